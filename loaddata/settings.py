@@ -6,21 +6,20 @@ from typing import Literal, Self
 
 from pydantic import model_validator
 
-from loaddata.averages import SampleClock
-from loaddata.broker_load import ResourceWeights
-from loaddata.broker_update import UpdateRules
-from loaddata.expiry import ExpiryRules
-from loaddata.report_record import BUNDLES_MAX, VALUE_MAX_BYTES
-from loaddata.reporter import ReporterRules
-from loaddata.reporting import ReportRules
-from loaddata.table_view import ViewRules
-from loaddata.top_bundles import TopRules
-from statechannel.settings.field import Group, setting
+from loaddata.model.averages import SampleClock
+from loaddata.model.broker_load import ResourceWeights
+from loaddata.model.broker_update import UpdateRules
+from loaddata.model.top_bundles import TopRules
+from loaddata.report.record import BUNDLES_MAX, VALUE_MAX_BYTES
+from loaddata.report.reporter import ReporterRules, ReportRules
+from loaddata.view.expiry import ExpiryRules
+from loaddata.view.table_view import ViewRules
+from statechannel.settings.field import SettingsGroup, setting
 
 DAY_S = 86_400.0
 
 
-class LoadSettings(Group):
+class LoadSettings(SettingsGroup):
     """How load is measured, told, and held. Times are seconds unless the name says otherwise."""
 
     measure_interval_s: float = setting(

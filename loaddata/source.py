@@ -1,7 +1,7 @@
 """Where load comes from: two small ports that an embedding broker fills.
 
-Host usage is measured here unless the embedder knows better (`loaddata.host_usage`); what bundles and topics do only the
-broker itself can tell. `loaddata.simulated` makes it up for the demo.
+Host usage is measured here unless the embedder knows better (`loaddata.measure.host_usage`); what bundles and topics do only the
+broker itself can tell. `loaddata.measure.synthetic` makes it up for the demo.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from loaddata.broker_update import HostUsage
-from loaddata.bundle_load import BundleStats
+from loaddata.model.broker_update import HostUsage
+from loaddata.model.bundle_load import BundleStats
 
 
 @dataclass(frozen=True, slots=True)

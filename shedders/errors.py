@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from shedders.near import nearest, shown
 from statechannel.errors import ExitCode, StateChannelError
+from statechannel.suggestions import nearest, shown
 
 
 class UnknownStrategyError(StateChannelError):

@@ -11,9 +11,9 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from shedders.profiles import PROFILES
-from shedders.registry import KINDS, find
-from shedders.strategy import available
+from shedders.model.profiles import PROFILES
+from shedders.model.registry import KINDS, find
+from shedders.model.strategy import available
 from statechannel.settings.render import table
 
 _OWN = "shedders."

@@ -1,4 +1,7 @@
-"""Makes the JSON Schemas of snapshots and plans (draft 2020-12) from the models: `python -m shedders.schemas`."""
+"""JSON Schemas (draft 2020-12) made from the models: `python -m shedders.schemas`.
+
+Those of snapshots and plans lie in this package; that of decision records is a page of design/, since only readers need it.
+"""
 
 from __future__ import annotations
 
@@ -9,15 +12,17 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from shedders.plan_document import PlanDocument
-from shedders.snapshot import Snapshot
+from shedders.decisions.record import RECORDS
+from shedders.snapshots.model import Snapshot
+from shedders.snapshots.plan_document import PlanDocument
 
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
 FOLDER = Path(__file__).parent
+DECISIONS = FOLDER.parent / "design" / "decision.schema.json"
 
 
 def schemas() -> dict[str, str]:
-    """Text of each schema file, by its name."""
+    """Text of each schema in this package, by the name of its file."""
     plan: dict[str, Any] = TypeAdapter(PlanDocument).json_schema(mode="serialization")
     plan["title"] = "Plan"
     return {
@@ -26,14 +31,22 @@ def schemas() -> dict[str, str]:
     }
 
 
+def decision_schema() -> str:
+    """Text of design/decision.schema.json: a record of `NAME-decisions`."""
+    schema = RECORDS.json_schema(mode="validation")
+    schema["title"] = "A record of the topic of decisions"
+    return _text(schema)
+
+
 def _text(schema: dict[str, Any]) -> str:
     return json.dumps({"$schema": DRAFT, **schema}, indent=2, sort_keys=True) + "\n"
 
 
 def main() -> int:
-    """Write the files beside the models."""
+    """Write the files."""
     for name, text in schemas().items():
         (FOLDER / name).write_text(text, encoding="utf-8")
+    DECISIONS.write_text(decision_schema(), encoding="utf-8")
     return 0
 
 

@@ -42,7 +42,7 @@ def java_options(java: Java) -> str:
 
 def archive_path(java: Java) -> Path:
     """Where the archive for this Java and this Spark lies, or would lie."""
-    import pyspark  # noqa: PLC0415 - an extra
+    import pyspark
 
     facts = "\n".join((str(java.executable), java.banner, pyspark.__file__, pyspark.__version__))
     key = hashlib.sha256(facts.encode()).hexdigest()[:16]
@@ -69,7 +69,7 @@ def prepare() -> bool:
 
 def run_once(folder: Path) -> None:
     """A session that does a little of what the jobs do, and waits for its JVM to end: that is when Java writes."""
-    from spark.session import open_session  # noqa: PLC0415 - which asks this module for options
+    from spark.core.session import open_session
 
     settings = {"spark.master": "local[1]", "spark.local.dir": str(folder / "local")}
     session = open_session("class-archive", conf=settings)

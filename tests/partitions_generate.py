@@ -14,10 +14,10 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from loaddata.partitions.layout import ClusterLayout
-from loaddata.partitions.loads import PartitionLoads
-from shedders.partitions.planner import plan_partitions
-from shedders.partitions.request import Mode, PlanRequest
+from loaddata.samples.layout import ClusterLayout
+from loaddata.samples.loads import PartitionLoads
+from shedders.kafka_rebalance.planning.planner import plan_partitions
+from shedders.kafka_rebalance.planning.request import PlanMode, PlanRequest
 from tests.support.kafka_tools import Generator, generator
 from tests.support.partition_clusters import big_cluster
 from tests.support.partition_figures import keep
@@ -30,16 +30,18 @@ SHAPES: Mapping[str, Mapping[str, int]] = {
     "24 brokers, 6 racks": {"brokers": 24, "racks": 6, "topics": 150, "replicas": 9_000},
     "60 brokers, 10 racks": {"brokers": 60, "racks": 10, "topics": 600, "replicas": 40_000},
 }
-MODES = (Mode.REBALANCE, Mode.ADD_BROKERS, Mode.REMOVE_BROKERS)
+MODES = (PlanMode.REBALANCE, PlanMode.ADD_BROKERS, PlanMode.REMOVE_BROKERS)
 
 
-def compared(shape: str, mode: Mode, seed: int, tool: Generator) -> list[dict[str, Any]]:
+def compared(shape: str, mode: PlanMode, seed: int, tool: Generator) -> list[dict[str, Any]]:
     """What was there, what the tool makes of it, and what we do."""
     size = SHAPES[shape]
     changed = max(1, size["brokers"] // 10)
-    layout, loads = big_cluster(seed, **size, empty=changed if mode is Mode.ADD_BROKERS else 0)
+    layout, loads = big_cluster(seed, **size, empty=changed if mode is PlanMode.ADD_BROKERS else 0)
     ids = [one.id for one in layout.brokers]
-    subjects = {Mode.REBALANCE: (), Mode.ADD_BROKERS: ids[-changed:], Mode.REMOVE_BROKERS: ids[:changed]}[mode]
+    subjects = {PlanMode.REBALANCE: (), PlanMode.ADD_BROKERS: ids[-changed:], PlanMode.REMOVE_BROKERS: ids[:changed]}[
+        mode
+    ]
     request = PlanRequest(mode=mode, subjects=tuple(subjects))
     before = state_of(layout)
     allowed = allowed_brokers(layout, request)

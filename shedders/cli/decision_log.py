@@ -6,14 +6,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
 
-from shedders.amounts import told_rate
-from shedders.live.decision_book import DecisionBook
-from shedders.live.decision_record import DecisionRecord, MoveEntry, PlacedEntry, Subject, Undecodable
-from shedders.live.decision_topic import DecisionReader, DecisionTopics, describe_decision_topic
-from shedders.live.settings import NAME, BalancerSettings, configured
-from statechannel.cli.connection import Connection
-from statechannel.cli.kafka_wait import naming_address, told_if_slow
-from statechannel.cli.output import print_table, say
+from shedders.balancer.settings import NAME, BalancerSettings, configured
+from shedders.decisions.book import DecisionBook
+from shedders.decisions.record import DecisionRecord, MoveEntry, PlacedEntry, Subject, UndecodableDecision
+from shedders.decisions.topic import DecisionReader, DecisionTopics, describe_decision_topic
+from shedders.model.amounts import told_rate
+from statechannel.cli.kit.connection import Connection
+from statechannel.cli.kit.kafka_wait import naming_address, told_if_slow
+from statechannel.cli.kit.output import print_table, say
 from statechannel.kafka.errors import TopicMissingError
 
 PLACED: Final = "Placed"
@@ -74,7 +74,7 @@ def tell_junk(book: DecisionBook) -> None:
         say(f"records that this version cannot read: {counts}")
 
 
-def tell_unreadable(record: Undecodable, offset: int) -> None:
+def tell_unreadable(record: UndecodableDecision, offset: int) -> None:
     """A remark on one of them."""
     say(f"the record at offset {offset} cannot be read ({record.reason}): {record.why}")
 
@@ -91,7 +91,7 @@ def told(book: DecisionBook, record: DecisionRecord) -> dict[str, Any]:
     return found
 
 
-class Row(NamedTuple):
+class DecisionRow(NamedTuple):
     """What was done or refused about one bundle, as tables have it.
 
     Attributes:
@@ -113,7 +113,7 @@ _HEADERS: Final = ("bundle", "from", "to", "reason", "load", "score", "result", 
 _SCORE: Final = _HEADERS.index("score")
 
 
-def deeds(book: DecisionBook, record: DecisionRecord) -> Iterator[Row]:
+def deeds(book: DecisionBook, record: DecisionRecord) -> Iterator[DecisionRow]:
     """All moves, splits and placements of a decision."""
     for made in book.made(record):
         entry, result = made.entry, _result(made.result, made.why_so)
@@ -121,13 +121,17 @@ def deeds(book: DecisionBook, record: DecisionRecord) -> Iterator[Row]:
             to = entry.destination or "anybody"
             to = "stays" if entry.refused is not None else f"{to} (swap)" if entry.swap else to
             load = None if entry.load is None else told_rate(entry.load, entry.why)
-            yield Row(entry.bundle, entry.source, to, entry.reason, load, None, entry.refused or result, entry.why)
+            yield DecisionRow(
+                entry.bundle, entry.source, to, entry.reason, load, None, entry.refused or result, entry.why
+            )
         elif isinstance(entry, PlacedEntry):
-            yield Row(entry.bundle, None, entry.broker or "nobody", PLACED, None, entry.score, result, entry.why)
+            yield DecisionRow(
+                entry.bundle, None, entry.broker or "nobody", PLACED, None, entry.score, result, entry.why
+            )
         else:
             cuts = ", ".join(f"0x{position:08x}" for position in entry.positions)
             to = f"split at {cuts}" if cuts else "split" if entry.refused is None else "stays whole"
-            yield Row(entry.bundle, None, to, entry.reason, None, None, entry.refused or result, entry.why)
+            yield DecisionRow(entry.bundle, None, to, entry.reason, None, None, entry.refused or result, entry.why)
 
 
 class Shown(NamedTuple):
@@ -144,7 +148,7 @@ class Shown(NamedTuple):
         """A line for each bundle is wanted."""
         return self.moves or self.placements
 
-    def of(self, book: DecisionBook, record: DecisionRecord) -> list[Row]:
+    def of(self, book: DecisionBook, record: DecisionRecord) -> list[DecisionRow]:
         """The wanted ones."""
         return [
             row
@@ -160,7 +164,7 @@ class Shown(NamedTuple):
         return (self.placements and found) or (self.moves and bool(record.moves or record.splits))
 
 
-def print_deeds(before: Sequence[str], rows: Sequence[tuple[Sequence[object], Row]], empty: str) -> None:
+def print_deeds(before: Sequence[str], rows: Sequence[tuple[Sequence[object], DecisionRow]], empty: str) -> None:
     """A table of deeds; scores have a column where there are any.
 
     Args:

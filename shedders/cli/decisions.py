@@ -19,15 +19,15 @@ from shedders.cli.decision_log import (
     tell_unreadable,
     told,
 )
-from shedders.cli.since import parse_since
-from shedders.live.decision_book import DecisionBook
-from shedders.live.decision_record import AnyRecord, DecisionRecord, OutcomeRecord, Undecodable
-from shedders.live.decision_topic import DecisionReader
-from statechannel.cli.channel_view import not_found
-from statechannel.cli.failures import CommandError
-from statechannel.cli.live_log import now_ms
-from statechannel.cli.options import Connect, OutputAs, reaching
-from statechannel.cli.output import Output, cell, duration, moment, print_json, print_json_line, print_table, stdout
+from shedders.cli.times import parse_since
+from shedders.decisions.book import DecisionBook
+from shedders.decisions.record import AnyRecord, DecisionRecord, OutcomeRecord, UndecodableDecision
+from shedders.decisions.topic import DecisionReader
+from statechannel.cli.kit.channel_view import not_found
+from statechannel.cli.kit.failures import CommandError
+from statechannel.cli.kit.live_log import now_ms
+from statechannel.cli.kit.options import Connect, OutputAs, reaching
+from statechannel.cli.kit.output import Output, cell, duration, moment, print_json, print_json_line, print_table, stdout
 from statechannel.errors import ExitCode
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, help="What the balancer decided: a list, or show ID.")
@@ -224,7 +224,7 @@ def _follow(reader: DecisionReader, since_ms: int, max_seconds: float | None, ou
     for batch in reader.follow(since_ms=since_ms, stop=lambda: ends_s is not None and time.monotonic() >= ends_s):
         for read in batch:
             record = read.record
-            if isinstance(record, Undecodable):
+            if isinstance(record, UndecodableDecision):
                 tell_unreadable(record, read.offset)
             elif isinstance(record, DecisionRecord) and not shown.any(record):
                 continue

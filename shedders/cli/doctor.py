@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from loaddata.settings import LoadSettings
-from shedders.cli.policy_write import book_of, topics_of
-from shedders.live.decision_topic import DecisionLags, DecisionTopics
-from shedders.live.policy_standing import Standing
-from shedders.live.settings import NAME, configured
-from statechannel.cli.connection import Connection
-from statechannel.cli.doctor.facts import Facts, WantedTopic
-from statechannel.cli.doctor.findings import Check, Finding, Severity
+from shedders.balancer.settings import NAME, configured
+from shedders.cli.policy.write import book_of, topics_of
+from shedders.decisions.topic import DecisionLags, DecisionTopics
+from shedders.policies.effective import EffectivePolicies
+from statechannel.cli.doctor.facts import DoctorFacts, WantedTopic
+from statechannel.cli.doctor.findings import DoctorCheck, DoctorFinding, Severity
 from statechannel.cli.doctor.plugins import Plugin
-from statechannel.cli.live_log import now_ms
+from statechannel.cli.kit.connection import Connection
+from statechannel.cli.kit.live_log import now_ms
 from statechannel.errors import StateChannelError
 from statechannel.kafka.errors import TopicMissingError, TopicPolicyError
 from statechannel.kafka.light_policy import LightLags, LoadTopics
@@ -41,13 +41,13 @@ def topics(connection: Connection) -> list[WantedTopic]:
     ]
 
 
-def settings_of_balancer(facts: Facts) -> Iterator[Finding]:
+def settings_of_balancer(facts: DoctorFacts) -> Iterator[DoctorFinding]:
     """Settings of the extension."""
     try:
         configured(facts.settings.extensions.get(NAME, {}))
     except SettingsError as error:
         for problem in error.problems:
-            yield Finding(
+            yield DoctorFinding(
                 Severity.ERROR,
                 problem.rstrip("."),
                 "A broker with these settings does not start.",
@@ -55,17 +55,17 @@ def settings_of_balancer(facts: Facts) -> Iterator[Finding]:
             )
 
 
-def policies(facts: Facts) -> Iterator[Finding]:
+def policies(facts: DoctorFacts) -> Iterator[DoctorFinding]:
     """Policies that cannot be read, and what they have switched off."""
     if facts.connection is None:
         return
     try:
         standing = book_of(facts.connection).at(now_ms())
     except (TopicPolicyError, TopicMissingError):  # told by the check of topics
-        yield Finding(Severity.INFO, "the policies cannot be read before the topics are in order", checked=False)
+        yield DoctorFinding(Severity.INFO, "the policies cannot be read before the topics are in order", checked=False)
         return
     except StateChannelError as error:
-        yield Finding(
+        yield DoctorFinding(
             Severity.ERROR,
             f"the policies cannot be read: {error}",
             "Brokers place and shed by what they knew.",
@@ -75,10 +75,10 @@ def policies(facts: Facts) -> Iterator[Finding]:
     yield from policy_findings(standing)
 
 
-def policy_findings(standing: Standing) -> Iterator[Finding]:
+def policy_findings(standing: EffectivePolicies) -> Iterator[DoctorFinding]:
     """What is to be told of the policies as they stand."""
     for why in [*standing.closed, *filter(None, [standing.overfull])]:
-        yield Finding(
+        yield DoctorFinding(
             Severity.ERROR,
             why,
             "What cannot be read is forbidden rather than ignored.",
@@ -87,14 +87,14 @@ def policy_findings(standing: Standing) -> Iterator[Finding]:
     junk = sum(standing.junk.values())
     if junk:
         reasons = ", ".join(f"{reason} ({many})" for reason, many in sorted(standing.junk.items()))
-        yield Finding(
+        yield DoctorFinding(
             Severity.WARNING,
             f"{junk} records in the topic of policies were dropped: {reasons}",
             "Somebody writes there who should not, or by a newer version.",
             "`statechannel policy list --output json` counts them; see who may write to the topic.",
         )
     if not standing.shedding_on:
-        yield Finding(
+        yield DoctorFinding(
             Severity.INFO,
             f"no bundle is moved by itself: {standing.shedding_why}",
             "",
@@ -102,7 +102,7 @@ def policy_findings(standing: Standing) -> Iterator[Finding]:
         )
     cordons = standing.policies.cordons
     if cordons:
-        yield Finding(
+        yield DoctorFinding(
             Severity.INFO,
             f"cordoned: {', '.join(sorted(cordons))}",
             "They are given nothing.",
@@ -112,8 +112,8 @@ def policy_findings(standing: Standing) -> Iterator[Finding]:
 
 balancer = Plugin(
     checks=(
-        Check("balancer-settings", "settings of the balancer are valid", settings_of_balancer),
-        Check("policies", "policies can be read", policies, needs=("kafka", "topics")),
+        DoctorCheck("balancer-settings", "settings of the balancer are valid", settings_of_balancer),
+        DoctorCheck("policies", "policies can be read", policies, needs=("kafka", "topics")),
     ),
     topics=topics,
 )

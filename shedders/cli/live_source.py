@@ -6,40 +6,40 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from loaddata.table_view import LoadRecord, TableView
+from loaddata.view.table_view import LoadTopicRecord, TableView
+from shedders.balancer.active_strategies import in_force
+from shedders.balancer.setting_names import balanced_by
+from shedders.balancer.settings import NAME
+from shedders.balancer.snapshot_from_topics import AcceptedRecord, Gathered, snapshot_taken
+from shedders.balancer.strategy_choice import Choice, changed_since, of_chosen, of_decision
 from shedders.cli.decision_log import balancer_settings, decision_reader
-from shedders.cli.newest_of_each import NewestOfEach
-from shedders.live.choice import Choice, changed_since, of_chosen, of_decision
-from shedders.live.chosen import in_force
-from shedders.live.decision_record import DecisionRecord
-from shedders.live.decision_topic import is_cycle
-from shedders.live.policy_settings import balanced_by
-from shedders.live.policy_topic import PolicyTopics, policy_topic_exists, read_book
-from shedders.live.settings import NAME
-from shedders.live.taking import Accepted, Gathered, snapshot_taken
-from shedders.snapshot_file import parse_snapshot, snapshot_bytes
-from statechannel.cli.channel_view import read_channel
-from statechannel.cli.kafka_wait import naming_address, told_if_slow
-from statechannel.cli.registry import Registry, read_registry
-from statechannel.core.picture import BrokerSeen, BundleSeen
-from statechannel.core.states import State
-from statechannel.core.verdict import Verdict
+from shedders.decisions.record import DecisionRecord
+from shedders.decisions.topic import is_cycle
+from shedders.policies.topic import PolicyTopics, policy_topic_exists, read_book
+from shedders.snapshots.file import parse_snapshot, snapshot_bytes
+from statechannel.cli.kit.channel_view import read_channel
+from statechannel.cli.kit.kafka_wait import naming_address, told_if_slow
+from statechannel.cli.kit.registry import Registry, read_registry
+from statechannel.engine.cluster_view import BrokerSeen, BundleSeen
 from statechannel.kafka.errors import KafkaUnavailableError, TopicMissingError
 from statechannel.kafka.light_policy import LoadTopics
 from statechannel.kafka.light_topic import LightBatch, LightReader
 from statechannel.kafka.topics import TopicAdmin
+from statechannel.protocol.states import State
+from statechannel.protocol.verdict import Verdict
 
 if TYPE_CHECKING:
     from loaddata.settings import LoadSettings
-    from shedders.live.decision_topic import DecisionReader
-    from shedders.live.policy_standing import Standing
-    from shedders.live.settings import BalancerSettings
-    from shedders.snapshot import Snapshot
+    from shedders.balancer.settings import BalancerSettings
+    from shedders.decisions.topic import DecisionReader
+    from shedders.policies.effective import EffectivePolicies
+    from shedders.snapshots.model import Snapshot
     from statechannel.audit.views import LogViews
-    from statechannel.cli.connection import Connection
-    from statechannel.cli.options import Connect
-    from statechannel.core.inputs import RecordRead
-    from statechannel.core.view import Judgement
+    from statechannel.cli.kit.connection import Connection
+    from statechannel.cli.kit.options import Connect
+    from statechannel.protocol.log import RecordRead
+    from statechannel.protocol.view import Judgement
+
 
 LIVE = "live"
 
@@ -104,14 +104,14 @@ def gather(connection: Connection) -> Gathered:
 class _Log:
     """What is accepted of the channel's log."""
 
-    accepted: list[Accepted] = field(default_factory=list)
+    accepted: list[AcceptedRecord] = field(default_factory=list)
 
     def observe(self, record: RecordRead, judgement: Judgement) -> None:
         """Take one record in."""
         said, key = judgement.record, judgement.key
         if judgement.verdict is Verdict.ACCEPTED and said is not None and key is not None and not key.is_namespace:
             self.accepted.append(
-                Accepted(
+                AcceptedRecord(
                     record.partition, record.offset, record.timestamp_ms, key.name, said.state, said.from_, said.to
                 )
             )
@@ -152,7 +152,7 @@ def _brokers(registry: Registry) -> list[BrokerSeen]:
     ]
 
 
-def _time_ms(registry: Registry, views: LogViews, reports: Sequence[LoadRecord]) -> int:
+def _time_ms(registry: Registry, views: LogViews, reports: Sequence[LoadTopicRecord]) -> int:
     """Now by Kafka's clock, as far as can be known; nothing that was read is younger."""
     return max(registry.read_at_ms, *views.newest_ms, *(one.timestamp_ms for one in reports))
 
@@ -173,7 +173,7 @@ def _view(settings: LoadSettings, registry: Registry) -> TableView[Any]:
 
 def _load_topics(
     connection: Connection, settings: LoadSettings, remarks: list[str]
-) -> tuple[Sequence[LoadRecord] | None, Sequence[LoadRecord] | None]:
+) -> tuple[Sequence[LoadTopicRecord] | None, Sequence[LoadTopicRecord] | None]:
     topics = LoadTopics(connection.topics.channel)
     names = (topics.broker_load, topics.top_bundles)
     with told_if_slow(connection):
@@ -182,7 +182,9 @@ def _load_topics(
     return loads, tops
 
 
-def _records(connection: Connection, name: str, settings: LoadSettings, remarks: list[str]) -> Sequence[LoadRecord]:
+def _records(
+    connection: Connection, name: str, settings: LoadSettings, remarks: list[str]
+) -> Sequence[LoadTopicRecord]:
     """What counts in a load topic; by the reader that knows headers, as tombstones have them."""
     found = NewestOfEach(settings.brokers_max, settings.held_bytes)
 
@@ -190,7 +192,7 @@ def _records(connection: Connection, name: str, settings: LoadSettings, remarks:
         if batch.opened:
             found.clear()
         for record in batch.records:
-            found.add(LoadRecord(*record))
+            found.add(LoadTopicRecord(*record))
 
     with naming_address(connection):
         reader = LightReader(connection.client, name, sink, group_id=connection.topics.reader_group)
@@ -224,7 +226,7 @@ def _policies(connection: Connection) -> Any:
 
 
 def _decided(
-    connection: Connection, settings: BalancerSettings, standing: Standing | None, remarks: list[str]
+    connection: Connection, settings: BalancerSettings, standing: EffectivePolicies | None, remarks: list[str]
 ) -> tuple[DecisionRecord | None, Choice]:
     """The newest decision, and with what was decided; without one, what policies and this command's settings make."""
     decision, told = _newest(connection, remarks)
@@ -266,3 +268,50 @@ def _newest(connection: Connection, remarks: list[str]) -> tuple[DecisionRecord 
 def _last(reader: DecisionReader, wanted: Any) -> DecisionRecord | None:
     found = [one.record for one in reader.newest(1, wanted)]
     return next((one for one in reversed(found) if isinstance(one, DecisionRecord) and wanted(one)), None)
+
+
+class NewestOfEach:
+    """Takes records in log order, and keeps those that a compacted log would have.
+
+    Args:
+        keys_max: So many keys; `held_bytes`: so much of their values. What finds no room is left out, and counted.
+
+    Attributes:
+        left_out: Records that found no room.
+    """
+
+    def __init__(self, keys_max: int, held_bytes: int) -> None:
+        self._keys_max = keys_max
+        self._room_bytes = held_bytes
+        self._held: dict[bytes, tuple[LoadTopicRecord | None, LoadTopicRecord | None]] = {}
+        self.left_out = 0
+
+    def clear(self) -> None:
+        """The topic is read from its beginning again."""
+        for value, _ in self._held.values():
+            self._room_bytes += _size_bytes(value)
+        self._held.clear()
+        self.left_out = 0
+
+    def add(self, record: LoadTopicRecord) -> None:
+        """Take one in."""
+        key = record.key or b""
+        known = key in self._held
+        value, null = self._held.get(key, (None, None))
+        more_bytes = 0 if record.value is None else _size_bytes(record) - _size_bytes(value)
+        if more_bytes > self._room_bytes or (not known and len(self._held) >= self._keys_max):
+            self.left_out += 1
+            return
+        self._room_bytes -= more_bytes
+        # A null counts only if it names the report before it, so both are needed.
+        self._held[key] = (value, record) if record.value is None else (record, null)
+
+    @property
+    def records(self) -> list[LoadTopicRecord]:
+        """What is kept, in log order."""
+        found = [one for pair in self._held.values() for one in pair if one is not None]
+        return sorted(found, key=lambda one: one.offset)
+
+
+def _size_bytes(record: LoadTopicRecord | None) -> int:
+    return 0 if record is None else len(record.value or b"") + len(record.key or b"")

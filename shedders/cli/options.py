@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from shedders.snapshot import Snapshot
-from statechannel.cli.options import BootstrapServers, Channel, ClientFile, ClientProperties, Config, wears
-from statechannel.cli.output import cell, say
+from shedders.snapshots.model import Snapshot
+from statechannel.cli.kit.options import BootstrapServers, Channel, ClientFile, ClientProperties, Config, wears
+from statechannel.cli.kit.output import cell, say
 
 if TYPE_CHECKING:
-    from statechannel.cli.connection import Connection
+    from statechannel.cli.kit.connection import Connection
 
 SnapshotOption = Annotated[
     str,
@@ -46,7 +46,7 @@ EveryOption = Annotated[
 def looking(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command the options by which a live cluster is found; its first argument is a `Connect`.
 
-    As `statechannel.cli.options.reaching`, but `--set` is left to the strategies.
+    As `statechannel.cli.kit.options.reaching`, but `--set` is left to the strategies.
     """
 
     @wraps(command)
@@ -56,7 +56,7 @@ def looking(command: Callable[..., Any]) -> Callable[..., Any]:
         @cache
         def connected() -> Connection:
             # Snapshots are read on machines that have no Kafka client.
-            from statechannel.cli.connection import connect  # noqa: PLC0415
+            from statechannel.cli.kit.connection import connect
 
             return connect(**place, flags=None)
 

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from shedders.cli.decision_log import reader_if_any
-from shedders.live.decision_book import DecisionBook
-from shedders.live.decision_record import DecisionRecord, Deed, MoveEntry, PlacedEntry, Subject
-from statechannel.audit.origins import Asker, Origin
-from statechannel.cli.connection import Connection
-from statechannel.core.states import State
+from shedders.decisions.book import DecisionBook
+from shedders.decisions.record import DecisionRecord, Deed, MoveEntry, PlacedEntry, Subject
+from statechannel.audit.origins import OperationCause, Origin
+from statechannel.cli.kit.connection import Connection
+from statechannel.protocol.states import State
 
 _DECISIONS_MAX: Final = 100_000
 _PLACEMENTS_MAX: Final = 64
@@ -41,7 +41,7 @@ class Decisions:
         decisions_max: Those that are held; older ones are not known any more.
 
     Attributes:
-        since_ms: See `statechannel.audit.origins.Source`.
+        since_ms: See `statechannel.audit.origins.OriginTopic`.
     """
 
     name = "decisions"
@@ -66,7 +66,7 @@ class Decisions:
             for entry in record.placed:
                 self._placements.setdefault(entry.bundle, deque(maxlen=_PLACEMENTS_MAX)).append(record)
 
-    def asker(self, begun: Mapping[str, Any]) -> Asker | None:
+    def asker(self, begun: Mapping[str, Any]) -> OperationCause | None:
         """The decision that names the operation; of an assignment, which none names, the one that placed the bundle then."""
         made = self._book.by_operation(begun["operation"])
         if made is not None:
@@ -81,7 +81,7 @@ class Decisions:
         return None
 
 
-def _asker(decision: DecisionRecord, entry: Deed) -> Asker:
+def _asker(decision: DecisionRecord, entry: Deed) -> OperationCause:
     destination = None
     if isinstance(entry, MoveEntry):
         begins, destination = State.RELEASING, entry.destination
@@ -91,4 +91,6 @@ def _asker(decision: DecisionRecord, entry: Deed) -> Asker:
         begins = State.SPLITTING
     what = f"{decision.subject} ({decision.strategy})"
     states = frozenset({begins})
-    return Asker(Origin.DECISION, decision.id, decision.leader, decision.at_ms, what, entry.bundle, states, destination)
+    return OperationCause(
+        Origin.DECISION, decision.id, decision.leader, decision.at_ms, what, entry.bundle, states, destination
+    )

@@ -9,16 +9,16 @@ import typer
 
 from shedders.cli.options import ProfileOption, SetOption, SnapshotOption, looking, tell
 from shedders.cli.source import snapshot_from
-from shedders.cluster import Cluster
-from shedders.dry_run import place_all
-from shedders.plan import Placed
-from shedders.plan_document import PlacePlan, placed_part
-from shedders.selection import FILTERS, Flags, dumped, own_way, pipeline_of
-from shedders.snapshot_cluster import booked_of, cluster_of
-from shedders.snapshot_remarks import remarks
-from statechannel.cli.failures import CommandError
-from statechannel.cli.options import Connect, OutputAs
-from statechannel.cli.output import Output, cell, print_json, print_table, stdout
+from shedders.decision.dry_run import place_all
+from shedders.model.cluster import Cluster
+from shedders.model.plan import Placed
+from shedders.snapshots.cluster import booked_of, cluster_of
+from shedders.snapshots.plan_document import PlacePlan, placed_part
+from shedders.snapshots.remarks import remarks
+from shedders.snapshots.selection import FILTERS, Flags, dumped, own_way, pipeline_of
+from statechannel.cli.kit.failures import CommandError
+from statechannel.cli.kit.options import Connect, OutputAs
+from statechannel.cli.kit.output import Output, cell, print_json, print_table, stdout
 from statechannel.errors import ExitCode
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, help="Where bundles would go: plan.")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from shedders.cli.policy_write import book_of
-from shedders.live.policy_standing import Force
-from statechannel.cli.connection import Connection
-from statechannel.cli.live_log import now_ms
-from statechannel.cli.remarks import Remarks
+from shedders.cli.policy.write import book_of
+from shedders.policies.effective import Force
+from statechannel.cli.kit.connection import Connection
+from statechannel.cli.kit.live_log import now_ms
+from statechannel.cli.kit.remarks import Remarks
 
 
 def policies(connection: Connection) -> Remarks:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from statechannel.audit.new_file import new_file
-from statechannel.cli.output import cell, print_table, say, stdout
+from statechannel.cli.kit.output import cell, print_table, say, stdout
+from statechannel.files import new_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
-    from shedders.grid import Grid
+    from shedders.model.grid import Grid
 
 
 def show(grid: Grid, *, gap: bool = True) -> None:

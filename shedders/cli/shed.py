@@ -9,7 +9,6 @@ from typing import Annotated
 
 import typer
 
-from shedders.amounts import count, told_rate
 from shedders.cli.options import (
     CyclesOption,
     EveryOption,
@@ -22,16 +21,26 @@ from shedders.cli.options import (
     with_memory,
 )
 from shedders.cli.source import snapshot_from
-from shedders.dry_run import Decision, run_cycles
-from shedders.moved import EVERY_S
-from shedders.plan_document import CyclePart, ShedPlan, cycle_part
-from shedders.selection import FILTERS, Flags, choose, dumped, own_way, pipeline_of, remembered_by, shedding_of
-from shedders.snapshot import Snapshot
-from shedders.snapshot_cluster import booked_of, cluster_of, rules_of, with_cluster
-from shedders.snapshot_file import write_snapshot
-from shedders.snapshot_remarks import remarks
-from statechannel.cli.options import Connect, OutputAs
-from statechannel.cli.output import Output, cell, moment, print_json, print_table, say, stdout
+from shedders.decision.dry_run import Decision, run_cycles
+from shedders.model.amounts import count, told_rate
+from shedders.model.moved_cluster import EVERY_S
+from shedders.snapshots.cluster import booked_of, cluster_of, rules_of, with_cluster
+from shedders.snapshots.file import write_snapshot
+from shedders.snapshots.model import Snapshot
+from shedders.snapshots.plan_document import CyclePart, ShedPlan, cycle_part
+from shedders.snapshots.remarks import remarks
+from shedders.snapshots.selection import (
+    FILTERS,
+    Flags,
+    choose,
+    dumped,
+    own_way,
+    pipeline_of,
+    remembered_by,
+    shedding_of,
+)
+from statechannel.cli.kit.options import Connect, OutputAs
+from statechannel.cli.kit.output import Output, cell, moment, print_json, print_table, say, stdout
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, help="Which bundles should move: plan.")
 

@@ -9,22 +9,22 @@ from typing import Annotated
 
 import typer
 
-from shedders.amounts import count
 from shedders.cli.options import looking, tell
 from shedders.cli.source import snapshot_from
-from shedders.contradictions import contradictions
-from shedders.filter_rules import FilterSettings
-from shedders.registry import KINDS, find, settings_of
+from shedders.filters.rules import FilterSettings
+from shedders.model.amounts import count
+from shedders.model.registry import KINDS, find, settings_of
+from shedders.policies.contradictions import contradictions
 from shedders.schemas import schemas
-from shedders.selection import FILTERS, SPLITTING, choose, part_settings
-from shedders.snapshot import Snapshot
-from shedders.snapshot_cluster import cluster_of
-from shedders.snapshot_faults import SnapshotError
-from shedders.snapshot_file import snapshot_bytes, write_snapshot
-from shedders.snapshot_remarks import remarks
-from shedders.split_settings import SplitSettings
-from statechannel.cli.options import Connect, OutputAs
-from statechannel.cli.output import Output, cell, print_json, say, stdout
+from shedders.snapshots.cluster import cluster_of
+from shedders.snapshots.faults import SnapshotError
+from shedders.snapshots.file import snapshot_bytes, write_snapshot
+from shedders.snapshots.model import Snapshot
+from shedders.snapshots.remarks import remarks
+from shedders.snapshots.selection import FILTERS, SPLITTING, choose, part_settings
+from shedders.split.settings import SplitSettings
+from statechannel.cli.kit.options import Connect, OutputAs
+from statechannel.cli.kit.output import Output, cell, print_json, say, stdout
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, help="Snapshots of a cluster: take, check, schema.")
 
@@ -51,7 +51,7 @@ def take(
 ) -> None:
     """Take a snapshot of the cluster as its topics tell of it; no broker is asked, none need run."""
     # The Kafka client is not needed to read snapshots.
-    from shedders.cli.live_source import live  # noqa: PLC0415
+    from shedders.cli.live_source import live
 
     found = live(connect)
     tell(remarks(found, cluster_of(found)))

@@ -9,10 +9,10 @@ from collections.abc import Callable
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 
-from shedders.snapshot import Snapshot
-from shedders.snapshot_file import read_snapshot
-from statechannel.cli.failures import CommandError
-from statechannel.cli.options import Connect
+from shedders.snapshots.file import read_snapshot
+from shedders.snapshots.model import Snapshot
+from statechannel.cli.kit.failures import CommandError
+from statechannel.cli.kit.options import Connect
 from statechannel.errors import ExitCode
 
 SOURCES = "shedders.snapshots"

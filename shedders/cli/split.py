@@ -8,22 +8,22 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from shedders.amounts import count
 from shedders.cli.options import CyclesOption, EveryOption, ProfileOption, SetOption, SnapshotOption, looking, tell
 from shedders.cli.place import known_bundles
 from shedders.cli.source import snapshot_from
-from shedders.cluster import Cluster
-from shedders.dry_run import SplitDecision, run_splits, split_named
-from shedders.moved import EVERY_S
-from shedders.plan_document import SplitPlanDocument, split_cycle
-from shedders.registry import made
-from shedders.selection import SPLITTING, Flags, choose, dumped, own_way, part_settings, split_memory
-from shedders.snapshot_cluster import cluster_of
-from shedders.snapshot_remarks import remarks
-from shedders.split_settings import SplitSettings
-from statechannel.cli.failures import CommandError
-from statechannel.cli.options import Connect, OutputAs
-from statechannel.cli.output import Output, cell, moment, print_json, print_table, stdout
+from shedders.decision.dry_run import SplitDecision, run_splits, split_named
+from shedders.model.amounts import count
+from shedders.model.cluster import Cluster
+from shedders.model.moved_cluster import EVERY_S
+from shedders.model.registry import made
+from shedders.snapshots.cluster import cluster_of
+from shedders.snapshots.plan_document import SplitPlanDocument, split_cycle
+from shedders.snapshots.remarks import remarks
+from shedders.snapshots.selection import SPLITTING, Flags, choose, dumped, own_way, part_settings, split_memory
+from shedders.split.settings import SplitSettings
+from statechannel.cli.kit.failures import CommandError
+from statechannel.cli.kit.options import Connect, OutputAs
+from statechannel.cli.kit.output import Output, cell, moment, print_json, print_table, stdout
 from statechannel.cli.split import app as split_app
 from statechannel.errors import ExitCode
 

@@ -11,13 +11,13 @@ import typer
 from pydantic_core import PydanticUndefined
 from rich.text import Text
 
-from shedders.conformance import Finding, conform
+from shedders.conformance.checker import RuleFinding, conform
 from shedders.errors import StrategyFailedError, UnknownStrategyError
-from shedders.profiles import PROFILES
-from shedders.registry import KINDS, find
-from shedders.strategy import available
-from statechannel.cli.options import OutputAs
-from statechannel.cli.output import Output, print_json, print_table, stdout
+from shedders.model.profiles import PROFILES
+from shedders.model.registry import KINDS, find
+from shedders.model.strategy import available
+from statechannel.cli.kit.options import OutputAs
+from statechannel.cli.kit.output import Output, print_json, print_table, stdout
 from statechannel.errors import ExitCode
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, help="Installed strategies: list, show, check.")
@@ -134,7 +134,7 @@ def check(
         raise typer.Exit(ExitCode.FAILED)
 
 
-def _fields(finding: Finding) -> dict[str, Any]:
+def _fields(finding: RuleFinding) -> dict[str, Any]:
     return {"kind": finding.kind, "rule": finding.rule, "passed": finding.passed, "how": finding.how}
 
 

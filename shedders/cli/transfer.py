@@ -11,14 +11,14 @@ from typing import Annotated, Final
 
 import typer
 
-from shedders.cli.leader_ask import EXTENSION, NO_EXTENSION, may_be_asked_again
-from statechannel.cli.asking import Answer, ask
-from statechannel.cli.connection import Connection
+from shedders.cli.leader_request import EXTENSION, NO_EXTENSION, may_be_asked_again
+from statechannel.broker.request_record import RequestCommand
+from statechannel.cli.kit.broker_request import BrokerRequest, wishing
+from statechannel.cli.kit.connection import Connection
+from statechannel.cli.kit.options import Connect, Reason
+from statechannel.cli.kit.requests import RequestAnswer, ask
 from statechannel.cli.lookup import require_name
-from statechannel.cli.options import Connect, Reason
-from statechannel.cli.wish import Wish, wishing
-from statechannel.core.commands import Done, Rejected
-from statechannel.runtime.request_record import Asked
+from statechannel.engine.commands import Done, Rejected
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 unload_app = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -42,7 +42,7 @@ def transfer(
     dest: Annotated[str, typer.Option("--dest", metavar="BROKER", help="Broker that takes the bundle over.")],
     force: Force = False,
     reason: Reason = None,
-) -> Wish:
+) -> BrokerRequest:
     """Hand a bundle over to a broker of your choice, if policies let it go there."""
     require_name(name)
     return _transfer(name, dest, reason, force=force)
@@ -58,19 +58,23 @@ def unload(
     ] = None,
     force: Force = False,
     reason: Reason = None,
-) -> Wish:
+) -> BrokerRequest:
     """Let a bundle go, if policies let another broker take it; the next lookup has it assigned again."""
     require_name(name)
     if dest is not None:
         return _transfer(name, dest, reason, force=force)
     args = {"name": name, "reason": _reason(reason, force=force)}
-    return Wish(Asked.UNLOAD, args, f"{name} unloaded", None if force else lambda found: _refused(found, name, None))
+    return BrokerRequest(
+        RequestCommand.UNLOAD, args, f"{name} unloaded", None if force else lambda found: _refused(found, name, None)
+    )
 
 
-def _transfer(name: str, dest: str, reason: str | None, *, force: bool) -> Wish:
+def _transfer(name: str, dest: str, reason: str | None, *, force: bool) -> BrokerRequest:
     args = {"name": name, "destination": dest, "reason": _reason(reason, force=force)}
     done = f"{name} transferred to {dest}"
-    return Wish(Asked.TRANSFER, args, done, None if force else lambda found: _refused(found, name, dest))
+    return BrokerRequest(
+        RequestCommand.TRANSFER, args, done, None if force else lambda found: _refused(found, name, dest)
+    )
 
 
 def _reason(reason: str | None, *, force: bool) -> str | None:
@@ -79,15 +83,15 @@ def _reason(reason: str | None, *, force: bool) -> str | None:
     return f"{FORCED}: {reason}" if reason else FORCED
 
 
-def _refused(connection: Connection, name: str, dest: str | None) -> Answer | None:
+def _refused(connection: Connection, name: str, dest: str | None) -> RequestAnswer | None:
     """What the leader's extension says against it; None where it says nothing, or there is none."""
     args = {"extension": EXTENSION, "ask": "may-take", "to": "leader", "name": name, "destination": dest}
-    answer = ask(connection, Asked.EXTENSION, args)
+    answer = ask(connection, RequestCommand.EXTENSION, args)
     for _ in range(TRIES - 1):
         if not may_be_asked_again(answer.outcome):
             break
         time.sleep(AGAIN_S)
-        answer = ask(connection, Asked.EXTENSION, args)
+        answer = ask(connection, RequestCommand.EXTENSION, args)
     outcome = answer.outcome
     if isinstance(outcome, Done) or (isinstance(outcome, Rejected) and outcome.reason == NO_EXTENSION):
         return None

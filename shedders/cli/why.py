@@ -7,23 +7,23 @@ from typing import Annotated
 import typer
 
 from shedders.cli.decision_log import reader_if_any, tell_ended, tell_junk
-from shedders.live.bundle_trail import Trail
-from shedders.live.decision_book import DecisionBook
-from shedders.live.decision_record import AnyRecord, DecisionRecord, Subject
-from shedders.live.explain import NOT_MADE, Asker, Why
-from shedders.live.explain import why as explain
-from shedders.live.explain_not import WhyNot
-from shedders.live.explain_not import why_not as explain_not
+from shedders.decisions.book import DecisionBook
+from shedders.decisions.bundle_trail import Trail
+from shedders.decisions.explanation import NOT_MADE, CommandOrigin, Explanation
+from shedders.decisions.explanation import why as explain
+from shedders.decisions.explanation_not_moved import WhyNot
+from shedders.decisions.explanation_not_moved import why_not as explain_not
+from shedders.decisions.record import AnyRecord, DecisionRecord, Subject
 from statechannel.audit.views import LogViews, NotInLogError
-from statechannel.cli.channel_view import locate, not_found, read_channel
-from statechannel.cli.connection import Connection
-from statechannel.cli.failures import CommandError
-from statechannel.cli.live_log import now_ms
-from statechannel.cli.options import Connect, OutputAs, reaching
-from statechannel.cli.output import Output, cell, moment, print_json, say, stdout
-from statechannel.cli.requests_seen import requests_seen
-from statechannel.core.bundle import is_bundle
+from statechannel.cli.kit.channel_view import locate, not_found, read_channel
+from statechannel.cli.kit.connection import Connection
+from statechannel.cli.kit.failures import CommandError
+from statechannel.cli.kit.live_log import now_ms
+from statechannel.cli.kit.options import Connect, OutputAs, reaching
+from statechannel.cli.kit.output import Output, cell, moment, print_json, say, stdout
+from statechannel.cli.kit.past_requests import requests_seen
 from statechannel.errors import ExitCode
+from statechannel.protocol.bundle import is_bundle
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 not_app = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -136,11 +136,13 @@ def _decisions_about(connection: Connection, trail: Trail, limit: int) -> Decisi
     return book
 
 
-def _asked(connection: Connection) -> dict[str, Asker]:
-    return {name: Asker(one["by"] or "somebody", one["flow"]) for name, one in requests_seen(connection).items()}
+def _asked(connection: Connection) -> dict[str, CommandOrigin]:
+    return {
+        name: CommandOrigin(one["by"] or "somebody", one["flow"]) for name, one in requests_seen(connection).items()
+    }
 
 
-def _show(answer: Why) -> None:
+def _show(answer: Explanation) -> None:
     _line(f"{answer.title}: {answer.now}" if answer.title not in answer.now else answer.now)
     if answer.left_out:
         _line(f"({answer.left_out} older steps are not shown: --limit)")

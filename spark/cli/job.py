@@ -8,7 +8,7 @@ from typing import Any
 
 import typer
 
-from statechannel.cli.failures import guarded
+from statechannel.cli.kit.failures import guarded
 
 
 def job_app(command: Callable[..., Any]) -> typer.Typer:

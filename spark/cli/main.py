@@ -8,11 +8,11 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
+from spark.core.session import check_installed
 from spark.errors import SparkJobError
-from spark.session import check_installed
-from statechannel.cli.failures import CommandError
-from statechannel.cli.options import OutputAs
-from statechannel.cli.output import Output, print_json, print_table
+from statechannel.cli.kit.failures import CommandError
+from statechannel.cli.kit.options import OutputAs
+from statechannel.cli.kit.output import Output, print_json, print_table
 from statechannel.errors import ExitCode
 
 JOBS_GROUP = "spark.jobs"

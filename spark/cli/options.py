@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option
 
-from spark.running import RETRIES, STOP_TIMEOUT_S
-from spark.streaming import Streaming
-from statechannel.cli.failures import CommandError
-from statechannel.cli.options import BootstrapServers, Channel, ClientProperties, Config, SettingFlags, wears
+from spark.core.running import RETRIES, STOP_TIMEOUT_S
+from spark.core.streaming import Streaming
+from statechannel.cli.kit.failures import CommandError
+from statechannel.cli.kit.options import BootstrapServers, Channel, ClientProperties, Config, SettingFlags, wears
 from statechannel.errors import ExitCode
 
 if TYPE_CHECKING:
-    from statechannel.cli.connection import Connection
+    from statechannel.cli.kit.connection import Connection
 
 __all__ = [
     "Argument",
@@ -167,6 +167,6 @@ def connection(
         CommandError: No address is given anywhere, and no embedded Kafka runs.
     """
     # Help is read on machines that have no Kafka client.
-    from statechannel.cli.connection import connect  # noqa: PLC0415
+    from statechannel.cli.kit.connection import connect
 
     return connect(bootstrap_servers, channel, config, properties, flags)

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from spark.progress import tasks_shown
-from statechannel.cli.output import progress, stderr
+from spark.core.progress import tasks_shown
+from statechannel.cli.kit.output import progress, stderr
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

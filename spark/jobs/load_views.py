@@ -6,13 +6,13 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Annotated
 
-from loaddata.expiry import ExpiryRules
-from loaddata.table_view import ViewRules
+from loaddata.view.expiry import ExpiryRules
+from loaddata.view.table_view import ViewRules
 from spark.cli.job import job_app, job_main
 from spark.cli.options import Option, streaming
-from spark.job_session import job_session, refuse_foreign
-from spark.load_options import JOB, OFFSETS_MAX, LoadViewsOptions
-from spark.streaming import Streaming
+from spark.core.job_session import job_session, refuse_foreign
+from spark.core.streaming import Streaming
+from spark.load.options import JOB, OFFSETS_MAX, LoadViewsOptions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -84,10 +84,10 @@ def run(session: SparkSession, told: Streaming, options: LoadViewsOptions, stop:
         StateChannelError: What ended it.
     """
     # Imported late: help must not wait for Spark.
-    from spark.load_figures import LoadFigures  # noqa: PLC0415
-    from spark.load_views import LoadViews  # noqa: PLC0415
-    from spark.metrics import JobMetrics, run_measured  # noqa: PLC0415
-    from spark.running import Work  # noqa: PLC0415
+    from spark.core.metrics import JobMetrics, run_measured
+    from spark.core.running import Work
+    from spark.load.options import LoadFigures
+    from spark.load.views import LoadViews
 
     refuse_foreign(options.table, JOB, "view")
     metrics = JobMetrics(JOB)

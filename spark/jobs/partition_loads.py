@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 from spark.cli.job import job_app, job_main
 from spark.cli.options import Option, streaming
-from spark.job_session import job_session, refuse_foreign
-from spark.partition_options import JOB, OFFSETS_MAX, PartitionLoadsOptions
-from spark.streaming import Streaming
+from spark.core.job_session import job_session, refuse_foreign
+from spark.core.streaming import Streaming
+from spark.partitions.options import JOB, OFFSETS_MAX, PartitionLoadsOptions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -74,16 +74,16 @@ def run(session: SparkSession, told: Streaming, options: PartitionLoadsOptions, 
         StateChannelError: What ended it.
     """
     # Imported late: help must not wait for Spark.
-    from spark.metrics import JobMetrics, run_measured  # noqa: PLC0415
-    from spark.partition_figures import PartitionFigures  # noqa: PLC0415
-    from spark.partition_loads import PartitionLoads  # noqa: PLC0415
-    from spark.running import Work  # noqa: PLC0415
+    from spark.core.metrics import JobMetrics, run_measured
+    from spark.core.running import Work
+    from spark.partitions.loads import PartitionLoadsRun
+    from spark.partitions.options import PartitionFigures
 
     for foreign in ("view", "views"):
         refuse_foreign(options.table, JOB, foreign)
     metrics = JobMetrics(JOB)
     figures = PartitionFigures(metrics.registry)
-    job = PartitionLoads(session, options, on_batch=figures.took)
+    job = PartitionLoadsRun(session, options, on_batch=figures.took)
     work = Work(job.take, stop)
     run_measured(session, told, metrics, lambda: job.start(work), work=work, stop=stop)
 

@@ -21,22 +21,22 @@ from spark.cli.options import (
     connection,
     pairs,
 )
-from spark.session import open_session
+from spark.core.session import open_session
 from statechannel.audit.as_of import AsOf, parse_as_of
-from statechannel.audit.engine import DEFAULT_COMPACTION_LAG_MS, Read, Wants, not_in_full
+from statechannel.audit.engine import DEFAULT_COMPACTION_LAG_MS, ReadMode, Wants, not_in_full
 from statechannel.audit.errors import AuditQuestionError
-from statechannel.cli.failures import CommandError
-from statechannel.cli.options import SettingFlags
-from statechannel.cli.output import print_json
-from statechannel.core.auditor import GapsError
+from statechannel.cli.kit.failures import CommandError
+from statechannel.cli.kit.options import SettingFlags
+from statechannel.cli.kit.output import print_json
 from statechannel.errors import ExitCode
+from statechannel.replay.auditor import GapsError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from pyspark.sql import SparkSession
 
-    from spark.replay_log import Log
+    from spark.replay.log import ReplayLog
     from statechannel.audit.engine import AuditResult
 
 JOB = "replay"
@@ -54,7 +54,7 @@ class Wanted:
     """
 
     wants: Wants = field(default_factory=Wants)
-    read: Read = Read.AUTO
+    read: ReadMode = ReadMode.AUTO
     as_of: AsOf | None = None
     compaction_lag_ms: int = DEFAULT_COMPACTION_LAG_MS
     out: str | None = None
@@ -88,7 +88,9 @@ def replay(
     as_of: Annotated[
         str | None, Option("--as-of", metavar="OFFSET|TIME", help="Look at this moment, inclusive.")
     ] = None,
-    read: Annotated[Read, Option("--read", help="Strictly, as a joiner does, or what the log allows.")] = Read.AUTO,
+    read: Annotated[
+        ReadMode, Option("--read", help="Strictly, as a joiner does, or what the log allows.")
+    ] = ReadMode.AUTO,
     compaction_lag_ms: Annotated[
         int, Option("--compaction-lag-ms", min=0, help="min.compaction.lag.ms of the topic.")
     ] = DEFAULT_COMPACTION_LAG_MS,
@@ -128,11 +130,14 @@ def replay(
         live = connection(bootstrap_servers, channel, config, properties, flags)
     session = open_session(f"statechannel {JOB}", conf=settings, jars=None if live is not None else ())
     try:
-        from spark.replay_archive import archive_log  # noqa: PLC0415 - help must not wait for Spark
-        from spark.replay_logs import export_log, topic_log  # noqa: PLC0415
+        from spark.replay.logs import (
+            archive_log,
+            export_log,
+            topic_log,
+        )
 
         @contextmanager
-        def opened() -> Iterator[Log]:
+        def opened() -> Iterator[ReplayLog]:
             if file is not None:
                 with export_log(session, file) as log:
                     yield log
@@ -159,14 +164,14 @@ def run(session: SparkSession, opened: Callable[[], Any], wanted: Wanted) -> dic
     Raises:
         StateChannelError: The log cannot be read, or cannot be read in full.
     """
-    from spark.cli.progress import batch_progress  # noqa: PLC0415
-    from spark.replay import Replay  # noqa: PLC0415
-    from spark.replay_fold import VERDICT  # noqa: PLC0415
-    from spark.replay_log import Request  # noqa: PLC0415
-    from spark.replay_run import spark_errors  # noqa: PLC0415
-    from spark.replay_verdicts import compared, verdicts_of, write_verdicts  # noqa: PLC0415
+    from spark.cli.progress import batch_progress
+    from spark.replay.fold import VERDICT
+    from spark.replay.log import ReplayRequest
+    from spark.replay.replay import Replay
+    from spark.replay.run import spark_errors
+    from spark.replay.verdicts import compared, verdicts_of, write_verdicts
 
-    request = Request(
+    request = ReplayRequest(
         wanted.read,
         wanted.as_of,
         wanted.compaction_lag_ms,

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 from spark.cli.job import job_app, job_main
 from spark.cli.options import Option, streaming
-from spark.job_session import job_session, refuse_foreign, say
-from spark.streaming import Streaming
+from spark.core.job_session import job_session, refuse_foreign, say
+from spark.core.streaming import Streaming
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,7 +22,7 @@ JOB = "table-view"
 
 
 @dataclass(frozen=True, slots=True)
-class TableView:
+class TableViewOptions:
     """What this job alone is told.
 
     Attributes:
@@ -60,33 +60,33 @@ def table_view(
     ] = True,
 ) -> None:
     """Keep the accepted state of every bundle as snapshots, and archive every record with its verdict."""
-    mine = TableView(table, keep, publish_topic, accept_lost_head, compacts)
+    mine = TableViewOptions(table, keep, publish_topic, accept_lost_head, compacts)
     with job_session(JOB, told, table) as session:
         run(session, told, mine, threading.Event())
 
 
-def run(session: SparkSession, told: Streaming, mine: TableView, stop: threading.Event) -> None:
+def run(session: SparkSession, told: Streaming, mine: TableViewOptions, stop: threading.Event) -> None:
     """Run the job in a session until it ends or is stopped.
 
     Raises:
         StateChannelError: What ended it.
     """
     # Imported late: help must not wait for Spark.
-    from spark.archive import Archive  # noqa: PLC0415
-    from spark.channel_log import ChannelTopic, raw_rows  # noqa: PLC0415
-    from spark.channel_publish import Changes, to_topic  # noqa: PLC0415
-    from spark.channel_table import ChannelTable  # noqa: PLC0415
-    from spark.metrics import JobMetrics, run_measured  # noqa: PLC0415
-    from spark.running import Work  # noqa: PLC0415
-    from spark.store import SnapshotStore  # noqa: PLC0415
-    from spark.table_figures import TableFigures  # noqa: PLC0415
+    from spark.channel.figures import TableFigures
+    from spark.channel.log import ChannelTopic, raw_rows
+    from spark.channel.published import PublishedChanges, to_topic
+    from spark.channel.table import ChannelTable
+    from spark.core.archive import Archive
+    from spark.core.metrics import JobMetrics, run_measured
+    from spark.core.running import Work
+    from spark.core.store import SnapshotStore
 
     topic = ChannelTopic(told.client, told.channel, told.kafka(), accept_lost_head=mine.accept_lost_head)
     root = mine.table.rstrip("/")
     store = SnapshotStore(f"{root}/view", mine.keep)
     changes = None
     if mine.publish_topic is not None:
-        changes = Changes(store, mine.publish_topic, to_topic(told.kafka(), mine.publish_topic))
+        changes = PublishedChanges(store, mine.publish_topic, to_topic(told.kafka(), mine.publish_topic))
     table = ChannelTable(
         session,
         topic.log,

@@ -1,13 +1,17 @@
 """The embedding API: a broker opens the channel, says what it wants to be told, and asks who owns what.
 
 Asyncio first; `BlockingStateChannel` is the same with plain calls, on a private loop in a thread of its own.
-Expected ends are values (`statechannel.core.commands`): accepted, rejected with a reason, or unknown. Exceptions mean
+Expected ends are values (`statechannel.engine.commands`): accepted, rejected with a reason, or unknown. Exceptions mean
 that something could not be done at all; every one has a hint.
 """
 
 from statechannel.api.blocking import BlockingStateChannel, BlockingTicket
 from statechannel.api.channel import StateChannel, Ticket
-from statechannel.core.commands import (
+from statechannel.broker.arguments import ArgumentTypeError, ArgumentValueError
+from statechannel.broker.changes import Change, ChangesError, Derived
+from statechannel.broker.exits import ChannelStoppedError, JoinTimeoutError, Stopped
+from statechannel.broker.hooks import BlockingBrokerHooks, BrokerHooks, HookReentryError
+from statechannel.engine.commands import (
     BoundTo,
     Done,
     NotFound,
@@ -20,10 +24,6 @@ from statechannel.core.commands import (
     Unowned,
 )
 from statechannel.errors import StateChannelError
-from statechannel.runtime.arguments import ArgumentTypeError, ArgumentValueError
-from statechannel.runtime.changes import Change, ChangesError, Derived
-from statechannel.runtime.exits import ChannelStoppedError, JoinTimeoutError, Stopped
-from statechannel.runtime.hooks import BlockingBrokerHooks, BrokerHooks, HookReentryError
 
 __all__ = [
     "ArgumentTypeError",

@@ -6,10 +6,10 @@ import contextlib
 from typing import TYPE_CHECKING, Any, Self
 
 from statechannel.api.channel import StateChannel, Ticket
-from statechannel.runtime import arguments
-from statechannel.runtime.exits import ChannelStoppedError
-from statechannel.runtime.hooks import BlockingBrokerHooks, ThreadedHooks, refuse_inside_hook
-from statechannel.runtime.loop_thread import LoopThread
+from statechannel.broker import arguments
+from statechannel.broker.exits import ChannelStoppedError
+from statechannel.broker.hooks import BlockingBrokerHooks, ThreadedHooks, refuse_inside_hook
+from statechannel.broker.loop_thread import LoopThread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
     from statechannel.api.extensions import Extension
-    from statechannel.core.commands import Command, Outcome
-    from statechannel.core.picture import Picture
-    from statechannel.core.placement import Placement
-    from statechannel.runtime.changes import Change
-    from statechannel.runtime.exits import Stopped
+    from statechannel.broker.changes import Change
+    from statechannel.broker.exits import Stopped
+    from statechannel.engine.cluster_view import ClusterView
+    from statechannel.engine.commands import Command, Outcome
+    from statechannel.engine.placement import Placement
     from statechannel.settings import Settings
 
 
@@ -175,7 +175,7 @@ class BlockingStateChannel:
         """See `StateChannel.status`."""
         return self._loop.ask(self._channel.status)
 
-    def picture(self) -> Picture:
+    def picture(self) -> ClusterView:
         """See `StateChannel.picture`."""
         return self._loop.ask(self._channel.picture)
 

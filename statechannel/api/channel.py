@@ -9,32 +9,32 @@ from typing import TYPE_CHECKING, Any
 from ulid import ULID
 
 from statechannel.api.extensions import Running, placement_of
-from statechannel.api.opening import Opening
-from statechannel.core import commands
-from statechannel.core.bundle import MAX_CHILDREN, namespace_bounds
-from statechannel.core.commands import AwaitOperation, NotFound, Started, Unknown
-from statechannel.core.digest import digest
-from statechannel.core.picture import BrokerSeen, Picture, Pictures, brokers_of, owners_of
-from statechannel.runtime import arguments
-from statechannel.runtime.assemble import Opened, open_member
-from statechannel.runtime.changes import Past
-from statechannel.runtime.exits import ChannelStoppedError, Stopped
-from statechannel.runtime.hooks import BrokerHooks, refuse_inside_hook
-from statechannel.runtime.request_record import Asked
+from statechannel.broker import arguments
+from statechannel.broker.assembly import Opened, open_member
+from statechannel.broker.changes import PastReader
+from statechannel.broker.exits import ChannelStoppedError, Stopped
+from statechannel.broker.hooks import BrokerHooks, refuse_inside_hook
+from statechannel.broker.request_record import RequestCommand
+from statechannel.engine import commands
+from statechannel.engine.cluster_view import BrokerSeen, ClusterView, ClusterViews, brokers_of, owners_of
+from statechannel.engine.commands import AwaitOperation, NotFound, Started, Unknown
+from statechannel.protocol.bundle import MAX_CHILDREN, namespace_bounds
+from statechannel.protocol.digest import digest
 from statechannel.settings import Settings, load, to_identity
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+    from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Mapping, Sequence
+    from types import TracebackType
 
     from prometheus_client import CollectorRegistry
 
     from statechannel.api.extensions import Extension
-    from statechannel.core.commands import Command, Outcome
-    from statechannel.core.config import Identity
-    from statechannel.core.placement import Placement
-    from statechannel.runtime.assemble import Access
-    from statechannel.runtime.changes import Change, Watcher
-    from statechannel.runtime.handlers import Handler
+    from statechannel.broker.assembly import Access
+    from statechannel.broker.changes import Change, Watcher
+    from statechannel.broker.handlers import Handler
+    from statechannel.engine.commands import Command, Outcome
+    from statechannel.engine.config import Identity
+    from statechannel.engine.placement import Placement
 
 
 class Ticket:
@@ -103,7 +103,7 @@ class StateChannel:
     def __init__(self, opened: Opened, settings: Settings, extensions: Running | None = None) -> None:
         self._opened = opened
         self._host = opened.host
-        self._pictures = Pictures()
+        self._pictures = ClusterViews()
         self._settings = settings
         self._extensions = extensions or Running((), close_timeout_s=settings.runtime.close_timeout_s)
         self._ending: asyncio.Task[Stopped] | None = None
@@ -212,7 +212,7 @@ class StateChannel:
     # --- asking -----------------------------------------------------------------------------------------------------
 
     async def ask(self, command: Command) -> Outcome:
-        """Give any command of `statechannel.core.commands` to this member and wait for its answer."""
+        """Give any command of `statechannel.engine.commands` to this member and wait for its answer."""
         refuse_inside_hook("StateChannel.ask")
         return await self._host.submit(command)
 
@@ -312,9 +312,9 @@ class StateChannel:
         finally:
             watcher.close()
 
-    def _past(self, partition: int) -> Past:
+    def _past(self, partition: int) -> PastReader:
         client, topics = self._opened.access
-        return Past(
+        return PastReader(
             client,
             topics.channel,
             partition,
@@ -327,7 +327,7 @@ class StateChannel:
         """How this member stands: mode, leader, lag, debts, what is in flight, its extensions. JSON-able."""
         return {**self._host.status(), "extensions": self._extensions.status()}
 
-    def picture(self) -> Picture:
+    def picture(self) -> ClusterView:
         """Brokers and bundles as this member knows them now. It changes no more, and nobody may change it.
 
         With 65,000 bundles the first takes a few hundred milliseconds, a later one some tens where records came meanwhile.
@@ -396,7 +396,7 @@ class StateChannel:
 
     def request(
         self,
-        asked: Asked,
+        asked: RequestCommand,
         args: Mapping[str, Any],
         timeout_s: float,
         told: Callable[[Outcome], None] | None = None,
@@ -407,7 +407,7 @@ class StateChannel:
             timeout_s: By the log's clock nobody need answer it after so long.
             told: Called once in the loop with the reply, if one is read in time; nobody calls it where none comes.
         """
-        arguments.one_of("asked", asked, Asked)
+        arguments.one_of("asked", asked, RequestCommand)
         arguments.one_of("args", args, dict)
         arguments.seconds("timeout_s", timeout_s)
         if told is not None:
@@ -497,3 +497,24 @@ class StateChannel:
 
 def _new_operation() -> str:
     return str(ULID())
+
+
+class Opening:
+    """What `StateChannel.open` returns: await it, or enter it."""
+
+    def __init__(self, make: Callable[[], Coroutine[Any, Any, StateChannel]]) -> None:
+        self._make = make
+        self._channel: StateChannel | None = None
+
+    def __await__(self) -> Generator[Any, Any, StateChannel]:
+        return self._make().__await__()
+
+    async def __aenter__(self) -> StateChannel:
+        self._channel = await self
+        return self._channel
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._channel is not None:
+            await self._channel.close()

@@ -1,7 +1,7 @@
 """What runs beside a member in the same process: load reports, a balancer, exporters. Port and life cycle.
 
     [project.entry-points."statechannel.extensions"]
-    balancer = "shedders.live.extension:make"
+    balancer = "shedders.balancer.extension:make"
 
 An embedder hands extensions to `StateChannel.open(extensions=...)`; `statechannel broker run` finds them by entry point. They
 start once the member has caught up, in order, and are closed once it has ended, in reverse order, however it ended.
@@ -23,7 +23,7 @@ from statechannel.settings.names import EXTENSIONS
 
 if TYPE_CHECKING:
     from statechannel.api.channel import StateChannel
-    from statechannel.core.placement import Placement
+    from statechannel.engine.placement import Placement
     from statechannel.settings import Settings
 
 GROUP = "statechannel.extensions"

@@ -9,8 +9,8 @@ from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 from statechannel.audit.errors import AuditQuestionError
-from statechannel.core.auditor import prefix
-from statechannel.core.inputs import RecordRead
+from statechannel.protocol.log import RecordRead
+from statechannel.replay.auditor import prefix
 
 _OFFSET = re.compile(r"[0-9]{1,19}", re.ASCII)
 _MILLISECONDS = re.compile(r"([0-9]{1,19})ms", re.ASCII)

@@ -1,7 +1,7 @@
 """What an audit may be asked, what it answers, and which engine reads the log.
 
 An engine is a function from question to result, registered under the entry point group `statechannel.audit_engines`. All
-engines judge by `statechannel.core` and give the same answers; they differ in how much log they can read, and how fast.
+engines judge by `statechannel.protocol` and give the same answers; they differ in how much log they can read, and how fast.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LOCAL = "local"
 DEFAULT_COMPACTION_LAG_MS = 3_600_000
 
 
-class Read(StrEnum):
+class ReadMode(StrEnum):
     """How a log is read."""
 
     FULL = "full"
@@ -109,7 +109,7 @@ class AuditQuestion:
     """
 
     source: Source
-    read: Read = Read.AUTO
+    read: ReadMode = ReadMode.AUTO
     as_of: AsOf | None = None
     compaction_lag_ms: int = DEFAULT_COMPACTION_LAG_MS
     verdicts: Path | None = None
@@ -145,7 +145,7 @@ class AuditResult:
         named: False if no record of the log is about what the history was wanted of.
         cuts: By partition.
         complete: From when on a log with gaps tells all, and whether it tells what was asked; empty without gaps
-            (`statechannel.core.auditor.completeness`).
+            (`statechannel.replay.auditor.completeness`).
         gaps, history: May be too many for the memory: go through them, do not hold them.
         gap_sums: By namespace, with `gaps` (`statechannel.audit.gap_sums`).
         rejected: See `statechannel.audit.rejections`.
@@ -251,7 +251,7 @@ def check_question(question: AuditQuestion) -> None:
     Raises:
         AuditQuestionError: Verdicts of a join read.
     """
-    if question.verdicts is not None and question.read is Read.JOIN:
+    if question.verdicts is not None and question.read is ReadMode.JOIN:
         raise AuditQuestionError(
             "Verdicts are had of a full read only, not of --read join.",
             hint="A joining reader has no verdict on what it takes leniently; leave out --verdicts or --read join.",

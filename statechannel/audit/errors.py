@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import errno
-import os
-from pathlib import Path
-
 from statechannel.errors import ExitCode, StateChannelError
 
 
@@ -23,17 +19,6 @@ class ExportFileError(StateChannelError):
             exit_code=ExitCode.BAD_EXPORT,
         )
         self.line = line
-
-
-def unwritable(path: Path, error: OSError) -> ExportFileError:
-    """The error of a file that cannot be written, with what fits its cause."""
-    if not os.path.isdir(path.parent):  # noqa: PTH112 - Path.is_dir fails of a name that is too long
-        hint = f"There is no folder {path.parent}: make it, or choose another."
-    elif error.errno in (errno.ENOSPC, errno.EDQUOT):
-        hint = "Make room on the disk, or choose a file on another one."
-    else:
-        hint = "Choose a file that you may write."
-    return ExportFileError(f"{path} cannot be written: {error.strerror}.", hint=hint)
 
 
 class AuditQuestionError(StateChannelError):

@@ -1,6 +1,6 @@
 """Records that bear a process's name and whose ids are not of its series: somebody else wrote them. Pure.
 
-A process makes its ids of its own entropy and a counter (`statechannel.core.provenance.OwnIds`), so that the random parts of its
+A process makes its ids of its own entropy and a counter (`statechannel.engine.provenance.OwnIds`): the random parts of its
 ids lie close together, and an id made elsewhere far from them. The process itself tells at once (`record.forged`); this is what
 a log tells long afterwards, of a process that has written a few records in the namespace before. An import, and what makes
 each id anew, has no series. Where ids of another series come among those first ones, the log does not tell whose the process
@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 from ulid import ULID
 
-from statechannel.core.bounded import remember
-from statechannel.core.bundle import parse_key
-from statechannel.core.inputs import RecordRead
-from statechannel.core.record import Record
+from statechannel.protocol.bounded import remember
+from statechannel.protocol.bundle import parse_key
+from statechannel.protocol.log import RecordRead
+from statechannel.protocol.record import Record
 
 FOREIGN = "its id is none that this process makes: somebody else wrote it in its name"
 _RANDOM = 2**80 - 1

@@ -10,19 +10,19 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
-from statechannel.audit.story import Cause, Gap, Gaps, lost_of
-from statechannel.core.bounded import remember
-from statechannel.core.inputs import RecordRead
-from statechannel.core.keys import KeyState
-from statechannel.core.marks import Mark, Marks
-from statechannel.core.verdict import Verdict
-from statechannel.core.view import Judgement
+from statechannel.audit.gaps import Gap, GapCause, Gaps, lost_of
+from statechannel.protocol.bounded import remember
+from statechannel.protocol.cold_start_marks import Mark, Marks
+from statechannel.protocol.keys import KeyState
+from statechannel.protocol.log import RecordRead
+from statechannel.protocol.verdict import Verdict
+from statechannel.protocol.view import Judgement
 
 KEPT_MAX = 200
 """Incidents that are kept, the newest ones."""
 
 
-class Kind(StrEnum):
+class IncidentKind(StrEnum):
     """What happened."""
 
     OWNER_LOST = "owner-lost"
@@ -42,7 +42,7 @@ class Incident(NamedTuple):
     """One thing worth telling. `said` is a sentence; `at_ms` the log's time at which it began."""
 
     at_ms: int
-    kind: Kind
+    kind: IncidentKind
     said: str
 
 
@@ -124,7 +124,7 @@ class ChannelIncidents:
         remember(
             self._told,
             (record.partition, record.offset),
-            Incident(record.timestamp_ms, Kind.COLD_START, said),
+            Incident(record.timestamp_ms, IncidentKind.COLD_START, said),
             KEPT_MAX,
         )
 
@@ -132,7 +132,9 @@ class ChannelIncidents:
         """Everything that is kept, in no particular order."""
         found = list(self._told.values())
         found += [self._of_lost(lost) for lost in self._lost.values()]
-        found += [_of_gap(gap) for gap in self._long.values() if gap.cause is not Cause.OWNER_LOST or not gap.repaired]
+        found += [
+            _of_gap(gap) for gap in self._long.values() if gap.cause is not GapCause.OWNER_LOST or not gap.repaired
+        ]
         return found
 
     def _of_lost(self, lost: _Lost) -> Incident:
@@ -141,11 +143,11 @@ class ChannelIncidents:
         gaps = [
             gap.length_ms or 0
             for gap in self._long.values()
-            if gap.cause is Cause.OWNER_LOST and (gap.partition, gap.start_offset) in lost.repairs
+            if gap.cause is GapCause.OWNER_LOST and (gap.partition, gap.start_offset) in lost.repairs
         ]
         longest = f"; the longest gap in service was {seconds(max(gaps))}" if gaps else ""
         said = f"{lost.broker} was lost; {' and '.join(lost.by)} repaired {_bundles(many)}{took}{longest}"
-        return Incident(lost.last_heard_ms, Kind.OWNER_LOST, said)
+        return Incident(lost.last_heard_ms, IncidentKind.OWNER_LOST, said)
 
 
 def _bundles(many: int) -> str:
@@ -153,4 +155,6 @@ def _bundles(many: int) -> str:
 
 
 def _of_gap(gap: Gap) -> Incident:
-    return Incident(gap.start_ms, Kind.GAP, f"nobody served {gap.bundle} for {seconds(gap.length_ms or 0)}: {gap.why}")
+    return Incident(
+        gap.start_ms, IncidentKind.GAP, f"nobody served {gap.bundle} for {seconds(gap.length_ms or 0)}: {gap.why}"
+    )

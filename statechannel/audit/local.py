@@ -1,4 +1,4 @@
-"""The audit of an export file in this process: the rules are `statechannel.core.auditor`'s, this puts the question together."""
+"""The audit of an export file in this process: the rules are `statechannel.replay.auditor`'s, this puts the question together."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from statechannel.audit.engine import (
     AuditResult,
     ExportSource,
     ProgressBar,
-    Read,
+    ReadMode,
     Source,
     check_question,
     not_in_full,
 )
 from statechannel.audit.errors import AuditQuestionError
-from statechannel.audit.export_file import ExportedRecords, ExportFile, read_export, size_bytes
 from statechannel.audit.moves import move_fields
-from statechannel.audit.observing import Observers
+from statechannel.audit.observers import Observers
 from statechannel.audit.origins import as_rows, put_together
 from statechannel.audit.races import race_counts
 from statechannel.audit.rejections import rejected_document
+from statechannel.audit.transfer.export_file import ExportedRecords, ExportFile, read_export, size_bytes
 from statechannel.audit.verdict_file import Observe, verdict_file
-from statechannel.core import auditor
-from statechannel.core.inputs import RecordRead
-from statechannel.core.part import JoinObserver, PartitionAudit
-from statechannel.core.view import Judgement
+from statechannel.protocol.log import RecordRead
+from statechannel.protocol.view import Judgement
+from statechannel.replay import auditor
+from statechannel.replay.part import JoinObserver, PartitionAudit
 
 
 def answer(question: AuditQuestion, *, progress: ProgressBar) -> AuditResult:
@@ -114,7 +114,7 @@ def read_log(path: Path, progress: ProgressBar, *, made_here: bool = False) -> E
 def audit_export(
     export: ExportFile,
     *,
-    read: Read = Read.AUTO,
+    read: ReadMode = ReadMode.AUTO,
     as_of: AsOf | None = None,
     compaction_lag_ms: int = DEFAULT_COMPACTION_LAG_MS,
     verdicts: Path | None = None,
@@ -133,7 +133,7 @@ def audit_export(
         observers: Told every strictly judged record, in log order.
         join_observer: Told what is taken leniently.
         each_part: Told what was found in each partition, in order.
-        tell_complete: Told from when on the log tells all (`statechannel.core.auditor.completeness`).
+        tell_complete: Told from when on the log tells all (`statechannel.replay.auditor.completeness`).
         progress: Told the number of records read, now and then.
 
     Raises:
@@ -148,7 +148,7 @@ def audit_export(
             return auditor.audit(
                 _telling(export.partitions, progress),
                 end_offsets=dict(export.header.end_offsets),
-                read=Read.FULL if verdicts is not None else read,
+                read=ReadMode.FULL if verdicts is not None else read,
                 now_ms=export.header.exported_at_ms,
                 compaction_lag_ms=compaction_lag_ms,
                 as_of=as_of,

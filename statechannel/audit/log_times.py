@@ -5,8 +5,8 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_right
 
-from statechannel.core.inputs import RecordRead
-from statechannel.core.view import Judgement
+from statechannel.protocol.log import RecordRead
+from statechannel.protocol.view import Judgement
 
 KEPT_MAX = 50_000
 

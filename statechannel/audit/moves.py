@@ -7,13 +7,13 @@ from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from typing import Any
 
-from statechannel.audit.story import lost_of
-from statechannel.core.inputs import RecordRead
-from statechannel.core.keys import KeyState
-from statechannel.core.record import Record
-from statechannel.core.states import State
-from statechannel.core.verdict import Verdict
-from statechannel.core.view import Judgement
+from statechannel.audit.gaps import lost_of
+from statechannel.protocol.keys import KeyState
+from statechannel.protocol.log import RecordRead
+from statechannel.protocol.record import Record
+from statechannel.protocol.states import State
+from statechannel.protocol.verdict import Verdict
+from statechannel.protocol.view import Judgement
 
 HOUR_MS = 3_600_000
 

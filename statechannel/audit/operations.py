@@ -1,16 +1,17 @@
-"""Operations as the log tells them: which began, how each ended. The rules are `statechannel.core.operations`'."""
+"""Operations as the log tells them: which began, how each ended. The rules are `statechannel.engine.operations`'."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any, cast
 
-from statechannel.core.config import EngineConfig
-from statechannel.core.engine import Engine
-from statechannel.core.inputs import Now, RecordRead
-from statechannel.core.operations import Operation, Operations
-from statechannel.core.verdict import Verdict
-from statechannel.core.view import Judgement
+from statechannel.engine.config import EngineConfig
+from statechannel.engine.engine import Engine
+from statechannel.engine.inputs import Now
+from statechannel.engine.operations import Operation, Operations
+from statechannel.protocol.log import RecordRead
+from statechannel.protocol.verdict import Verdict
+from statechannel.protocol.view import Judgement
 
 
 class _Onlooker:

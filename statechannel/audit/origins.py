@@ -1,7 +1,7 @@
 """Operations as the log begins them, and what asked for each. Pure.
 
 The log says what was done, not who wanted it: that stand requests of commands, decisions of the balancer and, of a broker that
-leaves, its heartbeats. Each of these topics is a `Source` here. What is in none of them, and is no rule of the brokers' own
+leaves, its heartbeats. Each of these topics is a `OriginTopic` here. What is in none of them, and is no rule of the brokers' own
 (`repair`, `lookup`), has no origin: its embedder began it, or somebody who may write to the topic and should not have.
 """
 
@@ -15,14 +15,14 @@ from typing import Any, NamedTuple, Protocol
 
 from statechannel.audit.history import meant
 from statechannel.audit.id_series import FOREIGN, IdSeries
-from statechannel.audit.import_run import IMPORT_KEY, decode_mark
-from statechannel.core.bounded import remember
-from statechannel.core.bundle import FULL_UPPER, parse_key
-from statechannel.core.inputs import RecordRead
-from statechannel.core.record import Record
-from statechannel.core.states import IN_FLIGHT, State
-from statechannel.core.verdict import Verdict
-from statechannel.core.view import Judgement, View
+from statechannel.audit.transfer.import_run import IMPORT_KEY, decode_mark
+from statechannel.protocol.bounded import remember
+from statechannel.protocol.bundle import FULL_UPPER, parse_key
+from statechannel.protocol.log import RecordRead
+from statechannel.protocol.record import Record
+from statechannel.protocol.states import IN_FLIGHT, State
+from statechannel.protocol.verdict import Verdict
+from statechannel.protocol.view import Judgement, View
 
 BEGUN_MAX = 100_000
 """Operations that are held; older ones are only counted."""
@@ -54,7 +54,7 @@ MEANING: Mapping[Origin, str] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Asker:
+class OperationCause:
     """What asked for an operation, as one of the topics has it.
 
     Attributes:
@@ -76,7 +76,7 @@ class Asker:
     destination: str | None = None
 
 
-class Source(Protocol):
+class OriginTopic(Protocol):
     """One topic that says what was asked for.
 
     Attributes:
@@ -89,7 +89,7 @@ class Source(Protocol):
     @property
     def since_ms(self) -> int: ...  # noqa: D102
 
-    def asker(self, begun: Mapping[str, Any]) -> Asker | None:
+    def asker(self, begun: Mapping[str, Any]) -> OperationCause | None:
         """What it has for an operation, by its id or otherwise; whether that fits is looked at elsewhere.
 
         Args:
@@ -229,7 +229,7 @@ def _order(row: dict[str, Any]) -> tuple[int, int, int]:
     return row["began_ms"], row["partition"], row["offset"]
 
 
-def origins_document(found: Mapping[str, Any], sources: Sequence[Source]) -> dict[str, Any]:
+def origins_document(found: Mapping[str, Any], sources: Sequence[OriginTopic]) -> dict[str, Any]:
     """As the JSON output has it: each operation with what asked for it, in the order in which they began.
 
     Args:
@@ -248,8 +248,8 @@ def origins_document(found: Mapping[str, Any], sources: Sequence[Source]) -> dic
     }
 
 
-def _with_origin(row: Mapping[str, Any], imports: frozenset[str], sources: Sequence[Source]) -> dict[str, Any]:
-    asked: Asker | None = None
+def _with_origin(row: Mapping[str, Any], imports: frozenset[str], sources: Sequence[OriginTopic]) -> dict[str, Any]:
+    asked: OperationCause | None = None
     doubts = [] if row["follows"] is None else [f"it goes on with {row['follows']}, and bears no operation"]
     if row["foreign"]:
         doubts.append(f"{row['foreign']} of its records: {FOREIGN}")
@@ -271,7 +271,9 @@ def _with_origin(row: Mapping[str, Any], imports: frozenset[str], sources: Seque
     }
 
 
-def _by_itself(row: Mapping[str, Any], imports: frozenset[str], sources: Sequence[Source], *, doubtful: bool) -> Origin:
+def _by_itself(
+    row: Mapping[str, Any], imports: frozenset[str], sources: Sequence[OriginTopic], *, doubtful: bool
+) -> Origin:
     if row["operation"] in imports:
         return Origin.IMPORT
     if doubtful:
@@ -284,7 +286,7 @@ def _by_itself(row: Mapping[str, Any], imports: frozenset[str], sources: Sequenc
     return Origin.NONE if row["whole"] and row["began_ms"] >= known_since_ms else Origin.UNKNOWN
 
 
-def _doubt(row: Mapping[str, Any], asker: Asker) -> str | None:
+def _doubt(row: Mapping[str, Any], asker: OperationCause) -> str | None:
     """Why an operation is not what its id says it is; for people."""
     told = f"{asker.origin.value} {asker.id} asked for {asker.what}"
     if row["whole"] and asker.states and State(row["state"]) not in asker.states:

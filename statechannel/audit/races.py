@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from statechannel.core.inputs import RecordRead
-from statechannel.core.record import Kind
-from statechannel.core.verdict import REJECTIONS, Verdict
-from statechannel.core.view import Judgement
+from statechannel.protocol.log import RecordRead
+from statechannel.protocol.record import Kind
+from statechannel.protocol.verdict import REJECTIONS, Verdict
+from statechannel.protocol.view import Judgement
 
 
 @dataclass(frozen=True, slots=True)

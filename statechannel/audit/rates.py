@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 
-from statechannel.core.inputs import RecordRead
-from statechannel.core.verdict import REJECTIONS, Verdict
-from statechannel.core.view import Judgement
+from statechannel.protocol.log import RecordRead
+from statechannel.protocol.verdict import REJECTIONS, Verdict
+from statechannel.protocol.view import Judgement
 
 WINDOWS_MIN = (1, 5, 15)
 _LONGEST_S = max(WINDOWS_MIN) * 60

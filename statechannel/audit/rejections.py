@@ -9,9 +9,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import astuple, dataclass
 from typing import Any, NamedTuple
 
-from statechannel.core.inputs import RecordRead
-from statechannel.core.verdict import REJECTIONS
-from statechannel.core.view import Judgement
+from statechannel.protocol.log import RecordRead
+from statechannel.protocol.verdict import REJECTIONS
+from statechannel.protocol.view import Judgement
 
 GROUPS_MAX = 10_000
 """Groups that are counted apart; whoever writes junk under ever new names is counted under `OTHERS`."""
@@ -19,7 +19,7 @@ OTHERS = "(others)"
 NEWEST_MAX = 50
 
 
-class Group(NamedTuple):
+class RejectionGroup(NamedTuple):
     """What is counted together.
 
     Attributes:
@@ -33,14 +33,14 @@ class Group(NamedTuple):
 
 
 @dataclass(slots=True)
-class Tally:
+class RejectionTally:
     """How many, and when."""
 
     records: int
     first_ms: int
     last_ms: int
 
-    def add(self, other: Tally) -> None:
+    def add(self, other: RejectionTally) -> None:
         """Count the others too."""
         self.records += other.records
         self.first_ms = min(self.first_ms, other.first_ms)
@@ -56,7 +56,7 @@ class Rejections:
     """
 
     def __init__(self) -> None:
-        self.tallies: dict[Group, Tally] = {}
+        self.tallies: dict[RejectionGroup, RejectionTally] = {}
         self.newest: list[dict[str, Any]] = []
 
     def observe(self, record: RecordRead, judgement: Judgement) -> None:
@@ -66,17 +66,17 @@ class Rejections:
         decoded, key = judgement.record, judgement.key
         stands = key is not None and key.state is not None
         winner = key.writer.broker if key is not None and stands and key.writer is not None else None
-        group = Group(judgement.verdict.value, None if decoded is None else decoded.broker, winner)
-        self.add(group, Tally(1, record.timestamp_ms, record.timestamp_ms))
+        group = RejectionGroup(judgement.verdict.value, None if decoded is None else decoded.broker, winner)
+        self.add(group, RejectionTally(1, record.timestamp_ms, record.timestamp_ms))
         self.newest.append(_row(record, judgement, group))
         if len(self.newest) >= 2 * NEWEST_MAX:
             self.newest = _newest(self.newest)
 
-    def add(self, group: Group, tally: Tally) -> None:
+    def add(self, group: RejectionGroup, tally: RejectionTally) -> None:
         """Count some more of a group."""
         held = self.tallies.get(group)
         if held is None and len(self.tallies) >= GROUPS_MAX:
-            group = Group(group.reason, OTHERS, None)
+            group = RejectionGroup(group.reason, OTHERS, None)
             held = self.tallies.get(group)
         if held is None:
             self.tallies[group] = tally
@@ -84,7 +84,7 @@ class Rejections:
             held.add(tally)
 
 
-def _row(record: RecordRead, judgement: Judgement, group: Group) -> dict[str, Any]:
+def _row(record: RecordRead, judgement: Judgement, group: RejectionGroup) -> dict[str, Any]:
     decoded, key = judgement.record, judgement.key
     stands = key is not None and key.state is not None
     return {
@@ -135,7 +135,7 @@ def added_up(parts: Iterable[Mapping[str, Any]]) -> Rejections:
     found = Rejections()
     for part in parts:
         for reason, writer, winner, *tally in part["groups"]:
-            found.add(Group(reason, writer, winner), Tally(*tally))
+            found.add(RejectionGroup(reason, writer, winner), RejectionTally(*tally))
         found.newest += part["newest"]
     return found
 
@@ -152,12 +152,12 @@ def rejected_document(found: Rejections) -> dict[str, Any]:
 
 
 def _summed(found: Rejections, *names: str) -> Iterator[dict[str, Any]]:
-    sums: dict[tuple[str | None, ...], Tally] = {}
+    sums: dict[tuple[str | None, ...], RejectionTally] = {}
     for group, tally in found.tallies.items():
         name = tuple(getattr(group, one) for one in names)
         held = sums.get(name)
         if held is None:
-            sums[name] = Tally(tally.records, tally.first_ms, tally.last_ms)
+            sums[name] = RejectionTally(tally.records, tally.first_ms, tally.last_ms)
         else:
             held.add(tally)
     for name, tally in sorted(sums.items(), key=lambda one: (-one[1].records, *map(str, one[0]))):

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import orjson
 
-from statechannel.audit.export_line import text_or_base64
-from statechannel.audit.new_file import new_file
-from statechannel.core.inputs import RecordRead
-from statechannel.core.view import Judgement
+from statechannel.audit.transfer.line import text_or_base64
+from statechannel.files import new_file
+from statechannel.protocol.log import RecordRead
+from statechannel.protocol.view import Judgement
 
 Observe = Callable[[RecordRead, Judgement], None]
 

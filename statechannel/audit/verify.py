@@ -9,22 +9,21 @@ from enum import StrEnum
 from itertools import groupby
 from typing import Any
 
-from statechannel.audit.difference import Accepted, accepted_of, sides
-from statechannel.audit.export_file import ExportFile
-from statechannel.audit.parting import Parting
-from statechannel.audit.replica_word import ReplicaDump, ReplicaWord
-from statechannel.core.bundle import parse_key, partition_of
-from statechannel.core.digest import digest_of, line
-from statechannel.core.inputs import RecordRead
-from statechannel.core.part import PartReader
-from statechannel.core.survey import STRICT, Facts, has_gaps, join_facts
-from statechannel.core.view import View
+from statechannel.audit.difference import AcceptedState, Parting, accepted_of, sides
+from statechannel.audit.replica_answers import ReplicaDump, ReplicaWord
+from statechannel.audit.transfer.export_file import ExportFile
+from statechannel.protocol.bundle import parse_key, partition_of
+from statechannel.protocol.digest import digest_of, line
+from statechannel.protocol.log import RecordRead
+from statechannel.protocol.view import View
+from statechannel.replay.part import PartReader
+from statechannel.replay.survey import STRICT, ReadFacts, has_gaps, join_facts
 
 SHOWN_MAX = 100
 """Differing keys that are looked at; of the others only the number is told."""
 
 
-class Status(StrEnum):
+class VerifyStatus(StrEnum):
     """What was found of one partition of one replica."""
 
     EQUAL = "equal"
@@ -35,7 +34,7 @@ class Status(StrEnum):
 
 
 @dataclass(slots=True)
-class Checked:
+class VerifiedPartition:
     """One partition of one replica.
 
     Attributes:
@@ -47,7 +46,7 @@ class Checked:
 
     partition: int
     applied: int
-    status: Status
+    status: VerifyStatus
     digest: str | None
     recomputed: str | None = None
     why: str = ""
@@ -57,7 +56,7 @@ class Checked:
 
 
 @dataclass(slots=True)
-class Difference:
+class ReplicaDifference:
     """What differs at one offset.
 
     Attributes:
@@ -70,30 +69,32 @@ class Difference:
     offsets: dict[str, int] = field(default_factory=dict)
 
 
-def check_words(export: ExportFile, words: Sequence[ReplicaWord], *, compaction_lag_ms: int) -> list[list[Checked]]:
+def check_words(
+    export: ExportFile, words: Sequence[ReplicaWord], *, compaction_lag_ms: int
+) -> list[list[VerifiedPartition]]:
     """Compare digests; the log is gone through once. By replica, in the order of their partitions."""
     places = {(number, part.applied) for word in words for number, part in word.partitions.items() if part.digest}
-    recomputed: dict[tuple[int, int], str | Status] = {}
+    recomputed: dict[tuple[int, int], str | VerifyStatus] = {}
 
-    def at(partition: int, applied: int, found: View | Status) -> None:
-        recomputed[partition, applied] = found if isinstance(found, Status) else digest_of(_lines(found))
+    def at(partition: int, applied: int, found: View | VerifyStatus) -> None:
+        recomputed[partition, applied] = found if isinstance(found, VerifyStatus) else digest_of(_lines(found))
 
     for partition, some in groupby(sorted(places), key=lambda place: place[0]):
         visit(export, partition, [applied for _, applied in some], compaction_lag_ms=compaction_lag_ms, at=at)
     return [[_checked(number, part, recomputed) for number, part in sorted(word.partitions.items())] for word in words]
 
 
-def _checked(number: int, part: Any, recomputed: Mapping[tuple[int, int], str | Status]) -> Checked:
+def _checked(number: int, part: Any, recomputed: Mapping[tuple[int, int], str | VerifyStatus]) -> VerifiedPartition:
     if part.digest is None:
-        return Checked(number, part.applied, Status.UNKNOWN, None, why=part.why)
+        return VerifiedPartition(number, part.applied, VerifyStatus.UNKNOWN, None, why=part.why)
     found = recomputed[number, part.applied]
-    if isinstance(found, Status):
-        return Checked(number, part.applied, found, part.digest)
-    status = Status.EQUAL if found == part.digest else Status.DIFFERENT
-    return Checked(number, part.applied, status, part.digest, found)
+    if isinstance(found, VerifyStatus):
+        return VerifiedPartition(number, part.applied, found, part.digest)
+    status = VerifyStatus.EQUAL if found == part.digest else VerifyStatus.DIFFERENT
+    return VerifiedPartition(number, part.applied, status, part.digest, found)
 
 
-def explain(export: ExportFile, checked: Checked, dump: ReplicaDump, *, compaction_lag_ms: int) -> None:
+def explain(export: ExportFile, checked: VerifiedPartition, dump: ReplicaDump, *, compaction_lag_ms: int) -> None:
     """Find by a dump where a replica and the log part; the dump is of a later offset than the digest that differed."""
     partition = checked.partition
     part = dump.word.partitions.get(partition)
@@ -103,10 +104,10 @@ def explain(export: ExportFile, checked: Checked, dump: ReplicaDump, *, compacti
     checked.dump_applied = part.applied
     partitions = len(export.header.end_offsets)
     told = [one for one in dump.lines if _partition(one, partitions) == partition]
-    found = Difference()
+    found = ReplicaDifference()
 
-    def at(_: int, applied: int, view: View | Status) -> None:
-        if isinstance(view, Status):
+    def at(_: int, applied: int, view: View | VerifyStatus) -> None:
+        if isinstance(view, VerifyStatus):
             checked.why = f"the log does not tell the states at offset {applied} of its dump ({view})"
             return
         for expected, said in sides(_lines(view), told):
@@ -151,7 +152,7 @@ def visit(
     places: Sequence[int],
     *,
     compaction_lag_ms: int,
-    at: Callable[[int, int, View | Status], None],
+    at: Callable[[int, int, View | VerifyStatus], None],
     observe: Callable[[RecordRead, Any], None] | None = None,
 ) -> None:
     """Read a partition, and stop at offsets on the way; once, unless it is read differently for some of them.
@@ -164,17 +165,17 @@ def visit(
     end = export.header.end_offsets.get(partition, 0)
     oldest_kept_ms = export.header.exported_at_ms - compaction_lag_ms
     reader: PartReader | None = None
-    read_as: Facts | None = None
+    read_as: ReadFacts | None = None
     begun = 0
     for applied in places:
         if applied >= end:
-            at(partition, applied, Status.BEYOND)
+            at(partition, applied, VerifyStatus.BEYOND)
             continue
         until = bisect_right(records, applied, key=lambda record: record.offset)
         # What vouches for one place may lie behind another: each is read as if the log ended there.
         facts = _facts(records[:until], applied + 1, oldest_kept_ms)
         if facts.tentative:
-            at(partition, applied, Status.INCOMPLETE)
+            at(partition, applied, VerifyStatus.INCOMPLETE)
             continue
         if reader is None or facts != read_as:
             reader, read_as, begun = PartReader(partition, len(export.header.end_offsets), facts, observe), facts, 0
@@ -183,7 +184,7 @@ def visit(
         at(partition, applied, reader.view)
 
 
-def _facts(records: Sequence[RecordRead], end: int, oldest_kept_ms: int) -> Facts:
+def _facts(records: Sequence[RecordRead], end: int, oldest_kept_ms: int) -> ReadFacts:
     return join_facts(records, oldest_kept_ms=oldest_kept_ms) if has_gaps(records, end) else STRICT
 
 
@@ -200,7 +201,7 @@ def _partition(told: bytes, partitions: int) -> int:
 def _state(told: bytes | None) -> dict[str, Any] | None:
     if told is None:
         return None
-    found: Accepted = accepted_of(told)
+    found: AcceptedState = accepted_of(told)
     return {
         "version": found.version,
         "state": found.state,
@@ -212,7 +213,7 @@ def _state(told: bytes | None) -> dict[str, Any] | None:
     }
 
 
-def checked_fields(checked: Checked) -> dict[str, Any]:
+def checked_fields(checked: VerifiedPartition) -> dict[str, Any]:
     """As the JSON output has it."""
     return {
         "partition": checked.partition,
@@ -227,13 +228,13 @@ def checked_fields(checked: Checked) -> dict[str, Any]:
     }
 
 
-def worst(every: Iterable[Checked]) -> Status:
+def worst(every: Iterable[VerifiedPartition]) -> VerifyStatus:
     """The gravest of what was found; equal where all is equal."""
-    order = (Status.DIFFERENT, Status.BEYOND, Status.INCOMPLETE, Status.UNKNOWN)
+    order = (VerifyStatus.DIFFERENT, VerifyStatus.BEYOND, VerifyStatus.INCOMPLETE, VerifyStatus.UNKNOWN)
     found = {one.status for one in every}
-    return next((status for status in order if status in found), Status.EQUAL)
+    return next((status for status in order if status in found), VerifyStatus.EQUAL)
 
 
-def different(every: Iterable[Checked]) -> Iterator[Checked]:
+def different(every: Iterable[VerifiedPartition]) -> Iterator[VerifiedPartition]:
     """Those that differ."""
-    return (one for one in every if one.status is Status.DIFFERENT)
+    return (one for one in every if one.status is VerifyStatus.DIFFERENT)

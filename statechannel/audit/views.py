@@ -6,17 +6,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from statechannel.audit.engine import DEFAULT_COMPACTION_LAG_MS
-from statechannel.audit.export_file import ExportFile
+from statechannel.audit.transfer.export_file import ExportFile
 from statechannel.audit.verdict_file import Observe
-from statechannel.core.auditor import audit_full, audit_part
-from statechannel.core.bundle import parse_key, partition_of, split_typed_topic, topic_hash
-from statechannel.core.inputs import RecordRead
-from statechannel.core.keys import KeyState
-from statechannel.core.part import PartitionAudit
-from statechannel.core.states import State
-from statechannel.core.survey import has_gaps, join_facts, known_of, story_facts
-from statechannel.core.view import Judgement
 from statechannel.errors import StateChannelError
+from statechannel.protocol.bundle import parse_key, partition_of, split_typed_topic, topic_hash
+from statechannel.protocol.keys import KeyState
+from statechannel.protocol.log import RecordRead
+from statechannel.protocol.states import State
+from statechannel.protocol.view import Judgement
+from statechannel.replay.auditor import audit_full, audit_part
+from statechannel.replay.part import PartitionAudit
+from statechannel.replay.survey import has_gaps, join_facts, known_of, story_facts
 
 NAMESPACES = "`statechannel namespace list` has them all."
 

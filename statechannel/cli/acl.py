@@ -8,15 +8,25 @@ from typing import Annotated, Any
 
 import typer
 
-from statechannel.cli.failures import CommandError
-from statechannel.cli.kafka_wait import told_if_slow
-from statechannel.cli.live_log import describe_topic
-from statechannel.cli.options import Connect, OutputAs, reaching
-from statechannel.cli.output import Output, print_json, print_table, say
-from statechannel.core.inputs import Topic
+from statechannel.cli.kit.failures import CommandError
+from statechannel.cli.kit.kafka_wait import told_if_slow
+from statechannel.cli.kit.live_log import describe_topic
+from statechannel.cli.kit.options import Connect, OutputAs, reaching
+from statechannel.cli.kit.output import Output, print_json, print_table, say
 from statechannel.errors import ExitCode
-from statechannel.kafka.acl_rules import ANY_HOST, Binding, Comparison, Resource, Role, Rule, compare, lacking, rules_of
+from statechannel.kafka.acl_rules import (
+    ANY_HOST,
+    AclComparison,
+    AclResource,
+    AclRule,
+    Binding,
+    Role,
+    compare,
+    lacking,
+    rules_of,
+)
 from statechannel.kafka.acls import AclAdmin, principal_hint, user_of
+from statechannel.protocol.log import Topic
 
 app = typer.Typer(
     add_completion=False,
@@ -46,7 +56,7 @@ def show(
     if principal is None:
         # Nothing of this is in Kafka: it is shown also where none is.
         named = connect.settings().channel.name
-        _print(role, named, principal, rules_of(role, named), Comparison((), (), ()), output, known=False)
+        _print(role, named, principal, rules_of(role, named), AclComparison((), (), ()), output, known=False)
         return
     _require_principal(principal)
     connection = connect()
@@ -118,7 +128,7 @@ def check(connect: Connect, role: RoleOption, output: OutputAs = Output.TABLE) -
             ("resource", "name", "right", "state"),
             [(rule.resource, rule.name, rule.right, state) for rule, state in states],
         )
-    if allowed.get((Resource.TOPIC, channel)) is None:
+    if allowed.get((AclResource.TOPIC, channel)) is None:
         describe_topic(connection, Topic.CHANNEL)  # Kafka tells no rights on a topic that does not exist
     if missing:
         who = user_of(connection.client)
@@ -129,7 +139,7 @@ def check(connect: Connect, role: RoleOption, output: OutputAs = Output.TABLE) -
         )
 
 
-def _state(rule: Rule, missing: Sequence[Rule], allowed: Any) -> str:
+def _state(rule: AclRule, missing: Sequence[AclRule], allowed: Any) -> str:
     if rule in missing:
         return "missing"
     return "not told" if allowed.get((rule.resource, rule.name)) is None else "allowed"
@@ -144,12 +154,12 @@ def _require_principal(principal: str) -> None:
         )
 
 
-def _row(rule: Rule) -> dict[str, Any]:
+def _row(rule: AclRule) -> dict[str, Any]:
     return {"resource": rule.resource, "name": rule.name, "right": rule.right}
 
 
 def _document(
-    role: Role, channel: str, principal: str | None, rules: Sequence[Rule], compared: Comparison
+    role: Role, channel: str, principal: str | None, rules: Sequence[AclRule], compared: AclComparison
 ) -> dict[str, Any]:
     return {
         "role": role,
@@ -166,8 +176,8 @@ def _print(
     role: Role,
     channel: str,
     principal: str | None,
-    rules: Sequence[Rule],
-    compared: Comparison,
+    rules: Sequence[AclRule],
+    compared: AclComparison,
     output: Output,
     *,
     known: bool = True,
@@ -180,7 +190,7 @@ def _print(
         return
     forbidden = {rule for rule, _ in compared.forbidden}
 
-    def state(rule: Rule) -> str:
+    def state(rule: AclRule) -> str:
         return "forbidden" if rule in forbidden else "missing" if rule in compared.missing else "allowed"
 
     headers: tuple[str, ...] = ("resource", "name", "right", "state") if known else ("resource", "name", "right")
@@ -189,7 +199,7 @@ def _print(
     _tell_rest(compared)
 
 
-def _tell_rest(compared: Comparison) -> None:
+def _tell_rest(compared: AclComparison) -> None:
     for binding in compared.beyond:
         say(f"beyond the role: {_told(binding)}")
 

@@ -15,15 +15,15 @@ import typer
 
 from statechannel.api import BrokerHooks, StateChannel, Stopped
 from statechannel.api.extensions import make_installed
-from statechannel.cli.failures import CommandError
-from statechannel.cli.live_log import now_ms
-from statechannel.cli.logs import set_up_logs
-from statechannel.cli.options import Connect, reaching
-from statechannel.cli.output import print_json_line, say, silence_stdout
-from statechannel.core.codec import is_new_broker_id
+from statechannel.broker.supervision import within
+from statechannel.cli.kit.failures import CommandError
+from statechannel.cli.kit.live_log import now_ms
+from statechannel.cli.kit.logs import set_up_logs
+from statechannel.cli.kit.options import Connect, reaching
+from statechannel.cli.kit.output import print_json_line, say, silence_stdout
 from statechannel.demo.plane import PROTOCOL, DataPlane
 from statechannel.errors import ExitCode
-from statechannel.runtime.supervision import within
+from statechannel.protocol.codec import is_new_broker_id
 from statechannel.settings import Settings
 
 LAST_WORDS_S = 1.0

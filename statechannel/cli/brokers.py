@@ -7,12 +7,12 @@ from typing import Any
 import typer
 
 from statechannel.audit.views import LogViews
-from statechannel.cli.channel_view import read_channel
-from statechannel.cli.options import Connect, OutputAs, reaching
-from statechannel.cli.output import Output, duration, print_json, print_table
-from statechannel.cli.registry import Registry, read_registry
-from statechannel.cli.remarks import Remarks, remarks
-from statechannel.core.membership import Member
+from statechannel.cli.kit.channel_view import read_channel
+from statechannel.cli.kit.options import Connect, OutputAs, reaching
+from statechannel.cli.kit.output import Output, duration, print_json, print_table
+from statechannel.cli.kit.registry import Registry, read_registry
+from statechannel.cli.kit.remarks import Remarks, remarks
+from statechannel.engine.membership import Member
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 

@@ -7,11 +7,11 @@ from typing import Annotated, Any
 import typer
 
 from statechannel.audit.views import NAMESPACES
-from statechannel.cli.channel_view import not_found, read_channel
-from statechannel.cli.options import Connect, OutputAs, reaching
-from statechannel.cli.output import Output, print_json, print_table
-from statechannel.core.keys import KeyState
-from statechannel.core.states import State
+from statechannel.cli.kit.channel_view import not_found, read_channel
+from statechannel.cli.kit.options import Connect, OutputAs, reaching
+from statechannel.cli.kit.output import Output, print_json, print_table
+from statechannel.protocol.keys import KeyState
+from statechannel.protocol.states import State
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 

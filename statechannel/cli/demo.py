@@ -11,10 +11,10 @@ from typing import Annotated
 
 import typer
 
-from statechannel.cli.failures import CommandError
-from statechannel.cli.folders import made_folder
-from statechannel.demo.cluster import Cluster
-from statechannel.demo.launch import story_in
+from statechannel.cli.kit.failures import CommandError
+from statechannel.cli.kit.folders import made_folder
+from statechannel.demo.cluster import DemoCluster
+from statechannel.demo.load_story import story_in
 from statechannel.demo.narrator import Narrator
 from statechannel.demo.run import run_demo
 from statechannel.demo.story import Story
@@ -48,7 +48,7 @@ def demo(
         made_folder(plots)
     story = story_in(plots, quiet_s) if balance else Story
     with _terminated_as_interrupted():
-        broken = run_demo(Cluster.make(own_ms=own_ms, release_ms=release_ms), Narrator(), keep=keep, story_of=story)
+        broken = run_demo(DemoCluster.make(own_ms=own_ms, release_ms=release_ms), Narrator(), keep=keep, story_of=story)
     if broken:
         raise CommandError(
             f"{len(broken)} of the demo's promises did not hold: {broken[0]}",

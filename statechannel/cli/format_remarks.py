@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from statechannel.cli.connection import Connection
-from statechannel.cli.registry import read_registry
-from statechannel.cli.remarks import Remarks
-from statechannel.core.formats import held_back_by
+from statechannel.cli.kit.connection import Connection
+from statechannel.cli.kit.registry import read_registry
+from statechannel.cli.kit.remarks import Remarks
+from statechannel.protocol.record import held_back_by
 
 
 def formats(connection: Connection) -> Remarks:

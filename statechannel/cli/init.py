@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from statechannel.cli.kafka_wait import told_if_slow
-from statechannel.cli.options import Connect, OutputAs, reaching
-from statechannel.cli.output import Output, print_json, print_table, say
+from statechannel.cli.kit.kafka_wait import told_if_slow
+from statechannel.cli.kit.options import Connect, OutputAs, reaching
+from statechannel.cli.kit.output import Output, print_json, print_table, say
 from statechannel.kafka.topics import create_topics, verify_topics
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)

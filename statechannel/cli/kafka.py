@@ -9,10 +9,10 @@ from typing import Annotated, Any
 
 import typer
 
-from statechannel.cli.connection import embedded_folder, read_settings
-from statechannel.cli.failures import CommandError
-from statechannel.cli.options import Config, OutputAs, SettingFlags
-from statechannel.cli.output import Output, duration, print_json, print_table, say
+from statechannel.cli.kit.connection import embedded_folder, read_settings
+from statechannel.cli.kit.failures import CommandError
+from statechannel.cli.kit.options import Config, OutputAs, SettingFlags
+from statechannel.cli.kit.output import Output, duration, print_json, print_table, say
 from statechannel.embedded import BrokerOptions, BrokerState, BrokerStatus, EmbeddedKafkaError, resume_hint
 from statechannel.embedded import down as stop_broker
 from statechannel.embedded import status as broker_status

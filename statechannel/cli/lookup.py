@@ -6,19 +6,19 @@ from typing import Annotated, Any
 
 import typer
 
-from statechannel.cli.asking import Answer, ask, require_success
-from statechannel.cli.channel_view import locate, read_channel
-from statechannel.cli.connection import Connection
-from statechannel.cli.failures import CommandError
-from statechannel.cli.options import Connect, OutputAs, Timeout, reaching
-from statechannel.cli.output import Output, print_json, print_table
-from statechannel.cli.registry import Registry, read_registry
-from statechannel.core.bundle import is_bundle, is_mistyped_bundle, split_topic
-from statechannel.core.commands import BoundTo, Outcome, Owned, Undetermined, Unowned
-from statechannel.core.keys import KeyState
-from statechannel.core.states import State
+from statechannel.broker.request_record import RequestCommand
+from statechannel.cli.kit.channel_view import locate, read_channel
+from statechannel.cli.kit.connection import Connection
+from statechannel.cli.kit.failures import CommandError
+from statechannel.cli.kit.options import Connect, OutputAs, Timeout, reaching
+from statechannel.cli.kit.output import Output, print_json, print_table
+from statechannel.cli.kit.registry import Registry, read_registry
+from statechannel.cli.kit.requests import RequestAnswer, ask, require_success
+from statechannel.engine.commands import BoundTo, Outcome, Owned, Undetermined, Unowned
 from statechannel.errors import ExitCode
-from statechannel.runtime.request_record import Asked
+from statechannel.protocol.bundle import is_bundle, is_mistyped_bundle, split_topic
+from statechannel.protocol.keys import KeyState
+from statechannel.protocol.states import State
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
@@ -38,10 +38,10 @@ def lookup(
     require_name(name)
     connection = connect()
     if read_only:
-        answer = Answer("", _from_log(connection, name), name=name)
+        answer = RequestAnswer("", _from_log(connection, name), name=name)
     else:
         wait_s = timeout or connection.settings.lookups.timeout_s
-        answer = ask(connection, Asked.LOOKUP, {"name": name, "read_only": False}, timeout_s=wait_s)
+        answer = ask(connection, RequestCommand.LOOKUP, {"name": name, "read_only": False}, timeout_s=wait_s)
     if output is Output.JSON:
         print_json(answer.fields())
         require_success(answer)

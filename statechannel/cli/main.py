@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from statechannel.cli.failures import CommandError, guarded
+from statechannel.cli.kit.failures import CommandError, guarded
 from statechannel.errors import ExitCode, StateChannelError
 
 COMMANDS_GROUP = "statechannel.commands"

@@ -8,16 +8,16 @@ from typing import Annotated, Any
 import typer
 
 from statechannel.audit.views import NAMESPACES
-from statechannel.cli.channel_view import not_found, read_channel
-from statechannel.cli.failures import CommandError
-from statechannel.cli.options import Connect, OutputAs, reaching
-from statechannel.cli.output import Output, print_json, print_table, stdout
-from statechannel.cli.wish import Wish, wishing
-from statechannel.core.bundle import MAX_CHILDREN, is_namespace
-from statechannel.core.keys import KeyState
-from statechannel.core.states import State
+from statechannel.broker.request_record import RequestCommand
+from statechannel.cli.kit.broker_request import BrokerRequest, wishing
+from statechannel.cli.kit.channel_view import not_found, read_channel
+from statechannel.cli.kit.failures import CommandError
+from statechannel.cli.kit.options import Connect, OutputAs, reaching
+from statechannel.cli.kit.output import Output, print_json, print_table, stdout
 from statechannel.errors import ExitCode
-from statechannel.runtime.request_record import Asked
+from statechannel.protocol.bundle import MAX_CHILDREN, is_namespace
+from statechannel.protocol.keys import KeyState
+from statechannel.protocol.states import State
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, help="Namespaces: create, list, show, delete.")
 
@@ -32,20 +32,22 @@ def create(
     bundles: Annotated[
         int | None, typer.Option("--bundles", "-n", min=1, max=MAX_CHILDREN, help="Number of bundles; default 4.")
     ] = None,
-) -> Wish:
+) -> BrokerRequest:
     """Create a namespace with upstream's boundaries between its bundles."""
     _require_namespace(name)
     count = bundles or connect().settings.lookups.default_bundles
     args = {"namespace": name, "bundles": count}
-    return Wish(Asked.CREATE_NAMESPACE, args, f"{name} created with {count} bundle{'' if count == 1 else 's'}")
+    return BrokerRequest(
+        RequestCommand.CREATE_NAMESPACE, args, f"{name} created with {count} bundle{'' if count == 1 else 's'}"
+    )
 
 
 @app.command()
 @wishing
-def delete(_: Connect, name: Name) -> Wish:
+def delete(_: Connect, name: Name) -> BrokerRequest:
     """Unload all bundles of a namespace and delete it."""
     _require_namespace(name)
-    return Wish(Asked.DELETE_NAMESPACE, {"namespace": name}, f"{name} deleted")
+    return BrokerRequest(RequestCommand.DELETE_NAMESPACE, {"namespace": name}, f"{name} deleted")
 
 
 @app.command("list")

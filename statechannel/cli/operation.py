@@ -8,13 +8,13 @@ import typer
 
 from statechannel.audit.history import HistoryLine, history_fields, history_line
 from statechannel.audit.operations import OperationsSeen
-from statechannel.cli.channel_view import not_found, read_channel
-from statechannel.cli.options import Connect, OutputAs, reaching
-from statechannel.cli.output import Output, duration, moment, print_json, print_table, stdout
-from statechannel.cli.requests_seen import requests_seen
-from statechannel.core.inputs import RecordRead
-from statechannel.core.operations import Operation
-from statechannel.core.view import Judgement
+from statechannel.cli.kit.channel_view import not_found, read_channel
+from statechannel.cli.kit.options import Connect, OutputAs, reaching
+from statechannel.cli.kit.output import Output, duration, moment, print_json, print_table, stdout
+from statechannel.cli.kit.past_requests import requests_seen
+from statechannel.engine.operations import Operation
+from statechannel.protocol.log import RecordRead
+from statechannel.protocol.view import Judgement
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, help="Operations: what was asked for, what came of it.")
 

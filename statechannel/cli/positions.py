@@ -7,11 +7,11 @@ from typing import Annotated, Any
 
 import typer
 
-from statechannel.cli.failures import CommandError
-from statechannel.cli.options import OutputAs
-from statechannel.cli.output import Output, print_json, print_table, say
-from statechannel.core.bundle import FULL_UPPER, KeyParts, parse_key, split_topic, topic_hash
+from statechannel.cli.kit.failures import CommandError
+from statechannel.cli.kit.options import OutputAs
+from statechannel.cli.kit.output import Output, print_json, print_table, say
 from statechannel.errors import ExitCode
+from statechannel.protocol.bundle import FULL_UPPER, KeyParts, parse_key, split_topic, topic_hash
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 

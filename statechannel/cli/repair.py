@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import typer
 
-from statechannel.cli.options import Connect
-from statechannel.cli.wish import Wish, wishing
-from statechannel.runtime.request_record import Asked
+from statechannel.broker.request_record import RequestCommand
+from statechannel.cli.kit.broker_request import BrokerRequest, wishing
+from statechannel.cli.kit.options import Connect
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, help="Repair of bundles that lost their owner.")
 
@@ -18,6 +18,6 @@ def _group() -> None:
 
 @app.command()
 @wishing
-def resume(_: Connect) -> Wish:
+def resume(_: Connect) -> BrokerRequest:
     """Go on with repair that paused because many brokers vanished at once."""
-    return Wish(Asked.RESUME_REPAIR, {}, "repair goes on")
+    return BrokerRequest(RequestCommand.RESUME_REPAIR, {}, "repair goes on")

@@ -8,13 +8,13 @@ from typing import Annotated, Any
 import orjson
 import typer
 
-from statechannel.cli.failures import CommandError
+from statechannel.broker.request_record import Addressee, RequestCommand
+from statechannel.cli.kit.broker_request import BrokerRequest, wishing
+from statechannel.cli.kit.failures import CommandError
+from statechannel.cli.kit.options import Connect, Reason
 from statechannel.cli.lookup import require_name
-from statechannel.cli.options import Connect, Reason
-from statechannel.cli.wish import Wish, wishing
-from statechannel.core.bundle import FULL_UPPER, MAX_CHILDREN, bounds_at, even_bounds, parse_key
 from statechannel.errors import ExitCode
-from statechannel.runtime.request_record import Addressee, Asked
+from statechannel.protocol.bundle import FULL_UPPER, MAX_CHILDREN, bounds_at, even_bounds, parse_key
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
@@ -42,7 +42,7 @@ def split(
         bool, typer.Option("--unload-children", help="Let the children go, so that they are placed anew.")
     ] = False,
     reason: Reason = None,
-) -> Wish:
+) -> BrokerRequest:
     """Split a bundle in one record: into two halves, into even parts, at hashes of your choice, or by an algorithm."""
     require_name(name)
     _check_choice(at, parts, algorithm, own_flags)
@@ -55,7 +55,7 @@ def split(
     where = {"at": cuts or None, "parts": None if cuts else parts or 2}
     if unload_children:
         return _of_owner(name, where, reason, done, unload_children=True)
-    return Wish(Asked.SPLIT, {"name": name, **where, "reason": reason}, done)
+    return BrokerRequest(RequestCommand.SPLIT, {"name": name, **where, "reason": reason}, done)
 
 
 def _check_choice(at: list[str] | None, parts: int | None, algorithm: str | None, flags: Sequence[str]) -> None:
@@ -71,12 +71,14 @@ def _check_choice(at: list[str] | None, parts: int | None, algorithm: str | None
         )
 
 
-def _of_owner(name: str, asked: dict[str, Any], reason: str | None, done: str, *, unload_children: bool) -> Wish:
+def _of_owner(
+    name: str, asked: dict[str, Any], reason: str | None, done: str, *, unload_children: bool
+) -> BrokerRequest:
     """What only the owner's balancer can do: it knows the topics of the bundle, and waits until it is split."""
     args = {"extension": EXTENSION, "ask": "split", "to": Addressee.OWNER.value, "name": name, "reason": reason}
     told = f"{done}, the children let go" if unload_children else done
-    return Wish(
-        Asked.EXTENSION,
+    return BrokerRequest(
+        RequestCommand.EXTENSION,
         {
             **args,
             **{key: value for key, value in asked.items() if value is not None},

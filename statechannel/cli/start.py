@@ -10,7 +10,7 @@ _INTERRUPTED = 130  # ExitCode.INTERRUPTED, whose module may not be loaded yet
 def main() -> None:
     """Entry point of the console script."""
     try:
-        from statechannel.cli.main import main as run  # noqa: PLC0415 - what takes the time
+        from statechannel.cli.main import main as run
     except KeyboardInterrupt:
         sys.exit(_INTERRUPTED)
     run()

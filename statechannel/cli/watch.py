@@ -10,18 +10,18 @@ from typing import Annotated
 import typer
 
 from statechannel.audit.history import HistoryLine, history_fields, history_line
-from statechannel.cli.connection import Connection
-from statechannel.cli.failures import CommandError
-from statechannel.cli.following import FollowedPartition, open_followed
-from statechannel.cli.kafka_wait import Pulse
-from statechannel.cli.options import Connect, OutputAs, reaching
-from statechannel.cli.output import Output, moment, print_json_line, say, stdout
-from statechannel.core.bundle import is_namespace, partition_of
-from statechannel.core.inputs import RecordRead
-from statechannel.core.replica import Phase
-from statechannel.core.verdict import REJECTIONS, Verdict
-from statechannel.core.view import Judgement
+from statechannel.cli.kit.channel_follower import FollowedPartition, open_followed
+from statechannel.cli.kit.connection import Connection
+from statechannel.cli.kit.failures import CommandError
+from statechannel.cli.kit.kafka_wait import Pulse
+from statechannel.cli.kit.options import Connect, OutputAs, reaching
+from statechannel.cli.kit.output import Output, moment, print_json_line, say, stdout
 from statechannel.errors import ExitCode
+from statechannel.protocol.bundle import is_namespace, partition_of
+from statechannel.protocol.log import RecordRead
+from statechannel.protocol.replica import Phase
+from statechannel.protocol.verdict import REJECTIONS, Verdict
+from statechannel.protocol.view import Judgement
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 

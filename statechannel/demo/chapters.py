@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from statechannel.demo.client import Client
-from statechannel.demo.cluster import COMMAND_S, FIRST_START_S, Cluster, command_name
+from statechannel.demo.cluster import COMMAND_S, FIRST_START_S, DemoCluster, command_name
 from statechannel.demo.errors import DemoError
 from statechannel.demo.narrator import Narrator
 from statechannel.demo.promises import Promises
@@ -42,7 +42,7 @@ class Chapters:
 
     EXAMPLES: ClassVar[Sequence[str]] = ()
 
-    cluster: Cluster
+    cluster: DemoCluster
     narrator: Narrator
     promises: Promises
     client: Client | None = None

@@ -13,8 +13,8 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from statechannel.demo.link import Link, LinkDownError
-from statechannel.demo.noticed import Notebook, NoticedGap, Taken
+from statechannel.demo.link import DemoLink, LinkDownError
+from statechannel.demo.observed_gaps import AcceptedWrite, Notebook, NoticedGap
 
 WRITE_INTERVAL_S = 0.25
 RETRY_INTERVAL_S = 0.05
@@ -37,7 +37,7 @@ class Client:
         self._urls = list(urls)
         self._notebook = Notebook()
         self._lock = threading.Lock()
-        self._links: dict[str, Link] = {}
+        self._links: dict[str, DemoLink] = {}
         self._owner: dict[str, str] = {}
         self._turn = 0
         self._loop = asyncio.new_event_loop()
@@ -131,7 +131,7 @@ class Client:
                     continue
                 with self._lock:
                     for bundle, generation in answer["serving"].items():
-                        self._notebook.claimed(Taken(answer["by"], bundle, generation, sent_ms, _now_ms()))
+                        self._notebook.claimed(AcceptedWrite(answer["by"], bundle, generation, sent_ms, _now_ms()))
             await asyncio.sleep(CLAIMS_INTERVAL_S)
 
     async def _write(self, topic: str) -> bool:
@@ -144,7 +144,7 @@ class Client:
             answer = await self._ask(url, "write", ANSWER_S, topic=topic)
             if answer.get("ok"):
                 self._owner[topic] = url
-                taken = Taken(answer["by"], answer["bundle"], answer["generation"], sent_ms, _now_ms())
+                taken = AcceptedWrite(answer["by"], answer["bundle"], answer["generation"], sent_ms, _now_ms())
                 with self._lock:
                     self._notebook.taken(topic, taken)
                 return True
@@ -162,7 +162,7 @@ class Client:
         return answer.get("url") if answer.get("ok") else None
 
     async def _ask(self, url: str, do: str, timeout_s: float, **args: Any) -> dict[str, Any]:
-        link = self._links.setdefault(url, Link(url))
+        link = self._links.setdefault(url, DemoLink(url))
         try:
             return await link.ask(do, timeout_s, **args)
         except LinkDownError as error:
@@ -174,7 +174,7 @@ def _now_ms() -> int:
 
 
 async def _ask_once(url: str, do: str, timeout_s: float) -> dict[str, Any]:
-    link = Link(url)
+    link = DemoLink(url)
     try:
         return await link.ask(do, timeout_s)
     finally:

@@ -63,7 +63,7 @@ def command_name() -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
+class EndedCommand:
     """A command that has ended."""
 
     code: int
@@ -91,7 +91,7 @@ class Ran:
 
 
 @dataclass(slots=True)
-class Broker:
+class DemoBroker:
     """A broker process that this demo has started."""
 
     id: str
@@ -107,7 +107,7 @@ class Broker:
 
 
 @dataclass(slots=True)
-class Cluster:
+class DemoCluster:
     """Kafka and brokers in one folder.
 
     Attributes:
@@ -118,12 +118,12 @@ class Cluster:
     folder: Path
     own_ms: int
     release_ms: int
-    brokers: dict[str, Broker] = field(default_factory=dict)
+    brokers: dict[str, DemoBroker] = field(default_factory=dict)
     address: str = ""
     _starts: int = 0
 
     @classmethod
-    def make(cls, *, own_ms: int, release_ms: int) -> Cluster:
+    def make(cls, *, own_ms: int, release_ms: int) -> DemoCluster:
         """A cluster in a temporary folder of its own; nothing runs yet. Of those of earlier runs the newest few stay."""
         forget_old_folders()
         made = cls(Path(tempfile.mkdtemp(prefix=FOLDER_PREFIX)), own_ms, release_ms)
@@ -156,7 +156,7 @@ class Cluster:
 
     # --- commands ---------------------------------------------------------------------------------------------------
 
-    def run(self, *args: str, timeout_s: float = COMMAND_S) -> Ran:
+    def run(self, *args: str, timeout_s: float = COMMAND_S) -> EndedCommand:
         """Run a command of the command line to its end.
 
         Raises:
@@ -180,7 +180,7 @@ class Cluster:
             if child.poll() is None:
                 child.kill()
                 child.wait()
-        return Ran(child.returncode, out, err)
+        return EndedCommand(child.returncode, out, err)
 
     def ask(self, *args: str, timeout_s: float = COMMAND_S) -> dict[str, Any]:
         """Run a command and return its JSON.
@@ -200,7 +200,7 @@ class Cluster:
         simulated = ["--own-ms", str(self.own_ms), "--release-ms", str(self.release_ms)]
         return ["broker", "run", "--id", broker, "--data-port", "0", *simulated, "--config", str(self.settings)]
 
-    def start_broker(self, broker: str) -> Broker:
+    def start_broker(self, broker: str) -> DemoBroker:
         """Start a broker process; `wait_ready` tells when it has caught up."""
         self._starts += 1
         events = self.folder / f"{broker}-{self._starts}.events"
@@ -214,10 +214,10 @@ class Cluster:
                 stderr=err,
                 start_new_session=True,
             )
-        self.brokers[broker] = Broker(broker, process, events, log)
+        self.brokers[broker] = DemoBroker(broker, process, events, log)
         return self.brokers[broker]
 
-    def wait_ready(self, broker: Broker, timeout_s: float = READY_S) -> None:
+    def wait_ready(self, broker: DemoBroker, timeout_s: float = READY_S) -> None:
         """Return when the broker has caught up.
 
         Raises:
@@ -237,16 +237,16 @@ class Cluster:
                 raise DemoError(f"broker {broker.id} was not ready within {timeout_s:.0f} s", log=broker.log)
             time.sleep(_POLL_S)
 
-    def living(self) -> list[Broker]:
+    def living(self) -> list[DemoBroker]:
         """Brokers whose process runs."""
         return [broker for broker in self.brokers.values() if broker.process.poll() is None]
 
-    def kill_broker(self, broker: Broker) -> None:
+    def kill_broker(self, broker: DemoBroker) -> None:
         """Signal 9."""
         broker.process.kill()
         broker.process.wait(END_S)
 
-    def drain_broker(self, broker: Broker, timeout_s: float) -> int:
+    def drain_broker(self, broker: DemoBroker, timeout_s: float) -> int:
         """Signal 15, and wait until it has handed over its bundles and ended.
 
         Returns:
@@ -288,7 +288,7 @@ def forget_old_folders(keep: int = FOLDERS_KEPT) -> None:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def events_of(broker: Broker) -> list[dict[str, Any]]:
+def events_of(broker: DemoBroker) -> list[dict[str, Any]]:
     """What the broker has told so far; a line that is still being written is left out."""
     whole = broker.events.read_bytes().rpartition(b"\n")[0]
     return [orjson.loads(line) for line in whole.splitlines() if line]

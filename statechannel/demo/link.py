@@ -17,7 +17,7 @@ class LinkDownError(Exception):
     """The broker does not listen, or the connection broke, or no answer came in time."""
 
 
-class Link:
+class DemoLink:
     """A connection that is made when needed and made again when it broke.
 
     Args:

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from statechannel.core.commands import BoundTo, Owned
+from statechannel.broker.exits import ChannelStoppedError
 from statechannel.demo.served import ServedBundles, Serving
-from statechannel.runtime.exits import ChannelStoppedError
+from statechannel.engine.commands import BoundTo, Owned
 
 if TYPE_CHECKING:
     from statechannel.api import StateChannel

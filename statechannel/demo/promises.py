@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from statechannel.demo.client import Client, ask_broker
-from statechannel.demo.cluster import Broker, Cluster
-from statechannel.demo.compare import Comparison, ToldGap, compare
+from statechannel.demo.cluster import DemoBroker, DemoCluster
 from statechannel.demo.link import LinkDownError
 from statechannel.demo.narrator import Narrator
+from statechannel.demo.observed_gaps import GapComparison, ToldGap, compare
 
 DIGEST_S = 10.0
 """Longest wait until all brokers have applied what the audit has read."""
@@ -50,7 +50,7 @@ class Promises:
 
     def gaps(
         self, audit: dict[str, Any], client: Client, *, topics: Iterable[str], since_ms: int, until_ms: int
-    ) -> Comparison:
+    ) -> GapComparison:
         """The client's gaps against the audit's."""
         told = [ToldGap.of(fields) for fields in audit["gaps"]]
         noticed = client.gaps()
@@ -64,7 +64,7 @@ class Promises:
         return found
 
 
-def alone_at_the_end(promises: Promises, bundles: Sequence[dict[str, Any]], brokers: Sequence[Broker]) -> None:
+def alone_at_the_end(promises: Promises, bundles: Sequence[dict[str, Any]], brokers: Sequence[DemoBroker]) -> None:
     """Every bundle is served by exactly one broker, and that one is its owner by the log."""
     serving: dict[str, list[str]] = {}
     for broker in brokers:
@@ -87,7 +87,7 @@ def alone_at_the_end(promises: Promises, bundles: Sequence[dict[str, Any]], brok
     promises.all(problems, f"each of the {len(bundles)} bundles is served by exactly one broker, its owner in the log")
 
 
-def same_digest(promises: Promises, cluster: Cluster) -> None:
+def same_digest(promises: Promises, cluster: DemoCluster) -> None:
     """All brokers, and an audit of the same log, hold the same accepted states."""
     until_s = time.monotonic() + DIGEST_S
     while True:
@@ -104,7 +104,7 @@ def same_digest(promises: Promises, cluster: Cluster) -> None:
     promises.all(differing, f"digest {expected[:16]}... of the audit is that of {', '.join(found)}, too")
 
 
-def _digest_of(broker: Broker) -> str | None:
+def _digest_of(broker: DemoBroker) -> str | None:
     try:
         found = ask_broker(broker.url, "digest")
     except LinkDownError:

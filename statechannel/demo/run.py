@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from statechannel.demo.chapters import Chapters
-from statechannel.demo.cluster import ADDRESS_VARIABLE, Cluster
+from statechannel.demo.cluster import ADDRESS_VARIABLE, DemoCluster
 from statechannel.demo.errors import DemoError
 from statechannel.demo.narrator import Narrator
 from statechannel.demo.promises import Promises
@@ -17,11 +17,11 @@ from statechannel.errors import StateChannelError
 
 
 def run_demo(
-    cluster: Cluster,
+    cluster: DemoCluster,
     narrator: Narrator,
     *,
     keep: bool = False,
-    story_of: Callable[[Cluster, Narrator, Promises], Chapters] = Story,
+    story_of: Callable[[DemoCluster, Narrator, Promises], Chapters] = Story,
 ) -> list[str]:
     """Tell a story and clean up.
 
@@ -54,7 +54,7 @@ def run_demo(
                 _end(cluster, narrator, keep_files=not went_well)
 
 
-def _end(cluster: Cluster, narrator: Narrator, *, keep_files: bool) -> None:
+def _end(cluster: DemoCluster, narrator: Narrator, *, keep_files: bool) -> None:
     narrator.clean_up()
     pids = [broker.pid for broker in cluster.living()]
     cluster.end(keep_files=keep_files)
@@ -63,7 +63,7 @@ def _end(cluster: Cluster, narrator: Narrator, *, keep_files: bool) -> None:
         narrator.say(f"Logs and data are still in {cluster.folder}")
 
 
-def places_to_look(cluster: Cluster, *, first: Path | None = None) -> str:
+def places_to_look(cluster: DemoCluster, *, first: Path | None = None) -> str:
     """Where it may be written what went wrong: Kafka's log, and those of the brokers."""
     logs = [cluster.kafka_log, *(broker.log for broker in cluster.brokers.values())]
     found = [path for path in logs if path.exists() and path != first]

@@ -13,7 +13,7 @@ from typing import Any
 import orjson
 
 from statechannel.demo.client import ask_broker
-from statechannel.demo.cluster import Broker
+from statechannel.demo.cluster import DemoBroker
 from statechannel.demo.link import LinkDownError
 
 PLOTS = "statechannel.demo_plots"
@@ -28,7 +28,7 @@ _LATELY = 5
 
 
 @dataclass(slots=True)
-class Series:
+class LoadSeries:
     """Load by broker at each moment: its most used resource, as a part of what its machine can do.
 
     Attributes:
@@ -135,8 +135,8 @@ class Sampler:
         brokers: Those to be asked; asked for anew each time.
     """
 
-    def __init__(self, brokers: Callable[[], Sequence[Broker]]) -> None:
-        self.series = Series(time.time_ns() // 1_000_000)
+    def __init__(self, brokers: Callable[[], Sequence[DemoBroker]]) -> None:
+        self.series = LoadSeries(time.time_ns() // 1_000_000)
         self._brokers = brokers
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="demo-loads", daemon=True)
@@ -159,7 +159,7 @@ class Sampler:
             self.series.add(time.monotonic() - begun_s, loads)
 
 
-def _load_of(broker: Broker) -> float | None:
+def _load_of(broker: DemoBroker) -> float | None:
     """What a broker says that it has measured last; None where it does not answer."""
     try:
         answer = ask_broker(broker.url, "status", _ANSWER_S)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from statechannel.core.bundle import FULL_UPPER, parse_key, split_topic, topic_hash
+from statechannel.protocol.bundle import FULL_UPPER, parse_key, split_topic, topic_hash
 
 
-class Place(NamedTuple):
+class RingRange(NamedTuple):
     """A range of a namespace's ring, `lower` in, `upper` out (but for the end of the ring)."""
 
     namespace: str
@@ -20,7 +20,7 @@ class Place(NamedTuple):
             return False
         return self.lower <= position < self.upper or position == self.upper == FULL_UPPER
 
-    def overlaps(self, other: Place) -> bool:
+    def overlaps(self, other: RingRange) -> bool:
         """Whether any topic falls into both."""
         return self.namespace == other.namespace and self.lower < other.upper and other.lower < self.upper
 
@@ -44,7 +44,7 @@ def place_of_topic(topic: str) -> tuple[str, int]:
     return parts[0], topic_hash(parts[1])
 
 
-def place_of_bundle(bundle: str) -> Place:
+def place_of_bundle(bundle: str) -> RingRange:
     """Range of a bundle.
 
     Raises:
@@ -53,15 +53,15 @@ def place_of_bundle(bundle: str) -> Place:
     key = parse_key(bundle.encode())
     if key is None or key.is_namespace:
         raise ValueError(f"`{bundle}` is not a bundle")
-    return Place(key.namespace, key.lower, key.upper)
+    return RingRange(key.namespace, key.lower, key.upper)
 
 
 class ServedBundles:
     """Fed by the hooks of one broker. Every look-up walks all of its bundles: meant for a demo's dozens."""
 
     def __init__(self) -> None:
-        self._served: dict[Place, Serving] = {}
-        self._moved: dict[Place, str] = {}
+        self._served: dict[RingRange, Serving] = {}
+        self._moved: dict[RingRange, str] = {}
 
     def serve(self, bundle: str, generation: int) -> None:
         """The broker serves a bundle from now on. After a split the children take the parent's place one by one."""

@@ -7,15 +7,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from statechannel.core.bundle import range_name
-from statechannel.demo.balancing import spread, until_settled
 from statechannel.demo.chapters import SERVED_S, Chapters, topic_names
 from statechannel.demo.client import Client
-from statechannel.demo.cluster import Broker
+from statechannel.demo.cluster import DemoBroker
 from statechannel.demo.errors import DemoError
+from statechannel.demo.load_story import spread, until_settled
 from statechannel.demo.narrator import milliseconds
 from statechannel.demo.promises import alone_at_the_end, same_digest
 from statechannel.demo.served import place_of_bundle, place_of_topic
+from statechannel.protocol.bundle import range_name
 
 NAMESPACE = "public/default"
 BUNDLES = 16
@@ -114,7 +114,7 @@ class Story(Chapters):
         self.promises.check(len(live) == BUNDLES + 1, f"the namespace has {len(live)} bundles, still served by {owner}")
         self.promises.check(len(self.writer.gaps()) == noticed, "the client noticed nothing of it")
 
-    def _kill(self) -> Broker:
+    def _kill(self) -> DemoBroker:
         n = self.narrator
         n.step("kill -9 of one broker, the leader at that")
         leader = self.cluster.ask("brokers")["leader"]
@@ -133,7 +133,7 @@ class Story(Chapters):
         self.show("brokers", "broker", "state", "leader", "bundles")
         return killed
 
-    def _start_again(self, killed: Broker) -> None:
+    def _start_again(self, killed: DemoBroker) -> None:
         n = self.narrator
         n.step(f"{killed.id} comes back")
         n.say("A new process under the old id reads the log as any newcomer does; it owns nothing at first.")
@@ -143,7 +143,7 @@ class Story(Chapters):
         self.writer.add_broker(again.url)
         n.good(f"{again.id} has caught up, pid {again.pid}")
 
-    def _drain(self, killed: Broker) -> None:
+    def _drain(self, killed: DemoBroker) -> None:
         n = self.narrator
         leaving = next(broker for broker in self.cluster.living() if broker.id != killed.id)
         n.step(f"{leaving.id} is restarted in order")

@@ -9,7 +9,7 @@ _LONGEST_CAUSE = 400
 
 
 @dataclass(frozen=True, slots=True)
-class Cause:
+class StartFailure:
     """Why a broker did not start: `what` for the message, `hint` for the user."""
 
     what: str
@@ -20,11 +20,11 @@ class Cause:
 _KNOWN = (
     (
         "No space left on device",
-        Cause("the disk of the data folder is full", "free some space, then start again"),
+        StartFailure("the disk of the data folder is full", "free some space, then start again"),
     ),
     (
         "Address already in use",
-        Cause(
+        StartFailure(
             "a port is in use",
             "stop the program that listens there, or choose another port with --port",
             port_in_use=True,
@@ -32,15 +32,15 @@ _KNOWN = (
     ),
     (
         "OutOfMemoryError",
-        Cause("Java ran out of heap", "give the broker a larger heap"),
+        StartFailure("Java ran out of heap", "give the broker a larger heap"),
     ),
     (
         "Could not reserve enough space",
-        Cause("this machine has not enough free memory for the heap", "free some memory"),
+        StartFailure("this machine has not enough free memory for the heap", "free some memory"),
     ),
     (
         "Permission denied",
-        Cause("a file of the data folder is not accessible", "check the folder's owner and mode"),
+        StartFailure("a file of the data folder is not accessible", "check the folder's owner and mode"),
     ),
 )
 
@@ -57,7 +57,7 @@ def read_since(path: Path, offset: int) -> str:
         return ""
 
 
-def diagnose(log: str, console: str, *, log_path: Path) -> Cause:
+def diagnose(log: str, console: str, *, log_path: Path) -> StartFailure:
     """Find the cause in the broker's log, then in what Java printed.
 
     Args:
@@ -68,10 +68,10 @@ def diagnose(log: str, console: str, *, log_path: Path) -> Cause:
     for text in (log, console):
         for phrase, cause in _KNOWN:
             if phrase in text:
-                return Cause(_with_line(cause.what, text, phrase), cause.hint, cause.port_in_use)
+                return StartFailure(_with_line(cause.what, text, phrase), cause.hint, cause.port_in_use)
     line = _telling_line(log) or _telling_line(console) or _last_line(console)
     what = line or "it ended without a word"
-    return Cause(what, f"read {log_path}")
+    return StartFailure(what, f"read {log_path}")
 
 
 def _with_line(what: str, text: str, phrase: str) -> str:

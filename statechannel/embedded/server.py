@@ -13,7 +13,7 @@ from typing import Self
 import psutil
 
 from statechannel.embedded import commands, ports, process
-from statechannel.embedded.diagnosis import Cause, diagnose, read_since
+from statechannel.embedded.diagnosis import StartFailure, diagnose, read_since
 from statechannel.embedded.errors import BrokerStartError, EmbeddedKafkaError, PortInUseError
 from statechannel.embedded.jars import prepare_jars
 from statechannel.embedded.java import Java, find_java
@@ -294,13 +294,13 @@ class KafkaServer:
             waited += f" ({_AFTER_A_KILL})"
         raise self._start_error(f"the Kafka broker {waited} and was ended", cause)
 
-    def _diagnose(self, log: str, console: str, *, log_path: Path) -> Cause:
+    def _diagnose(self, log: str, console: str, *, log_path: Path) -> StartFailure:
         security = self._options.security
         if security is not None:
             log, console = (text.replace(security.password, "[redacted]") for text in (log, console))
         return diagnose(log, console, log_path=log_path)
 
-    def _start_error(self, what: str, cause: Cause) -> BrokerStartError:
+    def _start_error(self, what: str, cause: StartFailure) -> BrokerStartError:
         kind = PortInUseError if cause.port_in_use else BrokerStartError
         return kind(f"{what} (data folder {self.folder}): {cause.what}", hint=cause.hint)
 

@@ -1,5 +1,5 @@
 """The Kafka adapter: librdkafka to and from the inputs and effects of the core.
 
 The only package that imports `confluent_kafka`; everything above it speaks of topics by role
-(`statechannel.core.inputs.Topic`) and of records as bytes.
+(`statechannel.engine.inputs.Topic`) and of records as bytes.
 """

@@ -21,7 +21,7 @@ class Role(StrEnum):
     JOBS = "jobs"
 
 
-class Resource(StrEnum):
+class AclResource(StrEnum):
     """What a right is about, in Kafka's words."""
 
     TOPIC = "topic"
@@ -113,10 +113,10 @@ _GROUP_RIGHTS: Mapping[Role, Mapping[str, tuple[Right, ...]]] = MappingProxyType
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Rule:
+class AclRule:
     """One right of a role; on one name, since a prefix would reach the channels whose names begin like this one's."""
 
-    resource: Resource
+    resource: AclResource
     name: str
     right: Right
 
@@ -142,7 +142,7 @@ class Binding:
     operation: str
     allows: bool
 
-    def concerns(self, rule: Rule) -> bool:
+    def concerns(self, rule: AclRule) -> bool:
         """Whether it speaks of what a rule speaks of, wherever the client is."""
         if self.resource != rule.resource:
             return False
@@ -150,12 +150,12 @@ class Binding:
             return rule.name.startswith(self.name)
         return self.name in (rule.name, "*")
 
-    def grants(self, rule: Rule, host: str) -> bool:
+    def grants(self, rule: AclRule, host: str) -> bool:
         """Whether it allows a rule for clients on a host."""
         enough = {rule.right, ALL, *_IMPLIED.get(rule.right, ())}
         return self.allows and self.operation in enough and self.host in (ANY_HOST, host) and self.concerns(rule)
 
-    def forbids(self, rule: Rule) -> bool:
+    def forbids(self, rule: AclRule) -> bool:
         """Whether it takes a rule away, on some host at least."""
         return not self.allows and self.operation in (rule.right, ALL) and self.concerns(rule)
 
@@ -166,7 +166,7 @@ class Binding:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class AclComparison:
     """What a principal has of a role's rights.
 
     Attributes:
@@ -175,42 +175,44 @@ class Comparison:
         beyond: ACLs of the principal on the channel's topics and groups that the role does not need.
     """
 
-    missing: tuple[Rule, ...]
-    forbidden: tuple[tuple[Rule, Binding], ...]
+    missing: tuple[AclRule, ...]
+    forbidden: tuple[tuple[AclRule, Binding], ...]
     beyond: tuple[Binding, ...]
 
 
-def rules_of(role: Role, channel: str, ends: Collection[str] = ALL_ENDS) -> tuple[Rule, ...]:
+def rules_of(role: Role, channel: str, ends: Collection[str] = ALL_ENDS) -> tuple[AclRule, ...]:
     """The rights of a role on a channel.
 
     Args:
         ends: Of the topics that are meant.
     """
     topics = [
-        Rule(Resource.TOPIC, f"{channel}{end}", right)
+        AclRule(AclResource.TOPIC, f"{channel}{end}", right)
         for end, rights in TOPIC_RIGHTS[role].items()
         if end in ends
         for right in rights
     ]
     groups = [
-        Rule(Resource.GROUP, f"{channel}{end}", right)
+        AclRule(AclResource.GROUP, f"{channel}{end}", right)
         for end, rights in _GROUP_RIGHTS[role].items()
         for right in rights
     ]
     return (*topics, *groups)
 
 
-def compare(rules: Iterable[Rule], bindings: Iterable[Binding], *, channel: str, host: str = ANY_HOST) -> Comparison:
+def compare(
+    rules: Iterable[AclRule], bindings: Iterable[Binding], *, channel: str, host: str = ANY_HOST
+) -> AclComparison:
     """Hold a role's rules against the ACLs of a principal (and of `User:*`)."""
     wanted, found = tuple(rules), tuple(bindings)
     forbidden = tuple((rule, one) for rule in wanted for one in found if one.forbids(rule))
     beyond = [one for one in found if one.allows and _about(one, channel) and not any(_needs(one, r) for r in wanted)]
-    return Comparison(
+    return AclComparison(
         tuple(rule for rule in wanted if not any(one.grants(rule, host) for one in found)), forbidden, tuple(beyond)
     )
 
 
-def _needs(binding: Binding, rule: Rule) -> bool:
+def _needs(binding: Binding, rule: AclRule) -> bool:
     """Whether a rule asks for just this right, or for one that comes with it."""
     # Describe comes with Read; to hold it apart is no more than the role has.
     lesser = binding.operation == Right.DESCRIBE and rule.right in _IMPLIED[Right.DESCRIBE]
@@ -224,7 +226,7 @@ def _about(binding: Binding, channel: str) -> bool:
     return binding.name in ("*", channel) or binding.name.startswith(f"{channel}-")
 
 
-def lacking(rules: Iterable[Rule], allowed: Mapping[tuple[str, str], frozenset[str] | None]) -> tuple[Rule, ...]:
+def lacking(rules: Iterable[AclRule], allowed: Mapping[tuple[str, str], frozenset[str] | None]) -> tuple[AclRule, ...]:
     """The rules that a client itself may not do.
 
     Args:

@@ -11,7 +11,17 @@ from confluent_kafka.admin._acl import AclBinding, AclBindingFilter, AclOperatio
 from confluent_kafka.admin._config import ConfigResource
 from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 
-from statechannel.kafka.acl_rules import ALL_ENDS, ANY_HOST, Binding, Resource, Right, Role, Rule, lacking, rules_of
+from statechannel.kafka.acl_rules import (
+    ALL_ENDS,
+    ANY_HOST,
+    AclResource,
+    AclRule,
+    Binding,
+    Right,
+    Role,
+    lacking,
+    rules_of,
+)
 from statechannel.kafka.admin import BoundedAdmin, CallFailedError
 from statechannel.kafka.client_settings import ClientSettings
 from statechannel.kafka.errors import (
@@ -24,7 +34,7 @@ _ANYBODY = "User:*"
 _AUTHORIZER = "authorizer.class.name"
 _ANYTHING = (AclOperation.ANY, AclPermissionType.ANY)
 _filter: Any = AclBindingFilter  # None stands for "any", which its annotations do not know
-_RESOURCES = {Resource.TOPIC: ResourceType.TOPIC, Resource.GROUP: ResourceType.GROUP}
+_RESOURCES = {AclResource.TOPIC: ResourceType.TOPIC, AclResource.GROUP: ResourceType.GROUP}
 _OPERATIONS = {
     Right.READ: AclOperation.READ,
     Right.WRITE: AclOperation.WRITE,
@@ -44,7 +54,7 @@ class RightsMissingError(KafkaAccessDeniedError):
         missing: What it may not.
     """
 
-    def __init__(self, role: Role, who: str, channel: str, missing: Collection[Rule]) -> None:
+    def __init__(self, role: Role, who: str, channel: str, missing: Collection[AclRule]) -> None:
         listed = "; ".join(str(rule) for rule in missing)
         super().__init__(
             f"Kafka does not let {who} do what the role {role} of channel {channel} has to. Missing: {listed}.",
@@ -105,7 +115,7 @@ class AclAdmin(BoundedAdmin):
     def _described(self, wanted: AclBindingFilter) -> Callable[[float], Future[Any]]:
         return lambda left_s: self._admin.describe_acls(wanted, request_timeout=left_s)
 
-    def create(self, rules: Iterable[Rule], principal: str, *, host: str = ANY_HOST) -> None:
+    def create(self, rules: Iterable[AclRule], principal: str, *, host: str = ANY_HOST) -> None:
         """Allow a principal these rules. What is there already is left as it is, by Kafka.
 
         Raises:
@@ -126,19 +136,19 @@ class AclAdmin(BoundedAdmin):
     def _created(self, made: AclBinding) -> Callable[[float], Future[Any]]:
         return lambda left_s: next(iter(self._admin.create_acls([made], request_timeout=left_s).values()))
 
-    def allowed(self, rules: Iterable[Rule]) -> Mapping[tuple[str, str], frozenset[str] | None]:
+    def allowed(self, rules: Iterable[AclRule]) -> Mapping[tuple[str, str], frozenset[str] | None]:
         """What this client may do on the topics and groups of these rules, as Kafka tells it (KIP-430).
 
         A topic that does not exist, and whatever the cluster does not tell, has None.
         """
         wanted = tuple(rules)
-        topics = {rule.name for rule in wanted if rule.resource is Resource.TOPIC}
-        groups = {rule.name for rule in wanted if rule.resource is Resource.GROUP}
+        topics = {rule.name for rule in wanted if rule.resource is AclResource.TOPIC}
+        groups = {rule.name for rule in wanted if rule.resource is AclResource.GROUP}
         found: dict[tuple[str, str], frozenset[str] | None] = {}
         for name in sorted(topics):
-            found[Resource.TOPIC, name] = self._told(f"describing topic {name}", self._topic(name))
+            found[AclResource.TOPIC, name] = self._told(f"describing topic {name}", self._topic(name))
         for name in sorted(groups):
-            found[Resource.GROUP, name] = self._told(f"describing group {name}", self._group(name))
+            found[AclResource.GROUP, name] = self._told(f"describing group {name}", self._group(name))
         return found
 
     def _topic(self, name: str) -> Callable[[float], Future[Any]]:

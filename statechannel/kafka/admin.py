@@ -14,7 +14,7 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from statechannel.kafka.errors import kafka_error_of, telling, translate
-from statechannel.kafka.patience import Answer, Refusals, ask_patiently
+from statechannel.kafka.retries import Answer, Refusals, ask_patiently
 
 if TYPE_CHECKING:
     from collections.abc import Callable

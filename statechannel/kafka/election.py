@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, KafkaException
 
-from statechannel.core.inputs import LeadershipChanged
+from statechannel.engine.inputs import LeadershipChanged
 from statechannel.kafka.errors import describe, translate
 
 if TYPE_CHECKING:
     from confluent_kafka import TopicPartition
 
-    from statechannel.core.inputs import Input
+    from statechannel.engine.inputs import Input
     from statechannel.kafka.client_settings import ClientSettings
 
 _log = logging.getLogger(__name__)
 
 
-class Progress(NamedTuple):
+class LoopProgress(NamedTuple):
     """Of the loop that acts on the seat.
 
     Attributes:
@@ -60,7 +60,7 @@ class LeaderElection:
         sink: Callable[[Input], None],
         *,
         on_failure: Callable[[BaseException], None] | None = None,
-        progress: Progress | None = None,
+        progress: LoopProgress | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._settings = settings

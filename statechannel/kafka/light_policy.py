@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from statechannel.kafka.topic_policy import HOUR_MS, MINUTE_MS, ChannelTopics, Requirement, Rule, TopicPolicy
+from statechannel.kafka.topic_policy import HOUR_MS, MINUTE_MS, ChannelTopics, Requirement, SettingRule, TopicPolicy
 from statechannel.kafka.topics import create_topics, verify_topics
 
 if TYPE_CHECKING:
@@ -41,12 +41,12 @@ def light_policy(role: str, lags: LightLags | None = None) -> TopicPolicy:
     return TopicPolicy(
         role=role,
         requirements=(
-            Requirement("cleanup.policy", Rule.EXACTLY, "compact,delete"),
-            Requirement("message.timestamp.type", Rule.EXACTLY, "LogAppendTime"),
-            Requirement("retention.ms", Rule.AT_LEAST, str(times.retention_ms)),
-            Requirement("delete.retention.ms", Rule.AT_LEAST, str(times.delete_retention_ms)),
-            Requirement("segment.ms", Rule.AT_MOST, str(times.segment_ms), hard=False),
-            Requirement("max.message.bytes", Rule.AT_LEAST, "1000000"),
+            Requirement("cleanup.policy", SettingRule.EXACTLY, "compact,delete"),
+            Requirement("message.timestamp.type", SettingRule.EXACTLY, "LogAppendTime"),
+            Requirement("retention.ms", SettingRule.AT_LEAST, str(times.retention_ms)),
+            Requirement("delete.retention.ms", SettingRule.AT_LEAST, str(times.delete_retention_ms)),
+            Requirement("segment.ms", SettingRule.AT_MOST, str(times.segment_ms), hard=False),
+            Requirement("max.message.bytes", SettingRule.AT_LEAST, "1000000"),
         ),
     )
 

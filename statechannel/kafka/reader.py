@@ -16,24 +16,18 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from statechannel.core.inputs import (
-    PartitionBroken,
-    PartitionOpened,
-    PositionReached,
-    RecordRead,
-    RecordsRead,
-    Topic,
-)
+from statechannel.engine.inputs import PartitionBroken, PartitionOpened, PositionReached
 from statechannel.kafka.errors import describe, is_topic_missing, translate
 from statechannel.kafka.stall import PollClock, Stall, close_aside
 from statechannel.kafka.topic_watch import TopicWatch
+from statechannel.protocol.log import RecordRead, RecordsRead, Topic
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from statechannel.core.inputs import Input
+    from statechannel.engine.inputs import Input
     from statechannel.kafka.client_settings import ClientSettings
-    from statechannel.kafka.topic_watch import Findings, Place
+    from statechannel.kafka.topic_watch import Place, TopicFindings
     from statechannel.kafka.topics import TopicInfo
 
 _log = logging.getLogger(__name__)
@@ -429,7 +423,7 @@ class LogReader:
         if stalled:
             self._renew_consumer(stalled)
 
-    def _stands_still(self, partition: _Partition, findings: Findings) -> bool:
+    def _stands_still(self, partition: _Partition, findings: TopicFindings) -> bool:
         return partition.stall.look(self._polls.polled_s, partition.position, findings.ends.get(partition.place))
 
     def _renew_consumer(self, stalled: list[_Partition]) -> None:

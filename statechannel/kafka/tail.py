@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
-from statechannel.core.inputs import RecordRead
 from statechannel.kafka.end_watch import EndWatch
 from statechannel.kafka.errors import (
     AppendOutcomeUnknownError,
@@ -21,16 +20,17 @@ from statechannel.kafka.errors import (
     telling,
     translate,
 )
-from statechannel.kafka.patience import ask_patiently
+from statechannel.kafka.retries import ask_patiently
 from statechannel.kafka.stall import PollClock, close_aside
+from statechannel.protocol.log import RecordRead
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from confluent_kafka import Message
 
-    from statechannel.core.inputs import Topic
     from statechannel.kafka.client_settings import ClientSettings
+    from statechannel.protocol.log import Topic
 
 _log = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from confluent_kafka.admin._listoffsets import OffsetSpec
 
 from statechannel.kafka.admin import AdminHandle
 from statechannel.kafka.errors import TopicMissingError, kafka_error_of, telling, translate
-from statechannel.kafka.patience import ask_patiently
+from statechannel.kafka.retries import ask_patiently
 
 if TYPE_CHECKING:
     from statechannel.kafka.client_settings import ClientSettings
@@ -23,7 +23,7 @@ Place = tuple[str, int]
 _SLACK_S = 2.0
 
 
-class Bounds(NamedTuple):
+class OffsetBounds(NamedTuple):
     """Where a partition begins and ends now.
 
     Attributes:
@@ -48,7 +48,7 @@ class BoundsAsker:
         self._errors: deque[KafkaError] = deque(maxlen=1)
         self._admin = AdminHandle(settings, self._errors.append)
 
-    def ask(self, places: Iterable[Place]) -> dict[Place, Bounds]:
+    def ask(self, places: Iterable[Place]) -> dict[Place, OffsetBounds]:
         """The bounds of each.
 
         Raises:
@@ -70,7 +70,7 @@ class BoundsAsker:
             problem = telling(found, self._errors[-1] if self._errors else None) or error
             raise translate(problem, f"asking where {names} begin and end", secrets=self._settings.secrets()) from None
 
-    def _ask(self, wanted: list[Place], left_s: float) -> dict[Place, Bounds]:
+    def _ask(self, wanted: list[Place], left_s: float) -> dict[Place, OffsetBounds]:
         partitions = [TopicPartition(topic, number) for topic, number in wanted]
         try:
             # The beginning first: what is deleted in between only makes it too low.
@@ -81,7 +81,7 @@ class BoundsAsker:
             # After a change of leaders the client goes on asking with the epoch that it knew, and is refused for ever.
             self._admin = AdminHandle(self._settings, self._errors.append)
             raise
-        return {place: Bounds(low[place], high[place]) for place in wanted}
+        return {place: OffsetBounds(low[place], high[place]) for place in wanted}
 
     def _offsets(self, partitions: list[TopicPartition], spec: Any, left_s: float) -> dict[Place, int]:
         futures = self._admin.client.list_offsets(dict.fromkeys(partitions, spec), request_timeout=left_s)

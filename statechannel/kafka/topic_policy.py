@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
-from statechannel.core.inputs import Topic
+from statechannel.protocol.log import Topic
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,7 +23,7 @@ LARGEST_RECORD_BYTES: Final = 1_000_000
 """A value may have 900,000 bytes (format 1); key, headers and batch overhead come on top."""
 
 
-class Rule(StrEnum):
+class SettingRule(StrEnum):
     """How a setting that was found is compared with the one that is wanted."""
 
     EXACTLY = "exactly"
@@ -41,7 +41,7 @@ class Requirement:
     """
 
     setting: str
-    rule: Rule
+    rule: SettingRule
     wanted: str
     hard: bool = True
 
@@ -49,7 +49,7 @@ class Requirement:
         """Whether the value that the cluster reports is good enough."""
         if found is None:
             return False
-        if self.rule is Rule.EXACTLY:
+        if self.rule is SettingRule.EXACTLY:
             return _as_set(found) == _as_set(self.wanted)
         try:
             have, want = float(found), float(self.wanted)
@@ -57,7 +57,7 @@ class Requirement:
             return False
         if have < 0:  # -1 stands for "no limit" wherever Kafka allows it
             have = float("inf")
-        return have >= want if self.rule is Rule.AT_LEAST else have <= want
+        return have >= want if self.rule is SettingRule.AT_LEAST else have <= want
 
 
 def _as_set(value: str) -> frozenset[str]:
@@ -99,9 +99,9 @@ class TopicPolicy:
         return {r.setting: r.wanted for r in self.requirements}
 
 
-_LOG_TIME = Requirement("message.timestamp.type", Rule.EXACTLY, "LogAppendTime")
-_CLEAN_ELECTION = Requirement("unclean.leader.election.enable", Rule.EXACTLY, "false")
-_DELETE = Requirement("cleanup.policy", Rule.EXACTLY, "delete")
+_LOG_TIME = Requirement("message.timestamp.type", SettingRule.EXACTLY, "LogAppendTime")
+_CLEAN_ELECTION = Requirement("unclean.leader.election.enable", SettingRule.EXACTLY, "false")
+_DELETE = Requirement("cleanup.policy", SettingRule.EXACTLY, "delete")
 
 
 def channel_policy(lags: ChannelLags | None = None) -> TopicPolicy:
@@ -112,16 +112,16 @@ def channel_policy(lags: ChannelLags | None = None) -> TopicPolicy:
         role=Topic.CHANNEL,
         partitions=None,
         requirements=(
-            Requirement("cleanup.policy", Rule.EXACTLY, "compact"),
+            Requirement("cleanup.policy", SettingRule.EXACTLY, "compact"),
             _LOG_TIME,
-            Requirement("min.compaction.lag.ms", Rule.AT_LEAST, str(t.min_compaction_lag_ms)),
-            Requirement("max.compaction.lag.ms", Rule.AT_MOST, str(t.max_compaction_lag_ms)),
-            Requirement("segment.ms", Rule.AT_MOST, str(t.segment_ms)),
-            Requirement("delete.retention.ms", Rule.AT_LEAST, str(t.delete_retention_ms)),
+            Requirement("min.compaction.lag.ms", SettingRule.AT_LEAST, str(t.min_compaction_lag_ms)),
+            Requirement("max.compaction.lag.ms", SettingRule.AT_MOST, str(t.max_compaction_lag_ms)),
+            Requirement("segment.ms", SettingRule.AT_MOST, str(t.segment_ms)),
+            Requirement("delete.retention.ms", SettingRule.AT_LEAST, str(t.delete_retention_ms)),
             _CLEAN_ELECTION,
-            Requirement("max.message.bytes", Rule.AT_LEAST, str(LARGEST_RECORD_BYTES)),
-            Requirement("min.cleanable.dirty.ratio", Rule.AT_MOST, ratio, hard=False),
-            Requirement("segment.bytes", Rule.AT_MOST, str(t.segment_bytes), hard=False),
+            Requirement("max.message.bytes", SettingRule.AT_LEAST, str(LARGEST_RECORD_BYTES)),
+            Requirement("min.cleanable.dirty.ratio", SettingRule.AT_MOST, ratio, hard=False),
+            Requirement("segment.bytes", SettingRule.AT_MOST, str(t.segment_bytes), hard=False),
         ),
     )
 
@@ -133,9 +133,9 @@ def registry_policy() -> TopicPolicy:
         requirements=(
             _DELETE,
             _LOG_TIME,
-            Requirement("retention.ms", Rule.AT_LEAST, str(HOUR_MS)),
+            Requirement("retention.ms", SettingRule.AT_LEAST, str(HOUR_MS)),
             _CLEAN_ELECTION,
-            Requirement("segment.ms", Rule.AT_MOST, str(10 * MINUTE_MS), hard=False),
+            Requirement("segment.ms", SettingRule.AT_MOST, str(10 * MINUTE_MS), hard=False),
         ),
     )
 
@@ -147,9 +147,9 @@ def requests_policy() -> TopicPolicy:
         requirements=(
             _DELETE,
             _LOG_TIME,
-            Requirement("retention.ms", Rule.AT_LEAST, str(7 * DAY_MS)),
+            Requirement("retention.ms", SettingRule.AT_LEAST, str(7 * DAY_MS)),
             _CLEAN_ELECTION,
-            Requirement("segment.ms", Rule.AT_MOST, str(DAY_MS), hard=False),
+            Requirement("segment.ms", SettingRule.AT_MOST, str(DAY_MS), hard=False),
         ),
     )
 

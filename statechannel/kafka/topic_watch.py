@@ -27,7 +27,7 @@ _CONFIRMATIONS = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Findings:
+class TopicFindings:
     """What one round of questions brought.
 
     Attributes:
@@ -88,7 +88,7 @@ class TopicWatch:
         """Whether `poll` has something to do: a round to start or to collect."""
         return bool(self._ends) or now_s >= self._next_s
 
-    def poll(self, now_s: float, positions: Mapping[Place, int]) -> Findings | None:
+    def poll(self, now_s: float, positions: Mapping[Place, int]) -> TopicFindings | None:
         """Start or collect a round.
 
         Args:
@@ -126,7 +126,7 @@ class TopicWatch:
             request_timeout=self._timeout_s,
         )
 
-    def _collect(self) -> Findings:
+    def _collect(self) -> TopicFindings:
         answered = False
         certain: dict[Place, str] = {}
         likely: dict[Place, str] = {}
@@ -156,7 +156,7 @@ class TopicWatch:
         if answered:
             self._suspicions = {place: self._suspicions.get(place, 0) + 1 for place in likely}
         confirmed = {p: d for p, d in likely.items() if self._suspicions.get(p, 0) >= _CONFIRMATIONS}
-        return Findings(self._asked_s, answered=answered, broken={**confirmed, **certain}, ends=ends)
+        return TopicFindings(self._asked_s, answered=answered, broken={**confirmed, **certain}, ends=ends)
 
 
 def _outcome(future: Future[Any]) -> tuple[Any, KafkaError | None]:

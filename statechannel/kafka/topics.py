@@ -20,7 +20,7 @@ from statechannel.kafka.errors import (
     is_topic_missing,
     is_transient,
 )
-from statechannel.kafka.topic_policy import Rule
+from statechannel.kafka.topic_policy import SettingRule
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -52,7 +52,7 @@ class TopicInfo:
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class TopicSettingDifference:
     """One setting of a topic that is not as it should be.
 
     Attributes:
@@ -76,10 +76,10 @@ class Inspection:
     """The topics found, by name, and everything about them that is not as it should be."""
 
     topics: Mapping[str, TopicInfo]
-    differences: tuple[Difference, ...]
+    differences: tuple[TopicSettingDifference, ...]
 
     @property
-    def hard(self) -> tuple[Difference, ...]:
+    def hard(self) -> tuple[TopicSettingDifference, ...]:
         """The differences for which the channel is refused."""
         return tuple(d for d in self.differences if d.hard)
 
@@ -263,13 +263,13 @@ def inspect(found: Mapping[str, TopicInfo], settings: ClientSettings, topics: Ch
             f"Topics that do not exist: {', '.join(missing)}.",
             hint="Create them with `statechannel init`.",
         )
-    differences: list[Difference] = []
+    differences: list[TopicSettingDifference] = []
     for name, policy in topics.policies.items():
         differences += differences_of(found[name], policy, settings.bootstrap_servers)
     return Inspection(topics=found, differences=tuple(differences))
 
 
-def differences_of(info: TopicInfo, policy: TopicPolicy, server: str) -> list[Difference]:
+def differences_of(info: TopicInfo, policy: TopicPolicy, server: str) -> list[TopicSettingDifference]:
     """What is not as it should be with one topic. Pure.
 
     Args:
@@ -296,13 +296,13 @@ def _refuse_hard(inspection: Inspection) -> Inspection:
     )
 
 
-def _difference(info: TopicInfo, requirement: Requirement, server: str) -> Difference:
+def _difference(info: TopicInfo, requirement: Requirement, server: str) -> TopicSettingDifference:
     wanted = requirement.wanted
-    return Difference(
+    return TopicSettingDifference(
         topic=info.name,
         setting=requirement.setting,
         found=info.settings.get(requirement.setting, "unknown"),
-        wanted=wanted if requirement.rule is Rule.EXACTLY else f"{requirement.rule} {wanted}",
+        wanted=wanted if requirement.rule is SettingRule.EXACTLY else f"{requirement.rule} {wanted}",
         hard=requirement.hard,
         command=alter_command(server, info.name, requirement.setting, wanted),
     )
@@ -317,11 +317,11 @@ def alter_command(server: str, topic: str, setting: str, value: str) -> str:
     )
 
 
-def _partition_differences(info: TopicInfo, policy: TopicPolicy, server: str) -> list[Difference]:
+def _partition_differences(info: TopicInfo, policy: TopicPolicy, server: str) -> list[TopicSettingDifference]:
     if policy.partitions is None or info.partitions == policy.partitions:
         return []
     return [
-        Difference(
+        TopicSettingDifference(
             topic=info.name,
             setting="partitions",
             found=str(info.partitions),
@@ -332,7 +332,7 @@ def _partition_differences(info: TopicInfo, policy: TopicPolicy, server: str) ->
     ]
 
 
-def _replica_differences(info: TopicInfo, policy: TopicPolicy, server: str) -> list[Difference]:
+def _replica_differences(info: TopicInfo, policy: TopicPolicy, server: str) -> list[TopicSettingDifference]:
     """acks=all means little with one in-sync replica, and nothing works with too many required."""
     setting = "min.insync.replicas"
     required = int(info.settings.get(setting, "1"))
@@ -343,7 +343,7 @@ def _replica_differences(info: TopicInfo, policy: TopicPolicy, server: str) -> l
     if not policy.requirements or not (too_many or too_few or fragile):
         return []
     return [
-        Difference(
+        TopicSettingDifference(
             topic=info.name,
             setting=setting,
             found=f"{required} with {info.replicas} replicas",

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from statechannel.core.inputs import AppendFailed, delivery_report
+from statechannel.engine.inputs import AppendFailed, delivery_report
 from statechannel.kafka.errors import describe, is_access_denied, kafka_error_of, translate
 
 if TYPE_CHECKING:
@@ -20,9 +20,10 @@ if TYPE_CHECKING:
 
     from confluent_kafka import Message
 
-    from statechannel.core.effects import Append
-    from statechannel.core.inputs import Input, Topic
+    from statechannel.engine.effects import Append
+    from statechannel.engine.inputs import Input
     from statechannel.kafka.client_settings import ClientSettings
+    from statechannel.protocol.log import Topic
 
 _log = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from importlib import metadata
 
 from ulid import ULID
 
-from statechannel.core.config import EngineConfig, Identity
+from statechannel.engine.config import EngineConfig, Identity
 from statechannel.settings.tree import Settings
 
 ENTROPY_BYTES = 10

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pydantic import SecretStr
 
-from statechannel.settings.field import Group, setting
+from statechannel.settings.field import SettingsGroup, setting
 
 MINUTE_MS = 60_000
 HOUR_MS = 60 * MINUTE_MS
@@ -15,7 +15,7 @@ DAY_MS = 24 * HOUR_MS
 TOPIC_NAME = r"^[A-Za-z0-9._-]{1,200}$"
 
 
-class KafkaSettings(Group):
+class KafkaSettings(SettingsGroup):
     """How Kafka is reached."""
 
     bootstrap_servers: str | None = setting(
@@ -76,7 +76,7 @@ class KafkaSettings(Group):
     )
 
 
-class ChannelSettings(Group):
+class ChannelSettings(SettingsGroup):
     """The channel and its topics (protocol.md section 6). Lags hold for topics that are created, and are verified at start."""
 
     name: str = setting(
@@ -125,7 +125,7 @@ class ChannelSettings(Group):
     )
 
 
-class EmbeddedSettings(Group):
+class EmbeddedSettings(SettingsGroup):
     """The Kafka broker that comes with this package: for laptops, tests and the demo."""
 
     folder: Path | None = setting(None, "Data folder. None: one in the user's own data folder.")
@@ -158,7 +158,7 @@ class LogFormat(StrEnum):
     JSON = "json"
 
 
-class ObserveSettings(Group):
+class ObserveSettings(SettingsGroup):
     """What is seen from outside. Logs go to standard error."""
 
     log_level: LogLevel = setting(LogLevel.INFO, "Info: what an operator would tell a colleague. Debug: every record.")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from statechannel.settings.field import Group, setting
+from statechannel.settings.field import SettingsGroup, setting
 
 DAY_S = 86_400.0
 
 
-class MembershipSettings(Group):
+class MembershipSettings(SettingsGroup):
     """Heartbeats in the registry topic."""
 
     interval_s: float = setting(1.0, "Time between two heartbeats of a broker: a few bytes each.", ge=0.05, le=60)
@@ -25,7 +25,7 @@ class MembershipSettings(Group):
     )
 
 
-class LeaderSettings(Group):
+class LeaderSettings(SettingsGroup):
     """What the leader does, and every caught-up member where the leader is away."""
 
     heartbeat_interval_s: float = setting(
@@ -59,7 +59,7 @@ class LeaderSettings(Group):
     cold_start_window: int = setting(1_000, "Asserts of a cold start that may be on their way at once.", ge=1)
 
 
-class LookupSettings(Group):
+class LookupSettings(SettingsGroup):
     """Answers to who serves a topic."""
 
     timeout_s: float = setting(
@@ -101,7 +101,7 @@ class LookupSettings(Group):
     )
 
 
-class HookSettings(Group):
+class HookSettings(SettingsGroup):
     """Calls to the embedding broker."""
 
     deadline_s: float = setting(
@@ -130,7 +130,7 @@ class HookSettings(Group):
     )
 
 
-class SafeModeSettings(Group):
+class SafeModeSettings(SettingsGroup):
     """What a broker does while Kafka is away."""
 
     after_s: float = setting(
@@ -155,7 +155,7 @@ class SafeModeSettings(Group):
     )
 
 
-class RepairSettings(Group):
+class RepairSettings(SettingsGroup):
     """What the leader does about bundles that nobody serves."""
 
     interval_s: float = setting(1.0, "Time between two looks at what is stuck or orphaned.", ge=0.05, le=60)
@@ -190,7 +190,7 @@ class RepairSettings(Group):
     mass_loss_pause_s: float = setting(60.0, "Longest pause of repair; a command ends it earlier.", ge=0, le=3_600)
 
 
-class LimitSettings(Group):
+class LimitSettings(SettingsGroup):
     """Bounds of queues, retries and memory."""
 
     retry_interval_s: float = setting(0.5, "Time before a record that lost a race is proposed again.", ge=0.01, le=60)

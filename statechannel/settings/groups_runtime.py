@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from statechannel.settings.field import Group, setting
+from statechannel.settings.field import SettingsGroup, setting
 
 
-class RuntimeSettings(Group):
+class RuntimeSettings(SettingsGroup):
     """The process around an engine."""
 
     join_timeout_s: float = setting(
@@ -59,7 +59,7 @@ class RuntimeSettings(Group):
     )
 
 
-class RequestSettings(Group):
+class RequestSettings(SettingsGroup):
     """The desk of a broker: commands that come through the requests topic."""
 
     open_max: int = setting(10_000, "Requests without a reply that are taken; more are refused with a reply.", ge=1)

@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from statechannel.settings.field import Group
+from statechannel.settings.field import SettingsGroup
 from statechannel.settings.groups_cluster import ChannelSettings, EmbeddedSettings, KafkaSettings, ObserveSettings
 from statechannel.settings.groups_engine import (
     HookSettings,
@@ -53,7 +53,9 @@ class Settings(BaseSettings):
     )
 
 
-def groups() -> dict[str, type[Group]]:
+def groups() -> dict[str, type[SettingsGroup]]:
     """Group name to its class, in order."""
     annotations = {name: field.annotation for name, field in Settings.model_fields.items()}
-    return {name: kind for name, kind in annotations.items() if isinstance(kind, type) and issubclass(kind, Group)}
+    return {
+        name: kind for name, kind in annotations.items() if isinstance(kind, type) and issubclass(kind, SettingsGroup)
+    }

@@ -13,7 +13,7 @@ from rich.console import Console
 from statechannel.sim.hunt import SEEDS_MAX, hunt
 from statechannel.sim.planted import PLANTED
 from statechannel.sim.runner import report, run_seeds
-from statechannel.sim.runs import LEVELS, Case, parse_overrides, parse_ranges, run
+from statechannel.sim.runs import LEVELS, SimCase, parse_overrides, parse_ranges, run
 from statechannel.sim.shrink import shrink
 
 
@@ -38,7 +38,7 @@ def _arguments() -> argparse.ArgumentParser:
 
 def _replay(options: argparse.Namespace, console: Console) -> int:
     level = "engine" if options.level == "both" else options.level
-    case = Case(level, options.seed, skip=parse_ranges(options.skip), plant=options.plant)
+    case = SimCase(level, options.seed, skip=parse_ranges(options.skip), plant=options.plant)
     case = parse_overrides(case, options.set)
     console.print(f"options: {case.options()}", highlight=False, markup=False)
     result = run(case, keep=True)

@@ -7,7 +7,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from statechannel.sim.world import World
+    from statechannel.sim.world import SimWorld
 
 Strike = Callable[[Random], None]
 
@@ -29,7 +29,7 @@ class Blackouts:
         total_s: The run takes so much longer.
     """
 
-    def __init__(self, world: World, *, wanted: bool, losers: bool) -> None:
+    def __init__(self, world: SimWorld, *, wanted: bool, losers: bool) -> None:
         self._world = world
         self._until_s = 0.0
         rng = Random(f"{world.seed}/blackouts")

@@ -5,12 +5,12 @@ from __future__ import annotations
 from copy import deepcopy
 from typing import TYPE_CHECKING, NamedTuple
 
-from statechannel.core.bundle import parse_key
-from statechannel.core.codec import COLD_START_KEY, HEARTBEAT_KEY, decode_heartbeat
-from statechannel.core.inputs import Topic
-from statechannel.core.marks import Mark, decode_mark
-from statechannel.core.replica import Phase
-from statechannel.core.verdict import Verdict
+from statechannel.protocol.bundle import parse_key
+from statechannel.protocol.codec import COLD_START_KEY, HEARTBEAT_KEY, decode_heartbeat
+from statechannel.protocol.cold_start_marks import Mark, decode_mark
+from statechannel.protocol.log import Topic
+from statechannel.protocol.replica import Phase
+from statechannel.protocol.verdict import Verdict
 from statechannel.sim.forgeries import Forgeries
 from statechannel.sim.misleading import misleading
 from statechannel.sim.presence_checks import PresenceChecks
@@ -21,11 +21,11 @@ from statechannel.sim.vouching import vouched_to
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from statechannel.core.effects import Append
-    from statechannel.core.inputs import RecordRead
-    from statechannel.core.replica import Replica
-    from statechannel.sim.process import Process
-    from statechannel.sim.world import World
+    from statechannel.engine.effects import Append
+    from statechannel.protocol.log import RecordRead
+    from statechannel.protocol.replica import Replica
+    from statechannel.sim.process import SimProcess
+    from statechannel.sim.world import SimWorld
 
 _FULL_CHECK_EVERY = 24
 _ROUNDED_S = 0.002
@@ -51,10 +51,10 @@ class _Assumed(NamedTuple):
     differs: bool
 
 
-class Checks:
+class SimChecks:
     """What must hold, and the bookkeeping that it takes to see that it does."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: SimWorld) -> None:
         self._world = world
         self._since_full: dict[tuple[str, int], int] = {}
         self.operations: dict[str, int] = {}
@@ -121,7 +121,7 @@ class Checks:
 
     # --- who serves -------------------------------------------------------------------------------------------------
 
-    def serving(self, process: Process) -> None:
+    def serving(self, process: SimProcess) -> None:
         """A process serves only by its own accepted record, and never beside another at the same generation."""
         now = process.engine.serving()
         before = process.served
@@ -135,7 +135,7 @@ class Checks:
             if bundle not in now:
                 self._world.note(f"{process.name} no longer serves {bundle} at {generation}")
 
-    def _begins(self, process: Process, bundle: str, generation: int) -> None:
+    def _begins(self, process: SimProcess, bundle: str, generation: int) -> None:
         world = self._world
         world.note(f"{process.name} serves {bundle} at {generation}")
         world.trace.count("serving began")
@@ -165,7 +165,7 @@ class Checks:
             if world.options.lease and not other.halted:  # who halts is asked by the clock (`Lease.serves_at`)
                 self._lease(process, other, bundle, generation)
 
-    def _serves_first(self, process: Process, partition: int, bundle: str, generation: int) -> None:
+    def _serves_first(self, process: SimProcess, partition: int, bundle: str, generation: int) -> None:
         """A generation is one process's for good, long after that has ended."""
         if (process.name, partition) in self._old_history:
             return
@@ -173,7 +173,7 @@ class Checks:
         if first != process.name:
             raise Violation("twice", f"{process.name} serves {bundle} at {generation}, as {first} did")
 
-    def _lease(self, process: Process, other: Process, bundle: str, generation: int) -> None:
+    def _lease(self, process: SimProcess, other: SimProcess, bundle: str, generation: int) -> None:
         forged = self._forged_versions.get(bundle.encode(), ())
         for name, before in other.served.items():
             # Who writes in the owner's name that it has let go is believed: only rights to write keep him out.
@@ -185,7 +185,7 @@ class Checks:
 
     # --- what is read -----------------------------------------------------------------------------------------------
 
-    def read(self, process: Process, record: RecordRead) -> None:
+    def read(self, process: SimProcess, record: RecordRead) -> None:
         """A caught-up replica equals the truth at its offset."""
         replica = process.engine.replicas[record.partition]
         place = (process.name, record.partition)
@@ -207,7 +207,7 @@ class Checks:
         self._since_full[place] = count + 1
         self._compare_one(process, replica, record)
 
-    def _compare_one(self, process: Process, replica: Replica, record: RecordRead) -> None:
+    def _compare_one(self, process: SimProcess, replica: Replica, record: RecordRead) -> None:
         truth = self._world.truths[record.partition]
         if record.key is None or replica.view.applied != record.offset or record.offset >= truth.end:
             return
@@ -217,7 +217,7 @@ class Checks:
         if have != want:
             raise Violation("history", f"{process.name} at {record.offset} holds {have} instead of {want}")
 
-    def stepped(self, process: Process) -> None:
+    def stepped(self, process: SimProcess) -> None:
         """Who reads the mark of another process's cold start joins anew, or waits until it knows that process."""
         for replica in process.engine.replicas if self._old_history else ():
             place = (process.name, replica.partition)
@@ -230,14 +230,14 @@ class Checks:
             elif replica.caught_up and replica.applied >= mark and process.engine.judges(replica.partition):
                 raise Violation("mark", f"{process.name} judges on behind the mark of a cold start at {mark}")
 
-    def heard(self, process: Process, records: Iterable[RecordRead]) -> None:
+    def heard(self, process: SimProcess, records: Iterable[RecordRead]) -> None:
         """Heartbeats that a process has read."""
         for record in records:
             if record.key == HEARTBEAT_KEY and record.topic is Topic.CHANNEL and decode_heartbeat(record.value):
                 place = (process.name, record.partition)
                 self._heard_ms[place] = max(self._heard_ms.get(place, -1), record.timestamp_ms)
 
-    def writes(self, process: Process, append: Append) -> None:
+    def writes(self, process: SimProcess, append: Append) -> None:
         """Who was silent says so with a heartbeat, and reads it back, before it writes anything else."""
         starts_cold = append.partition in process.engine.cold_start.running
         if append.topic is not Topic.CHANNEL or append.key == HEARTBEAT_KEY or starts_cold:
@@ -249,11 +249,11 @@ class Checks:
                 "silence", f"{process.name} writes {append.key!r} after {silent_s:.1f} s without a heartbeat"
             )
 
-    def judges_by_another_history(self, process: Process, partition: int) -> bool:
+    def judges_by_another_history(self, process: SimProcess, partition: int) -> bool:
         """Whether a process goes by what counted before a cold start, or by what counts only once its mark is in the log."""
         return (process.name, partition) in self._old_history or partition in process.engine.cold_start.running
 
-    def read_to_the_end(self, process: Process, partition: int) -> None:
+    def read_to_the_end(self, process: SimProcess, partition: int) -> None:
         """A process waits for somebody's word: a log without gaps leaves nothing to guess."""
         world = self._world
         log, replica = world.logs[partition], process.engine.replicas[partition]
@@ -263,7 +263,7 @@ class Checks:
             log, replica.position, world.now_ms, marks=self.marks(partition), slack_ms=_CLOCKS_APART_MS
         )
 
-    def cold_start(self, process: Process, partition: int) -> None:
+    def cold_start(self, process: SimProcess, partition: int) -> None:
         """No log is overruled that vouches by itself; of others only what misleads may be taken for the truth."""
         world = self._world
         world.trace.count("cold starts")
@@ -326,7 +326,7 @@ class Checks:
             for entry in self._world.logs[partition].entries[max(0, mark.through + 1) : record.offset]
         )
 
-    def cold_start_abandoned(self, process: Process, partition: int) -> None:
+    def cold_start_abandoned(self, process: SimProcess, partition: int) -> None:
         """What was assumed is not the truth."""
         self._world.trace.count("cold starts abandoned")
         self._assumed.pop((process.incarnation, partition), None)

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING
 
-from statechannel.core.bundle import namespace_bounds
-from statechannel.core.commands import (
+from statechannel.engine.commands import (
     AwaitOperation,
     Command,
     CreateNamespace,
@@ -24,23 +23,24 @@ from statechannel.core.commands import (
     Transfer,
     Unload,
 )
-from statechannel.core.freshness import SILENT_BEATS
-from statechannel.core.inputs import CommandReceived
-from statechannel.core.replica import Phase
-from statechannel.core.states import State
-from statechannel.core.verdict import Verdict
+from statechannel.engine.freshness import SILENT_BEATS
+from statechannel.engine.inputs import CommandReceived
+from statechannel.protocol.bundle import namespace_bounds
+from statechannel.protocol.replica import Phase
+from statechannel.protocol.states import State
+from statechannel.protocol.verdict import Verdict
 from statechannel.sim.violation import Violation
 
 if TYPE_CHECKING:
-    from statechannel.sim.process import Process
-    from statechannel.sim.world import World
+    from statechannel.sim.process import SimProcess
+    from statechannel.sim.world import SimWorld
 
 ANSWER_SLACK_S = 1.5
 
 
 @dataclass(slots=True)
 class _Asked:
-    process: Process
+    process: SimProcess
     command: Command
     due_s: float
     asked_s: float
@@ -49,7 +49,7 @@ class _Asked:
 class Clients:
     """All commands given and not answered yet."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: SimWorld) -> None:
         self._world = world
         self._open: dict[int, _Asked] = {}
         self._answered: set[int] = set()
@@ -57,7 +57,7 @@ class Clients:
         self._operations: list[str] = []
         self._refused: dict[str, str] = {}
 
-    def ask(self, process: Process, command: Command) -> None:
+    def ask(self, process: SimProcess, command: Command) -> None:
         """Give a command to a process."""
         self._tokens += 1
         token = self._tokens
@@ -68,12 +68,12 @@ class Clients:
         self._world.trace.count(f"command {type(command).__name__}")
         process.take(CommandReceived(token, command))
 
-    def process_ended(self, process: Process) -> None:
+    def process_ended(self, process: SimProcess) -> None:
         """Its callers learn from the broken connection."""
         for token in [token for token, asked in self._open.items() if asked.process is process]:
             del self._open[token]
 
-    def completed(self, process: Process, token: int, outcome: Outcome) -> None:
+    def completed(self, process: SimProcess, token: int, outcome: Outcome) -> None:
         """One answer, from the process that was asked, and a true one."""
         asked = self._open.pop(token, None)
         if asked is None or asked.process is not process:
@@ -96,7 +96,7 @@ class Clients:
         if isinstance(asked.command, Shutdown):
             self._check_departure(process, outcome, asked)
 
-    def _check_departure(self, process: Process, outcome: Outcome, asked: _Asked) -> None:
+    def _check_departure(self, process: SimProcess, outcome: Outcome, asked: _Asked) -> None:
         """Who says that it has left in order serves nothing by the log; who says that it could not has used its time."""
         world = self._world
         if isinstance(outcome, Rejected) and outcome.reason == "shutdown-late":
@@ -115,7 +115,7 @@ class Clients:
                 if key.owner == process.broker and key.server == me and not forged:
                     raise Violation("answer", f"{process.name} says {outcome}, but leaves {key.name} behind")
 
-    def _check_owner(self, process: Process, outcome: Owned) -> None:
+    def _check_owner(self, process: SimProcess, outcome: Owned) -> None:
         namespace = outcome.bundle.rpartition("/")[0]
         engine = process.engine
         truth = self._world.truths[engine.partition_of(namespace)]
@@ -127,7 +127,7 @@ class Clients:
             raise Violation("answer", f"{process.name} names {outcome}, but holds {key!r}")
         self._check_age(process, engine.partition_of(namespace))
 
-    def _check_age(self, process: Process, partition: int) -> None:
+    def _check_age(self, process: SimProcess, partition: int) -> None:
         """An answer without an age comes from a view in which nothing is missing that is older than the patience."""
         world, engine = self._world, process.engine
         unread = world.logs[partition].next(engine.replicas[partition].position)
@@ -207,7 +207,7 @@ class Clients:
             return AwaitOperation(rng.choice(self._operations[-5:]), 5.0)
         return Split(f"{namespace}/topic-1", operation, 3.0, at=(7, 9))
 
-    def unload_from(self, owner: Process) -> None:
+    def unload_from(self, owner: SimProcess) -> None:
         """Others ask for what a process owns: it may have no part in the end of it."""
         fit = [p for p in self._world.alive() if p.engine.caught_up and p is not owner]
         for truth in self._world.truths:
@@ -215,7 +215,7 @@ class Clients:
                 if fit and key.state is State.ASSIGNED and key.to == owner.broker:
                     self.ask(fit[0], Unload(key.name, f"unload-{key.name}", 5.0))
 
-    def ask_for_owners(self, process: Process) -> None:
+    def ask_for_owners(self, process: SimProcess) -> None:
         """Look up every bundle at one process."""
         if process.alive and not process.halted:
             for truth in self._world.truths:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from statechannel.core.bundle import bounds_at, children_of, namespace_bounds
-from statechannel.core.codec import encode
-from statechannel.core.states import State
+from statechannel.protocol.bundle import bounds_at, children_of, namespace_bounds
+from statechannel.protocol.codec import encode
+from statechannel.protocol.states import State
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from random import Random
 
-    from statechannel.core.keys import KeyState
-    from statechannel.core.view import View
+    from statechannel.protocol.keys import KeyState
+    from statechannel.protocol.view import View
 
 Fields = dict[str, Any]
 _DELETE_IDLE = 0.3

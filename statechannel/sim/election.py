@@ -5,12 +5,12 @@ from __future__ import annotations
 from random import Random
 from typing import TYPE_CHECKING
 
-from statechannel.core.inputs import LeadershipChanged
+from statechannel.engine.inputs import LeadershipChanged
 from statechannel.sim.options import SESSION_TIMEOUT_S
 
 if TYPE_CHECKING:
-    from statechannel.sim.process import Process
-    from statechannel.sim.world import World
+    from statechannel.sim.process import SimProcess
+    from statechannel.sim.world import SimWorld
 
 _INTERVAL_S = 0.5
 
@@ -22,17 +22,17 @@ class Election:
         frozen: Keeps the seat whatever befalls it: an election that is not tied to the loop (an older version).
     """
 
-    def __init__(self, world: World, rng: Random) -> None:
+    def __init__(self, world: SimWorld, rng: Random) -> None:
         self._world = world
         self._rng = rng
-        self._wishes: dict[Process, None] = {}
-        self._seen_s: dict[Process, float] = {}
-        self._to_tell: dict[Process, None] = {}
-        self.holder: Process | None = None
-        self.frozen: Process | None = None
+        self._wishes: dict[SimProcess, None] = {}
+        self._seen_s: dict[SimProcess, float] = {}
+        self._to_tell: dict[SimProcess, None] = {}
+        self.holder: SimProcess | None = None
+        self.frozen: SimProcess | None = None
         world.events.after(_INTERVAL_S, self._tick)
 
-    def stand(self, process: Process, *, stand: bool) -> None:
+    def stand(self, process: SimProcess, *, stand: bool) -> None:
         """A process enters or leaves the group."""
         if stand:
             self._wishes[process] = None
@@ -49,7 +49,7 @@ class Election:
             self._world.trace.count("rebalances")
             self._vacate()
 
-    def _present(self, process: Process) -> bool:
+    def _present(self, process: SimProcess) -> bool:
         """Whether the process is a member of the group that may sit."""
         return process is self.frozen or (process.at_coordinator and not process.halts_election)
 
@@ -85,6 +85,6 @@ class Election:
                 chosen = self.holder
                 world.events.after(self._rng.uniform(0.0, 0.5), lambda: self._seat(chosen))
 
-    def _seat(self, process: Process) -> None:
+    def _seat(self, process: SimProcess) -> None:
         if self.holder is process:
             process.take(LeadershipChanged(elected=True))

@@ -6,17 +6,17 @@ from collections.abc import Callable
 from random import Random
 from typing import TYPE_CHECKING
 
-from statechannel.core.codec import HEARTBEAT_KEY
-from statechannel.core.commands import Shutdown
-from statechannel.core.inputs import Topic
+from statechannel.engine.commands import Shutdown
+from statechannel.protocol.codec import HEARTBEAT_KEY
+from statechannel.protocol.log import Topic
 from statechannel.sim import junk
 from statechannel.sim.blackouts import BACK_WITHIN_S
 from statechannel.sim.drafts import Scribe
-from statechannel.sim.process import ELECTION, READ, WRITE, Link
+from statechannel.sim.process import ELECTION, READ, WRITE, SimLink
 
 if TYPE_CHECKING:
-    from statechannel.sim.process import Process
-    from statechannel.sim.world import World
+    from statechannel.sim.process import SimProcess
+    from statechannel.sim.world import SimWorld
 
 Fault = Callable[[Random], None]
 
@@ -40,24 +40,24 @@ ASKED_AFTER_S = (1.0, 4.0, 8.0, 12.0)
 """When a reader that lags is asked for owners."""
 
 
-def sicknesses(world: World) -> list[list[Link]]:
+def sicknesses(world: SimWorld) -> list[list[SimLink]]:
     """Sets of connections that may be lost while all others work."""
     registry = [(Topic.REGISTRY, 0)]
     channel = [(Topic.CHANNEL, log.partition) for log in world.logs]
-    found = [[Link(way, *place) for place in places] for way in (WRITE, READ) for places in (registry, channel)]
-    found += [[Link(way, *place) for way in (WRITE, READ)] for place in channel]
+    found = [[SimLink(way, *place) for place in places] for way in (WRITE, READ) for places in (registry, channel)]
+    found += [[SimLink(way, *place) for way in (WRITE, READ)] for place in channel]
     return [*found, [ELECTION]]
 
 
 class Faults:
     """The plan of a run: faults and commands, numbered."""
 
-    def __init__(self, world: World, skip: frozenset[int]) -> None:
+    def __init__(self, world: SimWorld, skip: frozenset[int]) -> None:
         self._world = world
         self._skip = skip
         self._stranger = Scribe("x", "i9")
-        self._asleep: list[Process] = []
-        self._wake_late: set[Process] = set()
+        self._asleep: list[SimProcess] = []
+        self._wake_late: set[SimProcess] = set()
         self.planned = 0
 
     def plan(self) -> None:
@@ -134,7 +134,7 @@ class Faults:
         ]
         return [(fault, weight) for fault, weight, wanted in kinds if wanted]
 
-    def _victim(self, rng: Random) -> Process | None:
+    def _victim(self, rng: Random) -> SimProcess | None:
         fit = [process for process in self._world.alive() if process.reachable]
         if not fit:
             return None
@@ -182,7 +182,7 @@ class Faults:
             world.blackouts.rest(rng.choice(NIGHT_S))
             self._wake_late.add(self._asleep[-1])
 
-    def cold_start_began(self, process: Process) -> None:
+    def cold_start_began(self, process: SimProcess) -> None:
         """A sleeper wakes beside it, at the worst time."""
         if not self._asleep or not self._world.faulty:
             return
@@ -197,7 +197,7 @@ class Faults:
 
     # --- processes --------------------------------------------------------------------------------------------------
 
-    def process_ended(self, process: Process) -> None:
+    def process_ended(self, process: SimProcess) -> None:
         """Something starts it again after a while."""
         world = self._world
         if not world.faulty:
@@ -278,7 +278,7 @@ class Faults:
                 self._world.events.after(after_s, lambda: self._world.clients.ask_for_owners(victim))
             self._later(span_s, victim.heal)
 
-    def _leave(self, process: Process, budget_s: float) -> None:
+    def _leave(self, process: SimProcess, budget_s: float) -> None:
         if process.alive:
             self._world.trace.count("departures during a join")
             self._world.clients.ask(process, Shutdown(budget_s))
@@ -305,7 +305,7 @@ class Faults:
             victim.slow = True
             self._end_slow_spell(victim, rng.choice((2.0, 8.0, 20.0)))
 
-    def _end_slow_spell(self, process: Process, after_s: float) -> None:
+    def _end_slow_spell(self, process: SimProcess, after_s: float) -> None:
         def over() -> None:
             process.slow = False
 
@@ -342,7 +342,7 @@ class Faults:
 
     # --- strangers --------------------------------------------------------------------------------------------------
 
-    def _append(self, partition: int, write: junk.Write) -> None:
+    def _append(self, partition: int, write: junk.JunkWrite) -> None:
         self._world.append("stranger", Topic.CHANNEL, partition, write.key, write.value)
         self._world.trace.count("junk records")
 
@@ -398,7 +398,7 @@ class Faults:
         entries = [entry for entry in log.entries[-80:] if entry.key != HEARTBEAT_KEY]
         if entries:
             entry = rng.choice(entries)
-            self._append(log.partition, junk.Write("replay", entry.key or b"!", entry.value))
+            self._append(log.partition, junk.JunkWrite("replay", entry.key or b"!", entry.value))
 
     def _fail_over(self, rng: Random) -> None:
         rng.choice(self._world.logs).fail_over()

@@ -6,25 +6,18 @@ from collections import deque
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from statechannel.core import freshness
-from statechannel.core.inputs import (
-    CommandReceived,
-    LeadershipChanged,
-    PartitionOpened,
-    PositionReached,
-    RecordRead,
-    RecordsRead,
-    Topic,
-)
-from statechannel.core.presence import Mode
+from statechannel.engine import freshness
+from statechannel.engine.inputs import CommandReceived, LeadershipChanged, PartitionOpened, PositionReached
+from statechannel.engine.presence import Mode
+from statechannel.protocol.log import RecordRead, RecordsRead, Topic
 from statechannel.sim.violation import Violation
 
 if TYPE_CHECKING:
     from random import Random
 
-    from statechannel.core.inputs import Input
-    from statechannel.sim.process import Process
-    from statechannel.sim.world import World
+    from statechannel.engine.inputs import Input
+    from statechannel.sim.process import SimProcess
+    from statechannel.sim.world import SimWorld
 
 COST_S = 0.001
 """Time that a process takes for an input while it is flooded."""
@@ -37,40 +30,40 @@ BEHIND_MAX_S = 1.8
 """The leader's heartbeats come each second, at a tick; the rest is for the way, and for some portions of the flood."""
 
 
-class Lane(Enum):
-    """What an input waits behind (`runtime.inbox` has the same lanes)."""
+class FloodLane(Enum):
+    """What an input waits behind (`broker.inbox` has the same lanes)."""
 
     MEMBERSHIP = "membership"
     CALLS = "calls"
     LOG = "log"
 
 
-def lane_of(event: Input) -> Lane:
+def lane_of(event: Input) -> FloodLane:
     """The lane of an input."""
     match event:
         case LeadershipChanged():
-            return Lane.MEMBERSHIP
+            return FloodLane.MEMBERSHIP
         case CommandReceived():
-            return Lane.CALLS
+            return FloodLane.CALLS
         case PartitionOpened() | PositionReached() | RecordRead():
-            return Lane.MEMBERSHIP if event.topic is Topic.REGISTRY else Lane.LOG
+            return FloodLane.MEMBERSHIP if event.topic is Topic.REGISTRY else FloodLane.LOG
         case RecordsRead():
-            return Lane.MEMBERSHIP if event.records[0].topic is Topic.REGISTRY else Lane.LOG
+            return FloodLane.MEMBERSHIP if event.records[0].topic is Topic.REGISTRY else FloodLane.LOG
         case _:
-            return Lane.LOG
+            return FloodLane.LOG
 
 
-class Lanes:
+class FloodLanes:
     """What waits for a process that takes time for each input; the lanes take turns.
 
     Attributes:
         is_open: Inputs wait here.
     """
 
-    def __init__(self, process: Process) -> None:
+    def __init__(self, process: SimProcess) -> None:
         self._process = process
-        self._lanes: dict[Lane, deque[Input]] = {lane: deque() for lane in Lane}
-        self._turns = deque(Lane)
+        self._lanes: dict[FloodLane, deque[Input]] = {lane: deque() for lane in FloodLane}
+        self._turns = deque(FloodLane)
         self._is_busy = False
         self.is_open = False
 
@@ -98,7 +91,7 @@ class Lanes:
         self._process.world.events.after(COST_S * len(taken), self._turn)
 
 
-def endure_flood(world: World, rng: Random) -> None:
+def endure_flood(world: SimWorld, rng: Random) -> None:
     """Waves of junk in the registry: everybody stays in normal mode, and no view of the channel falls behind."""
     world.note("junk floods the registry")
     world.trace.count("registry floods")
@@ -119,7 +112,7 @@ def endure_flood(world: World, rng: Random) -> None:
         process.lanes.is_open = False
 
 
-def _check(process: Process) -> None:
+def _check(process: SimProcess) -> None:
     engine = process.engine
     if engine.mode is not Mode.NORMAL:
         raise Violation("flooded", f"{process.name} is in mode {engine.mode} in a flood of the registry")

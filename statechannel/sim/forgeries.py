@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from statechannel.core import codec
-from statechannel.core.bundle import parse_key
-from statechannel.core.inputs import RecordRead, Topic
-from statechannel.core.record import Record
+from statechannel.protocol import codec
+from statechannel.protocol.bundle import parse_key
+from statechannel.protocol.log import RecordRead, Topic
+from statechannel.protocol.record import Record
 from statechannel.sim.violation import Violation
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Any
 
-    from statechannel.sim.process import Process
+    from statechannel.sim.process import SimProcess
 
 
 class Forgeries:
@@ -26,7 +26,7 @@ class Forgeries:
         self._read: dict[str, set[tuple[int, int]]] = {}
 
     @staticmethod
-    def own_record(process: Process, entry: RecordRead) -> Record | None:
+    def own_record(process: SimProcess, entry: RecordRead) -> Record | None:
         """The entry of a log as a record of a process; None where it names another one, or cannot be decoded."""
         parts = None if entry.key is None else parse_key(entry.key)
         if parts is None or entry.value is None:
@@ -39,7 +39,7 @@ class Forgeries:
             return None
         return record
 
-    def written(self, victim: Process, key: bytes, value: bytes | None) -> None:
+    def written(self, victim: SimProcess, key: bytes, value: bytes | None) -> None:
         """A forger is about to write in the name of this process."""
         self._contents[key, value] = victim.incarnation
 
@@ -53,7 +53,7 @@ class Forgeries:
         """Whether a forger wrote this record."""
         return (partition, offset) in self._victims
 
-    def stepped(self, process: Process, records: Iterable[RecordRead]) -> None:
+    def stepped(self, process: SimProcess, records: Iterable[RecordRead]) -> None:
         """A process has taken in some records: it has counted each that bears its name and is not its own, and no other."""
         seen = self._read.setdefault(process.incarnation, set())
         for record in records:
@@ -66,7 +66,7 @@ class Forgeries:
                 f"{process.name} counts {process.engine.provenance.forged} forged records, and has read {len(seen)}",
             )
 
-    def emitted(self, process: Process, facts: dict[str, Any]) -> None:
+    def emitted(self, process: SimProcess, facts: dict[str, Any]) -> None:
         """A process tells of a forged record."""
         if self._victims.get((facts["partition"], facts["offset"])) != process.incarnation:
             raise Violation("forged", f"{process.name} calls the record at {facts['offset']} forged, and it is not")

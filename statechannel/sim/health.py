@@ -5,28 +5,28 @@ from __future__ import annotations
 from random import Random
 from typing import TYPE_CHECKING
 
-from statechannel.core.inputs import Topic
-from statechannel.core.states import IN_FLIGHT, State
+from statechannel.protocol.log import Topic
+from statechannel.protocol.states import IN_FLIGHT, State
 from statechannel.sim.checks import overlap
 from statechannel.sim.faults import sicknesses
 from statechannel.sim.flood import endure_flood
-from statechannel.sim.process import READ, WRITE, Link, Process
+from statechannel.sim.process import READ, WRITE, SimLink, SimProcess
 from statechannel.sim.trickle import join_in_a_trickle, join_without_a_clock
 from statechannel.sim.truth import compare
 from statechannel.sim.violation import Violation
 
 if TYPE_CHECKING:
-    from statechannel.sim.world import World
+    from statechannel.sim.world import SimWorld
 
 LIVENESS_BOUND_S = 75.0
 QUIET_S = 3.0
 MEMBERS_AT_LEAST = 2
 SICK_FOR_S = 40.0
 LEADER_SHARE = 0.8
-HUNG, FROZEN = Link("hung"), Link("frozen")
+HUNG, FROZEN = SimLink("hung"), SimLink("frozen")
 
 
-def settle(world: World) -> None:
+def settle(world: SimWorld) -> None:
     """Let the world get well, judge it; then, perhaps, once more with one member left sick."""
     world.faulty = False
     world.note("faults are over")
@@ -60,7 +60,7 @@ def settle(world: World) -> None:
         _check_end(world)
 
 
-def _await_health(world: World, *, at_least_s: float) -> None:
+def _await_health(world: SimWorld, *, at_least_s: float) -> None:
     """Return once nothing is wrong, every bundle having been looked up, but not before some time has passed."""
     started_s = world.events.now_s
     problems = ["not looked at yet"]
@@ -80,7 +80,7 @@ def _await_health(world: World, *, at_least_s: float) -> None:
     world.trace.count("healthy after s", int(world.events.now_s - started_s))
 
 
-def sicken(world: World, rng: Random) -> None:
+def sicken(world: SimWorld, rng: Random) -> None:
     """One member falls sick and stays so: most often the one that leads."""
     holder, alive = world.election.holder, world.alive()
     sick = holder if holder in alive and rng.random() < LEADER_SHARE else rng.choice(alive)
@@ -98,7 +98,7 @@ def sicken(world: World, rng: Random) -> None:
     world.clients.unload_from(sick)
 
 
-def sicken_owner(world: World, rng: Random) -> None:
+def sicken_owner(world: SimWorld, rng: Random) -> None:
     """One member that owns bundles loses connections for good; what becomes of the bundles is up to the others."""
     world.sick = sick = _choose_owner(world, rng)
     chosen = rng.choice(sicknesses(world))
@@ -107,7 +107,7 @@ def sicken_owner(world: World, rng: Random) -> None:
     sick.sever(chosen)
 
 
-def sicken_starter(world: World, rng: Random) -> None:
+def sicken_starter(world: SimWorld, rng: Random) -> None:
     """An owner dies, and a process that starts under its id can write its heartbeats, but reads the registry no more."""
     owner = _choose_owner(world, rng)
     world.note(f"{owner.name}, which owns {len(owner.served)} bundles, dies for good")
@@ -115,23 +115,23 @@ def sicken_starter(world: World, rng: Random) -> None:
     world.sick = sick = world.spawn(owner.broker)
     while sick.alive and not sick.engine.presence.announced:
         world.events.run_until(world.events.now_s + 0.0005)
-    sick.sever([Link(READ, Topic.REGISTRY, 0)])
+    sick.sever([SimLink(READ, Topic.REGISTRY, 0)])
     world.note(f"{sick.name} reads the registry no more")
     world.trace.count("starters left sick")
 
 
-def _choose_owner(world: World, rng: Random) -> Process:
+def _choose_owner(world: SimWorld, rng: Random) -> SimProcess:
     owners = sorted((process for process in world.alive() if process.served), key=lambda process: process.name)
     return rng.choice(owners or world.alive())
 
 
-def _restart_missing(world: World) -> None:
+def _restart_missing(world: SimWorld) -> None:
     for broker in world.brokers[: max(MEMBERS_AT_LEAST, world.options.brokers)]:
         if not any(process.broker == broker for process in world.alive()):
             world.spawn(broker)
 
 
-def unwell(world: World) -> list[str]:
+def unwell(world: SimWorld) -> list[str]:
     """What is not as it should be, whoever is left sick: the others lead, repair, serve and answer."""
     alive = [process for process in world.alive() if process is not world.sick]
     problems = [f"{p.name} is not caught up ({_phases(p.engine.replicas)})" for p in alive if not p.engine.caught_up]
@@ -159,7 +159,7 @@ def unwell(world: World) -> list[str]:
     return problems
 
 
-def _led_wrongly(world: World, alive: list[Process]) -> list[str]:
+def _led_wrongly(world: SimWorld, alive: list[SimProcess]) -> list[str]:
     leaders = [process.name for process in alive if process.engine.leading]
     if world.election.frozen is not None:
         deputies = [process.name for process in alive if process.engine.deputizing]
@@ -170,12 +170,12 @@ def _led_wrongly(world: World, alive: list[Process]) -> list[str]:
     return [] if len(leaders) == 1 else [f"leaders: {leaders}"]
 
 
-def _silent(world: World, sick: Process) -> bool:
+def _silent(world: SimWorld, sick: SimProcess) -> bool:
     """Whether the others hear nothing of it."""
     return sick.hung or not sick.reaches(WRITE, world.registry.topic, 0)
 
 
-def _may_lead(sick: Process) -> bool:
+def _may_lead(sick: SimProcess) -> bool:
     """Whether what it lost is not needed to lead."""
     return not sick.severed and not sick.hung
 
@@ -184,7 +184,7 @@ def _phases(replicas: object) -> str:
     return ", ".join(f"{r.phase}: {r.why}" for r in replicas)  # type: ignore[attr-defined]
 
 
-def _check_end(world: World) -> None:
+def _check_end(world: SimWorld) -> None:
     """All agree, and what is served is served once; who is left sick may serve on at an old generation."""
     alive = [process for process in world.alive() if process is not world.sick]
     for process in alive:

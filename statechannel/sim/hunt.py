@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from statechannel.sim.planted import PLANTED
-from statechannel.sim.runs import Case, run
+from statechannel.sim.runs import SimCase, run
 
 SEEDS_MAX = 400
 
@@ -22,7 +22,7 @@ def catch(name: str, seeds_max: int = SEEDS_MAX, first: int = 0) -> tuple[int, s
     """
     bug = PLANTED[name]
     for number, seed in enumerate(range(first, first + seeds_max), start=1):
-        case = Case(bug.level, seed, overrides=bug.options())
+        case = SimCase(bug.level, seed, overrides=bug.options())
         bent = run(replace(case, plant=name))
         if bent.kind is not None and run(case).kind is None:
             return number, bent.kind

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from statechannel.core.codec import COLD_START_KEY, MAX_INT, encode
-from statechannel.core.states import BUNDLE_STATES, NAMESPACE_STATES, State
+from statechannel.protocol.codec import COLD_START_KEY, MAX_INT, encode
+from statechannel.protocol.states import BUNDLE_STATES, NAMESPACE_STATES, State
 from statechannel.sim.drafts import cut, first_ring, pick_move
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from random import Random
 
-    from statechannel.core.keys import KeyState
-    from statechannel.core.view import View
+    from statechannel.protocol.keys import KeyState
+    from statechannel.protocol.view import View
     from statechannel.sim.drafts import Scribe
 
 _BUNDLE_ORDER = tuple(sorted(BUNDLE_STATES))
@@ -27,7 +27,7 @@ CONTROL_KEYS = (b"!", b"!note", b"!heartbeat", b"!cold-startx", b"!\xff")
 NEVER = ("0x00000000_0x00000001", "0xffffffff_0x00000000", "0x10000000_0x20000000")
 
 
-class Write(NamedTuple):
+class JunkWrite(NamedTuple):
     """One record to be appended as it is."""
 
     what: str
@@ -47,7 +47,7 @@ def _some_key(rng: Random, view: View, namespaces: Sequence[str]) -> tuple[str, 
     return key.name, key
 
 
-def hostile(rng: Random, view: View, namespaces: Sequence[str], brokers: Sequence[str], scribe: Scribe) -> Write:
+def hostile(rng: Random, view: View, namespaces: Sequence[str], brokers: Sequence[str], scribe: Scribe) -> JunkWrite:
     """A proposal that may say anything: any version, any base, any state, any key, any `covers`."""
     name, key = _some_key(rng, view, namespaces)
     is_namespace = name.count("/") == 1
@@ -64,10 +64,10 @@ def hostile(rng: Random, view: View, namespaces: Sequence[str], brokers: Sequenc
         known += [key.from_, key.to]
     fields |= {"from": rng.choice(known), "to": rng.choice(known)}
     fields["children"] = _children(rng, key, is_namespace=is_namespace)
-    return Write(f"hostile {fields['state']} v{fields['version']} covers {covers}", name.encode(), encode(fields))
+    return JunkWrite(f"hostile {fields['state']} v{fields['version']} covers {covers}", name.encode(), encode(fields))
 
 
-def near_miss(rng: Random, view: View, namespaces: Sequence[str], brokers: Sequence[str], scribe: Scribe) -> Write:
+def near_miss(rng: Random, view: View, namespaces: Sequence[str], brokers: Sequence[str], scribe: Scribe) -> JunkWrite:
     """A legal move with one thing wrong in it."""
     namespace = rng.choice(namespaces)
     chosen, move = pick_move(rng, view, namespace, brokers, bundles=4, splits=True, deletion=True)
@@ -86,12 +86,12 @@ def near_miss(rng: Random, view: View, namespaces: Sequence[str], brokers: Seque
         fields["base"] = "zz"
     else:
         fields["version"] = rng.choice((version, version + 2))
-    return Write(f"near miss {fields['state']} v{fields['version']}", name.encode(), encode(fields))
+    return JunkWrite(f"near miss {fields['state']} v{fields['version']}", name.encode(), encode(fields))
 
 
 def forged(
     rng: Random, view: View, namespaces: Sequence[str], brokers: Sequence[str], scribe: Scribe, copied: str | None
-) -> Write:
+) -> JunkWrite:
     """A legal move in the name of a live process.
 
     Args:
@@ -106,7 +106,7 @@ def forged(
     fields = scribe.head("proposal", view.applied) | {"version": version + 1, "base": base} | move
     if copied is not None:
         fields["id"] = copied
-    return Write(f"forged {fields['state']} v{fields['version']}", name.encode(), encode(fields))
+    return JunkWrite(f"forged {fields['state']} v{fields['version']}", name.encode(), encode(fields))
 
 
 def _children(rng: Random, key: KeyState | None, *, is_namespace: bool) -> list[str]:
@@ -120,30 +120,30 @@ def _children(rng: Random, key: KeyState | None, *, is_namespace: bool) -> list[
     return children[:1] if roll < 0.8 else [*children, children[-1]]  # noqa: PLR2004
 
 
-def broken(rng: Random, view: View, namespaces: Sequence[str]) -> Write:
+def broken(rng: Random, view: View, namespaces: Sequence[str]) -> JunkWrite:
     """A value that is no record, a key that nobody holds, or a null where none belongs."""
     name, _ = _some_key(rng, view, namespaces)
     roll = rng.random()
     if roll < 0.5:  # noqa: PLR2004
-        return Write("undecodable", name.encode(), rng.choice(UNDECODABLE))
+        return JunkWrite("undecodable", name.encode(), rng.choice(UNDECODABLE))
     if roll < 0.65:  # noqa: PLR2004
-        return Write("odd key", rng.choice(ODD_KEYS), rng.choice((*UNDECODABLE, None)))
+        return JunkWrite("odd key", rng.choice(ODD_KEYS), rng.choice((*UNDECODABLE, None)))
     if roll < 0.8:  # noqa: PLR2004
-        return Write("control junk", rng.choice(CONTROL_KEYS), rng.choice(UNDECODABLE))
-    return Write("null", name.encode(), None)
+        return JunkWrite("control junk", rng.choice(CONTROL_KEYS), rng.choice(UNDECODABLE))
+    return JunkWrite("null", name.encode(), None)
 
 
-def loser(rng: Random, view: View, scribe: Scribe) -> Write | None:
+def loser(rng: Random, view: View, scribe: Scribe) -> JunkWrite | None:
     """What lost a race: a move at the version that was accepted, by one who had not seen that; None where nothing has moved."""
     raced = [key for key in view.live() if not key.derived and key.state in (State.ASSIGNING, State.ASSIGNED)]
     if not raced:
         return None
     key = rng.choice(raced)
     fields = scribe.head("proposal", key.offset - 1) | {"version": key.version, "base": "lost", "state": key.state}
-    return Write(f"loser v{key.version}", key.name.encode(), encode(fields | {"from": key.from_, "to": "x"}))
+    return JunkWrite(f"loser v{key.version}", key.name.encode(), encode(fields | {"from": key.from_, "to": "x"}))
 
 
-def false_mark(rng: Random, end: int, incarnation: str) -> Write:
+def false_mark(rng: Random, end: int, incarnation: str) -> JunkWrite:
     """Something on the key of the marks of cold starts: bytes that are none, a stranger's mark, or one that is void.
 
     Args:
@@ -152,16 +152,16 @@ def false_mark(rng: Random, end: int, incarnation: str) -> Write:
     """
     roll = rng.random()
     if roll < 0.5:  # noqa: PLR2004
-        return Write("mark-like junk", COLD_START_KEY, rng.choice((*UNDECODABLE, b'{"through":"3"}', None)))
+        return JunkWrite("mark-like junk", COLD_START_KEY, rng.choice((*UNDECODABLE, b'{"through":"3"}', None)))
     through, writer = end - 1, "i9"
     if roll < 0.8:  # noqa: PLR2004
         through, writer = -1, incarnation  # void: whoever speaks has spoken since
     mark = {"through": through, "by": {"broker": "x", "incarnation": writer}}
-    return Write(f"mark through {through} by {writer}", COLD_START_KEY, encode(mark))
+    return JunkWrite(f"mark through {through} by {writer}", COLD_START_KEY, encode(mark))
 
 
-def newer_format(rng: Random, namespaces: Sequence[str]) -> Write:
+def newer_format(rng: Random, namespaces: Sequence[str]) -> JunkWrite:
     """A record of a later version: every reader stops here."""
-    return Write(
+    return JunkWrite(
         "newer format", rng.choice(namespaces).encode(), b'{"format":2,"state":"' + State.ACTIVE.encode() + b'"}'
     )

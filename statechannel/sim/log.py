@@ -11,7 +11,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING, NamedTuple
 
-from statechannel.core.inputs import RecordRead, Topic
+from statechannel.protocol.log import RecordRead, Topic
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from statechannel.core import codec
-from statechannel.core.record import Kind, Record
-from statechannel.core.verdict import Verdict
+from statechannel.protocol import codec
+from statechannel.protocol.record import Kind, Record
+from statechannel.protocol.verdict import Verdict
 
 if TYPE_CHECKING:
-    from statechannel.core.inputs import RecordRead
-    from statechannel.core.keys import KeyState
+    from statechannel.protocol.keys import KeyState
+    from statechannel.protocol.log import RecordRead
     from statechannel.sim.log import SimLog
     from statechannel.sim.truth import Truth
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from random import Random
 
-from statechannel.core.config import EngineConfig
+from statechannel.engine.config import EngineConfig
 
 LAG_S = 20.0
 TOMBSTONE_S = 2_000.0

@@ -6,25 +6,25 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from statechannel.core import engine as engine_module
-from statechannel.core.cold_start import ColdStart
-from statechannel.core.commands import Owned, Undetermined
-from statechannel.core.duties import Duties
-from statechannel.core.engine import Engine
-from statechannel.core.inputs import Appended
-from statechannel.core.keys import Writer
-from statechannel.core.lease import Lease
-from statechannel.core.lookups import Lookups
-from statechannel.core.marks import Marks
-from statechannel.core.membership import Membership
-from statechannel.core.presence import Mode, Presence
-from statechannel.core.proposals import Proposals, Result, Status
-from statechannel.core.provenance import OwnIds, Provenance
-from statechannel.core.reactions import Due, Holding, Reactions
-from statechannel.core.repair import Repair
-from statechannel.core.replica import Phase
-from statechannel.core.shutdown import Departure
-from statechannel.core.streams import Streams
+from statechannel.engine import engine as engine_module
+from statechannel.engine.cold_start import ColdStart
+from statechannel.engine.commands import Owned, Undetermined
+from statechannel.engine.engine import Engine
+from statechannel.engine.inputs import Appended
+from statechannel.engine.lease import Lease
+from statechannel.engine.lookups import Lookups
+from statechannel.engine.maintenance import Maintenance
+from statechannel.engine.membership import Membership
+from statechannel.engine.presence import Mode, Presence
+from statechannel.engine.proposals import ProposalResult, Proposals, ProposalStatus
+from statechannel.engine.provenance import OwnIds, Provenance
+from statechannel.engine.reactions import DueReaction, Reactions, ServedBundle
+from statechannel.engine.repair import Repair
+from statechannel.engine.shutdown import Departure
+from statechannel.engine.streams import Streams
+from statechannel.protocol.cold_start_marks import Marks
+from statechannel.protocol.keys import Writer
+from statechannel.protocol.replica import Phase
 from statechannel.sim import wire
 from statechannel.sim.planted import Patcher, nothing, plant
 
@@ -33,7 +33,7 @@ ENGINE = "engine"
 
 @plant(ENGINE, "nobody pays debts")
 def _no_assert_paid(patcher: Patcher) -> None:
-    patcher.bend(Duties, "_pay", nothing)
+    patcher.bend(Maintenance, "_pay", nothing)
 
 
 @plant(ENGINE, "heartbeats say clean although there is debt")
@@ -47,12 +47,12 @@ def _clean_heartbeat_in_debt(patcher: Patcher) -> None:
 
         return bent
 
-    patcher.bend(Duties, "_beat", make)
+    patcher.bend(Maintenance, "_beat", make)
 
 
 @plant(ENGINE, "nobody writes heartbeats")
 def _no_heartbeats(patcher: Patcher) -> None:
-    patcher.bend(Duties, "_beat", nothing)
+    patcher.bend(Maintenance, "_beat", nothing)
 
 
 class _AnyProcess(Writer):
@@ -78,8 +78,8 @@ def _serving_by_anothers_record(patcher: Patcher) -> None:
 def _serving_before_the_verdict(patcher: Patcher) -> None:
     def make(write: Callable[..., Any]) -> Callable[..., Any]:
         def bent(reactions: Any, name: str, task: Any, key: Any) -> None:
-            if task.due in (Due.RETURN, Due.RESUME):
-                reactions.holdings[name] = Holding(generation=key.version + 1)
+            if task.due in (DueReaction.RETURN, DueReaction.RESUME):
+                reactions.holdings[name] = ServedBundle(generation=key.version + 1)
             write(reactions, name, task, key)
 
         return bent
@@ -92,8 +92,8 @@ def _resumed_at_the_same_generation(patcher: Patcher) -> None:
     def make(due: Callable[..., Any]) -> Callable[..., Any]:
         def bent(reactions: Any, key: Any) -> Any:
             found = due(reactions, key)
-            if found is Due.RESUME:
-                reactions.holdings[key.name] = Holding(generation=key.version)
+            if found is DueReaction.RESUME:
+                reactions.holdings[key.name] = ServedBundle(generation=key.version)
                 return None
             return found
 
@@ -102,7 +102,7 @@ def _resumed_at_the_same_generation(patcher: Patcher) -> None:
     patcher.bend(Reactions, "due", make)
 
 
-def _never_due(patcher: Patcher, *ignored: Due) -> None:
+def _never_due(patcher: Patcher, *ignored: DueReaction) -> None:
     def make(due: Callable[..., Any]) -> Callable[..., Any]:
         def bent(reactions: Any, key: Any) -> Any:
             found = due(reactions, key)
@@ -115,12 +115,12 @@ def _never_due(patcher: Patcher, *ignored: Due) -> None:
 
 @plant(ENGINE, "a restarted process does not resume what its predecessor owned")
 def _no_resume(patcher: Patcher) -> None:
-    _never_due(patcher, Due.RESUME)
+    _never_due(patcher, DueReaction.RESUME)
 
 
 @plant(ENGINE, "a restarted splitter does not give up")
 def _split_never_given_up(patcher: Patcher) -> None:
-    _never_due(patcher, Due.GIVE_UP)
+    _never_due(patcher, DueReaction.GIVE_UP)
 
 
 @plant(ENGINE, "a source keeps serving after it was told to let go")
@@ -128,7 +128,7 @@ def _source_serves_on(patcher: Patcher) -> None:
     def make(settle: Callable[..., Any]) -> Callable[..., Any]:
         def bent(reactions: Any, name: str, key: Any) -> None:
             gone = key is None or key.to != reactions._engine.identity.broker
-            if gone and reactions.holdings.get(name, Holding()).generation is not None:
+            if gone and reactions.holdings.get(name, ServedBundle()).generation is not None:
                 return
             settle(reactions, name, key)
 
@@ -199,7 +199,7 @@ def _unknown_treated_as_failed(patcher: Patcher) -> None:
             if pending is None:
                 failed(proposals, report)
             else:
-                proposals._finish(pending, Result(Status.NOT_WRITTEN))
+                proposals._finish(pending, ProposalResult(ProposalStatus.NOT_WRITTEN))
 
         return bent
 
@@ -214,7 +214,7 @@ def _delivered_means_accepted(patcher: Patcher) -> None:
             if pending is None:
                 appended(proposals, report)
             else:
-                proposals._finish(pending, Result(Status.ACCEPTED, None, report.offset))
+                proposals._finish(pending, ProposalResult(ProposalStatus.ACCEPTED, None, report.offset))
 
         return bent
 

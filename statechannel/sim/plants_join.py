@@ -6,11 +6,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from statechannel.core import replica as replica_module
-from statechannel.core.aside import Aside
-from statechannel.core.joiner import Held, Joiner
-from statechannel.core.record import Kind
-from statechannel.core.replica import Replica
+from statechannel.protocol import replica as replica_module
+from statechannel.protocol.joiner import Aside, HeldRecord, Joiner
+from statechannel.protocol.record import Kind
+from statechannel.protocol.replica import Replica
 from statechannel.sim.planted import Patcher, plant
 
 PROTOCOL = "protocol"
@@ -25,7 +24,7 @@ def _take(patcher: Patcher, wanted: Callable[[Any, Any, int], bool]) -> None:
         def bent(joiner: Joiner, offset: int, key: bytes, record: Any) -> None:
             held = joiner.held.get(key)
             if held is None or wanted(held, record, offset):
-                joiner.held[key] = Held(offset, record)
+                joiner.held[key] = HeldRecord(offset, record)
 
         return bent
 
@@ -60,7 +59,7 @@ def _equal_version_taken(patcher: Patcher) -> None:
 @plant(PROTOCOL, "a joiner believes records of a bundle that are older than its parent")
 def _stale_children_believed(patcher: Patcher) -> None:
     def make(walk: Callable[..., Any]) -> Callable[..., Any]:
-        def bent(joiner: Joiner, view: Any, name: bytes, parts: Any, held: Held) -> None:
+        def bent(joiner: Joiner, view: Any, name: bytes, parts: Any, held: HeldRecord) -> None:
             prefix = parts.namespace.encode() + b"/"
             raised = {key: one for key, one in joiner.held.items() if key.startswith(prefix)}
             versions = {key: one.record.version for key, one in raised.items()}

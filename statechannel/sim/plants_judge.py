@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from statechannel.core import codec, resolver
-from statechannel.core import joiner as joiner_module
-from statechannel.core import view as view_module
-from statechannel.core.ledger import Ledger
-from statechannel.core.record import Record
-from statechannel.core.states import State
-from statechannel.core.verdict import Verdict
-from statechannel.core.view import Judgement, View
+from statechannel.protocol import codec, resolver
+from statechannel.protocol import joiner as joiner_module
+from statechannel.protocol import view as view_module
+from statechannel.protocol.debts import Debts
+from statechannel.protocol.record import Record
+from statechannel.protocol.states import State
+from statechannel.protocol.verdict import Verdict
+from statechannel.protocol.view import Judgement, View
 from statechannel.sim.planted import Patcher, nothing, plant
 
 PROTOCOL = "protocol"
@@ -138,7 +138,7 @@ def _undecodable_taken_for_clean(patcher: Patcher) -> None:
     def make(unclean: Callable[..., Any]) -> Callable[..., Any]:
         return lambda ledger, key, offset, version: None if version < 0 else unclean(ledger, key, offset, version)
 
-    patcher.bend(Ledger, "unclean", make)
+    patcher.bend(Debts, "unclean", make)
 
 
 def _without_debt(patcher: Patcher, found: Verdict) -> None:
@@ -156,32 +156,32 @@ def _without_debt(patcher: Patcher, found: Verdict) -> None:
         return bent
 
     _judge(patcher, change)
-    patcher.bend(Ledger, "unclean", make)
+    patcher.bend(Debts, "unclean", make)
 
 
 @plant(PROTOCOL, "any clean record pays, however little it covers")
 def _paid_by_too_little(patcher: Patcher) -> None:
     def make(_: Callable[..., Any]) -> Callable[..., Any]:
-        def bent(ledger: Ledger, key: Any, offset: int, _covers: int, _version: int) -> None:
+        def bent(ledger: Debts, key: Any, offset: int, _covers: int, _version: int) -> None:
             key.settled = offset
             ledger.open.pop(key, None)
 
         return bent
 
-    patcher.bend(Ledger, "clean", make)
+    patcher.bend(Debts, "clean", make)
 
 
 @plant(PROTOCOL, "a clean record need not cover the record that settled before")
 def _settled_record_uncovered(patcher: Patcher) -> None:
     def make(clean: Callable[..., Any]) -> Callable[..., Any]:
-        def bent(ledger: Ledger, key: Any, offset: int, covers: int, version: int) -> None:
+        def bent(ledger: Debts, key: Any, offset: int, covers: int, version: int) -> None:
             before, key.settled = key.settled, -1
             clean(ledger, key, offset, covers, version)
             key.settled = max(key.settled, before)
 
         return bent
 
-    patcher.bend(Ledger, "clean", make)
+    patcher.bend(Debts, "clean", make)
 
 
 @plant(PROTOCOL, "a clean record of the same version as the unclean one pays without covering it")
@@ -189,7 +189,7 @@ def _paid_by_equal_version(patcher: Patcher) -> None:
     def make(clean: Callable[..., Any]) -> Callable[..., Any]:
         return lambda ledger, key, offset, covers, version: clean(ledger, key, offset, covers, version + 1)
 
-    patcher.bend(Ledger, "clean", make)
+    patcher.bend(Debts, "clean", make)
 
 
 @plant(PROTOCOL, "debts are forgotten with their namespace")

@@ -7,16 +7,15 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from statechannel.core import freshness
-from statechannel.core.candidacy import Candidacy
-from statechannel.core.engine import Engine
-from statechannel.core.lease import Lease
-from statechannel.core.membership import Member
-from statechannel.core.presence import Presence
-from statechannel.core.seat import Deputy, Seat
+from statechannel.engine import freshness
+from statechannel.engine.candidacy import Candidacy, Deputy, Seat
+from statechannel.engine.engine import Engine
+from statechannel.engine.lease import Lease
+from statechannel.engine.membership import Member
+from statechannel.engine.presence import Presence
 from statechannel.sim import flood
 from statechannel.sim.planted import Patcher, plant
-from statechannel.sim.process import Process
+from statechannel.sim.process import SimProcess
 
 ENGINE = "engine"
 
@@ -68,7 +67,7 @@ def _no_probe(patcher: Patcher) -> None:
 
 @plant(ENGINE, "the election knows nothing of the loop that acts on the seat")
 def _election_not_tied_to_the_loop(patcher: Patcher) -> None:
-    patcher.put(Process, "halts_election", False)
+    patcher.put(SimProcess, "halts_election", False)
 
 
 @plant(ENGINE, "nobody acts for a leader that is not heard", end="sick")
@@ -125,7 +124,7 @@ def _no_probes(patcher: Patcher) -> None:
 
 @plant(ENGINE, "registry and channel wait in one lane")
 def _one_lane(patcher: Patcher) -> None:
-    patcher.bend(flood, "lane_of", lambda _: lambda _event: flood.Lane.LOG)
+    patcher.bend(flood, "lane_of", lambda _: lambda _event: flood.FloodLane.LOG)
 
 
 @plant(ENGINE, "a view counts as complete when that is taken in, however long the news waited")

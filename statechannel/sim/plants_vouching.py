@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from statechannel.core.aside import Aside
-from statechannel.core.codec import COLD_START_KEY
-from statechannel.core.duties import Duties
-from statechannel.core.replica import Replica
+from statechannel.engine.maintenance import Maintenance
+from statechannel.protocol.codec import COLD_START_KEY
+from statechannel.protocol.joiner import Aside
+from statechannel.protocol.replica import Replica
 from statechannel.sim.planted import Patcher, nothing, plant
 
 PROTOCOL, ENGINE = "protocol", "engine"
@@ -45,8 +45,8 @@ def _any_age_believed(patcher: Patcher) -> None:
 
 @plant(ENGINE, "debts are left for their age and the next tick, however long nothing was clean")
 def _debts_left_for_the_tick(patcher: Patcher) -> None:
-    patcher.bend(Duties, "_is_urgent", lambda _: lambda _duties, _replica, *, joining: joining)
-    patcher.bend(Duties, "pay_what_was_read", nothing)
+    patcher.bend(Maintenance, "_is_urgent", lambda _: lambda _duties, _replica, *, joining: joining)
+    patcher.bend(Maintenance, "pay_what_was_read", nothing)
 
 
 @plant(ENGINE, "debts are left for the next tick while somebody joins")
@@ -54,7 +54,7 @@ def _debts_left_while_one_joins(patcher: Patcher) -> None:
     def make(pay: Callable[..., Any]) -> Callable[..., Any]:
         return lambda duties: None if duties._joining else pay(duties)
 
-    patcher.bend(Duties, "pay_what_was_read", make)
+    patcher.bend(Maintenance, "pay_what_was_read", make)
 
 
 @plant(PROTOCOL, "whatever stands on the key of the marks makes a strict reader start over")

@@ -10,9 +10,9 @@ import orjson
 from statechannel.sim.violation import Violation
 
 if TYPE_CHECKING:
-    from statechannel.core.record import Record
-    from statechannel.sim.process import Process
-    from statechannel.sim.world import World
+    from statechannel.protocol.record import Record
+    from statechannel.sim.process import SimProcess
+    from statechannel.sim.world import SimWorld
 
 SILENCE_AT_LEAST_S = 2.0
 LOOK_BACK_S = 15.0
@@ -24,7 +24,7 @@ HEARD_WITHIN_S = 5.0
 class PresenceChecks:
     """Reads the registry as it lands."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: SimWorld) -> None:
         self._world = world
         self._heard_s: dict[str, list[float]] = {}
         self._left: set[str] = set()
@@ -42,7 +42,7 @@ class PresenceChecks:
         if info["leading"]:
             self._claims.add((broker, info["incarnation"]))
 
-    def stepped(self, process: Process) -> None:
+    def stepped(self, process: SimProcess) -> None:
         """A leader acts only after its registry record was read back."""
         if process.engine.leading and (process.broker, process.incarnation) not in self._claims:
             raise Violation("leader", f"{process.name} leads, but its claim is not in the registry")
@@ -60,11 +60,11 @@ class PresenceChecks:
         if silence_s < SILENCE_AT_LEAST_S:
             raise Violation("repair", f"{about} is called lost, but was never silent for more than {silence_s:.2f} s")
 
-    def starts_cold(self, process: Process) -> None:
+    def starts_cold(self, process: SimProcess) -> None:
         """A cold start is for when no caught-up member exists."""
         self._no_member_is_caught_up(process, "starts cold", WELL_FOR_S)
 
-    def stands_to_start_cold(self, process: Process) -> None:
+    def stands_to_start_cold(self, process: SimProcess) -> None:
         """A process that is not caught up stands for leader only for a cold start.
 
         A disturbed process is left out: it may hear no member.
@@ -72,7 +72,7 @@ class PresenceChecks:
         if process.undisturbed:
             self._no_member_is_caught_up(process, "stands for leader without having caught up", HEARD_WITHIN_S)
 
-    def _no_member_is_caught_up(self, process: Process, does: str, well_for_s: float) -> None:
+    def _no_member_is_caught_up(self, process: SimProcess, does: str, well_for_s: float) -> None:
         now_s = self._world.events.now_s
         for other in self._world.alive():
             well = other.undisturbed and now_s - other.well_since_s > well_for_s

@@ -6,8 +6,8 @@ from collections import deque
 from random import Random
 from typing import TYPE_CHECKING, NamedTuple
 
-from statechannel.core.config import Identity
-from statechannel.core.effects import (
+from statechannel.engine.config import Identity
+from statechannel.engine.effects import (
     Append,
     CallHook,
     Complete,
@@ -18,9 +18,10 @@ from statechannel.core.effects import (
     StandForLeader,
     StopEngine,
 )
-from statechannel.core.engine import Engine
-from statechannel.core.inputs import HookFinished, Input, Now, Tick, Topic
-from statechannel.sim.flood import Lanes
+from statechannel.engine.engine import Engine
+from statechannel.engine.inputs import HookFinished, Input, Now, Tick
+from statechannel.protocol.log import Topic
+from statechannel.sim.flood import FloodLanes
 from statechannel.sim.options import engine_config
 from statechannel.sim.subscriber import Subscriber
 from statechannel.sim.wire import Cursor, Producer
@@ -28,14 +29,14 @@ from statechannel.sim.wire import Cursor, Producer
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from statechannel.sim.world import World
+    from statechannel.sim.world import SimWorld
 
 _WALL_MS = 1_800_000_000_000
 _HOOK_RAISES, _HOOK_HANGS = 0.1, 0.1
 WRITE, READ = "write", "read"
 
 
-class Link(NamedTuple):
+class SimLink(NamedTuple):
     """One connection of a process: to write or to read one partition, or to the group's coordinator."""
 
     way: str
@@ -43,10 +44,10 @@ class Link(NamedTuple):
     partition: int = 0
 
 
-ELECTION = Link("election")
+ELECTION = SimLink("election")
 
 
-class Process:
+class SimProcess:
     """A process; it lives once and is not started again.
 
     Attributes:
@@ -60,7 +61,7 @@ class Process:
         well_since_s: Since when it has not been paused or cut off.
     """
 
-    def __init__(self, world: World, broker: str, number: int, *, take_over: bool = False) -> None:
+    def __init__(self, world: SimWorld, broker: str, number: int, *, take_over: bool = False) -> None:
         self.world = world
         self.broker = broker
         self.incarnation = f"i{number}"
@@ -71,7 +72,7 @@ class Process:
         self.cut = False
         self.hung = False
         self.hung_since_s = 0.0
-        self.severed: set[Link] = set()
+        self.severed: set[SimLink] = set()
         self.lag_s: dict[Topic, float] = {}
         self.slow = False
         self.crash_after: int | None = None
@@ -81,7 +82,7 @@ class Process:
         self._mono_s = self.rng.uniform(0.0, 1000.0)
         self._skew_ms = self.rng.choice((0, 0, -7_000, 90_000))
         self._inbox: deque[Input] = deque()
-        self.lanes = Lanes(self)
+        self.lanes = FloodLanes(self)
         self._late_reports: deque[Input] = deque()
         self._tick_s = -1.0
         entropy = number.to_bytes(4, "big") + self.rng.randbytes(6)
@@ -121,7 +122,7 @@ class Process:
 
     def reaches(self, way: str, topic: Topic, partition: int) -> bool:
         """Whether records of a partition can be written, or read."""
-        return not self.cut and Link(way, topic, partition) not in self.severed
+        return not self.cut and SimLink(way, topic, partition) not in self.severed
 
     @property
     def halts_election(self) -> bool:
@@ -177,7 +178,7 @@ class Process:
         """Lose the log."""
         self.cut = True
 
-    def sever(self, links: Iterable[Link]) -> None:
+    def sever(self, links: Iterable[SimLink]) -> None:
         """Lose single connections."""
         self.severed |= set(links)
 

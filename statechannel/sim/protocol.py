@@ -9,18 +9,18 @@ from collections.abc import Callable
 from random import Random
 from typing import NamedTuple
 
-from statechannel.core.bundle import partition_of
-from statechannel.core.codec import HEARTBEAT_KEY, encode
-from statechannel.core.digest import digest
-from statechannel.core.inputs import Topic
-from statechannel.core.keys import KeyState
-from statechannel.core.states import State
+from statechannel.protocol.bundle import partition_of
+from statechannel.protocol.codec import HEARTBEAT_KEY, encode
+from statechannel.protocol.digest import digest
+from statechannel.protocol.keys import KeyState
+from statechannel.protocol.log import Topic
+from statechannel.protocol.states import State
 from statechannel.sim import junk
 from statechannel.sim.drafts import Scribe, pick_move
 from statechannel.sim.log import CleanerSettings, SimLog
 from statechannel.sim.protocol_options import NAMESPACES, ProtocolOptions
-from statechannel.sim.readers import Reader
-from statechannel.sim.trace import Trace
+from statechannel.sim.readers import SimReader
+from statechannel.sim.trace import SimTrace
 from statechannel.sim.truth import Truth, compare
 from statechannel.sim.violation import Violation
 
@@ -40,10 +40,10 @@ class Late(NamedTuple):
     value: bytes | None
 
 
-class Member:
+class ScriptedMember:
     """A scripted writer with its own, perhaps lagging, readers."""
 
-    def __init__(self, name: str, readers: list[Reader]) -> None:
+    def __init__(self, name: str, readers: list[SimReader]) -> None:
         self.name = name
         self.readers = readers
         self.scribe = Scribe(name, "i1")
@@ -57,7 +57,9 @@ class Member:
 class ProtocolWorld:
     """One run."""
 
-    def __init__(self, seed: int, options: ProtocolOptions, trace: Trace, skip: frozenset[int] = frozenset()) -> None:
+    def __init__(
+        self, seed: int, options: ProtocolOptions, trace: SimTrace, skip: frozenset[int] = frozenset()
+    ) -> None:
         self.seed = seed
         self.options = options
         self.trace = trace
@@ -68,8 +70,8 @@ class ProtocolWorld:
         self.truths = [Truth(p, options.partitions) for p in range(options.partitions)]
         self.namespaces = NAMESPACES[: options.namespaces]
         self.brokers = [f"b{index}" for index in range(options.members)]
-        self.members = [Member(name, self._readers(name)) for name in self.brokers]
-        self.probes: list[Reader] = []
+        self.members = [ScriptedMember(name, self._readers(name)) for name in self.brokers]
+        self.probes: list[SimReader] = []
         self.late: list[Late] = []
         self.stopped = False
         self._stranger = Scribe("x", "i9")
@@ -77,9 +79,9 @@ class ProtocolWorld:
         self._debt_since: dict[tuple[int, bytes], int] = {}
         self._steps = self._weighted()
 
-    def _readers(self, name: str) -> list[Reader]:
+    def _readers(self, name: str) -> list[SimReader]:
         count = self.options.partitions
-        return [Reader(name, self.logs[p], self.truths[p], count, self.trace) for p in range(count)]
+        return [SimReader(name, self.logs[p], self.truths[p], count, self.trace) for p in range(count)]
 
     def _weighted(self) -> list[tuple[Callable[[Random], None], float]]:
         on = self.options
@@ -159,14 +161,14 @@ class ProtocolWorld:
                 self._recover(payer, partition)
             self._pay_debts(payer, partition)
 
-    def _somebody(self, rng: Random, partition: int) -> Member:
+    def _somebody(self, rng: Random, partition: int) -> ScriptedMember:
         caught_up = [member for member in self.members if member.readers[partition].caught_up]
         fit = [member for member in caught_up if member.asleep_until < self.now_ms] or caught_up
         if not fit:
             raise Violation("simulator", "no member is caught up")
         return rng.choice(fit)
 
-    def _recover(self, payer: Member, partition: int) -> None:
+    def _recover(self, payer: ScriptedMember, partition: int) -> None:
         """The payer met a gap: another member that has seen all must be there."""
         for member in self.members:
             reader = member.readers[partition]
@@ -179,7 +181,7 @@ class ProtocolWorld:
 
     # --- what members do --------------------------------------------------------------------------------------------
 
-    def _active(self, rng: Random) -> Member | None:
+    def _active(self, rng: Random) -> ScriptedMember | None:
         awake = [member for member in self.members if member.asleep_until < self.now_ms]
         return rng.choice(awake) if awake else None
 
@@ -236,7 +238,7 @@ class ProtocolWorld:
             if reader.caught_up:
                 self._pay_debts(member, partition, rng)
 
-    def _pay_debts(self, member: Member, partition: int, rng: Random | None = None) -> None:
+    def _pay_debts(self, member: ScriptedMember, partition: int, rng: Random | None = None) -> None:
         view = member.readers[partition].replica.view
         for key in list(view.ledger.open):
             self.trace.count("asserts")
@@ -260,7 +262,7 @@ class ProtocolWorld:
             if reader.caught_up:
                 self._heartbeat(member, partition)
 
-    def _heartbeat(self, member: Member, partition: int) -> None:
+    def _heartbeat(self, member: ScriptedMember, partition: int) -> None:
         view = member.readers[partition].replica.view
         clean_to = -1 if view.ledger.open else view.applied
         self.trace.count("clean heartbeats" if clean_to >= 0 else "heartbeats in debt")
@@ -382,7 +384,7 @@ class ProtocolWorld:
         self._probes_made += 1
         log = rng.choice(self.logs)
         name = f"joiner-{self._probes_made}"
-        probe = Reader(name, log, self.truths[log.partition], self.options.partitions, self.trace)
+        probe = SimReader(name, log, self.truths[log.partition], self.options.partitions, self.trace)
         if rng.random() < 0.4:  # noqa: PLR2004 - so slow that the cleaner may overtake it
             probe.pace = (1, 1, 2, 4)
         probe.read(self.now_ms, 1)
@@ -404,7 +406,7 @@ class ProtocolWorld:
         for number, log in enumerate(self.logs):
             for _ in range(2):
                 name = f"last-{number}"
-                self.probes.append(Reader(name, log, self.truths[number], self.options.partitions, self.trace))
+                self.probes.append(SimReader(name, log, self.truths[number], self.options.partitions, self.trace))
         readers = [reader for member in self.members for reader in member.readers] + self.probes
         for _ in range(SETTLE_ROUNDS):
             self.now_ms += 500
@@ -420,7 +422,7 @@ class ProtocolWorld:
                 self._heartbeat(payer, partition)
         self._check_end(readers)
 
-    def _check_end(self, readers: list[Reader]) -> None:
+    def _check_end(self, readers: list[SimReader]) -> None:
         for reader in readers:
             truth = reader.truth
             if truth.stopped_at >= 0:

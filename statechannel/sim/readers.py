@@ -1,33 +1,33 @@
-"""Readers of the protocol level: `core.replica` on a log that is cleaned under their feet, checked at every record."""
+"""Readers of the protocol level: `protocol.replica` on a log that is cleaned under their feet, checked at every record."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from statechannel.core.replica import Phase, Replica
-from statechannel.core.verdict import Verdict
+from statechannel.protocol.replica import Phase, Replica
+from statechannel.protocol.verdict import Verdict
 from statechannel.sim.truth import accepted_of, compare
 from statechannel.sim.violation import Violation
 from statechannel.sim.vouching import counting_marks, vouched_to
 
 if TYPE_CHECKING:
-    from statechannel.core.inputs import RecordRead
-    from statechannel.core.view import Judgement
+    from statechannel.protocol.log import RecordRead
+    from statechannel.protocol.view import Judgement
     from statechannel.sim.log import SimLog
-    from statechannel.sim.trace import Trace
+    from statechannel.sim.trace import SimTrace
     from statechannel.sim.truth import Truth
 
 _FULL_CHECK_EVERY = 16
 
 
-class Reader:
+class SimReader:
     """One reader of one partition.
 
     Attributes:
         pace: How many records it may read at a time.
     """
 
-    def __init__(self, name: str, log: SimLog, truth: Truth, partitions: int, trace: Trace) -> None:
+    def __init__(self, name: str, log: SimLog, truth: Truth, partitions: int, trace: SimTrace) -> None:
         self.name = name
         self.log = log
         self.truth = truth

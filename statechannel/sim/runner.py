@@ -17,7 +17,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from statechannel.sim.runs import ENGINE, LEVELS, PROTOCOL, Case, Result, run
+from statechannel.sim.runs import ENGINE, LEVELS, PROTOCOL, SimCase, SimResult, run
 
 SAVE_EVERY_S = 5.0
 FAILURES_SHOWN = 20
@@ -46,7 +46,7 @@ MUST_HAPPEN = {
 
 
 @dataclass(slots=True)
-class Tally:
+class SeedTally:
     """What came of the seeds so far."""
 
     next_seed: int = 0
@@ -55,7 +55,7 @@ class Tally:
     failures: list[tuple[str, int, str, str]] = field(default_factory=list)
     counts: dict[str, Counter[str]] = field(default_factory=lambda: {level: Counter() for level in LEVELS})
 
-    def add(self, results: Iterable[Result]) -> None:
+    def add(self, results: Iterable[SimResult]) -> None:
         """Count the runs of one seed."""
         for result in results:
             self.runs += 1
@@ -78,7 +78,7 @@ class Tally:
         temporary.replace(path)
 
     @classmethod
-    def load(cls, path: Path) -> Tally:
+    def load(cls, path: Path) -> SeedTally:
         """The state of an earlier run."""
         state = json.loads(path.read_text())
         counts = {level: Counter(state["counts"].get(level, {})) for level in LEVELS}
@@ -90,12 +90,12 @@ class Tally:
         return [f"{level}: {name}" for level in levels for name in MUST_HAPPEN[level] if not self.counts[level][name]]
 
 
-def _run_seed(levels: tuple[str, ...], plant: str | None, seed: int) -> list[Result]:
-    return [run(Case(level, seed, plant=plant)) for level in levels]
+def _run_seed(levels: tuple[str, ...], plant: str | None, seed: int) -> list[SimResult]:
+    return [run(SimCase(level, seed, plant=plant)) for level in levels]
 
 
 @contextmanager
-def _mapped(workers: int, levels: tuple[str, ...], seeds: Iterable[int]) -> Iterator[Iterator[list[Result]]]:
+def _mapped(workers: int, levels: tuple[str, ...], seeds: Iterable[int]) -> Iterator[Iterator[list[SimResult]]]:
     work = partial(_run_seed, levels, None)
     if workers <= 1:
         yield map(work, seeds)
@@ -113,11 +113,11 @@ def run_seeds(
     resume: Path | None,
     console: Console,
     limit_s: float,
-) -> Tally:
+) -> SeedTally:
     """Run the seeds from `first` on; `limit_s` ends the whole before its time."""
-    tally = Tally(next_seed=first)
+    tally = SeedTally(next_seed=first)
     if resume is not None and resume.exists():
-        tally = Tally.load(resume)
+        tally = SeedTally.load(resume)
         console.print(f"resuming at seed {tally.next_seed}")
     started_s = saved_s = time.monotonic()
     before_s = tally.seconds
@@ -135,7 +135,7 @@ def run_seeds(
                     console.print(
                         f"[red]FAIL[/red] {level} seed {seed}: {kind}: {escape(detail[:300])}", highlight=False
                     )
-                    console.print(f"     {Case(level, seed).command()}", highlight=False)
+                    console.print(f"     {SimCase(level, seed).command()}", highlight=False)
             bar.update(task, advance=1, description=f"{len(tally.failures)} violations")
             now_s = time.monotonic()
             tally.seconds = before_s + now_s - started_s
@@ -149,7 +149,7 @@ def run_seeds(
     return tally
 
 
-def report(tally: Tally, levels: Iterable[str], console: Console) -> None:
+def report(tally: SeedTally, levels: Iterable[str], console: Console) -> None:
     """What was exercised, what was not, and what went wrong."""
     for level in levels:
         table = Table(title=f"{level} level: what was exercised", show_header=False)

@@ -14,16 +14,16 @@ from statechannel.sim.options import draw_engine
 from statechannel.sim.planted import planted
 from statechannel.sim.protocol import ProtocolWorld
 from statechannel.sim.protocol_options import draw_protocol
-from statechannel.sim.trace import Trace
+from statechannel.sim.trace import SimTrace
 from statechannel.sim.violation import Violation
-from statechannel.sim.world import World
+from statechannel.sim.world import SimWorld
 
 PROTOCOL, ENGINE = "protocol", "engine"
 LEVELS = (PROTOCOL, ENGINE)
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class SimCase:
     """What to run; a case says everything, so the same case gives the same trace.
 
     Attributes:
@@ -56,10 +56,10 @@ class Case:
 
 
 @dataclass(slots=True)
-class Result:
+class SimResult:
     """What came of a run."""
 
-    case: Case
+    case: SimCase
     kind: str | None = None
     detail: str = ""
     digest: str = ""
@@ -68,10 +68,10 @@ class Result:
     planned: int = 0
 
 
-def run(case: Case, *, keep: bool = False) -> Result:
+def run(case: SimCase, *, keep: bool = False) -> SimResult:
     """Run a case; a violation, or a crash of the code under test, is part of the result."""
-    trace = Trace(keep=keep)
-    result = Result(case, counts=trace.counts, lines=trace.lines)
+    trace = SimTrace(keep=keep)
+    result = SimResult(case, counts=trace.counts, lines=trace.lines)
     with nullcontext() if case.plant is None else planted(case.plant):
         try:
             if case.level == PROTOCOL:
@@ -79,7 +79,7 @@ def run(case: Case, *, keep: bool = False) -> Result:
                 result.planned = protocol.options.steps
                 protocol.run()
             else:
-                world = World(case.seed, case.options(), trace, case.skip)
+                world = SimWorld(case.seed, case.options(), trace, case.skip)
                 try:
                     world.run()
                 finally:
@@ -94,7 +94,7 @@ def run(case: Case, *, keep: bool = False) -> Result:
     return result
 
 
-def parse_overrides(case: Case, words: list[str]) -> Case:
+def parse_overrides(case: SimCase, words: list[str]) -> SimCase:
     """A case with `name=value` options applied.
 
     Raises:
@@ -135,7 +135,7 @@ def parse_ranges(text: str) -> frozenset[int]:
     return frozenset(found)
 
 
-def parse_case(words: list[str]) -> Case:
+def parse_case(words: list[str]) -> SimCase:
     """A case from the words of a corpus line: `LEVEL SEED [name=value ...] [skip=RANGES]`.
 
     Raises:
@@ -144,7 +144,7 @@ def parse_case(words: list[str]) -> Case:
     level, seed = words[0], int(words[1])
     if level not in LEVELS:
         raise ValueError(f"{level} is no level; known are {', '.join(LEVELS)}")
-    case = Case(level, seed)
+    case = SimCase(level, seed)
     for word in words[2:]:
         if word.startswith("skip="):
             case = replace(case, skip=parse_ranges(word.removeprefix("skip=")))

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import fields, replace
 
-from statechannel.sim.runs import Case, Result, run
+from statechannel.sim.runs import SimCase, SimResult, run
 
 _SMALLER = {
     "steps": 40,
@@ -24,7 +24,7 @@ _SMALLER = {
 class Shrinker:
     """Tries smaller cases for as long as they fail in the same way."""
 
-    def __init__(self, result: Result, limit_s: float, tries_max: float) -> None:
+    def __init__(self, result: SimResult, limit_s: float, tries_max: float) -> None:
         self.best = result
         self.tries = 0
         self._tries_max = tries_max
@@ -34,7 +34,7 @@ class Shrinker:
     def _is_over(self) -> bool:
         return self.tries >= self._tries_max or time.monotonic() > self._until_s
 
-    def _fails(self, case: Case) -> bool:
+    def _fails(self, case: SimCase) -> bool:
         if self._is_over:
             return False
         self.tries += 1
@@ -44,7 +44,7 @@ class Shrinker:
         self.best = result
         return True
 
-    def shrink(self) -> Result:
+    def shrink(self) -> SimResult:
         """The smallest failing case found, run once more with its trace kept."""
         before = None
         while before != self.best.case and not self._is_over:
@@ -54,7 +54,7 @@ class Shrinker:
             self._drop_steps()
         return run(self.best.case, keep=True)
 
-    def _with_options(self) -> Iterator[Case]:
+    def _with_options(self) -> Iterator[SimCase]:
         for one in fields(self.best.case.options()):
             value = getattr(self.best.case.options(), one.name)
             if value is True:
@@ -64,7 +64,7 @@ class Shrinker:
                 yield self._set(one.name, value=max(_SMALLER[one.name], value // 2))
                 yield self._set(one.name, value=max(_SMALLER[one.name], value * 3 // 4))
 
-    def _set(self, name: str, *, value: object) -> Case:
+    def _set(self, name: str, *, value: object) -> SimCase:
         case = self.best.case
         kept = tuple(pair for pair in case.overrides if pair[0] != name)
         return replace(case, overrides=(*kept, (name, value)))
@@ -81,6 +81,6 @@ class Shrinker:
             size //= 2
 
 
-def shrink(result: Result, limit_s: float, tries_max: float = math.inf) -> Result:
+def shrink(result: SimResult, limit_s: float, tries_max: float = math.inf) -> SimResult:
     """Make a failing case small, within a time limit and a number of runs."""
     return Shrinker(result, limit_s, tries_max).shrink()

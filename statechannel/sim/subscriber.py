@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from statechannel.core.verdict import Verdict
+from statechannel.protocol.verdict import Verdict
 from statechannel.sim.violation import Violation
 
 if TYPE_CHECKING:
-    from statechannel.core.inputs import RecordRead
-    from statechannel.sim.process import Process
+    from statechannel.protocol.log import RecordRead
+    from statechannel.sim.process import SimProcess
 
 
 class Subscriber:
@@ -19,7 +19,7 @@ class Subscriber:
         following: It is subscribed.
     """
 
-    def __init__(self, process: Process) -> None:
+    def __init__(self, process: SimProcess) -> None:
         self._process = process
         self.following = False
         self._untold: dict[

@@ -6,7 +6,7 @@ from collections import Counter
 from hashlib import sha256
 
 
-class Trace:
+class SimTrace:
     """Lines of one run; all of them go into the digest.
 
     Attributes:

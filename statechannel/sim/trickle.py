@@ -5,9 +5,9 @@ from __future__ import annotations
 from random import Random
 from typing import TYPE_CHECKING
 
-from statechannel.core.codec import encode
-from statechannel.core.inputs import Topic
-from statechannel.core.states import State
+from statechannel.protocol.codec import encode
+from statechannel.protocol.log import Topic
+from statechannel.protocol.states import State
 from statechannel.sim.drafts import Scribe
 from statechannel.sim.options import LAG_S
 from statechannel.sim.violation import Violation
@@ -16,7 +16,7 @@ from statechannel.sim.vouching import vouched_to
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from statechannel.sim.world import World
+    from statechannel.sim.world import SimWorld
 
 RATES = (1.0, 2.0, 5.0, 5.0)
 ALONE_S = 16.0
@@ -32,7 +32,7 @@ DEAF_JOIN_S = 5.0
 class Trickle:
     """Writes junk at a rate until it is ended."""
 
-    def __init__(self, world: World, rng: Random, rates: Sequence[float] = RATES) -> None:
+    def __init__(self, world: SimWorld, rng: Random, rates: Sequence[float] = RATES) -> None:
         self._world, self._rng = world, rng
         self._scribe = Scribe("x", "i8")
         self._count = 0
@@ -54,7 +54,7 @@ class Trickle:
         world.events.after(self._gap_s, self.write)
 
 
-def join_in_a_trickle(world: World, rng: Random) -> None:
+def join_in_a_trickle(world: SimWorld, rng: Random) -> None:
     """Let it trickle: perhaps the members alone at first, then one who joins; both are judged while it goes on."""
     trickle = Trickle(world, rng)
     world.note("junk begins to trickle")
@@ -79,7 +79,7 @@ def join_in_a_trickle(world: World, rng: Random) -> None:
     trickle.is_on = False
 
 
-def join_without_a_clock(world: World, rng: Random) -> None:
+def join_without_a_clock(world: SimWorld, rng: Random) -> None:
     """One joins, and does not hear itself in the registry: without Kafka's clock it has to wait for a clean heartbeat.
 
     All others hear that it joins: so long debts are paid as they are read.

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from statechannel.core.bundle import FULL_LOWER, FULL_UPPER
-from statechannel.core.states import State
-from statechannel.core.verdict import Verdict
-from statechannel.core.view import View
+from statechannel.protocol.bundle import FULL_LOWER, FULL_UPPER
+from statechannel.protocol.states import State
+from statechannel.protocol.verdict import Verdict
+from statechannel.protocol.view import View
 from statechannel.sim.floor import Floor
 from statechannel.sim.violation import Violation
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from statechannel.core.inputs import RecordRead
-    from statechannel.core.keys import KeyState, Ring, Writer
-    from statechannel.core.view import Judgement
+    from statechannel.protocol.keys import KeyState, Ring, Writer
+    from statechannel.protocol.log import RecordRead
+    from statechannel.protocol.view import Judgement
 
 
-class Accepted(NamedTuple):
+class TrueState(NamedTuple):
     """One accepted state of a key, comparable between readers."""
 
     version: int
@@ -37,11 +37,11 @@ class Grant(NamedTuple):
     offset: int
 
 
-def accepted_of(key: KeyState) -> Accepted:
+def accepted_of(key: KeyState) -> TrueState:
     """The accepted state of a key that exists."""
     if key.state is None:
         raise Violation("simulator", f"{key.name} does not exist")
-    return Accepted(key.version, key.state, key.from_, key.to, key.accepted_id)
+    return TrueState(key.version, key.state, key.from_, key.to, key.accepted_id)
 
 
 class _Planted:
@@ -59,7 +59,7 @@ class Truth:
     """One partition's one accepted history, with the invariants that need nobody to compare with.
 
     Attributes:
-        states: Accepted states after each offset; dictionaries are shared where nothing changed.
+        states: TrueState states after each offset; dictionaries are shared where nothing changed.
         debts: Keys in debt after each offset.
         verdicts: Verdict on each offset.
         grants: Generations by bundle key.
@@ -68,12 +68,12 @@ class Truth:
 
     def __init__(self, partition: int, partitions: int) -> None:
         self.view = View(partition, partitions)
-        self.states: list[Mapping[bytes, Accepted]] = []
+        self.states: list[Mapping[bytes, TrueState]] = []
         self.debts: list[frozenset[bytes]] = []
         self.verdicts: list[Verdict] = []
         self.grants: dict[tuple[str, int], Grant] = {}
         self.stopped_at = -1
-        self._now: dict[bytes, Accepted] = {}
+        self._now: dict[bytes, TrueState] = {}
         self._open: frozenset[bytes] = frozenset()
         self._highest: dict[bytes, int] = {}
         self._floors: dict[str, Floor] = {}

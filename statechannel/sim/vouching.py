@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from statechannel.core.codec import COLD_START_KEY, HEARTBEAT_KEY, decode_heartbeat
-from statechannel.core.marks import decode_mark
+from statechannel.protocol.codec import COLD_START_KEY, HEARTBEAT_KEY, decode_heartbeat
+from statechannel.protocol.cold_start_marks import decode_mark
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from statechannel.core.inputs import RecordRead
+    from statechannel.protocol.log import RecordRead
     from statechannel.sim.log import SimLog
 
 

@@ -12,23 +12,16 @@ from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING
 
-from statechannel.core.inputs import (
-    AppendFailed,
-    PartitionOpened,
-    PositionReached,
-    RecordRead,
-    RecordsRead,
-    Topic,
-    delivery_report,
-)
-from statechannel.core.replica import Phase
+from statechannel.engine.inputs import AppendFailed, PartitionOpened, PositionReached, delivery_report
+from statechannel.protocol.log import RecordRead, RecordsRead, Topic
+from statechannel.protocol.replica import Phase
 from statechannel.sim.options import DELIVERY_TIMEOUT_S
 
 if TYPE_CHECKING:
-    from statechannel.core.effects import Append
-    from statechannel.core.inputs import Input
+    from statechannel.engine.effects import Append
+    from statechannel.engine.inputs import Input
     from statechannel.sim.log import SimLog
-    from statechannel.sim.process import Process
+    from statechannel.sim.process import SimProcess
 
 _REFUSED, _LOST, _IN_FLIGHT, _LANDS_LATE, _NEW_SESSION = 0.01, 0.04, 0.5, 0.2, 0.3
 _WITHOUT_OFFSET = 0.4
@@ -50,7 +43,7 @@ class _Item:
 class Producer:
     """Appends of one process."""
 
-    def __init__(self, process: Process, rng: Random) -> None:
+    def __init__(self, process: SimProcess, rng: Random) -> None:
         self._process = process
         self._events = process.world.events
         self._rng = rng
@@ -155,7 +148,7 @@ class Producer:
 class Cursor:
     """The consumer of one partition."""
 
-    def __init__(self, process: Process, log: SimLog, rng: Random) -> None:
+    def __init__(self, process: SimProcess, log: SimLog, rng: Random) -> None:
         self._process = process
         self._log = log
         self._rng = rng

@@ -5,11 +5,12 @@ from __future__ import annotations
 from random import Random
 from typing import TYPE_CHECKING
 
-from statechannel.core.bundle import partition_of
-from statechannel.core.inputs import Input, RecordRead, RecordsRead, Topic
-from statechannel.core.replica import Phase
+from statechannel.engine.inputs import Input
+from statechannel.protocol.bundle import partition_of
+from statechannel.protocol.log import RecordRead, RecordsRead, Topic
+from statechannel.protocol.replica import Phase
 from statechannel.sim.blackouts import Blackouts
-from statechannel.sim.checks import Checks
+from statechannel.sim.checks import SimChecks
 from statechannel.sim.clients import Clients
 from statechannel.sim.election import Election
 from statechannel.sim.events import Events
@@ -17,14 +18,14 @@ from statechannel.sim.faults import NIGHT_OVER_S, Faults
 from statechannel.sim.health import settle
 from statechannel.sim.log import CleanerSettings, SimLog
 from statechannel.sim.options import LAG_S, TOMBSTONE_S, EngineOptions
-from statechannel.sim.process import Process
-from statechannel.sim.trace import Trace
+from statechannel.sim.process import SimProcess
+from statechannel.sim.trace import SimTrace
 from statechannel.sim.truth import Truth
 
 if TYPE_CHECKING:
-    from statechannel.core.commands import Outcome
-    from statechannel.core.effects import Emit
-    from statechannel.core.record import Record
+    from statechannel.engine.commands import Outcome
+    from statechannel.engine.effects import Emit
+    from statechannel.protocol.record import Record
 
 _LOG_MS = 1_700_000_000_000
 _CLEANER_EVERY_S = 0.7
@@ -32,7 +33,7 @@ _REGISTRY_KEEP_MS = 60_000
 NAMESPACES = ("t/one", "u/two")
 
 
-class World:
+class SimWorld:
     """One run: the logs, the processes, the truth.
 
     Attributes:
@@ -41,7 +42,7 @@ class World:
         sick: The one that is left sick while the others are judged.
     """
 
-    def __init__(self, seed: int, options: EngineOptions, trace: Trace, skip: frozenset[int] = frozenset()) -> None:
+    def __init__(self, seed: int, options: EngineOptions, trace: SimTrace, skip: frozenset[int] = frozenset()) -> None:
         self.seed = seed
         self.options = options
         self.trace = trace
@@ -54,10 +55,10 @@ class World:
         self.truths = [Truth(p, options.partitions) for p in range(options.partitions)]
         self.namespaces = NAMESPACES[: options.namespaces]
         self.brokers = [f"b{index}" for index in range(options.brokers)]
-        self.processes: list[Process] = []
-        self.sick: Process | None = None
+        self.processes: list[SimProcess] = []
+        self.sick: SimProcess | None = None
         self.election = Election(self, Random(f"{seed}/election"))
-        self.checks = Checks(self)
+        self.checks = SimChecks(self)
         self.clients = Clients(self)
         self.blackouts = Blackouts(self, wanted=options.blackouts, losers=options.late_losers)
         self.faults = Faults(self, skip)
@@ -83,7 +84,7 @@ class World:
         """Where the keys of a namespace lie."""
         return partition_of(namespace, self.options.partitions)
 
-    def alive(self) -> list[Process]:
+    def alive(self) -> list[SimProcess]:
         """Processes that exist, paused ones included."""
         return [process for process in self.processes if process.alive]
 
@@ -107,9 +108,9 @@ class World:
         self.events.run_until(self.options.duration_s + self.blackouts.total_s + nights_s)
         settle(self)
 
-    def spawn(self, broker: str, *, take_over: bool = False) -> Process:
+    def spawn(self, broker: str, *, take_over: bool = False) -> SimProcess:
         """Start a process."""
-        process = Process(self, broker, len(self.processes) + 1, take_over=take_over)
+        process = SimProcess(self, broker, len(self.processes) + 1, take_over=take_over)
         self.processes.append(process)
         self.note(f"{process.name} starts" + (" to take over" if take_over else ""))
         self.trace.count("process starts")
@@ -145,7 +146,7 @@ class World:
             process.notify(topic, partition)
         return offset
 
-    def stepped(self, process: Process, event: Input) -> None:
+    def stepped(self, process: SimProcess, event: Input) -> None:
         """A process took an input in: the invariants."""
         self.checks.serving(process)
         self.checks.presence.stepped(process)
@@ -158,17 +159,17 @@ class World:
             self.checks.read(process, record)
         self.checks.stepped(process)
 
-    def ended(self, process: Process) -> None:
+    def ended(self, process: SimProcess) -> None:
         """A process is gone."""
         self.note(f"{process.name} ends: {process.reason}")
         self.clients.process_ended(process)
         self.faults.process_ended(process)
 
-    def completed(self, process: Process, token: int, outcome: Outcome) -> None:
+    def completed(self, process: SimProcess, token: int, outcome: Outcome) -> None:
         """A command was answered."""
         self.clients.completed(process, token, outcome)
 
-    def emitted(self, process: Process, emit: Emit) -> None:
+    def emitted(self, process: SimProcess, emit: Emit) -> None:
         """An engine tells something."""
         match emit.event:
             case "replica.phase":

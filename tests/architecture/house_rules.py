@@ -82,14 +82,16 @@ IMPORTERS_MIN = 2
 def small_files() -> Offenders:
     """Files of fewer lines than LINES_MIN that fewer than IMPORTERS_MIN files import, by file.
 
-    What a package or an entry point needs is no offcut: `__init__`, `__main__`, and files that an entry point names.
+    What a package or an entry point needs is no offcut: `__init__`, `__main__`, files that an entry point names, and programs
+    that the Makefile runs.
     """
+    programs = set(re.findall(r"\$\(PY\) -m ([\w.]+)", (ROOT / "Makefile").read_text(encoding="utf-8")))
     named = set(re.findall(r'"([\w.]+):\w+"', (ROOT / "pyproject.toml").read_text(encoding="utf-8")))
     graph = graph_of(*PACKAGES)
     found = {}
     for name, file in modules().items():
         lines = len(file.read_text(encoding="utf-8").splitlines())
-        if file.stem in ("__init__", "__main__") or name in named or lines >= LINES_MIN:
+        if file.stem in ("__init__", "__main__") or name in named or name in programs or lines >= LINES_MIN:
             continue
         if len(graph.find_modules_that_directly_import(name)) < IMPORTERS_MIN:
             found[name] = 1

@@ -10,16 +10,16 @@ from unittest.mock import patch
 
 import orjson
 
-from shedders.partitions.errors import RequestRefusedError
-from shedders.partitions.planner import plan_partitions
-from shedders.simulate.contenders import contender
-from shedders.simulate.runner import played_here
-from shedders.simulate.runs import Run
-from shedders.simulate.sources import scenario_source
-from statechannel.core.inputs import Topic
-from statechannel.core.view import View
+from shedders.contest.contenders import contender
+from shedders.contest.runner import played_here
+from shedders.contest.runs import ContestRun
+from shedders.contest.sources import scenario_source
+from shedders.kafka_rebalance.errors import RequestRefusedError
+from shedders.kafka_rebalance.planning.planner import plan_partitions
+from statechannel.protocol.log import Topic
+from statechannel.protocol.view import View
 from statechannel.sim.log import SimLog
-from statechannel.sim.runs import LEVELS, Case, run
+from statechannel.sim.runs import LEVELS, SimCase, run
 from tests.scenarios.runner import FOLDER, parse
 from tests.scenarios.script import Script
 from tests.support.partition_cases import requests
@@ -82,7 +82,7 @@ def seeds(level: str, first: int, count: int) -> str:
 
     with patch.object(SimLog, "append", recording):
         for seed in range(first, first + count):
-            result = run(Case(level, seed))
+            result = run(SimCase(level, seed))
             counts = {name: number for name, number in result.counts.items() if name.startswith(STABLE_COUNTS)}
             whole.update(f"{seed} {result.kind} {sorted(counts.items())}\n".encode())
     return short(whole)
@@ -121,7 +121,7 @@ def contest_runs() -> Iterator[tuple[str, str, int]]:
 
 def contest(name: str, who: str, seed: int) -> str:
     """All measures, moves and loads of a run."""
-    ran = played_here(Run(scenario_source(name), seed, contender(who)))
+    ran = played_here(ContestRun(scenario_source(name), seed, contender(who)))
     if ran.outcome is None:
         raise RuntimeError(ran.error)
     fields = ran.outcome.model_dump(

@@ -10,7 +10,7 @@ import time
 from collections.abc import Sequence
 from itertools import cycle
 
-from statechannel.core.bundle import bundle_key, namespace_bounds
+from statechannel.protocol.bundle import bundle_key, namespace_bounds
 from statechannel.settings import load as load_settings
 from tests.bench.cluster import BrokerProcess, brokers
 from tests.bench.lane import kafka

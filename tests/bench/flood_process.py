@@ -15,13 +15,13 @@ from collections import Counter
 from typing import Any
 
 from statechannel.api import StateChannel
-from statechannel.core.bundle import namespace_bounds
-from statechannel.core.commands import CreateNamespace, Outcome, Rejected, Undetermined
-from statechannel.core.effects import Effect, Emit
-from statechannel.core.inputs import Input, Now
-from statechannel.runtime.changes import ChangesError
-from statechannel.runtime.driver import Driver, DriverOptions
-from statechannel.runtime.exits import ChannelStoppedError
+from statechannel.broker.changes import ChangesError
+from statechannel.broker.driver import Driver, DriverOptions
+from statechannel.broker.exits import ChannelStoppedError
+from statechannel.engine.commands import CreateNamespace, Outcome, Rejected, Undetermined
+from statechannel.engine.effects import Effect, Emit
+from statechannel.engine.inputs import Input, Now
+from statechannel.protocol.bundle import namespace_bounds
 from tests.bench.broker_process import Broker, Stamps, main
 from tests.bench.measure import percentile
 from tests.bench.memory import resident_bytes

@@ -17,12 +17,12 @@ from typing import Any
 import orjson
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from statechannel.core.bundle import bundle_key, namespace_bounds
-from statechannel.core.inputs import Topic
+from statechannel.broker import request_record
+from statechannel.broker.request_record import Reply, Request, RequestCommand
 from statechannel.kafka.client_settings import ClientSettings
 from statechannel.kafka.topic_policy import ChannelTopics
-from statechannel.runtime import request_record
-from statechannel.runtime.request_record import Asked, Reply, Request
+from statechannel.protocol.bundle import bundle_key, namespace_bounds
+from statechannel.protocol.log import Topic
 from tests.bench.cluster import BrokerProcess, brokers
 from tests.bench.lane import kafka
 from tests.bench.measure import Figure, Load
@@ -132,7 +132,7 @@ def through_the_topic(ground: Ground, count: int) -> dict[str, Any]:
 
 
 def _lookup_request(identifier: str) -> bytes:
-    request = Request(identifier, Asked.LOOKUP.value, 0, {"name": f"none/{identifier}/topic"}, "bench")
+    request = Request(identifier, RequestCommand.LOOKUP.value, 0, {"name": f"none/{identifier}/topic"}, "bench")
     return request_record.encode(request, timeout_s=REQUESTS_WITHIN_S)
 
 

@@ -12,9 +12,9 @@ import time
 from collections.abc import Iterator, Sequence
 from itertools import islice
 
-from statechannel.core.inputs import RecordRead, Topic
-from statechannel.core.replay import read_many
-from statechannel.core.view import View
+from statechannel.protocol.bulk_fold import read_many
+from statechannel.protocol.log import RecordRead, Topic
+from statechannel.protocol.view import View
 from tests.bench.measure import Figure, Load, resident_bytes, worker
 from tests.bench.records import LogMaker
 

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from statechannel.core.bundle import bundle_key, namespace_bounds
 from statechannel.kafka.client_settings import ClientSettings
+from statechannel.protocol.bundle import bundle_key, namespace_bounds
 from tests.bench.bare_reader import bare_readers
 from tests.bench.cluster import BrokerProcess, brokers
 from tests.bench.lane import kafka, make_channel

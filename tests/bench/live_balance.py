@@ -2,7 +2,8 @@
 
 Four brokers of `statechannel broker run` on an embedded Kafka balance a namespace that becomes three times as busy at once,
 with `weighted-move`, and intervals a tenth as long as usual. Loads are read from the brokers once a second. Then the simulator
-is given the same load (`shedders.simulate.made_up`), the same owners at the start and the same settings; both are compared.
+is given the same load (`shedders.contest.synthetic_trace`), the same owners at the start and the same settings; both are
+compared.
 
 What was seen lies beside the plot as JSON; `python -m tests.bench.live_balance FILE.json` compares it anew.
 """
@@ -18,18 +19,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from loaddata.simulated_settings import SimulatedSettings
-from shedders.live.settings import BalancerSettings
-from shedders.simulate.contenders import contender
-from shedders.simulate.made_up import MadeUpTrace
-from shedders.simulate.plots_live import prediction_picture
-from shedders.simulate.prediction import Differences, Run, differences
-from shedders.simulate.trace import Namespace
-from shedders.simulate.world import simulate
+from loaddata.measure.synthetic import SimulatedSettings
+from shedders.balancer.settings import BalancerSettings
+from shedders.contest.contenders import contender
+from shedders.contest.plots_live import LoadDifferences, LoadRun, differences, prediction_picture
+from shedders.contest.synthetic_trace import MadeUpTrace
+from shedders.contest.trace import Namespace
+from shedders.contest.world import simulate
 from statechannel.demo.chapters import topic_names
 from statechannel.demo.client import Client
-from statechannel.demo.cluster import Cluster
-from statechannel.demo.series import Sampler, Series
+from statechannel.demo.cluster import DemoCluster
+from statechannel.demo.series import LoadSeries, Sampler
 from tests.bench.measure import ROOT, Figure, Load
 
 PLOT = ROOT / "design" / "contest" / "live.svg"
@@ -69,7 +69,7 @@ class Live:
         owners: By namespace, those of its bundles in the order of the ring, at the beginning.
     """
 
-    series: Series
+    series: LoadSeries
     begin_s: float
     hot_s: float
     decided_s: float
@@ -82,14 +82,14 @@ class Live:
     @classmethod
     def of(cls, kept: Mapping[str, Any]) -> Live:
         """As it was kept."""
-        series = Series(kept["begun_ms"], kept["at_s"], kept["loads"], kept["moves"])
+        series = LoadSeries(kept["begun_ms"], kept["at_s"], kept["loads"], kept["moves"])
         return cls(series, series.begun_ms / 1_000, kept["hot_s"], kept["decided_s"], kept["owners"])
 
     @property
-    def run(self) -> Run:
+    def run(self) -> LoadRun:
         """As it is compared."""
         moved_s = [move["at_s"] for move in self.series.moves if move["result"] == "done"]
-        return Run(self.series.at_s, dict(sorted(self.series.loads.items())), moved_s)
+        return LoadRun(self.series.at_s, dict(sorted(self.series.loads.items())), moved_s)
 
 
 def run(plot: Path) -> list[Figure]:
@@ -116,7 +116,7 @@ def figures(live: Live, plot: Path, load: str = "") -> list[Figure]:
     return list(_figures(found, load, live))
 
 
-def compare(live: Live) -> tuple[Differences, Run]:
+def compare(live: Live) -> tuple[LoadDifferences, LoadRun]:
     """What the simulator foretells, and how far it is off."""
     settings = SimulatedSettings(**MADE_UP, hot_namespace=HOT, hot_from_s=live.begin_s + live.hot_s)
     # So that both decide at the same moments, as strategies count decisions.
@@ -134,11 +134,11 @@ def compare(live: Live) -> tuple[Differences, Run]:
     flags = [f"balancer.interval_s={INTERVAL_S}", "balancer.splitting=false"]
     flags += [f"shedding.weighted-move.{name}={value:g}" for name, value in QUICK.items()]
     flags += [f"load.{name}={value}" for name, value in LOAD.items()]
-    foretold = Run.of(simulate(trace, contender(",".join([CONTENDER, *flags]))), begun_s=-early_s)
+    foretold = LoadRun.of(simulate(trace, contender(",".join([CONTENDER, *flags]))), begun_s=-early_s)
     return differences(live.run, foretold, live.hot_s), foretold
 
 
-def _figures(found: Differences, load: str, live: Live) -> Iterator[Figure]:
+def _figures(found: LoadDifferences, load: str, live: Live) -> Iterator[Figure]:
     lane = "live-balance"
     notes = {"brokers": len(BROKERS), "bundles": sum(map(len, live.owners.values())), "readings": len(live.series.at_s)}
     yield Figure(f"{lane}.loads-by-rank", 100 * found.by_rank, "% of a machine", load=load, notes=notes)
@@ -173,8 +173,8 @@ def _live(hot_at_s: float) -> Live:
 
 
 @contextmanager
-def _cluster(hot_at_s: float) -> Iterator[Cluster]:
-    cluster = Cluster.make(own_ms=0, release_ms=0)
+def _cluster(hot_at_s: float) -> Iterator[DemoCluster]:
+    cluster = DemoCluster.make(own_ms=0, release_ms=0)
     try:
         cluster.settings.write_text(_settings(hot_at_s))
         found = cluster.ask("kafka", "up", "--folder", str(cluster.kafka_folder), timeout_s=600)
@@ -188,7 +188,7 @@ def _cluster(hot_at_s: float) -> Iterator[Cluster]:
 
 
 @contextmanager
-def _served(cluster: Cluster) -> Iterator[None]:
+def _served(cluster: DemoCluster) -> Iterator[None]:
     """Everything is served, the namespace that heats up by one broker; nothing moves yet."""
     cluster.ask("override", "shedding", "off", "--for", "1h", "--why", "until the run begins")
     cluster.ask("policy", "set", "pin", HOT, BROKERS[0])
@@ -209,7 +209,7 @@ def _served(cluster: Cluster) -> Iterator[None]:
         client.stop()
 
 
-def _begin(cluster: Cluster, at_s: float) -> Sampler:
+def _begin(cluster: DemoCluster, at_s: float) -> Sampler:
     """Let the balancer go about its work, and begin to read the loads."""
     time.sleep(max(0.0, at_s - time.time()))
     sampler = Sampler(cluster.living)
@@ -218,7 +218,7 @@ def _begin(cluster: Cluster, at_s: float) -> Sampler:
     return sampler
 
 
-def _owners(cluster: Cluster, namespace: str) -> list[str]:
+def _owners(cluster: DemoCluster, namespace: str) -> list[str]:
     bundles = cluster.ask("bundles", "--namespace", namespace)["bundles"]
     return [one["owner"] for one in sorted(bundles, key=lambda one: one["bundle"])]
 

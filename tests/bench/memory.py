@@ -11,8 +11,8 @@ import tracemalloc
 from collections.abc import Sequence
 from pathlib import Path
 
-from statechannel.core.inputs import RecordRead, Topic
-from statechannel.core.replica import Replica
+from statechannel.protocol.log import RecordRead, Topic
+from statechannel.protocol.replica import Replica
 from tests.bench.measure import Figure, Load, resident_bytes, worker
 from tests.bench.records import LogMaker
 

@@ -9,8 +9,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from statechannel.core.bundle import bundle_key, namespace_bounds
 from statechannel.embedded import BrokerOptions, KafkaServer
+from statechannel.protocol.bundle import bundle_key, namespace_bounds
 from tests.bench.cluster import BrokerProcess, brokers
 from tests.bench.measure import Figure, Load
 

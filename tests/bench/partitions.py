@@ -15,17 +15,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from loaddata.partitions.cluster import VirtualCluster
-from shedders.partitions.plan import GoalStatus
-from shedders.partitions.planner import plan_partitions
-from shedders.partitions.request import Mode, PlanRequest
+from shedders.kafka_rebalance.planning.plan import GoalStatus
+from shedders.kafka_rebalance.planning.planner import plan_partitions
+from shedders.kafka_rebalance.planning.request import PlanMode, PlanRequest
+from shedders.kafka_rebalance.planning.virtual_cluster import VirtualCluster
 from tests.bench.measure import Figure, Load, worker
 from tests.support.partition_clusters import big_cluster
 
 REPLICAS = (100_000, 1_000_000)
 BROKERS = {100_000: 50, 1_000_000: 200}
 TOPICS = {100_000: 800, 1_000_000: 4_000}
-MODES = (Mode.REBALANCE, Mode.ADD_BROKERS, Mode.REMOVE_BROKERS)
+MODES = (PlanMode.REBALANCE, PlanMode.ADD_BROKERS, PlanMode.REMOVE_BROKERS)
 NEW_SHARE, GONE_SHARE = 10, 40
 """One broker of so many is new: 20 of 200; one of so many goes: 5 of 200."""
 LIMIT_S, LIMIT_MIB = 300.0, 8 * 1024.0
@@ -57,15 +57,17 @@ def run(sizes: Sequence[int] = REPLICAS) -> list[Figure]:
     return found
 
 
-def measure(mode: Mode, replicas: int) -> dict[str, Any]:
+def measure(mode: PlanMode, replicas: int) -> dict[str, Any]:
     """One worker's answer."""
     brokers = BROKERS.get(replicas, max(10, replicas // 5_000))
-    empty = max(1, brokers // NEW_SHARE) if mode is Mode.ADD_BROKERS else 0
+    empty = max(1, brokers // NEW_SHARE) if mode is PlanMode.ADD_BROKERS else 0
     topics = TOPICS.get(replicas, max(10, replicas // 250))
     layout, loads = big_cluster(1, replicas=replicas, brokers=brokers, topics=topics, empty=empty)
     ids = [one.id for one in layout.brokers]
     gone = max(1, brokers // GONE_SHARE)
-    subjects = {Mode.ADD_BROKERS: ids[-empty:], Mode.REMOVE_BROKERS: ids[2 :: brokers // gone][:gone]}.get(mode, [])
+    subjects = {PlanMode.ADD_BROKERS: ids[-empty:], PlanMode.REMOVE_BROKERS: ids[2 :: brokers // gone][:gone]}.get(
+        mode, []
+    )
     # Alive brokers that go are planned away from; everything else is as it is asked for without options.
     request = PlanRequest(mode=mode, subjects=tuple(subjects))
     before_mib = _peak_mib()
@@ -108,4 +110,4 @@ def _peak_mib() -> float:
 
 
 if __name__ == "__main__":
-    print(json.dumps(measure(Mode(sys.argv[1]), int(sys.argv[2]))))
+    print(json.dumps(measure(PlanMode(sys.argv[1]), int(sys.argv[2]))))

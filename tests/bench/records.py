@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import orjson
 
-from statechannel.core.bundle import bundle_key, children_of, namespace_bounds
+from statechannel.protocol.bundle import bundle_key, children_of, namespace_bounds
 
 HEARTBEAT_EVERY = 200
 RACE_SHARE = 0.01

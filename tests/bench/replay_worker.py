@@ -18,17 +18,18 @@ from typing import Any
 import orjson
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
-from statechannel.core.config import EngineConfig, Identity
-from statechannel.core.effects import Effect, RestartReading
-from statechannel.core.engine import Engine
-from statechannel.core.inputs import PartitionOpened, PositionReached, RecordRead, RecordsRead, Topic
-from statechannel.core.replica import Replica
+from statechannel.broker.driver import Driver
+from statechannel.broker.observe.collector import ReplayCalm
+from statechannel.engine.config import EngineConfig, Identity
+from statechannel.engine.effects import Effect, RestartReading
+from statechannel.engine.engine import Engine
+from statechannel.engine.inputs import PartitionOpened, PositionReached
 from statechannel.kafka.client_settings import ClientSettings
 from statechannel.kafka.reader import LogReader, ReaderTuning
 from statechannel.kafka.topic_policy import ChannelTopics
 from statechannel.kafka.topics import verify_topics
-from statechannel.runtime.collector import ReplayCalm
-from statechannel.runtime.driver import Driver
+from statechannel.protocol.log import RecordRead, RecordsRead, Topic
+from statechannel.protocol.replica import Replica
 from tests.bench.measure import resident_bytes
 
 BATCH = ReaderTuning().batch_records

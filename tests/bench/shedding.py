@@ -24,18 +24,18 @@ from typing import Any
 
 from rich.table import Table
 
-from shedders.booked_moves import Booked, adjusted
-from shedders.cluster import Cluster
-from shedders.dry_run import decide, place_all
-from shedders.filter_rules import FilterSettings
-from shedders.moved import Cargo
-from shedders.placing import Pipeline
-from shedders.registry import shedding_maker
-from shedders.snapshot_cluster import cluster_of, snapshot_of
-from shedders.snapshot_file import read_snapshot, write_snapshot
-from shedders.split_settings import SplitSettings
-from shedders.split_when import SplitWhen
-from shedders.strategy import PLACEMENT, SHEDDING, SPLIT
+from shedders.decision.booked_moves import Booked, adjusted
+from shedders.decision.dry_run import decide, place_all
+from shedders.decision.placing import Pipeline
+from shedders.filters.rules import FilterSettings
+from shedders.model.cluster import Cluster
+from shedders.model.moved_cluster import MovedLoad
+from shedders.model.registry import shedding_maker
+from shedders.model.strategy import PLACEMENT, SHEDDING, SPLIT
+from shedders.snapshots.cluster import cluster_of, snapshot_of
+from shedders.snapshots.file import read_snapshot, write_snapshot
+from shedders.split.settings import SplitSettings
+from shedders.split.triggers import SplitWhen
 from tests.bench.measure import Figure, Load, median, worker
 from tests.support.snapshots import Shape, cluster
 from tests.support.strategies import declared
@@ -231,7 +231,7 @@ def _booked(name: str, base: Cluster, clock: Clock) -> dict[str, Any]:
     del name
     last = base.broker_names[-1]
     chosen = [one for one in sorted(base.bundles) if base.bundles[one].owner not in (None, last)][:ON_THE_WAY]
-    booked = [Booked(one, base.bundles[one].owner or "", last, Cargo(1.0, 1.0, 1.0, 1.0)) for one in chosen]
+    booked = [Booked(one, base.bundles[one].owner or "", last, MovedLoad(1.0, 1.0, 1.0, 1.0)) for one in chosen]
     for _ in range(ROUNDS):
         clock.time("", lambda: adjusted(base, booked))
     return {"notes": {"moves": len(booked)}, "memory_mib": _traced_mib(lambda: adjusted(base, booked))}

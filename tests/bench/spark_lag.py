@@ -10,11 +10,11 @@ from pathlib import Path
 
 from confluent_kafka import Producer
 
-from spark.jobs.table_view import TableView
+from spark.core.session import open_session
+from spark.core.store import SnapshotStore
+from spark.core.streaming import Streaming
+from spark.jobs.table_view import TableViewOptions
 from spark.jobs.table_view import run as run_job
-from spark.session import open_session
-from spark.store import SnapshotStore
-from spark.streaming import Streaming
 from tests.bench.lane import kafka, make_channel
 from tests.bench.measure import Figure, Load, percentile
 from tests.bench.records import LogMaker
@@ -64,7 +64,7 @@ def _one(
     table = folder / name
     told = Streaming(client=client, channel=name, checkpoint=str(folder / f"{name}.checkpoint"), trigger_s=1.0)
     stop = threading.Event()
-    job = threading.Thread(target=run_job, args=(session, told, TableView(str(table)), stop))
+    job = threading.Thread(target=run_job, args=(session, told, TableViewOptions(str(table)), stop))
     job.start()
     seen: list[tuple[int, int]] = []
     store = SnapshotStore(str(table / "view"))

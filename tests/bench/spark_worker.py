@@ -19,13 +19,13 @@ from typing import Any
 import psutil
 from py4j.protocol import Py4JJavaError
 
-from spark.replay_logs import topic_log
-from spark.replay_run import answer_with
-from spark.session import open_session
+from spark.core.session import open_session
+from spark.replay.logs import topic_log
+from spark.replay.run import answer_with
 from statechannel.audit import local
 from statechannel.audit.engine import AuditQuestion, LiveSource
-from statechannel.cli.connection import connect
-from statechannel.cli.live_log import live_source
+from statechannel.cli.kit.connection import connect
+from statechannel.cli.kit.live_log import live_source
 
 STAGES_MAX = 100
 HEAP = os.environ.get("BENCH_SPARK_HEAP", "1g")

@@ -7,7 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 
-from statechannel.core.bundle import bundle_key, children_of, even_bounds, namespace_bounds
+from statechannel.protocol.bundle import bundle_key, children_of, even_bounds, namespace_bounds
 from tests.bench.cluster import BrokerProcess, brokers
 from tests.bench.lane import kafka
 from tests.bench.measure import Figure, Load, median

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from statechannel.core.bundle import bundle_key, namespace_bounds
 from statechannel.kafka.client_settings import ClientSettings
+from statechannel.protocol.bundle import bundle_key, namespace_bounds
 from tests.bench.cluster import BrokerProcess, brokers
 from tests.bench.floors import append_and_read_back
 from tests.bench.lane import kafka, make_channel

@@ -2,9 +2,9 @@
 
 from typing import ClassVar
 
-from shedders.snapshot import Snapshot
-from shedders.snapshot_cluster import snapshot_of
-from shedders.strategy import StrategySettings
+from shedders.model.strategy import StrategySettings
+from shedders.snapshots.cluster import snapshot_of
+from shedders.snapshots.model import Snapshot
 from tests.support.snapshots import Shape, cluster
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 
-from statechannel.audit.export_file import read_export
-from statechannel.core.view import View
+from statechannel.audit.transfer.export_file import read_export
+from statechannel.protocol.view import View
 from tests.cli.test_live import NAMESPACE, Cluster
 from tests.support.kafka_lanes import Kafka
 from tests.support.replica_server import serving

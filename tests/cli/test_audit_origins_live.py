@@ -7,13 +7,13 @@ from importlib.metadata import EntryPoint
 import pytest
 from click.testing import Result
 
-from shedders.live.decision_build import Executed
-from shedders.live.decision_topic import DecisionTopics, DecisionWriter, open_decision_topic
-from statechannel.cli import origin_sources
+from shedders.decisions.builder import Executed
+from shedders.decisions.topic import DecisionTopics, DecisionWriter, open_decision_topic
+from statechannel.broker import request_record
+from statechannel.broker.request_record import Request
+from statechannel.cli.audit import origins
 from statechannel.kafka.client_settings import ClientSettings
 from statechannel.kafka.tail import append_and_wait
-from statechannel.runtime import request_record
-from statechannel.runtime.request_record import Request
 from tests.support.decision_records import LOWER, NAMESPACE, UPPER, ChannelLog, move, record
 from tests.support.kafka_lanes import Kafka
 
@@ -24,8 +24,8 @@ LOWER_KEY = f"{NAMESPACE}/{LOWER}"
 def test_the_topics_say_who_asked(
     kafka: Kafka, topic_prefix: str, run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    point = EntryPoint("decisions", "shedders.cli.origins:decisions", origin_sources.GROUP)
-    monkeypatch.setattr(origin_sources, "entry_points", lambda group: [point])
+    point = EntryPoint("decisions", "shedders.cli.origins:decisions", origins.GROUP)
+    monkeypatch.setattr(origins, "entry_points", lambda group: [point])
     client = ClientSettings(kafka.bootstrap_servers)
     place = ("--bootstrap-servers", kafka.bootstrap_servers, "--channel", topic_prefix)
     assert run("init", *place).exit_code == 0

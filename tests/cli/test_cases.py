@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from shedders.partitions.plan_file import plan_bytes
-from shedders.partitions.reassignment import to_json
-from statechannel.audit.export_file import write_export
-from statechannel.audit.export_line import ExportHeader
+from shedders.kafka_rebalance.planning.plan_file import plan_bytes
+from shedders.kafka_rebalance.planning.reassignment import to_json
+from statechannel.audit.transfer.export_file import write_export
+from statechannel.audit.transfer.line import ExportHeader
 from tests.cli.case_files import read_cases, shown, write_cases
 from tests.support.export_edits import records_of
 from tests.unit.partitions.plans import MOVES, PLAN

@@ -15,24 +15,32 @@ from click.testing import Result
 
 from shedders.cli import decision_log, decisions, why
 from shedders.cli.decision_log import done_count
-from shedders.cli.since import parse_since
-from shedders.dry_run import Checked
-from shedders.live.decision_build import Executed, outcome_record, place_record, shed_record, skipped_record
-from shedders.live.decision_recall import DecisionRead, RecallBounds
-from shedders.live.decision_record import AnyRecord, Junk, OutcomeRecord, Undecodable, decode, encode, key_of
-from shedders.live.decision_topic import (
+from shedders.cli.times import parse_since
+from shedders.decision.dry_run import CheckedMove
+from shedders.decisions.builder import Executed, outcome_record, place_record, shed_record, skipped_record
+from shedders.decisions.recall import DecisionRead, RecallBounds
+from shedders.decisions.record import (
+    AnyRecord,
+    InvalidDecisionReason,
+    OutcomeRecord,
+    UndecodableDecision,
+    decode,
+    encode,
+    key_of,
+)
+from shedders.decisions.topic import (
     DecisionReader,
     DecisionTopics,
     DecisionWriter,
     describe_decision_topic,
     open_decision_topic,
 )
-from shedders.plan import Left, Placed
-from statechannel.audit.export_file import read_export, write_export
-from statechannel.audit.export_line import ExportHeader
+from shedders.model.plan import Left, Placed
+from statechannel.audit.transfer.export_file import read_export, write_export
+from statechannel.audit.transfer.line import ExportHeader
 from statechannel.audit.views import read_views
 from statechannel.cli import main
-from statechannel.cli.failures import CommandError
+from statechannel.cli.kit.failures import CommandError
 from statechannel.kafka.client_settings import ClientSettings
 from statechannel.kafka.errors import TopicMissingError, TopicPolicyError
 from statechannel.kafka.tail import append_and_wait
@@ -75,7 +83,7 @@ def _held(one: DecisionRead, wanted: Callable[[Any], bool], behind: Callable[[An
 class Injected:
     """Reads what it is given, as `DecisionReader` does the topic."""
 
-    def __init__(self, records: Sequence[AnyRecord | Undecodable]) -> None:
+    def __init__(self, records: Sequence[AnyRecord | UndecodableDecision]) -> None:
         self.reads = [DecisionRead(number, AT_MS, one) for number, one in enumerate(records)]
         self.since_ms: int | None = None
         self.about: list[str] | None = None
@@ -84,7 +92,7 @@ class Injected:
     def read(self, *, since_ms: int | None = None, about: Sequence[str] | None = None) -> Iterator[DecisionRead]:
         self.since_ms, self.about = since_ms, None if about is None else list(about)
         for one in self.reads:
-            text = "" if isinstance(one.record, Undecodable) else encode(one.record).decode()
+            text = "" if isinstance(one.record, UndecodableDecision) else encode(one.record).decode()
             if about is None or any(name in text for name in about):
                 yield one
 
@@ -92,7 +100,7 @@ class Injected:
         return [
             one
             for one in self.reads
-            if behind is None or isinstance(one.record, Undecodable) or _held(one, wanted, behind)
+            if behind is None or isinstance(one.record, UndecodableDecision) or _held(one, wanted, behind)
         ]
 
     def follow(self, *, since_ms: int | None, stop: Callable[[], bool]) -> Iterator[Sequence[DecisionRead]]:
@@ -100,11 +108,11 @@ class Injected:
         yield []
 
 
-RECORDS: list[AnyRecord | Undecodable] = [
+RECORDS: list[AnyRecord | UndecodableDecision] = [
     skipped_record(occasion(1), "shedding-off", "shedding is off (ann: sale)"),
     record(
         2,
-        moves=[move(), Checked(replace(move(ONE), destination=None), "b3", "cordon: disk")],
+        moves=[move(), CheckedMove(replace(move(ONE), destination=None), "b3", "cordon: disk")],
         executed={WHOLE: Executed("op-1")},
         left=[Left("b3", "outdated", "its report is 1900 s old")],
         scores={"b1": 0.8, "b2": 0.2},
@@ -114,11 +122,11 @@ RECORDS: list[AnyRecord | Undecodable] = [
     outcome_record(
         IDS[2], WHOLE, "transferred", "b2 has it", operation="op-1", at_ms=AT_MS + 5, term=7, leader="b1", took_ms=300.0
     ),
-    Undecodable(Junk.FORMAT, "format is not 1"),
+    UndecodableDecision(InvalidDecisionReason.FORMAT, "format is not 1"),
 ]
 
 
-def inject(monkeypatch: pytest.MonkeyPatch, *records: AnyRecord | Undecodable) -> Injected:
+def inject(monkeypatch: pytest.MonkeyPatch, *records: AnyRecord | UndecodableDecision) -> Injected:
     injected = Injected(records)
 
     @contextmanager
@@ -435,7 +443,7 @@ def test_from_the_writer_to_the_commands(kafka: Kafka, topic_prefix: str, run: C
     assert describe_decision_topic(client, topics).topic_id == made.topic_id
 
     writer = DecisionWriter(client, topics)
-    kept = [one for one in RECORDS if not isinstance(one, Undecodable)]
+    kept = [one for one in RECORDS if not isinstance(one, UndecodableDecision)]
     assert all(writer.write(one) for one in kept)
     assert writer.flush(20)
     append_and_wait(client, topics.decisions, 0, key=b"junk", value=b"{}")
@@ -446,7 +454,7 @@ def test_from_the_writer_to_the_commands(kafka: Kafka, topic_prefix: str, run: C
 
     with DecisionReader(client, topics) as reader:
         everything = list(reader.read())
-        assert [one.record for one in everything if not isinstance(one.record, Undecodable)] == [*kept, *more]
+        assert [one.record for one in everything if not isinstance(one.record, UndecodableDecision)] == [*kept, *more]
         assert key_of(kept[0]) == IDS[1].encode()
         assert [one.record for one in reader.read(about=[WHOLE])] == kept[1:]
         assert [one.offset for one in reader.read(start=88)] == [88, 89, 90]

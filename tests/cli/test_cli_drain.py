@@ -8,26 +8,28 @@ from typing import Any
 import pytest
 from click.testing import Result
 
-from shedders.cli import draining, transfer
-from shedders.cli.cordons import Cordoned, drained_by
-from shedders.cli.drain import rate_of
-from shedders.cli.draining import Drained, DrainWish, require_empty
-from shedders.cli.leader_ask import Sent, Told, may_be_asked_again
-from shedders.cli.rolling import next_of, words_of
-from shedders.live.policy_kinds import PolicyKind
-from shedders.live.policy_record import PolicyKey
-from shedders.live.policy_standing import Entry, Force
-from statechannel.cli import main, wish
-from statechannel.cli.asking import Answer
-from statechannel.cli.failures import CommandError
-from statechannel.core.commands import Done, NotFound, Outcome, Rejected, Undetermined, Unknown
+from shedders.cli import transfer
+from shedders.cli.drain import follower
+from shedders.cli.drain.command import rate_of
+from shedders.cli.drain.cordons import Cordoned, drained_by
+from shedders.cli.drain.follower import Drained, DrainWish, require_empty
+from shedders.cli.drain.rolling import next_of, words_of
+from shedders.cli.leader_request import LeaderAnswer, Sent, may_be_asked_again
+from shedders.policies.effective import Force, PolicyEntry
+from shedders.policies.kinds import PolicyKind
+from shedders.policies.record import PolicyKey
+from statechannel.cli import main
+from statechannel.cli.kit import broker_request
+from statechannel.cli.kit.failures import CommandError
+from statechannel.cli.kit.requests import RequestAnswer
+from statechannel.engine.commands import Done, NotFound, Outcome, Rejected, Undetermined, Unknown
 from tests.support import strategies
 
 OPERATION = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
 COMMANDS = {
-    "drain": "shedders.cli.drain:app",
-    "uncordon": "shedders.cli.drain:uncordon_app",
-    "rolling-restart": "shedders.cli.rolling_restart:app",
+    "drain": "shedders.cli.drain.command:app",
+    "uncordon": "shedders.cli.drain.command:uncordon_app",
+    "rolling-restart": "shedders.cli.drain.rolling_restart:app",
     "transfer": "shedders.cli.transfer:app",
     "unload": "shedders.cli.transfer:unload_app",
 }
@@ -129,7 +131,7 @@ def test_whose_turn_it_is(done: set[str], begun: Mapping[str, str], leader: str 
     ],
 )
 def test_which_cordon_a_drain_has_written(why: str, drain: str | None) -> None:
-    assert drained_by(Entry(PolicyKey(PolicyKind.CORDON, "b1"), Force.IN_FORCE, 1, 1, {}, "me", why)) == drain
+    assert drained_by(PolicyEntry(PolicyKey(PolicyKind.CORDON, "b1"), Force.IN_FORCE, 1, 1, {}, "me", why)) == drain
     assert drained_by(None) is None
 
 
@@ -178,14 +180,14 @@ def test_a_cordon_is_taken_back_only_where_nothing_has_left(
 ) -> None:
     """Else a broker that is half empty would be given bundles again."""
     done: list[str] = []
-    monkeypatch.setattr(draining, "take_back", lambda _, broker, drain: done.append(f"{broker} {drain}") or True)
+    monkeypatch.setattr(follower, "take_back", lambda _, broker, drain: done.append(f"{broker} {drain}") or True)
     connection: Any = None
     with pytest.raises(CommandError, match=f"rejected .{reason}.") as told:
-        draining._judged(
+        follower._judged(
             connection,
             DrainWish("b1", OPERATION),
             Cordoned("b1", made=True),
-            Told(Rejected(reason, "said"), "b2"),
+            LeaderAnswer(Rejected(reason, "said"), "b2"),
             begun=begun,
         )
     assert done == ([f"b1 {OPERATION}"] if taken_back else [])
@@ -205,13 +207,13 @@ def test_whether_a_leader_before_may_have_begun_it(
     answers: list[Outcome | None], begun: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     left, nothing = list(answers), Any
-    monkeypatch.setattr(draining, "send", lambda *_, **__: Sent("1", 0, 1.0))
-    monkeypatch.setattr(draining, "follow", lambda *_: Told(left.pop(0), "b2"))
-    monkeypatch.setattr(draining, "Holdings", lambda _: nothing)
-    monkeypatch.setattr(draining, "AGAIN_S", 0.0)
+    monkeypatch.setattr(follower, "send", lambda *_, **__: Sent("1", 0, 1.0))
+    monkeypatch.setattr(follower, "follow", lambda *_: LeaderAnswer(left.pop(0), "b2"))
+    monkeypatch.setattr(follower, "Holdings", lambda _: nothing)
+    monkeypatch.setattr(follower, "AGAIN_S", 0.0)
     connection: Any = None
     bar: Any = None
-    watch = draining._Watch(connection, DrainWish("b1", OPERATION), bar, begun=False)
+    watch = follower._Watch(connection, DrainWish("b1", OPERATION), bar, begun=False)
     assert watch.until_answered(None, first=True).outcome == answers[-1]
     assert (watch.begun, left) == (begun, [])
 
@@ -224,14 +226,14 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, dict[str, Any]]]:
     """Requests that the commands made; what the extension answers is in `answers`."""
     found: list[tuple[str, dict[str, Any]]] = []
 
-    def ask(_: object, word: Any, args: dict[str, Any], **__: object) -> Answer:
+    def ask(_: object, word: Any, args: dict[str, Any], **__: object) -> RequestAnswer:
         found.append((str(word), args))
         if str(word) == "extension":
-            return Answer("1", ANSWERS.pop(0), "b1", name=args["name"])
-        return Answer("2", Done("2", "done"), "b1")
+            return RequestAnswer("1", ANSWERS.pop(0), "b1", name=args["name"])
+        return RequestAnswer("2", Done("2", "done"), "b1")
 
     monkeypatch.setattr(transfer, "ask", ask)
-    monkeypatch.setattr(wish, "ask", ask)
+    monkeypatch.setattr(broker_request, "ask", ask)
     monkeypatch.setattr(transfer, "AGAIN_S", 0.0)
     return found
 

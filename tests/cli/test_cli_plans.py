@@ -12,12 +12,12 @@ from click.testing import Result
 from pydantic import TypeAdapter
 
 from shedders.cli import source
-from shedders.cluster import IsolationPolicy, Policies
-from shedders.conformance import conform
-from shedders.plan_document import PlanDocument
-from shedders.snapshot_cluster import cluster_of, snapshot_of
-from shedders.snapshot_file import read_snapshot, write_snapshot
-from shedders.strategy import SHEDDING
+from shedders.conformance.checker import conform
+from shedders.model.cluster import IsolationPolicy, Policies
+from shedders.model.strategy import SHEDDING
+from shedders.snapshots.cluster import cluster_of, snapshot_of
+from shedders.snapshots.file import read_snapshot, write_snapshot
+from shedders.snapshots.plan_document import PlanDocument
 from statechannel.errors import ExitCode
 from tests.support.snapshots import Shape, cluster
 from tests.support.strategies import declared, install

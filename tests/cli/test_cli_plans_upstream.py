@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from click.testing import Result
 
-from shedders.snapshot_cluster import snapshot_of
-from shedders.snapshot_file import write_snapshot
+from shedders.snapshots.cluster import snapshot_of
+from shedders.snapshots.file import write_snapshot
 from tests.support.snapshots import Shape, cluster
 from tests.support.strategies import install
 

@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 from click.testing import Result
 
-from shedders.cli import override, policy, policy_write
-from shedders.cli.moments import parse_length_ms, parse_until_ms
-from shedders.cluster import Broker, Bundle, Cluster
-from shedders.live.policy_book import PolicyBook
-from shedders.live.policy_kinds import PolicyKind
-from shedders.live.policy_record import PolicyRecord, encode, made_key
-from shedders.live.policy_topic import PolicyTopics, Written, read_book
+from shedders.cli.policy import command, override, write
+from shedders.cli.times import parse_length_ms, parse_until_ms
+from shedders.model.cluster import Broker, Bundle, Cluster
+from shedders.policies.book import PolicyBook
+from shedders.policies.kinds import PolicyKind
+from shedders.policies.record import PolicyRecord, encode, made_key
+from shedders.policies.topic import PolicyTopics, PolicyWritten, read_book
 from statechannel.cli import main
-from statechannel.cli.failures import CommandError
+from statechannel.cli.kit.failures import CommandError
 from statechannel.kafka.client_settings import ClientSettings
 from statechannel.kafka.errors import KafkaClientError
 from statechannel.kafka.tail import append_and_wait
@@ -28,7 +28,7 @@ from tests.support.kafka_lanes import Kafka
 from tests.support.waits import WAIT_S
 
 A = "t/n/0x00000000_0x80000000"
-COMMANDS = {"policy": "shedders.cli.policy:app", "override": "shedders.cli.override:app"}
+COMMANDS = {"policy": "shedders.cli.policy.command:app", "override": "shedders.cli.policy.override:app"}
 
 
 @pytest.fixture(autouse=True)
@@ -92,8 +92,8 @@ def test_kafka_away(run: Callable[..., Result], closed_port: int) -> None:
 
 def test_a_check_that_finds_nothing_says_so(run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch) -> None:
     book, key = PolicyBook(), made_key(PolicyKind.CORDON, "b9")
-    monkeypatch.setattr(policy, "book_of", lambda _: book)
-    monkeypatch.setattr(policy_write, "live_cluster", lambda _: Cluster({"b1": Broker("b1")}, {A: Bundle(A)}))
+    monkeypatch.setattr(command, "book_of", lambda _: book)
+    monkeypatch.setattr(write, "live_cluster", lambda _: Cluster({"b1": Broker("b1")}, {A: Bundle(A)}))
     args = ("policy", "list", "-b", "127.0.0.1:1")
     assert "nothing contradicts itself" in run(*args, "--check").stderr
     assert "contradicts" not in run(*args).stderr
@@ -161,7 +161,7 @@ class Channel:
 @pytest.fixture
 def channel(kafka: Kafka, topic_prefix: str, run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch) -> Channel:
     made_up = Cluster({name: Broker(name) for name in ("b1", "b2")}, {A: Bundle(A)})
-    monkeypatch.setattr(policy_write, "live_cluster", lambda _: made_up)
+    monkeypatch.setattr(write, "live_cluster", lambda _: made_up)
     made = Channel(kafka, topic_prefix, run)
     made("init")
     return made
@@ -200,7 +200,7 @@ def test_an_override_lies_over_and_is_taken_back(channel: Channel, monkeypatch: 
     states = {one["override"]: one["state"] for one in channel("policy", "list")["policies"]}
     assert states == {True: "in-force", False: "overridden"}
     assert [one["why"] for one in channel("override", "list")["policies"]] == ["release"]
-    for module in (policy, override):
+    for module in (command, override):
         monkeypatch.setattr(module, "now_ms", lambda: done["until_ms"])
     assert [one["state"] for one in channel("policy", "list")["policies"]] == ["in-force"]
     assert channel("override", "list")["policies"] == []
@@ -321,13 +321,11 @@ def test_more_policies_than_brokers_take_in_are_refused(channel: Channel) -> Non
 @pytest.mark.kafka
 def test_rejected_and_unknown_are_told_apart(channel: Channel, monkeypatch: pytest.MonkeyPatch) -> None:
     ends = {
-        "rejected": Written(
-            policy_write.Outcome.REJECTED, "too large", error=KafkaClientError("too large", hint="cut")
-        ),
-        "unknown": Written(policy_write.Outcome.UNKNOWN, "no answer"),
+        "rejected": PolicyWritten(write.Outcome.REJECTED, "too large", error=KafkaClientError("too large", hint="cut")),
+        "unknown": PolicyWritten(write.Outcome.UNKNOWN, "no answer"),
     }
     for word, code, hint in (("rejected", 14, "cut"), ("unknown", 13, "policy get exclude t/n")):
-        monkeypatch.setattr(policy_write, "write_policy", lambda *_, word=word, **__: ends[word])
+        monkeypatch.setattr(write, "write_policy", lambda *_, word=word, **__: ends[word])
         assert channel("policy", "set", "exclude", "t/n", code=code)["outcome"] == word
         _, told = channel.lines("policy", "set", "exclude", "t/n", code=code)
         assert f"error: {word}: " in told

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from click.testing import Result
 
-from shedders.cli import policy_move
-from shedders.cli.policy_write import write_policy
-from shedders.live.policy_topic import Outcome, Written
+from shedders.cli.policy import transfer
+from shedders.cli.policy.write import write_policy
+from shedders.policies.topic import PolicyWriteOutcome, PolicyWritten
 from statechannel.kafka.tail import append_and_wait
 from tests.cli.test_cli_policy import Channel, channel, installed  # noqa: F401 - fixtures
 from tests.support.kafka_lanes import Kafka
@@ -51,11 +51,15 @@ def test_policies_are_laid_down_in_another_channel(
     # It ends in the middle, and goes on.
     writes: list[object] = []
 
-    def dying(*args: Any, **options: Any) -> Written:
+    def dying(*args: Any, **options: Any) -> PolicyWritten:
         writes.append(args)
-        return Written(Outcome.UNKNOWN, "no answer") if len(writes) == 3 else write_policy(*args, **options)
+        return (
+            PolicyWritten(PolicyWriteOutcome.UNKNOWN, "no answer")
+            if len(writes) == 3
+            else write_policy(*args, **options)
+        )
 
-    monkeypatch.setattr(policy_move, "write_policy", dying)
+    monkeypatch.setattr(transfer, "write_policy", dying)
     _, error = other.lines("policy", "import", "policies.jsonl", code=13)
     assert "2 policies are written. Run the same command again" in error
     done = other("policy", "import", "policies.jsonl")

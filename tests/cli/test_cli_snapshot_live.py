@@ -11,22 +11,28 @@ import orjson
 import pytest
 from click.testing import Result
 
-from loaddata.report_record import BrokerLoadReport, Header, TopBundlesReport, encode_broker_load, encode_top_bundles
-from loaddata.tombstone import Tombstone
-from loaddata.top_bundles import TopBundle
+from loaddata.model.top_bundles import TopBundle
+from loaddata.report.record import (
+    BrokerLoadReport,
+    ReportHeader,
+    TopBundlesReport,
+    encode_broker_load,
+    encode_top_bundles,
+)
+from loaddata.report.tombstone import Tombstone
 from shedders.cli import source
-from shedders.live.decision_build import shed_record
-from shedders.live.decision_topic import DecisionTopics, DecisionWriter, open_decision_topic
-from shedders.live.policy_kinds import PolicyKind
-from shedders.live.policy_record import PolicyRecord, made_key
-from shedders.live.policy_topic import PolicyTopics, open_policy_topic, write_policy
-from shedders.snapshot_file import read_snapshot
-from statechannel.core.bundle import even_bounds, range_name
+from shedders.decisions.builder import shed_record
+from shedders.decisions.topic import DecisionTopics, DecisionWriter, open_decision_topic
+from shedders.policies.kinds import PolicyKind
+from shedders.policies.record import PolicyRecord, made_key
+from shedders.policies.topic import PolicyTopics, open_policy_topic, write_policy
+from shedders.snapshots.file import read_snapshot
 from statechannel.errors import ExitCode
 from statechannel.kafka.client_settings import ClientSettings
 from statechannel.kafka.light_policy import LoadTopics, open_load_topics
 from statechannel.kafka.light_topic import LightWriter
 from statechannel.kafka.tail import append_and_wait
+from statechannel.protocol.bundle import even_bounds, range_name
 from tests.docs.tiny_log import TinyLog
 from tests.support.decision_records import ChannelLog, decision, occasion
 from tests.support.kafka_lanes import Kafka
@@ -88,7 +94,7 @@ class Topics:
         writer = LightWriter(self.client)
         at_ms = now_ms()
         for broker, applied in (("b1", self.end), ("b2", self.end), ("b3", self.end)):
-            header = Header(broker, f"{broker}-i", 1, at_ms, {0: applied})
+            header = ReportHeader(broker, f"{broker}-i", 1, at_ms, {0: applied})
             writer.write(
                 topics.broker_load, broker.encode(), encode_broker_load(BrokerLoadReport(header, load_report().load))
             )
@@ -100,7 +106,7 @@ class Topics:
         writer.write(topics.broker_load, b"b1", None, ())
         for broker, applied in (("b1", self.end), ("b2", 3)):
             tops: list[TopBundle] = [top(BUNDLES[0] if broker == "b1" else BUNDLES[2], 500.0)]
-            header = Header(broker, f"{broker}-i", 1, at_ms, {0: applied})
+            header = ReportHeader(broker, f"{broker}-i", 1, at_ms, {0: applied})
             writer.write(topics.top_bundles, broker.encode(), encode_top_bundles(TopBundlesReport(header, tops)))
         assert writer.close(20)
 

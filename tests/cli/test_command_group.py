@@ -12,8 +12,8 @@ import typer
 from click.testing import Result
 
 from statechannel.cli import main
-from statechannel.cli.failures import CommandError, guarded
-from statechannel.cli.output import cell, print_json
+from statechannel.cli.kit.failures import CommandError, guarded
+from statechannel.cli.kit.output import cell, print_json
 from statechannel.errors import ExitCode
 from tests.support.broker_cluster import COMMAND
 from tests.support.waits import WAIT_S

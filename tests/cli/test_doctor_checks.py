@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from shedders.cli.doctor import policy_findings
-from shedders.live.policy_standing import Standing
+from shedders.policies.effective import EffectivePolicies
 from statechannel.cli.doctor import command, plugins
 from statechannel.cli.doctor.command import CHECKS
-from statechannel.cli.doctor.facts import ClockFacts, Facts, Failed, WantedTopic
-from statechannel.cli.doctor.findings import Check, Finding, Severity, examine, exit_code
+from statechannel.cli.doctor.facts import ClockFacts, DoctorFacts, Failed, WantedTopic
+from statechannel.cli.doctor.findings import DoctorCheck, DoctorFinding, Severity, examine, exit_code
 from statechannel.embedded import BrokerState
 from statechannel.errors import ExitCode
 from statechannel.kafka.cluster import PartitionPlace, server_version
@@ -34,27 +34,27 @@ DEBT = {"key": "t/n", "partition": 0, "since_offset": 3}
 HOUR = 3_600_000
 
 
-def debts(age_ms: int | None) -> Facts:
+def debts(age_ms: int | None) -> DoctorFacts:
     return with_standing(healthy(), debts=[DEBT | {"age_ms": age_ms}], oldest_debt_ms=age_ms)
 
 
-def in_flight(age_ms: int) -> Facts:
+def in_flight(age_ms: int) -> DoctorFacts:
     return with_standing(healthy(), in_flight=[IN_FLIGHT | {"age_ms": age_ms}])
 
 
-def lagging(lag_ms: int) -> Facts:
+def lagging(lag_ms: int) -> DoctorFacts:
     return with_standing(healthy(), brokers=[{"broker": "b2", "lag_records": 9, "lag_ms": lag_ms}])
 
 
-def heard(*beats: tuple[float, dict[str, Any]], now_s: float = 0.0, **standing: Any) -> Facts:
+def heard(*beats: tuple[float, dict[str, Any]], now_s: float = 0.0, **standing: Any) -> DoctorFacts:
     return replace(with_standing(healthy(), **standing), **registry(*beats, now_s=now_s))
 
 
-def failing(name: str, what: str, told: bool = False) -> Facts:
+def failing(name: str, what: str, told: bool = False) -> DoctorFacts:
     return replace(healthy(), failed={name: Failed(what, "do this", told)})
 
 
-ILL: list[tuple[str, Facts, str, Severity, str]] = [
+ILL: list[tuple[str, DoctorFacts, str, Severity, str]] = [
     # --- here
     ("problem", replace(healthy(), problems=["a < b must hold."]), "settings", Severity.CRITICAL, "a < b must hold"),
     ("no java", failing("java", "no Java", told=True), "java", Severity.INFO, "no Java"),
@@ -337,7 +337,7 @@ ILL: list[tuple[str, Facts, str, Severity, str]] = [
 
 
 @pytest.mark.parametrize(("facts", "check", "severity", "words"), [row[1:] for row in ILL], ids=[row[0] for row in ILL])
-def test_what_is_wrong_is_found(facts: Facts, check: str, severity: Severity, words: str) -> None:
+def test_what_is_wrong_is_found(facts: DoctorFacts, check: str, severity: Severity, words: str) -> None:
     found = [one for one in examine(CHECKS, facts) if one.check == check]
     (told,) = [one for one in found if words in one.what]
     assert told.severity is severity
@@ -383,7 +383,7 @@ def test_what_is_just_moving_is_well() -> None:
     ],
 )
 def test_the_exit_code_is_that_of_the_worst(severities: list[Severity], code: int) -> None:
-    assert exit_code(Finding(one, "") for one in severities) == code
+    assert exit_code(DoctorFinding(one, "") for one in severities) == code
 
 
 def test_where_kafka_is_away_the_rest_is_looked_at() -> None:
@@ -400,7 +400,7 @@ def test_where_kafka_is_away_the_rest_is_looked_at() -> None:
 
 
 def test_a_check_that_raises_is_a_finding_and_keeps_no_other_from_looking() -> None:
-    broken = Check("broken", "x", lambda facts: [1 / 0])  # type: ignore[list-item]
+    broken = DoctorCheck("broken", "x", lambda facts: [1 / 0])  # type: ignore[list-item]
     found = examine((broken, *CHECKS), healthy())
     assert found[0].check == "broken"
     assert found[0].what == "the check itself failed: ZeroDivisionError: division by zero"
@@ -431,7 +431,7 @@ def test_a_plugin_that_cannot_be_used_is_a_finding(monkeypatch: pytest.MonkeyPat
 
 
 def test_what_policies_forbid_is_told() -> None:
-    standing = Standing(
+    standing = EffectivePolicies(
         closed=("shedding is off: a policy cannot be read",), junk={"bad-json": 2}, shedding_on=False, shedding_why="me"
     )
     assert [(one.severity, one.what) for one in policy_findings(standing)] == [
@@ -439,7 +439,7 @@ def test_what_policies_forbid_is_told() -> None:
         (Severity.WARNING, "2 records in the topic of policies were dropped: bad-json (2)"),
         (Severity.INFO, "no bundle is moved by itself: me"),
     ]
-    assert list(policy_findings(Standing())) == []
+    assert list(policy_findings(EffectivePolicies())) == []
 
 
 @pytest.mark.parametrize(
@@ -485,7 +485,8 @@ def test_people_see_the_worst_first_and_what_to_do(capsys: pytest.CaptureFixture
     wanted = ("topics", "leader", "patience")
     found = examine([one for one in CHECKS if one.name in wanted], replace(sick, wanted=sick.wanted[:1]))
     found += [
-        Finding(Severity.INFO, "said in \x1b[31m\n two lines", check=name, checked=False) for name in ("log", "orphans")
+        DoctorFinding(Severity.INFO, "said in \x1b[31m\n two lines", check=name, checked=False)
+        for name in ("log", "orphans")
     ]
     command._show(found)
     assert capsys.readouterr().out == PICTURE

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
-from statechannel.cli import live_log, log_clock
+from statechannel.cli.kit import live_log, log_clock
 from statechannel.embedded import KafkaServer
 from tests.cli.test_live import documented
 from tests.support.broker_cluster import COMMAND, BrokerCluster, broker_cluster

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from statechannel.cli import watch
-from statechannel.cli.following import FollowedPartition
-from statechannel.core.digest import digest
-from statechannel.core.inputs import RecordRead
-from statechannel.core.replica import Phase
+from statechannel.cli.kit.channel_follower import FollowedPartition
 from statechannel.kafka.tail import Span
+from statechannel.protocol.digest import digest
+from statechannel.protocol.log import RecordRead
+from statechannel.protocol.replica import Phase
 from statechannel.settings.tree import Settings
 from tests.support.cold_start_logs import cold_start_log
 from tests.support.lone_engine import LoneEngine

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from shedders.live.checks import FILTERED
-from statechannel.cli import hints
-from statechannel.cli.hints import hint_for
-from statechannel.core.commands import NotFound, Rejected, Undetermined
-from statechannel.core.presence import Mode
-from statechannel.core.verdict import REJECTIONS, Verdict
+from shedders.balancer.request_handlers import FILTERED
+from statechannel.cli.kit import hints
+from statechannel.cli.kit.hints import hint_for
+from statechannel.engine.commands import NotFound, Rejected, Undetermined
+from statechannel.engine.presence import Mode
+from statechannel.protocol.verdict import REJECTIONS, Verdict
 from tests.docs.blocks import command_options
 
 ROOT = Path(__file__).parents[2]

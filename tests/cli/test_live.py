@@ -15,7 +15,7 @@ from urllib.request import urlopen
 import pytest
 from click.testing import Result
 
-from statechannel.cli import live_log, registry
+from statechannel.cli.kit import live_log, registry
 from statechannel.embedded import KafkaServer
 from tests.support.kafka_lanes import Kafka
 from tests.support.waits import WAIT_S

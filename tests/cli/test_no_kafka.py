@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 
-from statechannel.cli.connection import connection_of
+from statechannel.cli.kit.connection import connection_of
 from statechannel.embedded.layout import BrokerRecord, Layout, write_record
 from statechannel.embedded.process import take_lock
 from statechannel.errors import ExitCode

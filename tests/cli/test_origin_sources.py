@@ -6,9 +6,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from statechannel.cli import origin_sources
-from statechannel.core.inputs import RecordRead, Topic
-from statechannel.runtime.request_record import TIMEOUT_MAX_S, Asked, Request, encode
+from statechannel.broker.request_record import TIMEOUT_MAX_S, Request, RequestCommand, encode
+from statechannel.cli.audit import origins
+from statechannel.protocol.log import RecordRead, Topic
 
 OLDEST_MS = 1_700_000_000_000
 WAIT_MS = int(TIMEOUT_MAX_S * 1_000)
@@ -18,14 +18,14 @@ WAIT_MS = int(TIMEOUT_MAX_S * 1_000)
 def test_what_a_deleted_request_may_have_asked_for_is_not_said_to_have_no_origin(
     monkeypatch: pytest.MonkeyPatch, low: int, since_ms: int
 ) -> None:
-    request = Request("op-1", Asked.TRANSFER.value, 0, {"name": "t/n/topic", "destination": "b2"}, "ops")
+    request = Request("op-1", RequestCommand.TRANSFER.value, 0, {"name": "t/n/topic", "destination": "b2"}, "ops")
     oldest = RecordRead(Topic.REQUESTS, 0, low, OLDEST_MS, b"op-1", encode(request, timeout_s=5.0))
 
     @contextmanager
     def tail(*_: object) -> Iterator[SimpleNamespace]:
         yield SimpleNamespace(span=lambda: SimpleNamespace(low=low), records=lambda _: iter([oldest]))
 
-    monkeypatch.setattr(origin_sources, "open_tail", tail)
-    found = origin_sources.requests(SimpleNamespace())  # type: ignore[arg-type]
+    monkeypatch.setattr(origins, "open_tail", tail)
+    found = origins.requests(SimpleNamespace())  # type: ignore[arg-type]
     assert found.since_ms == since_ms
     assert found.asker({"operation": "op-1"}) is not None

@@ -10,18 +10,13 @@ from typing import Any
 import pytest
 from click.testing import Result
 
-from shedders.cli import (
-    partitions_asking,
-    partitions_executing,
-    partitions_need,
-    partitions_status,
-)
-from shedders.partitions.execution import journal, session
-from shedders.partitions.execution.seen import End, Stop, StopKind
-from shedders.partitions.execution.state_book import StateBook, record
-from shedders.partitions.plan_file import plan_bytes, write_plan
-from statechannel.cli import failures
-from statechannel.cli.output import Output
+from shedders.kafka_rebalance.cli import arguments, execution, executions
+from shedders.kafka_rebalance.execution import journal, session
+from shedders.kafka_rebalance.execution.state_records import StateBook, record
+from shedders.kafka_rebalance.execution.values import ExecutionEnd, ExecutionStop, StopKind
+from shedders.kafka_rebalance.planning.plan_file import plan_bytes, write_plan
+from statechannel.cli.kit import failures
+from statechannel.cli.kit.output import Output
 from statechannel.errors import ExitCode
 from statechannel.kafka.errors import KafkaAccessDeniedError
 from tests.unit.partitions.plans import PLAN
@@ -51,8 +46,7 @@ def refused(result: Result, code: int, *words: str) -> None:
 def book(monkeypatch: pytest.MonkeyPatch) -> StateBook:
     """What the state topic has; it is empty at first."""
     found = StateBook(15_000)
-    for module in (partitions_asking, partitions_status):
-        monkeypatch.setattr(module, "read_book", lambda _: (found, None))
+    monkeypatch.setattr(executions, "read_book", lambda _: (found, None))
     return found
 
 
@@ -79,7 +73,7 @@ def test_arguments_that_are_missing(run: Run) -> None:
 
 
 def test_the_extra_is_missing(run: Run, plan_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(partitions_need, "find_spec", lambda _: None)
+    monkeypatch.setattr(arguments, "find_spec", lambda _: None)
     for name, given in (("apply", str(plan_file)), *((one, PLAN.id) for one in WITH_ID)):
         refused(run("partitions", name, given, *NOWHERE), ExitCode.EXTRA_MISSING, "kafka-python", "[partitions]")
 
@@ -111,8 +105,7 @@ def test_a_kafka_that_is_away_is_not_taken_for_nobody_at_work(
 
 def test_a_topic_that_may_not_be_read_is_told(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     error = KafkaAccessDeniedError("Kafka refused this client", hint="Ask for Read.")
-    for module in (partitions_asking, partitions_status):
-        monkeypatch.setattr(module, "read_book", lambda _: (None, error))
+    monkeypatch.setattr(executions, "read_book", lambda _: (None, error))
     for name in WITH_ID:
         refused(
             run("partitions", name, PLAN.id, *NOWHERE), ExitCode.KAFKA_DENIED, "refused this client", "Ask for Read"
@@ -159,13 +152,13 @@ def test_state_folders_that_are_none(run: Run, book: StateBook) -> None:
 
 
 ENDS = [
-    (Stop(kind=StopKind.DONE), (), ExitCode.OK),
-    (Stop(kind=StopKind.CANCELLED), (), ExitCode.OK),
-    (Stop(kind=StopKind.DONE), (("broker", "3"),), ExitCode.OK),
-    (Stop(kind=StopKind.BROKER_AWAY, reason="r", hint="h"), (("broker", "3"),), ExitCode.REJECTED),
-    (Stop(kind=StopKind.KAFKA_AWAY, reason="r", hint="h"), (), ExitCode.UNKNOWN),
-    (Stop(kind=StopKind.FAILED, reason="r", hint="h"), (), ExitCode.UNKNOWN),
-    (Stop(kind=StopKind.INTERRUPTED, reason="r", hint="h"), (), ExitCode.INTERRUPTED),
+    (ExecutionStop(kind=StopKind.DONE), (), ExitCode.OK),
+    (ExecutionStop(kind=StopKind.CANCELLED), (), ExitCode.OK),
+    (ExecutionStop(kind=StopKind.DONE), (("broker", "3"),), ExitCode.OK),
+    (ExecutionStop(kind=StopKind.BROKER_AWAY, reason="r", hint="h"), (("broker", "3"),), ExitCode.REJECTED),
+    (ExecutionStop(kind=StopKind.KAFKA_AWAY, reason="r", hint="h"), (), ExitCode.UNKNOWN),
+    (ExecutionStop(kind=StopKind.FAILED, reason="r", hint="h"), (), ExitCode.UNKNOWN),
+    (ExecutionStop(kind=StopKind.INTERRUPTED, reason="r", hint="h"), (), ExitCode.INTERRUPTED),
 ]
 
 
@@ -174,11 +167,11 @@ def test_how_it_ended(
     run: Run,
     plan_file: Path,
     monkeypatch: pytest.MonkeyPatch,
-    stop: Stop,
+    stop: ExecutionStop,
     left: tuple[tuple[str, str], ...],
     code: ExitCode,
 ) -> None:
-    monkeypatch.setattr(session, "execute", lambda *_, **__: End(stop=stop, throttles_left=left))
+    monkeypatch.setattr(session, "execute", lambda *_, **__: ExecutionEnd(stop=stop, throttles_left=left))
     result = run("partitions", "apply", plan_file, "--execute", *NOWHERE, "--output", "json")
     assert result.exit_code == code, result.stderr
     told = json.loads(result.stdout)
@@ -192,12 +185,12 @@ def test_an_end_that_nobody_reads_keeps_its_exit_code(monkeypatch: pytest.Monkey
     def gone(_: object) -> None:
         raise BrokenPipeError
 
-    monkeypatch.setattr(partitions_executing, "print_json", gone)
-    monkeypatch.setattr(partitions_executing, "silence_stdout", lambda: None)
+    monkeypatch.setattr(execution, "print_json", gone)
+    monkeypatch.setattr(execution, "silence_stdout", lambda: None)
     monkeypatch.setattr(failures, "silence_stdout", lambda: None)
     for stop, left, code in ENDS:
-        end = End(stop=stop, throttles_left=left)
-        told = partial(partitions_executing.tell_end, PLAN, end, Output.JSON)
+        end = ExecutionEnd(stop=stop, throttles_left=left)
+        told = partial(execution.tell_end, PLAN, end, Output.JSON)
         assert failures.guarded(told, debug=False) == code
 
 
@@ -212,9 +205,9 @@ def test_resume_keeps_the_pace_that_the_plan_was_begun_with(
         kept.append({"n": 2, "event": "ended", "executor": "a", "kind": "interrupted"})
     paces: list[Any] = []
 
-    def execute(place: session.Place, *_: object, **__: object) -> End:
+    def execute(place: session.ExecutionPlace, *_: object, **__: object) -> ExecutionEnd:
         paces.append(place.settings.pace)
-        return End(stop=Stop(kind=StopKind.DONE))
+        return ExecutionEnd(stop=ExecutionStop(kind=StopKind.DONE))
 
     monkeypatch.setattr(session, "execute", execute)
     result = run("partitions", "resume", *NOWHERE)

@@ -5,9 +5,9 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from shedders.cli.partitions_goals import app
-from shedders.partitions.errors import RequestRefusedError
-from shedders.partitions.registry import OF_MODES, OWN
+from shedders.kafka_rebalance.cli.goals import app
+from shedders.kafka_rebalance.errors import RequestRefusedError
+from shedders.kafka_rebalance.planning.registry import OF_MODES, OWN
 
 
 def test_list_has_all_goals_in_their_order() -> None:

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 
-from loaddata.partitions.layout_file import read_layout_file, write_layout
-from loaddata.partitions.loads import PartitionLoad
-from loaddata.partitions.loads_file import lines_of
-from shedders.partitions.plan import GoalStatus, Plan
-from shedders.partitions.plan_file import read_plan
-from shedders.partitions.reassignment import read_reassignment
+from loaddata.samples.layout_file import read_layout_file, write_layout
+from loaddata.samples.loads import PartitionLoad
+from loaddata.samples.loads_file import lines_of
+from shedders.kafka_rebalance.planning.plan import GoalStatus, ReassignmentPlan
+from shedders.kafka_rebalance.planning.plan_file import read_plan
+from shedders.kafka_rebalance.planning.reassignment import read_reassignment
 from tests.docs.generate import ROOT
 from tests.twin.partition_state import layout_after
 
@@ -20,7 +20,7 @@ Run = Callable[..., Result]
 EXAMPLE = ROOT / "design/examples/partitions/cluster.json"
 
 
-def planned(run: Run, *options: str, code: int = 0, layout: Path = EXAMPLE) -> Plan:
+def planned(run: Run, *options: str, code: int = 0, layout: Path = EXAMPLE) -> ReassignmentPlan:
     result = run("partitions", "plan", "--layout", layout, "--out", "plan.json", "--replace", *options)
     assert result.exit_code == code, result.output
     return read_plan(Path("plan.json"))
@@ -201,7 +201,7 @@ def test_a_folder_that_takes_no_plan_is_told_before_the_search(run: Run, monkeyp
     def search(*_: object, **__: object) -> None:
         raise AssertionError("searched first")
 
-    monkeypatch.setattr("shedders.partitions.planner.plan_partitions", search)
+    monkeypatch.setattr("shedders.kafka_rebalance.planning.planner.plan_partitions", search)
     gone = Path("gone").absolute()
     gone.mkdir()
     monkeypatch.chdir(gone)

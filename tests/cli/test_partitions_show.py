@@ -9,9 +9,9 @@ from types import MappingProxyType
 import pytest
 from click.testing import Result
 
-from shedders.cli import partitions_need
-from shedders.partitions.plan_file import write_plan
-from shedders.partitions.reassignment import to_json
+from shedders.kafka_rebalance.cli import arguments
+from shedders.kafka_rebalance.planning.plan_file import write_plan
+from shedders.kafka_rebalance.planning.reassignment import to_json
 from tests.docs.generate import ROOT
 from tests.unit.partitions.plans import MIB, MOVES, PLAN, move
 
@@ -65,7 +65,7 @@ def test_files_for_kafkas_tool_and_a_picture(run: Run) -> None:
 
 
 def test_a_picture_needs_its_extra(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(partitions_need, "find_spec", lambda name: None if name == "matplotlib" else name)
+    monkeypatch.setattr(arguments, "find_spec", lambda name: None if name == "matplotlib" else name)
     result = run("partitions", "show", "plan.json", "--picture", "plan.svg")
     assert result.exit_code == 25
     assert "pip install 'statechannel[simulate]'" in result.stderr
@@ -73,7 +73,7 @@ def test_a_picture_needs_its_extra(run: Run, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_planning_needs_its_extra(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(partitions_need, "find_spec", lambda _: None)
+    monkeypatch.setattr(arguments, "find_spec", lambda _: None)
     result = run("partitions", "plan", "--layout", "none.json")
     assert result.exit_code == 25
     assert "this needs numpy" in result.stderr

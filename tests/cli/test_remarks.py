@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from shedders.cli import remarks as of_policies
-from shedders.live.policy_book import PolicyBook
-from shedders.live.policy_kinds import PolicyKind
-from shedders.live.policy_record import PolicyKey, PolicyRecord, encode
-from statechannel.cli import remarks
-from statechannel.cli.remarks import Remarks
+from shedders.policies.book import PolicyBook
+from shedders.policies.kinds import PolicyKind
+from shedders.policies.record import PolicyKey, PolicyRecord, encode
+from statechannel.cli.kit import remarks
+from statechannel.cli.kit.remarks import Remarks
 from statechannel.errors import StateChannelError
 
 NOW_MS = 1_000_000

@@ -7,8 +7,8 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
-from statechannel.cli.failures import CommandError
-from statechannel.cli.replica_http import ReplicaEndpoint
+from statechannel.cli.audit.verify import ReplicaEndpoint
+from statechannel.cli.kit.failures import CommandError
 
 
 @contextmanager

@@ -6,20 +6,22 @@ from typing import Any
 
 import pytest
 
-from statechannel.cli.requests_seen import _asked
-from statechannel.runtime.request_record import Asked, Request
+from statechannel.broker.request_record import Request, RequestCommand
+from statechannel.cli.kit.past_requests import _asked
 
 
 @pytest.mark.parametrize(
     ("asked", "args", "flow"),
     [
-        (Asked.TRANSFER, {"name": "t/n/x"}, "transfer"),
-        (Asked.EXTENSION, {"extension": "balancer", "ask": "drain", "broker": "b1"}, "drain"),
-        (Asked.EXTENSION, {"extension": "balancer", "ask": "split", "name": "t/n/x"}, "split"),
-        (Asked.EXTENSION, {"extension": "balancer"}, "extension"),
-        (Asked.EXTENSION, {"extension": "balancer", "ask": 5}, "extension"),
-        (Asked.UNLOAD, {"name": "t/n/x", "ask": "drain"}, "unload"),
+        (RequestCommand.TRANSFER, {"name": "t/n/x"}, "transfer"),
+        (RequestCommand.EXTENSION, {"extension": "balancer", "ask": "drain", "broker": "b1"}, "drain"),
+        (RequestCommand.EXTENSION, {"extension": "balancer", "ask": "split", "name": "t/n/x"}, "split"),
+        (RequestCommand.EXTENSION, {"extension": "balancer"}, "extension"),
+        (RequestCommand.EXTENSION, {"extension": "balancer", "ask": 5}, "extension"),
+        (RequestCommand.UNLOAD, {"name": "t/n/x", "ask": "drain"}, "unload"),
     ],
 )
-def test_of_an_extension_it_is_told_what_was_asked_of_it(asked: Asked, args: dict[str, Any], flow: str) -> None:
+def test_of_an_extension_it_is_told_what_was_asked_of_it(
+    asked: RequestCommand, args: dict[str, Any], flow: str
+) -> None:
     assert _asked(Request("1", asked.value, 0, args, "ann@desk"), 0)["flow"] == flow

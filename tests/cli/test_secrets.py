@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from spark.client_properties import kafka_options
-from statechannel.cli.connection import connect
+from spark.core.client_properties import kafka_options
+from statechannel.cli.kit.connection import connect
 from statechannel.cli.main import app
 from statechannel.embedded import BrokerOptions, BrokerSecurity
 from statechannel.embedded.ports import find_free

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from click.testing import Result
 
-from shedders.cli import simulating
-from shedders.simulate.comparison import Comparison
-from shedders.simulate.outcome import Outcome
-from shedders.snapshot_cluster import snapshot_of
-from shedders.snapshot_file import write_snapshot
+from shedders.cli.contest import options
+from shedders.contest.comparison import ContestComparison
+from shedders.contest.outcome import RunOutcome
+from shedders.snapshots.cluster import snapshot_of
+from shedders.snapshots.file import write_snapshot
 from statechannel.errors import ExitCode
 from tests.support.snapshots import Shape, cluster
 from tests.support.strategies import install
@@ -94,7 +94,7 @@ def test_run_shows_how_well_it_went_and_writes_plot_and_outcome(run: Run) -> Non
     assert "ours on tiny, seed 3: 60 steps of 30 s" in result.stdout
     assert "max_over_mean" in result.stdout
     assert re.search(r"\d+ moves\n", result.stdout)
-    outcome = Outcome.model_validate_json(Path("here/tiny-3-ours.json").read_bytes())
+    outcome = RunOutcome.model_validate_json(Path("here/tiny-3-ours.json").read_bytes())
     assert outcome.measures.moves == len(outcome.moves) > 0
     assert f"digest {outcome.digest()}" in result.stdout
     assert Path("here/tiny-3-ours.png").read_bytes()[:4] == b"\x89PNG"
@@ -140,7 +140,7 @@ def test_compare_writes_all_results_and_does_not_repeat_runs(run: Run) -> None:
     assert result.exit_code == 0, result.stderr
     for text in ("tiny: Three brokers", "ours", "transfer+least-resource-usage@upstream", "aims of ours", "sign test"):
         assert text in result.stdout
-    found = Comparison.model_validate(
+    found = ContestComparison.model_validate(
         {
             name: value
             for name, value in json.loads(Path("out/comparison.json").read_bytes()).items()
@@ -214,7 +214,7 @@ def test_a_trace_is_saved_into_files_only(run: Run) -> None:
 
 
 def test_seeds_as_people_write_them() -> None:
-    assert simulating.parse_seeds("1-3,7, 2") == [1, 2, 3, 7]
+    assert options.parse_seeds("1-3,7, 2") == [1, 2, 3, 7]
 
 
 # --- one's own cluster ----------------------------------------------------------------------------------------------------
@@ -270,6 +270,6 @@ def test_without_its_libraries_every_command_says_what_to_install(
         assert name.partition(".")[0] not in ("numpy", "matplotlib"), f"{name} is imported"
         return real(name, *rest, **more)
 
-    monkeypatch.setattr(simulating, "find_spec", lambda name: None)
+    monkeypatch.setattr(options, "find_spec", lambda name: None)
     monkeypatch.setattr(builtins, "__import__", without)
     refused(run("simulate", *words), ExitCode.EXTRA_MISSING, "numpy and matplotlib", "statechannel[simulate]")

@@ -10,24 +10,24 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 
-from loaddata.broker_load import BrokerLoad
-from loaddata.report_record import (
+from loaddata.model.broker_load import BrokerLoad
+from loaddata.model.usage import ResourceUsage
+from loaddata.report.record import (
     BrokerLoadReport,
-    Header,
-    Kind,
+    ReportHeader,
+    ReportKind,
     TopBundlesReport,
     encode_broker_load,
     encode_top_bundles,
 )
-from loaddata.tombstone import Tombstone
-from loaddata.usage import ResourceUsage
-from shedders.cli import simulate_live, simulate_own
-from shedders.cli.simulate_live import Recording
-from statechannel.core.bundle import namespace_bounds, range_name
+from loaddata.report.tombstone import Tombstone
+from shedders.cli.contest import own_cluster, replay_live
+from shedders.cli.contest.replay_live import Recording
 from statechannel.errors import ExitCode
 from statechannel.kafka.client_settings import ClientSettings
 from statechannel.kafka.light_policy import LoadTopics, open_load_topics
 from statechannel.kafka.light_topic import LightBatch, LightRecord, LightWriter
+from statechannel.protocol.bundle import namespace_bounds, range_name
 from tests.support.kafka_lanes import Kafka
 from tests.support.load_reports import top
 from tests.support.strategies import install
@@ -61,7 +61,7 @@ class Cluster:
         self._seq += 1
         for number, broker in enumerate(BROKERS):
             rate = RATES[number]
-            header = Header(broker, f"{broker}-i", self._seq, time.time_ns() // 1_000_000, {0: 1})
+            header = ReportHeader(broker, f"{broker}-i", self._seq, time.time_ns() // 1_000_000, {0: 1})
             share = ResourceUsage(rate / 2, 800.0)
             load = BrokerLoad(
                 cpu=share,
@@ -107,7 +107,7 @@ def test_reports_are_recorded_from_the_beginning_and_as_they_come(cluster: Clust
     assert (told["records"], told["brokers"], told["file"]) == (12, 3, "h.jsonl")
     found = lines("h.jsonl")
     assert [one["at_ms"] for one in found] == sorted(one["at_ms"] for one in found)
-    assert {(one["key"], one["kind"]) for one in found} == {(name, kind) for name in BROKERS for kind in Kind}
+    assert {(one["key"], one["kind"]) for one in found} == {(name, kind) for name in BROKERS for kind in ReportKind}
     assert all(one["value"]["broker"] == one["key"] for one in found)
     assert told["span_ms"] == found[-1]["at_ms"] - found[0]["at_ms"] >= 500
     assert "12 reports of 3 brokers over" in result.stderr
@@ -123,7 +123,7 @@ def test_the_contest_on_what_was_recorded_says_which_strategy_suits(
     assert refused.exit_code == ExitCode.UNDETERMINED
     assert "are needed to say anything" in refused.stderr
     assert len(lines("short.jsonl")) == 6  # it was recorded all the same
-    monkeypatch.setattr(simulate_own, "LEAST_S", 0.0)
+    monkeypatch.setattr(own_cluster, "LEAST_S", 0.0)
     later = threading.Timer(0.8, cluster.report)
     later.start()
     words = ("--compare", "--contenders", "ours extensible/transfer+least-resource-usage@recommended", "--seeds", "1")
@@ -192,9 +192,9 @@ def record(key: str, offset: int, value: bytes | None = b"{}", names: int | None
 def test_records_that_come_again_count_once_and_junk_does_not() -> None:
     found = Recording()
     first = (record("b1", 1), record("b2", 2, b"no json"), record("b2", 3, b"[]"), record("b3", 4))
-    found.take(Kind.BROKER_LOAD, batch(*first))
-    found.take(Kind.BROKER_LOAD, batch(*first, record("b1", 9), opened=True))
-    found.take(Kind.TOP_BUNDLES, batch(record("b1", 1)))
+    found.take(ReportKind.BROKER_LOAD, batch(*first))
+    found.take(ReportKind.BROKER_LOAD, batch(*first, record("b1", 9), opened=True))
+    found.take(ReportKind.TOP_BUNDLES, batch(record("b1", 1)))
     assert len(found) == 4
     assert found.told() == {"records": 4, "brokers": 2, "first_ms": 1_001, "last_ms": 1_009, "span_ms": 8}
 
@@ -202,7 +202,7 @@ def test_records_that_come_again_count_once_and_junk_does_not() -> None:
 def test_a_null_counts_only_if_it_takes_the_newest_report_away() -> None:
     found = Recording()
     found.take(
-        Kind.BROKER_LOAD,
+        ReportKind.BROKER_LOAD,
         batch(
             record("b1", 1),
             record("b1", 2),
@@ -217,11 +217,11 @@ def test_a_null_counts_only_if_it_takes_the_newest_report_away() -> None:
 
 
 def test_a_recording_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(simulate_live, "RECORDS_MAX", 3)
+    monkeypatch.setattr(replay_live, "RECORDS_MAX", 3)
     found = Recording()
-    found.take(Kind.BROKER_LOAD, batch(*(record("b1", number) for number in range(9))))
+    found.take(ReportKind.BROKER_LOAD, batch(*(record("b1", number) for number in range(9))))
     assert (len(found), found.full) == (3, True)
-    monkeypatch.setattr(simulate_live, "HELD_MAX_BYTES", 10)
+    monkeypatch.setattr(replay_live, "HELD_MAX_BYTES", 10)
     found = Recording()
-    found.take(Kind.BROKER_LOAD, batch(record("b1", 1, b'{"a":"' + b"x" * 20 + b'"}'), record("b1", 2)))
+    found.take(ReportKind.BROKER_LOAD, batch(record("b1", 1, b'{"a":"' + b"x" * 20 + b'"}'), record("b1", 2)))
     assert (len(found), found.full) == (1, True)

@@ -9,9 +9,9 @@ from typing import Any
 import orjson
 import pytest
 
-from statechannel.cli import asking, registry
-from statechannel.core.inputs import RecordRead, Topic
-from statechannel.core.membership import MEMBER_FORMAT
+from statechannel.cli.kit import registry, requests
+from statechannel.engine.membership import MEMBER_FORMAT
+from statechannel.protocol.log import RecordRead, Topic
 from statechannel.settings import load
 
 INTERVAL_S, EXPIRY_S = 0.3, 3.0
@@ -93,7 +93,7 @@ def use(monkeypatch: pytest.MonkeyPatch) -> Callable[[Kafka], Kafka]:
 def test_a_broker_that_beats_is_alive_whatever_our_clock_says(use: Callable[[Kafka], Kafka], behind_s: float) -> None:
     kafka = use(Kafka(behind_s, "b1"))
     kafka.write_minutes("b1")
-    assert asking._absence(CONNECTION, listen=True) == ""
+    assert requests._absence(CONNECTION, listen=True) == ""
 
 
 def test_all_who_beat_are_shown_with_ages_by_kafkas_clock(use: Callable[[Kafka], Kafka]) -> None:
@@ -122,13 +122,13 @@ def test_where_everybody_said_goodbye_nobody_listens(use: Callable[[Kafka], Kafk
     kafka = use(Kafka(120))
     kafka.write("b1", 300)
     kafka.write("b1", 290, leaving=True)
-    assert "no broker is alive: b1 left 6" in asking._absence(CONNECTION, listen=True)
+    assert "no broker is alive: b1 left 6" in requests._absence(CONNECTION, listen=True)
     assert kafka.followed_s == 0
 
 
 def test_an_empty_registry_is_not_listened_to(use: Callable[[Kafka], Kafka]) -> None:
     kafka = use(Kafka())
-    assert asking._absence(CONNECTION, listen=True) == "no broker is alive, and the registry has no trace of any"
+    assert requests._absence(CONNECTION, listen=True) == "no broker is alive, and the registry has no trace of any"
     assert kafka.followed_s == 0
 
 
@@ -137,7 +137,7 @@ def test_who_stays_silent_is_named_after_two_intervals(use: Callable[[Kafka], Ka
     kafka = use(Kafka(behind_s))
     kafka.write_minutes("b1", until_ago_s=600)
     kafka.write("b2", 700, leaving=True)
-    assert "no broker is alive: b1 was last heard" in asking._absence(CONNECTION, listen=True)
+    assert "no broker is alive: b1 was last heard" in requests._absence(CONNECTION, listen=True)
     assert 2 * INTERVAL_S <= kafka.followed_s < EXPIRY_S, "it did not wait for the end of the patience"
     assert registry.read_registry(CONNECTION).members.lost == {}
 
@@ -152,11 +152,11 @@ def test_a_goodbye_is_no_heartbeat(use: Callable[[Kafka], Kafka]) -> None:
         return plain(start, stop)
 
     kafka.follow = follow  # type: ignore[method-assign]
-    assert "no broker is alive: b1 left" in asking._absence(CONNECTION, listen=True)
+    assert "no broker is alive: b1 left" in requests._absence(CONNECTION, listen=True)
 
 
 def test_a_command_that_does_not_wait_does_not_listen(use: Callable[[Kafka], Kafka]) -> None:
     kafka = use(Kafka(120, "b1"))
     kafka.write_minutes("b1")
-    assert "no broker is alive: b1 was last heard" in asking._absence(CONNECTION, listen=False)
+    assert "no broker is alive: b1 was last heard" in requests._absence(CONNECTION, listen=False)
     assert kafka.followed_s == 0

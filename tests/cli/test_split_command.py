@@ -5,27 +5,27 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from statechannel.cli import wish
-from statechannel.cli.asking import Answer
+from statechannel.broker.handlers import ExtensionAsk
+from statechannel.broker.request_record import Request, RequestCommand, command_of, decode, encode
+from statechannel.cli.kit import broker_request
+from statechannel.cli.kit.requests import RequestAnswer
 from statechannel.cli.split import app
-from statechannel.core.commands import Done
-from statechannel.runtime.handlers import ExtensionAsk
-from statechannel.runtime.request_record import Asked, Request, command_of, decode, encode
+from statechannel.engine.commands import Done
 
 BUNDLE = "t/n/0x00000000_0x80000000"
 OPERATION = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Asked, dict[str, Any]]]:
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[RequestCommand, dict[str, Any]]]:
     """What was asked for; every answer is that it is done."""
-    found: list[tuple[Asked, dict[str, Any]]] = []
+    found: list[tuple[RequestCommand, dict[str, Any]]] = []
 
-    def ask(_connection: object, what: Asked, args: dict[str, Any], **_: Any) -> Answer:
+    def ask(_connection: object, what: RequestCommand, args: dict[str, Any], **_: Any) -> RequestAnswer:
         found.append((what, {name: value for name, value in args.items() if value is not None}))
-        return Answer(OPERATION, Done(OPERATION, "done"), "b1")
+        return RequestAnswer(OPERATION, Done(OPERATION, "done"), "b1")
 
-    monkeypatch.setattr(wish, "ask", ask)
+    monkeypatch.setattr(broker_request, "ask", ask)
     return found
 
 
@@ -40,9 +40,9 @@ def test_without_an_algorithm_the_channel_alone_is_asked(asked: list[Any]) -> No
     split("--parts", "4", "--reason", "hot")
     split("--at", "0x10000000", "--at", "5", "--set", "limits.command_timeout_s=7")
     assert asked == [
-        (Asked.SPLIT, {"name": BUNDLE, "parts": 2}),
-        (Asked.SPLIT, {"name": BUNDLE, "parts": 4, "reason": "hot"}),
-        (Asked.SPLIT, {"name": BUNDLE, "at": [0x10000000, 5]}),
+        (RequestCommand.SPLIT, {"name": BUNDLE, "parts": 2}),
+        (RequestCommand.SPLIT, {"name": BUNDLE, "parts": 4, "reason": "hot"}),
+        (RequestCommand.SPLIT, {"name": BUNDLE, "at": [0x10000000, 5]}),
     ]
 
 
@@ -53,7 +53,7 @@ def test_an_algorithm_is_asked_of_the_owner_with_its_settings(asked: list[Any]) 
     )  # fmt: skip
     assert output.startswith(f"{BUNDLE} split by flow_or_qps_equally_divide, the children let go (operation ")
     what, args = asked[0]
-    assert what is Asked.EXTENSION
+    assert what is RequestCommand.EXTENSION
     assert args == {
         "extension": "balancer",
         "ask": "split",
@@ -73,7 +73,7 @@ def test_letting_the_children_go_is_the_owners_whatever_the_cuts(
     given: tuple[str, ...], where: dict[str, Any], asked: list[Any]
 ) -> None:
     split(*given, "--unload-children")
-    assert asked[0][0] is Asked.EXTENSION
+    assert asked[0][0] is RequestCommand.EXTENSION
     assert {name: value for name, value in asked[0][1].items() if name in ("at", "parts", "algorithm")} == where
     assert asked[0][1]["unload_children"] is True
 

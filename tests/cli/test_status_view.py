@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from statechannel.cli.output import Output, stdout
-from statechannel.cli.status import _shower
-from statechannel.cli.status_view import render
+from statechannel.cli.kit.output import Output, stdout
+from statechannel.cli.status.command import _shower
+from statechannel.cli.status.tables import render
 
 AT = 1_750_000_000_000
 OPERATION = "01ARZ3NDEKTSV4RRFFQ69G5FAV"

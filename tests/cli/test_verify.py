@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from click.testing import Result
 
-from statechannel.audit.export_file import read_export, write_export
-from statechannel.audit.export_line import ExportHeader
-from statechannel.core.view import View
+from statechannel.audit.transfer.export_file import read_export, write_export
+from statechannel.audit.transfer.line import ExportHeader
+from statechannel.protocol.view import View
 from tests.support.export_edits import records_of
 from tests.support.replica_server import serving
 

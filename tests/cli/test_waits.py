@@ -8,7 +8,7 @@ import pytest
 from click.testing import Result
 from rich.console import Console
 
-from statechannel.cli import kafka_wait, output
+from statechannel.cli.kit import kafka_wait, output
 
 
 def test_a_kafka_that_is_away_is_named_while_it_is_waited_for_and_after(

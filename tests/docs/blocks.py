@@ -14,10 +14,10 @@ from pathlib import Path
 
 import typer
 
-from statechannel.core import states
-from statechannel.core.states import FORCED, MOVES, Need, State, Who
-from statechannel.core.verdict import MEANING, REJECTIONS, Verdict
 from statechannel.kafka.acl_rules import Role, rules_of
+from statechannel.protocol import states
+from statechannel.protocol.states import FORCED, MOVES, MoveCondition, State, Who
+from statechannel.protocol.verdict import MEANING, REJECTIONS, Verdict
 from statechannel.sim.planted import PLANTED
 from tests.bench import kept
 from tests.docs import (
@@ -57,7 +57,7 @@ def state_diagram() -> str:
 
 
 def _label(move: states.Move) -> str:
-    return str(move.action) + ("" if move.need is Need.NOTHING else f" ({move.need})")
+    return str(move.action) + ("" if move.need is MoveCondition.NOTHING else f" ({move.need})")
 
 
 def moves() -> str:
@@ -175,10 +175,13 @@ def _sentence(text: str) -> str:
 
 
 def core_modules() -> str:
-    """The modules of the core with the first sentence of each."""
-    core = importlib.import_module("statechannel.core")
-    names = sorted(one.name for one in pkgutil.iter_modules(core.__path__))
-    return table(("module", "what it is"), [(f"`{name}`", _first_line(f"statechannel.core.{name}")) for name in names])
+    """The modules of the pure core with the first sentence of each."""
+    names = [
+        f"{package}.{module.name}"
+        for package in ("protocol", "engine", "replay")
+        for module in pkgutil.iter_modules(importlib.import_module(f"statechannel.{package}").__path__)
+    ]
+    return table(("module", "what it is"), [(f"`{name}`", _first_line(f"statechannel.{name}")) for name in names])
 
 
 def acl_roles() -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from statechannel.core.view import WRITERS_MAX
+from statechannel.protocol.view import WRITERS_MAX
 from statechannel.settings.tree import groups
 
 

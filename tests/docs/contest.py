@@ -10,10 +10,10 @@ from pathlib import Path
 
 import orjson
 
-from shedders.simulate.comparison import Comparison
-from shedders.simulate.outcome import Outcome
-from shedders.simulate.plots import scenario_picture
-from shedders.simulate.tables import aims_grid, markdown, overall_grid, rivals_grid
+from shedders.contest.comparison import ContestComparison
+from shedders.contest.outcome import RunOutcome
+from shedders.contest.plots import scenario_picture
+from shedders.contest.tables import aims_grid, markdown, overall_grid, rivals_grid
 
 DESIGN = Path(__file__).parents[2] / "design"
 PAGE = DESIGN / "contest.md"
@@ -32,7 +32,7 @@ PICTURES = {
 _BLOCK = re.compile(r"(<!-- contest -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
-def block(comparison: Comparison) -> str:
+def block(comparison: ContestComparison) -> str:
     """The tables of the page."""
     grids = [overall_grid(comparison, group) for group, rows in comparison.overall.items() if rows]
     grids += [rivals_grid(comparison), aims_grid(comparison, comparison.against, missed_only=True)]
@@ -42,8 +42,8 @@ def block(comparison: Comparison) -> str:
 def keep(folder: Path) -> None:
     """Write page and pictures."""
     found = orjson.loads((folder / "comparison.json").read_bytes())
-    comparison = Comparison.model_validate(
-        {name: one for name, one in found.items() if name in Comparison.model_fields}
+    comparison = ContestComparison.model_validate(
+        {name: one for name, one in found.items() if name in ContestComparison.model_fields}
     )
     text = _BLOCK.sub(lambda place: place[1] + block(comparison) + place[2], PAGE.read_text())
     pictures = {"churn": (folder / "churn.svg").read_bytes()}
@@ -56,14 +56,14 @@ def keep(folder: Path) -> None:
         (DESIGN / "contest" / f"{name}.svg").write_bytes(content)
 
 
-def _outcome(folder: Path, scenario: str, contender: str) -> Outcome:
+def _outcome(folder: Path, scenario: str, contender: str) -> RunOutcome:
     runs = (
         orjson.loads(path.read_bytes())["outcome"] for path in sorted((folder / "runs" / scenario / "1").glob("*.json"))
     )
     found = next((one for one in runs if one["contender"] == contender), None)
     if found is None:
         sys.exit(f"{folder} has no run of {contender} on {scenario} with seed 1: run the contest as the page says")
-    return Outcome.model_validate(found)
+    return RunOutcome.model_validate(found)
 
 
 if __name__ == "__main__":

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from statechannel.core.codec import encode
-from statechannel.core.joiner import Joiner
-from statechannel.core.view import View
+from statechannel.protocol.codec import encode
+from statechannel.protocol.joiner import Joiner
+from statechannel.protocol.view import View
 from statechannel.sim import runs  # noqa: F401 - the planted bugs register themselves
 from statechannel.sim.planted import planted
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from loaddata.partitions.metric_names import Figure, Kind, NameRule, rules_of
+from loaddata.samples.prometheus_series import Figure, NameRule, SeriesKind, rules_of
 
 
 def names() -> str:
@@ -14,5 +14,5 @@ def names() -> str:
 
 def _shown(rule: NameRule) -> str:
     series = f'`{rule.name}{{name="{rule.mbean}"}}`' if rule.mbean else f"`{rule.name}`"
-    marks = [*(["growth"] if rule.kind is Kind.TOTAL else []), *(["per processor"] if rule.per_processor else [])]
+    marks = [*(["growth"] if rule.kind is SeriesKind.TOTAL else []), *(["per processor"] if rule.per_processor else [])]
     return f"{series} ({', '.join(marks)})" if marks else series

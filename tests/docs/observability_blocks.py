@@ -7,8 +7,8 @@ from typing import Any
 
 import yaml
 
-from statechannel.runtime.events import FIELDS, TABLE
-from statechannel.runtime.metric_table import TABLE as METRICS
+from statechannel.broker.observe.events import FIELDS, TABLE
+from statechannel.broker.observe.metric_table import TABLE as METRICS
 
 FILES = Path(__file__).parents[2] / "statechannel" / "observability"
 

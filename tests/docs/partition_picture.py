@@ -5,21 +5,21 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from loaddata.partitions.layout_file import read_layout_file
-from shedders.partitions.picture import plan_picture
-from shedders.partitions.plan import Plan
-from shedders.partitions.planner import plan_partitions
-from shedders.partitions.request import Mode, PlanRequest
+from loaddata.samples.layout_file import read_layout_file
+from shedders.kafka_rebalance.planning.picture import plan_picture
+from shedders.kafka_rebalance.planning.plan import ReassignmentPlan
+from shedders.kafka_rebalance.planning.planner import plan_partitions
+from shedders.kafka_rebalance.planning.request import PlanMode, PlanRequest
 
 ROOT = Path(__file__).parents[2]
 LAYOUT = ROOT / "design/examples/partitions/cluster.json"
 PICTURE = ROOT / "design/partitions/add-a-broker.svg"
 
 
-def example_plan() -> Plan:
+def example_plan() -> ReassignmentPlan:
     """A fourth broker joins the example's cluster."""
     layout, loads = read_layout_file(LAYOUT)
-    return plan_partitions(layout, loads, PlanRequest(mode=Mode.ADD_BROKERS, subjects=(4,)))
+    return plan_partitions(layout, loads, PlanRequest(mode=PlanMode.ADD_BROKERS, subjects=(4,)))
 
 
 def main() -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from statechannel.core.commands import Shutdown
+from statechannel.engine.commands import Shutdown
 from tests.docs.tiny_log import LEFT, NAMESPACE, RIGHT, TinyLog
 
 

@@ -6,11 +6,11 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from statechannel.core import bundle, codec, unknown_fields
-from statechannel.core.codec import encode
-from statechannel.core.record import Record
-from statechannel.core.verdict import Verdict
-from statechannel.core.view import View
+from statechannel.protocol import bundle, codec, unknown_fields
+from statechannel.protocol.codec import encode
+from statechannel.protocol.record import Record
+from statechannel.protocol.verdict import Verdict
+from statechannel.protocol.view import View
 
 NAMESPACE = "acme/orders"
 LEFT, RIGHT = "0x00000000_0x80000000", "0x80000000_0xffffffff"

@@ -10,28 +10,28 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from shedders.simulate.scenario import load_scenario, scenarios
-from shedders.simulate.scenario_model import (
-    Change,
+from shedders.contest.scenario import load_scenario, scenarios
+from shedders.contest.scenario_model import (
     CostsPart,
     Fleet,
     Happens,
-    Kind,
+    LoadChange,
+    LoadWave,
     Namespaces,
     Noise,
     Scenario,
     Spikes,
-    Wave,
+    TopicKind,
 )
 
 PARTS: dict[str, type[BaseModel]] = {
     "The file": Scenario,
     "`[[fleet]]`": Fleet,
-    "`[[kinds]]`": Kind,
+    "`[[kinds]]`": TopicKind,
     "`[[namespaces]]`": Namespaces,
     "`[[noise]]`": Noise,
-    "`[wave]`": Wave,
-    "`[[changes]]`": Change,
+    "`[wave]`": LoadWave,
+    "`[[changes]]`": LoadChange,
     "`[[spikes]]`": Spikes,
     "`[[events]]`": Happens,
     "`[costs]`": CostsPart,

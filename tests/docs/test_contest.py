@@ -6,12 +6,12 @@ from pathlib import Path
 import orjson
 import pytest
 
-from shedders.simulate.comparison import compared
-from shedders.simulate.contenders import OURS, field
-from shedders.simulate.runner import run_all
-from shedders.simulate.runs import Run
-from shedders.simulate.sources import chosen_scenarios
-from shedders.simulate.tables import markdown, rivals_grid
+from shedders.contest.comparison import compared
+from shedders.contest.contenders import OURS, default_contenders
+from shedders.contest.runner import run_all
+from shedders.contest.runs import ContestRun
+from shedders.contest.sources import chosen_scenarios
+from shedders.contest.tables import markdown, rivals_grid
 from tests.docs.contest import PAGE, PICTURES, block, keep
 from tests.support.contest_runs import field_of, ran
 
@@ -54,8 +54,8 @@ def test_the_page_has_figures_of_a_whole_contest() -> None:
 def test_one_scenario_run_again_has_the_figures_of_the_page() -> None:
     """Whatever changes a decision of ours or of Pulsar's policies changes the page: the contest has to be run again then."""
     sources = chosen_scenarios(["swap-trap"])
-    contenders = [one for one in field() if one.upstream or one.name == OURS]
-    rans = run_all([Run(source, seed, one) for source in sources for seed in (1, 2, 3) for one in contenders])
+    contenders = [one for one in default_contenders() if one.upstream or one.name == OURS]
+    rans = run_all([ContestRun(source, seed, one) for source in sources for seed in (1, 2, 3) for one in contenders])
     row = markdown([rivals_grid(compared(rans))], level=3).strip().splitlines()[4]
     assert row.startswith("| swap-trap |")
     assert row in PAGE.read_text().splitlines()

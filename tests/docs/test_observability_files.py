@@ -8,7 +8,7 @@ import promql_parser as promql
 import pytest
 import yaml
 
-from statechannel.runtime.metric_table import TABLE, Kind
+from statechannel.broker.observe.metric_table import TABLE, MetricKind
 from tests.docs.generate import ROOT
 from tests.docs.observability_blocks import FILES, alert_rules
 
@@ -26,7 +26,7 @@ def series() -> dict[str, set[str]]:
     found = dict(OF_THE_LIBRARY)
     for metric in TABLE:
         labels = COMMON | set(metric.labels)
-        if metric.kind is Kind.HISTOGRAM:
+        if metric.kind is MetricKind.HISTOGRAM:
             found |= {f"{metric.full_name}_{end}": labels for end in ("sum", "count")}
             found[f"{metric.full_name}_bucket"] = labels | {"le"}
         else:

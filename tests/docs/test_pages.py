@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from statechannel.broker.observe.events import EVENTS
 from statechannel.errors import ExitCode
-from statechannel.runtime.events import EVENTS
 from statechannel.settings.tree import groups
 from tests.docs.blocks import command_options
 from tests.docs.generate import ROOT, pages

@@ -11,9 +11,9 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from typer.testing import CliRunner
 
-from loaddata.partitions.layout_file import read_layout_file
-from shedders.partitions.plan_file import read_plan
-from shedders.partitions.reassignment import read_reassignment
+from loaddata.samples.layout_file import read_layout_file
+from shedders.kafka_rebalance.planning.plan_file import read_plan
+from shedders.kafka_rebalance.planning.reassignment import read_reassignment
 from statechannel.cli.main import app
 from tests.docs.generate import ROOT
 from tests.docs.partition_picture import LAYOUT, PICTURE, example_plan

@@ -4,8 +4,8 @@ import re
 from pathlib import Path
 from types import ModuleType
 
-from shedders.conformance import conform
-from shedders.snapshot_file import parse_snapshot
+from shedders.conformance.checker import conform
+from shedders.snapshots.file import parse_snapshot
 
 DESIGN = Path(__file__).parents[2] / "design"
 

@@ -6,21 +6,20 @@ from collections import deque
 
 import orjson
 
-from statechannel.core.config import EngineConfig, Identity
-from statechannel.core.effects import Append, CallHook
-from statechannel.core.engine import Engine
-from statechannel.core.inputs import (
+from statechannel.engine.config import EngineConfig, Identity
+from statechannel.engine.effects import Append, CallHook
+from statechannel.engine.engine import Engine
+from statechannel.engine.inputs import (
     Appended,
     CommandReceived,
     HookFinished,
     Now,
     PartitionOpened,
     PositionReached,
-    RecordRead,
     Tick,
-    Topic,
 )
-from statechannel.core.view import View
+from statechannel.protocol.log import RecordRead, Topic
+from statechannel.protocol.view import View
 
 NAMESPACE = "acme/orders"
 LEFT, RIGHT = f"{NAMESPACE}/0x00000000_0x80000000", f"{NAMESPACE}/0x80000000_0xffffffff"

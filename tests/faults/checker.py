@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from statechannel.audit.story import Cause, End
-from statechannel.core.inputs import RecordRead
-from statechannel.core.states import State
-from statechannel.core.verdict import Verdict
+from statechannel.audit.gaps import GapCause, GapEnd
 from statechannel.demo.served import place_of_bundle, place_of_topic
+from statechannel.protocol.log import RecordRead
+from statechannel.protocol.states import State
+from statechannel.protocol.verdict import Verdict
 from tests.faults.history import Asked, FaultSpan, History
 from tests.faults.judged import Judged
 
@@ -261,9 +261,9 @@ def the_log_keeps_what_it_showed(evidence: Evidence) -> Iterator[str]:
 def every_gap_has_a_cause(evidence: Evidence) -> Iterator[str]:
     """The audit's gaps say why; none is open; what clients missed lies in a gap or a fault."""
     for gap in evidence.judged.gaps:
-        if gap.cause in (Cause.REPAIR, Cause.BEFORE_LOG):
+        if gap.cause in (GapCause.REPAIR, GapCause.BEFORE_LOG):
             yield f"{gap.bundle} at offset {gap.start_offset}: {gap.cause} {gap.why}"
-        if gap.end is End.OPEN:
+        if gap.end is GapEnd.OPEN:
             yield f"{gap.bundle} is without an owner since offset {gap.start_offset}: {gap.why}"
     for outage in evidence.history.outages:
         end_ns = outage.end_ns if outage.end_ns is not None else 2**62

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from statechannel.demo.link import Link, LinkDownError
+from statechannel.demo.link import DemoLink, LinkDownError
 from tests.faults.brokers import Incarnation
 from tests.faults.history import History, Lookup, Outage, Write
 
@@ -37,7 +37,7 @@ class Clients:
     ) -> None:
         self.topics = list(topics)
         self._brokers, self._history, self._rng = brokers, history, rng
-        self._links: dict[str, Link] = {}
+        self._links: dict[str, DemoLink] = {}
         self._owner: dict[str, str] = {}
         self._outages: dict[str, Outage] = {}
         self.taken_ns: dict[str, int] = {}
@@ -54,7 +54,7 @@ class Clients:
 
     async def ask(self, url: str, do: str, timeout_s: float = ANSWER_S, **args: Any) -> dict[str, Any]:
         """One question to one broker; an answer of its own where there is none."""
-        link = self._links.setdefault(url, Link(url))
+        link = self._links.setdefault(url, DemoLink(url))
         try:
             return await link.ask(do, timeout_s, **args)
         except LinkDownError as error:

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from statechannel.audit.story import Gap, Gaps
-from statechannel.core import auditor
-from statechannel.core.inputs import RecordRead
-from statechannel.core.states import State
-from statechannel.core.verdict import Verdict
-from statechannel.core.view import Judgement
+from statechannel.audit.gaps import Gap, Gaps
+from statechannel.protocol.log import RecordRead
+from statechannel.protocol.states import State
+from statechannel.protocol.verdict import Verdict
+from statechannel.protocol.view import Judgement
+from statechannel.replay import auditor
 from tests.faults.history import LeftInDebt
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import threading
 import time
 
-from statechannel.core.inputs import RecordRead, Topic
 from statechannel.kafka.client_settings import ClientSettings
 from statechannel.kafka.errors import KafkaAdapterError
 from statechannel.kafka.tail import PartitionTail
+from statechannel.protocol.log import RecordRead, Topic
 
 
 class LogCopy:

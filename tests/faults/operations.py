@@ -9,11 +9,11 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from statechannel.cli.asking import ask
-from statechannel.cli.connection import Connection, connect
+from statechannel.broker import outcomes
+from statechannel.broker.request_record import RequestCommand as Command
+from statechannel.cli.kit.connection import Connection, connect
+from statechannel.cli.kit.requests import ask
 from statechannel.errors import StateChannelError
-from statechannel.runtime import outcomes
-from statechannel.runtime.request_record import Asked as Command
 from tests.faults.history import Asked, History
 
 OPEN_MAX = 3

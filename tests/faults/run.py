@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from statechannel.audit.export_file import read_export
-from statechannel.core.codec import COLD_START_KEY
-from statechannel.core.inputs import RecordRead
+from statechannel.audit.transfer.export_file import read_export
 from statechannel.demo.served import place_of_topic
+from statechannel.protocol.codec import COLD_START_KEY
+from statechannel.protocol.log import RecordRead
 from tests.faults import checker
 from tests.faults.brokers import COMMAND, ROOT, Brokers, Incarnation
 from tests.faults.clients import Clients

@@ -6,7 +6,7 @@ from typing import Any
 import orjson
 import pytest
 
-from statechannel.core.inputs import RecordRead, Topic
+from statechannel.protocol.log import RecordRead, Topic
 from tests.faults.checker import RULES, YOUNG, Evidence, check
 from tests.faults.history import (
     Asked,

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from statechannel.core.inputs import LeadershipChanged
+from statechannel.engine.inputs import LeadershipChanged
 from statechannel.kafka.client_settings import ClientTuning
 from statechannel.kafka.election import LeaderElection
 from tests.support.kafka_adapter import WAIT_S, Channel, Inbox, make_channel

@@ -7,17 +7,10 @@ import time
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from statechannel.core.inputs import (
-    Appended,
-    AppendFailed,
-    PartitionBroken,
-    PartitionOpened,
-    PositionReached,
-    RecordRead,
-    Topic,
-)
+from statechannel.engine.inputs import Appended, AppendFailed, PartitionBroken, PartitionOpened, PositionReached
 from statechannel.kafka.client_settings import ClientTuning
 from statechannel.kafka.reader import LogReader, ReaderTuning
+from statechannel.protocol.log import RecordRead, Topic
 from tests.support.kafka_adapter import CLEANED, WAIT_S, Channel, Inbox, make_channel
 from tests.support.kafka_lanes import Kafka
 

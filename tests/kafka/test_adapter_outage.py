@@ -9,10 +9,11 @@ from pathlib import Path
 import confluent_kafka
 import pytest
 
-from statechannel.core.inputs import Appended, AppendFailed, RecordRead
 from statechannel.embedded import KafkaServer
+from statechannel.engine.inputs import Appended, AppendFailed
 from statechannel.kafka.client_settings import ClientTuning
 from statechannel.kafka.reader import ReaderTuning
+from statechannel.protocol.log import RecordRead
 from tests.support.kafka_adapter import WAIT_S, Inbox, make_channel
 
 pytestmark = pytest.mark.slow

@@ -4,7 +4,6 @@ import time
 
 import pytest
 
-from statechannel.core.inputs import Topic
 from statechannel.kafka.client_settings import ClientSettings
 from statechannel.kafka.errors import (
     AppendOutcomeUnknownError,
@@ -13,6 +12,7 @@ from statechannel.kafka.errors import (
     TopicMissingError,
 )
 from statechannel.kafka.tail import PartitionTail, append_and_wait
+from statechannel.protocol.log import Topic
 from tests.support.kafka_adapter import Channel, make_channel
 from tests.support.kafka_lanes import Kafka
 

@@ -14,9 +14,11 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from ulid import ULID
 
-from shedders.cluster import Cluster
-from shedders.live.decision_record import DecisionRecord, OutcomeRecord
-from shedders.live.decision_topic import (
+from shedders.balancer.extension import BalancerExtension
+from shedders.balancer.settings import configured
+from shedders.balancer.splitting import SplitEnded, SplitWishes
+from shedders.decisions.record import DecisionRecord, OutcomeRecord
+from shedders.decisions.topic import (
     DecisionReader,
     DecisionTopics,
     DecisionWriter,
@@ -24,10 +26,8 @@ from shedders.live.decision_topic import (
     newest_decision,
     open_decision_topic,
 )
-from shedders.live.extension import BalancerExtension
-from shedders.live.settings import configured
-from shedders.live.split_wishes import SplitEnded, SplitWishes
-from shedders.plan import SplitWanted
+from shedders.model.cluster import Cluster
+from shedders.model.plan import SplitWanted
 from statechannel.api import Owned, StateChannel
 from statechannel.errors import StateChannelError
 from statechannel.kafka.client_settings import ClientSettings

@@ -12,12 +12,12 @@ import pytest
 from confluent_kafka import Producer
 
 from statechannel.api import StateChannel
-from statechannel.core import auditor
-from statechannel.core.bundle import bundle_key, children_of, namespace_bounds
-from statechannel.core.digest import digest
-from statechannel.core.inputs import RecordRead, Topic
 from statechannel.kafka.client_settings import ClientSettings
 from statechannel.kafka.tail import PartitionTail
+from statechannel.protocol.bundle import bundle_key, children_of, namespace_bounds
+from statechannel.protocol.digest import digest
+from statechannel.protocol.log import RecordRead, Topic
+from statechannel.replay import auditor
 from tests.support.channels import created, make_settings
 from tests.support.kafka_lanes import Kafka
 from tests.support.killing import audit_of, owners, read_log, settled

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from statechannel.api import Done, Owned, StateChannel
-from statechannel.audit.story import End
-from statechannel.core.bundle import bundle_key, namespace_bounds
-from statechannel.core.digest import digest
-from statechannel.core.states import State
+from statechannel.audit.gaps import GapEnd
 from statechannel.demo.cluster import command_path
 from statechannel.embedded import KafkaServer
 from statechannel.errors import ExitCode
+from statechannel.protocol.bundle import bundle_key, namespace_bounds
+from statechannel.protocol.digest import digest
+from statechannel.protocol.states import State
 from tests.support.channels import created
 from tests.support.kafka_lanes import Kafka
 from tests.support.killing import EXPIRY_S, Directed, audit_of, owners, read_log, settled, survivor, victim
@@ -126,7 +126,7 @@ async def test_kafka_killed_beneath_bundles_on_the_move(own_kafka: KafkaServer, 
         assert [one for one in acknowledged if one.encode() not in log] == [], (
             "nothing that was answered as done may be missing from the log"
         )
-        assert [gap for gap in gaps.all() if gap.end is End.OPEN] == []
+        assert [gap for gap in gaps.all() if gap.end is GapEnd.OPEN] == []
         assert all(key.state is State.ASSIGNED for key in audit.view.existing() if not key.is_namespace)
         await settled(lambda: first.digest()[0] == second.digest()[0] == digest([audit.view]), WAIT_S)
         serving = {"s1": first.serving(), "s2": second.serving(), "p": await process.ask("serving", "serving")}

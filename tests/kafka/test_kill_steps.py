@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 import pytest
 
 from statechannel.api import StateChannel
-from statechannel.audit.story import Cause, End
-from statechannel.core.bundle import bundle_key, children_of, even_bounds, namespace_bounds
-from statechannel.core.digest import digest
-from statechannel.core.states import State
-from statechannel.core.verdict import REJECTIONS
+from statechannel.audit.gaps import GapCause, GapEnd
+from statechannel.protocol.bundle import bundle_key, children_of, even_bounds, namespace_bounds
+from statechannel.protocol.digest import digest
+from statechannel.protocol.states import State
+from statechannel.protocol.verdict import REJECTIONS
 from tests.support.channels import created
 from tests.support.kafka_lanes import Kafka
 from tests.support.killing import (
@@ -175,8 +175,8 @@ async def check_the_end(scene: Scene, members: dict[str, StateChannel | Victim])
     assert [
         key for key in audit.view.existing() if key.state in (State.ASSIGNING, State.RELEASING, State.SPLITTING)
     ] == []
-    assert [gap for gap in gaps.all() if gap.end is End.OPEN] == []
-    assert {gap.cause for gap in gaps.all()} <= {Cause.TRANSFER, Cause.UNLOAD, Cause.OWNER_LOST}
+    assert [gap for gap in gaps.all() if gap.end is GapEnd.OPEN] == []
+    assert {gap.cause for gap in gaps.all()} <= {GapCause.TRANSFER, GapCause.UNLOAD, GapCause.OWNER_LOST}
     wanted = digest([audit.view])
     await settled(lambda: all(member.digest()[0] == wanted for member in scene.survivors), WAIT_S)
 
@@ -188,7 +188,7 @@ async def test_killed_at_every_step_the_others_repair(kafka: Kafka, topic_prefix
         await settled(lambda: any(member.status()["leading"] for member in scene.survivors), WAIT_S)
         await check_the_end(scene, {"s1": scene.survivors[0], "s2": scene.survivors[1]})
         _, gaps = audit_of(read_log(scene.bootstrap, scene.name))
-        lost = [gap for gap in gaps.all() if gap.cause is Cause.OWNER_LOST]
+        lost = [gap for gap in gaps.all() if gap.cause is GapCause.OWNER_LOST]
         assert {gap.before for gap in lost} == {VICTIM}
         assert set(UNTOUCHED) <= {gap.bundle for gap in lost}
         assert all(gap.repaired and gap.end_ms is not None and gap.end_ms > gap.start_ms for gap in lost)
@@ -207,7 +207,7 @@ async def test_killed_at_every_step_and_started_again_it_acts_on_what_it_left(ka
             assert all(key is not None and key.owner == VICTIM for key in resumed)
             missed = [gap for gap in gaps.all() if gap.bundle in UNTOUCHED]
             assert {(gap.bundle, gap.cause, gap.before, gap.after, gap.repaired) for gap in missed} == {
-                (bundle, Cause.OWNER_LOST, VICTIM, VICTIM, False) for bundle in UNTOUCHED
+                (bundle, GapCause.OWNER_LOST, VICTIM, VICTIM, False) for bundle in UNTOUCHED
             }, "it came back before anybody else took them"
 
 

@@ -6,14 +6,14 @@ import time
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from loaddata.kafka_side import LoadConnection
-from loaddata.report_record import Kind
-from loaddata.service import LoadService
+from loaddata.live.service import LoadService
+from loaddata.live.topics import LoadConnection
+from loaddata.measure.synthetic import SimulatedSource
+from loaddata.report.record import ReportKind
+from loaddata.report.tombstone import EXPIRED, Tombstone
 from loaddata.settings import LoadSettings
-from loaddata.simulated import SimulatedSource
-from loaddata.tombstone import EXPIRED, Tombstone
-from statechannel.core.config import Identity
 from statechannel.embedded import KafkaServer
+from statechannel.engine.config import Identity
 from statechannel.kafka.client_settings import ClientSettings
 from statechannel.kafka.errors import KafkaAdapterError, TopicMissingError
 from statechannel.kafka.light_policy import LoadTopics, check_load_topics, open_load_topics
@@ -143,7 +143,8 @@ async def test_the_leader_buries_a_report_that_nobody_renews(kafka: Kafka, topic
             await until(lambda: "dead" in b1.broker_loads())
             await until(lambda: b1.status()["views"]["broker-load"]["strangers"] == 1)
             await until(
-                lambda: b1.status()["suspects"][Kind.BROKER_LOAD] == ["dead", "stranger"], "first they are suspect"
+                lambda: b1.status()["suspects"][ReportKind.BROKER_LOAD] == ["dead", "stranger"],
+                "first they are suspect",
             )
             assert "stranger" not in b1.broker_loads(), "nobody has registered it"
             assert "dead" in b1.broker_loads()

@@ -8,11 +8,11 @@ import pytest
 from confluent_kafka import Producer
 
 from statechannel.api import Owned, StateChannel
-from statechannel.core.controls import Controls
-from statechannel.core.engine import Engine
-from statechannel.core.inputs import RecordRead, Topic
-from statechannel.core.presence import Mode
+from statechannel.engine.controls import Controls
+from statechannel.engine.engine import Engine
+from statechannel.engine.presence import Mode
 from statechannel.kafka.topic_policy import ChannelTopics
+from statechannel.protocol.log import RecordRead, Topic
 from tests.support.channels import created, make_settings
 from tests.support.kafka_lanes import Kafka
 from tests.support.waits import WAIT_S

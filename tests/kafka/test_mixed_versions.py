@@ -8,9 +8,9 @@ from pathlib import Path
 
 import orjson
 
-from statechannel.core.inputs import Topic
 from statechannel.kafka.client_settings import ClientSettings
 from statechannel.kafka.tail import PartitionTail
+from statechannel.protocol.log import Topic
 from tests.support.broker_cluster import BrokerCluster, broker_cluster
 from tests.support.kafka_lanes import Kafka
 from tests.support.waits import WAIT_S

@@ -18,20 +18,20 @@ import pytest
 from typer.testing import CliRunner
 
 from statechannel.api import Done, StateChannel
-from statechannel.audit.export_file import read_export, write_export
-from statechannel.audit.export_line import ExportHeader
-from statechannel.audit.import_plan import ImportPlan, PlannedNamespace, plan_import
-from statechannel.audit.import_run import IMPORT_KEY
+from statechannel.audit.transfer.export_file import read_export, write_export
+from statechannel.audit.transfer.import_plan import ImportPlan, PlannedNamespace, plan_import
+from statechannel.audit.transfer.import_run import IMPORT_KEY
+from statechannel.audit.transfer.line import ExportHeader
 from statechannel.audit.views import LogViews, read_views
 from statechannel.cli.main import app
-from statechannel.core.bundle import bundle_key, namespace_bounds, partition_of
-from statechannel.core.digest import digest
-from statechannel.core.inputs import RecordRead, Topic
-from statechannel.core.states import State
 from statechannel.embedded import KafkaServer
 from statechannel.errors import ExitCode
 from statechannel.kafka.client_settings import ClientSettings
 from statechannel.kafka.tail import PartitionTail, append_and_wait
+from statechannel.protocol.bundle import bundle_key, namespace_bounds, partition_of
+from statechannel.protocol.digest import digest
+from statechannel.protocol.log import RecordRead, Topic
+from statechannel.protocol.states import State
 from tests.support.channels import created, make_settings
 from tests.support.imports import empty_log, importer_for, run_import
 from tests.support.kafka_lanes import Kafka, embedded_options

@@ -14,10 +14,10 @@ from prometheus_client.parser import text_string_to_metric_families
 from structlog.testing import capture_logs
 
 from statechannel.api import Done, Owned, StateChannel
-from statechannel.runtime import assemble
-from statechannel.runtime.events import EVENTS
-from statechannel.runtime.metric_table import TABLE, Kind
-from statechannel.runtime.traces import Traces, root_span_id_of, trace_id_of
+from statechannel.broker import assembly
+from statechannel.broker.observe.events import EVENTS
+from statechannel.broker.observe.metric_table import TABLE, MetricKind
+from statechannel.broker.observe.traces import Traces, root_span_id_of, trace_id_of
 from tests.support.channels import Recorder, created, make_settings
 from tests.support.kafka_lanes import Kafka
 from tests.support.waits import WAIT_S
@@ -67,7 +67,7 @@ async def pair(kafka: Kafka, topic_prefix: str, monkeypatch: pytest.MonkeyPatch)
         exporter = made.exporters[identity.broker] = InMemorySpanExporter()
         return Traces(topic_prefix, identity.broker, identity.incarnation, SimpleSpanProcessor(exporter))
 
-    monkeypatch.setattr(assemble, "_traces", traces)
+    monkeypatch.setattr(assembly, "_traces", traces)
     observe = {"metrics_port": 0, "traces": True, "log_level": "debug"}
     settings = make_settings(kafka.bootstrap_servers, topic_prefix, observe=observe)
     with capture_logs() as made.lines:
@@ -174,7 +174,7 @@ async def pages_of_a_broker(pair: Pair, before: Owned, to: str) -> None:
     used = {
         metric.name
         for metric in TABLE
-        if metric.kind is Kind.HISTOGRAM and families[f"statechannel_{metric.name}"].samples
+        if metric.kind is MetricKind.HISTOGRAM and families[f"statechannel_{metric.name}"].samples
     }
     assert used >= {"handoff_seconds", "gap_seconds", "hook_seconds", "append_seconds", "loop_burst_seconds"}
 

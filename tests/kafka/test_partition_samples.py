@@ -7,16 +7,16 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from loaddata.partitions.admin import open_admin
-from loaddata.partitions.averages import average
-from loaddata.partitions.formulas import Hole, Taken
-from loaddata.partitions.kafka_cluster import read_layout
-from loaddata.partitions.loads import PartitionLoad
-from loaddata.partitions.loads_now import loads_now
-from loaddata.partitions.log_dirs_source import LogDirsSource
-from loaddata.partitions.sample import PartitionSample
-from loaddata.partitions.sample_record import Junk, encode, key_of
-from loaddata.partitions.sample_topic import ReadCounts, SampleTopic
+from loaddata.samples.admin import open_admin
+from loaddata.samples.averages import average
+from loaddata.samples.current_loads import loads_now
+from loaddata.samples.formulas import Hole, SampledMinute
+from loaddata.samples.kafka_cluster import read_layout
+from loaddata.samples.loads import PartitionLoad
+from loaddata.samples.log_dirs_source import LogDirsSource
+from loaddata.samples.sample import PartitionSample
+from loaddata.samples.sample_record import InvalidSampleReason, encode, key_of
+from loaddata.samples.sample_topic import ReadCounts, SampleTopic
 from statechannel.kafka.client_settings import ClientSettings
 from statechannel.kafka.errors import KafkaUnavailableError, TopicMissingError, TopicPolicyError
 from statechannel.kafka.topics import TopicAdmin
@@ -71,7 +71,12 @@ def test_written_samples_are_read_and_averaged(kafka: Kafka, topic_prefix: str) 
     counts, parts = ReadCounts(), []
     read = list(topic.read(before_ms, counts=counts, cluster="mine", on_part=lambda: parts.append(1)))
     assert counts.samples == len(read) == 201
-    assert counts.junk == {Junk.NOT_JSON: 1, Junk.NEWER_FORMAT: 1, Junk.NOT_A_SAMPLE: 1, Junk.OTHER_CLUSTER: 1}
+    assert counts.junk == {
+        InvalidSampleReason.NOT_JSON: 1,
+        InvalidSampleReason.NEWER_FORMAT: 1,
+        InvalidSampleReason.NOT_A_SAMPLE: 1,
+        InvalidSampleReason.OTHER_CLUSTER: 1,
+    }
     assert 1 < len(parts) <= 6
     loads = average(read, from_ms=0, to_ms=10 * MINUTE_MS, interval_s=60)
     assert len(loads.of) == 20
@@ -120,7 +125,7 @@ def test_log_directories_and_growth_become_loads(kafka: Kafka, topic_prefix: str
         source = LogDirsSource(admin)
         producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
 
-        def look(at_s: float) -> Taken:
+        def look(at_s: float) -> SampledMinute:
             layout = read_layout(admin, now_ms=now_ms)
             return source.take(replace(layout, topics={data: layout.topics[data]}), taken_at_ms=now_ms, mono_s=at_s)
 

@@ -24,14 +24,14 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from typer.testing import CliRunner
 
-from loaddata.partitions.admin import open_admin
-from loaddata.partitions.kafka_cluster import read_layout, read_sizes
-from loaddata.partitions.layout import ClusterLayout
-from shedders.partitions.execution.cluster_port import ClusterPort
-from shedders.partitions.execution.journal import read_journal
-from shedders.partitions.execution.throttle import resources_of
-from shedders.partitions.plan import PartitionMove, Plan
-from shedders.partitions.plan_file import read_plan, write_plan
+from loaddata.samples.admin import open_admin
+from loaddata.samples.kafka_cluster import read_layout, read_sizes
+from loaddata.samples.layout import ClusterLayout
+from shedders.kafka_rebalance.execution.cluster_port import ClusterPort
+from shedders.kafka_rebalance.execution.journal import read_journal
+from shedders.kafka_rebalance.execution.throttle import resources_of
+from shedders.kafka_rebalance.planning.plan import PartitionMove, ReassignmentPlan
+from shedders.kafka_rebalance.planning.plan_file import read_plan, write_plan
 from statechannel.cli.main import app
 from statechannel.kafka.client_settings import ClientSettings
 from tests.faults.kafka_nodes import KafkaNodes
@@ -95,7 +95,7 @@ class Lab:
     def layout(self) -> ClusterLayout:
         return read_layout(self.admin, now_ms=time.time_ns() // 1_000_000)
 
-    def plan(self, target: Callable[[int, tuple[int, ...]], tuple[int, ...]]) -> tuple[Path, Plan]:
+    def plan(self, target: Callable[[int, tuple[int, ...]], tuple[int, ...]]) -> tuple[Path, ReassignmentPlan]:
         """A plan that brings each partition where `target` says, from where it is."""
         layout = self.layout()
         sizes = read_sizes(self.admin, layout)
@@ -118,7 +118,7 @@ class Lab:
                 )
             )
         self._plans += 1
-        plan = Plan(
+        plan = ReassignmentPlan(
             id=hashlib.sha256(f"{self._plans}{moves}".encode()).hexdigest()[:16],
             cluster_id=layout.cluster_id,
             layout=layout.fingerprint(),
@@ -130,7 +130,7 @@ class Lab:
         write_plan(path, plan)
         return path, plan
 
-    def planned(self, *args: str, code: int = 0) -> tuple[Path, Plan]:
+    def planned(self, *args: str, code: int = 0) -> tuple[Path, ReassignmentPlan]:
         """A plan of the planner's, of this topic alone."""
         self._plans += 1
         path = self.folder / f"plan-{self._plans}.json"
@@ -139,7 +139,7 @@ class Lab:
         assert result.exit_code == code, f"{result.stdout}\n{result.stderr}"
         return path, read_plan(path)
 
-    def reached(self, plan: Plan) -> None:
+    def reached(self, plan: ReassignmentPlan) -> None:
         """The layout is the plan's, nothing moves, no throttle is left, and each record is where it was."""
         layout = self.layout()
         for move in plan.moves:
@@ -149,7 +149,7 @@ class Lab:
         assert self.throttles(plan) == {}
         assert self.read() == self.hashes
 
-    def throttles(self, plan: Plan) -> dict[Any, Any]:
+    def throttles(self, plan: ReassignmentPlan) -> dict[Any, Any]:
         """What is set, of the brokers and topics of the plan."""
         wanted, found = resources_of(plan), {}
 
@@ -190,7 +190,7 @@ class Lab:
             assert time.monotonic() < ends_s
             time.sleep(0.1)
 
-    def events(self, plan: Plan) -> list[str]:
+    def events(self, plan: ReassignmentPlan) -> list[str]:
         """Names of the journal's events so far; the last line may be torn."""
         return [one["event"] for one in read_journal(self.state / plan.id)]
 

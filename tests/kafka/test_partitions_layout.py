@@ -5,8 +5,8 @@ import threading
 import pytest
 from confluent_kafka import Producer
 
-from loaddata.partitions.admin import open_admin
-from loaddata.partitions.kafka_cluster import read_layout, read_sizes
+from loaddata.samples.admin import open_admin
+from loaddata.samples.kafka_cluster import read_layout, read_sizes
 from statechannel.embedded.ports import find_free
 from statechannel.kafka.client_settings import ClientSettings
 from statechannel.kafka.errors import KafkaUnavailableError

@@ -11,14 +11,14 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from shedders.live import policy_topic
-from shedders.live.policy_follower import FollowerClocks, PolicyFollower, Watched, policy_reader
-from shedders.live.policy_kinds import BadPolicyError, PolicyKind, complete
-from shedders.live.policy_record import PolicyKey, PolicyRecord, made_key
-from shedders.live.policy_topic import (
-    Outcome,
+from shedders.policies import topic
+from shedders.policies.follower import FollowerClocks, PolicyFollower, TopicWatchSettings, policy_reader
+from shedders.policies.kinds import BadPolicyError, PolicyKind, complete
+from shedders.policies.record import PolicyKey, PolicyRecord, made_key
+from shedders.policies.topic import (
     PolicyTopics,
-    Written,
+    PolicyWriteOutcome,
+    PolicyWritten,
     look_at,
     open_policy_topic,
     policy_topic_exists,
@@ -55,14 +55,14 @@ class Place:
     def open(self) -> None:
         open_policy_topic(self.client, self.topics, create=True, replication_factor=1)
 
-    async def set(self, kind: PolicyKind, name: str, until_ms: int | None = None, **given: Any) -> Written:
+    async def set(self, kind: PolicyKind, name: str, until_ms: int | None = None, **given: Any) -> PolicyWritten:
         value = complete(kind, given)
         assert isinstance(value, dict), value
         key = made_key(kind, name, override=until_ms is not None)
         record = PolicyRecord(key, value, "ann", "test", until_ms, now_ms())
         return await asyncio.to_thread(write_policy, self.client, self.topics, key, record)
 
-    async def delete(self, key: PolicyKey) -> Written:
+    async def delete(self, key: PolicyKey) -> PolicyWritten:
         return await asyncio.to_thread(write_policy, self.client, self.topics, key, None)
 
     async def raw(self, key: bytes | None, value: bytes | None) -> None:
@@ -86,7 +86,7 @@ class Place:
         follower = PolicyFollower(
             policy_reader(self.client, self.topics),
             clocks=FollowerClocks(now_ms=clock),
-            watched=Watched(topic_id, lambda: look_at(self.client, self.topics, timeout_s=5.0), lambda: 1.0),
+            watched=TopicWatchSettings(topic_id, lambda: look_at(self.client, self.topics, timeout_s=5.0), lambda: 1.0),
         )
         follower.start()
         try:
@@ -119,7 +119,7 @@ async def test_two_followers_see_what_is_written_deleted_and_taken_back(place: P
 
         assert pins() == [{}, {}]
         written = await place.set(K.PIN, "t/n", broker="b1")
-        assert (written.outcome, written.offset, written.superseded) == (Outcome.ACCEPTED, 0, False)
+        assert (written.outcome, written.offset, written.superseded) == (PolicyWriteOutcome.ACCEPTED, 0, False)
         assert written.logged_at_ms is not None
         await until(lambda: pins() == [{"t/n": "b1"}] * 2, "both see the pin")
 
@@ -129,7 +129,7 @@ async def test_two_followers_see_what_is_written_deleted_and_taken_back(place: P
         assert pins() == [{"t/n": "b1"}] * 2  # at its end, without a record
 
         gone = await place.delete(made_key(K.PIN, "t/n"))
-        assert (gone.outcome, gone.offset) == (Outcome.ACCEPTED, 2)
+        assert (gone.outcome, gone.offset) == (PolicyWriteOutcome.ACCEPTED, 2)
         await until(lambda: pins() == [{}, {}], "both see the deletion")
 
         async with place.follower(lambda: clock[0]) as late:
@@ -154,7 +154,7 @@ async def test_a_policy_is_seen_within_a_second(place: Place) -> None:
             writing = asyncio.create_task(place.set(K.CORDON, wanted))
             await until(lambda wanted=wanted: wanted in follower.standing.policies.cordons)  # type: ignore[union-attr]
             took_s.append(time.monotonic() - begun_s)
-            assert (await writing).outcome is Outcome.ACCEPTED
+            assert (await writing).outcome is PolicyWriteOutcome.ACCEPTED
 
 
 async def test_a_topic_made_anew_opens_nothing_until_somebody_says_so(place: Place) -> None:
@@ -213,9 +213,9 @@ async def test_a_record_that_is_overtaken_says_so(place: Place, monkeypatch: pyt
         append_and_wait(place.client, place.topics.policy_topic, 0, key=named["key"], value=None)
         return offset
 
-    monkeypatch.setattr(policy_topic, "append_and_wait", and_another)
+    monkeypatch.setattr(topic, "append_and_wait", and_another)
     written = await place.set(K.CORDON, "b1")
-    assert (written.outcome, written.offset, written.superseded) == (Outcome.ACCEPTED, 0, True)
+    assert (written.outcome, written.offset, written.superseded) == (PolicyWriteOutcome.ACCEPTED, 0, True)
     assert "offset 1" in written.reason
 
 
@@ -234,12 +234,12 @@ async def test_the_log_decides_how_a_write_ended(place: Place, monkeypatch: pyte
     record = PolicyRecord(key, {}, "ann")
     unknown, refused = AppendOutcomeUnknownError("no answer"), KafkaClientError("too large")
     for error, lost, outcome, timeout_s in (
-        (unknown, False, Outcome.ACCEPTED, WAIT_S),
-        (refused, False, Outcome.ACCEPTED, WAIT_S),
-        (refused, True, Outcome.REJECTED, WAIT_S),
-        (unknown, True, Outcome.UNKNOWN, 2.0),  # it looks for the record until then
+        (unknown, False, PolicyWriteOutcome.ACCEPTED, WAIT_S),
+        (refused, False, PolicyWriteOutcome.ACCEPTED, WAIT_S),
+        (refused, True, PolicyWriteOutcome.REJECTED, WAIT_S),
+        (unknown, True, PolicyWriteOutcome.UNKNOWN, 2.0),  # it looks for the record until then
     ):
-        monkeypatch.setattr(policy_topic, "append_and_wait", written_but(error, lost=lost))
+        monkeypatch.setattr(topic, "append_and_wait", written_but(error, lost=lost))
         found = await asyncio.to_thread(write_policy, place.client, place.topics, key, record, timeout_s=timeout_s)
         assert found.outcome is outcome, (error, lost, found)
 

@@ -6,11 +6,11 @@ import time
 from ulid import ULID
 
 from statechannel.api import Done, Owned, Rejected, StateChannel
-from statechannel.core.inputs import Topic
+from statechannel.broker.assembly import Access, access
+from statechannel.broker.outcomes import from_json
+from statechannel.broker.request_record import Progress, Reply, Request, decode, encode
 from statechannel.kafka.tail import PartitionTail, append_and_wait
-from statechannel.runtime.assemble import Access, access
-from statechannel.runtime.outcomes import from_json
-from statechannel.runtime.request_record import Progress, Reply, Request, decode, encode
+from statechannel.protocol.log import Topic
 from tests.support.channels import make_settings
 from tests.support.kafka_lanes import Kafka
 from tests.support.waits import WAIT_S

@@ -7,7 +7,7 @@ from statechannel.kafka.client_settings import ClientSettings
 from statechannel.kafka.errors import KafkaUnavailableError, TopicMissingError
 from statechannel.kafka.light_policy import LoadTopics, open_load_topics
 from statechannel.kafka.light_topic import LightTuning, LightWriter
-from statechannel.kafka.topic_bounds import Bounds, BoundsAsker
+from statechannel.kafka.topic_bounds import BoundsAsker, OffsetBounds
 from tests.support.waits import WAIT_S
 
 
@@ -17,12 +17,12 @@ def test_it_answers_again_when_kafka_does(own_kafka: KafkaServer) -> None:
     open_load_topics(client, topics, create=True, replication_factor=1, timeout_s=WAIT_S)
     places = [(topics.broker_load, 0), (topics.top_bundles, 0)]
     asker = BoundsAsker(client, timeout_s=WAIT_S)
-    assert asker.ask(places) == dict.fromkeys(places, Bounds(0, 0))
+    assert asker.ask(places) == dict.fromkeys(places, OffsetBounds(0, 0))
     writer = LightWriter(client, tuning=LightTuning(linger_ms=0))
     for _ in range(3):
         writer.write(topics.broker_load, b"b1", b"x")
     assert writer.close(60.0)
-    assert asker.ask(places) == {places[0]: Bounds(0, 3), places[1]: Bounds(0, 0)}
+    assert asker.ask(places) == {places[0]: OffsetBounds(0, 3), places[1]: OffsetBounds(0, 0)}
     with pytest.raises(TopicMissingError, match="nowhere"):
         asker.ask([("nowhere", 0)])
 
@@ -30,4 +30,6 @@ def test_it_answers_again_when_kafka_does(own_kafka: KafkaServer) -> None:
     with pytest.raises(KafkaUnavailableError, match=topics.broker_load):
         BoundsAsker(client, timeout_s=1.0).ask(places)
     own_kafka.start()
-    assert asker.ask(places) == {places[0]: Bounds(0, 3), places[1]: Bounds(0, 0)}, "its leader has another epoch now"
+    assert asker.ask(places) == {places[0]: OffsetBounds(0, 3), places[1]: OffsetBounds(0, 0)}, (
+        "its leader has another epoch now"
+    )

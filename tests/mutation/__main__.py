@@ -13,12 +13,13 @@ from pathlib import Path
 from .kept import EQUIVALENT, keep, reasons
 
 ROOT = Path(__file__).parents[2]
-CORE = "statechannel/core"
+CORE = "statechannel"
 MODULES = (
-    "resolver", "view", "bundle", "ledger", "lease", "presence", "membership", "proposals", "reactions", "controls", "duties",
-    "joiner", "replica", "cold_start", "aside", "marks", "overruling",
+    "protocol/resolver", "protocol/view", "protocol/bundle", "protocol/debts", "engine/lease", "engine/presence",
+    "engine/membership", "engine/proposals", "engine/reactions", "engine/controls", "engine/maintenance",
+    "protocol/joiner", "protocol/replica", "engine/cold_start", "protocol/cold_start_marks", "protocol/overruling",
 )  # fmt: skip
-"""The last six are those of joins."""
+"""The last five are those of joins."""
 TESTS = (
     "tests/unit/core", "tests/scenarios", "tests/property/test_core_fold.py", "tests/property/test_core_join.py",
     "tests/property/test_core_machine.py", "tests/simulation/test_simulator.py",

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import NamedTuple
 
-from statechannel.audit.story import Gap, Gaps
-from statechannel.core.auditor import audit_part
-from statechannel.core.survey import Known, has_gaps, join_facts, known_of, story_facts
+from statechannel.audit.gaps import Gap, Gaps
+from statechannel.replay.auditor import audit_part
+from statechannel.replay.survey import CompleteFrom, has_gaps, join_facts, known_of, story_facts
 from tests.twin import judge, loggen
 from tests.twin.wire import Line
 from tests.unit.core.against_twin import KNOBS, by_partition, record_of, seeds
@@ -49,7 +49,7 @@ def true_gaps(lines: list[Line], partition: int, partitions: int) -> list[TrueGa
 class Cleaned(NamedTuple):
     true: list[TrueGap]
     told: list[Gap]
-    known: Known
+    known: CompleteFrom
 
 
 def cleaned_logs(number: int, *, steps: int = 160) -> list[Cleaned]:

@@ -8,13 +8,13 @@ from random import Random
 import pytest
 
 from statechannel.audit.errors import ImportRefusedError
-from statechannel.audit.import_plan import ImportPlan, plan_import
-from statechannel.audit.import_run import Importer, Write
-from statechannel.core.auditor import audit_part
-from statechannel.core.codec import MAX_INT
-from statechannel.core.joiner import Joiner
-from statechannel.core.survey import STRICT, has_gaps, join_facts
-from statechannel.core.view import View
+from statechannel.audit.transfer.import_plan import ImportPlan, plan_import
+from statechannel.audit.transfer.import_run import Importer, ImportWrite
+from statechannel.protocol.codec import MAX_INT
+from statechannel.protocol.joiner import Joiner
+from statechannel.protocol.view import View
+from statechannel.replay.auditor import audit_part
+from statechannel.replay.survey import STRICT, has_gaps, join_facts
 from tests.support.imports import KilledError, Log, empty_log, importer_for, run_import, survey
 from tests.twin import loggen
 from tests.twin.compaction import clean_once
@@ -183,7 +183,7 @@ def test_a_cleaned_log_that_somebody_vouches_for_gives_the_plan_of_the_whole_one
 @pytest.mark.parametrize("seed", seeds(4))
 def test_an_import_that_was_killed_goes_on_from_any_prefix_to_the_same_end(seed: int) -> None:
     plan, partitions = small_source(seed)
-    whole: list[Write] = []
+    whole: list[ImportWrite] = []
     log = empty_log(partitions)
     run_import(importer_for(plan, partitions), log, before_append=whole.append)
     wanted = without_ids(judged(log))
@@ -209,7 +209,7 @@ def test_killed_again_and_again_with_late_copies_of_what_was_on_its_way(seed: in
         importer = importer_for(plan, partitions, f"p{process}")
         left = rng.randint(0, 6)
 
-        def dying(write: Write) -> None:
+        def dying(write: ImportWrite) -> None:
             nonlocal left
             left -= 1
             if left < 0:
@@ -234,7 +234,7 @@ def test_two_imports_of_the_same_file_at_once_do_no_harm(seed: int) -> None:
     other = importer_for(plan, partitions, "other")
     rng = Random(seed)
 
-    def meanwhile(_: Write) -> None:
+    def meanwhile(_: ImportWrite) -> None:
         # The other one has read up to here, and writes what it thinks is missing.
         if rng.random() < 0.1:
             second = importer_for(plan, partitions, f"other-{rng.getrandbits(40)}")

@@ -15,15 +15,15 @@ import pytest
 
 from statechannel.audit import local
 from statechannel.audit.as_of import parse_as_of
-from statechannel.audit.difference import Differences
+from statechannel.audit.difference import StateDifferences
 from statechannel.audit.engine import AuditQuestion, AuditResult, ExportSource, Wants
 from statechannel.audit.rejections import NEWEST_MAX
-from statechannel.core.auditor import audit_part
-from statechannel.core.bundle import parse_key
-from statechannel.core.inputs import RecordRead
-from statechannel.core.survey import has_gaps, join_facts, known_of, story_facts
-from statechannel.core.verdict import REJECTIONS, Verdict
-from statechannel.core.view import Judgement
+from statechannel.protocol.bundle import parse_key
+from statechannel.protocol.log import RecordRead
+from statechannel.protocol.verdict import REJECTIONS, Verdict
+from statechannel.protocol.view import Judgement
+from statechannel.replay.auditor import audit_part
+from statechannel.replay.survey import has_gaps, join_facts, known_of, story_facts
 from tests.twin import audit as twin
 from tests.twin import judge, loggen
 from tests.unit.core.against_twin import KNOBS, by_partition, record_of, seeds, words_of
@@ -127,7 +127,7 @@ def test_a_difference_is_the_twins(knobs: str, seed: int, tmp_path: Path) -> Non
     random = Random(seed)
     t1, t2 = sorted(random.sample(range(max(log.end_offsets.values())), 2))
     sides = [ask(tmp_path, log, Wants(states=True), str(at)).states or () for at in (t1, t2)]
-    rows = list(Differences(len(log.end_offsets)).rows(*sides))
+    rows = list(StateDifferences(len(log.end_offsets)).rows(*sides))
     before, after = (twin.audit(log.export(), as_of=str(at), lag_ms=LAG_MS).states for at in (t1, t2))
     expected = {
         key for key in before.keys() | after.keys() if digest_line(before.get(key)) != digest_line(after.get(key))
@@ -162,7 +162,7 @@ def verdicts_of(records: list[RecordRead], partition: int, partitions: int, fact
 
 def test_a_compacted_log_tells_from_its_first_sure_heartbeat_on_what_the_whole_log_tells() -> None:
     """Also from where on it does: earlier than a joining broker would judge, which takes the newest heartbeat."""
-    from statechannel.core.survey import STRICT  # noqa: PLC0415
+    from statechannel.replay.survey import STRICT  # noqa: PLC0415
 
     earlier = told = 0
     for seed in seeds(20):

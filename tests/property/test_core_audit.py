@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from statechannel.core import auditor
-from statechannel.core.inputs import RecordRead
-from statechannel.core.view import Judgement
+from statechannel.protocol.log import RecordRead
+from statechannel.protocol.view import Judgement
+from statechannel.replay import auditor
 from tests.twin import audit as twin
 from tests.twin import loggen
 from tests.unit.core.against_twin import KNOBS, record_of, seeds, words_of

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from statechannel.core import codec
-from statechannel.core.bundle import parse_key
-from statechannel.core.record import Record
+from statechannel.protocol import codec
+from statechannel.protocol.bundle import parse_key
+from statechannel.protocol.record import Record
 from tests.twin import junk, wire
 
 BY = {"broker": "b", "incarnation": "i"}

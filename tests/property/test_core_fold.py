@@ -7,9 +7,9 @@ from collections import Counter
 
 import pytest
 
-from statechannel.core.digest import digest
-from statechannel.core.verdict import Verdict
-from statechannel.core.view import View
+from statechannel.protocol.digest import digest
+from statechannel.protocol.verdict import Verdict
+from statechannel.protocol.view import View
 from tests.twin import judge, loggen
 from tests.twin.judge import Judge
 from tests.unit.core.against_twin import (

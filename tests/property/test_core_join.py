@@ -10,11 +10,11 @@ from random import Random
 
 import pytest
 
-from statechannel.core.inputs import RecordRead, Topic
-from statechannel.core.joiner import Joiner
-from statechannel.core.keys import Writer
-from statechannel.core.replica import Phase, Replica
-from statechannel.core.view import View
+from statechannel.protocol.joiner import Joiner
+from statechannel.protocol.keys import Writer
+from statechannel.protocol.log import RecordRead, Topic
+from statechannel.protocol.replica import Phase, Replica
+from statechannel.protocol.view import View
 from tests.twin import judge, loggen
 from tests.twin.compaction import clean_once
 from tests.twin.join import Lenient

@@ -10,9 +10,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from statechannel.core.digest import digest
-from statechannel.core.joiner import Joiner
-from statechannel.core.view import View
+from statechannel.protocol.digest import digest
+from statechannel.protocol.joiner import Joiner
+from statechannel.protocol.view import View
 from tests.twin import judge, junk, moves, wire
 from tests.twin.compaction import clean_once
 from tests.twin.wire import Line

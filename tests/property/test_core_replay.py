@@ -7,16 +7,16 @@ from zlib import crc32
 
 import pytest
 
-from statechannel.core.auditor import Findings, audit_part, findings_of
-from statechannel.core.codec import COLD_START_KEY
-from statechannel.core.digest import digest, digest_of, line
-from statechannel.core.inputs import RecordRead, Topic
-from statechannel.core.part import PartReader
-from statechannel.core.replay import read_many
-from statechannel.core.replica import Phase, Replica
-from statechannel.core.survey import Facts, join_facts
-from statechannel.core.verdict import Verdict
-from statechannel.core.view import View
+from statechannel.protocol.bulk_fold import read_many
+from statechannel.protocol.codec import COLD_START_KEY
+from statechannel.protocol.digest import digest, digest_of, line
+from statechannel.protocol.log import RecordRead, Topic
+from statechannel.protocol.replica import Phase, Replica
+from statechannel.protocol.verdict import Verdict
+from statechannel.protocol.view import View
+from statechannel.replay.auditor import AuditFindings, audit_part, findings_of
+from statechannel.replay.part import PartReader
+from statechannel.replay.survey import ReadFacts, join_facts
 from tests.bench.records import LogMaker
 from tests.twin import loggen
 from tests.unit.core.against_twin import KNOBS, by_partition, debts_of, fingerprint, record_of, seeds
@@ -74,10 +74,10 @@ def test_parts_read_in_bulk_in_pieces_end_as_the_whole_read_record_by_record(kno
             oldest_kept_ms = chance.choice([0, log.exported_at_ms - 3_600_000])
             facts = join_facts(records, oldest_kept_ms=oldest_kept_ms)
             if of_log is log and chance.random() < 0.5:
-                facts = Facts(-1, facts.stop)
+                facts = ReadFacts(-1, facts.stop)
             whole = audit_part(partition, partitions, records, facts, lambda *_: None)
             expected = findings_of(whole)
-            found, lines_found = Findings(), {}
+            found, lines_found = AuditFindings(), {}
             ways = chance.randint(1, 5)
             for number in range(ways):
                 part = PartReader(partition, partitions, facts)

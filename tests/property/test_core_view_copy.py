@@ -4,10 +4,10 @@ from random import Random
 
 import pytest
 
-from statechannel.core.digest import digest, digest_of
-from statechannel.core.verdict import Verdict
-from statechannel.core.view import View
-from statechannel.core.view_copy import ROUNDS_MAX, ViewChangedError, ViewCopier, ViewCopy
+from statechannel.protocol.digest import digest, digest_of
+from statechannel.protocol.verdict import Verdict
+from statechannel.protocol.view import View
+from statechannel.protocol.view_copy import ROUNDS_MAX, ViewChangedError, ViewCopier, ViewCopy
 from tests.twin import judge, loggen
 from tests.unit.core.against_twin import KNOBS, by_partition, read, seeds
 

@@ -7,12 +7,12 @@ from random import Random
 
 import pytest
 
-from statechannel.core.auditor import audit_part
-from statechannel.core.digest import digest
-from statechannel.core.survey import join_facts
-from statechannel.core.verdict import Verdict
-from statechannel.core.view import View
-from statechannel.core.view_rows import KeyRow, dump, restore
+from statechannel.protocol.digest import digest
+from statechannel.protocol.verdict import Verdict
+from statechannel.protocol.view import View
+from statechannel.protocol.view_rows import KeyRow, dump, restore
+from statechannel.replay.auditor import audit_part
+from statechannel.replay.survey import join_facts
 from tests.twin import loggen
 from tests.twin.wire import Line
 from tests.unit.core.against_twin import KNOBS, by_partition, debts_of, fingerprint, read, record_of, seeds

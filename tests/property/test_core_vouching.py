@@ -14,9 +14,9 @@ from hypothesis import Phase as Draw
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from statechannel.core.aside import Aside
-from statechannel.core.inputs import RecordRead
-from statechannel.core.replica import Phase, Replica
+from statechannel.protocol.joiner import Aside
+from statechannel.protocol.log import RecordRead
+from statechannel.protocol.replica import Phase, Replica
 from tests.twin.vouching import Joined, StartsOver, Waits, join
 from tests.twin.wire import Line
 from tests.unit.core.against_twin import record_of

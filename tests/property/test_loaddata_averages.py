@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loaddata.averages import SampleClock, TimedAverages, continued, pushed
-from loaddata.broker_update import Traffic
-from loaddata.bundle_load import BundleStats, MessageAverage
-from loaddata.expiry import Expiry, ExpiryRules
-from loaddata.ownership import OwnChanges
-from loaddata.top_bundles import LocalBundle, TopRules, top_bundles
+from loaddata.model.averages import SampleClock, TimedAverages, continued, pushed
+from loaddata.model.broker_update import BrokerTraffic
+from loaddata.model.bundle_load import BundleStats, MessageAverage
+from loaddata.model.top_bundles import LocalBundle, TopRules, top_bundles
+from loaddata.view.expiry import Expiry, ExpiryRules
+from loaddata.view.ownership import OwnChanges
 
 RATES = st.floats(0, 1e9)
 STATS = st.builds(BundleStats, RATES, RATES, RATES, RATES, st.integers(0, 1_000))
@@ -59,7 +59,7 @@ def test_sums_and_choices_do_not_depend_on_order(stats: list[BundleStats], shuff
     names = list(bundles)
     shuffle.shuffle(names)
     shuffled = {name: bundles[name] for name in names}
-    assert Traffic.of(one.stats for one in shuffled.values()) == Traffic.of(stats)
+    assert BrokerTraffic.of(one.stats for one in shuffled.values()) == BrokerTraffic.of(stats)
     assert top_bundles(shuffled, TopRules(count_max=5)) == top_bundles(bundles, TopRules(count_max=5))
 
 

@@ -7,28 +7,28 @@ import orjson
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loaddata.averages import SampleClock, is_sound
-from loaddata.broker_load import BrokerLoad
-from loaddata.broker_update import HostUsage, is_sound_usage
-from loaddata.bundle_load import BundleStats
-from loaddata.figures import is_figure
-from loaddata.local_load import LocalLoad
-from loaddata.report_record import (
+from loaddata.measure.local_load import LocalLoad
+from loaddata.model.averages import SampleClock, is_sound
+from loaddata.model.broker_load import BrokerLoad
+from loaddata.model.broker_update import HostUsage, is_sound_usage
+from loaddata.model.bundle_load import BundleStats
+from loaddata.model.figures import is_figure
+from loaddata.model.top_bundles import TopBundle, TopRules, top_bundles
+from loaddata.model.usage import ResourceUsage
+from loaddata.report.record import (
     BrokerLoadReport,
-    Kind,
+    ReportKind,
     TopBundlesReport,
-    Undecodable,
+    UndecodableReport,
     decode_broker_load,
     decode_top_bundles,
     encode_broker_load,
     encode_top_bundles,
 )
-from loaddata.reporter import Reporter, Told
+from loaddata.report.reporter import LoadSample, Reporter
+from loaddata.report.tombstone import DEADLINE, LAST_OFFSET, REASON, parse_tombstone
 from loaddata.source import MeasuredBundle
-from loaddata.table_view import Arrival, Fate, LoadRecord, TableView, ViewRules, decoder
-from loaddata.tombstone import DEADLINE, LAST_OFFSET, REASON, parse_tombstone
-from loaddata.top_bundles import TopBundle, TopRules, top_bundles
-from loaddata.usage import ResourceUsage
+from loaddata.view.table_view import Arrival, Fate, LoadTopicRecord, TableView, ViewRules, decoder
 from tests.support.load_reports import NOW_MS, header, report
 
 NUMBERS = st.one_of(
@@ -88,7 +88,7 @@ def is_sound_load(load: BrokerLoad) -> bool:
 @given(mangled(LOAD))
 def test_any_broker_load_is_sound_or_dropped_with_a_reason(value: bytes) -> None:
     found = decode_broker_load(b"b1", value)
-    if isinstance(found, Undecodable):
+    if isinstance(found, UndecodableReport):
         assert found.why
     else:
         assert is_sound_load(found.load)
@@ -98,7 +98,7 @@ def test_any_broker_load_is_sound_or_dropped_with_a_reason(value: bytes) -> None
 @given(mangled(TOP))
 def test_any_top_bundles_are_sound_or_dropped_with_a_reason(value: bytes) -> None:
     found = decode_top_bundles(b"b1", value)
-    if isinstance(found, Undecodable):
+    if isinstance(found, UndecodableReport):
         assert found.why
     else:
         assert all(is_sound(one.stats) for one in found.bundles)
@@ -113,7 +113,7 @@ HEADERS = st.lists(
     max_size=5,
 ).map(tuple)
 RECORDS = st.builds(
-    LoadRecord,
+    LoadTopicRecord,
     st.one_of(st.none(), st.binary(max_size=5), st.sampled_from([b"b1", b"b2"])),
     st.one_of(
         st.none(), mangled(LOAD), st.builds(lambda seq: encode_broker_load(report("b1", seq)), st.integers(1, 5))
@@ -125,7 +125,9 @@ RECORDS = st.builds(
 
 
 @given(st.lists(st.tuples(RECORDS, st.floats(0, 1e6), st.one_of(st.none(), st.integers(-(2**40), 2**62))), max_size=20))
-def test_no_record_breaks_a_view_and_every_record_has_a_fate(read: list[tuple[LoadRecord, float, int | None]]) -> None:
+def test_no_record_breaks_a_view_and_every_record_has_a_fate(
+    read: list[tuple[LoadTopicRecord, float, int | None]],
+) -> None:
     view: TableView[BrokerLoadReport] = TableView(ViewRules(brokers_max=2))
     reporter = Reporter("b1", "b1-1")
     decode = decoder(decode_broker_load)
@@ -135,9 +137,9 @@ def test_no_record_breaks_a_view_and_every_record_has_a_fate(read: list[tuple[Lo
         found = decode(one)
         view.read(one, found, Arrival(now_s, one.timestamp_ms, wall_ms))
         if isinstance(found, BrokerLoadReport):
-            reporter.read_back(Kind.BROKER_LOAD, found.header, one.offset)
+            reporter.read_back(ReportKind.BROKER_LOAD, found.header, one.offset)
         elif found is None:
-            reporter.null_read(Kind.BROKER_LOAD, one.key, one.headers, one.offset, now_s)
+            reporter.null_read(ReportKind.BROKER_LOAD, one.key, one.headers, one.offset, now_s)
         assert len(view) <= 2
         for name, seen in view.seen(now_s).items():
             assert seen.report.header.broker == name
@@ -175,10 +177,10 @@ def test_no_reading_breaks_a_broker_and_what_it_tells_is_read(
     for usage, bundles, now_s, now_ms in readings:
         local.measured(usage, bundles, now_s=now_s, now_ms=now_ms)
         assert is_sound_load(local.load)
-        told = Told(local.load, lambda: top_bundles(local.bundles, TopRules(idle=True)), local.reading, 0.0)
+        told = LoadSample(local.load, lambda: top_bundles(local.bundles, TopRules(idle=True)), local.reading, 0.0)
         for written in reporter.tick(told, {0: 1}, now_s=0.0, now_ms=now_ms):
             assert written.value is not None
-            decode = decode_broker_load if written.kind is Kind.BROKER_LOAD else decode_top_bundles
-            assert not isinstance(decode(written.key, written.value), Undecodable)
+            decode = decode_broker_load if written.kind is ReportKind.BROKER_LOAD else decode_top_bundles
+            assert not isinstance(decode(written.key, written.value), UndecodableReport)
     assert not reporter.skipped, reporter.last_skipped
     assert all(is_figure(count) for count in local.dropped.values())

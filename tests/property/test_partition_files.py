@@ -8,13 +8,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from loaddata.partitions.layout import ClusterLayout, KafkaBroker, KafkaPartition, KafkaTopic, LogDir
-from loaddata.partitions.layout_file import LayoutUnusableError, read_layout_file, write_layout
-from loaddata.partitions.loads import PartitionLoad, PartitionLoads
-from shedders.partitions.errors import PlanUnusableError
-from shedders.partitions.plan import GoalOutcome, GoalStatus, PartitionMove, Plan, Spread
-from shedders.partitions.plan_file import parse_plan, plan_bytes
-from shedders.partitions.reassignment import parse_reassignment, to_json
+from loaddata.samples.layout import ClusterLayout, KafkaBroker, KafkaPartition, KafkaTopic, LogDir
+from loaddata.samples.layout_file import LayoutUnusableError, read_layout_file, write_layout
+from loaddata.samples.loads import PartitionLoad, PartitionLoads
+from shedders.kafka_rebalance.errors import PlanUnusableError
+from shedders.kafka_rebalance.planning.plan import GoalOutcome, GoalSpread, GoalStatus, PartitionMove, ReassignmentPlan
+from shedders.kafka_rebalance.planning.plan_file import parse_plan, plan_bytes
+from shedders.kafka_rebalance.planning.reassignment import parse_reassignment, to_json
 
 SLOW = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
 """Examples are drawn slowly on a machine that does much else."""
@@ -27,7 +27,7 @@ NUMBERS = st.floats(allow_nan=False, allow_infinity=False)
 REPLICAS = st.lists(st.integers(0, 9), min_size=1, max_size=5, unique=True).map(tuple)
 JSON = st.recursive(st.none() | st.booleans() | st.integers(-9, 9) | TEXT, lambda inner: st.lists(inner, max_size=3))
 SPREADS = st.none() | st.builds(
-    Spread,
+    GoalSpread,
     violations=st.integers(0, 99),
     excess=st.integers(0, 2**60),
     low=NUMBERS,
@@ -56,7 +56,7 @@ def moves(draw: st.DrawFn) -> PartitionMove:
 
 
 @st.composite
-def plans(draw: st.DrawFn) -> Plan:
+def plans(draw: st.DrawFn) -> ReassignmentPlan:
     found = tuple(draw(st.lists(moves(), max_size=6, unique_by=lambda one: (one.topic, one.partition))))
     goals = st.builds(
         GoalOutcome,
@@ -71,7 +71,7 @@ def plans(draw: st.DrawFn) -> Plan:
         took_s=NUMBERS,
         witness=TEXT,
     )
-    return Plan(
+    return ReassignmentPlan(
         id=f"{draw(st.integers(0, 2**64 - 1)):016x}",
         cluster_id=draw(TEXT),
         layout=draw(TEXT),
@@ -88,7 +88,7 @@ def plans(draw: st.DrawFn) -> Plan:
 
 @given(plans())
 @settings(max_examples=40, deadline=None, suppress_health_check=SLOW)
-def test_a_plan_is_read_back_as_it_was(plan: Plan) -> None:
+def test_a_plan_is_read_back_as_it_was(plan: ReassignmentPlan) -> None:
     found = parse_plan(plan_bytes(plan))
     assert found == plan
     assert [one.took_s for one in found.goals] == [one.took_s for one in plan.goals]
@@ -156,7 +156,9 @@ def test_a_layout_is_read_back_as_it_was(tmp_path: Path, given: tuple[ClusterLay
 
 @given(plan=plans(), seed=st.integers(0, 2**32), changes=st.integers(1, 4))
 @settings(max_examples=60, deadline=None, suppress_health_check=SLOW)
-def test_a_plan_with_bytes_that_were_changed_is_a_plan_or_a_told_error(plan: Plan, seed: int, changes: int) -> None:
+def test_a_plan_with_bytes_that_were_changed_is_a_plan_or_a_told_error(
+    plan: ReassignmentPlan, seed: int, changes: int
+) -> None:
     raw = bytearray(plan_bytes(plan))
     draws = random.Random(seed)
     for _ in range(changes):

@@ -6,11 +6,11 @@ from random import Random
 
 import pytest
 
-from loaddata.partitions.layout import ClusterLayout, KafkaBroker, KafkaPartition, KafkaTopic
-from loaddata.partitions.loads import PartitionLoad, PartitionLoads
-from shedders.partitions.plan import GoalStatus
-from shedders.partitions.planner import plan_partitions
-from shedders.partitions.request import Mode, PlanRequest
+from loaddata.samples.layout import ClusterLayout, KafkaBroker, KafkaPartition, KafkaTopic
+from loaddata.samples.loads import PartitionLoad, PartitionLoads
+from shedders.kafka_rebalance.planning.plan import GoalStatus
+from shedders.kafka_rebalance.planning.planner import plan_partitions
+from shedders.kafka_rebalance.planning.request import PlanMode, PlanRequest
 from tests.twin import partition_measures as measures
 from tests.twin.partition_optimum import GAP, least_copied
 from tests.twin.partition_state import Key, State, state_after, state_of
@@ -49,7 +49,7 @@ def everywhere(layout: ClusterLayout) -> Iterator[State]:
 @pytest.mark.parametrize("seed", range(12))
 def test_it_is_the_least_of_all_states_that_are_as_good(seed: int) -> None:
     layout, loads = tiny(seed)
-    request = PlanRequest(mode=Mode.ADD_BROKERS, subjects=(NEW,))
+    request = PlanRequest(mode=PlanMode.ADD_BROKERS, subjects=(NEW,))
     plan = plan_partitions(layout, loads, request)
     shares = {one.name: one.range_share for one in plan.goals if one.status is not GoalStatus.NO_DATA}
     after, before = state_after(layout, plan), state_of(layout)

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from shedders.partitions.plan import GoalStatus
-from shedders.partitions.planner import plan_partitions
-from shedders.partitions.request import Mode
+from shedders.kafka_rebalance.planning.plan import GoalStatus
+from shedders.kafka_rebalance.planning.planner import plan_partitions
+from shedders.kafka_rebalance.planning.request import PlanMode
 from tests.partitions_check import checked, summary
 from tests.support.partition_cases import check, requests
 from tests.support.partition_clusters import random_cluster
@@ -69,7 +69,7 @@ def wasteful(plan):
 )
 def test_the_check_finds_what_is_wrong(but, said) -> None:
     cluster = random_cluster(30, brokers_max=BROKERS_MAX)
-    request = next(one for one in requests(cluster) if one.mode is Mode.REMOVE_BROKERS)
+    request = next(one for one in requests(cluster) if one.mode is PlanMode.REMOVE_BROKERS)
     assert not check(cluster, request).wrong
     found = check(cluster, request, spoilt(but))
     assert any(said in line for line in (*found.wrong, found.dear))

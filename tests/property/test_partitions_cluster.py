@@ -6,8 +6,16 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loaddata.partitions.cluster import NOBODY, Measure, VirtualCluster
-from loaddata.partitions.moves import AddReplica, MoveReplica, RemoveReplica, Reorder, Swap, SwitchLeader, between
+from shedders.kafka_rebalance.planning.changes import (
+    AddReplica,
+    MoveReplica,
+    RemoveReplica,
+    Reorder,
+    Swap,
+    SwitchLeader,
+    between,
+)
+from shedders.kafka_rebalance.planning.virtual_cluster import NOBODY, Measure, VirtualCluster
 from tests.support.clusters import random_cluster
 
 ARRAYS = ("replicas", "leader", "sums", "topic_replicas", "topic_leaders", "as_leader", "as_follower")

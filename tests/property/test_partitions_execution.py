@@ -6,9 +6,9 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shedders.partitions.execution.seen import StopKind
-from shedders.partitions.plan import Plan
-from shedders.partitions.settings import PaceSettings
+from shedders.kafka_rebalance.execution.values import StopKind
+from shedders.kafka_rebalance.planning.plan import ReassignmentPlan
+from shedders.kafka_rebalance.settings import PaceSettings
 from tests.support.partition_twin import At, Ledger, Part, Twin, made, move, run
 
 BEFORE = {
@@ -18,7 +18,7 @@ BEFORE = {
 
 
 @st.composite
-def worlds(draw: st.DrawFn, *, faults: float = 0.0, lag: float = 0.0) -> tuple[Twin, Plan, PaceSettings]:
+def worlds(draw: st.DrawFn, *, faults: float = 0.0, lag: float = 0.0) -> tuple[Twin, ReassignmentPlan, PaceSettings]:
     rng = Random(draw(st.integers(0, 2**32)))
     brokers = list(range(1, draw(st.integers(3, 6)) + 1))
     factor = draw(st.integers(1, 3))
@@ -47,14 +47,14 @@ def worlds(draw: st.DrawFn, *, faults: float = 0.0, lag: float = 0.0) -> tuple[T
     return twin, made(moves), pace
 
 
-def reached(twin: Twin, plan: Plan, *, leaders: bool = True) -> None:
+def reached(twin: Twin, plan: ReassignmentPlan, *, leaders: bool = True) -> None:
     for one in plan.moves:
         part = twin.parts[one.topic, one.partition]
         assert (tuple(part.replicas), part.moving) == (one.after, False)
         assert part.leader == one.after[0] or not leaders
 
 
-def bounded(twin: Twin, plan: Plan, pace: PaceSettings) -> None:
+def bounded(twin: Twin, plan: ReassignmentPlan, pace: PaceSettings) -> None:
     assert twin.most_of_broker <= pace.moves_per_broker
     assert twin.most_moving <= pace.moves_max
     largest = max((one.copied_bytes for one in plan.moves), default=0)
@@ -64,7 +64,7 @@ def bounded(twin: Twin, plan: Plan, pace: PaceSettings) -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(worlds())
-def test_a_plan_is_carried_out_within_its_bounds(world: tuple[Twin, Plan, PaceSettings]) -> None:
+def test_a_plan_is_carried_out_within_its_bounds(world: tuple[Twin, ReassignmentPlan, PaceSettings]) -> None:
     twin, plan, pace = world
     end, _ = run(twin, plan, pace, Ledger())
     assert end.stop.kind is StopKind.DONE
@@ -80,7 +80,7 @@ def test_a_plan_is_carried_out_within_its_bounds(world: tuple[Twin, Plan, PaceSe
 @settings(max_examples=60, deadline=None)
 @given(worlds(), st.lists(st.integers(1, 60), max_size=8))
 def test_killed_anywhere_it_ends_the_same_and_moves_nothing_twice(
-    world: tuple[Twin, Plan, PaceSettings], gaps: list[int]
+    world: tuple[Twin, ReassignmentPlan, PaceSettings], gaps: list[int]
 ) -> None:
     twin, plan, pace = world
     kills = [sum(gaps[: n + 1]) for n in range(len(gaps))]
@@ -95,7 +95,9 @@ def test_killed_anywhere_it_ends_the_same_and_moves_nothing_twice(
 
 @settings(max_examples=60, deadline=None)
 @given(worlds(lag=0.4))
-def test_stale_looks_neither_repeat_a_request_nor_break_a_bound(world: tuple[Twin, Plan, PaceSettings]) -> None:
+def test_stale_looks_neither_repeat_a_request_nor_break_a_bound(
+    world: tuple[Twin, ReassignmentPlan, PaceSettings],
+) -> None:
     twin, plan, pace = world
     end, _ = run(twin, plan, pace, Ledger())
     assert end.stop.kind is StopKind.DONE
@@ -108,7 +110,7 @@ def test_stale_looks_neither_repeat_a_request_nor_break_a_bound(world: tuple[Twi
 @settings(max_examples=60, deadline=None)
 @given(worlds(faults=0.2, lag=0.2), st.lists(st.integers(1, 60), max_size=4))
 def test_lost_answers_refusals_and_stale_looks_change_nothing(
-    world: tuple[Twin, Plan, PaceSettings], gaps: list[int]
+    world: tuple[Twin, ReassignmentPlan, PaceSettings], gaps: list[int]
 ) -> None:
     twin, plan, pace = world
     kills = [sum(gaps[: n + 1]) for n in range(len(gaps))]
@@ -126,7 +128,7 @@ def test_lost_answers_refusals_and_stale_looks_change_nothing(
     st.dictionaries(st.integers(2, 60), st.tuples(st.integers(1, 6), st.integers(1, 200)), max_size=4),
 )
 def test_brokers_that_die_end_it_with_a_reason_and_it_goes_on_when_they_are_back(
-    world: tuple[Twin, Plan, PaceSettings], deaths: dict[int, tuple[int, int]]
+    world: tuple[Twin, ReassignmentPlan, PaceSettings], deaths: dict[int, tuple[int, int]]
 ) -> None:
     twin, plan, pace = world
     pace = pace.model_copy(update={"broker_grace_s": 20.0, "urp_grace_s": 20.0, "stalled_s": 500.0, "settle_s": 3.0})

@@ -7,12 +7,20 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from statechannel.core.bundle import FULL_UPPER, MAX_CHILDREN, bounds_of, children_of
-from statechannel.core.commands import CreateNamespace
-from statechannel.core.inputs import PartitionOpened, RecordRead, Topic
-from statechannel.runtime.arguments import check
-from statechannel.runtime.request_record import Asked, Kind, Request, RequestError, command_of, decode
-from statechannel.runtime.requests import RequestDesk
+from statechannel.broker.arguments import check
+from statechannel.broker.request_record import (
+    Request,
+    RequestCommand,
+    RequestError,
+    RequestRecordKind,
+    command_of,
+    decode,
+)
+from statechannel.broker.requests import RequestDesk
+from statechannel.engine.commands import CreateNamespace
+from statechannel.engine.inputs import PartitionOpened
+from statechannel.protocol.bundle import FULL_UPPER, MAX_CHILDREN, bounds_of, children_of
+from statechannel.protocol.log import RecordRead, Topic
 
 NUMBERS = st.integers(-(2**63), 2**64 - 1) | st.sampled_from([0, 1, FULL_UPPER, FULL_UPPER + 1])
 PLAIN = st.none() | st.booleans() | NUMBERS | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=8)
@@ -37,9 +45,9 @@ ARGS = st.fixed_dictionaries(
     },
 )
 RECORDS = st.fixed_dictionaries(
-    {"format": st.just(1) | JSON, "kind": st.sampled_from(list(Kind)) | JSON, "id": st.just("op1") | JSON},
+    {"format": st.just(1) | JSON, "kind": st.sampled_from(list(RequestRecordKind)) | JSON, "id": st.just("op1") | JSON},
     optional={
-        "command": st.sampled_from(list(Asked)) | JSON,
+        "command": st.sampled_from(list(RequestCommand)) | JSON,
         "args": ARGS | JSON,
         "timeout_s": JSON,
         "by": st.fixed_dictionaries({"broker": NAMES | JSON, "incarnation": NAMES | JSON}) | JSON,

@@ -3,8 +3,8 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shedders.avg import AvgSettings, AvgShedder
-from shedders.cluster import Cluster
+from shedders.model.cluster import Cluster
+from shedders.shedding.avg import AvgSettings, AvgShedder
 from tests.support.uneven import check_loads, check_moves, clusters, plain, shuffled
 
 

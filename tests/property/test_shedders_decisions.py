@@ -7,11 +7,10 @@ from typing import Any
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from shedders.budget import Budget, BudgetSettings
-from shedders.cluster import Cluster
-from shedders.dry_run import Checked, SplitDecision
-from shedders.live.decision_book import DecisionBook
-from shedders.live.decision_build import (
+from shedders.decision.budget import Budget, BudgetSettings
+from shedders.decision.dry_run import CheckedMove, SplitDecision
+from shedders.decisions.book import DecisionBook
+from shedders.decisions.builder import (
     BudgetUse,
     Executed,
     RecordBounds,
@@ -21,10 +20,11 @@ from shedders.live.decision_build import (
     skipped_record,
     split_record,
 )
-from shedders.live.decision_fit import Shortener
-from shedders.live.decision_record import DecisionRecord, Inputs, Undecodable, decode, encode, key_of
-from shedders.live.explain_not import why_not
-from shedders.plan import Left, Move, Placed, Reason, SplitPlan
+from shedders.decisions.explanation_not_moved import why_not
+from shedders.decisions.record import DecisionRecord, Inputs, UndecodableDecision, decode, encode, key_of
+from shedders.decisions.size_limits import Shortener
+from shedders.model.cluster import Cluster
+from shedders.model.plan import BundleMove, Left, Placed, Reason, SplitPlan
 from tests.support.decision_records import IDS, decision, occasion
 
 texts = st.text(max_size=40) | st.text('é\u20ac\U0001f600"\\\x00\n\ud800', max_size=300) | st.just("w" * 3_000)
@@ -32,8 +32,8 @@ names = st.sampled_from(["b1", "b2", "t/n/0x00000000_0xffffffff", ""]) | texts
 numbers = st.floats() | st.integers(-5, 5).map(float)
 counts = st.integers(0, 1 << 40)
 lefts = st.builds(Left, names, texts, texts)
-moves = st.builds(Move, names, names, st.none() | names, st.sampled_from(Reason), numbers, texts, st.booleans())
-checked = st.builds(Checked, moves, st.none() | names, st.none() | texts)
+moves = st.builds(BundleMove, names, names, st.none() | names, st.sampled_from(Reason), numbers, texts, st.booleans())
+checked = st.builds(CheckedMove, moves, st.none() | names, st.none() | texts)
 placed = st.builds(
     Placed,
     names,
@@ -155,7 +155,7 @@ def test_an_outcome_reads_back(
 @example(b'{"kind":"decision","format":1}', None)
 def test_junk_is_refused_with_a_reason(value: bytes, key: bytes | None) -> None:
     found = decode(key, value)
-    assert isinstance(found, Undecodable)
+    assert isinstance(found, UndecodableDecision)
     assert found.why
 
 

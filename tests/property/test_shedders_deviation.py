@@ -3,8 +3,8 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shedders.cluster import Cluster
-from shedders.deviation import DeviationSettings, DeviationShedder
+from shedders.model.cluster import Cluster
+from shedders.shedding.deviation import DeviationSettings, DeviationShedder
 from tests.support.uneven import check_loads, check_moves, clusters, plain, shuffled
 
 

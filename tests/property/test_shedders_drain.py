@@ -7,7 +7,7 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shedders.cluster import Policies
+from shedders.model.cluster import Policies
 from tests.support.drains import Twin, made, plan
 
 NAMES = [f"t/n/0x{n:08x}_0x{n + 1:08x}" for n in range(40)]

@@ -13,15 +13,15 @@ from hypothesis import given
 from hypothesis import settings as run
 from hypothesis import strategies as st
 
-from loaddata.broker_load import BrokerLoad
-from loaddata.bundle_load import BundleStats
-from shedders.cluster import Broker, Bundle, Cluster, IsolationPolicy, Policies
-from shedders.contradictions import contradictions
-from shedders.filter_rules import FilterSettings
-from shedders.filters import Filters
-from shedders.placing import Pipeline
-from shedders.plan import Move, Placed, Reason
-from shedders.strategy import StrategySettings
+from loaddata.model.broker_load import BrokerLoad
+from loaddata.model.bundle_load import BundleStats
+from shedders.decision.placing import Pipeline
+from shedders.filters.chain import Filters
+from shedders.filters.rules import FilterSettings
+from shedders.model.cluster import Broker, Bundle, Cluster, IsolationPolicy, Policies
+from shedders.model.plan import BundleMove, Placed, Reason
+from shedders.model.strategy import StrategySettings
+from shedders.policies.contradictions import contradictions
 
 UNHURRIED = run(deadline=None)
 
@@ -181,7 +181,7 @@ def test_no_plan_breaks_a_policy(cluster: Cluster, settings: FilterSettings, dat
     """Any moves at all: those that are permitted, done one after the other, keep hard rules and never crowd a group."""
     owned = [one for one in cluster.bundles.values() if one.owner is not None]
     moves = [
-        Move(
+        BundleMove(
             one.name,
             one.owner or "",
             data.draw(st.sampled_from(NAMES)),

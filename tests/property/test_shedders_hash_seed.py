@@ -7,16 +7,16 @@ from pathlib import Path
 
 SCRIPT = """
 from dataclasses import replace
-from shedders.avg import AvgShedder
-from shedders.cluster import Policies
-from shedders.deviation import DeviationShedder
-from shedders.least_long_term_rate import LeastLongTermMessageRate
-from shedders.least_resource_usage import LeastResourceUsage, ModularLeastResourceUsage
-from shedders.overload import OverloadShedder
-from shedders.range_threshold import RangeThresholdShedder
-from shedders.round_robin import RoundRobin
-from shedders.threshold import ThresholdShedder
-from shedders.uniform import UniformLoadShedder
+from shedders.shedding.avg import AvgShedder
+from shedders.model.cluster import Policies
+from shedders.shedding.deviation import DeviationShedder
+from shedders.placement.least_long_term_rate import LeastLongTermMessageRate
+from shedders.placement.least_resource_usage import LeastResourceUsage, ModularLeastResourceUsage
+from shedders.shedding.overload import OverloadShedder
+from shedders.shedding.threshold import RangeThresholdShedder
+from shedders.placement.round_robin import RoundRobin
+from shedders.shedding.threshold import ThresholdShedder
+from shedders.shedding.uniform import UniformLoadShedder
 from tests.support.snapshots import Shape, cluster
 
 made = cluster(7, Shape(brokers=12, bundles_each=20, hot=3), Policies(excluded=frozenset({"tenant/ns-1", "tenant/ns-2"})))

@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shedders.avg import AvgShedder
-from shedders.cluster import Bundle, Cluster
-from shedders.least_long_term_rate import LeastLongTermMessageRate
-from shedders.least_resource_usage import LeastResourceUsage, ModularLeastResourceUsage
-from shedders.round_robin import RoundRobin
+from shedders.model.cluster import Bundle, Cluster
+from shedders.placement.least_long_term_rate import LeastLongTermMessageRate
+from shedders.placement.least_resource_usage import LeastResourceUsage, ModularLeastResourceUsage
+from shedders.placement.round_robin import RoundRobin
+from shedders.shedding.avg import AvgShedder
 from tests.support.uneven import clusters, shuffled
 
 ALL = (LeastResourceUsage, ModularLeastResourceUsage, LeastLongTermMessageRate, RoundRobin, AvgShedder)

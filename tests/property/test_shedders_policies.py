@@ -7,10 +7,10 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shedders.live.policy_book import PolicyBook, Taken
-from shedders.live.policy_kinds import PolicyKind, complete
-from shedders.live.policy_record import PolicyKey, PolicyRecord, Undecodable, decode, decode_key, encode
-from shedders.live.policy_standing import Force, Standing
+from shedders.policies.book import FoldResult, PolicyBook
+from shedders.policies.effective import EffectivePolicies, Force
+from shedders.policies.kinds import PolicyKind, complete
+from shedders.policies.record import PolicyKey, PolicyRecord, UndecodablePolicy, decode, decode_key, encode
 
 K = PolicyKind
 VALUES: list[tuple[PolicyKind, str, dict[str, Any]]] = [
@@ -59,9 +59,11 @@ def read(records: list[Record]) -> PolicyBook:
     return book
 
 
-def told(standing: Standing) -> tuple[object, ...]:
+def told(standing: EffectivePolicies) -> tuple[object, ...]:
     """All that depends on what stands; what was dropped or deleted on the way depends on how much was read."""
-    return tuple(getattr(standing, name) for name in Standing.__slots__ if name not in ("junk", "position", "deleted"))
+    return tuple(
+        getattr(standing, name) for name in EffectivePolicies.__slots__ if name not in ("junk", "position", "deleted")
+    )
 
 
 @given(LOGS, st.randoms(use_true_random=False), TIMES)
@@ -135,15 +137,15 @@ def test_nothing_unreadable_is_open(log: list[Record], now_ms: int) -> None:
 @given(st.one_of(st.none(), st.binary(max_size=40)), st.one_of(st.none(), st.binary(max_size=60)))
 def test_no_record_raises(key: bytes | None, value: bytes | None) -> None:
     book = PolicyBook()
-    assert book.take(0, 0, key, value) in Taken
+    assert book.take(0, 0, key, value) in FoldResult
     assert book.at(0).position == 0
 
 
 @given(keys_and_values())
 def test_what_is_decoded_is_encoded_to_the_same(pair: tuple[bytes | None, bytes | None]) -> None:
     key, value = decode_key(pair[0]), pair[1]
-    if isinstance(key, Undecodable) or value is None:
+    if isinstance(key, UndecodablePolicy) or value is None:
         return
     found = decode(key, value)
-    if not isinstance(found, Undecodable):
+    if not isinstance(found, UndecodablePolicy):
         assert decode(key, encode(found)) == found

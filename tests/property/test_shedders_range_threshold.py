@@ -3,8 +3,8 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shedders.cluster import Cluster
-from shedders.range_threshold import RangeThresholdSettings, RangeThresholdShedder
+from shedders.model.cluster import Cluster
+from shedders.shedding.threshold import RangeThresholdSettings, RangeThresholdShedder
 from tests.support.uneven import check_loads, check_moves, clusters, plain, shuffled
 
 

@@ -11,24 +11,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loaddata.broker_load import BrokerLoad
-from loaddata.bundle_load import BundleAverages, BundleStats, MessageAverage
-from loaddata.usage import ResourceUsage
-from shedders.booked_moves import Booked, adjusted, on_the_way
-from shedders.cluster import Broker, Bundle, Cluster, IsolationPolicy, Policies, RecentMoves, TopicLoad
-from shedders.dry_run import decide
-from shedders.filter_rules import FilterSettings
-from shedders.moved import Cargo, after_moves
-from shedders.placing import Pipeline
-from shedders.plan import Move, Reason
-from shedders.plan_document import cycle_part
-from shedders.registry import find, make, shedding_maker
-from shedders.snapshot_cluster import booked_of, cluster_of, snapshot_of
-from shedders.snapshot_faults import SnapshotError
-from shedders.snapshot_file import parse_snapshot, snapshot_bytes
-from shedders.snapshot_json import Careful, load_json
-from shedders.strategy import SHEDDING
-from statechannel.core.bundle import FULL_UPPER, bundle_key
+from loaddata.model.broker_load import BrokerLoad
+from loaddata.model.bundle_load import BundleAverages, BundleStats, MessageAverage
+from loaddata.model.usage import ResourceUsage
+from shedders.decision.booked_moves import Booked, adjusted, on_the_way
+from shedders.decision.dry_run import decide
+from shedders.decision.placing import Pipeline
+from shedders.filters.rules import FilterSettings
+from shedders.model.cluster import Broker, Bundle, Cluster, IsolationPolicy, Policies, RecentMoves, TopicLoad
+from shedders.model.moved_cluster import MovedLoad, after_moves
+from shedders.model.plan import BundleMove, Reason
+from shedders.model.registry import find, make, shedding_maker
+from shedders.model.strategy import SHEDDING
+from shedders.snapshots.cluster import booked_of, cluster_of, snapshot_of
+from shedders.snapshots.faults import SnapshotError
+from shedders.snapshots.file import Careful, load_json, parse_snapshot, snapshot_bytes
+from shedders.snapshots.plan_document import cycle_part
+from statechannel.protocol.bundle import FULL_UPPER, bundle_key
 from tests.support.snapshots import Shape, cluster
 from tests.support.strategies import declared, install
 
@@ -59,7 +58,7 @@ class Drawn:
         )
         for key, one in bundles.items():
             if one.owner in brokers and self.yes():
-                cargo = Cargo(*self.rates(), self.count(), *(self.amount() for _ in range(6)))
+                cargo = MovedLoad(*self.rates(), self.count(), *(self.amount() for _ in range(6)))
                 self.booked.append(Booked(key, one.owner or "", None, cargo, source_knows=self.yes()))
 
     def yes(self) -> bool:
@@ -267,7 +266,7 @@ def test_booked_and_made_moves_neither_make_nor_lose_load(seed: int, data: st.Da
     for name in chosen:
         source = base.bundles[name].owner or ""
         destination = data.draw(st.sampled_from([one for one in base.broker_names if one != source]))
-        moves.append(Move(name, source, destination, Reason.ADMIN, 1.0, "drawn"))
+        moves.append(BundleMove(name, source, destination, Reason.ADMIN, 1.0, "drawn"))
     after = after_moves(base, moves)
     for field in ("msg_rate_in", "msg_rate_out", "msg_throughput_in", "msg_throughput_out", "bundles", "topics"):
         before_sum = sum(getattr(one.load, field) for one in base.brokers.values())
@@ -276,6 +275,6 @@ def test_booked_and_made_moves_neither_make_nor_lose_load(seed: int, data: st.Da
         **{name: one.owner for name, one in base.bundles.items()},
         **{move.bundle: move.destination for move in moves},
     }
-    booked = [Booked(move.bundle, move.source, move.destination, Cargo()) for move in moves]
+    booked = [Booked(move.bundle, move.source, move.destination, MovedLoad()) for move in moves]
     assert adjusted(base, booked).bundles.keys() == base.bundles.keys()
     assert sorted(name for names in on_the_way(booked).values() for name in names) == sorted(chosen)

@@ -13,18 +13,24 @@ from hypothesis import given
 from hypothesis import settings as run
 from hypothesis import strategies as st
 
-from loaddata.bundle_load import BundleAverages, BundleStats, MessageAverage
-from shedders.cluster import Broker, Bundle, Cluster, TopicLoad
-from shedders.cuts import children, ends, part_of
-from shedders.offspring import offspring, with_children
-from shedders.split_flow_or_qps import SplitFlowOrQps, SplitFlowOrQpsSettings
-from shedders.split_range import SplitRange, SplitRangeSettings
-from shedders.split_settings import SplitSettings
-from shedders.split_specified import SplitSpecified, SplitSpecifiedSettings
-from shedders.split_topic_count import SplitTopicCount, SplitTopicCountSettings
-from shedders.split_when import SplitWhen
-from shedders.strategy import SplitAlgorithm
-from statechannel.core.bundle import FULL_UPPER, parse_key
+from loaddata.model.bundle_load import BundleAverages, BundleStats, MessageAverage
+from shedders.model.cluster import Broker, Bundle, Cluster, TopicLoad
+from shedders.model.cuts import children, ends, part_of
+from shedders.model.moved_cluster import offspring, with_children
+from shedders.model.strategy import SplitAlgorithm
+from shedders.split.algorithms import (
+    SplitFlowOrQps,
+    SplitFlowOrQpsSettings,
+    SplitRange,
+    SplitRangeSettings,
+    SplitSpecified,
+    SplitSpecifiedSettings,
+    SplitTopicCount,
+    SplitTopicCountSettings,
+)
+from shedders.split.settings import SplitSettings
+from shedders.split.triggers import SplitWhen
+from statechannel.protocol.bundle import FULL_UPPER, parse_key
 
 UNHURRIED = run(deadline=None)
 

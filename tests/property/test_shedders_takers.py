@@ -8,10 +8,10 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shedders.cluster import Broker, Bundle, Cluster
-from shedders.dry_run import run_cycles
-from shedders.live.chosen import choose
-from shedders.live.settings import BalancerSettings
+from shedders.balancer.active_strategies import choose
+from shedders.balancer.settings import BalancerSettings
+from shedders.decision.dry_run import run_cycles
+from shedders.model.cluster import Broker, Bundle, Cluster
 from tests.support.live_balancer import key, load, stats
 
 SHEDDERS = ["transfer", "threshold", "overload", "uniform", "deviation", "avg", "range-threshold"]

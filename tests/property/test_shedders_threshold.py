@@ -3,8 +3,8 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shedders.cluster import Cluster
-from shedders.threshold import ThresholdSettings, ThresholdShedder
+from shedders.model.cluster import Cluster
+from shedders.shedding.threshold import ThresholdSettings, ThresholdShedder
 from tests.support.uneven import check_loads, check_moves, clusters, plain, shuffled
 
 

@@ -9,13 +9,13 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loaddata.bundle_load import BundleAverages, MessageAverage
-from loaddata.usage import ResourceUsage
-from shedders.cluster import Bundle, Cluster
-from shedders.dry_run import carried, nonsense
-from shedders.weighted_loads import Cargo, Side
-from shedders.weighted_move import WeightedMove, WeightedMoveSettings
-from shedders.weighted_steps import QUARTER, Rules, Steps
+from loaddata.model.bundle_load import BundleAverages, MessageAverage
+from loaddata.model.usage import ResourceUsage
+from shedders.decision.dry_run import carried, nonsense
+from shedders.model.cluster import Bundle, Cluster
+from shedders.weighted_move.loads import BrokerLevel, BundleDemand
+from shedders.weighted_move.steps import QUARTER, StepRules, Steps
+from shedders.weighted_move.strategy import WeightedMove, WeightedMoveSettings
 from tests.support.loads import MIB, broker, bundle, cluster
 from tests.support.uneven import check_moves, clusters, plain, shuffled
 
@@ -57,7 +57,7 @@ def test_memory_of_anybody(made: Cluster, memory: dict[str, Any]):
     carried("shedding", "weighted-move", plan.memory)
 
 
-def sides(random: Random) -> tuple[list[Side], dict[str, list[Cargo]]]:
+def sides(random: Random) -> tuple[list[BrokerLevel], dict[str, list[BundleDemand]]]:
     """Brokers with limits of their own, and bundles that are a part of what they use."""
     found, cargo = [], {}
     for name in "abcdef"[: random.randint(2, 6)]:
@@ -67,9 +67,11 @@ def sides(random: Random) -> tuple[list[Side], dict[str, list[Cargo]]]:
             use = tuple(random.choice([0.0, 1.0, random.uniform(0, 40)]) for _ in range(3))
             key = f"t/{name}/0x{place:08x}_0x{place + 1:08x}"
             size = max(one / limit for one, limit in zip(use, limits, strict=True))
-            bundles.append(Cargo(size, Bundle(key, name), use, size * random.uniform(0.5, 2), 1.0))
+            bundles.append(BundleDemand(size, Bundle(key, name), use, size * random.uniform(0.5, 2), 1.0))
         used = tuple(sum(one.use[part] for one in bundles) + random.uniform(0, 5) for part in range(3))
-        side = Side(name, used, tuple(1 / one for one in limits), random.uniform(1, 4), random.choice([0.5, 1.0, 2.0]))
+        side = BrokerLevel(
+            name, used, tuple(1 / one for one in limits), random.uniform(1, 4), random.choice([0.5, 1.0, 2.0])
+        )
         side.takes = random.random() > 0.1
         side.over, side.under = side.level > 1.05, side.level < 0.9
         side.aim = 1.02
@@ -78,7 +80,7 @@ def sides(random: Random) -> tuple[list[Side], dict[str, list[Cargo]]]:
     return found, cargo
 
 
-def level(side: Side, use: list[float]) -> float:
+def level(side: BrokerLevel, use: list[float]) -> float:
     return max(one * inverse for one, inverse in zip(use, side.inverse, strict=True)) * side.scale
 
 
@@ -88,7 +90,7 @@ def test_each_step_lowers_the_larger_of_two(seed: int):
     """Reckoned anew from the bundles that are where: no maximum is raised, no more goes than the gap can take."""
     found, cargo = sides(Random(seed))
     uses = {side.name: list(side.use) for side in found}
-    rules = Rules(0.02, 0.08, 0.01, 3.0, 20)
+    rules = StepRules(0.02, 0.08, 0.01, 3.0, 20)
     steps = Steps(found, rules, lambda side: cargo[side.name], lambda _bundle, _side: None)
     taken = steps.run()
     by_name = {side.name: side for side in found}

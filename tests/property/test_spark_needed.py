@@ -6,10 +6,10 @@ from random import Random
 
 import pytest
 
-from spark.needed import EVERYTHING, needed_for
-from statechannel.core.verdict import Verdict
-from statechannel.core.view import View
-from statechannel.core.view_rows import KeyRow, dump, restore
+from spark.channel.survey import EVERYTHING, needed_for
+from statechannel.protocol.verdict import Verdict
+from statechannel.protocol.view import View
+from statechannel.protocol.view_rows import KeyRow, dump, restore
 from tests.twin import loggen
 from tests.unit.core.against_twin import KNOBS, by_partition, read, seeds
 

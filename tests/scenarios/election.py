@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from statechannel.core.inputs import LeadershipChanged
+from statechannel.engine.inputs import LeadershipChanged
 
 if TYPE_CHECKING:
     from tests.scenarios.process import Process

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
-from statechannel.core.config import EngineConfig, Identity
-from statechannel.core.effects import (
+from statechannel.engine.config import EngineConfig, Identity
+from statechannel.engine.effects import (
     Append,
     CallHook,
     Complete,
@@ -17,8 +17,8 @@ from statechannel.core.effects import (
     StandForLeader,
     StopEngine,
 )
-from statechannel.core.engine import Engine
-from statechannel.core.inputs import (
+from statechannel.engine.engine import Engine
+from statechannel.engine.inputs import (
     Appended,
     AppendFailed,
     HookFinished,
@@ -26,10 +26,9 @@ from statechannel.core.inputs import (
     Now,
     PartitionOpened,
     PositionReached,
-    RecordRead,
     Tick,
-    Topic,
 )
+from statechannel.protocol.log import RecordRead, Topic
 from tests.scenarios import wording
 
 if TYPE_CHECKING:

@@ -9,10 +9,8 @@ from typing import Any
 import orjson
 
 from statechannel.audit.as_of import parse_as_of
-from statechannel.audit.story import Gaps
-from statechannel.core.auditor import audit
-from statechannel.core.bundle import namespace_bounds
-from statechannel.core.commands import (
+from statechannel.audit.gaps import Gaps
+from statechannel.engine.commands import (
     AwaitOperation,
     CreateNamespace,
     DeleteNamespace,
@@ -23,9 +21,12 @@ from statechannel.core.commands import (
     Transfer,
     Unload,
 )
-from statechannel.core.config import EngineConfig
-from statechannel.core.effects import Hook
-from statechannel.core.inputs import PartitionBroken, RecordRead, Topic
+from statechannel.engine.config import EngineConfig
+from statechannel.engine.effects import Hook
+from statechannel.engine.inputs import PartitionBroken
+from statechannel.protocol.bundle import namespace_bounds
+from statechannel.protocol.log import RecordRead, Topic
+from statechannel.replay.auditor import audit
 from tests.scenarios import wording
 from tests.scenarios.world import World
 

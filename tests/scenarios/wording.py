@@ -6,8 +6,8 @@ from typing import Any
 
 import orjson
 
-from statechannel.audit.story import Gap
-from statechannel.core.commands import (
+from statechannel.audit.gaps import Gap
+from statechannel.engine.commands import (
     BoundTo,
     Done,
     NotFound,
@@ -19,8 +19,8 @@ from statechannel.core.commands import (
     Unknown,
     Unowned,
 )
-from statechannel.core.effects import CallHook, Emit
-from statechannel.core.keys import KeyState
+from statechannel.engine.effects import CallHook, Emit
+from statechannel.protocol.keys import KeyState
 
 _SHOWN_MAX = 60
 # Operations that nobody named have ids of the engine's own, which tell a reader nothing.

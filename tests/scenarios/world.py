@@ -9,13 +9,14 @@ import copy
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from statechannel.core.bundle import parse_key, partition_of
-from statechannel.core.codec import HEARTBEAT_KEY
-from statechannel.core.commands import Command
-from statechannel.core.config import EngineConfig
-from statechannel.core.digest import digest
-from statechannel.core.inputs import CommandReceived, Topic
-from statechannel.core.view import View
+from statechannel.engine.commands import Command
+from statechannel.engine.config import EngineConfig
+from statechannel.engine.inputs import CommandReceived
+from statechannel.protocol.bundle import parse_key, partition_of
+from statechannel.protocol.codec import HEARTBEAT_KEY
+from statechannel.protocol.digest import digest
+from statechannel.protocol.log import Topic
+from statechannel.protocol.view import View
 from tests.scenarios import wording
 from tests.scenarios.election import Election
 from tests.scenarios.process import Process

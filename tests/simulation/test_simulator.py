@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from statechannel.core.lease import Lease
+from statechannel.engine.lease import Lease
 from statechannel.sim.hunt import catch
 from statechannel.sim.planted import PLANTED, Patcher, Plant, PlantMisfitError, planted
-from statechannel.sim.runner import Tally
-from statechannel.sim.runs import ENGINE, LEVELS, PROTOCOL, Case, Result, parse_case, parse_ranges, ranges, run
+from statechannel.sim.runner import SeedTally
+from statechannel.sim.runs import ENGINE, LEVELS, PROTOCOL, SimCase, SimResult, parse_case, parse_ranges, ranges, run
 from statechannel.sim.shrink import shrink
 from tests.support.waits import WAIT_S
 
@@ -25,17 +25,17 @@ SEEDS_MIN = 5
 """Runs at least, however slow the machine is."""
 
 
-def corpus() -> list[Case]:
+def corpus() -> list[SimCase]:
     lines = [line.partition("#")[0].split() for line in CORPUS.read_text().splitlines()]
     return [parse_case(words) for words in lines if words]
 
 
-def explain(result: Result) -> str:
+def explain(result: SimResult) -> str:
     return f"{result.kind}: {result.detail}\nreplay: {result.case.command()}"
 
 
 @pytest.mark.parametrize("case", corpus(), ids=lambda case: f"{case.level}-{case.seed}")
-def test_old_failure(case: Case) -> None:
+def test_old_failure(case: SimCase) -> None:
     result = run(case)
     assert result.kind is None, explain(result)
 
@@ -45,10 +45,10 @@ def test_old_failure(case: Case) -> None:
 def test_seeds(level: str, record_property) -> None:
     """The same seeds in each run of the suite, for a bounded time; `make explore` begins elsewhere."""
     first = int(EXPLORED_FROM or "1")
-    tally = Tally(next_seed=first)
+    tally = SeedTally(next_seed=first)
     until_s = time.monotonic() + SEEDS_S[level]
     while time.monotonic() < until_s or tally.runs < SEEDS_MIN:
-        result = run(Case(level, tally.next_seed))
+        result = run(SimCase(level, tally.next_seed))
         assert result.kind is None, explain(result)
         tally.add([result])
     record_property(f"{level} seeds", f"{tally.runs} from {first}")
@@ -86,7 +86,7 @@ RARE = {
 
 @pytest.mark.parametrize("name", RARE)
 def test_what_only_a_rare_end_shows_is_caught(name: str) -> None:
-    case = Case(ENGINE, RARE[name], overrides=PLANTED[name].options())
+    case = SimCase(ENGINE, RARE[name], overrides=PLANTED[name].options())
     assert run(case).kind is None, explain(run(case))
     assert run(replace(case, plant=name)).kind is not None
 
@@ -96,7 +96,7 @@ def test_every_bug_of_a_rare_end_has_its_seed() -> None:
 
 
 def test_who_serves_by_the_record_of_another_process_is_seen_without_forgers_too() -> None:
-    case = Case(ENGINE, 55, overrides=(("forgers", False),), plant="serving-by-anothers-record")
+    case = SimCase(ENGINE, 55, overrides=(("forgers", False),), plant="serving-by-anothers-record")
     assert run(case).kind == "serving"
 
 
@@ -132,8 +132,8 @@ def test_same_seed_same_trace_whatever_the_hash_seed(level: str) -> None:
 
 
 def test_a_failing_case_shrinks_to_one_that_fails_alike() -> None:
-    seed = next(seed for seed in range(50) if run(Case(PROTOCOL, seed, plant="covers-ignored")).kind is not None)
-    found = run(Case(PROTOCOL, seed, plant="covers-ignored"))
+    seed = next(seed for seed in range(50) if run(SimCase(PROTOCOL, seed, plant="covers-ignored")).kind is not None)
+    found = run(SimCase(PROTOCOL, seed, plant="covers-ignored"))
     small = shrink(found, limit_s=math.inf, tries_max=120)
     assert small.kind == found.kind
     assert small.lines
@@ -143,10 +143,10 @@ def test_a_failing_case_shrinks_to_one_that_fails_alike() -> None:
 
 
 def test_state_survives_a_resume(tmp_path: Path) -> None:
-    tally = Tally()
-    tally.add([run(Case(PROTOCOL, 1)), run(Case(PROTOCOL, 1, plant="strict-joiner"))])
+    tally = SeedTally()
+    tally.add([run(SimCase(PROTOCOL, 1)), run(SimCase(PROTOCOL, 1, plant="strict-joiner"))])
     tally.save(tmp_path / "state")
-    again = Tally.load(tmp_path / "state")
+    again = SeedTally.load(tmp_path / "state")
     assert again == tally
 
 

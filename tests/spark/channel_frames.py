@@ -10,12 +10,12 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from spark.archive import Archive
-from spark.channel_table import ChannelLog, ChannelTable
-from spark.schemas import RAW
-from spark.store import SnapshotStore
-from statechannel.core.inputs import RecordRead
-from statechannel.kafka.topic_bounds import Bounds
+from spark.channel.table import ChannelLog, ChannelTable
+from spark.core.archive import Archive
+from spark.core.schemas import RAW
+from spark.core.store import SnapshotStore
+from statechannel.kafka.topic_bounds import OffsetBounds
+from statechannel.protocol.log import RecordRead
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -46,10 +46,10 @@ class LogTopic:
         asked = {number: range(starts.get(number, 0), end) for number, end in ends.items()}
         return frame_of(self.session, [r for r in self.records if r.offset in asked.get(r.partition, ())])
 
-    def check(self, positions: Mapping[int, int]) -> dict[int, Bounds]:
+    def check(self, positions: Mapping[int, int]) -> dict[int, OffsetBounds]:
         """Where it begins and ends; nothing is ever wrong with it."""
         last = {number: [r.offset for r in self.records if r.partition == number] for number in positions}
-        return {number: Bounds(0, max(offsets, default=-1) + 1) for number, offsets in last.items()}
+        return {number: OffsetBounds(0, max(offsets, default=-1) + 1) for number, offsets in last.items()}
 
 
 def table_on(topic: LogTopic, folder: Path, **options: Any) -> ChannelTable:

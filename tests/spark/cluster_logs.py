@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from statechannel.core import auditor
+from statechannel.replay import auditor
 from tests.support.kafka_adapter import make_channel
 from tests.twin import loggen
 from tests.unit.core.against_twin import KNOBS, record_of

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from spark.session import open_session
+from spark.core.session import open_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

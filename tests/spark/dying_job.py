@@ -4,12 +4,12 @@ import os
 import signal
 import sys
 
-from spark import channel_table
+from spark.channel import table
+from spark.core.store import SnapshotStore
 from spark.jobs.table_view import main
-from spark.store import SnapshotStore
 
 STEPS = {
-    "written": (channel_table, "published", False),  # the snapshot is there, the pointer does not name it
+    "written": (table, "published", False),  # the snapshot is there, the pointer does not name it
     "committed": (SnapshotStore, "publish", True),  # the pointer names it, Spark's checkpoint does not know
 }
 

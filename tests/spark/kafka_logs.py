@@ -14,15 +14,15 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from confluent_kafka.cimpl import NewTopic
 
-from spark.jobs.table_view import TableView, run
-from spark.store import SnapshotStore
-from spark.streaming import Streaming
-from statechannel.core import auditor
-from statechannel.core.inputs import RecordRead, Topic
-from statechannel.core.view import Judgement
+from spark.core.store import SnapshotStore
+from spark.core.streaming import Streaming
+from spark.jobs.table_view import TableViewOptions, run
 from statechannel.errors import StateChannelError
 from statechannel.kafka.client_settings import ClientSettings
 from statechannel.kafka.tail import PartitionTail
+from statechannel.protocol.log import RecordRead, Topic
+from statechannel.protocol.view import Judgement
+from statechannel.replay import auditor
 from tests.spark.channel_frames import archived
 from tests.support.waits import WAIT_S
 
@@ -115,7 +115,7 @@ class Job:
 
     def run(self, stop: threading.Event | None = None, **options: Any) -> dict[str, Any]:
         """Read what is there; the pointer's meta."""
-        table = TableView(str(self.folder / "table"), **self.mine)
+        table = TableViewOptions(str(self.folder / "table"), **self.mine)
         run(self.session, self.told(**options), table, stop or threading.Event())
         return self.meta()
 

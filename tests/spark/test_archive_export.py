@@ -3,11 +3,11 @@
 from pathlib import Path
 from typing import Any
 
-from spark.archive_export import export_archive
+from spark.replay.archive_export import export_archive
 from statechannel.audit.engine import ArchiveSource, AuditQuestion, ExportSource, Wants, load_archive_export
-from statechannel.audit.export_file import read_export
 from statechannel.audit.local import answer
-from statechannel.cli.output import progress
+from statechannel.audit.transfer.export_file import read_export
+from statechannel.cli.kit.output import progress
 from tests.spark.channel_frames import LogTopic, frame_of, pieces, table_on
 from tests.support.report_logs import eventful
 

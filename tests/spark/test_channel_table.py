@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import duckdb
 import pytest
 
-from spark.replay_archive import archive_log
-from spark.store import SnapshotStore
-from statechannel.core import auditor
-from statechannel.core.inputs import RecordRead
-from statechannel.core.view import Judgement
+from spark.core.store import SnapshotStore
+from spark.replay.logs import archive_log
+from statechannel.protocol.log import RecordRead
+from statechannel.protocol.view import Judgement
+from statechannel.replay import auditor
 from tests.spark.channel_frames import LAG_MS, LogTopic, archived, frame_of, pieces, table_on
 from tests.twin import loggen
 from tests.unit.core.against_twin import KNOBS, record_of

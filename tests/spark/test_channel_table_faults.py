@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any
 import orjson
 import pytest
 
-from spark import channel_publish, channel_table
-from spark.archive import Archive
-from spark.channel_publish import Changes
+from spark.channel import published, table
+from spark.channel.plan import place_fields
+from spark.channel.published import PublishedChanges
+from spark.core.archive import Archive
+from spark.core.store import Pointer, SnapshotStore
 from spark.errors import NewerFormatError, TopicBrokenError
-from spark.plan import place_fields
-from spark.store import Pointer, SnapshotStore
-from statechannel.core import auditor
-from statechannel.core.codec import newer_format
-from statechannel.core.digest import digest
-from statechannel.core.inputs import RecordRead, Topic
+from statechannel.protocol.codec import newer_format
+from statechannel.protocol.digest import digest
+from statechannel.protocol.log import RecordRead, Topic
+from statechannel.replay import auditor
 from tests.spark.channel_frames import LAG_MS, LogTopic, archived, frame_of, pieces, table_on
 from tests.support.clean_logs import clean_lines
 from tests.support.cold_start_logs import cold_start_log
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from spark.channel_table import ChannelTable
+    from spark.channel.table import ChannelTable
 
 
 def pointer_of(folder: Path) -> Pointer:
@@ -103,17 +103,17 @@ class TestFailures:
         told: dict[bytes, bytes | None] = {}
 
         def again() -> ChannelTable:
-            changes = Changes(SnapshotStore(str(tmp_path / "view")), "out", lambda rows: take_in(told, rows))
+            changes = PublishedChanges(SnapshotStore(str(tmp_path / "view")), "out", lambda rows: take_in(told, rows))
             return table_on(both.topic, tmp_path, wall_ms=lambda: both.pure.now_ms, changes=changes)
 
         both.table = again()
         steps: list[tuple[Any, str, bool]] = [
             (Archive, "add", True),
-            (channel_table, "published", False),
+            (table, "published", False),
             (SnapshotStore, "publish", False),
             (SnapshotStore, "publish", True),
-            (Changes, "tell", False),
-            (channel_publish, "changes", True),
+            (PublishedChanges, "tell", False),
+            (published, "changes", True),
         ]
         size, done = len(records) // len(steps), 0
         for number, (owner, name, behind) in enumerate(steps):
@@ -373,7 +373,7 @@ def test_the_topic_of_changes_ends_with_the_view_after_a_crash(
     topic.records = log
 
     def table() -> ChannelTable:
-        return table_on(topic, tmp_path, changes=Changes(store, "out", lambda rows: take_in(told, rows)))
+        return table_on(topic, tmp_path, changes=PublishedChanges(store, "out", lambda rows: take_in(told, rows)))
 
     store = SnapshotStore(str(tmp_path / "view"))
     with monkeypatch.context() as patch:

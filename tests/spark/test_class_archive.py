@@ -14,7 +14,7 @@ from statechannel.embedded.java import find_java
 
 ROOT = Path(__file__).parents[2]
 SESSION = """
-from spark.session import open_session
+from spark.core.session import open_session
 
 session = open_session("with an archive", conf={"spark.master": "local[1]"}, jars=())
 print(session.conf.get("spark.driver.extraJavaOptions"))

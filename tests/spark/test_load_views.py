@@ -9,19 +9,19 @@ import pyarrow as pa
 import pyarrow.dataset
 import pytest
 
-from loaddata.expiry import ExpiryRules
-from loaddata.report_record import Kind
-from loaddata.table_view import LoadRecord, ViewRules
-from loaddata.tombstone import Tombstone
-from spark import load_views
+from loaddata.report.record import ReportKind
+from loaddata.report.tombstone import Tombstone
+from loaddata.view.expiry import ExpiryRules
+from loaddata.view.table_view import LoadTopicRecord, ViewRules
+from spark.core.store import Folder
 from spark.errors import TableChangedError, TableFormatError, TopicBrokenError
-from spark.load_options import LoadViewsOptions
-from spark.load_table import fold_rows, rows_of
-from spark.load_views import LoadViews
-from spark.store import Folder
+from spark.load import views
+from spark.load.options import LoadViewsOptions
+from spark.load.table import fold_rows, rows_of
+from spark.load.views import LoadViews
 from statechannel.errors import ExitCode
 from statechannel.kafka.client_settings import ClientSettings
-from statechannel.kafka.topic_bounds import Bounds
+from statechannel.kafka.topic_bounds import OffsetBounds
 from tests.support.load_reports import NOW_MS, null, record
 from tests.support.load_rows import KINDS, SOURCE, TOPICS, source_row, top_record
 
@@ -33,14 +33,14 @@ class Asker:
     """Kafka's answers, as the test sets them."""
 
     def __init__(self) -> None:
-        self.names: Mapping[Kind, str] = TOPICS
-        self.topic_ids = {Kind.BROKER_LOAD: "id-1", Kind.TOP_BUNDLES: "id-2"}
-        self.ends = dict.fromkeys(Kind, Bounds(0, 0))
+        self.names: Mapping[ReportKind, str] = TOPICS
+        self.topic_ids = {ReportKind.BROKER_LOAD: "id-1", ReportKind.TOP_BUNDLES: "id-2"}
+        self.ends = dict.fromkeys(ReportKind, OffsetBounds(0, 0))
 
-    def ids(self) -> dict[Kind, str]:
+    def ids(self) -> dict[ReportKind, str]:
         return dict(self.topic_ids)
 
-    def bounds(self) -> dict[Kind, Bounds]:
+    def bounds(self) -> dict[ReportKind, OffsetBounds]:
         return dict(self.ends)
 
 
@@ -69,12 +69,12 @@ class World:
         self.job = job
         return job
 
-    def frame(self, loads: list[LoadRecord], tops: list[LoadRecord]):
+    def frame(self, loads: list[LoadTopicRecord], tops: list[LoadTopicRecord]):
         """What the query would hand over: the records, and a tick without a topic."""
-        listed = [source_row(one, kind) for kind, some in zip(Kind, (loads, tops), strict=True) for one in some]
+        listed = [source_row(one, kind) for kind, some in zip(ReportKind, (loads, tops), strict=True) for one in some]
         for one in listed:
-            kind = Kind.BROKER_LOAD if one.topic == TOPICS[Kind.BROKER_LOAD] else Kind.TOP_BUNDLES
-            self.asker.ends[kind] = Bounds(0, max(self.asker.ends[kind].high, one.offset + 1))
+            kind = ReportKind.BROKER_LOAD if one.topic == TOPICS[ReportKind.BROKER_LOAD] else ReportKind.TOP_BUNDLES
+            self.asker.ends[kind] = OffsetBounds(0, max(self.asker.ends[kind].high, one.offset + 1))
         tick = dict.fromkeys(SOURCE.names)
         table = pa.Table.from_pylist([*(one._asdict() for one in listed), tick], schema=SOURCE)
         frame = self.session.createDataFrame(table)
@@ -82,7 +82,7 @@ class World:
             "topic", "offset", "timestamp_millis(timestamp_ms) as timestamp", "key", "value", "headers"
         )
 
-    def take(self, *loads: LoadRecord, tops: list[LoadRecord] | None = None) -> None:
+    def take(self, *loads: LoadTopicRecord, tops: list[LoadTopicRecord] | None = None) -> None:
         self.job.take(self.frame(list(loads), tops or []), 0)
 
     def history(self) -> list[tuple[object, ...]]:
@@ -90,7 +90,7 @@ class World:
         rows = found.select("kind", "offset", "fate", "reason").orderBy("kind", "offset", "topic_id").collect()
         return [tuple(row) for row in rows]
 
-    def view(self, kind: Kind = Kind.BROKER_LOAD) -> dict[str, int]:
+    def view(self, kind: ReportKind = ReportKind.BROKER_LOAD) -> dict[str, int]:
         pointer = self.job.table.views.latest()
         assert pointer is not None
         folder = self.job.table.views.folder(pointer.sequence)
@@ -106,14 +106,14 @@ def world(session, tmp_path) -> World:
 def test_views_and_history_and_who_can_read_them(world) -> None:
     world.take(
         record("b1", offset=0, owned_as_of={0: 5}),
-        LoadRecord(b"b9", b"\xff", (), 1, NOW_MS),
+        LoadTopicRecord(b"b9", b"\xff", (), 1, NOW_MS),
         record("b2", offset=2, timestamp_ms=NOW_MS + DAY_MS - 1),
         record("b1", offset=3, seq=2),
         tops=[top_record("b1", 0, 1, 3, NOW_MS)],
     )
     world.take(null("b2", 4, 2), record("b1", offset=5, seq=1))
     assert world.view() == {"b1": 3}
-    assert world.view(Kind.TOP_BUNDLES) == {"b1": 0}
+    assert world.view(ReportKind.TOP_BUNDLES) == {"b1": 0}
     expected = [
         ("broker-load", 0, "taken", ""),
         ("broker-load", 1, "dropped", "not-json"),
@@ -181,7 +181,7 @@ def test_a_batch_that_is_repeated_and_a_replay_from_the_beginning_change_nothing
 
 
 def test_suspects_are_shown_and_forgotten_at_a_start(world) -> None:
-    def suspects(*records: LoadRecord) -> list[str]:
+    def suspects(*records: LoadTopicRecord) -> list[str]:
         world.now_s += 5.0
         world.take(*records)
         found: list[str] = world.job.table.views.latest().meta["topics"]["c-broker-load"]["suspects"]
@@ -203,8 +203,8 @@ def test_suspects_are_shown_and_forgotten_at_a_start(world) -> None:
 
 def test_another_topic_under_the_name_stops_the_job_unless_that_was_meant(world) -> None:
     world.take(record("b1", offset=7), tops=[top_record("b1", 3, 1, 1, NOW_MS)])
-    world.asker.topic_ids[Kind.BROKER_LOAD] = "id-9"
-    world.asker.ends[Kind.BROKER_LOAD] = Bounds(0, 1)
+    world.asker.topic_ids[ReportKind.BROKER_LOAD] = "id-9"
+    world.asker.ends[ReportKind.BROKER_LOAD] = OffsetBounds(0, 1)
     with pytest.raises(TopicBrokenError, match="c-broker-load was re-created") as error:
         world.take(record("b3", offset=0))
     assert error.value.exit_code == ExitCode.TOPIC_BROKEN
@@ -215,7 +215,7 @@ def test_another_topic_under_the_name_stops_the_job_unless_that_was_meant(world)
     world.started(accept_new_topic=True)
     world.take(record("b3", offset=0))
     assert world.view() == {"b3": 0}
-    assert world.view(Kind.TOP_BUNDLES) == {"b1": 3}
+    assert world.view(ReportKind.TOP_BUNDLES) == {"b1": 3}
     assert [row[:2] for row in world.history()] == [("broker-load", 0), ("broker-load", 7), ("top-bundles", 3)]
     world.started()
     world.take(record("b3", offset=1, seq=2))
@@ -224,7 +224,7 @@ def test_another_topic_under_the_name_stops_the_job_unless_that_was_meant(world)
 
 def test_a_topic_that_ends_before_what_was_read_is_asked_for_twice_and_stops_the_job(world) -> None:
     world.take(record("b1", offset=7))
-    world.asker.ends[Kind.BROKER_LOAD] = Bounds(0, 3)
+    world.asker.ends[ReportKind.BROKER_LOAD] = OffsetBounds(0, 3)
     world.take()
     with pytest.raises(TopicBrokenError, match="ends at 3, before 8"):
         world.take()
@@ -295,7 +295,7 @@ def test_brokers_that_report_are_alive_whatever_the_clock_of_kafka(world) -> Non
     for n in range(1, 30):
         world.now_s += 5.0
         world.take(record("b1", offset=n, seq=n + 1, timestamp_ms=NOW_MS + 2 * DAY_MS, written_at_ms=NOW_MS))
-    assert world.job.expiry[Kind.BROKER_LOAD].suspects == []
+    assert world.job.expiry[ReportKind.BROKER_LOAD].suspects == []
 
 
 def test_who_was_heard_last_outlives_a_restart(world) -> None:
@@ -310,20 +310,20 @@ def test_who_was_heard_last_outlives_a_restart(world) -> None:
     world.started()
     world.now_s += 5.0
     world.take()
-    assert world.job.expiry[Kind.BROKER_LOAD].suspects == []
+    assert world.job.expiry[ReportKind.BROKER_LOAD].suspects == []
     assert world.view() == {"b1": 0, "b2": 3}
     later_ms = at_ms + 101_000
-    junk = LoadRecord(b"b1", b"{}", (), 4, later_ms)
+    junk = LoadTopicRecord(b"b1", b"{}", (), 4, later_ms)
     world.take(junk, record("b2", offset=5, seq=3, timestamp_ms=later_ms, written_at_ms=later_ms))
     world.started()
     world.now_s += 5.0
     world.take()
-    assert world.job.expiry[Kind.BROKER_LOAD].suspects == ["b1"], "junk is no sign of life"
+    assert world.job.expiry[ReportKind.BROKER_LOAD].suspects == ["b1"], "junk is no sign of life"
 
 
 def test_a_tombstone_names_the_last_sign_of_life(world, monkeypatch) -> None:
     buried: list[dict[str, Tombstone]] = []
-    monkeypatch.setattr(load_views, "bury", lambda _session, _topic, tombstones, _options: buried.append(tombstones))
+    monkeypatch.setattr(views, "bury", lambda _session, _topic, tombstones, _options: buried.append(tombstones))
     world.started(tombstones=True)
     world.take(record("b1", offset=0, seq=2), record("b1", offset=1, seq=1))
     for _ in range(25):
@@ -342,12 +342,12 @@ def test_nothing_as_long_as_a_record_reaches_the_driver(world) -> None:
     behind = (*headers, *[("n", b"")] * 40, ("reason", long))
     loads = [
         record("b1", offset=0)._replace(headers=headers),
-        LoadRecord(long, b"{", headers, 1, NOW_MS),
-        LoadRecord(long, record("b2").value, headers, 2, NOW_MS),
-        LoadRecord(long, None, headers, 3, NOW_MS),
-        LoadRecord(long, None, (("large", long),), 4, NOW_MS),
-        LoadRecord(b"b1", None, twice, 5, NOW_MS),
-        LoadRecord(b"b1", None, behind, 6, NOW_MS),
+        LoadTopicRecord(long, b"{", headers, 1, NOW_MS),
+        LoadTopicRecord(long, record("b2").value, headers, 2, NOW_MS),
+        LoadTopicRecord(long, None, headers, 3, NOW_MS),
+        LoadTopicRecord(long, None, (("large", long),), 4, NOW_MS),
+        LoadTopicRecord(b"b1", None, twice, 5, NOW_MS),
+        LoadTopicRecord(b"b1", None, behind, 6, NOW_MS),
     ]
     sent = fold_rows(rows_of(world.frame(loads, []), KINDS, dict.fromkeys(KINDS, 0)))
     assert len(pickle.dumps(sent)) < 5_000

@@ -17,14 +17,14 @@ import duckdb
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from loaddata.expiry import ExpiryRules
-from loaddata.report_record import Kind
-from loaddata.table_view import ViewRules
+from loaddata.report.record import ReportKind
+from loaddata.view.expiry import ExpiryRules
+from loaddata.view.table_view import ViewRules
+from spark.core.running import Work, run_query
+from spark.core.store import SnapshotStore
 from spark.errors import TopicBrokenError
-from spark.load_options import LoadViewsOptions
-from spark.load_views import LoadViews
-from spark.running import Work, run_query
-from spark.store import SnapshotStore
+from spark.load.options import LoadViewsOptions
+from spark.load.views import LoadViews
 from statechannel.errors import ExitCode
 from statechannel.kafka.client_settings import ClientSettings
 from statechannel.kafka.light_policy import LoadTopics, open_load_topics
@@ -117,8 +117,8 @@ class Both:
     def __init__(self, kafka: Kafka, channel: str) -> None:
         topics = LoadTopics(channel)
         self.logs = {
-            Kind.BROKER_LOAD: Log(kafka, topics.broker_load),
-            Kind.TOP_BUNDLES: Log(kafka, topics.top_bundles),
+            ReportKind.BROKER_LOAD: Log(kafka, topics.broker_load),
+            ReportKind.TOP_BUNDLES: Log(kafka, topics.top_bundles),
         }
 
     def write_as(self, name: str, like: str = "b1") -> None:
@@ -174,7 +174,7 @@ async def test_who_is_dead_is_buried_and_who_is_alive_never_however_the_job_is_r
             both.write_as("dead2")
             await asyncio.sleep(TTL_S + GRACE_S)
             assert not both.nulls("dead1")
-            waiting = len(both.logs[Kind.BROKER_LOAD].records)
+            waiting = len(both.logs[ReportKind.BROKER_LOAD].records)
             # Half of it at a time: a fixed number might be less than what comes meanwhile on a slow machine.
             portion = sum(len(log.records) for log in both.logs.values()) // 2
             started_ms = time.time_ns() // 1_000_000

@@ -10,11 +10,11 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import functions
 
+from spark.core.metrics import JobMetrics, measured
+from spark.core.progress import tasks_followed
+from spark.core.running import Work, run_query
+from spark.core.streaming import Streaming
 from spark.errors import SparkJobError
-from spark.metrics import JobMetrics, measured
-from spark.progress import tasks_followed
-from spark.running import Work, run_query
-from spark.streaming import Streaming
 from statechannel.kafka.client_settings import ClientSettings
 from tests.support.waits import WAIT_S
 

@@ -11,17 +11,17 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from loaddata.partitions.averages import Averager, Window
-from loaddata.partitions.loads import PartitionLoads as Loads
-from loaddata.partitions.loads_file import LoadsFileError, read_loads_file
-from loaddata.partitions.sample import PartitionSample
-from loaddata.partitions.sample_record import Junk, encode, key_of
-from loaddata.partitions.sample_topic import ReadCounts, SampleTopic
+from loaddata.samples.averages import Averager, Window
+from loaddata.samples.loads import PartitionLoadsRun as Loads
+from loaddata.samples.loads_file import LoadsFileError, read_loads_file
+from loaddata.samples.sample import PartitionSample
+from loaddata.samples.sample_record import InvalidSampleReason, encode, key_of
+from loaddata.samples.sample_topic import ReadCounts, SampleTopic
+from spark.core.running import Work, run_query
+from spark.core.store import SnapshotStore
 from spark.errors import TableFormatError, TopicBrokenError
-from spark.partition_loads import PartitionLoads
-from spark.partition_options import PartitionLoadsOptions, Taken
-from spark.running import Work, run_query
-from spark.store import SnapshotStore
+from spark.partitions.loads import PartitionLoadsRun
+from spark.partitions.options import PartitionBatchResult, PartitionLoadsOptions
 from statechannel.kafka.client_settings import ClientSettings
 from statechannel.kafka.cluster import ClusterAdmin
 from tests.support.kafka_lanes import Kafka
@@ -44,7 +44,7 @@ class World:
         self.session, self.folder = session, folder
         self.kafka = kafka
         self.now_ms = time.time_ns() // 1_000_000
-        self.taken: list[Taken] = []
+        self.taken: list[PartitionBatchResult] = []
         self._random = random.Random(7)
 
     def options(self, **more: Any) -> PartitionLoadsOptions:
@@ -57,8 +57,8 @@ class World:
             **{"trigger": {"availableNow": True}, "window_s": WINDOW_S, **more},
         )
 
-    def job(self, **more: Any) -> PartitionLoads:
-        return PartitionLoads(
+    def job(self, **more: Any) -> PartitionLoadsRun:
+        return PartitionLoadsRun(
             self.session, self.options(**more), on_batch=self.taken.append, now_ms=lambda: self.now_ms
         )
 
@@ -162,7 +162,11 @@ def test_batches_streams_and_ends_agree_with_the_plain_reader(world: World, monk
     world.run()
     first = world.agree()
     assert len(first.of) == 13
-    assert {str(Junk.NOT_JSON), str(Junk.OTHER_PLACE), str(Junk.OTHER_CLUSTER)} <= world.taken[0].records.keys()
+    assert {
+        str(InvalidSampleReason.NOT_JSON),
+        str(InvalidSampleReason.OTHER_PLACE),
+        str(InvalidSampleReason.OTHER_CLUSTER),
+    } <= world.taken[0].records.keys()
 
     # It goes on at the pointer, in several batches; two minutes later old samples are out.
     world.fill(200)
@@ -203,7 +207,7 @@ def test_batches_streams_and_ends_agree_with_the_plain_reader(world: World, monk
 
 def test_topics_and_tables_that_will_not_do(world: World) -> None:
     with pytest.raises(TopicBrokenError, match="does not exist"):
-        PartitionLoads(world.session, replace(world.options(), topic=f"{world.topic.name}-none")).open()
+        PartitionLoadsRun(world.session, replace(world.options(), topic=f"{world.topic.name}-none")).open()
     world.fill(10)
     world.run()
     store = SnapshotStore(str(world.folder / "table" / "loads"))

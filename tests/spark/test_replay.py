@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
-from spark.replay_run import answer_with
+from spark.replay.run import answer_with
 from statechannel.audit import local
 from statechannel.audit.as_of import parse_as_of
-from statechannel.audit.engine import AuditQuestion, ExportSource, Read, Wants
+from statechannel.audit.engine import AuditQuestion, ExportSource, ReadMode, Wants
 from statechannel.audit.errors import ExportFileError
-from statechannel.audit.export_file import write_export
-from statechannel.audit.export_line import ExportHeader
-from statechannel.core.bundle import parse_key
+from statechannel.audit.transfer.export_file import write_export
+from statechannel.audit.transfer.line import ExportHeader
+from statechannel.protocol.bundle import parse_key
 from tests.spark.asking import ALL, check, no_bar
 from tests.support.export_edits import EDITS, records_of
 from tests.twin import loggen
@@ -35,7 +35,7 @@ def test_examples(session: Any, name: str, tmp_path: Path) -> None:
     file, _, moment = name.partition(" --as-of ")
     question = AuditQuestion(
         ExportSource(EXAMPLES / file),
-        read=Read(expected["read"]),
+        read=ReadMode(expected["read"]),
         as_of=parse_as_of(moment) if moment else None,
         wants=ALL,
         verdicts=tmp_path if expected["read"] == "full" else None,
@@ -67,7 +67,7 @@ def test_generated_logs(session: Any, knobs: str, tmp_path: Path) -> None:
             file.write_text(one.export())
             as_of = next(when) if number else None
             wants = replace(ALL, history=rng.choice([None, some_name(log, rng)]))
-            read = rng.choice([Read.AUTO, Read.JOIN]) if number == 2 else Read.AUTO
+            read = rng.choice([ReadMode.AUTO, ReadMode.JOIN]) if number == 2 else ReadMode.AUTO
             question = AuditQuestion(
                 ExportSource(file),
                 read=read,

@@ -16,19 +16,18 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 
+from spark.channel.plan import Missing
 from spark.errors import SparkJobError
 from spark.jobs.replay import Wanted, refuse_differences, run
-from spark.plan import Missing
-from spark.replay_archive import archive_log
-from spark.replay_logs import export_log
-from spark.replay_verdicts import REASONS, compared
+from spark.replay.logs import archive_log, export_log
+from spark.replay.verdicts import REASONS, compared
 from statechannel.audit import local
 from statechannel.audit.as_of import parse_as_of
-from statechannel.audit.engine import AuditQuestion, ExportSource, Read, Wants
+from statechannel.audit.engine import AuditQuestion, ExportSource, ReadMode, Wants
 from statechannel.audit.errors import AuditQuestionError
-from statechannel.audit.export_file import read_export, write_export
-from statechannel.audit.export_line import ExportHeader
-from statechannel.cli.failures import CommandError
+from statechannel.audit.transfer.export_file import read_export, write_export
+from statechannel.audit.transfer.line import ExportHeader
+from statechannel.cli.kit.failures import CommandError
 from statechannel.errors import ExitCode
 from tests.spark.asking import no_bar
 from tests.spark.channel_frames import LogTopic, archived, frame_of, pieces, table_on
@@ -168,7 +167,7 @@ def test_an_archive_that_lacks_records_or_holds_some_twice_is_refused(session: A
     with pytest.raises(
         AuditQuestionError, match=f"partition {number} is incomplete from offset {first} to {last}, where"
     ):
-        run(session, lambda: nullcontext(check(incomplete)), replace(wanted, read=Read.FULL))
+        run(session, lambda: nullcontext(check(incomplete)), replace(wanted, read=ReadMode.FULL))
     shutil.rmtree(incomplete / batches[3].relative_to(whole))
     number, offsets = next(iter(offsets_of(batches[3]).items()))
     with pytest.raises(SparkJobError, match=f"lacks {run_of(offsets)} of partition {number} "):

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from spark.replay import Replay
-from spark.replay_log import Request
-from spark.replay_logs import topic_log
+from spark.replay.log import ReplayRequest
+from spark.replay.logs import topic_log
+from spark.replay.replay import Replay
 from statechannel.audit.engine import AuditQuestion, ExportSource, LiveSource
-from statechannel.audit.export_file import read_export, write_export
-from statechannel.audit.export_line import ExportHeader
-from statechannel.cli.connection import connect
-from statechannel.cli.live_log import live_source
+from statechannel.audit.transfer.export_file import read_export, write_export
+from statechannel.audit.transfer.line import ExportHeader
+from statechannel.cli.kit.connection import connect
+from statechannel.cli.kit.live_log import live_source
 from statechannel.kafka.client_settings import ClientSettings
 from statechannel.kafka.topic_policy import ChannelTopics
 from statechannel.kafka.topics import create_topics
@@ -112,6 +112,6 @@ def test_a_range_is_a_log_without_its_beginning(session: Any, kafka: Kafka, topi
     client = ClientSettings(kafka.bootstrap_servers)
     log = topic_log(session, client, topic_prefix, start=start.get, until=until.get)
     assert log.likely_gapped
-    with Replay(session, log, Request(compaction_lag_ms=question.compaction_lag_ms, wants=ALL)) as replay:
+    with Replay(session, log, ReplayRequest(compaction_lag_ms=question.compaction_lag_ms, wants=ALL)) as replay:
         assert as_json(replay.run()).decode() == ask_local(question, tmp_path)[0]
         assert replay.passes == 1

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-import spark.replay
+import spark.replay.replay
 from spark.errors import SparkJobError
-from spark.replay import Replay
-from spark.replay_log import Log, Request
+from spark.replay.log import ReplayLog, ReplayRequest
+from spark.replay.replay import Replay
 from statechannel.audit.engine import AuditQuestion, ExportSource
-from statechannel.core.inputs import RecordRead
+from statechannel.protocol.log import RecordRead
 from tests.spark.asking import ALL, as_json, ask_local
 from tests.spark.channel_frames import frame_of
 from tests.twin import loggen
@@ -32,9 +32,9 @@ def records_of(log: loggen.Log) -> list[RecordRead]:
     return [record_of(line) for line in log.lines]
 
 
-def log_of(session: Any, log: loggen.Log, records: Iterable[RecordRead], *, likely_gapped: bool = False) -> Log:
+def log_of(session: Any, log: loggen.Log, records: Iterable[RecordRead], *, likely_gapped: bool = False) -> ReplayLog:
     rows = frame_of(session, records)
-    return Log("the log", rows, log.end_offsets, lambda: log.exported_at_ms, likely_gapped=likely_gapped)
+    return ReplayLog("the log", rows, log.end_offsets, lambda: log.exported_at_ms, likely_gapped=likely_gapped)
 
 
 def expected(log: loggen.Log, folder: Path) -> str:
@@ -43,8 +43,8 @@ def expected(log: loggen.Log, folder: Path) -> str:
     return ask_local(AuditQuestion(ExportSource(path), compaction_lag_ms=LAG_MS, wants=ALL), folder)[0]
 
 
-def replay_of(session: Any, log: Log, **options: Any) -> Replay:
-    return Replay(session, log, Request(compaction_lag_ms=LAG_MS, wants=ALL), tasks=2, **options)
+def replay_of(session: Any, log: ReplayLog, **options: Any) -> Replay:
+    return Replay(session, log, ReplayRequest(compaction_lag_ms=LAG_MS, wants=ALL), tasks=2, **options)
 
 
 def test_rows_out_of_order_are_seen_and_sorted(session: Any, log: loggen.Log, tmp_path: Path) -> None:
@@ -88,13 +88,13 @@ def test_what_was_cleaned_behind_the_survey_is_noticed(
     """A survey that has seen another log than the fold is made again, and so is the fold if it would be another one."""
     cleaned = log.compacted(4, KNOBS["junky"])
     another = frame_of(session, records_of(log)).where("offset > 0 and offset < 30")
-    real, looks = spark.replay.survey, []
+    real, looks = spark.replay.replay.survey, []
 
     def looked_too_early(rows: Any) -> Any:
         looks.append(rows)
         return real(another if len(looks) == 1 else rows)
 
-    monkeypatch.setattr(spark.replay, "survey", looked_too_early)
+    monkeypatch.setattr(spark.replay.replay, "survey", looked_too_early)
     with replay_of(session, log_of(session, cleaned, records_of(cleaned), likely_gapped=True)) as replay:
         assert as_json(replay.run()).decode() == expected(cleaned, tmp_path)
         assert (len(looks), replay.passes) == (2, 2)
@@ -104,14 +104,14 @@ def test_a_log_that_never_stays_the_same_is_given_up(
     session: Any, log: loggen.Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cleaned = log.compacted(4, KNOBS["junky"])
-    real, looks = spark.replay.survey, []
+    real, looks = spark.replay.replay.survey, []
 
     def looked_at_another(rows: Any) -> Any:
         looks.append(rows)
         return real(rows.where("offset < 0" if len(looks) % 2 else "offset < 160"))
 
-    monkeypatch.setattr(spark.replay, "survey", looked_at_another)
-    monkeypatch.setattr(spark.replay, "_PASSES_MAX", 3)
+    monkeypatch.setattr(spark.replay.replay, "survey", looked_at_another)
+    monkeypatch.setattr(spark.replay.replay, "_PASSES_MAX", 3)
     with (
         replay_of(session, log_of(session, cleaned, records_of(cleaned))) as replay,
         pytest.raises(SparkJobError, match="another one at each of 3 readings"),

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from spark.channel_table import with_group
-from spark.replay_survey import known_points
-from spark.survey import survey
-from statechannel.core.inputs import RecordRead, Topic
-from statechannel.core.survey import known_of
+from spark.channel.survey import survey
+from spark.channel.table import with_group
+from spark.replay.survey import known_points
+from statechannel.protocol.log import RecordRead, Topic
+from statechannel.replay.survey import known_of
 from tests.spark.channel_frames import frame_of
 from tests.support.lone_engine import heartbeat, mark
 from tests.support.mark_cases import CASES, COLD_START, marked_log, two_marks_log

@@ -5,8 +5,8 @@ import time
 
 import pytest
 
+from spark.core.running import Work, run_query
 from spark.errors import SparkJobError, TableFormatError
-from spark.running import Work, run_query
 from statechannel.errors import ExitCode
 
 pytestmark = pytest.mark.slow

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from spark.core.streaming import Streaming
 from spark.errors import SparkJobError
-from spark.jobs.table_view import TableView, run
-from spark.streaming import Streaming
+from spark.jobs.table_view import TableViewOptions, run
 from statechannel.embedded import BrokerOptions, KafkaServer
 from statechannel.embedded.ports import find_free
 from statechannel.errors import ExitCode
@@ -65,7 +65,7 @@ def test_a_job_reads_through_sasl_and_a_wrong_password_is_said(session, secured,
         available_now=True,
         retries=0,
     )
-    run(session, told, TableView(str(tmp_path / "table")), threading.Event())
+    run(session, told, TableViewOptions(str(tmp_path / "table")), threading.Event())
     found = pointer_of(tmp_path / "table")
     assert (found["digest"], found["partitions"]["0"]["position"]) == (log.digest, log.records)
     assert PASSWORD not in written(tmp_path / "checkpoint") + written(tmp_path / "table")
@@ -75,7 +75,7 @@ def test_a_job_reads_through_sasl_and_a_wrong_password_is_said(session, secured,
         told, kafka_properties={"sasl.jaas.config": wrong}, checkpoint=str(tmp_path / "other"), available_now=True
     )
     with pytest.raises(SparkJobError, match="refuses this client") as error:
-        run(session, denied, TableView(str(tmp_path / "other-table")), threading.Event())
+        run(session, denied, TableViewOptions(str(tmp_path / "other-table")), threading.Event())
     assert error.value.exit_code == ExitCode.KAFKA_DENIED
     shown = capfd.readouterr()
     assert "wr0ng-one" not in shown.out + shown.err + str(error.value) + error.value.hint

@@ -6,10 +6,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from spark.core.session import open_session
 from spark.errors import SparkJobError
-from spark.session import open_session
-from statechannel.core.bundle import partition_of
 from statechannel.errors import ExitCode
+from statechannel.protocol.bundle import partition_of
 
 pytestmark = pytest.mark.slow
 

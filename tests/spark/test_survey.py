@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from spark.channel_table import with_group
-from spark.survey import MAY_BE_NEWER, newest_old, survey
-from statechannel.core.codec import newer_format
-from statechannel.core.inputs import RecordRead, Topic
+from spark.channel.survey import MAY_BE_NEWER, newest_old, survey
+from spark.channel.table import with_group
+from statechannel.protocol.codec import newer_format
+from statechannel.protocol.log import RecordRead, Topic
 from tests.spark.channel_frames import frame_of
 from tests.support.pure_table import seen_in
 from tests.twin import junk, loggen

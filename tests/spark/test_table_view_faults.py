@@ -13,14 +13,14 @@ import psutil
 import pytest
 import structlog
 
+from spark.core.locks import only_job
 from spark.jobs.table_view import main
-from spark.locks import only_job
-from statechannel.core.codec import newer_format
-from statechannel.core.digest import digest
-from statechannel.core.inputs import RecordRead
-from statechannel.core.view import View
 from statechannel.embedded import KafkaServer
 from statechannel.errors import ExitCode, StateChannelError
+from statechannel.protocol.codec import newer_format
+from statechannel.protocol.digest import digest
+from statechannel.protocol.log import RecordRead
+from statechannel.protocol.view import View
 from tests.spark.kafka_logs import WAIT_S, Job, LogInKafka, again, until
 from tests.support.clean_logs import clean_lines, vouching
 from tests.support.kafka_lanes import Kafka

@@ -11,9 +11,9 @@ import orjson
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from spark.channel_publish import SOURCE_OFFSET
+from spark.channel.published import SOURCE_OFFSET
 from statechannel.api import Done, Owned, StateChannel
-from statechannel.core.bundle import partition_of
+from statechannel.protocol.bundle import partition_of
 from tests.kafka.test_kill_cleaner import junk
 from tests.spark.kafka_logs import Job, LogInKafka, again
 from tests.support.channels import created, make_settings

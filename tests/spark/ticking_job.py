@@ -4,9 +4,9 @@ import sys
 import threading
 import time
 
-from spark.locks import only_job
-from spark.running import Work, run_query
-from spark.session import open_session
+from spark.core.locks import only_job
+from spark.core.running import Work, run_query
+from spark.core.session import open_session
 
 
 def main(checkpoint: str, batch_s: float, stop_timeout_s: float) -> None:

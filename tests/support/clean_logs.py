@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from statechannel.core.inputs import RecordRead, Topic
-from statechannel.core.view import View
+from statechannel.protocol.log import RecordRead, Topic
+from statechannel.protocol.view import View
 from tests.support.lone_engine import heartbeat
 from tests.twin import loggen
 from tests.twin.wire import Line

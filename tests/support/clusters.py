@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 
-from loaddata.partitions.layout import ClusterLayout, KafkaBroker, KafkaPartition, KafkaTopic
-from loaddata.partitions.loads import PartitionLoad, PartitionLoads
-from shedders.partitions.plan import Plan
+from loaddata.samples.layout import ClusterLayout, KafkaBroker, KafkaPartition, KafkaTopic
+from loaddata.samples.loads import PartitionLoad, PartitionLoads
+from shedders.kafka_rebalance.planning.plan import ReassignmentPlan
 
 
 def layout(
@@ -57,7 +57,7 @@ def loads(
     return PartitionLoads(of={key: PartitionLoad(**values) for key, values in found.items()})
 
 
-def carried_out(before: ClusterLayout, plan: Plan) -> ClusterLayout:
+def carried_out(before: ClusterLayout, plan: ReassignmentPlan) -> ClusterLayout:
     """The cluster when the plan has been carried out: the first replica leads, all are in sync."""
     moves = {(one.topic, one.partition): one for one in plan.moves}
     topics: dict[str, KafkaTopic] = {}

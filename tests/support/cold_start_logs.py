@@ -6,7 +6,7 @@ from typing import Any
 
 import orjson
 
-from statechannel.core.inputs import RecordRead, Topic
+from statechannel.protocol.log import RecordRead, Topic
 from tests.support.lone_engine import BUNDLE, CREATED, NAMESPACE, LoneEngine
 
 BASE = "ns1/0x00000000_0xffffffff"

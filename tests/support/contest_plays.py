@@ -7,13 +7,13 @@ import sys
 import time
 from pathlib import Path
 
-from shedders.simulate.kept_runs import KeptRuns
-from shedders.simulate.runner import run_all
-from shedders.simulate.runs import Ran, Run
+from shedders.contest.result_store import KeptRuns
+from shedders.contest.runner import run_all
+from shedders.contest.runs import ContestRun, RunResult
 from tests.support.contest_runs import contender, outcome, source
 
 
-def play(run: Run) -> Ran:
+def play(run: ContestRun) -> RunResult:
     """As the contender's name says; otherwise an outcome of the seed."""
     name = run.contender.name
     if name == "raises":
@@ -26,11 +26,11 @@ def play(run: Run) -> Ran:
         Path(f"begun-{os.getpid()}").touch()
         time.sleep(600)
     found = outcome(run, moves=run.seed)
-    return Ran(run, found, digest=found.digest())
+    return RunResult(run, found, digest=found.digest())
 
 
-def runs(*names: str, seeds: tuple[int, ...] = (1, 2), scenario: str = "calm") -> list[Run]:
-    return [Run(source(scenario), seed, contender(name)) for seed in seeds for name in names]
+def runs(*names: str, seeds: tuple[int, ...] = (1, 2), scenario: str = "calm") -> list[ContestRun]:
+    return [ContestRun(source(scenario), seed, contender(name)) for seed in seeds for name in names]
 
 
 if __name__ == "__main__":

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from shedders.simulate.contender import Contender
-from shedders.simulate.outcome import Measures, MoveMade, Outcome, Series, Timing
-from shedders.simulate.runs import Ran, Run, Source, SourceKind
+from shedders.contest.contenders import Contender
+from shedders.contest.outcome import Measures, MoveMade, PlotSeries, RunOutcome, Timing
+from shedders.contest.runs import ContestRun, RunResult, SourceKind, TraceSource
 
 PLAIN = {
     "max_over_mean": 1.05,
@@ -43,11 +43,11 @@ def contender(name: str = "ours", **more: object) -> Contender:
     return Contender(name, **fields)  # type: ignore[arg-type]
 
 
-def source(name: str = "calm", **more: object) -> Source:
-    return Source(SourceKind.SCENARIO, name, name, "0" * 64, f"about {name}", **more)  # type: ignore[arg-type]
+def source(name: str = "calm", **more: object) -> TraceSource:
+    return TraceSource(SourceKind.SCENARIO, name, name, "0" * 64, f"about {name}", **more)  # type: ignore[arg-type]
 
 
-def series(brokers: int, points: int, tilt: float) -> Series:
+def series(brokers: int, points: int, tilt: float) -> PlotSeries:
     """Loads that come together; the last broker is only there in the second half."""
     names = [f"b{number:03}" for number in range(brokers)]
     loads: dict[str, list[float | None]] = {name: [] for name in names}
@@ -57,7 +57,7 @@ def series(brokers: int, points: int, tilt: float) -> Series:
             there = number < brokers - 1 or point >= points // 2
             level = 0.5 + tilt * left * (number - brokers / 2) / brokers + 0.01 * ((point * 7 + number * 3) % 5)
             loads[name].append(level if there else None)
-    return Series(
+    return PlotSeries(
         at_s=[30.0 * point for point in range(points)],
         loads=loads,
         max_over_mean=[1.0 + tilt * (1.0 - point / points) for point in range(points)],
@@ -66,10 +66,16 @@ def series(brokers: int, points: int, tilt: float) -> Series:
 
 
 def outcome(
-    run: Run, *, brokers: int = 4, points: int = 60, tilt: float = 0.5, remarks: Sequence[str] = (), **figures: object
-) -> Outcome:
+    run: ContestRun,
+    *,
+    brokers: int = 4,
+    points: int = 60,
+    tilt: float = 0.5,
+    remarks: Sequence[str] = (),
+    **figures: object,
+) -> RunOutcome:
     """An outcome with these measures."""
-    return Outcome(
+    return RunOutcome(
         scenario=run.source.name,
         seed=run.seed,
         contender=run.contender.name,
@@ -87,19 +93,19 @@ def outcome(
 
 
 def ran(
-    name: str = "ours", seed: int = 1, of: Source | None = None, *, who: Contender | None = None, **figures: object
-) -> Ran:
+    name: str = "ours", seed: int = 1, of: TraceSource | None = None, *, who: Contender | None = None, **figures: object
+) -> RunResult:
     """A run that went well."""
-    run = Run(of or source(), seed, who or contender(name))
+    run = ContestRun(of or source(), seed, who or contender(name))
     found = outcome(run, **figures)  # type: ignore[arg-type]
-    return Ran(run, found, digest=found.digest())
+    return RunResult(run, found, digest=found.digest())
 
 
-def failed(name: str, seed: int = 1, error: str = "ValueError: no", of: Source | None = None) -> Ran:
-    return Ran(Run(of or source(), seed, contender(name)), None, error)
+def failed(name: str, seed: int = 1, error: str = "ValueError: no", of: TraceSource | None = None) -> RunResult:
+    return RunResult(ContestRun(of or source(), seed, contender(name)), None, error)
 
 
-def field_of(seeds: Sequence[int] = (1, 2, 3), of: Source | None = None) -> list[Ran]:
+def field_of(seeds: Sequence[int] = (1, 2, 3), of: TraceSource | None = None) -> list[RunResult]:
     """Ours, two of upstream, one that is mended: figures differ by contender and seed."""
     found = []
     for seed in seeds:

@@ -6,12 +6,12 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from shedders.cluster import Broker, Bundle, Cluster
-from shedders.dry_run import Checked, Decision
-from shedders.live.decision_build import Executed, Occasion, RecordBounds, shed_record
-from shedders.live.decision_record import DecisionRecord, Inputs
-from shedders.plan import Label, Left, Move, Placed, Plan, Reason
-from statechannel.core.inputs import RecordRead, Topic
+from shedders.decision.dry_run import CheckedMove, Decision
+from shedders.decisions.builder import Executed, Occasion, RecordBounds, shed_record
+from shedders.decisions.record import DecisionRecord, Inputs
+from shedders.model.cluster import Broker, Bundle, Cluster
+from shedders.model.plan import BundleMove, Label, Left, Placed, Plan, Reason
+from statechannel.protocol.log import RecordRead, Topic
 
 NAMESPACE = "t/n"
 FULL = "0x00000000_0xffffffff"
@@ -40,7 +40,7 @@ def occasion(number: int = 1, **more: Any) -> Occasion:
 
 def decision(
     *,
-    moves: Sequence[Checked | Move] = (),
+    moves: Sequence[CheckedMove | BundleMove] = (),
     left: Sequence[Left] = (),
     placed: Sequence[Placed] = (),
     scores: Mapping[str, float] | None = None,
@@ -50,7 +50,7 @@ def decision(
     why: str = "said",
     brokers: int = 3,
 ) -> Decision:
-    checked = [one if isinstance(one, Checked) else Checked(one, one.destination) for one in moves]
+    checked = [one if isinstance(one, CheckedMove) else CheckedMove(one, one.destination) for one in moves]
     names = {one.move.bundle: one.move.source for one in checked}
     cluster = Cluster(
         {f"b{number}": Broker(f"b{number}") for number in range(1, brokers + 1)},
@@ -69,9 +69,9 @@ def decision(
     return Decision(cluster, (), plan, checked, placed, {}, {})
 
 
-def move(bundle: str = WHOLE, source: str = "b1", destination: str | None = "b2", **more: Any) -> Move:
+def move(bundle: str = WHOLE, source: str = "b1", destination: str | None = "b2", **more: Any) -> BundleMove:
     given = {"reason": Reason.OVERLOADED, "load": 1_000.0, "why": f"{source} has 80 %, {destination} 20 %"}
-    return Move(bundle, source, destination, **{**given, **more})
+    return BundleMove(bundle, source, destination, **{**given, **more})
 
 
 def record(

@@ -8,14 +8,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from statechannel.audit.registry_story import RegistryStory
-from statechannel.cli.doctor.facts import ClockFacts, EmbeddedFacts, Facts, JavaFacts, WantedTopic
-from statechannel.cli.registry import RegistryFold
-from statechannel.core.inputs import RecordRead, Topic
+from statechannel.audit.registry_incidents import RegistryStory
+from statechannel.cli.doctor.facts import ClockFacts, DoctorFacts, EmbeddedFacts, JavaFacts, WantedTopic
+from statechannel.cli.kit.registry import RegistryFold
 from statechannel.embedded import BrokerState
 from statechannel.kafka.cluster import KafkaCluster, KafkaNode, PartitionPlace
 from statechannel.kafka.topic_policy import ChannelTopics
 from statechannel.kafka.topics import TopicInfo
+from statechannel.protocol.log import RecordRead, Topic
 from statechannel.settings import load
 
 GIB = 1024**3
@@ -77,7 +77,7 @@ def registry(*beats: tuple[float, dict[str, Any]], now_s: float = 0.0) -> dict[s
     return {"registry": fold.registry(), "story": story}
 
 
-def healthy(*flags: str, **changes: Any) -> Facts:
+def healthy(*flags: str, **changes: Any) -> DoctorFacts:
     """Three Kafka brokers, two of ours, b1 leads."""
     topics = ChannelTopics()
     wanted = [WantedTopic(name, policy) for name, policy in topics.policies.items()]
@@ -85,7 +85,7 @@ def healthy(*flags: str, **changes: Any) -> Facts:
         one.name: TopicInfo(one.name, "id", 1, 3, {**one.policy.creation_settings(), "min.insync.replicas": "2"})
         for one in wanted
     }
-    facts = Facts(
+    facts = DoctorFacts(
         load(flags=flags),
         address="kafka:9092",
         versions={"confluent-kafka": "2.16.1", "librdkafka": "2.16.0"},
@@ -106,26 +106,26 @@ def healthy(*flags: str, **changes: Any) -> Facts:
     return replace(facts, **changes)
 
 
-def with_topic(facts: Facts, name: str, **settings: str) -> Facts:
+def with_topic(facts: DoctorFacts, name: str, **settings: str) -> DoctorFacts:
     """One topic with other settings; underscores stand for dots."""
     info = facts.found[name]
     changed = {**info.settings, **{key.replace("_", "."): value for key, value in settings.items()}}
     return replace(facts, found={**facts.found, name: replace(info, settings=changed)})
 
 
-def with_place(facts: Facts, name: str, place: PartitionPlace) -> Facts:
+def with_place(facts: DoctorFacts, name: str, place: PartitionPlace) -> DoctorFacts:
     return replace(facts, places={**facts.places, name: (place,)})
 
 
-def with_standing(facts: Facts, **changes: Any) -> Facts:
+def with_standing(facts: DoctorFacts, **changes: Any) -> DoctorFacts:
     return replace(facts, standing={**facts.standing, **changes})
 
 
-def with_nodes(facts: Facts, **settings: str) -> Facts:
+def with_nodes(facts: DoctorFacts, **settings: str) -> DoctorFacts:
     node = {**NODE, **{key.replace("_", "."): value for key, value in settings.items()}}
     return replace(facts, nodes={1: node})
 
 
-def with_embedded(facts: Facts, **changes: Any) -> Facts:
+def with_embedded(facts: DoctorFacts, **changes: Any) -> DoctorFacts:
     assert facts.embedded is not None
     return replace(facts, embedded=replace(facts.embedded, used=True, exists=True, **changes))

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from shedders.cluster import Cluster, Policies
-from shedders.least_resource_usage import LeastResourceUsage
-from shedders.live.drain_limits import Receivers, TokenBucket
-from shedders.live.drain_plan import TICK_S, DrainPlan, DrainRules, Step
-from shedders.placing import Pipeline
-from shedders.plan import Move
+from shedders.balancer.drain_plan import TICK_S, DrainPlan, DrainReceivers, DrainRules, DrainStep, TokenBucket
+from shedders.decision.placing import Pipeline
+from shedders.model.cluster import Cluster, Policies
+from shedders.model.plan import BundleMove
+from shedders.placement.least_resource_usage import LeastResourceUsage
 from tests.support import loads
 
 OPERATION = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
@@ -44,7 +43,7 @@ def plan(
 ) -> DrainPlan:
     bucket = TokenBucket(rate_per_s, rate_per_s * TICK_S)
     return DrainPlan(
-        broker, OPERATION, replace(DrainRules(), **rules), bucket, Receivers(ahead_max, report_wait_s), force
+        broker, OPERATION, replace(DrainRules(), **rules), bucket, DrainReceivers(ahead_max, report_wait_s), force
     )
 
 
@@ -68,13 +67,13 @@ class Twin:
     report_s: float = 2.0
     fails: Callable[[int], bool] = lambda _: False
     now_s: float = 100.0
-    begun: list[tuple[float, Move]] = field(default_factory=list)
+    begun: list[tuple[float, BundleMove]] = field(default_factory=list)
     most_ahead: int = 0
-    _ends: dict[str, tuple[float, Move, bool]] = field(default_factory=dict)
+    _ends: dict[str, tuple[float, BundleMove, bool]] = field(default_factory=dict)
     _reports: dict[str, list[float]] = field(default_factory=dict)
     _pipeline: Pipeline = field(default_factory=pipeline)
 
-    def run(self, within_s: float = 600.0) -> Step:
+    def run(self, within_s: float = 600.0) -> DrainStep:
         ends_s = self.now_s + within_s
         while self.now_s < ends_s:
             self.arrive()
@@ -85,7 +84,7 @@ class Twin:
             self.now_s += step.wait_s
         raise AssertionError(f"not ended within {within_s} s: {step}")
 
-    def begin(self, step: Step) -> None:
+    def begin(self, step: DrainStep) -> None:
         for move in step.moves:
             failing = self.fails(len(self.begun))
             self.begun.append((self.now_s, move))

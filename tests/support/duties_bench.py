@@ -8,12 +8,12 @@ from typing import Any
 
 import orjson
 
-from statechannel.core.bundle import partition_of
-from statechannel.core.duties import Duties
-from statechannel.core.keys import KeyState
-from statechannel.core.ledger import Debt
-from statechannel.core.proposals import Result
-from statechannel.core.view import View
+from statechannel.engine.maintenance import Maintenance
+from statechannel.engine.proposals import ProposalResult
+from statechannel.protocol.bundle import partition_of
+from statechannel.protocol.debts import Debt
+from statechannel.protocol.keys import KeyState
+from statechannel.protocol.view import View
 from tests.support.stub_engine import StubEngine
 
 LAG_S = 40.0
@@ -40,7 +40,7 @@ class Written:
 
     def __init__(self) -> None:
         self.asserts: list[str] = []
-        self.done: dict[str, Callable[[Result], None]] = {}
+        self.done: dict[str, Callable[[ProposalResult], None]] = {}
         self.heartbeats: list[tuple[int, dict[str, Any]]] = []
         self.nulls: list[tuple[int, bytes]] = []
         self.full = False
@@ -52,7 +52,7 @@ class Written:
         self._ids += 1
         return f"id{self._ids}"
 
-    def restate(self, key: KeyState, done: Callable[[Result], None]) -> str | None:
+    def restate(self, key: KeyState, done: Callable[[ProposalResult], None]) -> str | None:
         if self.full:
             return None
         self.asserts.append(key.name)
@@ -97,7 +97,7 @@ class DutiesBench:
         self.written = Written()
         self.engine.proposals = self.written
         self.woken: list[tuple[object, float]] = []
-        self.duties = Duties(self.engine)
+        self.duties = Maintenance(self.engine)
 
     def follow(self, rank: int = 0) -> None:
         """Somebody else leads."""

@@ -18,10 +18,10 @@ from typing import Any
 import confluent_kafka  # noqa: F401 - each life should find it loaded
 import kafka  # noqa: F401
 
-from shedders.partitions.execution.runner import Runner
-from shedders.partitions.execution.session import Place, execute
-from shedders.partitions.plan_file import read_plan
-from shedders.partitions.settings import PaceSettings, PartitionsSettings
+from shedders.kafka_rebalance.execution.runner import Runner
+from shedders.kafka_rebalance.execution.session import ExecutionPlace, execute
+from shedders.kafka_rebalance.planning.plan_file import read_plan
+from shedders.kafka_rebalance.settings import PaceSettings, PartitionsSettings
 from statechannel.kafka.client_settings import ClientSettings
 
 STEPS = frozenset({"look", "set_configs", "submit", "elect", "withdraw", "write"})
@@ -62,7 +62,7 @@ def live(address: str, root: Path, plan_file: Path, at: int) -> str:
         runner._port = Deadly(runner._port, count, at)  # type: ignore[assignment]
         runner._ledger = Deadly(runner._ledger, count, at)  # type: ignore[assignment]
 
-    place = Place(client=ClientSettings(address), settings=PartitionsSettings(pace=PACE), root=root)
+    place = ExecutionPlace(client=ClientSettings(address), settings=PartitionsSettings(pace=PACE), root=root)
     plan = read_plan(plan_file)
     end = execute(place, plan, accept_unmet=False, wait=time.sleep, by="test", runs=make_deadly)
     return f"{end.stop.kind} {end.stop.reason}"

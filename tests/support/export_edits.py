@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from statechannel.audit.export_line import ExportHeader, format_header, format_record
-from statechannel.core.inputs import RecordRead, Topic
+from statechannel.audit.transfer.line import ExportHeader, format_header, format_record
+from statechannel.protocol.log import RecordRead, Topic
 
 Lines = list[dict]
 _FOLLOW = "`chain` does not follow"

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable
 from itertools import count
 from random import Random
 
-from statechannel.audit.import_plan import ImportPlan
-from statechannel.audit.import_run import Importer, Stage, Write
-from statechannel.core.inputs import RecordRead, Topic
+from statechannel.audit.transfer.import_plan import ImportPlan
+from statechannel.audit.transfer.import_run import Importer, ImportStage, ImportWrite
+from statechannel.protocol.log import RecordRead, Topic
 
 Log = dict[int, list[tuple[bytes | None, bytes | None]]]
 """Records of each partition; the offset is the index."""
@@ -54,7 +54,7 @@ def run_import(
     *,
     window: int = 4,
     rng: Random | None = None,
-    before_append: Callable[[Write], None] = lambda _: None,
+    before_append: Callable[[ImportWrite], None] = lambda _: None,
 ) -> None:
     """Carry it out.
 
@@ -63,15 +63,15 @@ def run_import(
         before_append: Called before each record; raises where the process dies.
     """
 
-    def append(writes: Iterable[Write]) -> None:
+    def append(writes: Iterable[ImportWrite]) -> None:
         for write in writes:
             before_append(write)
             log[write.partition].append((write.key, write.value))
 
     survey(importer, log)
-    while importer.stage is not Stage.DONE:
+    while importer.stage is not ImportStage.DONE:
         for partition in log:
-            if importer.stage is not Stage.RECORDS:
+            if importer.stage is not ImportStage.RECORDS:
                 mark = importer.marks(partition)
                 append([] if mark is None else [mark])
                 read_on(importer, log, partition)

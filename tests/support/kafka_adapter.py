@@ -7,21 +7,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from statechannel.core.effects import Append
-from statechannel.core.inputs import (
-    Appended,
-    AppendFailed,
-    Input,
-    PositionReached,
-    RecordRead,
-    RecordsRead,
-    Topic,
-)
+from statechannel.engine.effects import Append
+from statechannel.engine.inputs import Appended, AppendFailed, Input, PositionReached
 from statechannel.kafka.client_settings import ClientSettings, ClientTuning
 from statechannel.kafka.reader import LogReader, ReaderTuning
 from statechannel.kafka.topic_policy import ChannelLags, ChannelTopics
 from statechannel.kafka.topics import TopicInfo, create_topics
 from statechannel.kafka.writer import LogWriter
+from statechannel.protocol.log import RecordRead, RecordsRead, Topic
 from tests.support.waits import WAIT_S
 
 T = TypeVar("T")

@@ -14,13 +14,13 @@ from typing import Any
 import orjson
 
 from statechannel.api import Owned, StateChannel
-from statechannel.audit.story import Gaps
-from statechannel.core import auditor
-from statechannel.core.inputs import RecordRead, Topic
-from statechannel.core.part import PartitionAudit
-from statechannel.core.placement import FewestBundles
+from statechannel.audit.gaps import Gaps
+from statechannel.engine.placement import FewestBundles
 from statechannel.kafka.client_settings import ClientSettings
 from statechannel.kafka.tail import PartitionTail
+from statechannel.protocol.log import RecordRead, Topic
+from statechannel.replay import auditor
+from statechannel.replay.part import PartitionAudit
 from tests.support.channels import make_settings
 from tests.support.waits import WAIT_S
 

@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from loaddata.bundle_load import BundleStats
-from loaddata.kafka_side import LoadConnection
-from loaddata.service import LoadService
+from loaddata.live.service import LoadService
+from loaddata.live.topics import LoadConnection
+from loaddata.measure.synthetic import SimulatedHost
+from loaddata.model.bundle_load import BundleStats
+from loaddata.report.tombstone import Tombstone
 from loaddata.settings import LoadSettings
-from loaddata.simulated import SimulatedHost
 from loaddata.source import MeasuredBundle, TopicRates
-from loaddata.tombstone import Tombstone
-from statechannel.core.config import Identity
+from statechannel.engine.config import Identity
 from statechannel.kafka.client_settings import ClientSettings
 from statechannel.kafka.light_topic import LightBatch, LightReader, LightRecord, LightTuning, LightWriter
 from tests.support.kafka_lanes import Kafka

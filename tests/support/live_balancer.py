@@ -10,31 +10,31 @@ from typing import Any, ClassVar
 
 from ulid import ULID
 
-from loaddata.broker_load import BrokerLoad
-from loaddata.bundle_load import BundleStats
-from loaddata.service import LoadSeen, TopSeen
-from loaddata.top_bundles import LocalBundle, TopBundle
-from loaddata.usage import ResourceUsage
-from shedders.budget import BudgetSettings
-from shedders.cluster import Cluster
-from shedders.filter_rules import FilterSettings
-from shedders.live.balancer import Balancer, Ports
-from shedders.live.chosen import Chosen
-from shedders.live.clocks import LiveClocks
-from shedders.live.cluster_now import Known
-from shedders.live.decision_record import DecisionRecord, Inputs, OutcomeRecord
-from shedders.live.metrics import BalancerMetrics
-from shedders.live.policy_standing import Standing
-from shedders.live.settings import BalancerSettings
-from shedders.placing import Pipeline
-from shedders.plan import Label, Move, Placed, Plan, Reason, SplitWanted
-from shedders.split_settings import SplitSettings
-from shedders.strategy import StrategySettings
-from statechannel.core import commands
-from statechannel.core.commands import Command, Done, Outcome, Started
-from statechannel.core.picture import BrokerSeen, BundleSeen, Picture
-from statechannel.core.states import State
-from statechannel.runtime.request_record import Asked
+from loaddata.live.service import ReportedLoad, ReportedTopBundles
+from loaddata.model.broker_load import BrokerLoad
+from loaddata.model.bundle_load import BundleStats
+from loaddata.model.top_bundles import LocalBundle, TopBundle
+from loaddata.model.usage import ResourceUsage
+from shedders.balancer.active_strategies import ActiveStrategies
+from shedders.balancer.balancer import Balancer, Ports
+from shedders.balancer.clocks import LiveClocks
+from shedders.balancer.cluster_inputs import ClusterInputs
+from shedders.balancer.metrics import BalancerMetrics
+from shedders.balancer.settings import BalancerSettings
+from shedders.decision.budget import BudgetSettings
+from shedders.decision.placing import Pipeline
+from shedders.decisions.record import DecisionRecord, Inputs, OutcomeRecord
+from shedders.filters.rules import FilterSettings
+from shedders.model.cluster import Cluster
+from shedders.model.plan import BundleMove, Label, Placed, Plan, Reason, SplitWanted
+from shedders.model.strategy import StrategySettings
+from shedders.policies.effective import EffectivePolicies
+from shedders.split.settings import SplitSettings
+from statechannel.broker.request_record import RequestCommand
+from statechannel.engine import commands
+from statechannel.engine.cluster_view import BrokerSeen, BundleSeen, ClusterView
+from statechannel.engine.commands import Command, Done, Outcome, Started
+from statechannel.protocol.states import State
 
 NS = "t/n"
 
@@ -81,7 +81,7 @@ class Channel:
     current: bool = True
     draining: bool = False
     asked: list[Any] = field(default_factory=list)
-    requests: list[tuple[Asked, Mapping[str, Any], float, Any]] = field(default_factory=list)
+    requests: list[tuple[RequestCommand, Mapping[str, Any], float, Any]] = field(default_factory=list)
     answer: Callable[[Any], Outcome | asyncio.Future[Outcome] | Exception] = lambda command: Done(
         command.operation, "transferred"
     )
@@ -91,8 +91,8 @@ class Channel:
     def identity(self) -> Any:
         return SimpleNamespace(broker=self.broker)
 
-    def picture(self) -> Picture:
-        return Picture(
+    def picture(self) -> ClusterView:
+        return ClusterView(
             self.broker,
             self.term >= 0,
             self.term,
@@ -135,7 +135,7 @@ class Channel:
             self.bundles[command.name] = None
         return found
 
-    def request(self, asked: Asked, args: Mapping[str, Any], timeout_s: float, told: Any = None) -> str:
+    def request(self, asked: RequestCommand, args: Mapping[str, Any], timeout_s: float, told: Any = None) -> str:
         self.requests.append((asked, args, timeout_s, told))
         return str(ULID())
 
@@ -154,7 +154,7 @@ class Scripted:
 
     def __init__(
         self,
-        plan: Callable[[Cluster, Mapping[str, Any]], Sequence[Move]],
+        plan: Callable[[Cluster, Mapping[str, Any]], Sequence[BundleMove]],
         splits: Sequence[SplitWanted] = (),
     ) -> None:
         self._plan = plan
@@ -213,8 +213,8 @@ def stats(rate: float = 100.0) -> BundleStats:
     return BundleStats(rate, rate, rate * 1024, rate * 1024, topics=4)
 
 
-def move(bundle: str, source: str, destination: str | None) -> Move:
-    return Move(bundle, source, destination, Reason.OVERLOADED, 1.0, "it is too much there")
+def move(bundle: str, source: str, destination: str | None) -> BundleMove:
+    return BundleMove(bundle, source, destination, Reason.OVERLOADED, 1.0, "it is too much there")
 
 
 @dataclass
@@ -228,8 +228,8 @@ class World:
     )
     channel: Channel = field(default_factory=Channel)
     clock: Clock = field(default_factory=Clock)
-    standing: Standing | None = field(default_factory=Standing)
-    plan: Callable[[Cluster, Mapping[str, Any]], Sequence[Move]] = lambda cluster, memory: []
+    standing: EffectivePolicies | None = field(default_factory=EffectivePolicies)
+    plan: Callable[[Cluster, Mapping[str, Any]], Sequence[BundleMove]] = lambda cluster, memory: []
     splits: Sequence[SplitWanted] = ()
     placing: First = field(default_factory=First)
     records: list[Any] = field(default_factory=list)
@@ -237,14 +237,14 @@ class World:
     recalls: int = 0
     recall_hook: Callable[[], None] = lambda: None
     unusable: str | None = None
-    loads: dict[str, LoadSeen] = field(default_factory=dict)
-    tops: dict[str, TopSeen] = field(default_factory=dict)
+    loads: dict[str, ReportedLoad] = field(default_factory=dict)
+    tops: dict[str, ReportedTopBundles] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.metrics = BalancerMetrics("c", self.channel.broker)
         filters = FilterSettings()
         empty = StrategySettings()
-        self.chosen = Chosen(
+        self.chosen = ActiveStrategies(
             "test",
             {"shedding": "scripted", "placement": "first", "split": "halves"},
             {
@@ -264,7 +264,7 @@ class World:
         self.ports = Ports(
             channel=channel,
             standing=lambda: self.standing,
-            known=lambda: Known(loads=self.loads, tops=self.tops, policies=self.policies),
+            known=lambda: ClusterInputs(loads=self.loads, tops=self.tops, policies=self.policies),
             chosen=lambda: self.chosen,
             inputs=lambda _: Inputs(channel={"0": 1}, policies=0),
             write=self.records.append,
@@ -277,7 +277,7 @@ class World:
 
     @property
     def policies(self) -> Any:
-        return (self.standing or Standing()).policies
+        return (self.standing or EffectivePolicies()).policies
 
     async def _recall(self) -> DecisionRecord | None:
         self.recalls += 1
@@ -292,8 +292,8 @@ class World:
         """These brokers report themselves, and what they serve, just now."""
         for name in names or self.channel.brokers_:
             mine = [one for one, owner in sorted(self.channel.bundles.items()) if owner == name]
-            self.loads[name] = LoadSeen(load(), 0.0, lapsed=False)
-            self.tops[name] = TopSeen([TopBundle(one, stats()) for one in mine], 0.0, lapsed=False)
+            self.loads[name] = ReportedLoad(load(), 0.0, lapsed=False)
+            self.tops[name] = ReportedTopBundles([TopBundle(one, stats()) for one in mine], 0.0, lapsed=False)
 
     async def cycle(self, later_s: float = 60.0) -> None:
         """Let time go by, and whatever is due be done."""
@@ -331,7 +331,7 @@ def four_bundles() -> World:
     return found
 
 
-def plan_once(world: World, *moves: Move) -> None:
+def plan_once(world: World, *moves: BundleMove) -> None:
     """These moves in the first decision, nothing after it."""
     world.plan = lambda cluster, memory: [] if memory.get("decisions") else list(moves)
 

@@ -5,10 +5,10 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from loaddata.ownership import OwnershipChange
-from statechannel.core.states import State
-from statechannel.runtime.changes import ChangesError
-from statechannel.runtime.exits import ChannelStoppedError, Stopped
+from loaddata.view.ownership import OwnershipChange
+from statechannel.broker.changes import ChangesError
+from statechannel.broker.exits import ChannelStoppedError, Stopped
+from statechannel.protocol.states import State
 
 
 @dataclass(frozen=True)

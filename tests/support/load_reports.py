@@ -1,39 +1,43 @@
 """Reports and records of load topics, as tests write them."""
 
-from loaddata.broker_load import BrokerLoad
-from loaddata.bundle_load import BundleAverages, BundleStats, MessageAverage
-from loaddata.report_record import (
+from loaddata.model.broker_load import BrokerLoad
+from loaddata.model.bundle_load import BundleAverages, BundleStats, MessageAverage
+from loaddata.model.top_bundles import TopBundle
+from loaddata.report.record import (
     BrokerLoadReport,
-    Header,
+    ReportHeader,
     decode_broker_load,
     encode_broker_load,
 )
-from loaddata.table_view import Arrival, Fate, LoadRecord, TableView, decoder
-from loaddata.tombstone import Tombstone
-from loaddata.top_bundles import TopBundle
+from loaddata.report.tombstone import Tombstone
+from loaddata.view.table_view import Arrival, Fate, LoadTopicRecord, TableView, decoder
 
 NOW_MS = 1_750_000_000_000
 DECODE = decoder(decode_broker_load)
 
 
-def header(broker: str = "b1", seq: int = 1, incarnation: str | None = None, **more: object) -> Header:
-    return Header(broker, incarnation or f"{broker}-1", seq, **{"written_at_ms": NOW_MS, **more})  # type: ignore[arg-type]
+def header(broker: str = "b1", seq: int = 1, incarnation: str | None = None, **more: object) -> ReportHeader:
+    return ReportHeader(broker, incarnation or f"{broker}-1", seq, **{"written_at_ms": NOW_MS, **more})  # type: ignore[arg-type]
 
 
 def report(broker: str = "b1", seq: int = 1, load: BrokerLoad | None = None, **more: object) -> BrokerLoadReport:
     return BrokerLoadReport(header(broker, seq, **more), load or BrokerLoad())  # type: ignore[arg-type]
 
 
-def record(broker: str = "b1", offset: int = 0, seq: int = 1, timestamp_ms: int = NOW_MS, **more: object) -> LoadRecord:
-    return LoadRecord(broker.encode(), encode_broker_load(report(broker, seq, **more)), (), offset, timestamp_ms)
+def record(
+    broker: str = "b1", offset: int = 0, seq: int = 1, timestamp_ms: int = NOW_MS, **more: object
+) -> LoadTopicRecord:
+    return LoadTopicRecord(broker.encode(), encode_broker_load(report(broker, seq, **more)), (), offset, timestamp_ms)
 
 
-def null(broker: str, offset: int, names: int | None, reason: str = "expired") -> LoadRecord:
+def null(broker: str, offset: int, names: int | None, reason: str = "expired") -> LoadTopicRecord:
     headers = () if names is None else Tombstone(reason, names, NOW_MS).headers()
-    return LoadRecord(broker.encode(), None, headers, offset, NOW_MS)
+    return LoadTopicRecord(broker.encode(), None, headers, offset, NOW_MS)
 
 
-def read(view: TableView[BrokerLoadReport], one: LoadRecord, now_s: float = 0.0, wall_ms: int | None = None) -> Fate:
+def read(
+    view: TableView[BrokerLoadReport], one: LoadTopicRecord, now_s: float = 0.0, wall_ms: int | None = None
+) -> Fate:
     return view.read(one, DECODE(one), Arrival(now_s, one.timestamp_ms, wall_ms))
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from loaddata.broker_load import BrokerLoad
-from loaddata.bundle_load import BundleAverages, BundleStats, MessageAverage
-from loaddata.usage import ResourceUsage
-from shedders.cluster import Broker, Bundle, Cluster, Policies, RecentMoves
-from shedders.plan import Plan
+from loaddata.model.broker_load import BrokerLoad
+from loaddata.model.bundle_load import BundleAverages, BundleStats, MessageAverage
+from loaddata.model.usage import ResourceUsage
+from shedders.model.cluster import Broker, Bundle, Cluster, Policies, RecentMoves
+from shedders.model.plan import Plan
 
 MIB = 1024.0 * 1024.0
 NOW_MS = 1_000_000

@@ -6,9 +6,9 @@ from typing import Any
 
 import orjson
 
-from statechannel.core.commands import Command, Outcome
-from statechannel.core.config import EngineConfig, Identity
-from statechannel.core.effects import (
+from statechannel.engine.commands import Command, Outcome
+from statechannel.engine.config import EngineConfig, Identity
+from statechannel.engine.effects import (
     Append,
     CallHook,
     Complete,
@@ -18,8 +18,8 @@ from statechannel.core.effects import (
     RestartReading,
     StandForLeader,
 )
-from statechannel.core.engine import Engine
-from statechannel.core.inputs import (
+from statechannel.engine.engine import Engine
+from statechannel.engine.inputs import (
     Appended,
     AppendFailed,
     CommandReceived,
@@ -29,12 +29,10 @@ from statechannel.core.inputs import (
     Now,
     PartitionOpened,
     PositionReached,
-    RecordRead,
-    RecordsRead,
     Tick,
-    Topic,
 )
-from statechannel.core.membership import MEMBER_FORMAT
+from statechannel.engine.membership import MEMBER_FORMAT
+from statechannel.protocol.log import RecordRead, RecordsRead, Topic
 
 STEP_S = 0.1
 

@@ -6,12 +6,12 @@ import contextlib
 from typing import TYPE_CHECKING
 
 from statechannel.api import StateChannel
-from statechannel.core.engine import Engine
-from statechannel.runtime.assemble import Opened, access
-from statechannel.runtime.exits import Stopped
-from statechannel.runtime.hooks import BrokerHooks
-from statechannel.runtime.host import Host, HostOptions
-from statechannel.runtime.metrics import Metrics
+from statechannel.broker.assembly import Opened, access
+from statechannel.broker.exits import Stopped
+from statechannel.broker.hooks import BrokerHooks
+from statechannel.broker.host import Host, HostOptions
+from statechannel.broker.observe.metrics import Metrics
+from statechannel.engine.engine import Engine
 from statechannel.settings import Settings, load, to_engine, to_identity
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from statechannel.core.inputs import RecordRead, Topic
+from statechannel.protocol.log import RecordRead, Topic
 from tests.support.lone_engine import CREATED, NAMESPACE, heartbeat, mark
 
 COLD_START = b"!cold-start"

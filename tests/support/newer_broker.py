@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from statechannel.broker import assembly
 from statechannel.cli import main as command_line
-from statechannel.core.config import EngineConfig
-from statechannel.runtime import assemble
+from statechannel.engine.config import EngineConfig
 
 FORMAT = 2
 
@@ -19,9 +19,9 @@ def _reads_two(settings: Any, **more: Any) -> EngineConfig:
     return replace(_to_engine(settings, **more), newest_format=FORMAT)
 
 
-_to_engine = assemble.to_engine
+_to_engine = assembly.to_engine
 
 
 if __name__ == "__main__":
-    assemble.to_engine = _reads_two  # type: ignore[assignment]
+    assembly.to_engine = _reads_two  # type: ignore[assignment]
     command_line.main()

@@ -9,13 +9,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from loaddata.partitions.layout import ClusterLayout
-from loaddata.partitions.loads import PartitionLoads
-from shedders.partitions.errors import RequestRefusedError
-from shedders.partitions.plan import GoalStatus, Plan
-from shedders.partitions.planner import plan_partitions
-from shedders.partitions.request import GoalChoice, Mode, PlanRequest
-from shedders.partitions.search import Step
+from loaddata.samples.layout import ClusterLayout
+from loaddata.samples.loads import PartitionLoads
+from shedders.kafka_rebalance.errors import RequestRefusedError
+from shedders.kafka_rebalance.planning.plan import GoalStatus, ReassignmentPlan
+from shedders.kafka_rebalance.planning.planner import plan_partitions
+from shedders.kafka_rebalance.planning.request import GoalChoice, PlanMode, PlanRequest
+from shedders.kafka_rebalance.planning.search import SearchStep
 from tests.support.partition_clusters import RandomCluster, shuffled
 from tests.twin import partition_bounds
 from tests.twin.partition_measures import MEASURED, Measured, Meter
@@ -29,13 +29,18 @@ class Planner(Protocol):
     """As `plan_partitions`."""
 
     def __call__(
-        self, layout: ClusterLayout, loads: PartitionLoads, request: PlanRequest, *, steps: list[Step] | None = None
-    ) -> Plan: ...
+        self,
+        layout: ClusterLayout,
+        loads: PartitionLoads,
+        request: PlanRequest,
+        *,
+        steps: list[SearchStep] | None = None,
+    ) -> ReassignmentPlan: ...
 
 
 SOFT = ("topic-leaders", "topic-replicas", "disk", "bytes-in", "bytes-out", "cpu", "replicas", "leaders")
 RATIO_MAX = 1.05
-_MODES = tuple(Mode)
+_MODES = tuple(PlanMode)
 
 
 @dataclass(slots=True)
@@ -88,18 +93,18 @@ def requests(cluster: RandomCluster) -> Iterator[PlanRequest]:
         balance = replace(balance, offline_brokers=cluster.leaving)
     yield balance
     if cluster.empty:
-        yield replace(asked, mode=Mode.ADD_BROKERS, subjects=cluster.empty)
-    yield replace(asked, mode=Mode.REMOVE_BROKERS, subjects=cluster.leaving)
+        yield replace(asked, mode=PlanMode.ADD_BROKERS, subjects=cluster.empty)
+    yield replace(asked, mode=PlanMode.REMOVE_BROKERS, subjects=cluster.leaving)
     if cluster.dead:
-        yield replace(asked, mode=Mode.FIX_OFFLINE)
+        yield replace(asked, mode=PlanMode.FIX_OFFLINE)
     if chance.random() < 0.2:
-        yield replace(asked, mode=Mode.DEMOTE, subjects=cluster.leaving)
+        yield replace(asked, mode=PlanMode.DEMOTE, subjects=cluster.leaving)
 
 
 def check(cluster: RandomCluster, request: PlanRequest, planner: Planner = plan_partitions) -> Checked:
     """Plan, and hold the plan against the dumb measures, the bounds, and further plans."""
     found = Checked(cluster.seed, str(request.mode))
-    steps: list[Step] = []
+    steps: list[SearchStep] = []
     began_s = time.process_time()
     try:
         plan = planner(cluster.layout, cluster.loads, request, steps=steps)
@@ -122,7 +127,7 @@ def check(cluster: RandomCluster, request: PlanRequest, planner: Planner = plan_
     return found
 
 
-def measured_of(meter: Meter, plan: Plan, *, after: bool) -> dict[str, Measured]:
+def measured_of(meter: Meter, plan: ReassignmentPlan, *, after: bool) -> dict[str, Measured]:
     """The dumb measure of each goal of the plan that has data."""
     state = state_after(meter.layout, plan) if after else state_of(meter.layout)
     return {
@@ -132,7 +137,7 @@ def measured_of(meter: Meter, plan: Plan, *, after: bool) -> dict[str, Measured]
     }
 
 
-def _told_wrong(meter: Meter, plan: Plan) -> Iterator[str]:
+def _told_wrong(meter: Meter, plan: ReassignmentPlan) -> Iterator[str]:
     """Measures that the plan tells otherwise than the twin."""
     for when in ("before", "after"):
         counted = measured_of(meter, plan, after=when == "after")
@@ -147,20 +152,20 @@ def _told_wrong(meter: Meter, plan: Plan) -> Iterator[str]:
                 yield f"{goal.name} is {goal.status} with an excess of {here.excess}"
 
 
-def _first_worsened(meter: Meter, plan: Plan) -> Iterator[str]:
+def _first_worsened(meter: Meter, plan: ReassignmentPlan) -> Iterator[str]:
     request = meter.request
     before, after = (measured_of(meter, plan, after=end) for end in (False, True))
     first = next(iter(before), None)
-    nothing_has_to_leave = request.mode in {Mode.REBALANCE, Mode.ADD_BROKERS} and not request.offline_brokers
+    nothing_has_to_leave = request.mode in {PlanMode.REBALANCE, PlanMode.ADD_BROKERS} and not request.offline_brokers
     if nothing_has_to_leave and first and after[first].excess > before[first].excess:
         yield f"{first}, the first goal: excess {before[first].excess}, then {after[first].excess}"
 
 
-def _other_end(cluster: RandomCluster, meter: Meter, plan: Plan, planner: Planner) -> Iterator[str]:
+def _other_end(cluster: RandomCluster, meter: Meter, plan: ReassignmentPlan, planner: Planner) -> Iterator[str]:
     request = meter.request
     chosen = [GoalChoice(name=one.name, range_share=one.range_share) for one in plan.goals if one.name in MEASURED]
     # New brokers without goals of their own are filled by rules that no list of goals says.
-    if len(chosen) < 2 or (request.mode is Mode.ADD_BROKERS and not request.goals):
+    if len(chosen) < 2 or (request.mode is PlanMode.ADD_BROKERS and not request.goals):
         return
     last = random.Random(cluster.seed).randrange(1, len(chosen))
     shorter = planner(cluster.layout, cluster.loads, replace(request, goals=tuple(chosen[:last])))
@@ -171,7 +176,7 @@ def _other_end(cluster: RandomCluster, meter: Meter, plan: Plan, planner: Planne
             yield f"{name}: excess {without}, {after[name].excess} with them"
 
 
-def _worsened_on_the_way(meter: Meter, plan: Plan, steps: list[Step]) -> Iterator[str]:
+def _worsened_on_the_way(meter: Meter, plan: ReassignmentPlan, steps: list[SearchStep]) -> Iterator[str]:
     """Goals that a later one, or what is taken back, made worse at any point of the search."""
     shares = {one.name: one.range_share for one in plan.goals if one.status is not GoalStatus.NO_DATA}
     names = [one.name for one in plan.goals]
@@ -197,7 +202,9 @@ def _worsened_on_the_way(meter: Meter, plan: Plan, steps: list[Step]) -> Iterato
         yield "the plan is not what its steps lead to"
 
 
-def _not_the_same(cluster: RandomCluster, request: PlanRequest, plan: Plan, planner: Planner) -> Iterator[str]:
+def _not_the_same(
+    cluster: RandomCluster, request: PlanRequest, plan: ReassignmentPlan, planner: Planner
+) -> Iterator[str]:
     if cluster.seed % 10 == 0 and planner(cluster.layout, cluster.loads, request) != plan:
         yield "planned again, the plan is another"
     if cluster.seed % 3 != _MODES.index(request.mode) % 3:
@@ -208,19 +215,21 @@ def _not_the_same(cluster: RandomCluster, request: PlanRequest, plan: Plan, plan
         yield "with brokers and topics told in another order, the plan is another"
 
 
-def _not_idempotent(cluster: RandomCluster, request: PlanRequest, plan: Plan, planner: Planner) -> Iterator[str]:
+def _not_idempotent(
+    cluster: RandomCluster, request: PlanRequest, plan: ReassignmentPlan, planner: Planner
+) -> Iterator[str]:
     again = planner(layout_after(cluster.layout, plan), cluster.loads, request)
     if again.moves:
         goals = sorted({goal for move in again.moves for goal in move.goals})
         yield f"planned on its own result, {len(again.moves)} partitions move once more, for {', '.join(goals)}"
 
 
-def _held_against_bound(cluster: RandomCluster, request: PlanRequest, plan: Plan, found: Checked) -> None:
-    if request.mode is Mode.REMOVE_BROKERS:
+def _held_against_bound(cluster: RandomCluster, request: PlanRequest, plan: ReassignmentPlan, found: Checked) -> None:
+    if request.mode is PlanMode.REMOVE_BROKERS:
         if "brokers-leave" in found.infeasible:
             return  # not all that had to be copied was
         found.bound_bytes = partition_bounds.bytes_of_removal(cluster.layout, cluster.loads, request)
-    elif request.mode is Mode.ADD_BROKERS:
+    elif request.mode is PlanMode.ADD_BROKERS:
         shares = {one.name: one.range_share for one in plan.goals if one.status is not GoalStatus.NO_DATA}
         after = state_after(cluster.layout, plan)
         by_goal = partition_bounds.bytes_for_new(cluster.layout, cluster.loads, request, after, shares)

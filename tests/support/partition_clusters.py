@@ -6,9 +6,9 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from loaddata.partitions.capacity import Capacities, Capacity
-from loaddata.partitions.layout import ClusterLayout, KafkaBroker, KafkaPartition, KafkaTopic, LogDir
-from loaddata.partitions.loads import CPU_UNITS, PartitionLoad, PartitionLoads
+from loaddata.samples.layout import ClusterLayout, KafkaBroker, KafkaPartition, KafkaTopic, LogDir
+from loaddata.samples.loads import CPU_UNITS, PartitionLoad, PartitionLoads
+from shedders.kafka_rebalance.planning.capacity import BrokerCapacity, Capacities
 
 MIB = 2**20
 RACKS = ("none", "even", "uneven", "mixed")
@@ -292,4 +292,4 @@ def _capacities(
     factor = {topic.name: len(topic.partitions[0].replicas) for topic in topics.values()}
     disk = sum((load.disk_bytes or 0) * factor[key[0]] for key, load in loads.of.items())
     room = chance.choice((1.3, 2, 4))
-    return Capacities(default=Capacity(disk_bytes=int(disk / brokers * room) + 1))
+    return Capacities(default=BrokerCapacity(disk_bytes=int(disk / brokers * room) + 1))

@@ -12,15 +12,23 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from loaddata.partitions.layout import KafkaPartition, KafkaTopic
-from shedders.partitions.execution.choosing import concerned
-from shedders.partitions.execution.events import Recorded
-from shedders.partitions.execution.machine import Machine
-from shedders.partitions.execution.runner import Runner
-from shedders.partitions.execution.seen import Answer, Asked, End, Key, Observation, Outcome, Resource, Wish
-from shedders.partitions.execution.throttle import EVERYTHING
-from shedders.partitions.plan import PartitionMove, Plan
-from shedders.partitions.settings import PaceSettings
+from loaddata.samples.layout import KafkaPartition, KafkaTopic
+from shedders.kafka_rebalance.execution.batches import concerned
+from shedders.kafka_rebalance.execution.events import ExecutionHistory
+from shedders.kafka_rebalance.execution.machine import ExecutionMachine
+from shedders.kafka_rebalance.execution.runner import Runner
+from shedders.kafka_rebalance.execution.throttle import EVERYTHING
+from shedders.kafka_rebalance.execution.values import (
+    CallAnswer,
+    CallOutcome,
+    ExecutionEnd,
+    Key,
+    Observation,
+    OperatorRequests,
+    Resource,
+)
+from shedders.kafka_rebalance.planning.plan import PartitionMove, ReassignmentPlan
+from shedders.kafka_rebalance.settings import PaceSettings
 from statechannel.errors import StateChannelError
 
 CLUSTER = "twin"
@@ -123,26 +131,30 @@ class Twin:
             for name, parts in found.items()
         }
 
-    def set_configs(self, changes: Mapping[Resource, Mapping[str, str | None]]) -> Answer:
+    def set_configs(self, changes: Mapping[Resource, Mapping[str, str | None]]) -> CallAnswer:
         refused: dict[Any, str] = {}
         outcome = self._outcome()
         for resource, settings in changes.items():
             if not self._reachable(resource):
                 refused[resource] = "the broker is away"
-            elif outcome is not Outcome.REJECTED and not (outcome is Outcome.UNKNOWN and self.rng.random() < 0.5):
+            elif outcome is not CallOutcome.REJECTED and not (
+                outcome is CallOutcome.UNKNOWN and self.rng.random() < 0.5
+            ):
                 now = self.configs.setdefault(resource, {})
                 for name, value in settings.items():
                     if value is None:
                         now.pop(name, None)
                     else:
                         now[name] = value
-        return Answer(outcome=outcome, refused=refused, reason="a fault" if outcome is not Outcome.ACCEPTED else "")
+        return CallAnswer(
+            outcome=outcome, refused=refused, reason="a fault" if outcome is not CallOutcome.ACCEPTED else ""
+        )
 
-    def submit(self, targets: Mapping[Key, tuple[int, ...]]) -> Answer:
+    def submit(self, targets: Mapping[Key, tuple[int, ...]]) -> CallAnswer:
         refused: dict[Any, str] = {}
         outcome = self._outcome()
-        if outcome is Outcome.REJECTED or (outcome is Outcome.UNKNOWN and self.rng.random() < 0.5):
-            return Answer(outcome=outcome, reason="a fault")
+        if outcome is CallOutcome.REJECTED or (outcome is CallOutcome.UNKNOWN and self.rng.random() < 0.5):
+            return CallAnswer(outcome=outcome, reason="a fault")
         for key, target in targets.items():
             part = self.parts[key]
             new = [one for one in target if one not in part.replicas]
@@ -167,27 +179,29 @@ class Twin:
             part.isr &= set(part.replicas)
             self._complete(part)
         self._measure()
-        return Answer(outcome=outcome, refused=refused, reason="" if outcome is Outcome.ACCEPTED else "no answer")
+        return CallAnswer(
+            outcome=outcome, refused=refused, reason="" if outcome is CallOutcome.ACCEPTED else "no answer"
+        )
 
-    def elect(self, keys: tuple[Key, ...]) -> Answer:
+    def elect(self, keys: tuple[Key, ...]) -> CallAnswer:
         outcome = self._outcome()
-        if outcome is not Outcome.REJECTED:
+        if outcome is not CallOutcome.REJECTED:
             for key in keys:
                 part = self.parts[key]
                 if part.replicas[0] in part.isr & self.alive:
                     part.leader = part.replicas[0]
-        return Answer(outcome=outcome)
+        return CallAnswer(outcome=outcome)
 
-    def withdraw(self, keys: tuple[Key, ...]) -> Answer:
+    def withdraw(self, keys: tuple[Key, ...]) -> CallAnswer:
         outcome = self._outcome()
-        if outcome is not Outcome.REJECTED:
+        if outcome is not CallOutcome.REJECTED:
             for key in keys:
                 part = self.parts[key]
                 part.replicas = [one for one in part.replicas if one not in part.adding]
                 part.isr -= set(part.adding)
                 part.adding, part.removing = [], []
                 self._lead(part)
-        return Answer(outcome=outcome)
+        return CallAnswer(outcome=outcome)
 
     # --- time -------------------------------------------------------------------------------------------------------
 
@@ -227,10 +241,10 @@ class Twin:
 
     # --- within -----------------------------------------------------------------------------------------------------
 
-    def _outcome(self) -> Outcome:
+    def _outcome(self) -> CallOutcome:
         if self.rng.random() >= self.faults:
-            return Outcome.ACCEPTED
-        return self.rng.choice([Outcome.REJECTED, Outcome.UNKNOWN])
+            return CallOutcome.ACCEPTED
+        return self.rng.choice([CallOutcome.REJECTED, CallOutcome.UNKNOWN])
 
     def _reachable(self, resource: Resource) -> bool:
         return resource[0] != "broker" or int(resource[1]) in self.alive
@@ -277,7 +291,7 @@ class Ledger:
     """A journal in memory. `kill_at`: the tool dies at this write or call, counted over all of its lives."""
 
     events: list[dict[str, Any]] = field(default_factory=list)
-    asked: Asked = field(default_factory=Asked)
+    asked: OperatorRequests = field(default_factory=OperatorRequests)
     kills: list[int] = field(default_factory=list)
     count: int = 0
     runner: Any = None
@@ -287,7 +301,7 @@ class Ledger:
         self.events.append({"event": event, "at_ms": 0, **facts})
         self.tick()
 
-    def heard(self) -> tuple[Asked, str]:
+    def heard(self) -> tuple[OperatorRequests, str]:
         return self.asked, ""
 
     def tick(self) -> None:
@@ -296,8 +310,8 @@ class Ledger:
             self.kills.pop(0)
             raise KilledError
 
-    def recorded(self) -> Recorded:
-        found = Recorded()
+    def recorded(self) -> ExecutionHistory:
+        found = ExecutionHistory()
         for one in self.events:
             found.take(one)
         return found
@@ -310,7 +324,7 @@ class At(Ledger):
         super().__init__()
         self._doing, self._looks = doing, 0
 
-    def heard(self) -> tuple[Asked, str]:
+    def heard(self) -> tuple[OperatorRequests, str]:
         self._looks += 1
         if self._looks in self._doing:
             self._doing[self._looks]()
@@ -338,7 +352,9 @@ class Deadly:
         return called
 
 
-def run(twin: Twin, plan: Plan, pace: PaceSettings, ledger: Ledger, *, steps_max: int = 3_000) -> tuple[End, Machine]:
+def run(
+    twin: Twin, plan: ReassignmentPlan, pace: PaceSettings, ledger: Ledger, *, steps_max: int = 3_000
+) -> tuple[ExecutionEnd, ExecutionMachine]:
     """Carry a plan out, with a new executor after each death."""
     waits = 0
 
@@ -349,7 +365,7 @@ def run(twin: Twin, plan: Plan, pace: PaceSettings, ledger: Ledger, *, steps_max
         twin.wait(length_s)
 
     while True:
-        machine = Machine(plan, pace, ledger.recorded())
+        machine = ExecutionMachine(plan, pace, ledger.recorded())
         runner = Runner(machine, Deadly(twin, ledger), ledger, pace, now_s=lambda: twin.now_s, wait=wait)  # type: ignore[arg-type]
         ledger.runner = runner
         try:
@@ -372,9 +388,11 @@ def move(key: Key, before: tuple[int, ...], after: tuple[int, ...], size_bytes: 
     )
 
 
-def made(moves: list[PartitionMove], **more: Any) -> Plan:
+def made(moves: list[PartitionMove], **more: Any) -> ReassignmentPlan:
     ids = {one.topic: one.topic for one in moves}
-    return Plan(id="0123456789abcdef", cluster_id=CLUSTER, layout="", moves=tuple(moves), topic_ids=ids, **more)
+    return ReassignmentPlan(
+        id="0123456789abcdef", cluster_id=CLUSTER, layout="", moves=tuple(moves), topic_ids=ids, **more
+    )
 
 
-__all__ = ["CLUSTER", "Asked", "Ledger", "Part", "Twin", "Wish", "made", "move", "run"]
+__all__ = ["CLUSTER", "Ledger", "Part", "Twin", "made", "move", "run"]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from shedders.simulate.trace import Costs, Demand, Event, Machine, Namespace, Units
+from shedders.contest.trace import Costs, Demand, Namespace, TraceEvent, TraceMachine, Units
 
 
 def _always(_step: int) -> float:
@@ -18,12 +18,12 @@ def _always(_step: int) -> float:
 class PlainTrace:
     """`throughput`: bytes a second in of each unit, spread evenly over the ring; as many go out; a message has 1,000 bytes."""
 
-    machines: Sequence[Machine]
+    machines: Sequence[TraceMachine]
     namespaces: Sequence[Namespace]
     throughput: Sequence[Sequence[float]]
     steps: int = 60
     step_s: float = 20.0
-    events: Sequence[Event] = ()
+    events: Sequence[TraceEvent] = ()
     disturbances: Sequence[float] = (0.0,)
     judged: Sequence[tuple[float, float]] = ()
     costs: Costs = field(default_factory=Costs)

@@ -7,8 +7,9 @@ from typing import Any
 
 import orjson
 
-from statechannel.core.inputs import PartitionOpened, RecordRead, Topic
-from statechannel.core.presence import Mode, Presence
+from statechannel.engine.inputs import PartitionOpened
+from statechannel.engine.presence import Mode, Presence
+from statechannel.protocol.log import RecordRead, Topic
 from tests.support.stub_engine import StubEngine
 
 EXPIRY_S, SAFE_S, SETTLE_S, INTERVAL_S = 6.0, 4.0, 10.0, 1.0

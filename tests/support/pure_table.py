@@ -6,14 +6,26 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from spark.fold import Difference, GroupFold, Line
-from spark.plan import Mark, Missing, Place, Reading, Seen, Step, Vouching, Whole, go_on, join, why_join
-from statechannel.core.codec import COLD_START_KEY, HEARTBEAT_KEY, decode_heartbeat, newer_format
-from statechannel.core.cold_start import decode_mark
-from statechannel.core.digest import digest
-from statechannel.core.inputs import RecordRead
-from statechannel.core.survey import Stop
-from statechannel.core.view_rows import KeyRow, restore
+from spark.channel.fold import GroupFold, Line, OverruledKey
+from spark.channel.plan import (
+    BatchContents,
+    BatchStep,
+    ColdStartMark,
+    Missing,
+    Reading,
+    ReadingPosition,
+    Vouching,
+    WholeLog,
+    go_on,
+    join,
+    why_join,
+)
+from statechannel.engine.cold_start import decode_mark
+from statechannel.protocol.codec import COLD_START_KEY, HEARTBEAT_KEY, decode_heartbeat, newer_format
+from statechannel.protocol.digest import digest
+from statechannel.protocol.log import RecordRead
+from statechannel.protocol.view_rows import KeyRow, restore
+from statechannel.replay.survey import FormatStop
 
 LAG_MS = 3_600_000
 Group = tuple[int, str]
@@ -27,14 +39,14 @@ def group_of(key: bytes | None) -> str:
         return (key or b"").hex()
 
 
-def seen_in(records: Sequence[RecordRead], position: int) -> Seen:
+def seen_in(records: Sequence[RecordRead], position: int) -> BatchContents:
     """What records of one partition hold, up to the first newer format."""
     stop = None
     upto: list[RecordRead] = []
     for record in records:
         upto.append(record)
         if newer := newer_format(record.key, record.value):
-            stop = Stop(record.offset, newer)
+            stop = FormatStop(record.offset, newer)
             break
     expected, gap_end, gap_end_ms = position, -1, 0
     heartbeats, marks = [], []
@@ -45,9 +57,9 @@ def seen_in(records: Sequence[RecordRead], position: int) -> Seen:
         if record.key == HEARTBEAT_KEY and (heartbeat := decode_heartbeat(record.value)) is not None:
             heartbeats.append(Vouching(record.offset, heartbeat.clean_to))
         if record.key == COLD_START_KEY and (mark := decode_mark(record.value)) is not None:
-            marks.append(Mark(record.offset, mark.through))
+            marks.append(ColdStartMark(record.offset, mark.through))
     times = [record.timestamp_ms for record in upto]
-    return Seen(
+    return BatchContents(
         len(upto),
         upto[0].offset,
         upto[-1].offset,
@@ -67,12 +79,12 @@ class PureTable:
 
     partitions: int
     topic: list[RecordRead] = field(default_factory=list)
-    places: dict[int, Place] = field(default_factory=dict)
+    places: dict[int, ReadingPosition] = field(default_factory=dict)
     rows: dict[Group, list[KeyRow]] = field(default_factory=dict)
     archive: list[tuple[int, int, Line]] = field(default_factory=list)
     missing: list[Missing] = field(default_factory=list)
     growing: dict[int, int] = field(default_factory=dict)
-    differences: list[Difference] = field(default_factory=list)
+    differences: list[OverruledKey] = field(default_factory=list)
     now_ms: int = 0
 
     def process(self, batch: Iterable[RecordRead]) -> None:
@@ -84,8 +96,8 @@ class PureTable:
         for number, records in sorted(by_partition.items()):
             self._take(number, records)
 
-    def place(self, number: int) -> Place:
-        return self.places.get(number, Place())
+    def place(self, number: int) -> ReadingPosition:
+        return self.places.get(number, ReadingPosition())
 
     def _take(self, number: int, records: list[RecordRead]) -> None:
         place = self.place(number)
@@ -106,7 +118,7 @@ class PureTable:
             whole = seen_in(records, 0)
             oldest_kept_ms = max(self.now_ms, whole.newest_ms) - LAG_MS
             old = [one.offset for one in records if one.timestamp_ms <= oldest_kept_ms and one.offset <= whole.last]
-            step = join(self.partitions, number, place, seen, Whole(whole, max(old, default=-1)), why)
+            step = join(self.partitions, number, place, seen, WholeLog(whole, max(old, default=-1)), why)
         folds: dict[Group, GroupFold] = {}
         made_anew = step.plan.joins and not step.plan.cold_start
         wanted = {(number, group_of(record.key)) for record in records}
@@ -127,7 +139,7 @@ class PureTable:
         self.places[number] = step.place
         self._misses(number, step)
 
-    def _misses(self, number: int, step: Step) -> None:
+    def _misses(self, number: int, step: BatchStep) -> None:
         """A stretch that nobody has vouched for yet grows with each further gap."""
         if step.missing is not None:
             at = self.growing.get(number)

@@ -7,9 +7,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import orjson
 
-from statechannel.core.view import View
-from statechannel.core.view_copy import ViewCopier
-from statechannel.runtime.replica_digest import PartitionCopy, ReplicaCopy, digest_document, dump_lines
+from statechannel.broker.observe.replica_digest import PartitionCopy, ReplicaCopy, digest_document, dump_lines
+from statechannel.protocol.view import View
+from statechannel.protocol.view_copy import ViewCopier
 from tests.support.waits import WAIT_S
 
 

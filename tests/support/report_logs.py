@@ -5,12 +5,12 @@ from pathlib import Path
 
 import orjson
 
-from statechannel.audit.export_file import write_export
-from statechannel.audit.export_line import ExportHeader
-from statechannel.core.bundle import children_of, even_bounds, namespace_bounds, parse_key
-from statechannel.core.inputs import RecordRead, Topic
-from statechannel.core.states import State
-from statechannel.core.view import View
+from statechannel.audit.transfer.export_file import write_export
+from statechannel.audit.transfer.line import ExportHeader
+from statechannel.protocol.bundle import children_of, even_bounds, namespace_bounds, parse_key
+from statechannel.protocol.log import RecordRead, Topic
+from statechannel.protocol.states import State
+from statechannel.protocol.view import View
 
 START_MS = 1_790_000_000_000
 HOSTILE = "</script><img src=x onerror=\"document.title='broken in'\"><!--\u202e\u0007'\"&{{7*7}}"

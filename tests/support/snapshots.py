@@ -6,11 +6,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 
-from loaddata.broker_load import BrokerLoad, ResourceWeights
-from loaddata.bundle_load import BundleAverages, BundleStats, MessageAverage
-from loaddata.usage import ResourceUsage
-from shedders.cluster import Broker, Bundle, Cluster, Policies, TopicLoad
-from statechannel.core.bundle import FULL_UPPER, bundle_key
+from loaddata.model.broker_load import BrokerLoad, ResourceWeights
+from loaddata.model.bundle_load import BundleAverages, BundleStats, MessageAverage
+from loaddata.model.usage import ResourceUsage
+from shedders.model.cluster import Broker, Bundle, Cluster, Policies, TopicLoad
+from statechannel.protocol.bundle import FULL_UPPER, bundle_key
 
 NOW_MS = 1_700_000_000_000
 REPORTED = 10

@@ -20,10 +20,10 @@ import orjson
 import structlog
 
 from statechannel.api import BrokerHooks, ChannelStoppedError, StateChannel
-from statechannel.core.effects import Append
-from statechannel.core.inputs import Topic
-from statechannel.runtime import assemble
-from statechannel.runtime.parts import KafkaLog
+from statechannel.broker import assembly
+from statechannel.broker.parts import KafkaLog
+from statechannel.engine.effects import Append
+from statechannel.protocol.log import Topic
 from tests.support.channels import make_settings
 from tests.support.waits import WAIT_S
 
@@ -142,7 +142,7 @@ async def main(broker: str, bootstrap: str, channel: str, *flags: str) -> int:
     leave = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, leave.set)
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
-    assemble.KafkaLog = make_log
+    assembly.KafkaLog = make_log
     groups: dict[str, dict] = defaultdict(dict)
     for flag in flags:
         name, _, value = flag.partition("=")

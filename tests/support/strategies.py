@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from shedders import strategy
+from shedders.model import strategy
 from statechannel.cli import main
 
 ROOT = Path(__file__).parents[2]

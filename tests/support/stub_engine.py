@@ -8,16 +8,17 @@ from typing import Any
 
 import orjson
 
-from statechannel.core.config import EngineConfig, Identity
-from statechannel.core.effects import Append, CallHook, Effect
-from statechannel.core.inputs import HookFinished, RecordRead
-from statechannel.core.keys import KeyState, Writer
-from statechannel.core.proposals import Result
-from statechannel.core.provenance import OwnIds
-from statechannel.core.reactions import Reactions
-from statechannel.core.states import State
-from statechannel.core.verdict import Verdict
-from statechannel.core.view import View
+from statechannel.engine.config import EngineConfig, Identity
+from statechannel.engine.effects import Append, CallHook, Effect
+from statechannel.engine.inputs import HookFinished
+from statechannel.engine.proposals import ProposalResult
+from statechannel.engine.provenance import OwnIds
+from statechannel.engine.reactions import Reactions
+from statechannel.protocol.keys import KeyState, Writer
+from statechannel.protocol.log import RecordRead
+from statechannel.protocol.states import State
+from statechannel.protocol.verdict import Verdict
+from statechannel.protocol.view import View
 
 
 class FoldLog:
@@ -62,7 +63,7 @@ class Wanted:
         self.made: list[dict[str, Any]] = []
         self.full = False
 
-    def propose(self, key: KeyState, state: State, done: Callable[[Result], None], **fields: Any) -> str | None:
+    def propose(self, key: KeyState, state: State, done: Callable[[ProposalResult], None], **fields: Any) -> str | None:
         if self.full:
             return None
         self.made.append({"key": key.name, "state": state, "done": done, **fields})

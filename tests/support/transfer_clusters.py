@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from loaddata.broker_load import BrokerLoad
-from loaddata.bundle_load import BundleStats
-from loaddata.usage import ResourceUsage
-from shedders.cluster import Broker, Bundle, Cluster
-from shedders.plan import Plan
-from shedders.transfer import TransferSettings, TransferShedder
-from shedders.transfer_pairs import Book, CanTake
+from loaddata.model.broker_load import BrokerLoad
+from loaddata.model.bundle_load import BundleStats
+from loaddata.model.usage import ResourceUsage
+from shedders.model.cluster import Broker, Bundle, Cluster
+from shedders.model.plan import Plan
+from shedders.shedding.transfer import TransferSettings, TransferShedder
+from shedders.shedding.transfer_pairs import Book, CanTake
 
 MB = 1_000_000.0
 NOW_MS = 1_700_000_000_000

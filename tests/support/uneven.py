@@ -9,10 +9,10 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from loaddata.bundle_load import BundleAverages, BundleStats, MessageAverage
-from shedders.cluster import Broker, Bundle, Cluster, Policies, RecentMoves
-from shedders.draft import bytes_of, messages_of
-from shedders.plan import Label, Plan
+from loaddata.model.bundle_load import BundleAverages, BundleStats, MessageAverage
+from shedders.model.cluster import Broker, Bundle, Cluster, Policies, RecentMoves
+from shedders.model.plan import Label, Plan
+from shedders.shedding.draft import bytes_of, messages_of
 from tests.support.loads import NOW_MS, broker
 
 NAMES = [f"broker-{letter}" for letter in "abcdef"]

@@ -19,9 +19,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
 
-from loaddata.partitions.layout import ClusterLayout
-from loaddata.partitions.loads import PartitionLoads
-from shedders.partitions.request import PlanRequest
+from loaddata.samples.layout import ClusterLayout
+from loaddata.samples.loads import PartitionLoads
+from shedders.kafka_rebalance.planning.request import PlanRequest
 from tests.twin import partition_measures as measures
 from tests.twin.partition_measures import rack_excess
 from tests.twin.partition_state import Key, State, free, state_of, to_empty

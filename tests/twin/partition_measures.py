@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil, floor
 
-from loaddata.partitions.layout import ClusterLayout, KafkaBroker
-from loaddata.partitions.loads import CPU_UNITS, PartitionLoad, PartitionLoads
-from shedders.partitions.request import Mode, PlanRequest
+from loaddata.samples.layout import ClusterLayout, KafkaBroker
+from loaddata.samples.loads import CPU_UNITS, PartitionLoad, PartitionLoads
+from shedders.kafka_rebalance.planning.request import PlanMode, PlanRequest
 from tests.twin.partition_state import Key, State, allowed_brokers, free, state_of, to_empty
 
 BY_BROKER = ("disk", "bytes-in", "bytes-out", "cpu", "replicas", "leaders")
@@ -66,7 +66,7 @@ def size_of(loads: PartitionLoads, key: Key, request: PlanRequest) -> int:
 
 def counted(goal: str, layout: ClusterLayout, request: PlanRequest) -> list[int]:
     """Brokers that have cells."""
-    away = set(request.subjects) if goal in LED and request.mode is Mode.DEMOTE else set()
+    away = set(request.subjects) if goal in LED and request.mode is PlanMode.DEMOTE else set()
     return [one for one in allowed_brokers(layout, request) if one not in away]
 
 
@@ -75,7 +75,7 @@ def coming(layout: ClusterLayout, request: PlanRequest) -> Iterator[tuple[Key, i
     allowed, leaving, may = set(allowed_brokers(layout, request)), to_empty(layout, request), free(layout, request)
     for topic, partition in layout.partitions():
         for one in partition.replicas:
-            lost = request.mode is Mode.FIX_OFFLINE and one in partition.offline
+            lost = request.mode is PlanMode.FIX_OFFLINE and one in partition.offline
             if one not in allowed and (one in leaving or lost) and (topic.name, partition.partition) in may:
                 yield (topic.name, partition.partition), one
 

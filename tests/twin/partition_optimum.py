@@ -19,9 +19,9 @@ from dataclasses import dataclass, field
 import highspy
 import numpy as np
 
-from loaddata.partitions.layout import ClusterLayout
-from loaddata.partitions.loads import PartitionLoads
-from shedders.partitions.request import PlanRequest
+from loaddata.samples.layout import ClusterLayout
+from loaddata.samples.loads import PartitionLoads
+from shedders.kafka_rebalance.planning.request import PlanRequest
 from tests.twin import partition_measures as measures
 from tests.twin.partition_state import Key, State, allowed_brokers, free, state_of
 

@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
-from loaddata.partitions.layout import ClusterLayout
-from loaddata.partitions.moves import AddReplica, Move, MoveReplica, RemoveReplica, Reorder, Swap, SwitchLeader
+from loaddata.samples.layout import ClusterLayout
+from shedders.kafka_rebalance.planning.changes import (
+    AddReplica,
+    Move,
+    MoveReplica,
+    RemoveReplica,
+    Reorder,
+    Swap,
+    SwitchLeader,
+)
 from tests.twin.partition_state import Key, State, state_of
 
 

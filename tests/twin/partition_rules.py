@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
-from loaddata.partitions.layout import ClusterLayout
-from shedders.partitions.plan import PartitionMove, Plan
-from shedders.partitions.request import Mode, PlanRequest
+from loaddata.samples.layout import ClusterLayout
+from shedders.kafka_rebalance.planning.plan import PartitionMove, ReassignmentPlan
+from shedders.kafka_rebalance.planning.request import PlanMode, PlanRequest
 from tests.twin.partition_measures import most_in_rack, rack_excess
 from tests.twin.partition_state import allowed_brokers, free, state_after, state_of, to_empty
 
@@ -18,7 +18,7 @@ def repeats(replicas: tuple[int, ...], rack_of: Mapping[int, str | None]) -> int
     return sum(count - 1 for count in counts.values())
 
 
-def violations(layout: ClusterLayout, request: PlanRequest, plan: Plan) -> Iterator[str]:
+def violations(layout: ClusterLayout, request: PlanRequest, plan: ReassignmentPlan) -> Iterator[str]:
     """What the plan does that no plan may do, whatever its goals."""
     before, after = state_of(layout), state_after(layout, plan)
     allowed, leaving, may = set(allowed_brokers(layout, request)), to_empty(layout, request), free(layout, request)
@@ -39,7 +39,7 @@ def violations(layout: ClusterLayout, request: PlanRequest, plan: Plan) -> Itera
         yield from _move_violations(request, move, before[key], allowed)
     for key, (replicas, leader) in after.items():
         was, was_led = before[key]
-        kept = request.mode is Mode.REPLICATION_FACTOR and key in may
+        kept = request.mode is PlanMode.REPLICATION_FACTOR and key in may
         if len(replicas) != len(was) and not kept:
             yield f"{key} has {len(replicas)} replicas, had {len(was)}"
         if len(set(replicas)) != len(replicas):
@@ -68,9 +68,9 @@ def _move_violations(
         yield f"{key}: nothing changes"
     if not set(move.added) <= allowed:
         yield f"{key} goes to {move.added}, which is not all allowed"
-    if request.mode is Mode.ADD_BROKERS and not set(move.added) <= set(request.subjects):
+    if request.mode is PlanMode.ADD_BROKERS and not set(move.added) <= set(request.subjects):
         yield f"{key} goes to {move.added}, which are not all new"
-    if request.mode is Mode.REMOVE_BROKERS and not set(move.removed) <= set(request.subjects):
+    if request.mode is PlanMode.REMOVE_BROKERS and not set(move.removed) <= set(request.subjects):
         yield f"{key} leaves {move.removed}, which do not all go"
-    if request.mode is Mode.DEMOTE and move.added:
+    if request.mode is PlanMode.DEMOTE and move.added:
         yield f"{key}: data moves for a demotion"

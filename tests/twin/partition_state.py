@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from loaddata.partitions.layout import ClusterLayout, KafkaPartition
-from shedders.partitions.plan import Plan
-from shedders.partitions.request import Mode, PlanRequest
+from loaddata.samples.layout import ClusterLayout, KafkaPartition
+from shedders.kafka_rebalance.planning.plan import ReassignmentPlan
+from shedders.kafka_rebalance.planning.request import PlanMode, PlanRequest
 
 Key = tuple[str, int]
 State = dict[Key, tuple[tuple[int, ...], int | None]]
@@ -21,14 +21,14 @@ def state_of(layout: ClusterLayout) -> State:
     }
 
 
-def state_after(layout: ClusterLayout, plan: Plan) -> State:
+def state_after(layout: ClusterLayout, plan: ReassignmentPlan) -> State:
     state = state_of(layout)
     for move in plan.moves:
         state[move.topic, move.partition] = (move.after, move.leader_after)
     return state
 
 
-def layout_after(layout: ClusterLayout, plan: Plan) -> ClusterLayout:
+def layout_after(layout: ClusterLayout, plan: ReassignmentPlan) -> ClusterLayout:
     """The cluster as it is read when the plan has been carried out: what came is in sync, nobody is named who is gone."""
     moved = {(move.topic, move.partition): move for move in plan.moves}
     alive = {one.id for one in layout.brokers if one.alive}
@@ -61,7 +61,7 @@ def layout_after(layout: ClusterLayout, plan: Plan) -> ClusterLayout:
 def free(layout: ClusterLayout, request: PlanRequest) -> set[Key]:
     """Partitions that may be changed: chosen, led by somebody, nothing under way, nothing offline that is not asked for."""
     going = to_empty(layout, request)
-    mends = request.mode in {Mode.FIX_OFFLINE, Mode.REMOVE_BROKERS}
+    mends = request.mode in {PlanMode.FIX_OFFLINE, PlanMode.REMOVE_BROKERS}
     return {
         (topic.name, one.partition)
         for topic, one in layout.partitions()
@@ -81,7 +81,7 @@ def _chosen(request: PlanRequest, topic: str) -> bool:
 def allowed_brokers(layout: ClusterLayout, request: PlanRequest) -> list[int]:
     """Brokers on which a replica may be at the end."""
     away = set(request.offline_brokers)
-    if request.mode is Mode.REMOVE_BROKERS:
+    if request.mode is PlanMode.REMOVE_BROKERS:
         away |= set(request.subjects)
     chosen = set(request.brokers) or {one.id for one in layout.brokers}
     return sorted(one.id for one in layout.brokers if one.alive and one.id in chosen and one.id not in away)
@@ -90,6 +90,6 @@ def allowed_brokers(layout: ClusterLayout, request: PlanRequest) -> list[int]:
 def to_empty(layout: ClusterLayout, request: PlanRequest) -> set[int]:
     """Brokers on which nothing may be left that may move."""
     leaving = set(request.offline_brokers)
-    if request.mode is Mode.REMOVE_BROKERS:
+    if request.mode is PlanMode.REMOVE_BROKERS:
         leaving |= set(request.subjects)
     return leaving

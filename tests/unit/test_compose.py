@@ -11,8 +11,8 @@ import pytest
 import typer
 import yaml
 
-from shedders.live.settings import NAME, configured
-from statechannel.cli.connection import read_settings
+from shedders.balancer.settings import NAME, configured
+from statechannel.cli.kit.connection import read_settings
 
 ROOT = Path(__file__).parents[2]
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "compose.yaml").read_text())

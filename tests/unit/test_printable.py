@@ -8,12 +8,12 @@ import pytest
 import structlog
 from structlog.testing import capture_logs
 
-from statechannel.cli.logs import set_up_logs
-from statechannel.cli.output import cell
-from statechannel.core.effects import Emit
+from statechannel.broker.observe.event_log import EventLog
+from statechannel.cli.kit.logs import set_up_logs
+from statechannel.cli.kit.output import cell
+from statechannel.engine.effects import Emit
 from statechannel.logger import SafeLogger
 from statechannel.printable import printable, printable_lines
-from statechannel.runtime.event_log import EventLog
 from statechannel.settings import load
 
 EVIL = "\x1b]0;owned\x07\x1b[2J\x1b[31mFAKE\x9b31m\u202egnp\x7f\udc80"

@@ -6,29 +6,29 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from statechannel.cli.doctor.facts import Facts
-from statechannel.cli.doctor.findings import Check, Finding, Severity
-from statechannel.cli.output import duration
-from statechannel.core.record import FORMAT
+from statechannel.cli.doctor.facts import DoctorFacts
+from statechannel.cli.doctor.findings import DoctorCheck, DoctorFinding, Severity
+from statechannel.cli.kit.output import duration
+from statechannel.protocol.record import FORMAT
 
 LAG_WARNING_MS = 5_000
 JOINING_WARNING_MS = 60_000
 CLOCKS_WARNING_MS = 5_000
 _SHOWN = 5
 _TOPIC_SHOWN = 20
-_NOBODY = Finding(Severity.INFO, "no broker is heard", checked=False)
+_NOBODY = DoctorFinding(Severity.INFO, "no broker is heard", checked=False)
 
 
-def unreadable(facts: Facts) -> Iterator[Finding]:
+def unreadable(facts: DoctorFacts) -> Iterator[DoctorFinding]:
     """Whether topics, registry and log could be read at all."""
     for name, failed in facts.failed.items():
         if not failed.told:
             # An auditor may look at everything of the channel, and need not see how Kafka's own brokers are set.
             severity = Severity.INFO if name == "nodes" else Severity.ERROR
-            yield Finding(severity, failed.what, "What hangs on it was not checked.", failed.hint)
+            yield DoctorFinding(severity, failed.what, "What hangs on it was not checked.", failed.hint)
 
 
-def registry(facts: Facts) -> Iterator[Finding]:
+def registry(facts: DoctorFacts) -> Iterator[DoctorFinding]:
     """Brokers that are heard, lost, doubled, joining, or in safe mode."""
     found, story = facts.registry, facts.story
     if found is None or story is None:
@@ -39,7 +39,7 @@ def registry(facts: Facts) -> Iterator[Finding]:
         heard = (
             "" if last is None else f"; the last one was {last.broker}, {_ago(found.read_at_ms - last.last_heard_ms)}"
         )
-        yield Finding(
+        yield DoctorFinding(
             Severity.CRITICAL if facts.standing.get("bundles") else Severity.ERROR,
             f"no broker is heard{heard}",
             "Nobody serves, assigns or repairs.",
@@ -49,7 +49,7 @@ def registry(facts: Facts) -> Iterator[Finding]:
     lost = [one for one in found.members.lost.values() if (one.broker, one.incarnation) not in found.members.gone]
     if lost:
         names = [f"{one.broker} (last heard {_ago(at_ms - one.last_heard_ms)})" for one in lost]
-        yield Finding(
+        yield DoctorFinding(
             Severity.WARNING,
             f"lost without a goodbye: {_some(names)}",
             "Bundles of a lost broker are given to others; until then nobody serves them.",
@@ -59,7 +59,7 @@ def registry(facts: Facts) -> Iterator[Finding]:
         )
     for broker, seen_ms in story.doubled.items():
         if at_ms - seen_ms < facts.settings.membership.expiry_s * 2_000:
-            yield Finding(
+            yield DoctorFinding(
                 Severity.ERROR,
                 f"two processes call themselves {broker}",
                 "Only the one that came later counts; the other one stops as soon as it reads of it, if it can read.",
@@ -71,7 +71,7 @@ def registry(facts: Facts) -> Iterator[Finding]:
             continue  # the finding about software says why it is in safe mode, or joins for ever
         mode, process = member.info.get("mode"), story.processes.get(broker)
         if mode in ("safe", "settling"):
-            yield Finding(
+            yield DoctorFinding(
                 Severity.WARNING,
                 f"{broker} is in {mode} mode",
                 "It has lost Kafka for a while: it goes on serving, and starts nothing.",
@@ -79,17 +79,17 @@ def registry(facts: Facts) -> Iterator[Finding]:
             )
         joined_ms = 0 if process is None else at_ms - process.first_ms
         if not member.caught_up and joined_ms > JOINING_WARNING_MS:
-            yield Finding(
+            yield DoctorFinding(
                 Severity.WARNING,
                 f"{broker} has been joining for {duration(joined_ms)}",
                 "It owns and answers nothing before it has caught up: that takes a log without debt, and a clean heartbeat.",
                 "Look at the debts below, and at whether anybody leads; `statechannel status`.",
             )
     if alive:
-        yield Finding(Severity.OK, f"{len(alive)} brokers are heard: {_some(sorted(alive))}")
+        yield DoctorFinding(Severity.OK, f"{len(alive)} brokers are heard: {_some(sorted(alive))}")
 
 
-def software(facts: Facts) -> Iterator[Finding]:
+def software(facts: DoctorFacts) -> Iterator[DoctorFinding]:
     """Versions of the brokers, and the formats that they read."""
     if facts.registry is None:
         return
@@ -97,14 +97,14 @@ def software(facts: Facts) -> Iterator[Finding]:
     count = Counter(str(member.info.get("software")) for member in alive.values())
     if len(count) > 1:
         told = ", ".join(f"{version} ({many})" for version, many in sorted(count.items()))
-        yield Finding(
+        yield DoctorFinding(
             Severity.INFO,
             f"brokers of several versions: {told}",
             "So it is meant to be while an upgrade goes on. New formats wait until every broker reads them.",
         )
     for partition, stop in _stopped(facts).items():
         behind = _cannot_read(facts, partition)
-        yield Finding(
+        yield DoctorFinding(
             Severity.CRITICAL,
             f"partition {partition} holds a record of format {stop['format']} at offset {stop['offset']}"
             + (f", which {_some(behind)} cannot read" if behind else ""),
@@ -115,19 +115,19 @@ def software(facts: Facts) -> Iterator[Finding]:
         yield _NOBODY
 
 
-def _stopped(facts: Facts) -> dict[str, dict[str, Any]]:
+def _stopped(facts: DoctorFacts) -> dict[str, dict[str, Any]]:
     """By partition the record of a newer format at which this program stopped reading."""
     return dict(facts.standing.get("stopped", {}))
 
 
-def _cannot_read(facts: Facts, partition: str) -> list[str]:
+def _cannot_read(facts: DoctorFacts, partition: str) -> list[str]:
     """Brokers that are heard and do not read the format that a partition holds."""
     wanted = _stopped(facts)[partition]["format"]
     alive = {} if facts.registry is None else facts.registry.members.alive
     return [name for name, one in sorted(alive.items()) if wanted not in (one.info.get("formats") or [FORMAT])]
 
 
-def clocks(facts: Facts) -> Iterator[Finding]:
+def clocks(facts: DoctorFacts) -> Iterator[DoctorFinding]:
     """Clocks of the brokers beside the log's."""
     if facts.story is None or facts.registry is None:
         return
@@ -137,7 +137,7 @@ def clocks(facts: Facts) -> Iterator[Finding]:
         process = facts.story.processes.get(broker)
         behind_ms = None if process is None else process.clock_behind_ms
         if behind_ms is not None and abs(behind_ms) > CLOCKS_WARNING_MS:
-            yield Finding(
+            yield DoctorFinding(
                 Severity.WARNING,
                 f"the clock of {broker} is {duration(abs(behind_ms))} {'behind' if behind_ms > 0 else 'ahead of'} Kafka's",
                 "The channel is not harmed: it goes by the log's time. But the times in that broker's own logs, its load "
@@ -146,7 +146,7 @@ def clocks(facts: Facts) -> Iterator[Finding]:
             )
 
 
-def leader(facts: Facts) -> Iterator[Finding]:
+def leader(facts: DoctorFacts) -> Iterator[DoctorFinding]:
     """Exactly one leader."""
     if facts.registry is None:
         return
@@ -154,13 +154,13 @@ def leader(facts: Facts) -> Iterator[Finding]:
     leading = sorted(name for name, member in alive.items() if member.info.get("leading") is True)
     standing = facts.standing
     if not alive:
-        yield Finding(Severity.INFO, "nobody is there to lead")
+        yield DoctorFinding(Severity.INFO, "nobody is there to lead")
     elif not leading:
         without_ms = standing.get("no_leader_for_ms")
         patience_ms = 2 * facts.settings.kafka.session_timeout_ms
         long = without_ms is None or without_ms > patience_ms
         for_long = "" if without_ms is None else f", for {duration(without_ms)}"
-        yield Finding(
+        yield DoctorFinding(
             Severity.ERROR if long else Severity.WARNING,
             f"nobody leads{for_long}",
             "Bundles go on being served and moved, but nobody assigns, repairs or balances. Debts are paid late.",
@@ -169,7 +169,7 @@ def leader(facts: Facts) -> Iterator[Finding]:
             else "An election takes up to kafka.session_timeout_ms: look again.",
         )
     if len(leading) > 1:
-        yield Finding(
+        yield DoctorFinding(
             Severity.WARNING,
             f"{_some(leading)} all say that they lead",
             "It harms nothing (proposals are judged alike, whoever makes them), but should last a heartbeat only.",
@@ -179,10 +179,10 @@ def leader(facts: Facts) -> Iterator[Finding]:
         term, since_ms = standing.get("term"), standing.get("leading_for_ms")
         told = f", term {term}" if term is not None else ""
         since = f", for {duration(since_ms)}" if since_ms is not None else ""
-        yield Finding(Severity.OK, f"{leading[0]} leads{told}{since}")
+        yield DoctorFinding(Severity.OK, f"{leading[0]} leads{told}{since}")
 
 
-def forged(facts: Facts) -> Iterator[Finding]:
+def forged(facts: DoctorFacts) -> Iterator[DoctorFinding]:
     """Records that bear the name of a broker which did not write them."""
     if facts.registry is None:
         return
@@ -192,7 +192,7 @@ def forged(facts: Facts) -> Iterator[Finding]:
         seen = _forged_of(member.info.get("forged"))
         if seen is None:
             continue
-        yield Finding(
+        yield DoctorFinding(
             Severity.CRITICAL,
             f"{broker} has read {seen.records} {'record' if seen.records == 1 else 'records'} in its own name that it did not "
             f"write, the newest in the {seen.topic} at partition {seen.partition}, offset {seen.offset}",
@@ -220,7 +220,7 @@ def _forged_of(told: object) -> _Forged | None:
     return _Forged(records, topic[:_TOPIC_SHOWN], partition, offset)  # type: ignore[arg-type]
 
 
-def patience_alike(facts: Facts) -> Iterator[Finding]:
+def patience_alike(facts: DoctorFacts) -> Iterator[DoctorFinding]:
     """Whether brokers have the same patience as each other and as this command."""
     if facts.registry is None:
         return
@@ -234,14 +234,14 @@ def patience_alike(facts: Facts) -> Iterator[Finding]:
     ours = facts.settings.membership.expiry_s
     if len(told) > 1:
         words = "; ".join(f"{expiry:g} s: {_some(names)}" for expiry, names in sorted(told.items()))
-        yield Finding(
+        yield DoctorFinding(
             Severity.WARNING,
             f"brokers differ in membership.expiry_s ({words})",
             "One calls another lost that a third one still counts on; repair begins by the leader's own patience.",
             "Give all brokers the same settings.",
         )
     elif told and ours not in told:
-        yield Finding(
+        yield DoctorFinding(
             Severity.INFO,
             f"membership.expiry_s is {ours:g} here, and {next(iter(told)):g} at the brokers",
             "Who is called lost here may not be lost for the brokers.",
@@ -249,7 +249,7 @@ def patience_alike(facts: Facts) -> Iterator[Finding]:
         )
 
 
-def lag(facts: Facts) -> Iterator[Finding]:
+def lag(facts: DoctorFacts) -> Iterator[DoctorFinding]:
     """How far each broker is behind the log."""
     if _nobody(facts):
         yield _NOBODY
@@ -257,7 +257,7 @@ def lag(facts: Facts) -> Iterator[Finding]:
     for one in facts.standing.get("brokers", ()):
         late_ms = one.get("lag_ms")
         if late_ms is not None and late_ms >= LAG_WARNING_MS:
-            yield Finding(
+            yield DoctorFinding(
                 Severity.ERROR if late_ms > limit_ms else Severity.WARNING,
                 f"{one['broker']} is {one['lag_records']} records, {duration(late_ms)}, behind the log",
                 "It answers lookups by what was, and reacts late to what names it.",
@@ -265,7 +265,7 @@ def lag(facts: Facts) -> Iterator[Finding]:
             )
 
 
-def debts(facts: Facts) -> Iterator[Finding]:
+def debts(facts: DoctorFacts) -> Iterator[DoctorFinding]:
     """Keys in debt, and for how long."""
     owed = facts.standing.get("debts", ())
     if not owed:
@@ -292,14 +292,14 @@ def debts(facts: Facts) -> Iterator[Finding]:
     elif oldest >= soon_ms:
         severity, why = Severity.WARNING, f"{why} the leader pays after {settings.leader.debt_age_s:g} s if it can."
     else:
-        yield Finding(Severity.OK, f"{what}: to be paid in a moment")
+        yield DoctorFinding(Severity.OK, f"{what}: to be paid in a moment")
         return
-    yield Finding(
+    yield DoctorFinding(
         severity, what, why, "See that somebody leads and is caught up; `statechannel audit --history KEY` tells."
     )
 
 
-def in_flight(facts: Facts) -> Iterator[Finding]:
+def in_flight(facts: DoctorFacts) -> Iterator[DoctorFinding]:
     """States between two owners that last too long."""
     limit_ms = facts.settings.repair.in_flight_limit_s * 1_000
     slow_ms = facts.settings.hooks.deadline_s * 1_000
@@ -308,7 +308,7 @@ def in_flight(facts: Facts) -> Iterator[Finding]:
         return
     oldest = late[0]
     stuck = oldest["age_ms"] > limit_ms + 2_000 * facts.settings.repair.interval_s
-    yield Finding(
+    yield DoctorFinding(
         Severity.ERROR if stuck else Severity.WARNING,
         f"{len(late)} bundles are on their way for longer than {duration(slow_ms)}; {oldest['bundle']} is {oldest['state']} "
         f"({oldest['from'] or '-'} to {oldest['to'] or '-'}) for {duration(oldest['age_ms'])}",
@@ -319,12 +319,12 @@ def in_flight(facts: Facts) -> Iterator[Finding]:
     )
 
 
-def orphans(facts: Facts) -> Iterator[Finding]:
+def orphans(facts: DoctorFacts) -> Iterator[DoctorFinding]:
     """Bundles whose owner is not heard, and repair."""
     standing = facts.standing
     paused = standing.get("repair_paused", ())
     for one in paused:
-        yield Finding(
+        yield DoctorFinding(
             Severity.ERROR if standing.get("orphans") else Severity.WARNING,
             f"{one['broker']} has paused repair: {one['why']}",
             "Bundles of brokers that are lost stay where they are.",
@@ -334,7 +334,7 @@ def orphans(facts: Facts) -> Iterator[Finding]:
     if nobody and not many:
         yield _NOBODY
     if many:
-        yield Finding(
+        yield DoctorFinding(
             Severity.CRITICAL if nobody else Severity.ERROR if paused else Severity.WARNING,
             f"{many} bundles have an owner that is not heard",
             "Nobody serves them." if nobody else "Lookups of them wait until the leader has given them to others.",
@@ -342,11 +342,11 @@ def orphans(facts: Facts) -> Iterator[Finding]:
         )
 
 
-def log(facts: Facts) -> Iterator[Finding]:
+def log(facts: DoctorFacts) -> Iterator[DoctorFinding]:
     """Whether what the log tells can be relied on."""
     standing = facts.standing
     if standing.get("tentative"):
-        yield Finding(
+        yield DoctorFinding(
             Severity.WARNING,
             "the log was cleaned, and no heartbeat vouches for what is left",
             "Who owns what is only assumed; a broker that starts alone takes it for the truth (cold start).",
@@ -356,10 +356,12 @@ def log(facts: Facts) -> Iterator[Finding]:
     many, assigned, waiting = (standing.get(name, 0) for name in ("bundles", "assigned", "unassigned"))
     moving = many - assigned - waiting
     on_their_way = f", {moving} on their way" if moving > 0 else ""
-    yield Finding(Severity.OK, f"the log is sound: {many} bundles, {assigned} assigned, {waiting} not{on_their_way}")
+    yield DoctorFinding(
+        Severity.OK, f"the log is sound: {many} bundles, {assigned} assigned, {waiting} not{on_their_way}"
+    )
 
 
-def _nobody(facts: Facts) -> bool:
+def _nobody(facts: DoctorFacts) -> bool:
     return facts.registry is not None and not facts.registry.members.alive
 
 
@@ -373,18 +375,18 @@ def _some(names: list[str]) -> str:
 
 
 CHECKS = (
-    Check("readable", "topics, registry and log can be read", unreadable, needs=("kafka",)),
-    Check("brokers", "brokers in the registry", registry, needs=("kafka", "registry")),
-    Check(
+    DoctorCheck("readable", "topics, registry and log can be read", unreadable, needs=("kafka",)),
+    DoctorCheck("brokers", "brokers in the registry", registry, needs=("kafka", "registry")),
+    DoctorCheck(
         "software", "all brokers are of one version, and read the log's format", software, needs=("kafka", "registry")
     ),
-    Check("brokers-clocks", "brokers' clocks agree with Kafka's", clocks, needs=("kafka", "registry")),
-    Check("brokers-patience", "brokers are equally patient", patience_alike, needs=("kafka", "registry")),
-    Check("leader", "exactly one leader", leader, needs=("kafka", "registry")),
-    Check("forged", "nobody writes in a broker's name", forged, needs=("kafka", "registry")),
-    Check("lag", "no broker is behind the log", lag, needs=("kafka", "registry", "log")),
-    Check("debts", "no debts", debts, needs=("kafka", "log")),
-    Check("in-flight", "nothing is on its way for too long", in_flight, needs=("kafka", "log")),
-    Check("orphans", "every owner is heard, and repair goes on", orphans, needs=("kafka", "registry", "log")),
-    Check("log", "the log can be relied on", log, needs=("kafka", "log")),
+    DoctorCheck("brokers-clocks", "brokers' clocks agree with Kafka's", clocks, needs=("kafka", "registry")),
+    DoctorCheck("brokers-patience", "brokers are equally patient", patience_alike, needs=("kafka", "registry")),
+    DoctorCheck("leader", "exactly one leader", leader, needs=("kafka", "registry")),
+    DoctorCheck("forged", "nobody writes in a broker's name", forged, needs=("kafka", "registry")),
+    DoctorCheck("lag", "no broker is behind the log", lag, needs=("kafka", "registry", "log")),
+    DoctorCheck("debts", "no debts", debts, needs=("kafka", "log")),
+    DoctorCheck("in-flight", "nothing is on its way for too long", in_flight, needs=("kafka", "log")),
+    DoctorCheck("orphans", "every owner is heard, and repair goes on", orphans, needs=("kafka", "registry", "log")),
+    DoctorCheck("log", "the log can be relied on", log, needs=("kafka", "log")),
 )

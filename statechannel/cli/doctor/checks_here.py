@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from statechannel.cli.doctor.facts import Facts
-from statechannel.cli.doctor.findings import Check, Finding, Severity
-from statechannel.cli.output import duration
+from statechannel.cli.doctor.facts import DoctorFacts
+from statechannel.cli.doctor.findings import DoctorCheck, DoctorFinding, Severity
+from statechannel.cli.kit.output import duration
 from statechannel.embedded import BrokerState
 from statechannel.settings.relations import RELATIONS
 
@@ -17,10 +17,10 @@ _LITTLE_FREE = 0.05
 _FREE_TIMES = 10
 
 
-def settings(facts: Facts) -> Iterator[Finding]:
+def settings(facts: DoctorFacts) -> Iterator[DoctorFinding]:
     """Settings that are refused, or contradict each other."""
     for problem in facts.problems:
-        yield Finding(
+        yield DoctorFinding(
             Severity.CRITICAL,
             problem.rstrip("."),
             "No broker starts with these settings."
@@ -28,15 +28,15 @@ def settings(facts: Facts) -> Iterator[Finding]:
             "Change it where it is set (`--set`, STATECHANNEL_ variables, `--config`); design/settings.md has all settings.",
         )
     if not facts.problems:
-        yield Finding(Severity.OK, f"settings are valid, and the {len(RELATIONS)} rules between them hold")
+        yield DoctorFinding(Severity.OK, f"settings are valid, and the {len(RELATIONS)} rules between them hold")
 
 
-def java(facts: Facts) -> Iterator[Finding]:
+def java(facts: DoctorFacts) -> Iterator[DoctorFinding]:
     """Java, which the embedded Kafka and the Spark jobs need."""
     failed = facts.failed.get("java")
     if failed is not None:
         used = facts.embedded is not None and facts.embedded.used
-        yield Finding(
+        yield DoctorFinding(
             Severity.ERROR if used else Severity.INFO,
             failed.what,
             "The embedded Kafka cannot be started again."
@@ -45,7 +45,7 @@ def java(facts: Facts) -> Iterator[Finding]:
             failed.hint if used else "",
         )
     elif facts.java is not None:
-        yield Finding(Severity.OK, f"Java {facts.java.major} at {facts.java.executable}")
+        yield DoctorFinding(Severity.OK, f"Java {facts.java.major} at {facts.java.executable}")
 
 
 _NEXT = {
@@ -54,21 +54,21 @@ _NEXT = {
 }
 
 
-def embedded(facts: Facts) -> Iterator[Finding]:
+def embedded(facts: DoctorFacts) -> Iterator[DoctorFinding]:
     """The embedded Kafka of this machine: whether it runs, and its disk."""
     kafka = facts.embedded
     if kafka is None or not (kafka.used or kafka.exists):
-        yield Finding(Severity.OK, "there is no embedded Kafka on this machine")
+        yield DoctorFinding(Severity.OK, "there is no embedded Kafka on this machine")
         return
     if kafka.state is BrokerState.CRASHED:
-        yield Finding(
+        yield DoctorFinding(
             Severity.CRITICAL if kafka.used else Severity.INFO,
             f"the embedded Kafka of {kafka.folder} ended without an orderly stop",
             "Nothing is read or written without it." if kafka.used else "It is not the Kafka of this channel.",
             f"Read the end of {kafka.log}, then `statechannel kafka up`." if kafka.used else "",
         )
     elif kafka.state is not BrokerState.RUNNING and kafka.used:
-        yield Finding(
+        yield DoctorFinding(
             Severity.CRITICAL,
             f"the embedded Kafka of {kafka.folder} is {kafka.state}",
             "Nothing is read or written without it.",
@@ -77,7 +77,7 @@ def embedded(facts: Facts) -> Iterator[Finding]:
     yield from _disk(facts)
 
 
-def _disk(facts: Facts) -> Iterator[Finding]:
+def _disk(facts: DoctorFacts) -> Iterator[DoctorFinding]:
     kafka = facts.embedded
     if kafka is None:
         return
@@ -93,9 +93,9 @@ def _disk(facts: Facts) -> Iterator[Finding]:
     elif share < _LITTLE_FREE:
         severity = Severity.WARNING if kafka.used else Severity.INFO
     else:
-        yield Finding(Severity.OK, what)
+        yield DoctorFinding(Severity.OK, what)
         return
-    yield Finding(
+    yield DoctorFinding(
         severity,
         what,
         f"On a full disk Kafka stops, and below {kafka.least_free_bytes // MIB} MiB it is not started.",
@@ -103,7 +103,7 @@ def _disk(facts: Facts) -> Iterator[Finding]:
     )
 
 
-def clock(facts: Facts) -> Iterator[Finding]:
+def clock(facts: DoctorFacts) -> Iterator[DoctorFinding]:
     """This machine's clock beside Kafka's."""
     ahead_ms = facts.clock.ahead_ms
     if ahead_ms is None:
@@ -111,14 +111,14 @@ def clock(facts: Facts) -> Iterator[Finding]:
         if newest_ms is not None and newest_ms < -CLOCK_WARNING_MS:
             ahead_ms = newest_ms
         else:
-            yield Finding(Severity.INFO, "our clock cannot be compared with Kafka's: no heartbeat came meanwhile")
+            yield DoctorFinding(Severity.INFO, "our clock cannot be compared with Kafka's: no heartbeat came meanwhile")
             return
     apart = f"{duration(abs(ahead_ms))} {'ahead of' if ahead_ms > 0 else 'behind'} Kafka's"
     if abs(ahead_ms) < CLOCK_WARNING_MS:
-        yield Finding(Severity.OK, f"this machine's clock is {apart}, with the way of a record in it")
+        yield DoctorFinding(Severity.OK, f"this machine's clock is {apart}, with the way of a record in it")
         return
     much = abs(ahead_ms) >= facts.settings.membership.expiry_s * 1_000
-    yield Finding(
+    yield DoctorFinding(
         Severity.ERROR if much else Severity.WARNING,
         f"this machine's clock is {apart}",
         "Brokers are not harmed: they go by the log's time and by clocks of their own that nobody sets. But ages that "
@@ -128,8 +128,8 @@ def clock(facts: Facts) -> Iterator[Finding]:
 
 
 CHECKS = (
-    Check("settings", "settings and the rules between them", settings),
-    Check("java", "Java", java),
-    Check("embedded-kafka", "the embedded Kafka and its disk", embedded, needs=("embedded",)),
-    Check("clock", "this machine's clock beside Kafka's", clock, needs=("kafka", "registry")),
+    DoctorCheck("settings", "settings and the rules between them", settings),
+    DoctorCheck("java", "Java", java),
+    DoctorCheck("embedded-kafka", "the embedded Kafka and its disk", embedded, needs=("embedded",)),
+    DoctorCheck("clock", "this machine's clock beside Kafka's", clock, needs=("kafka", "registry")),
 )

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from statechannel.cli.doctor.facts import Facts
-from statechannel.cli.doctor.findings import Check, Finding, Severity
-from statechannel.core.inputs import Topic
+from statechannel.cli.doctor.facts import DoctorFacts
+from statechannel.cli.doctor.findings import DoctorCheck, DoctorFinding, Severity
 from statechannel.kafka.cluster import server_version
+from statechannel.protocol.log import Topic
 from statechannel.settings.relations import FAR_BELOW
 
 if TYPE_CHECKING:
@@ -19,14 +19,14 @@ _LOAD = 0.9
 _DEFAULT_CLEANER_THREADS = 1
 
 
-def reachable(facts: Facts) -> Iterator[Finding]:
+def reachable(facts: DoctorFacts) -> Iterator[DoctorFinding]:
     """Whether Kafka answers, who it is, who controls it."""
     failed = facts.failed.get("kafka")
     if failed is not None and not facts.settings_known:
-        yield Finding(Severity.INFO, failed.what, checked=False)
+        yield DoctorFinding(Severity.INFO, failed.what, checked=False)
         return
     if failed is not None:
-        yield Finding(
+        yield DoctorFinding(
             Severity.CRITICAL,
             failed.what,
             "Brokers go on serving what they own (safe mode), but nothing can be assigned, moved or repaired.",
@@ -37,26 +37,26 @@ def reachable(facts: Facts) -> Iterator[Finding]:
     if cluster is None:
         return
     if cluster.controller is None:
-        yield Finding(
+        yield DoctorFinding(
             Severity.ERROR,
             f"the Kafka cluster {cluster.cluster_id} has no controller",
             "Partitions that lose their leader get no other one.",
             "See the logs of the Kafka brokers and controllers.",
         )
     nodes = ", ".join(f"{one.node} ({one.address})" for one in cluster.nodes)
-    yield Finding(
+    yield DoctorFinding(
         Severity.OK,
         f"Kafka at {facts.address} answers: cluster {cluster.cluster_id}, brokers {nodes}, controller {cluster.controller}",
     )
 
 
-def versions(facts: Facts) -> Iterator[Finding]:
+def versions(facts: DoctorFacts) -> Iterator[DoctorFinding]:
     """Versions of the client and of the Kafka brokers."""
     client = ", ".join(f"{name} {version}" for name, version in facts.versions.items())
     told = {server_version(settings) for settings in facts.nodes.values()}
     server = "; ".join(sorted(told)) or "not told"
     if len(told) > 1:
-        yield Finding(
+        yield DoctorFinding(
             Severity.WARNING,
             f"the Kafka brokers are not of one version: {server}",
             "It is meant to be so only while they are upgraded.",
@@ -64,22 +64,22 @@ def versions(facts: Facts) -> Iterator[Finding]:
         )
     if facts.embedded is not None and facts.embedded.used:
         server = f"{facts.versions.get('embedded Kafka', '?')} (embedded)"
-    yield Finding(Severity.OK, f"client: {client}; Kafka brokers: {server}")
+    yield DoctorFinding(Severity.OK, f"client: {client}; Kafka brokers: {server}")
 
 
-def broker_settings(facts: Facts) -> Iterator[Finding]:
+def broker_settings(facts: DoctorFacts) -> Iterator[DoctorFinding]:
     """Settings of the Kafka brokers beside ours."""
     for node, found in facts.nodes.items():
         yield from _sessions(facts, node, found)
         if found.get("log.cleaner.enable") == "false":
-            yield Finding(
+            yield DoctorFinding(
                 Severity.ERROR,
                 f"log.cleaner.enable is false on Kafka broker {node}",
                 "The channel's topic is never compacted: it grows, and joins take ever longer.",
                 "Remove it from that broker's server.properties, and restart it.",
             )
         if found.get("auto.create.topics.enable") == "true":
-            yield Finding(
+            yield DoctorFinding(
                 Severity.WARNING,
                 f"auto.create.topics.enable is true on Kafka broker {node}",
                 "Whoever asks for a topic that is not there makes it, with settings that void the protocol.",
@@ -88,12 +88,12 @@ def broker_settings(facts: Facts) -> Iterator[Finding]:
         yield from _cleaner(facts, node, found)
 
 
-def _sessions(facts: Facts, node: int, found: dict[str, str] | object) -> Iterator[Finding]:
+def _sessions(facts: DoctorFacts, node: int, found: dict[str, str] | object) -> Iterator[DoctorFinding]:
     settings = found if isinstance(found, dict) else {}
     ours = facts.settings.kafka.session_timeout_ms
     low, high = settings.get("group.min.session.timeout.ms"), settings.get("group.max.session.timeout.ms")
     if (low and ours < int(low)) or (high and ours > int(high)):
-        yield Finding(
+        yield DoctorFinding(
             Severity.ERROR,
             f"kafka.session_timeout_ms = {ours} lies outside of what Kafka broker {node} allows ({low} to {high})",
             "It refuses members of the election, so nobody can lead.",
@@ -101,7 +101,7 @@ def _sessions(facts: Facts, node: int, found: dict[str, str] | object) -> Iterat
         )
 
 
-def _cleaner(facts: Facts, node: int, found: object) -> Iterator[Finding]:
+def _cleaner(facts: DoctorFacts, node: int, found: object) -> Iterator[DoctorFinding]:
     settings = found if isinstance(found, dict) else {}
     size = settings.get("log.cleaner.dedupe.buffer.size")
     if size is None or not facts.keys:
@@ -109,7 +109,7 @@ def _cleaner(facts: Facts, node: int, found: object) -> Iterator[Finding]:
     threads = int(settings.get("log.cleaner.threads", _DEFAULT_CLEANER_THREADS))
     room = int(int(size) / max(1, threads) / _BYTES_A_KEY * _LOAD)
     if facts.keys > room:
-        yield Finding(
+        yield DoctorFinding(
             Severity.WARNING,
             f"the channel has {facts.keys:,} keys, and the cleaner of Kafka broker {node} takes {room:,} at once",
             "Compaction needs several passes; joins read more.",
@@ -117,12 +117,12 @@ def _cleaner(facts: Facts, node: int, found: object) -> Iterator[Finding]:
         )
 
 
-def patience(facts: Facts) -> Iterator[Finding]:
+def patience(facts: DoctorFacts) -> Iterator[DoctorFinding]:
     """Our waits beside each other, and beside the lag that the topic has."""
     settings = facts.settings
     expiry_ms = settings.membership.expiry_s * 1_000
     if settings.kafka.session_timeout_ms > expiry_ms:
-        yield Finding(
+        yield DoctorFinding(
             Severity.WARNING,
             f"kafka.session_timeout_ms = {settings.kafka.session_timeout_ms} is above membership.expiry_s = "
             f"{settings.membership.expiry_s:g}",
@@ -133,7 +133,7 @@ def patience(facts: Facts) -> Iterator[Finding]:
     info = None if channel is None else facts.found.get(channel)
     lag = None if info is None else info.settings.get("min.compaction.lag.ms")
     if channel is not None and lag is not None and settings.kafka.delivery_timeout_ms * FAR_BELOW > int(lag):
-        yield Finding(
+        yield DoctorFinding(
             Severity.ERROR,
             f"kafka.delivery_timeout_ms = {settings.kafka.delivery_timeout_ms} is more than a tenth of the lag that "
             f"{channel} has, {lag} ms",
@@ -146,12 +146,12 @@ def patience(facts: Facts) -> Iterator[Finding]:
         yield from _lease(facts)
 
 
-def _nulls_outlive(channel: TopicInfo) -> Iterator[Finding]:
+def _nulls_outlive(channel: TopicInfo) -> Iterator[DoctorFinding]:
     """Replicas of a topic are cleaned apart: a null must be there until each of them has removed what it hid."""
     kept = channel.settings.get("delete.retention.ms")
     cleaned = channel.settings.get("max.compaction.lag.ms")
     if kept is not None and cleaned is not None and int(kept) < 2 * int(cleaned):
-        yield Finding(
+        yield DoctorFinding(
             Severity.ERROR,
             f"delete.retention.ms of {channel.name}, {kept} ms, is less than twice its max.compaction.lag.ms, {cleaned} ms",
             "A null may go on one replica of the topic before another has removed what it hid: after a change of leaders it "
@@ -160,14 +160,14 @@ def _nulls_outlive(channel: TopicInfo) -> Iterator[Finding]:
         )
 
 
-def _lease(facts: Facts) -> Iterator[Finding]:
+def _lease(facts: DoctorFacts) -> Iterator[DoctorFinding]:
     lease_s = facts.settings.safe_mode.lease_s
     if lease_s is None or facts.registry is None:
         return
     for broker, member in facts.registry.members.alive.items():
         expiry_s = member.info.get("expiry_s")
         if isinstance(expiry_s, int | float) and lease_s >= expiry_s:
-            yield Finding(
+            yield DoctorFinding(
                 Severity.ERROR,
                 f"safe_mode.lease_s = {lease_s:g} here, but {broker} is patient for {expiry_s:g} s only",
                 "A broker that is cut off may serve on while another one is forced in.",
@@ -176,8 +176,12 @@ def _lease(facts: Facts) -> Iterator[Finding]:
 
 
 CHECKS = (
-    Check("kafka", "whether Kafka answers", reachable),
-    Check("versions", "versions of client and Kafka", versions, needs=("kafka",)),
-    Check("kafka-settings", "settings of the Kafka brokers go with ours", broker_settings, needs=("kafka", "nodes")),
-    Check("patience", "time-outs go with each other, and with the topic's lag", patience, needs=("kafka", "topics")),
+    DoctorCheck("kafka", "whether Kafka answers", reachable),
+    DoctorCheck("versions", "versions of client and Kafka", versions, needs=("kafka",)),
+    DoctorCheck(
+        "kafka-settings", "settings of the Kafka brokers go with ours", broker_settings, needs=("kafka", "nodes")
+    ),
+    DoctorCheck(
+        "patience", "time-outs go with each other, and with the topic's lag", patience, needs=("kafka", "topics")
+    ),
 )

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from statechannel.cli.doctor.facts import Facts, WantedTopic
-from statechannel.cli.doctor.findings import Check, Finding, Severity
-from statechannel.core.inputs import Topic
+from statechannel.cli.doctor.facts import DoctorFacts, WantedTopic
+from statechannel.cli.doctor.findings import DoctorCheck, DoctorFinding, Severity
 from statechannel.kafka.topic_policy import LEADER
-from statechannel.kafka.topics import Difference, differences_of
+from statechannel.kafka.topics import TopicSettingDifference, differences_of
+from statechannel.protocol.log import Topic
 
 WHY: dict[str, str] = {
     "cleanup.policy": "Records that are the only ones of their key may be deleted, or nothing is ever cleaned.",
@@ -30,7 +30,7 @@ WHY: dict[str, str] = {
 }
 
 
-def settings(facts: Facts) -> Iterator[Finding]:
+def settings(facts: DoctorFacts) -> Iterator[DoctorFinding]:
     """Each topic's settings beside what they have to be."""
     well = 0
     missing = [one for one in facts.wanted if one.name not in facts.found]
@@ -44,13 +44,13 @@ def settings(facts: Facts) -> Iterator[Finding]:
         for difference in differences:
             yield _different(wanted, difference)
     if well:
-        yield Finding(Severity.OK, f"{well} of {len(facts.wanted)} topics are as they have to be")
+        yield DoctorFinding(Severity.OK, f"{well} of {len(facts.wanted)} topics are as they have to be")
 
 
-def _missing(missing: Sequence[WantedTopic]) -> Iterator[Finding]:
+def _missing(missing: Sequence[WantedTopic]) -> Iterator[DoctorFinding]:
     needed = [one.name for one in missing if not one.optional]
     if needed:
-        yield Finding(
+        yield DoctorFinding(
             Severity.CRITICAL,
             f"topics that do not exist: {', '.join(needed)}",
             "Brokers do not start without them, and those that run stop.",
@@ -58,13 +58,13 @@ def _missing(missing: Sequence[WantedTopic]) -> Iterator[Finding]:
         )
     optional = [f"{one.name} ({one.owner})" for one in missing if one.optional]
     if optional:
-        yield Finding(Severity.INFO, f"topics that nothing has needed yet: {', '.join(optional)}")
+        yield DoctorFinding(Severity.INFO, f"topics that nothing has needed yet: {', '.join(optional)}")
 
 
-def _different(wanted: WantedTopic, found: Difference) -> Finding:
+def _different(wanted: WantedTopic, found: TopicSettingDifference) -> DoctorFinding:
     rests = wanted.policy.role in (Topic.CHANNEL, LEADER)
     hard = Severity.CRITICAL if rests else Severity.ERROR
-    return Finding(
+    return DoctorFinding(
         hard if found.hard else Severity.WARNING,
         f"{found.topic}: {found.setting} is {found.found}, wanted {found.wanted}",
         WHY.get(found.setting, "The protocol rests on it.")
@@ -73,7 +73,7 @@ def _different(wanted: WantedTopic, found: Difference) -> Finding:
     )
 
 
-def replicas(facts: Facts) -> Iterator[Finding]:
+def replicas(facts: DoctorFacts) -> Iterator[DoctorFinding]:
     """Leaders and replicas of every partition."""
     single: list[str] = []
     partitions = 0
@@ -85,21 +85,21 @@ def replicas(facts: Facts) -> Iterator[Finding]:
             required = int(info.settings.get("min.insync.replicas", "1")) if info is not None else 1
             away = sorted(set(place.replicas) - set(place.in_sync))
             if place.leader is None:
-                yield Finding(
+                yield DoctorFinding(
                     Severity.CRITICAL,
                     f"partition {name} has no leader; its replicas are on Kafka brokers {_these(place.replicas)}",
                     "It can be neither read nor written.",
                     f"Bring Kafka broker {_these(place.in_sync or place.replicas)} back.",
                 )
             elif len(place.in_sync) < required <= len(place.replicas):  # with more `topics` says so
-                yield Finding(
+                yield DoctorFinding(
                     Severity.CRITICAL,
                     f"partition {name} has {len(place.in_sync)} replicas in sync, and min.insync.replicas is {required}",
                     "Everything that is written to it is refused.",
                     f"Bring Kafka broker {_these(away)} back.",
                 )
             elif away:
-                yield Finding(
+                yield DoctorFinding(
                     Severity.WARNING,
                     f"partition {name} is under-replicated: Kafka broker {_these(away)} is behind or away",
                     "One loss less can be borne. A replica that is away for longer than delete.retention.ms may bring back "
@@ -111,14 +111,14 @@ def replicas(facts: Facts) -> Iterator[Finding]:
     nodes = 0 if facts.cluster is None else len(facts.cluster.nodes)
     if single:
         names = ", ".join(dict.fromkeys(single))
-        yield Finding(
+        yield DoctorFinding(
             Severity.WARNING if nodes > 1 else Severity.INFO,
             f"of {nodes} Kafka brokers only one holds {names}" if nodes > 1 else "one Kafka broker holds everything",
             "If its disk is lost, so is the channel.",
             "Raise the number of replicas to 3 (kafka-reassign-partitions.sh)." if nodes > 1 else "",
         )
     elif partitions:
-        yield Finding(Severity.OK, f"all {partitions} partitions have leaders and replicas")
+        yield DoctorFinding(Severity.OK, f"all {partitions} partitions have leaders and replicas")
 
 
 def _these(nodes: tuple[int, ...] | list[int]) -> str:
@@ -126,6 +126,6 @@ def _these(nodes: tuple[int, ...] | list[int]) -> str:
 
 
 CHECKS = (
-    Check("topics", "the topics' settings", settings, needs=("kafka", "topics")),
-    Check("replicas", "partitions' leaders and replicas", replicas, needs=("kafka", "topics")),
+    DoctorCheck("topics", "the topics' settings", settings, needs=("kafka", "topics")),
+    DoctorCheck("replicas", "partitions' leaders and replicas", replicas, needs=("kafka", "topics")),
 )

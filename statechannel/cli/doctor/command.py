@@ -9,20 +9,20 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
-from statechannel.cli.connection import Connection, connection_of
 from statechannel.cli.doctor import checks_channel, checks_here, checks_kafka, checks_topics
-from statechannel.cli.doctor.facts import Facts, Failed
-from statechannel.cli.doctor.findings import Check, Finding, Severity, examine, exit_code, finding_fields
+from statechannel.cli.doctor.facts import DoctorFacts, Failed
+from statechannel.cli.doctor.findings import DoctorCheck, DoctorFinding, Severity, examine, exit_code, finding_fields
 from statechannel.cli.doctor.gather import facts_here, facts_of_kafka
 from statechannel.cli.doctor.plugins import plugins
-from statechannel.cli.options import Connect, OutputAs, reaching
-from statechannel.cli.output import Output, cell, print_json, stdout
+from statechannel.cli.kit.connection import Connection, connection_of
+from statechannel.cli.kit.options import Connect, OutputAs, reaching
+from statechannel.cli.kit.output import Output, cell, print_json, stdout
 from statechannel.errors import StateChannelError
 from statechannel.settings import Settings, SettingsError
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
-CHECKS: tuple[Check, ...] = (
+CHECKS: tuple[DoctorCheck, ...] = (
     *checks_here.CHECKS,
     *checks_kafka.CHECKS,
     *checks_topics.CHECKS,
@@ -57,7 +57,7 @@ def doctor(
         raise typer.Exit(code)
 
 
-def learn(read: Callable[[], Settings], *, read_log: bool) -> tuple[Facts, list[Check]]:
+def learn(read: Callable[[], Settings], *, read_log: bool) -> tuple[DoctorFacts, list[DoctorCheck]]:
     """All facts that can be had, and the checks of plug-ins.
 
     Args:
@@ -91,7 +91,7 @@ def learn(read: Callable[[], Settings], *, read_log: bool) -> tuple[Facts, list[
     return facts_of_kafka(facts, connection, others, read_log=read_log), checks
 
 
-def _document(facts: Facts, found: Sequence[Finding], code: int) -> dict[str, Any]:
+def _document(facts: DoctorFacts, found: Sequence[DoctorFinding], code: int) -> dict[str, Any]:
     count = Counter(one.severity for one in found)
     return {
         "bootstrap_servers": facts.address,
@@ -106,7 +106,7 @@ def _document(facts: Facts, found: Sequence[Finding], code: int) -> dict[str, An
 _STYLES = {Severity.CRITICAL: "bold red", Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.INFO: "cyan"}
 
 
-def _show(found: Sequence[Finding]) -> None:
+def _show(found: Sequence[DoctorFinding]) -> None:
     console = stdout()
     unlooked: dict[str, list[str]] = {}
     for one in found:
@@ -129,7 +129,7 @@ def _line(words: str) -> str:
     return cell(" ".join(words.split()))
 
 
-def _summary(found: Sequence[Finding]) -> str:
+def _summary(found: Sequence[DoctorFinding]) -> str:
     count = Counter(one.severity for one in found)
     bad = [f"{count[one]} {one.value}" for one in reversed(Severity) if count[one] and one.rank > Severity.INFO.rank]
     return ", ".join(bad) if bad else "nothing is wrong"

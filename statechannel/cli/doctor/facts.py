@@ -1,4 +1,4 @@
-"""Facts that checks look at: plain values, gathered once. What could not be learned is named in `Facts.failed`."""
+"""Facts that checks look at: plain values, gathered once. What could not be learned is named in `DoctorFacts.failed`."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from statechannel.audit.registry_story import RegistryStory
-from statechannel.cli.connection import Connection
-from statechannel.cli.registry import Registry
+from statechannel.audit.registry_incidents import RegistryStory
+from statechannel.cli.kit.connection import Connection
+from statechannel.cli.kit.registry import Registry
 from statechannel.embedded import BrokerState
 from statechannel.kafka.cluster import KafkaCluster, PartitionPlace
 from statechannel.kafka.topic_policy import TopicPolicy
@@ -89,7 +89,7 @@ class ClockFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class DoctorFacts:
     """See the module. A field whose name is in `failed` has no meaning.
 
     Attributes:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from statechannel.cli.doctor.facts import Facts
+from statechannel.cli.doctor.facts import DoctorFacts
 from statechannel.errors import ExitCode
 
 
@@ -26,7 +26,7 @@ class Severity(StrEnum):
         return list(Severity).index(self)
 
 
-class Finding(NamedTuple):
+class DoctorFinding(NamedTuple):
     """One thing that a check has to say.
 
     Attributes:
@@ -46,44 +46,44 @@ class Finding(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class DoctorCheck:
     """A check.
 
     Attributes:
         name: One word, or words with hyphens.
         about: What it looks at, for people; and what it says where it finds nothing.
-        look: Facts in, findings out. It neither asks anybody nor waits, if it is one of ours.
-        needs: Facts without which it cannot look (`facts.Facts.failed`).
+        look: DoctorFacts in, findings out. It neither asks anybody nor waits, if it is one of ours.
+        needs: DoctorFacts without which it cannot look (`facts.Facts.failed`).
     """
 
     name: str
     about: str
-    look: Callable[[Facts], Iterable[Finding]]
+    look: Callable[[DoctorFacts], Iterable[DoctorFinding]]
     needs: Sequence[str] = ()
 
 
-def examine(checks: Iterable[Check], facts: Facts) -> list[Finding]:
+def examine(checks: Iterable[DoctorCheck], facts: DoctorFacts) -> list[DoctorFinding]:
     """Run all checks; the worst findings first, and those of one severity in the order of the checks."""
     found = [finding._replace(check=check.name) for check in checks for finding in _examine(check, facts)]
     return sorted(found, key=lambda one: -one.severity.rank)
 
 
-def _examine(check: Check, facts: Facts) -> Iterator[Finding]:
+def _examine(check: DoctorCheck, facts: DoctorFacts) -> Iterator[DoctorFinding]:
     missing = next((facts.failed[need] for need in check.needs if need in facts.failed), None)
     if missing is not None:
-        yield Finding(Severity.INFO, missing.what, checked=False)
+        yield DoctorFinding(Severity.INFO, missing.what, checked=False)
         return
     try:
         found = list(check.look(facts))
     except Exception as error:
-        yield Finding(
+        yield DoctorFinding(
             Severity.ERROR,
             f"the check itself failed: {type(error).__name__}: {error}",
             "What it looks at is not known.",
             "This is a bug of the package that brings the check. Report it.",
         )
         return
-    yield from found or [Finding(Severity.OK, check.about)]
+    yield from found or [DoctorFinding(Severity.OK, check.about)]
 
 
 _CODES = {
@@ -93,13 +93,13 @@ _CODES = {
 }
 
 
-def exit_code(found: Iterable[Finding]) -> ExitCode:
+def exit_code(found: Iterable[DoctorFinding]) -> ExitCode:
     """By the worst finding."""
     worst = max((one.severity for one in found), key=lambda severity: severity.rank, default=Severity.OK)
     return _CODES.get(worst, ExitCode.OK)
 
 
-def finding_fields(finding: Finding) -> dict[str, Any]:
+def finding_fields(finding: DoctorFinding) -> dict[str, Any]:
     """A finding as the JSON output has it."""
     return {
         "check": finding.check,

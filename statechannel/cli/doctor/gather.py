@@ -12,18 +12,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from statechannel.audit.registry_story import RegistryStory
-from statechannel.cli.channel_view import read_channel
-from statechannel.cli.connection import Connection, embedded_folder
-from statechannel.cli.doctor.facts import ClockFacts, EmbeddedFacts, Facts, Failed, JavaFacts, WantedTopic
-from statechannel.cli.kafka_wait import naming_address, told_if_slow
-from statechannel.cli.live_log import now_ms, open_tail
-from statechannel.cli.log_clock import LogClock
-from statechannel.cli.output import waiting
-from statechannel.cli.registry import Registry, RegistryFold
-from statechannel.cli.remarks import Remarks
-from statechannel.cli.status_figures import Told, figures, leadership
-from statechannel.core.inputs import Topic
+from statechannel.audit.registry_incidents import RegistryStory
+from statechannel.cli.doctor.facts import ClockFacts, DoctorFacts, EmbeddedFacts, Failed, JavaFacts, WantedTopic
+from statechannel.cli.kit.channel_view import read_channel
+from statechannel.cli.kit.connection import Connection, embedded_folder
+from statechannel.cli.kit.kafka_wait import naming_address, told_if_slow
+from statechannel.cli.kit.live_log import now_ms, open_tail
+from statechannel.cli.kit.log_clock import LogClock
+from statechannel.cli.kit.output import waiting
+from statechannel.cli.kit.registry import Registry, RegistryFold
+from statechannel.cli.kit.remarks import Remarks
+from statechannel.cli.status.figures import StatusInputs, figures, leadership
 from statechannel.embedded import KAFKA_VERSION, status
 from statechannel.embedded.java import find_java
 from statechannel.errors import StateChannelError
@@ -31,6 +30,7 @@ from statechannel.kafka.cluster import ClusterAdmin, client_versions
 from statechannel.kafka.errors import TopicMissingError
 from statechannel.kafka.from_settings import names_servers
 from statechannel.kafka.tail import PartitionTail
+from statechannel.protocol.log import Topic
 from statechannel.settings import Settings
 
 _NODES_MAX = 100
@@ -45,7 +45,7 @@ def facts_here(
     problems: Sequence[str],
     settings_known: bool,
     away: Failed | None,
-) -> Facts:
+) -> DoctorFacts:
     """What can be learned without Kafka.
 
     Args:
@@ -58,7 +58,7 @@ def facts_here(
     address = None if connection is None else connection.client.bootstrap_servers
     by_default = settings_known and not names_servers(settings)
     embedded = _try(failed, "embedded", lambda: _embedded(settings, address, by_default=by_default))
-    return Facts(
+    return DoctorFacts(
         settings,
         settings_known=settings_known,
         problems=tuple(problems),
@@ -75,7 +75,9 @@ def _used(embedded: EmbeddedFacts | None) -> bool:
     return embedded is not None and embedded.used
 
 
-def facts_of_kafka(facts: Facts, connection: Connection, others: Sequence[WantedTopic], *, read_log: bool) -> Facts:
+def facts_of_kafka(
+    facts: DoctorFacts, connection: Connection, others: Sequence[WantedTopic], *, read_log: bool
+) -> DoctorFacts:
     """The same with all that Kafka tells.
 
     Args:
@@ -207,7 +209,7 @@ def _listen(tail: PartitionTail, start: int, fold: RegistryFold, clock: LogClock
 
 
 def _standing(connection: Connection, registry: Registry, story: RegistryStory) -> tuple[dict[str, Any], int]:
-    told = Told(story)
+    told = StatusInputs(story)
     with naming_address(connection):
         views = read_channel(connection, told.observers())
     found = figures(

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.metadata import entry_points
 
-from statechannel.cli.connection import Connection
 from statechannel.cli.doctor.facts import WantedTopic
-from statechannel.cli.doctor.findings import Check, Finding, Severity
+from statechannel.cli.doctor.findings import DoctorCheck, DoctorFinding, Severity
+from statechannel.cli.kit.connection import Connection
 
 GROUP = "statechannel.doctor"
 
@@ -22,7 +22,7 @@ class Plugin:
         topics: Topics whose settings and replicas are looked at beside the channel's own, optional ones.
     """
 
-    checks: Sequence[Check] = ()
+    checks: Sequence[DoctorCheck] = ()
     topics: Callable[[Connection], Sequence[WantedTopic]] = lambda _: ()
 
 
@@ -40,11 +40,11 @@ def plugins() -> Iterator[tuple[str, Plugin]]:
             yield point.name, Plugin((_unusable(point.name, f"{point.value} is no Plugin"),))
 
 
-def _unusable(name: str, why: str) -> Check:
-    found = Finding(
+def _unusable(name: str, why: str) -> DoctorCheck:
+    found = DoctorFinding(
         Severity.WARNING,
         f"the checks of {name} cannot be loaded: {why}",
         "What they look at is not known.",
         "Install the package that registers them again.",
     )
-    return Check(name, f"the checks of {name}", lambda _: [found])
+    return DoctorCheck(name, f"the checks of {name}", lambda _: [found])

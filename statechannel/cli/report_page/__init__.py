@@ -12,9 +12,9 @@ from typing import Any
 import jinja2
 
 from statechannel.audit.history import short_range
-from statechannel.audit.report_area import OTHERS
-from statechannel.audit.report_data import complete_from
-from statechannel.cli.output import duration, moment
+from statechannel.audit.report.area import OTHERS
+from statechannel.audit.report.data import complete_from
+from statechannel.cli.kit.output import duration, moment
 
 _SCRIPTS = ("drawing.js", "area.js", "lanes.js", "choosing.js", "main.js")
 _NOTHING_ELSE = "base-uri 'none'; form-action 'none'"
@@ -22,7 +22,7 @@ _SHOWN_BY_SCRIPT = ("area", "lanes")
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class ReportOrigin:
     """How a report came about.
 
     Attributes:
@@ -38,7 +38,7 @@ class Made:
     wanted: tuple[str, ...] = ()
 
 
-def render(report: Mapping[str, Any], made: Made) -> str:
+def render(report: Mapping[str, Any], made: ReportOrigin) -> str:
     """The page: one document that asks for nothing else, and whose policy forbids it to."""
     script = "\n".join(_file(name) for name in _SCRIPTS)
     style = _file("style.css")

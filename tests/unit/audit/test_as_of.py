@@ -4,7 +4,7 @@ import pytest
 
 from statechannel.audit.as_of import AsOf, parse_as_of
 from statechannel.audit.errors import AuditQuestionError
-from statechannel.core.inputs import RecordRead, Topic
+from statechannel.protocol.log import RecordRead, Topic
 
 
 @pytest.mark.parametrize(

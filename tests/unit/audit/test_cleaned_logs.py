@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from statechannel.audit import local
-from statechannel.audit.engine import AuditQuestion, AuditResult, ExportSource, Read, Wants
+from statechannel.audit.engine import AuditQuestion, AuditResult, ExportSource, ReadMode, Wants
 from statechannel.audit.rejections import NEWEST_MAX
 
 BUNDLE = "t/n/0x00000000_0xffffffff"
@@ -25,7 +25,7 @@ def no_bar(doing: str, total: int | None, *, unit: str = "") -> Iterator[Callabl
 
 
 def audited(path: Path, wants: Wants) -> AuditResult:
-    return local.answer(AuditQuestion(ExportSource(path), read=Read.AUTO, wants=wants), progress=no_bar)
+    return local.answer(AuditQuestion(ExportSource(path), read=ReadMode.AUTO, wants=wants), progress=no_bar)
 
 
 class Log:

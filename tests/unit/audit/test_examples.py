@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from statechannel.audit.as_of import parse_as_of
-from statechannel.audit.engine import Read
-from statechannel.audit.export_file import read_export
+from statechannel.audit.engine import ReadMode
 from statechannel.audit.local import audit_export
+from statechannel.audit.transfer.export_file import read_export
 
 EXAMPLES = Path(__file__).parents[2] / "golden" / "channel-record"
 EXPECTED = json.loads((EXAMPLES / "expected.json").read_text())
@@ -23,7 +23,7 @@ def test_answer_and_verdicts(name: str, tmp_path: Path) -> None:
 
     answer = audit_export(
         read_export(EXAMPLES / file),
-        read=Read(expected["read"]),
+        read=ReadMode(expected["read"]),
         as_of=parse_as_of(moment) if moment else None,
         verdicts=verdicts,
     )

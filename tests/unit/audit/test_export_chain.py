@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from statechannel.audit.errors import ExportFileError
-from statechannel.audit.export_chain import record_digest
-from statechannel.audit.export_file import read_export, write_export
-from statechannel.audit.export_line import ExportHeader
-from statechannel.core.inputs import RecordRead, Topic
+from statechannel.audit.transfer.chain import record_digest
+from statechannel.audit.transfer.export_file import read_export, write_export
+from statechannel.audit.transfer.line import ExportHeader
+from statechannel.protocol.log import RecordRead, Topic
 from tests.support.export_edits import EDITS, records_of, write_plain
 
 NOW_MS = 1_700_000_000_000

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from statechannel.audit.errors import AuditQuestionError, ExportFileError
-from statechannel.audit.export_file import read_export, size_bytes, write_export
-from statechannel.audit.export_line import ExportHeader, format_record, parse_record
-from statechannel.audit.new_file import check_writable
+from statechannel.audit.errors import ExportFileError
+from statechannel.audit.transfer.export_file import read_export, size_bytes, write_export
+from statechannel.audit.transfer.line import ExportHeader, format_record, parse_record
 from statechannel.audit.verdict_file import lines_file
-from statechannel.core.inputs import RecordRead, Topic
+from statechannel.files import FileUnwritableError, NotReplaceableError, check_writable
+from statechannel.protocol.log import RecordRead, Topic
 from tests.support.export_edits import write_plain
 
 HEADER = '{"export": 1, "topic": "t", "end_offsets": {"0": 10, "1": 5}, "exported_at_ms": 1}'
@@ -166,7 +166,7 @@ def test_pipes_are_not_replaced_and_links_stay(tmp_path: Path) -> None:
     to_pipe = tmp_path / "to-pipe"
     to_pipe.symlink_to(pipe)
     for path in (pipe, to_pipe):
-        with pytest.raises(AuditQuestionError, match="not a file but"):
+        with pytest.raises(NotReplaceableError, match="not a file but"):
             write_export(path, ExportHeader("t", {0: 0}, 1), [], now_ms=lambda: 1)
     assert pipe.is_fifo()
     for _ in range(2):
@@ -179,11 +179,11 @@ def test_pipes_are_not_replaced_and_links_stay(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", [".", "/", "x" * 300, "x" * 300 + "/x"])
 def test_names_that_no_file_can_have_are_refused(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(ExportFileError, match="cannot be written"):
+    with pytest.raises(FileUnwritableError, match="cannot be written"):
         write_export(Path(name), ExportHeader("t", {0: 0}, 1), [], now_ms=lambda: 1)
-    with pytest.raises(ExportFileError, match="cannot be written"), lines_file(Path(name)):
+    with pytest.raises(FileUnwritableError, match="cannot be written"), lines_file(Path(name)):
         pass
-    with pytest.raises(ExportFileError, match="cannot be written"):
+    with pytest.raises(FileUnwritableError, match="cannot be written"):
         check_writable(Path(name))
     assert list(tmp_path.iterdir()) == []
 

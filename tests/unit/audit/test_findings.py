@@ -10,14 +10,14 @@ import pytest
 
 from statechannel.audit import gap_sums, rejections
 from statechannel.audit.engine import Wants
-from statechannel.audit.export_file import STRIDE, read_export
+from statechannel.audit.gaps import Gap, GapCause, gap_fields
 from statechannel.audit.history import History
-from statechannel.audit.observing import Observers
+from statechannel.audit.observers import Observers
 from statechannel.audit.rejections import Rejections, as_rows, rejected_document
 from statechannel.audit.spool import Spool
-from statechannel.audit.story import Cause, Gap, gap_fields
-from statechannel.core.auditor import audit_part
-from statechannel.core.survey import Facts
+from statechannel.audit.transfer.export_file import STRIDE, read_export
+from statechannel.replay.auditor import audit_part
+from statechannel.replay.survey import ReadFacts
 from tests.unit.audit.test_story import BUNDLE, LOWER, NAMESPACE, UPPER, Log
 
 
@@ -69,13 +69,13 @@ def test_unassigned_by_repair_is_not_on_request(log: Log) -> None:
     log.write(BUNDLE, "Assigning", to="b2", after_ms=7_000)
     log.write(BUNDLE, "Assigned", to="b2", by="b2")
     (gap,) = log.gaps()
-    assert (gap.cause, gap.start_ms, gap.on_request_ms) == (Cause.OWNER_LOST, 3_500, 0)
+    assert (gap.cause, gap.start_ms, gap.on_request_ms) == (GapCause.OWNER_LOST, 3_500, 0)
     assert gap.length_ms == log.at_ms - 3_500
 
 
 def gap_row(bundle: str, start_ms: int, length_ms: int | None, on_request_ms: int = 0) -> dict[str, Any]:
     end_ms = None if length_ms is None else start_ms + length_ms + on_request_ms
-    gap = Gap(bundle, Cause.TRANSFER, 0, start_ms, start_ms, None, "", end_ms=end_ms, on_request_ms=on_request_ms)
+    gap = Gap(bundle, GapCause.TRANSFER, 0, start_ms, start_ms, None, "", end_ms=end_ms, on_request_ms=on_request_ms)
     return gap_fields(gap)
 
 
@@ -146,14 +146,14 @@ def test_a_join_in_the_middle_of_a_transfer_knows_when_the_gap_began(log: Log) -
     log.write("x/y", "Deleted")
     for tentative, expected in ((False, [(BUNDLE, "transfer", 3, 4_000, "b1")]), (True, [])):
         seen = Observers(Wants(gaps=True))
-        facts = Facts(lenient_to=3, tentative=tentative)
+        facts = ReadFacts(lenient_to=3, tentative=tentative)
         audit_part(0, 1, log.records, facts, seen.observe(), seen.join_observer)
         found = [
             (gap["bundle"], gap["cause"], gap["start_offset"], gap["start_ms"], gap["from"]) for gap in seen.end_gaps()
         ]
         assert found == expected
     history = History(NAMESPACE)
-    audit_part(0, 1, log.records, Facts(lenient_to=2), history.observe, history)
+    audit_part(0, 1, log.records, ReadFacts(lenient_to=2), history.observe, history)
     assert [(row["offset"], (row["before"] or {}).get("owner")) for row in history.rows] == [(3, "b1")]
 
 

@@ -6,17 +6,17 @@ from pathlib import Path
 import pytest
 from ulid import ULID
 
-from shedders.live.bundle_trail import Trail
-from shedders.live.decision_book import DecisionBook
-from shedders.live.explain import why
+from shedders.decisions.book import DecisionBook
+from shedders.decisions.bundle_trail import Trail
+from shedders.decisions.explanation import why
 from statechannel.audit import local
 from statechannel.audit.engine import AuditQuestion, ExportSource, Wants
-from statechannel.audit.export_file import read_export
 from statechannel.audit.id_series import FOREIGN, IdSeries
-from statechannel.audit.report_data import ReportQuestion, report_data
-from statechannel.core.inputs import RecordRead
-from statechannel.core.provenance import OwnIds
-from statechannel.core.view import View
+from statechannel.audit.report.data import ReportQuestion, report_data
+from statechannel.audit.transfer.export_file import read_export
+from statechannel.engine.provenance import OwnIds
+from statechannel.protocol.log import RecordRead
+from statechannel.protocol.view import View
 from tests.spark.asking import no_bar
 from tests.support.report_logs import LogMaker
 

@@ -9,12 +9,19 @@ from itertools import count
 import pytest
 
 from statechannel.audit.errors import ImportRefusedError
-from statechannel.audit.import_plan import ImportPlan, PlannedNamespace, plan_import
-from statechannel.audit.import_run import IMPORT_KEY, Importer, Mark, Stage, Write, decode_mark
-from statechannel.core.bundle import bundle_key, children_of, namespace_bounds
-from statechannel.core.codec import HEARTBEAT_KEY, MAX_INT, encode
-from statechannel.core.inputs import RecordRead, Topic
-from statechannel.core.view import View
+from statechannel.audit.transfer.import_plan import ImportPlan, PlannedNamespace, plan_import
+from statechannel.audit.transfer.import_run import (
+    IMPORT_KEY,
+    Importer,
+    ImportMark,
+    ImportStage,
+    ImportWrite,
+    decode_mark,
+)
+from statechannel.protocol.bundle import bundle_key, children_of, namespace_bounds
+from statechannel.protocol.codec import HEARTBEAT_KEY, MAX_INT, encode
+from statechannel.protocol.log import RecordRead, Topic
+from statechannel.protocol.view import View
 from tests.support.imports import KilledError, Log, empty_log, importer_for, read_on, run_import, survey
 
 BOUNDS = namespace_bounds(4)
@@ -164,7 +171,7 @@ def interrupted(after: int, partitions: int = 1) -> Log:
     log = empty_log(partitions)
     left = after
 
-    def dying(_: Write) -> None:
+    def dying(_: ImportWrite) -> None:
         nonlocal left
         left -= 1
         if left < 0:
@@ -191,7 +198,7 @@ def test_an_import_that_ended_writes_nothing_more_whatever_became_of_the_channel
     log[0] += [heartbeat(), (b"t/later", b"junk")]
     importer = importer_for(planned(), 1)
     survey(importer, log)
-    assert importer.stage is Stage.DONE
+    assert importer.stage is ImportStage.DONE
 
 
 def test_nor_once_its_log_was_compacted() -> None:
@@ -203,7 +210,7 @@ def test_nor_once_its_log_was_compacted() -> None:
     for offset in (1, 2, len(log[0]) - 1):  # the first mark is gone, and some of the records
         importer.take(record_at(log, offset))
     importer.surveyed()
-    assert importer.stage is Stage.DONE
+    assert importer.stage is ImportStage.DONE
 
 
 def record_at(log: Log, offset: int) -> RecordRead:
@@ -236,7 +243,7 @@ def test_a_broker_that_comes_in_between_ends_the_import() -> None:
     log = interrupted(3)
     importer = importer_for(planned(), 1)
 
-    def broker_starts(_: Write) -> None:
+    def broker_starts(_: ImportWrite) -> None:
         log[0].append(heartbeat("b7"))
 
     with pytest.raises(ImportRefusedError, match="broker b7 came to this channel while it was imported"):
@@ -274,7 +281,7 @@ def test_a_record_of_a_newer_format_in_the_target() -> None:
 
 
 def test_marks() -> None:
-    assert decode_mark(b'{"import": "import-1", "state": "begun"}') == Mark("import-1", finished=False)
-    assert decode_mark(b'{"import": "import-1", "state": "finished", "x": 1}') == Mark("import-1", finished=True)
+    assert decode_mark(b'{"import": "import-1", "state": "begun"}') == ImportMark("import-1", finished=False)
+    assert decode_mark(b'{"import": "import-1", "state": "finished", "x": 1}') == ImportMark("import-1", finished=True)
     for junk in (None, b"", b"[]", b"{}", b'{"import": 1}', b'{"import": "a b"}', b"\xff"):
         assert decode_mark(junk) is None

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from statechannel.audit.incidents import ChannelIncidents, Incident, Kind, newest
-from statechannel.audit.registry_story import RegistryStory
-from statechannel.cli.drains_seen import drains_of
-from statechannel.core.auditor import audit_full
-from statechannel.core.inputs import RecordRead, Topic
-from statechannel.core.membership import decode_member
+from statechannel.audit.incidents import ChannelIncidents, Incident, IncidentKind, newest
+from statechannel.audit.registry_incidents import RegistryStory
+from statechannel.cli.status.drains import drains_of
+from statechannel.engine.membership import decode_member
+from statechannel.protocol.log import RecordRead, Topic
+from statechannel.replay.auditor import audit_full
 from tests.support.lone_engine import heartbeat, mark
 from tests.unit.audit.test_story import BUNDLE, LOWER, NAMESPACE, UPPER, Log
 
@@ -40,7 +40,7 @@ def test_a_lost_owner_is_one_incident_however_many_bundles_it_had() -> None:
         log.write(bundle, "Assigning", to="b2", by="b3", forced=True, lost=lost, after_ms=3_000)
         log.write(bundle, "Assigned", to="b2", by="b2")
     (one,) = told(log)
-    assert (one.at_ms, one.kind) == (heard_ms, Kind.OWNER_LOST)
+    assert (one.at_ms, one.kind) == (heard_ms, IncidentKind.OWNER_LOST)
     assert one.said == (
         "b1 was lost; b3 repaired 2 bundles; the last one 6.5 s after it was last heard; "
         "the longest gap in service was 7.5 s"

@@ -7,19 +7,19 @@ from typing import Any
 import pytest
 
 from shedders.cli.origins import Decisions
-from shedders.live.decision_build import Executed
-from shedders.live.decision_record import PlacedEntry, SplitEntry
+from shedders.decisions.builder import Executed
+from shedders.decisions.record import PlacedEntry, SplitEntry
 from statechannel.audit import local
 from statechannel.audit.engine import AuditQuestion, ExportSource, Wants
-from statechannel.audit.export_file import write_export
-from statechannel.audit.export_line import ExportHeader
-from statechannel.audit.import_run import IMPORT_KEY
 from statechannel.audit.origins import Origins, as_rows, concerns, origins_document, put_together, without_origin
-from statechannel.cli.origin_sources import Requests, Shutdowns
-from statechannel.core.inputs import RecordRead, Topic
-from statechannel.core.view import View
-from statechannel.runtime import request_record
-from statechannel.runtime.request_record import Request
+from statechannel.audit.transfer.export_file import write_export
+from statechannel.audit.transfer.import_run import IMPORT_KEY
+from statechannel.audit.transfer.line import ExportHeader
+from statechannel.broker import request_record
+from statechannel.broker.request_record import Request
+from statechannel.cli.audit.origins import Requests, Shutdowns
+from statechannel.protocol.log import RecordRead, Topic
+from statechannel.protocol.view import View
 from tests.spark.asking import no_bar
 from tests.support.decision_records import AT_MS, LOWER, NAMESPACE, UPPER, WHOLE, ChannelLog, move, record
 

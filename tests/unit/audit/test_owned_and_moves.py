@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from statechannel.audit.engine import AuditQuestion, ExportSource, Read, check_question, load_engine
+from statechannel.audit.engine import AuditQuestion, ExportSource, ReadMode, check_question, load_engine
 from statechannel.audit.errors import AuditQuestionError
 from statechannel.audit.moves import HOUR_MS, Moves, move_fields
-from statechannel.audit.owned import Owners
-from statechannel.core.auditor import audit_part
-from statechannel.core.survey import STRICT, Facts
+from statechannel.audit.observers import Owners
+from statechannel.replay.auditor import audit_part
+from statechannel.replay.survey import STRICT, ReadFacts
 from tests.unit.audit.test_story import BUNDLE, LOWER, NAMESPACE, UPPER, Log
 
 
@@ -19,7 +19,7 @@ def log() -> Log:
     return Log()
 
 
-def owned(log: Log, facts: Facts = STRICT, cleaned: tuple[int, ...] = ()) -> list[tuple[Any, ...]]:
+def owned(log: Log, facts: ReadFacts = STRICT, cleaned: tuple[int, ...] = ()) -> list[tuple[Any, ...]]:
     owners = Owners()
     records = [record for record in log.records if record.offset not in cleaned]
     part = audit_part(0, 1, records, facts, owners.observe, owners)
@@ -27,7 +27,7 @@ def owned(log: Log, facts: Facts = STRICT, cleaned: tuple[int, ...] = ()) -> lis
     return [tuple(one[name] for name in names) for one in owners.found(part)]
 
 
-def moves(log: Log, facts: Facts = STRICT) -> list[tuple[int, str, int]]:
+def moves(log: Log, facts: ReadFacts = STRICT) -> list[tuple[int, str, int]]:
     found = Moves()
     audit_part(0, 1, log.records, facts, found.observe)
     return [(one["hour_ms"], one["cause"], one["count"]) for one in move_fields(found.counts.items())]
@@ -62,12 +62,12 @@ def test_children_are_owned_since_the_split(log: Log) -> None:
 def test_after_a_join_a_proposal_tells_since_when_and_what_was_cleaned_does_not(log: Log) -> None:
     log.assigned()
     transferred(log, "b1", "b2")
-    lenient = Facts(lenient_to=5)
+    lenient = ReadFacts(lenient_to=5)
     assert owned(log, lenient, cleaned=(1, 2, 3, 4)) == [(BUNDLE, "b2", 6, "Assigned", 5, 6_000)]
     log.write(BUNDLE, "Releasing", **{"from": "b2"}, to="b1")
     assert owned(log, lenient, cleaned=(1, 2, 3, 4)) == [(BUNDLE, "b2", 6, "Releasing", 5, 6_000)]
-    assert owned(log, Facts(lenient_to=6), cleaned=(1, 2, 3, 4, 5)) == [(BUNDLE, "b2", 6, "Releasing", None, None)]
-    assert owned(log, Facts(tentative=True)) == [(BUNDLE, "b2", 6, "Releasing", None, None)]
+    assert owned(log, ReadFacts(lenient_to=6), cleaned=(1, 2, 3, 4, 5)) == [(BUNDLE, "b2", 6, "Releasing", None, None)]
+    assert owned(log, ReadFacts(tentative=True)) == [(BUNDLE, "b2", 6, "Releasing", None, None)]
 
 
 def test_moves_are_counted_by_hour_and_cause(log: Log) -> None:
@@ -127,9 +127,9 @@ def test_a_new_ring_has_had_no_owners(log: Log) -> None:
 
 def test_what_went_before_the_first_judged_record_is_unknown(log: Log) -> None:
     log.assigned()
-    assert moves(log, Facts(lenient_to=1)) == [(0, "before-log", 1)]
+    assert moves(log, ReadFacts(lenient_to=1)) == [(0, "before-log", 1)]
     transferred(log, "b1", "b2")
-    assert moves(log, Facts(lenient_to=4)) == [(0, "transfer", 1)]
+    assert moves(log, ReadFacts(lenient_to=4)) == [(0, "transfer", 1)]
 
 
 def test_an_engine_that_is_not_there_is_told() -> None:
@@ -146,6 +146,6 @@ def test_an_engine_that_cannot_be_loaded_says_why(monkeypatch: pytest.MonkeyPatc
 
 
 def test_verdicts_of_a_join_are_refused_before_anything_is_read(tmp_path: Any) -> None:
-    question = AuditQuestion(ExportSource(tmp_path / "none"), read=Read.JOIN, verdicts=tmp_path / "out")
+    question = AuditQuestion(ExportSource(tmp_path / "none"), read=ReadMode.JOIN, verdicts=tmp_path / "out")
     with pytest.raises(AuditQuestionError, match="full read only"):
         check_question(question)

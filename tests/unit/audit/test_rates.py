@@ -4,9 +4,9 @@ import pytest
 
 from statechannel.audit.log_times import LogTimes
 from statechannel.audit.rates import VerdictRates, grouped
-from statechannel.core.inputs import RecordRead, Topic
-from statechannel.core.verdict import Verdict
-from statechannel.core.view import Judgement
+from statechannel.protocol.log import RecordRead, Topic
+from statechannel.protocol.verdict import Verdict
+from statechannel.protocol.view import Judgement
 
 MINUTE = 60_000
 

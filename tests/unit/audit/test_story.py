@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
+from statechannel.audit.gaps import Gap, GapCause, GapEnd, Gaps, gap_fields
 from statechannel.audit.history import History
 from statechannel.audit.operations import OperationsSeen
 from statechannel.audit.races import LostRaces, race_counts
-from statechannel.audit.story import Cause, End, Gap, Gaps, gap_fields
-from statechannel.core.auditor import audit_full
-from statechannel.core.inputs import RecordRead, Topic
-from statechannel.core.view import Judgement
+from statechannel.protocol.log import RecordRead, Topic
+from statechannel.protocol.view import Judgement
+from statechannel.replay.auditor import audit_full
 
 NAMESPACE = "t/n"
 BUNDLE = "t/n/0x00000000_0xffffffff"
@@ -91,14 +91,14 @@ def test_a_transfer_is_a_gap_from_releasing_to_assigned(log: Log) -> None:
     (gap,) = log.gaps()
     assert gap == Gap(
         bundle=BUNDLE,
-        cause=Cause.TRANSFER,
+        cause=GapCause.TRANSFER,
         partition=0,
         start_offset=3,
         start_ms=4_000,
         before="b1",
         why="transfer from b1 to b2 (load)",
         operation="op",
-        end=End.ASSIGNED,
+        end=GapEnd.ASSIGNED,
         end_offset=5,
         end_ms=4_025,
         after="b2",
@@ -113,7 +113,7 @@ def test_time_unassigned_on_request_is_told_apart(log: Log) -> None:
     log.write(BUNDLE, "Assigning", to="b1", after_ms=60_000)
     log.write(BUNDLE, "Assigned", to="b1", after_ms=7)
     (gap,) = log.gaps()
-    assert (gap.cause, gap.end, gap.on_request_ms, gap.length_ms) == (Cause.UNLOAD, End.ASSIGNED, 60_000, 17)
+    assert (gap.cause, gap.end, gap.on_request_ms, gap.length_ms) == (GapCause.UNLOAD, GapEnd.ASSIGNED, 60_000, 17)
 
 
 def test_taken_back(log: Log) -> None:
@@ -121,7 +121,7 @@ def test_taken_back(log: Log) -> None:
     log.write(BUNDLE, "Releasing", **{"from": "b1"}, to="b2")
     log.write(BUNDLE, "Assigned", to="b1", after_ms=30)
     (gap,) = log.gaps()
-    assert (gap.end, gap.after, gap.length_ms) == (End.TAKEN_BACK, "b1", 30)
+    assert (gap.end, gap.after, gap.length_ms) == (GapEnd.TAKEN_BACK, "b1", 30)
 
 
 def test_a_lost_owner_is_missing_since_it_was_last_heard(log: Log) -> None:
@@ -130,7 +130,13 @@ def test_a_lost_owner_is_missing_since_it_was_last_heard(log: Log) -> None:
     log.write(BUNDLE, "Assigning", by="b2", to="b3", forced=True, lost=lost, after_ms=6_000)
     log.write(BUNDLE, "Assigned", to="b3", by="b3", after_ms=4)
     (gap,) = log.gaps()
-    assert (gap.cause, gap.start_ms, gap.end_ms, gap.before, gap.after) == (Cause.OWNER_LOST, 3_500, 9_004, "b1", "b3")
+    assert (gap.cause, gap.start_ms, gap.end_ms, gap.before, gap.after) == (
+        GapCause.OWNER_LOST,
+        3_500,
+        9_004,
+        "b1",
+        "b3",
+    )
     assert gap.repaired
     assert gap.why == "b1 was gone, repaired by b2"
 
@@ -140,7 +146,7 @@ def test_a_lost_owner_is_not_missing_before_its_own_assigned(log: Log) -> None:
     lost = {"broker": "b1", "incarnation": "b1-i", "last_heard_ms": 0}
     log.write(BUNDLE, "Assigning", by="b2", to="b3", forced=True, lost=lost, after_ms=6_000)
     (gap,) = log.gaps()
-    assert (gap.cause, gap.start_ms) == (Cause.OWNER_LOST, 3_000)
+    assert (gap.cause, gap.start_ms) == (GapCause.OWNER_LOST, 3_000)
 
 
 @pytest.mark.parametrize(
@@ -151,7 +157,7 @@ def test_a_repair_that_does_not_say_who_was_lost_begins_with_its_record(log: Log
     log.write(BUNDLE, "Assigning", by="b2", to="b3", forced=True, lost=lost)
     log.write(BUNDLE, "Assigned", to="b3", by="b3", after_ms=4)
     (gap,) = log.gaps()
-    assert (gap.cause, gap.start_ms, gap.length_ms) == (Cause.REPAIR, 4_000, 4)
+    assert (gap.cause, gap.start_ms, gap.length_ms) == (GapCause.REPAIR, 4_000, 4)
 
 
 def test_a_repair_on_the_way_prolongs_the_gap_that_is_open(log: Log) -> None:
@@ -161,7 +167,7 @@ def test_a_repair_on_the_way_prolongs_the_gap_that_is_open(log: Log) -> None:
     log.write(BUNDLE, "Assigning", by="b3", to="b3", forced=True, lost=lost)
     log.write(BUNDLE, "Assigned", to="b3", by="b3")
     (gap,) = log.gaps()
-    assert (gap.cause, gap.start_ms, gap.length_ms, gap.repaired) == (Cause.TRANSFER, 4_000, 2_000, True)
+    assert (gap.cause, gap.start_ms, gap.length_ms, gap.repaired) == (GapCause.TRANSFER, 4_000, 2_000, True)
     assert "b2 was gone" in gap.why
 
 
@@ -172,7 +178,7 @@ def test_a_split_is_no_gap_and_its_children_are_served(log: Log) -> None:
     assert log.gaps() == []
     log.write(f"{NAMESPACE}/{LOWER}", "Releasing", **{"from": "b1"}, to="b2")
     (gap,) = log.gaps()
-    assert (gap.bundle, gap.end, gap.end_ms, gap.length_ms) == (f"{NAMESPACE}/{LOWER}", End.OPEN, None, None)
+    assert (gap.bundle, gap.end, gap.end_ms, gap.length_ms) == (f"{NAMESPACE}/{LOWER}", GapEnd.OPEN, None, None)
 
 
 def test_a_deleted_namespace_ends_its_gaps(log: Log) -> None:
@@ -181,7 +187,7 @@ def test_a_deleted_namespace_ends_its_gaps(log: Log) -> None:
     log.write(BUNDLE, "Unassigned", **{"from": "b1"})
     log.write(NAMESPACE, "Deleted", version=6)
     (gap,) = log.gaps()
-    assert (gap.end, gap.length_ms, gap.on_request_ms) == (End.NAMESPACE_DELETED, 1_000, 1_000)
+    assert (gap.end, gap.length_ms, gap.on_request_ms) == (GapEnd.NAMESPACE_DELETED, 1_000, 1_000)
 
 
 def test_rejected_records_make_no_gap_but_a_lost_race(log: Log) -> None:
@@ -241,10 +247,16 @@ def test_a_process_that_resumes_tells_since_when_the_one_before_was_gone(log: Lo
     lost = {"broker": "b1", "incarnation": "b1-i", "last_heard_ms": 5_000}
     log.write(BUNDLE, "Assigned", to="b1", action="resume", lost=lost, after_ms=6_000)
     (gap,) = log.gaps()
-    assert (gap.cause, gap.start_ms, gap.end_ms, gap.before, gap.after) == (Cause.OWNER_LOST, 5_000, 9_000, "b1", "b1")
+    assert (gap.cause, gap.start_ms, gap.end_ms, gap.before, gap.after) == (
+        GapCause.OWNER_LOST,
+        5_000,
+        9_000,
+        "b1",
+        "b1",
+    )
     assert (gap.why, gap.end, gap.repaired) == (
         "b1 was gone, and resumed when it was started again",
-        End.ASSIGNED,
+        GapEnd.ASSIGNED,
         False,
     )
 

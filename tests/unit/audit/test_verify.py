@@ -6,15 +6,15 @@ from pathlib import Path
 import orjson
 import pytest
 
-from statechannel.audit.export_file import ExportFile, read_export, write_export
-from statechannel.audit.export_line import ExportHeader
-from statechannel.audit.replica_word import ReplicaDump, ReplicaWordError, parse_dump, parse_word
-from statechannel.audit.verify import Checked, Status, check_words, explain
-from statechannel.core import codec
-from statechannel.core.record import Record
-from statechannel.core.verdict import Verdict
-from statechannel.core.view import View
-from statechannel.runtime.replica_digest import dump_lines
+from statechannel.audit.replica_answers import ReplicaDump, ReplicaWordError, parse_dump, parse_word
+from statechannel.audit.transfer.export_file import ExportFile, read_export, write_export
+from statechannel.audit.transfer.line import ExportHeader
+from statechannel.audit.verify import VerifiedPartition, VerifyStatus, check_words, explain
+from statechannel.broker.observe.replica_digest import dump_lines
+from statechannel.protocol import codec
+from statechannel.protocol.record import Record
+from statechannel.protocol.verdict import Verdict
+from statechannel.protocol.view import View
 from tests.support.replica_server import copy_of
 from tests.twin import loggen
 from tests.twin.wire import Line
@@ -53,7 +53,7 @@ def views_of(log: loggen.Log, *, leave_out: tuple[int, int] | None = None, up_to
     return views
 
 
-def checked(export: ExportFile, dump: ReplicaDump) -> list[Checked]:
+def checked(export: ExportFile, dump: ReplicaDump) -> list[VerifiedPartition]:
     (found,) = check_words(export, [dump.word], compaction_lag_ms=LAG_MS)
     return found
 
@@ -62,7 +62,7 @@ def checked(export: ExportFile, dump: ReplicaDump) -> list[Checked]:
 def test_a_replica_of_the_same_log_is_equal_at_its_own_offsets(log: loggen.Log, tmp_path: Path, up_to: int) -> None:
     export = export_of(log, tmp_path)
     found = checked(export, dump_of(views_of(log, up_to=up_to)))
-    assert {one.status for one in found} == {Status.EQUAL}
+    assert {one.status for one in found} == {VerifyStatus.EQUAL}
     assert all(one.recomputed == one.digest for one in found)
 
 
@@ -89,7 +89,7 @@ def test_a_record_that_a_replica_did_not_take_in_is_named(log: loggen.Log, tmp_p
         dump = dump_of(views_of(log, leave_out=(number, offset)))
         found = checked(export, dump)[number]
         again = [line.offset for line in by_partition(log)[number] if id_of(line) == ids[number, offset]]
-        if found.status is Status.EQUAL or len(again) > 1:
+        if found.status is VerifyStatus.EQUAL or len(again) > 1:
             continue  # what came later does not build on it; or it came once more, and was taken in then
         explain(export, found, dump, compaction_lag_ms=LAG_MS)
         assert found.first is not None
@@ -117,7 +117,7 @@ def test_who_let_the_loser_of_a_race_win_has_missed_the_winner(log: loggen.Log, 
     views[number].accept(record, held, line.offset, derive=False)
     export, dump = export_of(log, tmp_path), dump_of(views)
     found = checked(export, dump)[number]
-    assert found.status is Status.DIFFERENT
+    assert found.status is VerifyStatus.DIFFERENT
     explain(export, found, dump, compaction_lag_ms=LAG_MS)
     assert found.first is not None
     assert found.first["key"] == key.name
@@ -153,10 +153,10 @@ def test_a_record_that_only_the_replica_accepts_is_named(tmp_path: Path) -> None
 def test_what_cannot_be_compared_is_neither_equal_nor_different(log: loggen.Log, tmp_path: Path) -> None:
     export, views = export_of(log, tmp_path), views_of(log)
     found = checked(export, dump_of(views, unknown=frozenset({0})))
-    assert found[0].status is Status.UNKNOWN
+    assert found[0].status is VerifyStatus.UNKNOWN
     for view in views.values():
         view.applied += 1_000
-    assert {one.status for one in checked(export, dump_of(views))} == {Status.BEYOND}
+    assert {one.status for one in checked(export, dump_of(views))} == {VerifyStatus.BEYOND}
 
 
 def test_a_compacted_log_tells_the_present_and_not_the_past(tmp_path: Path) -> None:
@@ -165,8 +165,8 @@ def test_a_compacted_log_tells_the_present_and_not_the_past(tmp_path: Path) -> N
     statuses = {
         up_to: {one.status for one in checked(export, dump_of(views_of(log, up_to=up_to)))} for up_to in (9, 10**9)
     }
-    assert Status.DIFFERENT not in statuses[9] | statuses[10**9]
-    assert Status.INCOMPLETE in statuses[9]
+    assert VerifyStatus.DIFFERENT not in statuses[9] | statuses[10**9]
+    assert VerifyStatus.INCOMPLETE in statuses[9]
 
 
 def test_what_is_found_of_a_replica_does_not_depend_on_the_others(tmp_path: Path) -> None:
@@ -182,7 +182,7 @@ def test_what_is_found_of_a_replica_does_not_depend_on_the_others(tmp_path: Path
     export, words = read_export(path), [dump_of({0: view}).word for view in views]
     alone = [check_words(export, [word], compaction_lag_ms=LAG_MS)[0][0].status for word in words]
     together = [one.status for (one,) in check_words(export, words, compaction_lag_ms=LAG_MS)]
-    assert together == alone == [Status.EQUAL, Status.INCOMPLETE]
+    assert together == alone == [VerifyStatus.EQUAL, VerifyStatus.INCOMPLETE]
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from statechannel.audit.export_file import read_export
+from statechannel.audit.transfer.export_file import read_export
 from statechannel.audit.views import read_views
-from statechannel.core.digest import digest
+from statechannel.protocol.digest import digest
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "channel-record"
 LOGS = sorted(GOLDEN.glob("compacted*.jsonl"))

@@ -8,9 +8,9 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from statechannel.core.inputs import RecordRead, Topic
-from statechannel.core.keys import KeyState
-from statechannel.core.view import Judgement, View
+from statechannel.protocol.keys import KeyState
+from statechannel.protocol.log import RecordRead, Topic
+from statechannel.protocol.view import Judgement, View
 from tests.twin import judge, loggen
 from tests.twin.wire import Line
 

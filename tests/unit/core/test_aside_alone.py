@@ -2,10 +2,9 @@
 
 import pytest
 
-from statechannel.core.aside import Aside
-from statechannel.core.inputs import RecordRead, Topic
-from statechannel.core.joiner import Joiner
-from statechannel.core.marks import Marks
+from statechannel.protocol.cold_start_marks import Marks
+from statechannel.protocol.joiner import Aside, Joiner
+from statechannel.protocol.log import RecordRead, Topic
 from tests.support.lone_engine import heartbeat, mark
 
 HEARTBEAT, MARK, NOTE = b"!heartbeat", b"!cold-start", b"!note"

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from statechannel.core import bundle
-from statechannel.core.keys import KeyState, Ring
+from statechannel.protocol import bundle
+from statechannel.protocol.keys import KeyState, Ring
 from tests.unit.core.against_twin import check_tiling
 
 FULL = 0xFFFFFFFF

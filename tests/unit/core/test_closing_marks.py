@@ -3,7 +3,7 @@
 import orjson
 import pytest
 
-from statechannel.core.codec import CLOSING_PREFIX
+from statechannel.protocol.codec import CLOSING_PREFIX
 from tests.support.lone_engine import LoneEngine
 
 KEY = CLOSING_PREFIX + b"t/n"

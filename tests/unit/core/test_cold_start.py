@@ -3,25 +3,17 @@
 import orjson
 import pytest
 
-from statechannel.core import codec
-from statechannel.core.commands import Lookup, Owned
-from statechannel.core.config import EngineConfig, Identity
-from statechannel.core.digest import digest
-from statechannel.core.effects import Append, Emit
-from statechannel.core.engine import Engine
-from statechannel.core.inputs import (
-    AppendFailed,
-    LeadershipChanged,
-    Now,
-    PartitionOpened,
-    PositionReached,
-    RecordRead,
-    Tick,
-    Topic,
-)
-from statechannel.core.proposals import Status
-from statechannel.core.replica import Phase, Replica
-from statechannel.core.states import IN_FLIGHT, Action, Flow, State
+from statechannel.engine.commands import Lookup, Owned
+from statechannel.engine.config import EngineConfig, Identity
+from statechannel.engine.effects import Append, Emit
+from statechannel.engine.engine import Engine
+from statechannel.engine.inputs import AppendFailed, LeadershipChanged, Now, PartitionOpened, PositionReached, Tick
+from statechannel.engine.proposals import ProposalStatus
+from statechannel.protocol import codec
+from statechannel.protocol.digest import digest
+from statechannel.protocol.log import RecordRead, Topic
+from statechannel.protocol.replica import Phase, Replica
+from statechannel.protocol.states import IN_FLIGHT, Action, Flow, State
 from tests.support.cold_start_logs import cold_start_log, proposal
 from tests.support.lone_engine import BUNDLE, CREATED, NAMESPACE, LoneEngine, heartbeat, mark
 
@@ -265,7 +257,7 @@ def test_nothing_is_told_as_accepted_of_a_view_that_is_only_taken_for_the_truth(
     alone.run(20)
     assert alone.engine.cold_start.running
     assert alone.engine.replicas[0].view.get(BUNDLE.decode()).to == "y"
-    assert Status.ACCEPTED not in [one.status for one in ends]
+    assert ProposalStatus.ACCEPTED not in [one.status for one in ends]
 
 
 def test_each_partition_is_waited_for_as_long():

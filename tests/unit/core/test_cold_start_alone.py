@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from statechannel.core.cold_start import ColdStart
-from statechannel.core.config import EngineConfig, Identity
-from statechannel.core.inputs import RecordRead, Topic
-from statechannel.core.keys import KeyState
-from statechannel.core.overruling import Difference
-from statechannel.core.proposals import Result, Status
-from statechannel.core.replica import Phase
+from statechannel.engine.cold_start import ColdStart
+from statechannel.engine.config import EngineConfig, Identity
+from statechannel.engine.proposals import ProposalResult, ProposalStatus
+from statechannel.protocol.keys import KeyState
+from statechannel.protocol.log import RecordRead, Topic
+from statechannel.protocol.overruling import OverruledState
+from statechannel.protocol.replica import Phase
 from tests.support.lone_engine import mark
 
 MARK = b"!cold-start"
@@ -31,7 +31,7 @@ class StubReplica:
         self.partition = partition
         self.phase = Phase.WAITING
         self.applied = 7
-        self.overruled: list[Difference] = []
+        self.overruled: list[OverruledState] = []
         self.marks = SimpleNamespace(newest=-1)
         names = [name.encode() for name in KEYS]
         self.view = SimpleNamespace(keys={name: KeyState("t/n", -1, -1) for name in names})
@@ -75,7 +75,7 @@ class Bench:
         self.room = 100
         self._offset = 20
         self.acts: list[Any] = []
-        self.asserts: dict[tuple[int, str], Callable[[Result], None]] = {}
+        self.asserts: dict[tuple[int, str], Callable[[ProposalResult], None]] = {}
         self.failed: list[Callable[[], None]] = []
         self.proposals = SimpleNamespace(
             restate=self._restate,
@@ -102,7 +102,7 @@ class Bench:
     def caught_up_changed(self) -> None:
         self._act("caught-up changed", self.cold_start.in_doubt, self.cold_start.standing)
 
-    def _restate(self, key: KeyState, done: Callable[[Result], None]) -> str | None:
+    def _restate(self, key: KeyState, done: Callable[[ProposalResult], None]) -> str | None:
         if len(self.asserts) == self.room:
             return None
         for replica in self.replicas:
@@ -133,9 +133,9 @@ class Bench:
         self.tick(AFTER_S)
         return self
 
-    def judged(self, *names: str, partition: int = 0, status: Status = Status.ACCEPTED) -> None:
+    def judged(self, *names: str, partition: int = 0, status: ProposalStatus = ProposalStatus.ACCEPTED) -> None:
         for name in names or KEYS:
-            self.asserts.pop((partition, name))(Result(status))
+            self.asserts.pop((partition, name))(ProposalResult(status))
 
     def marked(self) -> Bench:
         """Its mark is on its way."""
@@ -373,9 +373,14 @@ def test_none_is_written_while_the_log_is_away() -> None:
 
 @pytest.mark.parametrize(
     ("status", "again"),
-    [(Status.ACCEPTED, False), (Status.REJECTED, False), (Status.NOT_WRITTEN, True), (Status.UNKNOWN, True)],
+    [
+        (ProposalStatus.ACCEPTED, False),
+        (ProposalStatus.REJECTED, False),
+        (ProposalStatus.NOT_WRITTEN, True),
+        (ProposalStatus.UNKNOWN, True),
+    ],
 )
-def test_an_assert_that_may_not_be_in_the_log_is_written_again(status: Status, again: bool) -> None:
+def test_an_assert_that_may_not_be_in_the_log_is_written_again(status: ProposalStatus, again: bool) -> None:
     bench = alone().began()
     bench.judged(*KEYS[1:])
     bench.judged(KEYS[0], status=status)
@@ -492,7 +497,7 @@ def test_a_void_mark_and_one_that_was_crossed_change_nothing(more: dict[str, boo
 
 def test_each_key_that_was_overruled_is_reported_once() -> None:
     bench = judging()
-    bench.replicas[0].overruled = [Difference("t/n", "this", "that")]
+    bench.replicas[0].overruled = [OverruledState("t/n", "this", "that")]
     assert bench.read("b-1", live=False) == [("cold-start.overruled", 0, "t/n", "this", "that")]
     assert bench.read("b-1", live=False) == []
 

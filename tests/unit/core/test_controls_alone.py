@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from statechannel.core.codec import CLOSING_PREFIX, HEARTBEAT_KEY
-from statechannel.core.controls import Controls
-from statechannel.core.inputs import RecordRead, Topic
+from statechannel.engine.controls import Controls
+from statechannel.protocol.codec import CLOSING_PREFIX, HEARTBEAT_KEY
+from statechannel.protocol.log import RecordRead, Topic
 from tests.support.lone_engine import heartbeat, mark
 from tests.support.stub_engine import StubEngine
 

@@ -11,9 +11,9 @@ from typing import Any
 import orjson
 import pytest
 
-from statechannel.core.bundle import children_of, namespace_bounds, partition_of
-from statechannel.core.verdict import Verdict
-from statechannel.core.view import View
+from statechannel.protocol.bundle import children_of, namespace_bounds, partition_of
+from statechannel.protocol.verdict import Verdict
+from statechannel.protocol.view import View
 
 LIMIT_SIZE_BYTES = 64 * 2**20
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from statechannel.core.duties import _Quiet
-from statechannel.core.proposals import Result, Status
-from statechannel.core.verdict import Verdict
-from statechannel.core.view import View
+from statechannel.engine.maintenance import _Quiet
+from statechannel.engine.proposals import ProposalResult, ProposalStatus
+from statechannel.protocol.verdict import Verdict
+from statechannel.protocol.view import View
 from tests.support.duties_bench import STEP_S, DutiesBench, namespaces
 
 
@@ -190,18 +190,20 @@ def test_once_its_end_is_known_it_is_paid_again(bench):
     bench.join()
     bench.read("t/x")
     bench.paid()
-    bench.written.done["t/x"](Result(Status.REJECTED))
+    bench.written.done["t/x"](ProposalResult(ProposalStatus.REJECTED))
     assert bench.paid() == ["t/x"]
 
 
 # --- two payers -----------------------------------------------------------------------------------------------------
 
 
-def outrun(bench: DutiesBench, name: str = "t/x", *, status: Status = Status.ACCEPTED, at: int = 0) -> None:
+def outrun(
+    bench: DutiesBench, name: str = "t/x", *, status: ProposalStatus = ProposalStatus.ACCEPTED, at: int = 0
+) -> None:
     """An assert of ours was accepted and began a debt: somebody else's had settled the one that it meant."""
     key = next(key for key in bench.engine.replicas[0].view.keys.values() if key.name == name)
     offset = bench.open(key)[key].since_offset + at
-    bench.written.done[name](Result(status, Verdict.ACCEPTED, offset))
+    bench.written.done[name](ProposalResult(status, Verdict.ACCEPTED, offset))
 
 
 @pytest.mark.parametrize(("rank", "gap_s"), [(0, 0.5), (1, 1.0), (2, 1.5)])
@@ -220,7 +222,9 @@ def test_who_was_outrun_waits_by_its_rank(rank, gap_s, times):
     assert bench.paid() == ["t/x"]
 
 
-@pytest.mark.parametrize(("status", "at"), [(Status.REJECTED, 0), (Status.UNKNOWN, 0), (Status.ACCEPTED, 1)])
+@pytest.mark.parametrize(
+    ("status", "at"), [(ProposalStatus.REJECTED, 0), (ProposalStatus.UNKNOWN, 0), (ProposalStatus.ACCEPTED, 1)]
+)
 def test_who_was_not_does_not(bench, status, at):
     bench.join()
     bench.read("t/x")
@@ -234,7 +238,7 @@ def test_who_has_settled_it_was_not_outrun(bench):
     key = bench.read("t/x")
     bench.paid()
     bench.settle(key)
-    bench.written.done["t/x"](Result(Status.ACCEPTED, Verdict.ASSERT_EQUAL, 0))
+    bench.written.done["t/x"](ProposalResult(ProposalStatus.ACCEPTED, Verdict.ASSERT_EQUAL, 0))
     bench.read("t/x")
     assert bench.paid_at_once() == ["t/x"]
 
@@ -259,7 +263,7 @@ def test_it_is_forgotten_with_the_debt():
     keys = [bench.read(mine), bench.read(other)]
     bench.paid()
     for key in keys:
-        bench.written.done[key.name](Result(Status.ACCEPTED, Verdict.ACCEPTED, 0))
+        bench.written.done[key.name](ProposalResult(ProposalStatus.ACCEPTED, Verdict.ACCEPTED, 0))
     bench.settle(keys[0])
     bench.paid()
     bench.read(mine)
@@ -373,7 +377,7 @@ def test_what_was_known_of_the_keys_of_a_view_goes_with_it():
         bench.read(name)
     bench.paid()
     for name in (mine, other):
-        bench.written.done[name](Result(Status.ACCEPTED, Verdict.ACCEPTED, 0))
+        bench.written.done[name](ProposalResult(ProposalStatus.ACCEPTED, Verdict.ACCEPTED, 0))
     bench.later(0.5)
     bench.paid()
     duties = bench.duties

@@ -3,9 +3,9 @@
 import orjson
 import pytest
 
-from statechannel.core.inputs import RecordRead, Topic
-from statechannel.core.joiner import Joiner
-from statechannel.core.view import View
+from statechannel.protocol.joiner import Joiner
+from statechannel.protocol.log import RecordRead, Topic
+from statechannel.protocol.view import View
 from tests.support.cold_start_logs import proposal
 from tests.support.lone_engine import BUNDLE, CREATED, NAMESPACE, LoneEngine
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from statechannel.core.deep_json import NotJsonError, top_level_format
+from statechannel.protocol.codec import NotJsonError, top_level_format
 
 LEAVES = st.none() | st.booleans() | st.integers(-5, 5) | st.floats(allow_nan=False, allow_infinity=False) | st.text()
 NAMES = st.sampled_from(["format", "x", "", 'a"b', "\\"]) | st.text(max_size=3)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from statechannel.core.commands import Done, Lookup, Outcome, Rejected, Shutdown
-from statechannel.core.states import State
+from statechannel.engine.commands import Done, Lookup, Outcome, Rejected, Shutdown
+from statechannel.protocol.states import State
 from tests.support.lone_engine import BUNDLE, CREATED, NAMESPACE, LoneEngine
 
 

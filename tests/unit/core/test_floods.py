@@ -11,9 +11,8 @@ from types import FrameType
 import orjson
 import pytest
 
-from statechannel.core import repair
-from statechannel.core.bundle import children_of, namespace_bounds
-from statechannel.core.commands import (
+from statechannel.engine import repair
+from statechannel.engine.commands import (
     AwaitOperation,
     CreateNamespace,
     DeleteNamespace,
@@ -26,10 +25,11 @@ from statechannel.core.commands import (
     Started,
     Undetermined,
 )
-from statechannel.core.effects import Effect
-from statechannel.core.engine import Engine
-from statechannel.core.inputs import Input, Now
-from statechannel.core.states import State
+from statechannel.engine.effects import Effect
+from statechannel.engine.engine import Engine
+from statechannel.engine.inputs import Input, Now
+from statechannel.protocol.bundle import children_of, namespace_bounds
+from statechannel.protocol.states import State
 from tests.support.lone_engine import BUNDLE, CREATED, NAMESPACE, LoneEngine
 
 CALLS_MAX = 500_000
@@ -232,7 +232,7 @@ def test_debts_of_many_keys_are_paid_and_joins_hurry_them(steps: Steps) -> None:
 
 
 def test_junk_is_purged_portion_by_portion(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("statechannel.core.duties.LOOKED_AT_A_TICK", 50)
+    monkeypatch.setattr("statechannel.engine.maintenance.LOOKED_AT_A_TICK", 50)
     engine = leader(compaction_lag_s=30, purge_interval_s=10)
     for number in range(200):
         engine.put(b"t/j%d" % number, b"junk")

@@ -7,16 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from statechannel.core import codec
-from statechannel.core.codec import MAX_VALUE_SIZE_BYTES
-from statechannel.core.commands import CreateNamespace, Lookup, Transfer
-from statechannel.core.formats import formats_of, held_back_by, readable, writable_format
-from statechannel.core.inputs import Topic
-from statechannel.core.joiner import Joiner
-from statechannel.core.record import FORMAT, NEWEST_FORMAT
-from statechannel.core.unknown_fields import KEPT_MAX_BYTES, unknown_in
-from statechannel.core.verdict import Verdict
-from statechannel.core.view import View
+from statechannel.engine.commands import CreateNamespace, Lookup, Transfer
+from statechannel.protocol import codec
+from statechannel.protocol.codec import MAX_VALUE_SIZE_BYTES
+from statechannel.protocol.joiner import Joiner
+from statechannel.protocol.log import Topic
+from statechannel.protocol.record import FORMAT, NEWEST_FORMAT, formats_of, held_back_by, readable, writable_format
+from statechannel.protocol.unknown_fields import KEPT_MAX_BYTES, unknown_in
+from statechannel.protocol.verdict import Verdict
+from statechannel.protocol.view import View
 from tests.scenarios.world import World
 
 BUNDLE = "t/n/0x00000000_0xffffffff"

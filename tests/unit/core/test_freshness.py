@@ -2,11 +2,11 @@
 
 import pytest
 
-from statechannel.core.commands import CreateNamespace, Lookup, NotFound, Outcome, Owned, Unowned
-from statechannel.core.freshness import lag_s
-from statechannel.core.presence import Mode
-from statechannel.core.replica import Replica
-from statechannel.core.status import status_of
+from statechannel.engine.commands import CreateNamespace, Lookup, NotFound, Outcome, Owned, Unowned
+from statechannel.engine.freshness import lag_s
+from statechannel.engine.presence import Mode
+from statechannel.engine.status import status_of
+from statechannel.protocol.replica import Replica
 from tests.unit.core.test_floods import leader, ring
 
 

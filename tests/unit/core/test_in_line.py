@@ -4,8 +4,8 @@ from collections import Counter
 
 import pytest
 
-from statechannel.core.commands import Lookup, Outcome, Owned
-from statechannel.core.in_line import InLine
+from statechannel.engine.commands import Lookup, Outcome, Owned
+from statechannel.engine.lookups import InLine
 from tests.unit.core.test_floods import leader, ring
 
 BUNDLES = [f"t/n/0x{number:08x}_0x{number + 1:08x}" for number in range(500)]

@@ -6,8 +6,8 @@ from random import Random
 import orjson
 import pytest
 
-from statechannel.core.inputs import RecordRead, Topic
-from statechannel.core.replica import Phase, Replica
+from statechannel.protocol.log import RecordRead, Topic
+from statechannel.protocol.replica import Phase, Replica
 from tests.support.lone_engine import BUNDLE, CREATED, NAMESPACE, LoneEngine, heartbeat, mark
 
 LAG_S = 100.0

@@ -7,12 +7,12 @@ from typing import Any
 import orjson
 import pytest
 
-from statechannel.core.bundle import partition_of, range_name
-from statechannel.core.joiner import Held, Joiner
-from statechannel.core.keys import KeyState, Writer
-from statechannel.core.verdict import Verdict
-from statechannel.core.view import View
-from statechannel.core.view_rows import KeyRow, dump
+from statechannel.protocol.bundle import partition_of, range_name
+from statechannel.protocol.joiner import HeldRecord, Joiner
+from statechannel.protocol.keys import KeyState, Writer
+from statechannel.protocol.verdict import Verdict
+from statechannel.protocol.view import View
+from statechannel.protocol.view_rows import KeyRow, dump
 
 HALF, QUARTER, TOP = 0x80000000, 0x40000000, 0xFFFFFFFF
 ROOT = "t/n"
@@ -277,7 +277,7 @@ def test_what_is_held_or_taken_without_reading_is_walked_like_the_rest() -> None
     joiner.hold(ROOT.encode(), whole.held[ROOT.encode()])
     moved = reader((LOW.encode(), value(**JUNK))).held[LOW.encode()].record
     joiner.take(4, LOW.encode(), moved)
-    assert joiner.held[LOW.encode()] == Held(4, moved)
+    assert joiner.held[LOW.encode()] == HeldRecord(4, moved)
     held = joiner.view().get(LOW)
     assert held is not None
     assert held.version == 9

@@ -3,8 +3,8 @@
 import orjson
 import pytest
 
-from statechannel.core.commands import CreateNamespace, Lookup, Owned, Shutdown
-from statechannel.core.inputs import AppendFailed
+from statechannel.engine.commands import CreateNamespace, Lookup, Owned, Shutdown
+from statechannel.engine.inputs import AppendFailed
 from tests.support.lone_engine import BUNDLE, LoneEngine
 
 NAME = BUNDLE.decode()

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from statechannel.core.inputs import Now
-from statechannel.core.lease import Lease
-from statechannel.core.presence import Mode
-from statechannel.core.reactions import Due
+from statechannel.engine.inputs import Now
+from statechannel.engine.lease import Lease
+from statechannel.engine.presence import Mode
+from statechannel.engine.reactions import DueReaction
 from tests.support.stub_engine import StubEngine
 
 
@@ -93,7 +93,7 @@ def test_who_may_serve_at_a_moment(now_s, generation):
     assert Leased(None).lease.serves_at("x", 1e9) == 7
 
 
-@pytest.mark.parametrize("due", list(Due))
+@pytest.mark.parametrize("due", list(DueReaction))
 @pytest.mark.parametrize("forced", [False, True])
 @pytest.mark.parametrize("take_over", [False, True])
 @pytest.mark.parametrize("serves", [False, True])
@@ -101,8 +101,12 @@ def test_who_waits_for_a_lease_to_run_out(due, forced, take_over, serves):
     leased = Leased(take_over=take_over)
     leased.serves = serves
     key: Any = SimpleNamespace(forced=forced)
-    inherits = due in (Due.RESUME, Due.GIVE_UP, Due.TAKE_BACK, Due.LET_GO) and take_over and not serves
-    waits = (due is Due.RETURN and forced) or inherits
+    inherits = (
+        due in (DueReaction.RESUME, DueReaction.GIVE_UP, DueReaction.TAKE_BACK, DueReaction.LET_GO)
+        and take_over
+        and not serves
+    )
+    waits = (due is DueReaction.RETURN and forced) or inherits
     assert leased.lease.wait_s(key, due) == (2.5 if waits else 0.0)
     assert Leased(None, take_over=True).lease.wait_s(key, due) == 0.0
 

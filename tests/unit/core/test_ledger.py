@@ -2,8 +2,8 @@
 
 import pytest
 
-from statechannel.core.keys import KeyState
-from statechannel.core.ledger import Ledger
+from statechannel.protocol.debts import Debts
+from statechannel.protocol.keys import KeyState
 
 
 @pytest.fixture
@@ -14,8 +14,8 @@ def key() -> KeyState:
 
 
 @pytest.fixture
-def ledger() -> Ledger:
-    return Ledger()
+def ledger() -> Debts:
+    return Debts()
 
 
 @pytest.mark.parametrize(("covers", "settles"), [(9, False), (10, True), (11, True)])

@@ -5,11 +5,11 @@ from random import Random
 import orjson
 import pytest
 
-from spark.plan import Mark, Place, Seen, Vouching, marked
-from statechannel.core.inputs import RecordRead
-from statechannel.core.marks import Marks
-from statechannel.core.replica import Phase, Replica
-from statechannel.core.survey import Known, known_of
+from spark.channel.plan import BatchContents, ColdStartMark, ReadingPosition, Vouching, marked
+from statechannel.protocol.cold_start_marks import Marks
+from statechannel.protocol.log import RecordRead
+from statechannel.protocol.replica import Phase, Replica
+from statechannel.replay.survey import CompleteFrom, known_of
 from tests.support.lone_engine import mark
 from tests.support.mark_cases import AT, CASES, Case, marked_log, two_marks_log
 
@@ -40,25 +40,25 @@ def test_a_member(case: Case) -> None:
 def test_the_audit(case: Case) -> None:
     """Only a mark that counts cuts the story."""
     known = known_of(marked_log(case, vouched=True), oldest_kept_ms=0)
-    assert known == (Known(4, 5, 1) if case.counts else Known(1, 2, 1))
+    assert known == (CompleteFrom(4, 5, 1) if case.counts else CompleteFrom(1, 2, 1))
 
 
 def test_the_story_goes_on_from_the_first_of_two_marks() -> None:
-    assert known_of(two_marks_log(), oldest_kept_ms=0) == Known(4, 6, 1)
+    assert known_of(two_marks_log(), oldest_kept_ms=0) == CompleteFrom(4, 6, 1)
 
 
 @pytest.mark.parametrize("seed", range(300))
 def test_the_table_view_agrees_with_a_member(seed: int) -> None:
     """Whatever comes in whatever order, in one batch or in several."""
     rng = Random(seed)
-    member, place, batch = Marks(), Place(), list[Mark | Vouching]()
+    member, place, batch = Marks(), ReadingPosition(), list[ColdStartMark | Vouching]()
     for offset in range(rng.randint(1, 12)):
         if rng.random() < 0.4:
             batch.append(Vouching(offset, -1))
             member.heartbeat_read(offset)
         elif rng.random() < 0.7:
             through = rng.randint(max(-1, offset - 4), offset + 1)
-            batch.append(Mark(offset, through))
+            batch.append(ColdStartMark(offset, through))
             member.read(offset, mark("b-1", through))
         else:
             member.read(offset, orjson.dumps({"through": offset - 1}))
@@ -68,8 +68,8 @@ def test_the_table_view_agrees_with_a_member(seed: int) -> None:
     assert (-1 if place.mark is None else place.mark.offset) == member.newest
 
 
-def carried(place: Place, batch: list[Mark | Vouching]) -> Place:
+def carried(place: ReadingPosition, batch: list[ColdStartMark | Vouching]) -> ReadingPosition:
     heartbeats = tuple(one for one in batch if isinstance(one, Vouching))
-    marks = tuple(one for one in batch if isinstance(one, Mark))
-    newest, word = marked(place, Seen(len(batch), 0, 0, 0, 0, heartbeats=heartbeats, marks=marks))
-    return Place(mark=newest, word=word)
+    marks = tuple(one for one in batch if isinstance(one, ColdStartMark))
+    newest, word = marked(place, BatchContents(len(batch), 0, 0, 0, 0, heartbeats=heartbeats, marks=marks))
+    return ReadingPosition(mark=newest, word=word)

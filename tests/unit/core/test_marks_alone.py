@@ -7,10 +7,10 @@ from typing import Any
 import orjson
 import pytest
 
-from statechannel.core.codec import COLD_START_KEY, HEARTBEAT_KEY, MAX_INT
-from statechannel.core.inputs import RecordRead, Topic
-from statechannel.core.marks import Mark, Marks, decode_mark
-from statechannel.core.record import Record
+from statechannel.protocol.codec import COLD_START_KEY, HEARTBEAT_KEY, MAX_INT
+from statechannel.protocol.cold_start_marks import Mark, Marks, decode_mark
+from statechannel.protocol.log import RecordRead, Topic
+from statechannel.protocol.record import Record
 from tests.support.lone_engine import heartbeat, mark
 
 BY = {"broker": "b", "incarnation": "b-1"}

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from statechannel.core.membership import Member, Membership
+from statechannel.engine.membership import Member, Membership
 
 WELL: dict[str, Any] = {
     "phase": "caught-up",

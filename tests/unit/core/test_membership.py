@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from statechannel.core.membership import Membership
+from statechannel.engine.membership import Membership
 
 EXPIRY_S = 6.0
 

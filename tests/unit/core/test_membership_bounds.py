@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 import pytest
 
-from statechannel.core.membership import SMALL_BYTES, Membership, decode_member, decode_probe
+from statechannel.engine.membership import SMALL_BYTES, Membership, decode_member, decode_probe
 
 EXPIRY_S = 6.0
 

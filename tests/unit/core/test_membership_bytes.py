@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from statechannel.core.membership import Membership, decode_member
+from statechannel.engine.membership import Membership, decode_member
 
 HEAD = b'{"format":1,"kind":"member","broker":"z","incarnation":"i","seq":1,"since":0,"listeners":'
 

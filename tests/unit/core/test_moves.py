@@ -6,12 +6,12 @@ from itertools import product
 
 import pytest
 
-from statechannel.core.bundle import bounds_of
-from statechannel.core.keys import KeyState, Ring
-from statechannel.core.record import Kind, Record
-from statechannel.core.resolver import judge
-from statechannel.core.states import BUNDLE_STATES, State
-from statechannel.core.verdict import Verdict
+from statechannel.protocol.bundle import bounds_of
+from statechannel.protocol.keys import KeyState, Ring
+from statechannel.protocol.record import Kind, Record
+from statechannel.protocol.resolver import judge
+from statechannel.protocol.states import BUNDLE_STATES, State
+from statechannel.protocol.verdict import Verdict
 
 CHILDREN = ["0x00000000_0x40000000", "0x40000000_0x80000000"]
 BROKERS = ("-", "A", "B", "C")

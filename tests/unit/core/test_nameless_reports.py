@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from statechannel.core.commands import CreateNamespace, Outcome, Rejected, Started
-from statechannel.core.inputs import Appended, AppendFailed, delivery_report
+from statechannel.engine.commands import CreateNamespace, Outcome, Rejected, Started
+from statechannel.engine.inputs import Appended, AppendFailed, delivery_report
 from tests.support.lone_engine import LoneEngine
 
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from statechannel.core import codec
-from statechannel.core.commands import AwaitOperation, DeleteNamespace, Done, Lookup, Owned, Started, Unknown, Unload
-from statechannel.core.inputs import AppendFailed
+from statechannel.engine.commands import AwaitOperation, DeleteNamespace, Done, Lookup, Owned, Started, Unknown, Unload
+from statechannel.engine.inputs import AppendFailed
+from statechannel.protocol import codec
 from tests.support.lone_engine import BUNDLE, CREATED, NAMESPACE, LoneEngine, mark
 
 

@@ -7,16 +7,16 @@ from typing import Any
 import orjson
 import pytest
 
-from statechannel.core import codec
-from statechannel.core.bundle import range_name
-from statechannel.core.digest import line
-from statechannel.core.joiner import Joiner
-from statechannel.core.keys import KeyState, Writer
-from statechannel.core.overruling import Difference, overrule
-from statechannel.core.record import Record
-from statechannel.core.verdict import Verdict
-from statechannel.core.view import View
-from statechannel.core.view_rows import KeyRow, dump
+from statechannel.protocol import codec
+from statechannel.protocol.bundle import range_name
+from statechannel.protocol.digest import line
+from statechannel.protocol.joiner import Joiner
+from statechannel.protocol.keys import KeyState, Writer
+from statechannel.protocol.overruling import OverruledState, overrule
+from statechannel.protocol.record import Record
+from statechannel.protocol.verdict import Verdict
+from statechannel.protocol.view import View
+from statechannel.protocol.view_rows import KeyRow, dump
 
 HALF, QUARTER, TOP = 0x80000000, 0x40000000, 0xFFFFFFFF
 ROOT, OTHER = "t/n", "t/m"
@@ -59,7 +59,7 @@ class Story:
     def held(self, key: str) -> KeyState:
         return held_in(self.view, key)
 
-    def overruled(self, *asserts: Assert) -> tuple[View, list[Difference]]:
+    def overruled(self, *asserts: Assert) -> tuple[View, list[OverruledState]]:
         return overrule(self.view, asserts)
 
 
@@ -98,7 +98,7 @@ def test_what_is_asserted_is_what_a_lenient_reader_holds(story):
     assert (key.version, key.to, key.accepted_id, key.offset) == (9, "b2", "c1", 100)
     assert key.server == Writer("b2", "b2-1")
     lines = line(story.held(LOW)).decode(), line(key).decode()
-    assert differences == [Difference(LOW, *lines)]
+    assert differences == [OverruledState(LOW, *lines)]
 
 
 def test_all_other_keys_are_left_as_they_were(story):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import orjson
 
-from statechannel.core.bundle import namespace_bounds
-from statechannel.core.commands import CreateNamespace, DeleteNamespace, Lookup, Unload
-from statechannel.core.inputs import Topic
+from statechannel.engine.commands import CreateNamespace, DeleteNamespace, Lookup, Unload
+from statechannel.protocol.bundle import namespace_bounds
+from statechannel.protocol.log import Topic
 from tests.scenarios.world import World
 
 WHOLE = "0x00000000_0xffffffff"

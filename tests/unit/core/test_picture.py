@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from statechannel.core.inputs import RecordRead
-from statechannel.core.picture import Pictures, picture_of
-from statechannel.core.replica import Phase
-from statechannel.core.view import View
+from statechannel.engine.cluster_view import ClusterViews, picture_of
+from statechannel.protocol.log import RecordRead
+from statechannel.protocol.replica import Phase
+from statechannel.protocol.view import View
 from tests.support.decision_records import LOWER, NAMESPACE, UPPER, WHOLE, ChannelLog
 
 HALF, REST = f"{NAMESPACE}/{LOWER}", f"{NAMESPACE}/{UPPER}"
@@ -55,7 +55,7 @@ def history() -> list[RecordRead]:
 
 
 def test_it_is_what_a_new_one_would_be_after_every_record() -> None:
-    view, pictures = View(0, 1), Pictures()
+    view, pictures = View(0, 1), ClusterViews()
     seen = []
     for record in history():
         view.read(record.offset, record.key, record.value)
@@ -70,7 +70,7 @@ def test_what_has_not_changed_is_kept() -> None:
     log = ChannelLog()
     log.created(LOWER, UPPER)
     log.assigned(HALF, "b1")
-    view, pictures = View(0, 1), Pictures()
+    view, pictures = View(0, 1), ClusterViews()
     for record in log.records:
         view.read(record.offset, record.key, record.value)
     first = pictures.of(engine_of(view))
@@ -87,7 +87,7 @@ def test_what_has_not_changed_is_kept() -> None:
 
 @pytest.mark.parametrize("unjudged", [None, 0, 1])
 def test_a_partition_that_is_not_judged_is_not_in_it(unjudged: int | None) -> None:
-    pictures = Pictures()
+    pictures = ClusterViews()
     views = [View(number, 1) for number in range(2)]
     views[1].partition = 0  # one log in two places: it matters here only who judges it
     for view in views:
@@ -102,7 +102,7 @@ def test_a_partition_that_is_not_judged_is_not_in_it(unjudged: int | None) -> No
 
 
 def test_a_partition_that_is_read_anew_is_looked_at_anew() -> None:
-    pictures, records = Pictures(), history()
+    pictures, records = ClusterViews(), history()
     views = [View(0, 1), View(0, 1)]
     for record in records:
         views[0].read(record.offset, record.key, record.value)

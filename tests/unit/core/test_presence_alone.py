@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from statechannel.core.inputs import PositionReached, RecordRead, Topic
-from statechannel.core.lease import Lease
-from statechannel.core.presence import FRESH_TO_REFUSE, Mode
-from statechannel.core.record import FORMAT
+from statechannel.engine.inputs import PositionReached
+from statechannel.engine.lease import Lease
+from statechannel.engine.presence import FRESH_TO_REFUSE, Mode
+from statechannel.protocol.log import RecordRead, Topic
+from statechannel.protocol.record import FORMAT
 from tests.support.presence_bench import EXPIRY_S, INTERVAL_S, SAFE_S, SETTLE_S, PresenceBench
 
 

@@ -8,12 +8,13 @@ from typing import Any
 import orjson
 import pytest
 
-from statechannel.core.codec import MAX_INT
-from statechannel.core.inputs import Appended, AppendFailed, RecordRead, Topic
-from statechannel.core.proposals import Proposals, Result, Status
-from statechannel.core.states import Action, Flow, State
-from statechannel.core.verdict import Verdict
-from statechannel.core.view import Judgement
+from statechannel.engine.inputs import Appended, AppendFailed
+from statechannel.engine.proposals import ProposalResult, Proposals, ProposalStatus
+from statechannel.protocol.codec import MAX_INT
+from statechannel.protocol.log import RecordRead, Topic
+from statechannel.protocol.states import Action, Flow, State
+from statechannel.protocol.verdict import Verdict
+from statechannel.protocol.view import Judgement
 from tests.support.stub_engine import LOW, FoldLog, StubEngine
 
 QUARTERS = ["0x00000000_0x40000000", "0x40000000_0x80000000"]
@@ -37,7 +38,7 @@ class Bench:
         self.engine.duties = SimpleNamespace(tick="the duties' tick")  # type: ignore[attr-defined]
         self.engine.wake_soon = self.woken.append  # type: ignore[attr-defined]
         self.proposals = Proposals(self.engine)  # type: ignore[arg-type]
-        self.ends: list[Result] = []
+        self.ends: list[ProposalResult] = []
 
     def propose(self, **more: Any) -> str | None:
         fields = {"action": Action.OWN, "flow": Flow.ASSIGNMENT, "operation": "op1", "to": "b"} | more
@@ -71,7 +72,7 @@ class Bench:
         self.replica.applied = offset
 
     @property
-    def statuses(self) -> list[Status]:
+    def statuses(self) -> list[ProposalStatus]:
         return [one.status for one in self.ends]
 
 
@@ -183,7 +184,7 @@ def test_accepted_is_the_end_with_the_report_or_without(bench, token, verdict, r
     if reported:
         bench.appended(token, 5)
     bench.read_back(5, verdict)
-    assert bench.ends == [Result(Status.ACCEPTED, verdict, 5)]
+    assert bench.ends == [ProposalResult(ProposalStatus.ACCEPTED, verdict, 5)]
     assert len(bench.proposals) == 0
     bench.read_back(6, verdict)
     assert len(bench.ends) == 1
@@ -194,7 +195,7 @@ def test_rejected_is_the_end_at_the_offset_of_the_report(bench, token):
     bench.read_back(4, Verdict.STALE_VERSION)  # a copy of it by somebody else
     assert bench.ends == []
     bench.read_back(5, Verdict.WRONG_BASE)
-    assert bench.ends == [Result(Status.REJECTED, Verdict.WRONG_BASE, 5, "ns/0x00000000_0x80000000")]
+    assert bench.ends == [ProposalResult(ProposalStatus.REJECTED, Verdict.WRONG_BASE, 5, "ns/0x00000000_0x80000000")]
 
 
 def test_rejected_before_the_report_waits_for_it(bench, token):
@@ -202,7 +203,7 @@ def test_rejected_before_the_report_waits_for_it(bench, token):
     bench.read_back(5, Verdict.WRONG_BASE)
     assert bench.ends == []
     bench.appended(token, 5)
-    assert [(one.status, one.verdict) for one in bench.ends] == [(Status.REJECTED, Verdict.WRONG_BASE)]
+    assert [(one.status, one.verdict) for one in bench.ends] == [(ProposalStatus.REJECTED, Verdict.WRONG_BASE)]
 
 
 def test_another_key_or_another_id_is_not_ours(bench, token):
@@ -216,18 +217,18 @@ def test_another_key_or_another_id_is_not_ours(bench, token):
 def test_after_an_error_the_first_copy_read_is_the_end(bench, token):
     bench.failed(token)
     bench.read_back(5, Verdict.STALE_VERSION)
-    assert bench.statuses == [Status.REJECTED]
+    assert bench.statuses == [ProposalStatus.REJECTED]
 
 
 def test_an_error_behind_a_copy_that_was_rejected_ends_it(bench, token):
     bench.read_back(5, Verdict.STALE_VERSION)
     bench.failed(token)
-    assert [(one.status, one.offset) for one in bench.ends] == [(Status.REJECTED, 5)]
+    assert [(one.status, one.offset) for one in bench.ends] == [(ProposalStatus.REJECTED, 5)]
 
 
 def test_never_written_is_known_at_once(bench, token):
     bench.failed(token, never_written=True)
-    assert bench.statuses == [Status.NOT_WRITTEN]
+    assert bench.statuses == [ProposalStatus.NOT_WRITTEN]
     bench.failed(token)
     assert len(bench.ends) == 1
 
@@ -237,7 +238,7 @@ def test_what_was_read_over_without_its_name_is_undecodable(bench, token, applie
     bench.appended(token, 5)
     bench.read_to(applied)
     bench.later()
-    assert bench.ends == ([Result(Status.REJECTED, Verdict.UNDECODABLE, 5)] if ended else [])
+    assert bench.ends == ([ProposalResult(ProposalStatus.REJECTED, Verdict.UNDECODABLE, 5)] if ended else [])
 
 
 def test_a_name_without_a_key_is_not_ours(bench, token):
@@ -251,7 +252,7 @@ def test_a_name_without_a_key_is_not_ours(bench, token):
 def test_an_offset_of_nought_is_an_offset(bench, token):
     bench.appended(token, 0)
     bench.later()
-    assert bench.statuses == [Status.REJECTED]
+    assert bench.statuses == [ProposalStatus.REJECTED]
 
 
 def test_what_has_no_report_yet_is_not_at_an_end(bench, token):
@@ -297,7 +298,7 @@ def test_a_later_one_of_the_same_session_that_was_read_proves_that_it_was_never_
     bench.read_to(applied)
     bench.engine.not_judged = set() if judged else {0}
     bench.later()
-    assert bench.statuses == ([Status.NOT_WRITTEN] if ended else [])
+    assert bench.statuses == ([ProposalStatus.NOT_WRITTEN] if ended else [])
 
 
 def test_a_later_proposal_is_as_good_a_proof_as_any_other_record(bench, token):
@@ -306,14 +307,14 @@ def test_a_later_proposal_is_as_good_a_proof_as_any_other_record(bench, token):
     bench.appended(second, 8)
     bench.read_to(8)
     bench.later()
-    assert bench.statuses == [Status.REJECTED, Status.NOT_WRITTEN], "the second one was read over"
+    assert bench.statuses == [ProposalStatus.REJECTED, ProposalStatus.NOT_WRITTEN], "the second one was read over"
 
 
 @pytest.mark.parametrize(("after_s", "ended"), [(60.0, False), (60.1, True)])
 def test_after_the_limit_nobody_waits_any_more(bench, token, after_s, ended):
     bench.failed(token)
     bench.later(after_s)
-    assert bench.statuses == ([Status.UNKNOWN] if ended else [])
+    assert bench.statuses == ([ProposalStatus.UNKNOWN] if ended else [])
 
 
 def test_the_limit_is_for_what_failed_only(bench, token):
@@ -327,7 +328,7 @@ def test_another_record_with_its_version_is_its_end(bench, token):
     assert bench.ends == []
     bench.log.move(LOW, "Assigning", to="z", writer="z")
     bench.later()
-    assert bench.ends == [Result(Status.REJECTED, Verdict.STALE_VERSION)]
+    assert bench.ends == [ProposalResult(ProposalStatus.REJECTED, Verdict.STALE_VERSION)]
 
 
 def test_its_own_record_is_not_another(bench, token):
@@ -373,7 +374,7 @@ def test_in_a_doubted_view_nothing_is_said_of_what_failed(bench, token):
 def test_after_a_join_what_is_the_accepted_record_was_accepted(bench, token):
     bench.log.move(LOW, "Assigning", to="z", writer="z", id=bench.record_id)
     bench.proposals.view_replaced(0)
-    assert bench.ends == [Result(Status.ACCEPTED, Verdict.ACCEPTED, 1)]
+    assert bench.ends == [ProposalResult(ProposalStatus.ACCEPTED, Verdict.ACCEPTED, 1)]
 
 
 @pytest.mark.parametrize("why", ["another's", "derived", "a copy", "assumed", "no key"])
@@ -390,7 +391,7 @@ def test_after_a_join_nothing_else_says_that_it_was(bench, token, why):
     assert bench.ends == []
     bench.failed(token)
     bench.later()
-    assert bench.statuses == [Status.UNKNOWN]
+    assert bench.statuses == [ProposalStatus.UNKNOWN]
 
 
 @pytest.mark.parametrize(("offset", "ended"), [(0, True), (3, True), (4, False)])
@@ -398,7 +399,7 @@ def test_what_lay_in_the_part_that_was_joined_is_unknown(bench, token, offset, e
     bench.log.view.applied = 3
     bench.appended(token, offset)
     bench.proposals.view_replaced(0)
-    assert bench.statuses == ([Status.UNKNOWN] if ended else [])
+    assert bench.statuses == ([ProposalStatus.UNKNOWN] if ended else [])
 
 
 @pytest.mark.parametrize(("offset", "ended"), [(3, True), (4, False)])
@@ -407,7 +408,7 @@ def test_so_is_what_is_reported_later(bench, token, offset, ended):
     bench.proposals.view_replaced(0)
     assert bench.ends == []
     bench.appended(token, offset)
-    assert bench.statuses == ([Status.UNKNOWN] if ended else [])
+    assert bench.statuses == ([ProposalStatus.UNKNOWN] if ended else [])
 
 
 @pytest.mark.parametrize("before", [True, False])
@@ -419,21 +420,21 @@ def test_an_error_around_a_join_is_unknown(bench, token, before):
         assert bench.ends == []
         bench.failed(token)
         bench.later()
-    assert bench.statuses == [Status.UNKNOWN]
+    assert bench.statuses == [ProposalStatus.UNKNOWN]
 
 
 def test_a_copy_that_is_rejected_behind_a_join_and_an_error_says_nothing(bench, token):
     bench.proposals.view_replaced(0)
     bench.failed(token)
     bench.read_back(9, Verdict.STALE_VERSION)
-    assert bench.ends == [Result(Status.UNKNOWN)]
+    assert bench.ends == [ProposalResult(ProposalStatus.UNKNOWN)]
 
 
 def test_what_is_rejected_behind_a_join_before_its_report_is_rejected(bench, token):
     bench.proposals.view_replaced(0)
     bench.read_back(9, Verdict.STALE_VERSION)
     bench.appended(token, 9)
-    assert bench.statuses == [Status.REJECTED]
+    assert bench.statuses == [ProposalStatus.REJECTED]
 
 
 def test_another_partition_is_not_concerned(bench, token):
@@ -501,7 +502,7 @@ def test_what_comes_later_does_not_go_before_what_waits(bench):
     assert [append.token for append in written] == sorted({append.token for append in written})
     assert not bench.proposals.holds_back(0)
     bench.failed(written[0].token, never_written=True)
-    assert bench.statuses == [Status.NOT_WRITTEN]
+    assert bench.statuses == [ProposalStatus.NOT_WRITTEN]
 
 
 def test_who_asked_for_a_control_record_that_waited_is_told_of_its_error(bench):

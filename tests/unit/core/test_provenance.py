@@ -7,11 +7,11 @@ from typing import Any
 import orjson
 import pytest
 
-from statechannel.core.bundle import namespace_bounds
-from statechannel.core.commands import CreateNamespace, Lookup
-from statechannel.core.inputs import RecordRead, Topic
-from statechannel.core.membership import decode_member
-from statechannel.core.provenance import OwnIds
+from statechannel.engine.commands import CreateNamespace, Lookup
+from statechannel.engine.membership import decode_member
+from statechannel.engine.provenance import OwnIds
+from statechannel.protocol.bundle import namespace_bounds
+from statechannel.protocol.log import RecordRead, Topic
 from tests.scenarios.world import World
 
 BUNDLE = "t/n/0x00000000_0xffffffff"

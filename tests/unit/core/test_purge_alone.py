@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from statechannel.core.keys import KeyState
+from statechannel.protocol.keys import KeyState
 from tests.support.duties_bench import DutiesBench, namespaces
 
 
@@ -153,7 +153,7 @@ def test_bundles_of_a_deleted_namespace_wait_for_days(lag_s, wait_ms):
 
 @pytest.fixture
 def portions(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("statechannel.core.duties.LOOKED_AT_A_TICK", 2)
+    monkeypatch.setattr("statechannel.engine.maintenance.LOOKED_AT_A_TICK", 2)
 
 
 @pytest.mark.usefixtures("portions")

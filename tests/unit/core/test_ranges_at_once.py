@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from statechannel.core import codec
-from statechannel.core.bundle import bounds_of, children_of, numbers_of, parse_range, range_name
+from statechannel.protocol import codec
+from statechannel.protocol.bundle import bounds_of, children_of, numbers_of, parse_range, range_name
 
 RANGE = st.tuples(st.integers(0, 2**32 - 1), st.integers(0, 2**32 - 1)).map(lambda pair: range_name(*pair))
 BROKEN = st.sampled_from(

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from statechannel.core import reactions
-from statechannel.core.inputs import HookFinished
-from statechannel.core.proposals import Result, Status
-from statechannel.core.reactions import Due, Holding
-from statechannel.core.states import Action, Flow, State
+from statechannel.engine import reactions
+from statechannel.engine.inputs import HookFinished
+from statechannel.engine.proposals import ProposalResult, ProposalStatus
+from statechannel.engine.reactions import DueReaction, ServedBundle
+from statechannel.protocol.states import Action, Flow, State
 from tests.support.stub_engine import HIGH, LOW, FoldLog
 from tests.support.stub_engine import ReactionsBench as Bench
 
@@ -31,7 +31,7 @@ def test_assigning_prepares_then_returns_then_serves(bench):
     bench.seen(LOW, "Assigning", to="a", writer="b", operation="op1", flow="assignment", colour="red")
     assert bench.hooks() == [("on_own", LOW, 3, None)]
     assert bench.written() == []
-    assert bench.reactions.holdings == {LOW: Holding(None, 3)}
+    assert bench.reactions.holdings == {LOW: ServedBundle(None, 3)}
     assert (bench.reactions.serving(), bench.reactions.serving_count) == ({}, 0)
     bench.finish()
     (made,) = bench.written()
@@ -40,7 +40,7 @@ def test_assigning_prepares_then_returns_then_serves(bench):
         "key": LOW, "state": State.ASSIGNED, "action": Action.RETURN, "flow": "assignment", "operation": "op1",
         "from_": None, "to": "a", "carried": {"colour": "red"},
     }  # fmt: skip
-    done(Result(Status.ACCEPTED))
+    done(ProposalResult(ProposalStatus.ACCEPTED))
     bench.seen(LOW, "Assigned", to="a")
     assert bench.hooks() == [("on_serve", LOW, 3, None)]
     assert (bench.reactions.serving(), bench.reactions.serving_count) == ({LOW: 3}, 1)
@@ -207,7 +207,7 @@ def test_one_that_is_lost_while_it_lets_go_as_well(bench, draining):
         assert bench.one_written() == (State.ASSIGNING, Action.TRANSFER, "a", "b")
         return
     assert bench.hooks() == [("on_own", LOW, 5, None)]
-    assert bench.reactions.holdings == {LOW: Holding(None, 5)}
+    assert bench.reactions.holdings == {LOW: ServedBundle(None, 5)}
     assert bench.written() == []
     bench.finish()
     assert bench.one_written() == (State.ASSIGNED, Action.RESUME, None, "a")
@@ -302,7 +302,7 @@ def test_a_restarted_splitter_gives_up(bench):
     bench.log.move(LOW, "Splitting", "a", writer="a-0")
     bench.changed()
     assert bench.hooks() == [("on_own", LOW, 5, None)]
-    assert bench.reactions.holdings == {LOW: Holding(None, 5)}
+    assert bench.reactions.holdings == {LOW: ServedBundle(None, 5)}
     bench.finish()
     assert bench.one_written() == (State.ASSIGNED, Action.RESUME, None, "a")
 
@@ -329,7 +329,7 @@ def test_what_it_prepared_for_a_split_that_somebody_else_commits_is_let_go_and_i
         ("on_release", LOW, 3, None), ("on_release", LOWER, 6, None), ("on_release", UPPER, 6, None),
     }  # fmt: skip
     assert [hook for hook in hooks if hook[0] == "on_own"] == [("on_own", name, 7, None) for name in names]
-    assert bench.reactions.holdings == {name: Holding(None, 7) for name in bench.reactions.tasks} != {}
+    assert bench.reactions.holdings == {name: ServedBundle(None, 7) for name in bench.reactions.tasks} != {}
 
 
 @pytest.mark.parametrize("leader", ["a", "b"])
@@ -355,7 +355,7 @@ def test_own_fails_in_an_assignment(bench):
     assert bench.one_written() == (State.UNASSIGNED, Action.DECLINE, "a", None)
     ((event, facts),) = bench.engine.events
     assert (event, facts["bundle"], facts["error"]) == ("hook.failed", LOW, "no disk")
-    assert (facts["due"], facts["version"], facts["operation"], facts["offset"]) == (Due.RETURN, 2, "op1", 1)
+    assert (facts["due"], facts["version"], facts["operation"], facts["offset"]) == (DueReaction.RETURN, 2, "op1", 1)
 
 
 def test_own_fails_in_a_resumption(bench):
@@ -391,7 +391,7 @@ def test_own_of_a_child_fails_and_the_split_is_given_up(bench):
     assert bench.hooks() == [
         ("on_release", LOWER, 6, None), ("on_release", UPPER, 6, None), ("on_own", LOW, 5, None),
     ]  # fmt: skip
-    assert bench.reactions.holdings == {LOW: Holding(3, 5)}
+    assert bench.reactions.holdings == {LOW: ServedBundle(3, 5)}
     assert list(bench.reactions._hook_tasks) == bench.engine.hook_ids[-1:], "nobody waits for the others"
     bench.reactions.hook_finished(HookFinished(old[1]))  # comes too late to count
     assert bench.written() == []
@@ -460,12 +460,12 @@ def ready(bench: Bench) -> None:
 def test_an_accepted_record_is_not_written_again_and_a_rejected_one_after_the_interval(bench):
     ready(bench)
     assert bench.one_written() == (State.ASSIGNED, Action.RETURN, None, "a")
-    bench.done(Result(Status.REJECTED))
+    bench.done(ProposalResult(ProposalStatus.REJECTED))
     bench.later(0.49)
     assert bench.written() == []
     bench.later(0.01)
     assert bench.one_written() == (State.ASSIGNED, Action.RETURN, None, "a")
-    bench.done(Result(Status.ACCEPTED))
+    bench.done(ProposalResult(ProposalStatus.ACCEPTED))
     bench.later(0.6)
     assert bench.written() == []
 
@@ -507,13 +507,13 @@ def test_nothing_is_written_while_it_may_not_and_then_after_the_interval(bench):
 def test_who_waits_for_a_lease_waits_from_the_beginning(bench, after_s, writes):
     asked = []
 
-    def wait_s(key: Any, due: Due) -> float:
+    def wait_s(key: Any, due: DueReaction) -> float:
         asked.append((key.name, due))
         return 2.0
 
     bench.engine.lease = SimpleNamespace(wait_s=wait_s, ran_out=False)
     ready(bench)
-    assert asked == [(LOW, Due.RETURN)]
+    assert asked == [(LOW, DueReaction.RETURN)]
     bench.later(after_s)
     assert bool(bench.written()) is writes
     assert len(asked) == (2 if writes else 1), "it asks again when it has waited"
@@ -528,7 +528,7 @@ def test_an_end_that_comes_when_the_state_asks_for_something_else_changes_nothin
     bench.hooks()
     bench.finish()
     assert len(bench.written()) == 1
-    late(Result(Status.REJECTED))
+    late(ProposalResult(ProposalStatus.REJECTED))
     bench.later(0.9)
     assert bench.written() == []
 

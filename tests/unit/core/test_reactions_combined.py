@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from statechannel.core.keys import Writer
-from statechannel.core.reactions import RETRIES_A_TICK, Due, Holding, Task
-from statechannel.core.states import State
+from statechannel.engine.reactions import RETRIES_A_TICK, DueReaction, ReactionTask, ServedBundle
+from statechannel.protocol.keys import Writer
+from statechannel.protocol.states import State
 from tests.support.stub_engine import HIGH, LOW, FoldLog
 from tests.support.stub_engine import ReactionsBench as Bench
 
@@ -72,7 +72,7 @@ def test_a_namespace_that_goes_takes_its_bundles_along_and_no_others(bench):
     bench.serving()
     bench.seen(HIGH, "Assigning", to="a", writer="b")
     bench.hooks()
-    bench.reactions.holdings["t/nn/0x00000000_0xffffffff"] = Holding(1)
+    bench.reactions.holdings["t/nn/0x00000000_0xffffffff"] = ServedBundle(1)
     space = bench.log.key("t/n")
     bench.reactions.state_changed(bench.log.view, space)
     assert bench.hooks() == [], "it lives"
@@ -143,7 +143,7 @@ def a_key(state: State | None, from_: str | None, to: str | None, writer: tuple[
     return key
 
 
-def kept(key: Any, holding: Holding) -> str:
+def kept(key: Any, holding: ServedBundle) -> str:
     """What becomes of a holding: the sentences of `Reactions` and of protocol.md section 2, not its code."""
     served, prepared = holding.generation, holding.prepared
     mine_as_owner = key.state is State.ASSIGNED and key.to == ME
@@ -168,8 +168,8 @@ def test_what_becomes_of_a_holding(state, from_, to, writer):
     for served, prepared in itertools.product(numbers, numbers):
         bench = Bench()
         key = a_key(state, from_, to, writer)
-        before = Holding(served, prepared)
-        bench.reactions.holdings[LOW] = Holding(served, prepared)
+        before = ServedBundle(served, prepared)
+        bench.reactions.holdings[LOW] = ServedBundle(served, prepared)
         bench.reactions._settle(LOW, key)
         end, hooks, holdings = kept(key, before), bench.hooks(), bench.reactions.holdings
         if state is None:
@@ -178,15 +178,17 @@ def test_what_becomes_of_a_holding(state, from_, to, writer):
         released = ("on_release", LOW, (served if served is not None else prepared) or 0, None if peer == ME else peer)
         wanted = {"begins": [("on_serve", LOW, VERSION, None)], "ends": [released]}.get(end, [])
         assert hooks == wanted, (end, before)
-        after = {"begins": {LOW: Holding(VERSION, None)}, "goes on": {LOW: before}, "is prepared": {LOW: before}}.get(
-            end, {}
-        )
+        after = {
+            "begins": {LOW: ServedBundle(VERSION, None)},
+            "goes on": {LOW: before},
+            "is prepared": {LOW: before},
+        }.get(end, {})
         assert holdings == after, (end, before)
 
 
 def test_a_holding_of_a_key_that_is_not_there_ends():
     bench = Bench()
-    bench.reactions.holdings[LOW] = Holding(7, None)
+    bench.reactions.holdings[LOW] = ServedBundle(7, None)
     bench.reactions._settle(HIGH, None)
     assert bench.hooks() == []
     bench.reactions._settle(LOW, None)
@@ -203,18 +205,18 @@ def test_what_is_due(state, from_, to, draining, serves):
     bench.engine.draining, bench.engine.lost = draining, {"lost", None}
     key = a_key(state, from_, to, ("a", "a-1"))
     if serves and key.generation is not None:
-        bench.reactions.holdings[LOW] = Holding(key.generation)
+        bench.reactions.holdings[LOW] = ServedBundle(key.generation)
     for server in (None, Writer("a", "a-1"), Writer("a", "a-0")):
         key.server = server
         wanted = None
         if state is State.ASSIGNING and to == ME:
-            wanted = Due.DECLINE if draining else Due.RETURN
+            wanted = DueReaction.DECLINE if draining else DueReaction.RETURN
         elif state is State.ASSIGNED and to == ME and not (serves and server == Writer("a", "a-1")):
-            wanted = Due.RESUME
+            wanted = DueReaction.RESUME
         elif state is State.RELEASING and from_ == ME:
-            wanted = Due.TAKE_BACK if to == "lost" and not draining else Due.LET_GO
+            wanted = DueReaction.TAKE_BACK if to == "lost" and not draining else DueReaction.LET_GO
         elif state is State.SPLITTING and from_ == ME:
-            wanted = Due.COMMIT_SPLIT if serves else Due.GIVE_UP
+            wanted = DueReaction.COMMIT_SPLIT if serves else DueReaction.GIVE_UP
         assert bench.reactions.due(key) is wanted
 
 
@@ -223,7 +225,7 @@ def test_it_serves_only_the_generation_of_the_state(generation):
     bench = Bench()
     key = a_key(State.ASSIGNED, None, ME, ("a", "a-1"))
     assert not bench.reactions.serves(key)
-    bench.reactions.holdings[LOW] = Holding(generation, VERSION)
+    bench.reactions.holdings[LOW] = ServedBundle(generation, VERSION)
     assert bench.reactions.serves(key) is (generation == VERSION)
     key.state = State.UNASSIGNED
     assert not bench.reactions.serves(key), "nobody serves that"
@@ -244,8 +246,8 @@ def test_a_partition_that_is_joined_anew_concerns_its_own_bundles_only():
     bench.engine.partition_of = lambda namespace: {"t/n": 0, "t/far": 1}[namespace]
     far = "t/far/0x00000000_0xffffffff"
     bench.serving()
-    bench.reactions.holdings[far] = Holding(5)
-    task = Task(Due.LET_GO, 1, "x", 0.0)
+    bench.reactions.holdings[far] = ServedBundle(5)
+    task = ReactionTask(DueReaction.LET_GO, 1, "x", 0.0)
     bench.reactions.tasks[far] = task
     bench.reactions.view_replaced(bench.log.view)
     assert bench.reactions.holdings.keys() == {LOW, far}

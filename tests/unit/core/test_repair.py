@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 
-from statechannel.core.commands import Lookup
-from statechannel.core.states import State
+from statechannel.engine.commands import Lookup
+from statechannel.protocol.states import State
 from tests.support.lone_engine import BUNDLE
 from tests.unit.core.test_floods import leader
 

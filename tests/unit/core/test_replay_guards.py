@@ -8,12 +8,12 @@ from typing import Any
 import orjson
 import pytest
 
-from statechannel.core.bundle import range_name
-from statechannel.core.codec import COLD_START_KEY, MAX_INT, MAX_VALUE_SIZE_BYTES
-from statechannel.core.inputs import RecordRead, Topic
-from statechannel.core.replay import judge_many, read_many
-from statechannel.core.verdict import Verdict
-from statechannel.core.view import View
+from statechannel.protocol.bulk_fold import judge_many, read_many
+from statechannel.protocol.bundle import range_name
+from statechannel.protocol.codec import COLD_START_KEY, MAX_INT, MAX_VALUE_SIZE_BYTES
+from statechannel.protocol.log import RecordRead, Topic
+from statechannel.protocol.verdict import Verdict
+from statechannel.protocol.view import View
 
 TOP = 0xFFFFFFFF
 HALF = 0x80000000

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import orjson
 import pytest
 
-from statechannel.core import overruling
-from statechannel.core.inputs import RecordRead, Topic
-from statechannel.core.replica import Phase, Replica
+from statechannel.protocol import overruling
+from statechannel.protocol.log import RecordRead, Topic
+from statechannel.protocol.replica import Phase, Replica
 from tests.support.lone_engine import BUNDLE, CREATED, NAMESPACE, heartbeat, mark
 
 HEARTBEAT, MARK, NOTE = b"!heartbeat", b"!cold-start", b"!note"

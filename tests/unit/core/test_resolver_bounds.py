@@ -8,13 +8,13 @@ from typing import Any
 import orjson
 import pytest
 
-from statechannel.core import codec
-from statechannel.core.bundle import range_name
-from statechannel.core.record import Record
-from statechannel.core.resolver import ROWS, _row, children_fit, judge
-from statechannel.core.states import MOVES, State
-from statechannel.core.verdict import Verdict
-from statechannel.core.view import View
+from statechannel.protocol import codec
+from statechannel.protocol.bundle import range_name
+from statechannel.protocol.record import Record
+from statechannel.protocol.resolver import ROWS, _row, children_fit, judge
+from statechannel.protocol.states import MOVES, State
+from statechannel.protocol.verdict import Verdict
+from statechannel.protocol.view import View
 
 TOP = 0xFFFFFFFF
 HALF = 0x80000000

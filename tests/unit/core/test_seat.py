@@ -2,11 +2,10 @@
 
 import pytest
 
-from statechannel.core.config import EngineConfig
-from statechannel.core.echo import OUTSTANDING_MAX, Echo
-from statechannel.core.effects import Append
-from statechannel.core.inputs import AppendFailed
-from statechannel.core.seat import Deputy, Health, Seat, SeatBounds
+from statechannel.engine.candidacy import OUTSTANDING_MAX, Deputy, Echo, Health, Seat, SeatBounds
+from statechannel.engine.config import EngineConfig
+from statechannel.engine.effects import Append
+from statechannel.engine.inputs import AppendFailed
 from tests.support.lone_engine import CREATED, NAMESPACE, LoneEngine
 
 BOUNDS = SeatBounds.of(EngineConfig())

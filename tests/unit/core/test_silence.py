@@ -2,13 +2,13 @@
 
 import orjson
 
-from statechannel.core.codec import COLD_START_KEY
-from statechannel.core.commands import Lookup
-from statechannel.core.inputs import Appended, AppendFailed
-from statechannel.core.keys import KeyState
-from statechannel.core.presence import Mode
-from statechannel.core.proposals import Status
-from statechannel.core.states import State
+from statechannel.engine.commands import Lookup
+from statechannel.engine.inputs import Appended, AppendFailed
+from statechannel.engine.presence import Mode
+from statechannel.engine.proposals import ProposalStatus
+from statechannel.protocol.codec import COLD_START_KEY
+from statechannel.protocol.keys import KeyState
+from statechannel.protocol.states import State
 from tests.support.lone_engine import BUNDLE, CREATED, NAMESPACE, LoneEngine, heartbeat, mark
 
 HEARTBEAT = b"!heartbeat"
@@ -72,7 +72,7 @@ def test_what_was_held_back_when_the_view_is_replaced_was_never_written() -> Non
     alone, ends = holding_back()
     assert ends == []
     alone.engine.proposals.view_replaced(0)
-    assert [one.status for one in ends] == [Status.NOT_WRITTEN]
+    assert [one.status for one in ends] == [ProposalStatus.NOT_WRITTEN]
     assert not alone.engine.proposals.holds_back(0)
 
 
@@ -132,7 +132,7 @@ def test_the_heartbeat_that_let_it_go_does_not_prove_that_it_was_never_written()
     alone.run(1)
     assert ends == []
     alone.run(90)
-    assert [one.status for one in ends] == [Status.UNKNOWN]
+    assert [one.status for one in ends] == [ProposalStatus.UNKNOWN]
 
 
 def test_nothing_that_waits_goes_out_while_a_cold_start_is_in_doubt() -> None:

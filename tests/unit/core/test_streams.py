@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from statechannel.core.commands import CreateNamespace
+from statechannel.engine.commands import CreateNamespace
 from tests.support.lone_engine import BUNDLE, CREATED, NAMESPACE, LoneEngine, mark
 
 

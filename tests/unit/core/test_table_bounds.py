@@ -7,12 +7,12 @@ from typing import Any
 import orjson
 import pytest
 
-from statechannel.core import view as module
-from statechannel.core.inputs import RecordRead, Topic
-from statechannel.core.replay import read_many
-from statechannel.core.verdict import Verdict
-from statechannel.core.view import View
-from statechannel.core.view_rows import dump, restore
+from statechannel.protocol import view as module
+from statechannel.protocol.bulk_fold import read_many
+from statechannel.protocol.log import RecordRead, Topic
+from statechannel.protocol.verdict import Verdict
+from statechannel.protocol.view import View
+from statechannel.protocol.view_rows import dump, restore
 from tests.support.lone_engine import BUNDLE, CREATED, NAMESPACE, LoneEngine
 
 WHOLE = "0x00000000_0xffffffff"

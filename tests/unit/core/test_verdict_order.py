@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from statechannel.core.verdict import Verdict
-from statechannel.core.view import View
+from statechannel.protocol.verdict import Verdict
+from statechannel.protocol.view import View
 
 BY = {"broker": "A", "incarnation": "i"}
 RING = "0x00000000_0xffffffff"

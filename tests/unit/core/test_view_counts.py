@@ -8,11 +8,11 @@ from typing import Any
 import orjson
 import pytest
 
-from statechannel.core.bundle import range_name
-from statechannel.core.keys import Writer
-from statechannel.core.states import IN_FLIGHT, State
-from statechannel.core.verdict import Verdict
-from statechannel.core.view import View
+from statechannel.protocol.bundle import range_name
+from statechannel.protocol.keys import Writer
+from statechannel.protocol.states import IN_FLIGHT, State
+from statechannel.protocol.verdict import Verdict
+from statechannel.protocol.view import View
 
 TOP, HALF, QUARTER = 0xFFFFFFFF, 0x80000000, 0x40000000
 LOW, HIGH = f"t/n/{range_name(0, HALF)}", f"t/n/{range_name(HALF, TOP)}"

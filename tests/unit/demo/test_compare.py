@@ -1,7 +1,6 @@
 """What the demo's client notices, and what is said when that and the audit do not agree."""
 
-from statechannel.demo.compare import ToldGap, compare
-from statechannel.demo.noticed import Notebook, NoticedGap, Taken
+from statechannel.demo.observed_gaps import AcceptedWrite, Notebook, NoticedGap, ToldGap, compare
 from statechannel.demo.story import topic_names
 
 NAMESPACE = "public/default"
@@ -10,7 +9,7 @@ LOW, HIGH = f"{NAMESPACE}/0x00000000_0x80000000", f"{NAMESPACE}/0x80000000_0xfff
 
 
 def take(note: Notebook, broker: str, generation: int, at_ms: int, topic: str = TOPICS[0], bundle: str = LOW) -> None:
-    note.taken(topic, Taken(broker, bundle, generation, at_ms, at_ms + 2))
+    note.taken(topic, AcceptedWrite(broker, bundle, generation, at_ms, at_ms + 2))
 
 
 def told(start_ms: int, end_ms: int | None, bundle: str = LOW, cause: str = "transfer") -> ToldGap:
@@ -59,7 +58,7 @@ def test_owner_that_is_over_is_noticed_but_an_answer_under_way_is_not() -> None:
     note = Notebook()
     take(note, "b1", 3, 1_000)
     take(note, "b2", 6, 1_100)
-    note.taken(TOPICS[0], Taken("b1", LOW, 3, 1_050, 1_200))
+    note.taken(TOPICS[0], AcceptedWrite("b1", LOW, 3, 1_050, 1_200))
     assert note.broken == []
     take(note, "b1", 3, 1_300)
     assert "still served generation 3" in note.broken[0]
@@ -68,9 +67,9 @@ def test_owner_that_is_over_is_noticed_but_an_answer_under_way_is_not() -> None:
 def test_claim_to_serve_counts_like_a_write() -> None:
     note = Notebook()
     take(note, "b1", 3, 1_000)
-    note.claimed(Taken("b2", HIGH, 3, 1_010, 1_011))
+    note.claimed(AcceptedWrite("b2", HIGH, 3, 1_010, 1_011))
     assert note.broken == []
-    note.claimed(Taken("b2", LOW, 3, 1_010, 1_011))
+    note.claimed(AcceptedWrite("b2", LOW, 3, 1_010, 1_011))
     assert len(note.broken) == 1
 
 

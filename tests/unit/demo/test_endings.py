@@ -7,8 +7,8 @@ import pytest
 from typer.testing import CliRunner
 
 from statechannel.cli.demo import app
-from statechannel.cli.failures import CommandError
-from statechannel.demo.cluster import FOLDER_PREFIX, Cluster, Ran, forget_old_folders
+from statechannel.cli.kit.failures import CommandError
+from statechannel.demo.cluster import FOLDER_PREFIX, DemoCluster, EndedCommand, forget_old_folders
 from statechannel.demo.errors import DemoError
 from statechannel.demo.story import Story
 from statechannel.embedded.layout import Layout
@@ -58,7 +58,7 @@ def test_failed_step_says_which_and_where_to_look_and_the_end_is_no_step(
         story.cluster.ask("namespace", "create", "t/n")
 
     monkeypatch.setattr(Story, "tell", stuck)
-    monkeypatch.setattr(Cluster, "run", lambda *_, **__: Ran(10, "", refused))
+    monkeypatch.setattr(DemoCluster, "run", lambda *_, **__: EndedCommand(10, "", refused))
     result = CliRunner().invoke(app, [])
     told = " ".join(result.output.split())
     assert "[failed] step 2: `statechannel namespace create t/n` failed (exit code 10): Kafka at 127.0.0.1:1" in told

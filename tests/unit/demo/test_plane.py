@@ -2,9 +2,9 @@
 
 import asyncio
 
-from statechannel.demo.link import Link
+from statechannel.broker.exits import ChannelStoppedError, Stopped
+from statechannel.demo.link import DemoLink
 from statechannel.demo.plane import DataPlane
-from statechannel.runtime.exits import ChannelStoppedError, Stopped
 
 
 def test_a_plane_that_closes_under_its_clients_complains_of_nothing():
@@ -13,7 +13,7 @@ def test_a_plane_that_closes_under_its_clients_complains_of_nothing():
     async def main() -> None:
         asyncio.get_running_loop().set_exception_handler(lambda _, about: complaints.append(about))
         plane = DataPlane("b1")
-        link = Link(await plane.start())
+        link = DemoLink(await plane.start())
         assert (await link.ask("serving", 5))["serving"] == {}
         await plane.close()
         await asyncio.sleep(0.05)
@@ -30,7 +30,7 @@ def test_a_broker_that_has_stopped_answers_that_it_has():
 
     async def main() -> None:
         plane = DataPlane("b1")
-        link = Link(await plane.start())
+        link = DemoLink(await plane.start())
         plane.attach(Gone())
         answer = await link.ask("lookup", 5, topic="t/n/orders")
         assert answer["ok"] is False
@@ -44,7 +44,7 @@ def test_a_broker_that_has_stopped_answers_that_it_has():
 def test_a_write_tells_the_moment_at_which_it_was_checked():
     async def main() -> None:
         plane = DataPlane("b1")
-        link = Link(await plane.start())
+        link = DemoLink(await plane.start())
         plane.served.serve("t/n/0x00000000_0xffffffff", 7)
         first = await link.ask("write", 5, topic="t/n/orders")
         second = await link.ask("write", 5, topic="t/n/orders")

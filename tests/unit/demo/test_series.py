@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from statechannel.demo import series as module
-from statechannel.demo.series import Series
+from statechannel.demo.series import LoadSeries
 
 
-def made() -> Series:
-    found = Series(begun_ms=1_000_000)
+def made() -> LoadSeries:
+    found = LoadSeries(begun_ms=1_000_000)
     found.add(1.0, {"b1": 0.2, "b2": 0.2})
     found.add(2.0, {"b1": 0.9, "b2": None})
     found.add(3.0, {"b1": 0.8, "b2": 0.1, "b3": 0.3})
@@ -48,7 +48,7 @@ def test_brokers_may_come_and_be_silent() -> None:
     }
     assert found.worst() == {"b1": 0.8, "b2": 0.1, "b3": 0.3}
     assert found.lately() == pytest.approx({"b1": 0.6, "b2": 0.15, "b3": 0.35})
-    assert Series(0).worst() == Series(0).lately() == {}
+    assert LoadSeries(0).worst() == LoadSeries(0).lately() == {}
 
 
 def test_only_moves_that_were_begun_count_and_those_that_came_back_are_found() -> None:

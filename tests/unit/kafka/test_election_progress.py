@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from statechannel.core.inputs import Input, LeadershipChanged
+from statechannel.engine.inputs import Input, LeadershipChanged
 from statechannel.kafka import election as election_module
 from statechannel.kafka.client_settings import ClientSettings
-from statechannel.kafka.election import LeaderElection, Progress
+from statechannel.kafka.election import LeaderElection, LoopProgress
 
 LIMIT_S = 6.0
 
@@ -57,7 +57,7 @@ class Loop:
 
 
 class Bench:
-    def __init__(self, progress: Progress | None) -> None:
+    def __init__(self, progress: LoopProgress | None) -> None:
         self.told: list[Input] = []
         settings = ClientSettings(bootstrap_servers="127.0.0.1:1", client_id="b1")
         self.election = LeaderElection(settings, "leader", "group", self.told.append, progress=progress)
@@ -83,7 +83,7 @@ def loop() -> Loop:
 
 @pytest.fixture
 def bench(loop: Loop) -> Iterator[Bench]:
-    bench = Bench(Progress(loop.last_s, LIMIT_S))
+    bench = Bench(LoopProgress(loop.last_s, LIMIT_S))
     yield bench
     bench.election.close()
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from statechannel.core.inputs import Input, PartitionBroken, PartitionOpened, RecordRead, Topic
+from statechannel.engine.inputs import Input, PartitionBroken, PartitionOpened
 from statechannel.kafka import admin as admin_module
 from statechannel.kafka import reader, tail, topics
 from statechannel.kafka.client_settings import ClientSettings, ClientTuning
@@ -21,6 +21,7 @@ from statechannel.kafka.errors import (
 )
 from statechannel.kafka.topic_policy import ChannelTopics
 from statechannel.kafka.topics import TopicAdmin, TopicInfo, create_topics
+from statechannel.protocol.log import RecordRead, Topic
 from tests.support.waits import WAIT_S
 
 NOT_YET = (

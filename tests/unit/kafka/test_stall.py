@@ -12,13 +12,14 @@ from typing import Any
 import pytest
 from confluent_kafka import Message, TopicPartition
 
-from statechannel.core.inputs import Input, PartitionOpened, RecordRead, RecordsRead, Topic
+from statechannel.engine.inputs import Input, PartitionOpened
 from statechannel.kafka import end_watch, light_topic, reader, tail
 from statechannel.kafka.client_settings import ClientSettings, ClientTuning
 from statechannel.kafka.errors import KafkaUnavailableError
 from statechannel.kafka.stall import DOUBLINGS_MAX, PollClock, Stall
-from statechannel.kafka.topic_watch import Findings, Place
+from statechannel.kafka.topic_watch import Place, TopicFindings
 from statechannel.kafka.topics import TopicInfo
+from statechannel.protocol.log import RecordRead, RecordsRead, Topic
 from tests.support.waits import WAIT_S, wait_until
 
 QUICK = ClientSettings("127.0.0.1:1", tuning=ClientTuning(stall_timeout_s=0.05))
@@ -91,9 +92,9 @@ class SilentKafka:
         return (0, self.ends[place.partition])
 
     def watch(self, *_: object, **__: object) -> Any:
-        def poll(now_s: float, positions: Mapping[Place, int]) -> Findings:
+        def poll(now_s: float, positions: Mapping[Place, int]) -> TopicFindings:
             ends = {place: self.ends[place[1]] for place in positions} if self.answers else {}
-            return Findings(now_s, answered=self.answers, ends=ends)
+            return TopicFindings(now_s, answered=self.answers, ends=ends)
 
         return SimpleNamespace(due=lambda _: True, hurry=lambda: None, poll=poll, close=lambda: None)
 

@@ -6,7 +6,7 @@ import pytest
 
 from statechannel.kafka.client_settings import ClientSettings
 from statechannel.kafka.errors import TopicMissingError
-from statechannel.kafka.topic_policy import ChannelTopics, Requirement, Rule
+from statechannel.kafka.topic_policy import ChannelTopics, Requirement, SettingRule
 from statechannel.kafka.topics import TopicInfo, inspect
 
 SETTINGS = ClientSettings("h:1")
@@ -80,14 +80,14 @@ def test_better_than_wanted_is_no_difference(setting: str, better: str) -> None:
 
 
 def test_no_limit_counts_as_the_largest_value() -> None:
-    assert Requirement("retention.ms", Rule.AT_LEAST, "10").met_by("-1")
-    assert not Requirement("segment.ms", Rule.AT_MOST, "10").met_by("-1")
+    assert Requirement("retention.ms", SettingRule.AT_LEAST, "10").met_by("-1")
+    assert not Requirement("segment.ms", SettingRule.AT_MOST, "10").met_by("-1")
 
 
 def test_a_setting_that_cannot_be_read_is_not_met() -> None:
-    for rule in Rule:
+    for rule in SettingRule:
         assert not Requirement("x", rule, "10").met_by(None)
-    assert not Requirement("x", Rule.AT_LEAST, "10").met_by("ten")
+    assert not Requirement("x", SettingRule.AT_LEAST, "10").met_by("ten")
 
 
 @pytest.mark.parametrize("topic", ["c-registry", "c-requests", "c-leader"])

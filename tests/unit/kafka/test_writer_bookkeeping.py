@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from statechannel.core.effects import Append
-from statechannel.core.inputs import Appended, AppendFailed, Topic
+from statechannel.engine.effects import Append
+from statechannel.engine.inputs import Appended, AppendFailed
 from statechannel.kafka.client_settings import ClientSettings, ClientTuning
 from statechannel.kafka.writer import LogWriter
+from statechannel.protocol.log import Topic
 from tests.support.kafka_adapter import Inbox
 from tests.support.waits import WAIT_S
 

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from loaddata.averages import (
+from loaddata.model.averages import (
     LONG_SAMPLES,
     SHORT_SAMPLES,
     SampleClock,
@@ -14,7 +14,7 @@ from loaddata.averages import (
     pushed,
     pushed_both,
 )
-from loaddata.bundle_load import UNSEEN, BundleAverages, BundleStats, MessageAverage
+from loaddata.model.bundle_load import UNSEEN, BundleAverages, BundleStats, MessageAverage
 
 
 def stats(rate: float) -> BundleStats:

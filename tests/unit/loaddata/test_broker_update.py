@@ -4,10 +4,10 @@ import math
 
 import pytest
 
-from loaddata.broker_load import BrokerLoad, ResourceWeights
-from loaddata.broker_update import HostUsage, Traffic, UpdateRules, max_resource_usage, updated
-from loaddata.bundle_load import BundleStats
-from loaddata.usage import ResourceUsage
+from loaddata.model.broker_load import BrokerLoad, ResourceWeights
+from loaddata.model.broker_update import BrokerTraffic, HostUsage, UpdateRules, max_resource_usage, updated
+from loaddata.model.bundle_load import BundleStats
+from loaddata.model.usage import ResourceUsage
 
 RULES = UpdateRules()
 USAGE = HostUsage(
@@ -17,7 +17,7 @@ USAGE = HostUsage(
     bandwidth_in=ResourceUsage(300, 1_000),  # 30 %
     bandwidth_out=ResourceUsage(400, 1_000),  # 40 %
 )
-TRAFFIC = Traffic(10, 20, 1_000, 3_000, bundles=2, topics=7)
+TRAFFIC = BrokerTraffic(10, 20, 1_000, 3_000, bundles=2, topics=7)
 
 
 def test_the_first_update_takes_the_figures_as_they_are() -> None:
@@ -40,7 +40,7 @@ def test_the_first_update_takes_the_figures_as_they_are() -> None:
 def test_moving_averages_take_one_step_for_each_sample(samples: int, weighted: float, throughput: float) -> None:
     first = updated(BrokerLoad(), USAGE, TRAFFIC, samples=1, now_ms=1, rules=RULES)
     doubled = USAGE._replace(bandwidth_out=ResourceUsage(800, 1_000))
-    second = updated(first, doubled, Traffic(0, 0, 4_000, 4_000), samples=samples, now_ms=2, rules=RULES)
+    second = updated(first, doubled, BrokerTraffic(0, 0, 4_000, 4_000), samples=samples, now_ms=2, rules=RULES)
     assert second.weighted_max_ema == pytest.approx(weighted)
     assert second.msg_throughput_ema == pytest.approx(throughput)
     assert second.max_resource_usage == pytest.approx(0.8)
@@ -84,5 +84,5 @@ def test_a_fresh_load_is_full() -> None:
 
 def test_sums_leave_out_what_is_not_sound_and_count_it() -> None:
     bundles = [BundleStats(1, 2, 3, 4, 5), BundleStats(math.nan), BundleStats(10, 20, 30, 40, 50)]
-    assert Traffic.of(bundles) == Traffic(11, 22, 33, 44, bundles=3, topics=55, unsound=1)
-    assert Traffic.of(reversed(bundles)) == Traffic.of(bundles)
+    assert BrokerTraffic.of(bundles) == BrokerTraffic(11, 22, 33, 44, bundles=3, topics=55, unsound=1)
+    assert BrokerTraffic.of(reversed(bundles)) == BrokerTraffic.of(bundles)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from loaddata.cgroup import Group, cpu_used_s, find_group, memory_used_bytes
+from loaddata.measure.cgroup import ControlGroup, cpu_used_s, find_group, memory_used_bytes
 
 
 def write(root: Path, files: dict[str, str]) -> Path:
@@ -89,7 +89,7 @@ def test_version_1_without_limits(tmp_path: Path) -> None:
             "sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712\n",
         },
     )
-    assert find_group(root) == Group()
+    assert find_group(root) == ControlGroup()
 
 
 def test_counted_apart(tmp_path: Path) -> None:
@@ -127,7 +127,7 @@ def test_counted_apart(tmp_path: Path) -> None:
     ],
 )
 def test_nothing_or_nonsense_is_no_limit(tmp_path: Path, files: dict[str, str]) -> None:
-    assert find_group(write(tmp_path, files)) == Group()
+    assert find_group(write(tmp_path, files)) == ControlGroup()
 
 
 def test_a_file_that_goes_away_is_no_reading(tmp_path: Path) -> None:

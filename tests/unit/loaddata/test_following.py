@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from loaddata.following import Clocks, Following, _pieces
-from loaddata.report_record import BrokerLoadReport, Undecodable
-from loaddata.table_view import Fate, LoadRecord, TableView
+from loaddata.live.follower import Clocks, Following, _pieces
+from loaddata.report.record import BrokerLoadReport, UndecodableReport
+from loaddata.view.table_view import Fate, LoadTopicRecord, TableView
+from statechannel.broker.supervision import RestartPolicy
 from statechannel.kafka.light_topic import LightBatch, LightRecord
-from statechannel.runtime.supervision import RestartPolicy
 from tests.support.load_reports import DECODE, NOW_MS, null, record
 
 QUICK = RestartPolicy(limit=2, window_s=60.0, first_wait_s=0.01, longest_wait_s=0.05)
@@ -32,7 +32,9 @@ class Reader:
         self.closed.set()
         return True
 
-    async def give(self, *records: LoadRecord, opened: bool = False, backlog: int = 0, caught_up: bool = True) -> None:
+    async def give(
+        self, *records: LoadTopicRecord, opened: bool = False, backlog: int = 0, caught_up: bool = True
+    ) -> None:
         batch = LightBatch([LightRecord(*one) for one in records], opened, backlog, caught_up)
         await asyncio.to_thread(self.sink, batch)
         await asyncio.sleep(0)
@@ -67,7 +69,7 @@ class Rig:
         self.readers.append(Reader(sink, failed))
         return self.readers[-1]
 
-    def _record(self, one: LoadRecord, found: BrokerLoadReport | Undecodable | None, fate: Fate) -> None:
+    def _record(self, one: LoadTopicRecord, found: BrokerLoadReport | UndecodableReport | None, fate: Fate) -> None:
         self.told.append((one.offset, fate))
 
     def _opened(self) -> None:
@@ -110,7 +112,7 @@ async def test_a_batch_of_large_records_is_handed_over_in_stretches(rig: Rig) ->
     rig.following.start()
     [reader] = rig.readers
     await reader.give(opened=True, caught_up=False)
-    large = [LoadRecord(b"b1", b"x" * 600_000, (), offset, NOW_MS) for offset in range(3)]
+    large = [LoadTopicRecord(b"b1", b"x" * 600_000, (), offset, NOW_MS) for offset in range(3)]
     await reader.give(*large, record("b1", 3, seq=2, timestamp_ms=NOW_MS), record("b2", 4), backlog=4)
     assert [offset for offset, _ in rig.told] == [0, 1, 2, 3, 4]
     assert rig.opened == 1

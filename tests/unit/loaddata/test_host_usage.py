@@ -10,9 +10,9 @@ from typing import Any
 import psutil
 import pytest
 
-from loaddata import host_usage, nics
-from loaddata.host_usage import HostMeter
-from loaddata.nics import Carried, carried, chosen_nics, speed_kbit
+from loaddata.measure import host_usage, nics
+from loaddata.measure.host_usage import HostMeter
+from loaddata.measure.nics import Carried, carried, chosen_nics, speed_kbit
 
 Times = namedtuple("Times", "user nice system idle iowait guest")
 MIB = 1 << 20

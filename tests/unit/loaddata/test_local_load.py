@@ -4,13 +4,13 @@ import math
 
 import pytest
 
-from loaddata.averages import SampleClock
-from loaddata.broker_update import HostUsage
-from loaddata.bundle_load import UNSEEN, BundleStats
-from loaddata.figures import LATEST_MS
-from loaddata.local_load import LocalLoad
+from loaddata.measure.local_load import LocalLoad
+from loaddata.model.averages import SampleClock
+from loaddata.model.broker_update import HostUsage
+from loaddata.model.bundle_load import UNSEEN, BundleStats
+from loaddata.model.figures import LATEST_MS
+from loaddata.model.usage import ResourceUsage
 from loaddata.source import MeasuredBundle
-from loaddata.usage import ResourceUsage
 
 A, B = "t/n/0x00000000_0x80000000", "t/n/0x80000000_0xffffffff"
 HALF = HostUsage(cpu=ResourceUsage(50, 100))

@@ -2,9 +2,9 @@
 
 import pytest
 
-from loaddata.channel_port import newest_changes
-from loaddata.ownership import OwnChanges, OwnershipChange, change_of
-from statechannel.core.states import State
+from loaddata.live.channel_port import newest_changes
+from loaddata.view.ownership import OwnChanges, OwnershipChange, change_of
+from statechannel.protocol.states import State
 from tests.support.load_channel import Accepted
 
 

@@ -5,19 +5,19 @@ from pathlib import Path
 
 import orjson
 
-from loaddata.report_record import (
+from loaddata.report.record import (
     BrokerLoadReport,
-    Junk,
+    InvalidReportReason,
     TopBundlesReport,
     decode_broker_load,
     decode_top_bundles,
     encode_broker_load,
     encode_top_bundles,
 )
-from loaddata.reporting import Cause
+from loaddata.report.reporter import ReportCause
+from loaddata.report.tombstone import DEADLINE, LAST_OFFSET, REASON
 from loaddata.settings import LoadSettings
-from loaddata.table_view import Dropped
-from loaddata.tombstone import DEADLINE, LAST_OFFSET, REASON
+from loaddata.view.table_view import Dropped
 
 PAGE = (Path(__file__).parents[3] / "design/load-data.md").read_text(encoding="utf-8")
 
@@ -33,7 +33,7 @@ def test_examples_are_records_as_they_are_written() -> None:
 
 
 def test_every_cause_reason_and_header_is_on_the_page() -> None:
-    words = [*Cause, *Junk, *Dropped, REASON, LAST_OFFSET, DEADLINE]
+    words = [*ReportCause, *InvalidReportReason, *Dropped, REASON, LAST_OFFSET, DEADLINE]
     assert [word for word in words if f"`{word}`" not in PAGE] == []
 
 

@@ -6,24 +6,24 @@ from typing import Any
 import orjson
 import pytest
 
-from loaddata.broker_load import BrokerLoad
-from loaddata.bundle_load import BundleAverages, BundleStats, MessageAverage
-from loaddata.figures import FIGURE_MAX, LATEST_MS
-from loaddata.report_record import (
+from loaddata.model.broker_load import BrokerLoad
+from loaddata.model.bundle_load import BundleAverages, BundleStats, MessageAverage
+from loaddata.model.figures import FIGURE_MAX, LATEST_MS
+from loaddata.model.top_bundles import TopBundle
+from loaddata.model.usage import ResourceUsage
+from loaddata.report.record import (
     BUNDLES_MAX,
     VALUE_MAX_BYTES,
     BrokerLoadReport,
-    Junk,
+    InvalidReportReason,
     TopBundlesReport,
-    Undecodable,
+    UndecodableReport,
     UnwritableReportError,
     decode_broker_load,
     decode_top_bundles,
     encode_broker_load,
     encode_top_bundles,
 )
-from loaddata.top_bundles import TopBundle
-from loaddata.usage import ResourceUsage
 from tests.support.load_reports import NOW_MS, header, report
 
 LOAD = BrokerLoad(cpu=ResourceUsage(12.5, 400), msg_rate_in=1.25, bundles=3, updated_at_ms=NOW_MS)
@@ -53,38 +53,38 @@ def changed(path: str, value: Any) -> bytes:
 @pytest.mark.parametrize(
     ("path", "value", "reason"),
     [
-        ("format", 2, Junk.FORMAT),
-        ("format", True, Junk.FORMAT),
-        ("kind", "top-bundles", Junk.KIND),
-        ("kind", None, Junk.KIND),
-        ("broker", "b2", Junk.KEY),
-        ("broker", "b 1", Junk.HEADER),
-        ("incarnation", ..., Junk.HEADER),
-        ("seq", 0, Junk.HEADER),
-        ("seq", 1.0, Junk.HEADER),
-        ("seq", FIGURE_MAX + 1, Junk.HEADER),
-        ("written_at_ms", -1, Junk.HEADER),
-        ("written_at_ms", LATEST_MS + 1, Junk.CLOCK),
-        ("owned_as_of", [], Junk.HEADER),
-        ("owned_as_of", {"x": 1}, Junk.HEADER),
-        ("owned_as_of", {"9" * 5_000: 1}, Junk.HEADER),
-        ("owned_as_of", {"0": -2}, Junk.HEADER),
-        ("owned_as_of", {str(number): 1 for number in range(1_001)}, Junk.HEADER),
-        ("load", None, Junk.FIGURES),
-        ("load.cpu", 7, Junk.FIGURES),
-        ("load.cpu.usage", -1, Junk.FIGURES),
-        ("load.cpu.usage", 1e300, Junk.FIGURES),
-        ("load.cpu.limit", 1e-300, Junk.FIGURES),
-        ("load.msg_rate_in", None, Junk.FIGURES),
-        ("load.msg_rate_in", "1", Junk.FIGURES),
-        ("load.bundles", 1.5, Junk.FIGURES),
-        ("load.bundles", ..., Junk.FIGURES),
-        ("load.updated_at_ms", LATEST_MS + 1, Junk.CLOCK),
+        ("format", 2, InvalidReportReason.FORMAT),
+        ("format", True, InvalidReportReason.FORMAT),
+        ("kind", "top-bundles", InvalidReportReason.KIND),
+        ("kind", None, InvalidReportReason.KIND),
+        ("broker", "b2", InvalidReportReason.KEY),
+        ("broker", "b 1", InvalidReportReason.HEADER),
+        ("incarnation", ..., InvalidReportReason.HEADER),
+        ("seq", 0, InvalidReportReason.HEADER),
+        ("seq", 1.0, InvalidReportReason.HEADER),
+        ("seq", FIGURE_MAX + 1, InvalidReportReason.HEADER),
+        ("written_at_ms", -1, InvalidReportReason.HEADER),
+        ("written_at_ms", LATEST_MS + 1, InvalidReportReason.CLOCK),
+        ("owned_as_of", [], InvalidReportReason.HEADER),
+        ("owned_as_of", {"x": 1}, InvalidReportReason.HEADER),
+        ("owned_as_of", {"9" * 5_000: 1}, InvalidReportReason.HEADER),
+        ("owned_as_of", {"0": -2}, InvalidReportReason.HEADER),
+        ("owned_as_of", {str(number): 1 for number in range(1_001)}, InvalidReportReason.HEADER),
+        ("load", None, InvalidReportReason.FIGURES),
+        ("load.cpu", 7, InvalidReportReason.FIGURES),
+        ("load.cpu.usage", -1, InvalidReportReason.FIGURES),
+        ("load.cpu.usage", 1e300, InvalidReportReason.FIGURES),
+        ("load.cpu.limit", 1e-300, InvalidReportReason.FIGURES),
+        ("load.msg_rate_in", None, InvalidReportReason.FIGURES),
+        ("load.msg_rate_in", "1", InvalidReportReason.FIGURES),
+        ("load.bundles", 1.5, InvalidReportReason.FIGURES),
+        ("load.bundles", ..., InvalidReportReason.FIGURES),
+        ("load.updated_at_ms", LATEST_MS + 1, InvalidReportReason.CLOCK),
     ],
 )
-def test_dropped_with_a_reason(path: str, value: Any, reason: Junk) -> None:
+def test_dropped_with_a_reason(path: str, value: Any, reason: InvalidReportReason) -> None:
     found = decode_broker_load(b"b1", changed(path, value))
-    assert isinstance(found, Undecodable)
+    assert isinstance(found, UndecodableReport)
     assert found.reason is reason
     assert len(found.why) < 200
 
@@ -92,17 +92,17 @@ def test_dropped_with_a_reason(path: str, value: Any, reason: Junk) -> None:
 @pytest.mark.parametrize(
     ("value", "reason"),
     [
-        (b"", Junk.NOT_JSON),
-        (b"\xff", Junk.NOT_JSON),
-        (b"[]", Junk.NOT_JSON),
-        (b"[" * 100_000, Junk.NOT_JSON),
-        (b'{"format":1,"kind":"broker-load","load":NaN}', Junk.NOT_JSON),
-        (b" " * (VALUE_MAX_BYTES + 1), Junk.TOO_LARGE),
+        (b"", InvalidReportReason.NOT_JSON),
+        (b"\xff", InvalidReportReason.NOT_JSON),
+        (b"[]", InvalidReportReason.NOT_JSON),
+        (b"[" * 100_000, InvalidReportReason.NOT_JSON),
+        (b'{"format":1,"kind":"broker-load","load":NaN}', InvalidReportReason.NOT_JSON),
+        (b" " * (VALUE_MAX_BYTES + 1), InvalidReportReason.TOO_LARGE),
     ],
 )
-def test_what_is_no_report_at_all(value: bytes, reason: Junk) -> None:
+def test_what_is_no_report_at_all(value: bytes, reason: InvalidReportReason) -> None:
     found = decode_broker_load(b"b1", value)
-    assert isinstance(found, Undecodable)
+    assert isinstance(found, UndecodableReport)
     assert found.reason is reason
 
 
@@ -117,9 +117,11 @@ def test_the_key_must_be_the_broker() -> None:
     value = encode_broker_load(report())
     for key in (None, b"", b"b2", b"\xff"):
         found = decode_broker_load(key, value)
-        assert isinstance(found, Undecodable)
-        assert found.reason is Junk.KEY
-    assert isinstance(decode_top_bundles(b"b1", value), Undecodable), "the other topic's reports are none of this one"
+        assert isinstance(found, UndecodableReport)
+        assert found.reason is InvalidReportReason.KEY
+    assert isinstance(decode_top_bundles(b"b1", value), UndecodableReport), (
+        "the other topic's reports are none of this one"
+    )
 
 
 @pytest.mark.parametrize(
@@ -167,16 +169,16 @@ def test_of_bundles_that_are_too_large_those_that_fit_are_told() -> None:
 @pytest.mark.parametrize(
     ("entry", "reason"),
     [
-        (5, Junk.BUNDLES),
-        ({"bundle": "nonsense"}, Junk.BUNDLES),
-        ({"bundle": BUNDLE, "non_persistent": 1}, Junk.BUNDLES),
-        ({"bundle": BUNDLE}, Junk.FIGURES),
+        (5, InvalidReportReason.BUNDLES),
+        ({"bundle": "nonsense"}, InvalidReportReason.BUNDLES),
+        ({"bundle": BUNDLE, "non_persistent": 1}, InvalidReportReason.BUNDLES),
+        ({"bundle": BUNDLE}, InvalidReportReason.FIGURES),
     ],
 )
-def test_bundles_that_are_none(entry: Any, reason: Junk) -> None:
+def test_bundles_that_are_none(entry: Any, reason: InvalidReportReason) -> None:
     loaded = orjson.loads(encode_top_bundles(TopBundlesReport(header(), ())))
     found = decode_top_bundles(b"b1", orjson.dumps({**loaded, "bundles": [entry]}))
-    assert isinstance(found, Undecodable)
+    assert isinstance(found, UndecodableReport)
     assert found.reason is reason
 
 
@@ -184,5 +186,5 @@ def test_a_bundle_that_is_named_twice_or_too_many() -> None:
     loaded = orjson.loads(encode_top_bundles(TopBundlesReport(header(), (TopBundle(BUNDLE, BundleStats()),))))
     for count in (2, BUNDLES_MAX + 1):
         found = decode_top_bundles(b"b1", orjson.dumps({**loaded, "bundles": loaded["bundles"] * count}))
-        assert isinstance(found, Undecodable)
-        assert found.reason is Junk.BUNDLES
+        assert isinstance(found, UndecodableReport)
+        assert found.reason is InvalidReportReason.BUNDLES

@@ -4,19 +4,18 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from loaddata.broker_load import BrokerLoad
-from loaddata.bundle_load import BundleStats
-from loaddata.report_record import (
+from loaddata.model.broker_load import BrokerLoad
+from loaddata.model.bundle_load import BundleStats
+from loaddata.model.top_bundles import TopBundle
+from loaddata.report.record import (
     BrokerLoadReport,
-    Kind,
+    ReportKind,
     TopBundlesReport,
     decode_broker_load,
     decode_top_bundles,
 )
-from loaddata.reporter import Reporter, ReporterRules, Told, Written
-from loaddata.reporting import Cause, ReportRules
-from loaddata.tombstone import Headers, Tombstone, parse_tombstone
-from loaddata.top_bundles import TopBundle
+from loaddata.report.reporter import LoadSample, ReportCause, Reporter, ReporterRules, ReportRules, ReportWrite
+from loaddata.report.tombstone import Headers, Tombstone, parse_tombstone
 
 NOW_MS = 1_750_000_000_000
 RULES = ReporterRules(
@@ -29,7 +28,7 @@ RULES = ReporterRules(
     confirm_s=10.0,
 )
 TOP = (TopBundle("t/n/0x00000000_0xffffffff", BundleStats(1.0)),)
-LOAD, TOPS = Kind.BROKER_LOAD, Kind.TOP_BUNDLES
+LOAD, TOPS = ReportKind.BROKER_LOAD, ReportKind.TOP_BUNDLES
 
 
 class Rig:
@@ -47,9 +46,9 @@ class Rig:
         top: Sequence[TopBundle] = TOP,
         measured_s: float | None = None,
         confirm: bool = True,
-    ) -> list[Written]:
+    ) -> list[ReportWrite]:
         self.reading += measured_s is None
-        told = Told(
+        told = LoadSample(
             load or BrokerLoad(bundles=1), lambda: top, self.reading, now_s if measured_s is None else measured_s
         )
         found = self.reporter.tick(told, self.positions, now_s=now_s, now_ms=NOW_MS)
@@ -57,13 +56,13 @@ class Rig:
             self.confirm(found)
         return found
 
-    def confirm(self, written: Sequence[Written]) -> None:
+    def confirm(self, written: Sequence[ReportWrite]) -> None:
         """They reach the log and are read back."""
         for one in written:
             self.offset[one.kind] += 1
             self.reporter.read_back(one.kind, told(one).header, self.offset[one.kind])
 
-    def null(self, kind: Kind, offset: int, now_s: float, headers: Headers = (), key: bytes = b"b1") -> None:
+    def null(self, kind: ReportKind, offset: int, now_s: float, headers: Headers = (), key: bytes = b"b1") -> None:
         self.reporter.null_read(kind, key, headers, offset, now_s)
 
 
@@ -72,7 +71,7 @@ def rig() -> Rig:
     return Rig()
 
 
-def told(one: Written) -> BrokerLoadReport | TopBundlesReport:
+def told(one: ReportWrite) -> BrokerLoadReport | TopBundlesReport:
     assert one.value is not None
     decode = decode_broker_load if one.kind is LOAD else decode_top_bundles
     found = decode(one.key, one.value)
@@ -80,7 +79,7 @@ def told(one: Written) -> BrokerLoadReport | TopBundlesReport:
     return found
 
 
-def causes(written: Sequence[Written]) -> Mapping[Kind, Cause]:
+def causes(written: Sequence[ReportWrite]) -> Mapping[ReportKind, ReportCause]:
     return {one.kind: one.due.cause for one in written}
 
 
@@ -88,7 +87,7 @@ def test_the_first_reports_are_numbered_and_named(rig: Rig) -> None:
     load, top = rig.tick(0.0)
     header = told(load).header
     assert (header.broker, header.incarnation, header.seq, header.written_at_ms) == ("b1", "b1-1", 1, NOW_MS)
-    assert (load.key, load.headers, load.due.cause) == (b"b1", (), Cause.FIRST)
+    assert (load.key, load.headers, load.due.cause) == (b"b1", (), ReportCause.FIRST)
     report = told(load)
     assert isinstance(report, BrokerLoadReport)
     assert report.load.reported_at_ms == NOW_MS
@@ -100,11 +99,11 @@ def test_the_first_reports_are_numbered_and_named(rig: Rig) -> None:
 def test_nothing_new_is_told_until_something_changes_or_ages(rig: Rig) -> None:
     rig.tick(0.0)
     assert causes(rig.tick(5.0)) == {}
-    assert causes(rig.tick(10.0, BrokerLoad(bundles=3))) == {LOAD: Cause.CHANGE}
-    assert causes(rig.tick(15.0, BrokerLoad(bundles=3))) == {TOPS: Cause.SAMPLED}
-    assert causes(rig.tick(110.0, BrokerLoad(bundles=3))) == {TOPS: Cause.SAMPLED}
+    assert causes(rig.tick(10.0, BrokerLoad(bundles=3))) == {LOAD: ReportCause.CHANGE}
+    assert causes(rig.tick(15.0, BrokerLoad(bundles=3))) == {TOPS: ReportCause.SAMPLED}
+    assert causes(rig.tick(110.0, BrokerLoad(bundles=3))) == {TOPS: ReportCause.SAMPLED}
     written = rig.tick(110.1, BrokerLoad(bundles=3))
-    assert causes(written) == {LOAD: Cause.AGE}
+    assert causes(written) == {LOAD: ReportCause.AGE}
     assert told(written[0]).header.seq == 3
 
 
@@ -112,7 +111,7 @@ def test_forced(rig: Rig) -> None:
     rig.tick(0.0)
     rig.reporter.force("asked for")
     written = rig.tick(1.0)
-    assert causes(written) == {LOAD: Cause.FORCED, TOPS: Cause.FORCED}
+    assert causes(written) == {LOAD: ReportCause.FORCED, TOPS: ReportCause.FORCED}
     assert written[0].due.why == "asked for"
     assert causes(rig.tick(2.0)) == {}
 
@@ -123,7 +122,7 @@ def test_a_change_of_its_own_bundles_is_told_once_its_figures_show_it(rig: Rig) 
     rig.reporter.own.changed(0, 7)
     assert [causes(rig.tick(now_s)) for now_s in (1.0, 5.0, 9.9)] == [{}, {}, {}]
     written = rig.tick(10.0)
-    assert causes(written) == {LOAD: Cause.OWNERSHIP, TOPS: Cause.OWNERSHIP}
+    assert causes(written) == {LOAD: ReportCause.OWNERSHIP, TOPS: ReportCause.OWNERSHIP}
     assert told(written[0]).header.owned_as_of == {0: 7}
 
 
@@ -133,28 +132,28 @@ def test_figures_that_are_stale_are_not_told(rig: Rig) -> None:
     assert rig.tick(31.0, measured_s=0.0) == []
     assert rig.tick(32.0, measured_s=float("nan")) == []
     assert rig.reporter.skipped == {"stale": 2}
-    assert causes(rig.tick(33.0)) == {LOAD: Cause.FORCED, TOPS: Cause.FORCED}
+    assert causes(rig.tick(33.0)) == {LOAD: ReportCause.FORCED, TOPS: ReportCause.FORCED}
 
 
 def test_a_report_that_was_not_read_back_is_written_again(rig: Rig) -> None:
     rig.confirm(rig.tick(0.0, confirm=False)[1:])
     assert causes(rig.tick(9.9, confirm=False)) == {}
     lost = rig.tick(10.0, confirm=False)
-    assert causes(lost) == {LOAD: Cause.UNCONFIRMED}
+    assert causes(lost) == {LOAD: ReportCause.UNCONFIRMED}
     assert "report 1 was not read back within 10 s" in lost[0].due.why
     assert causes(rig.tick(14.0, confirm=False)) == {}
     rig.confirm(lost)
-    assert causes(rig.tick(20.1, confirm=False)) == {TOPS: Cause.SAMPLED}
+    assert causes(rig.tick(20.1, confirm=False)) == {TOPS: ReportCause.SAMPLED}
 
 
 def test_its_own_fresh_report_that_is_buried_is_told_again(rig: Rig) -> None:
     rig.tick(0.0)
     rig.null(LOAD, 102, 1.0, Tombstone("expired", 101, NOW_MS).headers())
     written = rig.tick(1.0)
-    assert causes(written) == {LOAD: Cause.TOMBSTONED}
+    assert causes(written) == {LOAD: ReportCause.TOMBSTONED}
     assert "(expired)" in written[0].due.why
     rig.null(TOPS, 202, 2.0)
-    assert causes(rig.tick(2.0)) == {TOPS: Cause.TOMBSTONED}, "a bare null hides it from late comers, too"
+    assert causes(rig.tick(2.0)) == {TOPS: ReportCause.TOMBSTONED}, "a bare null hides it from late comers, too"
 
 
 def test_a_null_that_lies_below_its_report_or_is_another_brokers_means_nothing(rig: Rig) -> None:
@@ -166,7 +165,7 @@ def test_a_null_that_lies_below_its_report_or_is_another_brokers_means_nothing(r
 
 def test_before_its_first_report_nulls_are_its_predecessors(rig: Rig) -> None:
     rig.null(LOAD, 50, 0.0)
-    assert causes(rig.tick(0.0)) == {LOAD: Cause.FIRST, TOPS: Cause.FIRST}
+    assert causes(rig.tick(0.0)) == {LOAD: ReportCause.FIRST, TOPS: ReportCause.FIRST}
     assert causes(rig.tick(1.0)) == {}
 
 
@@ -184,7 +183,7 @@ def test_tombstones_provoke_no_more_than_one_report_in_a_while(rig: Rig) -> None
     for tick in range(1, 41):
         now_s = tick * 0.5
         rig.null(LOAD, rig.offset[LOAD] + 1, now_s)
-        provoked += [now_s for one in rig.tick(now_s) if one.due.cause is Cause.TOMBSTONED]
+        provoked += [now_s for one in rig.tick(now_s) if one.due.cause is ReportCause.TOMBSTONED]
     assert provoked == [0.5, 10.5]
 
 
@@ -195,7 +194,7 @@ def test_an_old_report_may_be_buried(rig: Rig) -> None:
 
 
 def test_what_cannot_be_written_is_left_out_and_counted(rig: Rig) -> None:
-    assert causes(rig.tick(0.0, BrokerLoad(msg_rate_in=float("nan")))) == {TOPS: Cause.FIRST}
+    assert causes(rig.tick(0.0, BrokerLoad(msg_rate_in=float("nan")))) == {TOPS: ReportCause.FIRST}
     assert rig.reporter.skipped == {"unwritable": 1}
     assert "msg_rate_in" in rig.reporter.last_skipped
     rig.tick(1.0, top=(TopBundle("nonsense", BundleStats()),))
@@ -212,12 +211,12 @@ def test_it_leaves_with_tombstones_of_what_it_read_back(rig: Rig) -> None:
 
 
 def test_what_is_on_its_way(rig: Rig) -> None:
-    assert not rig.reporter.on_its_way(list(Kind))
+    assert not rig.reporter.on_its_way(list(ReportKind))
     written = rig.tick(0.0, confirm=False)
     assert rig.reporter.on_its_way([LOAD])
     rig.confirm(written[:1])
     assert not rig.reporter.on_its_way([LOAD])
-    assert rig.reporter.on_its_way(list(Kind))
+    assert rig.reporter.on_its_way(list(ReportKind))
 
 
 def test_reports_of_other_processes_are_not_its_own(rig: Rig) -> None:

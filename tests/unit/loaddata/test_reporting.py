@@ -4,9 +4,9 @@ import math
 
 import pytest
 
-from loaddata.broker_load import BrokerLoad, ResourceWeights
-from loaddata.reporting import Cause, Held, ReportRules, change_percent, changes, load_due, top_due
-from loaddata.usage import ResourceUsage
+from loaddata.model.broker_load import BrokerLoad, ResourceWeights
+from loaddata.model.usage import ResourceUsage
+from loaddata.report.reporter import ReportCause, ReportRules, WrittenReport, change_percent, changes, load_due, top_due
 
 LOAD = BrokerLoad(
     cpu=ResourceUsage(50, 100),
@@ -32,20 +32,20 @@ def test_change(before: float, now: float, percent: float) -> None:
     [
         ({}, None, ""),
         ({"max_resource_usage": 0.59}, None, ""),
-        ({"max_resource_usage": 0.61}, Cause.CHANGE, "resource usage changed by 11.0"),
-        ({"max_resource_usage": 0.39}, Cause.CHANGE, "resource usage"),
+        ({"max_resource_usage": 0.61}, ReportCause.CHANGE, "resource usage changed by 11.0"),
+        ({"max_resource_usage": 0.39}, ReportCause.CHANGE, "resource usage"),
         ({"msg_rate_in": 70}, None, ""),  # 100 -> 110 is 10 %, not more
-        ({"msg_rate_in": 71}, Cause.CHANGE, "message rate changed by 11.0"),
-        ({"msg_throughput_out": 250}, Cause.CHANGE, "throughput changed by 15.0"),
+        ({"msg_rate_in": 71}, ReportCause.CHANGE, "message rate changed by 11.0"),
+        ({"msg_throughput_out": 250}, ReportCause.CHANGE, "throughput changed by 15.0"),
         ({"bundles": 11}, None, ""),
-        ({"bundles": 12}, Cause.CHANGE, "bundles changed by 20.0"),
-        ({"bundles": 0}, Cause.CHANGE, "bundles changed by 100.0"),
+        ({"bundles": 12}, ReportCause.CHANGE, "bundles changed by 20.0"),
+        ({"bundles": 0}, ReportCause.CHANGE, "bundles changed by 100.0"),
         ({"weighted_max_ema": 0.1, "topics": 9}, None, ""),  # the averages do not trigger
     ],
 )
-def test_what_makes_it_due(now: dict[str, float], cause: Cause | None, words: str) -> None:
+def test_what_makes_it_due(now: dict[str, float], cause: ReportCause | None, words: str) -> None:
     values = {name: getattr(LOAD, name) for name in LOAD.__slots__} | now
-    due = load_due(Held(LOAD, 0.0), BrokerLoad(**values), 900.0, RULES)
+    due = load_due(WrittenReport(LOAD, 0.0), BrokerLoad(**values), 900.0, RULES)
     assert (None if due is None else due.cause) is cause
     if due is not None:
         assert words in due.why
@@ -54,15 +54,15 @@ def test_what_makes_it_due(now: dict[str, float], cause: Cause | None, words: st
 def test_the_first_and_the_old() -> None:
     first = load_due(None, LOAD, 5.0, RULES)
     assert first is not None
-    assert first.cause is Cause.FIRST
-    assert load_due(Held(LOAD, 0.0), LOAD, 900.0, RULES) is None
-    old = load_due(Held(LOAD, 0.0), LOAD, 900.1, RULES)
+    assert first.cause is ReportCause.FIRST
+    assert load_due(WrittenReport(LOAD, 0.0), LOAD, 900.0, RULES) is None
+    old = load_due(WrittenReport(LOAD, 0.0), LOAD, 900.1, RULES)
     assert old is not None
-    assert (old.cause, old.why) == (Cause.AGE, "the last report is 900.1 s old, more than 900 s")
+    assert (old.cause, old.why) == (ReportCause.AGE, "the last report is 900.1 s old, more than 900 s")
 
 
 def test_from_nothing_to_something() -> None:
-    due = load_due(Held(BrokerLoad(max_resource_usage=0.5), 0.0), LOAD, 1.0, RULES)
+    due = load_due(WrittenReport(BrokerLoad(max_resource_usage=0.5), 0.0), LOAD, 1.0, RULES)
     assert due is not None
     assert "inf" in due.why
 
@@ -77,9 +77,9 @@ def test_the_modular_managers_way_compares_the_weighted_maximum() -> None:
 def test_top_bundles() -> None:
     first = top_due(None, 1, 0.0, 15.0)
     assert first is not None
-    assert first.cause is Cause.FIRST
+    assert first.cause is ReportCause.FIRST
     assert top_due((7, 0.0), 7, 99.0, 15.0) is None
     assert top_due((7, 0.0), 8, 14.9, 15.0) is None
     due = top_due((7, 0.0), 8, 15.0, 15.0)
     assert due is not None
-    assert due.cause is Cause.SAMPLED
+    assert due.cause is ReportCause.SAMPLED

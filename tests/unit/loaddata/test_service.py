@@ -8,19 +8,19 @@ from typing import Any
 
 import pytest
 
-from loaddata import service as module
-from loaddata.broker_load import BrokerLoad, ResourceWeights
-from loaddata.broker_update import HostUsage
-from loaddata.bundle_load import BundleStats
-from loaddata.kafka_side import LoadConnection
-from loaddata.ownership import OwnChanges, OwnershipChange
-from loaddata.report_record import Kind, decode_broker_load, decode_top_bundles
-from loaddata.reporter import Written
-from loaddata.service import LoadService
+from loaddata.live import service as module
+from loaddata.live.service import LoadService
+from loaddata.live.topics import LoadConnection
+from loaddata.model.broker_load import BrokerLoad, ResourceWeights
+from loaddata.model.broker_update import HostUsage
+from loaddata.model.bundle_load import BundleStats
+from loaddata.model.usage import ResourceUsage
+from loaddata.report.record import ReportKind, decode_broker_load, decode_top_bundles
+from loaddata.report.reporter import ReportWrite
 from loaddata.settings import LoadSettings
 from loaddata.source import MeasuredBundle, TopicRates
-from loaddata.usage import ResourceUsage
-from statechannel.core.config import Identity
+from loaddata.view.ownership import OwnChanges, OwnershipChange
+from statechannel.engine.config import Identity
 from statechannel.kafka.client_settings import ClientSettings
 from tests.support.load_channel import FakeChannel
 from tests.support.waits import WAIT_S
@@ -59,7 +59,7 @@ class KafkaSide:
     leading = False
 
     def __init__(self, *_: object) -> None:
-        self.written: list[Written] = []
+        self.written: list[ReportWrite] = []
         self.changes: list[OwnershipChange] = []
 
     async def open(self) -> None:
@@ -74,14 +74,14 @@ class KafkaSide:
     def ownership_changed(self, change: OwnershipChange) -> None:
         self.changes.append(change)
 
-    def write(self, records: Sequence[Written]) -> None:
+    def write(self, records: Sequence[ReportWrite]) -> None:
         self.written += records
 
     def status(self) -> dict[str, Any]:
         return {}
 
-    def of(self, kind: Kind) -> list[Any]:
-        decode: Callable[..., Any] = decode_broker_load if kind is Kind.BROKER_LOAD else decode_top_bundles
+    def of(self, kind: ReportKind) -> list[Any]:
+        decode: Callable[..., Any] = decode_broker_load if kind is ReportKind.BROKER_LOAD else decode_top_bundles
         return [decode(one.key, one.value) for one in self.written if one.kind is kind and one.value is not None]
 
 
@@ -120,9 +120,9 @@ async def test_a_source_that_raises_is_asked_again_and_silences_its_broker_alone
         assert service.status()["failures"]["measuring"] >= 4
         assert kafka.written == []  # nothing is told that nobody has measured
         source.error = None
-        await until(lambda: bool(kafka.of(Kind.TOP_BUNDLES)))
-        assert kafka.of(Kind.BROKER_LOAD)[-1].load.msg_rate_in > 0
-        assert [one.name for one in kafka.of(Kind.TOP_BUNDLES)[-1].bundles] == [BUNDLE]
+        await until(lambda: bool(kafka.of(ReportKind.TOP_BUNDLES)))
+        assert kafka.of(ReportKind.BROKER_LOAD)[-1].load.msg_rate_in > 0
+        assert [one.name for one in kafka.of(ReportKind.TOP_BUNDLES)[-1].bundles] == [BUNDLE]
         assert service.status()["failing"] == {}
 
         source.error = OSError("again")

@@ -3,8 +3,8 @@
 import pytest
 from pydantic import ValidationError
 
-from loaddata.broker_load import ResourceWeights
-from loaddata.report_record import BUNDLES_MAX
+from loaddata.model.broker_load import ResourceWeights
+from loaddata.report.record import BUNDLES_MAX
 from loaddata.settings import LoadSettings
 
 

@@ -5,11 +5,10 @@ import statistics
 
 import pytest
 
-from loaddata.averages import is_sound
-from loaddata.broker_update import is_sound_usage
-from loaddata.simulated import LoadProfile, SimulatedHost, SimulatedSource
-from loaddata.simulated_settings import SimulatedSettings
-from statechannel.core.bundle import bundle_key, namespace_bounds, parse_key, split_topic, topic_hash
+from loaddata.measure.synthetic import LoadProfile, SimulatedHost, SimulatedSettings, SimulatedSource
+from loaddata.model.averages import is_sound
+from loaddata.model.broker_update import is_sound_usage
+from statechannel.protocol.bundle import bundle_key, namespace_bounds, parse_key, split_topic, topic_hash
 
 BOUNDS = namespace_bounds(64)
 BUNDLES = [bundle_key("t/n", *pair) for pair in itertools.pairwise(BOUNDS)]

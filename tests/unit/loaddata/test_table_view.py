@@ -4,9 +4,9 @@ import random
 
 import pytest
 
-from loaddata.ownership import OwnershipChange
-from loaddata.report_record import BrokerLoadReport, Junk
-from loaddata.table_view import Arrival, Dropped, Fate, LoadRecord, TableView, ViewRules, age_on_arrival
+from loaddata.report.record import BrokerLoadReport, InvalidReportReason
+from loaddata.view.ownership import OwnershipChange
+from loaddata.view.table_view import Arrival, Dropped, Fate, LoadTopicRecord, TableView, ViewRules, age_on_arrival
 from tests.support.load_reports import DECODE, NOW_MS, null, read, record
 
 View = TableView[BrokerLoadReport]
@@ -88,22 +88,22 @@ def test_a_null_that_says_nothing_takes_nothing_away(view: View) -> None:
     assert read(view, null("b1", 11, names=None)) is Fate.DROPPED
     assert read(view, null("b1", 12, names=12)) is Fate.DROPPED
     assert read(view, null("b 1", 13, names=10)) is Fate.DROPPED
-    assert view.dropped == {Dropped.BARE_NULL: 2, Junk.KEY: 1}
+    assert view.dropped == {Dropped.BARE_NULL: 2, InvalidReportReason.KEY: 1}
     assert set(view.seen(0.0)) == {"b1"}
 
 
 def test_junk_is_dropped_and_counted_by_reason(view: View) -> None:
     for junk in (b"", b"{}", b"\xff"):
-        one = LoadRecord(b"b1", junk, (), 0, NOW_MS)
+        one = LoadTopicRecord(b"b1", junk, (), 0, NOW_MS)
         assert view.read(one, DECODE(one), Arrival(0.0)) is Fate.DROPPED
-    assert view.dropped == {Junk.NOT_JSON: 2, Junk.FORMAT: 1}
+    assert view.dropped == {InvalidReportReason.NOT_JSON: 2, InvalidReportReason.FORMAT: 1}
     assert view.last_dropped.startswith("not JSON")
 
 
 @pytest.mark.parametrize("differs_ms", [86_400_001, -86_400_001])
 def test_a_writer_with_a_broken_clock_is_dropped(view: View, differs_ms: int) -> None:
     assert read(view, record("b1", 0, written_at_ms=NOW_MS + differs_ms)) is Fate.DROPPED
-    assert view.dropped == {Junk.CLOCK: 1}
+    assert view.dropped == {InvalidReportReason.CLOCK: 1}
     assert read(view, record("b1", 0, written_at_ms=NOW_MS + differs_ms // 2)) is Fate.TAKEN
 
 
@@ -255,7 +255,9 @@ def test_it_knows_how_far_it_has_read_whatever_became_of_the_records(view: View)
     read(view, null("b2", 7, 3))
     assert view.position == 7
     view.read(
-        LoadRecord(b"b3", b"junk", (), 9, NOW_MS), DECODE(LoadRecord(b"b3", b"junk", (), 9, NOW_MS)), Arrival(0.0)
+        LoadTopicRecord(b"b3", b"junk", (), 9, NOW_MS),
+        DECODE(LoadTopicRecord(b"b3", b"junk", (), 9, NOW_MS)),
+        Arrival(0.0),
     )
     assert view.position == 9
     view.reopened()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from loaddata.tombstone import DEADLINE, LAST_OFFSET, REASON, Headers, Tombstone, parse_tombstone
+from loaddata.report.tombstone import DEADLINE, LAST_OFFSET, REASON, Headers, Tombstone, parse_tombstone
 
 GOOD: Headers = ((REASON, b"expired"), (LAST_OFFSET, b"41"), (DEADLINE, b"1750000000000"))
 

@@ -1,13 +1,13 @@
 """A plan made by hand, of all that a plan may have, for the tests of what reads and shows plans."""
 
-from shedders.partitions.plan import (
+from shedders.kafka_rebalance.planning.plan import (
     BrokerChange,
     BrokerFigures,
     GoalOutcome,
+    GoalSpread,
     GoalStatus,
     PartitionMove,
-    Plan,
-    Spread,
+    ReassignmentPlan,
 )
 
 MIB = 2**20
@@ -44,7 +44,7 @@ MOVES = (
     move("logs", 1, (2, 1), (1, 2), 10 * MIB),
     move("orders", 0, (1, 3), (2, 3), None),
 )
-PLAN = Plan(
+PLAN = ReassignmentPlan(
     id="0123456789abcdef",
     cluster_id="lab",
     layout="f" * 64,
@@ -58,8 +58,8 @@ PLAN = Plan(
             unit="replicas",
             range_share=0.0,
             status=GoalStatus.INFEASIBLE,
-            before=Spread(violations=3, excess=3, low=0, high=1, mean=0.5, std=0.5),
-            after=Spread(violations=1, excess=1, low=0, high=1, mean=0.25, std=0.4),
+            before=GoalSpread(violations=3, excess=3, low=0, high=1, mean=0.5, std=0.5),
+            after=GoalSpread(violations=1, excess=1, low=0, high=1, mean=0.25, std=0.4),
             moves=1,
             took_s=0.25,
             witness="logs-0: 3 replicas, 2 racks",
@@ -70,8 +70,8 @@ PLAN = Plan(
             unit="bytes",
             range_share=0.1,
             status=GoalStatus.MET,
-            before=Spread(violations=2, excess=70 * MIB, low=0, high=90 * MIB, mean=50.5 * MIB, std=3.25),
-            after=Spread(violations=0, excess=0, low=48 * MIB, high=52 * MIB, mean=50.5 * MIB, std=1e-3),
+            before=GoalSpread(violations=2, excess=70 * MIB, low=0, high=90 * MIB, mean=50.5 * MIB, std=3.25),
+            after=GoalSpread(violations=0, excess=0, low=48 * MIB, high=52 * MIB, mean=50.5 * MIB, std=1e-3),
             moves=2,
         ),
         GoalOutcome(name="cpu", hard=False, unit="millionths of CPU", range_share=0.1, status=GoalStatus.NO_DATA),

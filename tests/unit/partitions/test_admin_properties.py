@@ -7,8 +7,7 @@ import pytest
 import trustme
 from kafka import errors as kafka_python
 
-from loaddata.partitions.admin import ask, kafka_errors, translate_error
-from loaddata.partitions.admin_properties import addresses, admin_config, tls_context
+from loaddata.samples.admin import addresses, admin_config, ask, kafka_errors, tls_context, translate_error
 from statechannel.errors import StateChannelError
 from statechannel.kafka.client_settings import ClientSettings
 from statechannel.kafka.errors import ClientSettingRefusedError

@@ -1,9 +1,9 @@
 """What brokers hold before and after a reassignment, reckoned by hand."""
 
-from loaddata.partitions.layout import ClusterLayout, KafkaBroker, KafkaPartition, KafkaTopic
-from loaddata.partitions.loads import PartitionLoad, PartitionLoads
-from shedders.partitions.broker_figures import broker_changes
-from shedders.partitions.plan import BrokerFigures
+from loaddata.samples.layout import ClusterLayout, KafkaBroker, KafkaPartition, KafkaTopic
+from loaddata.samples.loads import PartitionLoad, PartitionLoads
+from shedders.kafka_rebalance.planning.broker_figures import broker_changes
+from shedders.kafka_rebalance.planning.plan import BrokerFigures
 from tests.unit.partitions.plans import move
 
 LAYOUT = ClusterLayout(

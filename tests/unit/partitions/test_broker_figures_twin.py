@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from shedders.partitions.broker_figures import broker_changes
-from shedders.partitions.planner import plan_partitions
+from shedders.kafka_rebalance.planning.broker_figures import broker_changes
+from shedders.kafka_rebalance.planning.planner import plan_partitions
 from tests.support.partition_cases import requests
 from tests.support.partition_clusters import random_cluster
 

@@ -4,8 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from loaddata.partitions.capacity import Capacities, Capacity
-from loaddata.partitions.capacity_file import CapacityUnusableError, read_capacities
+from shedders.kafka_rebalance.planning.capacity import (
+    BrokerCapacity,
+    Capacities,
+    CapacityUnusableError,
+    read_capacities,
+)
 
 
 def test_a_broker_has_the_default_where_it_says_nothing_else(tmp_path: Path) -> None:
@@ -14,10 +18,10 @@ def test_a_broker_has_the_default_where_it_says_nothing_else(tmp_path: Path) -> 
         "[default]\nbytes_in_per_s = 100_000_000\n[brokers.3]\ndisk_bytes = 4_000\n[brokers.2]\ncpu = 0.5\n"
     )
     assert read_capacities(path) == Capacities(
-        default=Capacity(bytes_in_per_s=100_000_000),
+        default=BrokerCapacity(bytes_in_per_s=100_000_000),
         of={
-            2: Capacity(bytes_in_per_s=100_000_000, cpu=0.5),
-            3: Capacity(bytes_in_per_s=100_000_000, disk_bytes=4_000),
+            2: BrokerCapacity(bytes_in_per_s=100_000_000, cpu=0.5),
+            3: BrokerCapacity(bytes_in_per_s=100_000_000, disk_bytes=4_000),
         },
     )
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from shedders.partitions.estimate import Bound, estimate
-from shedders.partitions.plan import PartitionMove
-from shedders.partitions.settings import PartitionsSettings, configured
+from shedders.kafka_rebalance.planning.estimate import Bound, estimate
+from shedders.kafka_rebalance.planning.plan import PartitionMove
+from shedders.kafka_rebalance.settings import PartitionsSettings, configured
 from tests.unit.partitions.plans import move
 
 MB = 1_000_000

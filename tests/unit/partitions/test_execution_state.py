@@ -7,8 +7,8 @@ from random import Random
 
 import pytest
 
-from shedders.partitions.errors import ExecutionRefusedError
-from shedders.partitions.execution.journal import (
+from shedders.kafka_rebalance.errors import ExecutionRefusedError
+from shedders.kafka_rebalance.execution.journal import (
     JOURNAL,
     Journal,
     StateFolderError,
@@ -18,9 +18,9 @@ from shedders.partitions.execution.journal import (
     read_journal,
     write_durable,
 )
-from shedders.partitions.execution.seen import Wish
-from shedders.partitions.execution.session import _claim, host_name
-from shedders.partitions.execution.state_book import CHUNK_BYTES, StateBook, merged, plan_records, record
+from shedders.kafka_rebalance.execution.session import _claim, host_name
+from shedders.kafka_rebalance.execution.state_records import CHUNK_BYTES, StateBook, merged, plan_records, record
+from shedders.kafka_rebalance.execution.values import ExecutionRequest
 
 AWAY_MS = 10_000
 
@@ -120,10 +120,10 @@ def test_an_executor_of_another_host_that_lives_is_left_alone_and_a_dead_one_is_
     topic.append("p", [record("claim", "p", executor="a", host="elsewhere", pid=1, wish="go")])
     topic.beating = record("beat", "p", executor="a")
     with pytest.raises(ExecutionRefusedError, match="executor a on elsewhere carries out plan p") as refused:
-        _claim(topic, "p", "b", Wish.GO, topic.wait, 4.0)  # type: ignore[arg-type]
+        _claim(topic, "p", "b", ExecutionRequest.GO, topic.wait, 4.0)  # type: ignore[arg-type]
     assert refused.value.hint
     topic.beating = b""
-    _claim(topic, "p", "b", Wish.GO, topic.wait, 4.0)  # type: ignore[arg-type]
+    _claim(topic, "p", "b", ExecutionRequest.GO, topic.wait, 4.0)  # type: ignore[arg-type]
     assert topic.book.holder is not None
     assert topic.book.holder.executor == "b"
 
@@ -133,7 +133,7 @@ def test_a_dead_executor_of_this_machine_is_followed_at_once() -> None:
     child = subprocess.Popen([sys.executable, "-c", ""])
     child.wait()
     topic.append("p", [record("claim", "p", executor="a", host=host_name(), pid=child.pid, wish="go")])
-    _claim(topic, "p", "b", Wish.GO, topic.wait, 4.0)  # type: ignore[arg-type]
+    _claim(topic, "p", "b", ExecutionRequest.GO, topic.wait, 4.0)  # type: ignore[arg-type]
     assert topic.now_ms == 1_000, "nothing is waited for"
 
 
@@ -143,10 +143,10 @@ def test_wishes_of_operators_add_up_and_an_executor_that_begins_starts_anew() ->
     book.take(1, record("control", "p", wish="pause", by="me"))
     book.take(2, record("control", "p", throttle=5, by="you"))
     asked = book.book("p").asked
-    assert (asked.wish, asked.throttle_changed, asked.throttle_bytes_per_s) == (Wish.PAUSE, True, 5)
+    assert (asked.wish, asked.throttle_changed, asked.throttle_bytes_per_s) == (ExecutionRequest.PAUSE, True, 5)
     book.take(3, claim("b", replaces="a", wish="cancel"))
     asked = book.book("p").asked
-    assert (asked.wish, asked.throttle_changed) == (Wish.CANCEL, False)
+    assert (asked.wish, asked.throttle_changed) == (ExecutionRequest.CANCEL, False)
 
 
 def test_a_large_plan_goes_through_the_topic_in_parts() -> None:

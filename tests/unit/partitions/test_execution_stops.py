@@ -6,14 +6,20 @@ from typing import Any
 
 import pytest
 
-from loaddata.partitions.layout import ClusterLayout, KafkaBroker
-from shedders.partitions.errors import ExecutionRefusedError
-from shedders.partitions.execution.checks import findings, refuse
-from shedders.partitions.execution.journal import StateFolderError
-from shedders.partitions.execution.reverse import reverse
-from shedders.partitions.execution.seen import Answer, Asked, Outcome, StopKind, Wish
-from shedders.partitions.plan import Plan
-from shedders.partitions.settings import PaceSettings
+from loaddata.samples.layout import ClusterLayout, KafkaBroker
+from shedders.kafka_rebalance.errors import ExecutionRefusedError
+from shedders.kafka_rebalance.execution.checks import findings, refuse
+from shedders.kafka_rebalance.execution.journal import StateFolderError
+from shedders.kafka_rebalance.execution.rollback import reverse
+from shedders.kafka_rebalance.execution.values import (
+    CallAnswer,
+    CallOutcome,
+    ExecutionRequest,
+    OperatorRequests,
+    StopKind,
+)
+from shedders.kafka_rebalance.planning.plan import ReassignmentPlan
+from shedders.kafka_rebalance.settings import PaceSettings
 from tests.support.partition_twin import CLUSTER, At, Ledger, Part, Twin, made, move, run
 
 PACE = PaceSettings(
@@ -28,7 +34,7 @@ PACE = PaceSettings(
 )
 
 
-def world(*, speed: int = 20, count: int = 6, brokers: int = 5) -> tuple[Twin, Plan]:
+def world(*, speed: int = 20, count: int = 6, brokers: int = 5) -> tuple[Twin, ReassignmentPlan]:
     parts = {(f"t{n % 2}", n // 2): Part([1, 2], {1, 2}, 1) for n in range(count)}
     twin = Twin(parts, set(range(1, brokers + 1)), Random(1), speed_bytes=speed, min_isr=1)
     return twin, made([move(key, (1, 2), (3, 2)) for key in parts])
@@ -129,7 +135,7 @@ def test_nothing_sets_out_as_long_as_its_throttle_is_refused() -> None:
         if len(tries) > 2:
             return set_configs(changes)
         assert not twin.set_out
-        return Answer(outcome=Outcome.ACCEPTED, refused=dict.fromkeys(changes, "TIMED_OUT"))
+        return CallAnswer(outcome=CallOutcome.ACCEPTED, refused=dict.fromkeys(changes, "TIMED_OUT"))
 
     twin.set_configs = refusing  # type: ignore[method-assign]
     end, _ = run(twin, plan, PACE, Ledger())
@@ -137,7 +143,7 @@ def test_nothing_sets_out_as_long_as_its_throttle_is_refused() -> None:
     assert twin.unthrottled == 0
     tries.clear()
     twin, plan = world(speed=60)
-    twin.set_configs = lambda _: Answer(outcome=Outcome.ACCEPTED, refused={("broker", "3"): "NOT_ALLOWED"})  # type: ignore[method-assign]
+    twin.set_configs = lambda _: CallAnswer(outcome=CallOutcome.ACCEPTED, refused={("broker", "3"): "NOT_ALLOWED"})  # type: ignore[method-assign]
     end, _ = run(twin, plan, PACE, Ledger())
     assert (end.stop.kind, end.stop.reason) == (StopKind.FAILED, "the throttle cannot be set: NOT_ALLOWED")
     assert not twin.set_out
@@ -188,14 +194,14 @@ def test_pause_lets_nothing_new_set_out_and_resume_goes_on() -> None:
     ledger = At({})
     moving: list[int] = []
 
-    def ask(wish: Wish) -> Callable[[], None]:
+    def ask(wish: ExecutionRequest) -> Callable[[], None]:
         def doing() -> None:
             moving.append(sum(twin.set_out.values()))
-            ledger.asked = Asked(wish=wish)
+            ledger.asked = OperatorRequests(wish=wish)
 
         return doing
 
-    ledger._doing.update({3: ask(Wish.PAUSE), 40: ask(Wish.GO)})
+    ledger._doing.update({3: ask(ExecutionRequest.PAUSE), 40: ask(ExecutionRequest.GO)})
     end, _ = run(twin, plan, PACE, ledger)
     assert end.stop.kind is StopKind.DONE
     assert moving[0] == moving[1] < len(plan.moves)
@@ -208,7 +214,7 @@ def test_pause_lets_nothing_new_set_out_and_resume_goes_on() -> None:
 def test_cancel_takes_back_what_is_under_way_in_its_old_order_and_rollback_undoes_the_rest() -> None:
     twin, plan = world(speed=30, count=8)
     ledger = At({})
-    ledger._doing[12] = lambda: setattr(ledger, "asked", Asked(wish=Wish.CANCEL))
+    ledger._doing[12] = lambda: setattr(ledger, "asked", OperatorRequests(wish=ExecutionRequest.CANCEL))
     end, _ = run(twin, plan, PACE, ledger)
     assert end.stop.kind is StopKind.CANCELLED
     lists = [part.replicas for part in twin.parts.values()]
@@ -234,7 +240,7 @@ def test_the_throttle_can_be_changed_and_removed_while_running() -> None:
             seen.append(
                 {value for configs in twin.configs.values() for name, value in configs.items() if "rate" in name}
             )
-            ledger.asked = Asked(throttle_changed=True, throttle_bytes_per_s=rate)
+            ledger.asked = OperatorRequests(throttle_changed=True, throttle_bytes_per_s=rate)
 
         return doing
 

@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from loaddata.partitions.layout import KafkaPartition, KafkaTopic
-from shedders.partitions.execution.choosing import InFlight, Step, choose, concerned, in_order
-from shedders.partitions.execution.events import recorded
-from shedders.partitions.execution.standing import Standing, next_target, stages, stand_of, unsafe
-from shedders.partitions.execution.throttle import Copy, missing, own_entries, restoration, wanted
-from shedders.partitions.settings import PaceSettings
+from loaddata.samples.layout import KafkaPartition, KafkaTopic
+from shedders.kafka_rebalance.execution.batches import InFlight, PartitionStep, choose, concerned, in_order
+from shedders.kafka_rebalance.execution.events import recorded
+from shedders.kafka_rebalance.execution.move_states import MoveState, next_target, stages, stand_of, unsafe
+from shedders.kafka_rebalance.execution.throttle import Copy, missing, own_entries, restoration, wanted
+from shedders.kafka_rebalance.settings import PaceSettings
 from tests.support.partition_twin import made, move
 
 
@@ -37,25 +37,25 @@ def test_stages_bring_one_broker_at_a_time(before: Any, after: Any, expected: li
 
 MOVE = move(("t", 0), (1, 2, 3), (4, 5, 3))
 STANDS = [
-    ({"replicas": (1, 2, 3), "leader": 1}, Standing.WAITING),
-    ({"replicas": (2, 1, 3), "leader": 1}, Standing.WAITING),
-    ({"replicas": (4, 5, 3, 1, 2), "leader": 1, "adding": (4, 5), "removing": (1, 2)}, Standing.MOVING),
-    ({"replicas": (1, 4, 3, 2), "leader": 1, "adding": (4,), "removing": (2,)}, Standing.MOVING),
-    ({"replicas": (1, 4, 3), "leader": 1}, Standing.PARTLY),
-    ({"replicas": (5, 4, 3), "leader": 5}, Standing.REORDER),
-    ({"replicas": (4, 5, 3), "leader": 3}, Standing.ELECT),
-    ({"replicas": (4, 5, 3), "leader": 4}, Standing.DONE),
-    ({"replicas": (1, 2, 6), "leader": 1}, Standing.CHANGED),
-    ({"replicas": (1, 6, 3, 2), "leader": 1, "adding": (6,), "removing": (2,)}, Standing.CHANGED),
+    ({"replicas": (1, 2, 3), "leader": 1}, MoveState.WAITING),
+    ({"replicas": (2, 1, 3), "leader": 1}, MoveState.WAITING),
+    ({"replicas": (4, 5, 3, 1, 2), "leader": 1, "adding": (4, 5), "removing": (1, 2)}, MoveState.MOVING),
+    ({"replicas": (1, 4, 3, 2), "leader": 1, "adding": (4,), "removing": (2,)}, MoveState.MOVING),
+    ({"replicas": (1, 4, 3), "leader": 1}, MoveState.PARTLY),
+    ({"replicas": (5, 4, 3), "leader": 5}, MoveState.REORDER),
+    ({"replicas": (4, 5, 3), "leader": 3}, MoveState.ELECT),
+    ({"replicas": (4, 5, 3), "leader": 4}, MoveState.DONE),
+    ({"replicas": (1, 2, 6), "leader": 1}, MoveState.CHANGED),
+    ({"replicas": (1, 6, 3, 2), "leader": 1, "adding": (6,), "removing": (2,)}, MoveState.CHANGED),
 ]
 
 
 @pytest.mark.parametrize(("facts", "expected"), STANDS)
-def test_where_a_partition_stands(facts: dict[str, Any], expected: Standing) -> None:
+def test_where_a_partition_stands(facts: dict[str, Any], expected: MoveState) -> None:
     topic = KafkaTopic(name="t", partitions=(KafkaPartition(partition=0, **facts),), topic_id="id")
     stand = stand_of(MOVE, topic, "id")
     assert stand.standing is expected
-    assert bool(stand.reason) is (expected is Standing.CHANGED)
+    assert bool(stand.reason) is (expected is MoveState.CHANGED)
 
 
 def test_a_topic_that_is_gone_or_made_anew() -> None:
@@ -64,7 +64,7 @@ def test_a_topic_that_is_gone_or_made_anew() -> None:
     )
     assert "deleted" in stand_of(MOVE, None, "id").reason
     assert "made anew" in stand_of(MOVE, topic, "id").reason
-    assert stand_of(MOVE, topic, "").standing is Standing.WAITING
+    assert stand_of(MOVE, topic, "").standing is MoveState.WAITING
 
 
 @pytest.mark.parametrize(
@@ -96,8 +96,8 @@ def test_parallelism_as_in_the_document() -> None:
     assert concerned(10, (10, 11), (11, 10)) == set()
 
 
-def step(number: int, brokers: set[int], size: int = 10, *, urp: bool = False) -> Step:
-    return Step(
+def step(number: int, brokers: set[int], size: int = 10, *, urp: bool = False) -> PartitionStep:
+    return PartitionStep(
         key=("t", number),
         target=(),
         brokers=frozenset(brokers),
@@ -119,7 +119,9 @@ def step(number: int, brokers: set[int], size: int = 10, *, urp: bool = False) -
         ([step(0, {1}, 0), step(1, {2}, 500)], [({3}, 0)], {"bytes_in_flight": 100}, [0, 1]),
     ],
 )
-def test_what_sets_out(steps: list[Step], flight: list[Any], pace: dict[str, int], expected: list[int]) -> None:
+def test_what_sets_out(
+    steps: list[PartitionStep], flight: list[Any], pace: dict[str, int], expected: list[int]
+) -> None:
     under_way = InFlight()
     for brokers, size in flight:
         under_way.take(brokers, size)

@@ -10,23 +10,28 @@ from typing import Any
 
 import pytest
 
-from loaddata.partitions.layout import KafkaPartition, KafkaTopic
-from shedders.cli.partitions_executing import as_before, who
-from shedders.partitions.errors import ExecutionRefusedError, PlanUnknownError, PlanUnusableError
-from shedders.partitions.execution import status
-from shedders.partitions.execution.cluster_port import ClusterPort
-from shedders.partitions.execution.events import Recorded, recorded
-from shedders.partitions.execution.journal import Journal, StateFolderError, folder_of, plan_ids, read_journal
-from shedders.partitions.execution.ledger import ExecutionLedger
-from shedders.partitions.execution.seen import Answer, Asked, Outcome, Record, StopKind
-from shedders.partitions.execution.session import KEPT, Known, Place, _claim, _same_plan, host_name
-from shedders.partitions.execution.state_book import PlanBook, StateBook, merged, record
-from shedders.partitions.execution.throttle import Copy
-from shedders.partitions.execution.throttling import Throttling
-from shedders.partitions.plan import Plan
-from shedders.partitions.plan_file import write_plan
-from shedders.partitions.settings import PaceSettings, PartitionsSettings
-from statechannel.cli.failures import CommandError
+from loaddata.samples.layout import KafkaPartition, KafkaTopic
+from shedders.kafka_rebalance.cli.execution import as_before, who
+from shedders.kafka_rebalance.errors import ExecutionRefusedError, PlanUnknownError, PlanUnusableError
+from shedders.kafka_rebalance.execution import status
+from shedders.kafka_rebalance.execution.cluster_port import ClusterPort
+from shedders.kafka_rebalance.execution.events import ExecutionHistory, recorded
+from shedders.kafka_rebalance.execution.journal import (
+    ExecutionLedger,
+    Journal,
+    StateFolderError,
+    folder_of,
+    plan_ids,
+    read_journal,
+)
+from shedders.kafka_rebalance.execution.session import KEPT, ExecutionPlace, KnownPlan, _claim, _same_plan, host_name
+from shedders.kafka_rebalance.execution.state_records import PlanBook, StateBook, merged, record
+from shedders.kafka_rebalance.execution.throttle import Copy, Throttling
+from shedders.kafka_rebalance.execution.values import CallAnswer, CallOutcome, JournalWrite, OperatorRequests, StopKind
+from shedders.kafka_rebalance.planning.plan import ReassignmentPlan
+from shedders.kafka_rebalance.planning.plan_file import write_plan
+from shedders.kafka_rebalance.settings import PaceSettings, PartitionsSettings
+from statechannel.cli.kit.failures import CommandError
 from statechannel.kafka.client_settings import ClientSettings
 from tests.support.partition_twin import At, Ledger, Part, Twin, made, move, run
 from tests.unit.partitions.test_execution_state import FakeTopic
@@ -35,7 +40,7 @@ PACE = PaceSettings(throttle_bytes_per_s=1_000, moves_per_broker=2, broker_grace
 RATE = "leader.replication.throttled.rate"
 
 
-def world(count: int = 6) -> tuple[Twin, Plan]:
+def world(count: int = 6) -> tuple[Twin, ReassignmentPlan]:
     parts = {(f"t{n % 2}", n // 2): Part([1, 2], {1, 2}, 1) for n in range(count)}
     twin = Twin(parts, set(range(1, 6)), Random(1), speed_bytes=20)
     return twin, made([move(key, (1, 2), (3, 2)) for key in parts])
@@ -78,13 +83,13 @@ def test_what_a_throttle_replaces_is_written_down_also_where_the_step_that_wante
     parts = {("t0", 0): Part([1, 2], {1, 2}, 1), ("t1", 0): Part([1, 2], {1, 2}, 1, size_bytes=200)}
     twin = Twin(parts, {1, 2, 3}, Random(1))
     plan = made([move(("t0", 0), (1, 2), (2, 1), 0), move(("t1", 0), (1, 2), (3, 2))])
-    ledger, refusals = Ledger(), [Outcome.REJECTED] * 3
+    ledger, refusals = Ledger(), [CallOutcome.REJECTED] * 3
     elect, set_configs = twin.elect, twin.set_configs
 
-    def refused_at_first(keys: Any) -> Answer:
-        return Answer(outcome=refusals.pop()) if refusals else elect(keys)
+    def refused_at_first(keys: Any) -> CallAnswer:
+        return CallAnswer(outcome=refusals.pop()) if refusals else elect(keys)
 
-    def watched(changes: Mapping[Any, Any]) -> Answer:
+    def watched(changes: Mapping[Any, Any]) -> CallAnswer:
         assert set(changes) <= set(ledger.recorded().throttle_before)
         return set_configs(changes)
 
@@ -98,20 +103,20 @@ def test_what_a_throttle_replaces_is_written_down_also_where_the_step_that_wante
 def test_what_is_put_back_is_left_to_do_until_that_is_written_down() -> None:
     """Else whoever goes on later would put back what was there long ago, over what an operator has set since."""
     _, plan = world(1)
-    past = Recorded()
+    past = ExecutionHistory()
     throttling = Throttling(plan, 1_000, past)
     configs: dict[tuple[str, str], dict[str, str]] = {one: {} for one in throttling.unknown}
     throttling.learn(configs)
     effects = throttling.needed([Copy(("t0", 0), frozenset({1, 2}), frozenset({3}))], frozenset({1, 2, 3})) or []
     for effect in effects:
-        if isinstance(effect, Record):
+        if isinstance(effect, JournalWrite):
             past.take({"event": effect.event, **effect.facts})
     left = throttling.left
     assert ("topic", "t0") in left
     throttling.learn(configs)  # nothing of it is set any more
     for _ in range(2):  # a step that is broken off before it is written, and the next
         (told,) = throttling.restore(left)
-        assert isinstance(told, Record)
+        assert isinstance(told, JournalWrite)
         assert throttling.left == left
     past.take({"event": told.event, **told.facts})
     assert throttling.left == ()
@@ -163,7 +168,7 @@ def test_the_pace_that_was_asked_for_holds_after_an_end_that_put_throttles_back(
     assert end.stop.kind is StopKind.INTERRUPTED
     past = ledger.recorded()
     assert past.rate is None, "it was put back"
-    place = Place(client=ClientSettings("127.0.0.1:9"), settings=PartitionsSettings(), root=Path())
+    place = ExecutionPlace(client=ClientSettings("127.0.0.1:9"), settings=PartitionsSettings(), root=Path())
     pace = as_before(place, past.pace).settings.pace
     assert (pace.throttle_bytes_per_s, pace.one_replica, pace.moves_per_broker) == (1_000, True, 5)
     with pytest.raises(CommandError, match="a pace that is none"):
@@ -177,7 +182,7 @@ def test_a_throttle_that_was_changed_while_it_ran_is_the_one_that_holds() -> Non
     ledger.write("begun", {"executor": "a", "pace": {"throttle_bytes_per_s": 1_000}})
 
     def ask() -> None:
-        ledger.asked = Asked(throttle_changed=True, throttle_bytes_per_s=None)
+        ledger.asked = OperatorRequests(throttle_changed=True, throttle_bytes_per_s=None)
 
     ledger._doing[4] = ask
     run(twin, plan, PACE, ledger)
@@ -209,13 +214,13 @@ def test_events_of_two_executors_under_one_number_are_both_kept_in_turn() -> Non
 
 
 def test_who_has_waited_for_another_executor_is_told_so() -> None:
-    from shedders.partitions.execution.seen import Wish  # noqa: PLC0415
+    from shedders.kafka_rebalance.execution.values import ExecutionRequest  # noqa: PLC0415
 
     topic = FakeTopic()
-    assert not _claim(topic, "p", "a", Wish.GO, topic.wait, 4.0)  # type: ignore[arg-type]
+    assert not _claim(topic, "p", "a", ExecutionRequest.GO, topic.wait, 4.0)  # type: ignore[arg-type]
     topic.append("p", [record("claim", "p", executor="a", host="elsewhere", pid=1, wish="go")])
     topic.beating = record("leave", "p", executor="a")
-    assert _claim(topic, "p", "b", Wish.GO, topic.wait, 4.0)  # type: ignore[arg-type]
+    assert _claim(topic, "p", "b", ExecutionRequest.GO, topic.wait, 4.0)  # type: ignore[arg-type]
 
 
 def test_a_process_id_of_another_container_means_nothing_here() -> None:
@@ -301,8 +306,10 @@ def test_the_status_of_another_clusters_plan_is_refused(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(status, "open_admin", lambda *_, **__: nullcontext())
     monkeypatch.setattr(status, "ClusterPort", Here)
-    place = Place(client=ClientSettings("127.0.0.1:9"), settings=PartitionsSettings(), root=Path())
-    assert status.status_of(place, Known(plan=plan, events=[], holder=None), now_ms=0).progress.total == len(plan.moves)
+    place = ExecutionPlace(client=ClientSettings("127.0.0.1:9"), settings=PartitionsSettings(), root=Path())
+    assert status.status_of(place, KnownPlan(plan=plan, events=[], holder=None), now_ms=0).progress.total == len(
+        plan.moves
+    )
     other = replace(plan, cluster_id="elsewhere")
     with pytest.raises(ExecutionRefusedError, match="is for cluster elsewhere, this is twin"):
-        status.status_of(place, Known(plan=other, events=[], holder=None), now_ms=0)
+        status.status_of(place, KnownPlan(plan=other, events=[], holder=None), now_ms=0)

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from loaddata.partitions.formulas import BrokerReading, Hole, cpu_share, follower, per_leader, samples_of, sound
-from loaddata.partitions.layout import ClusterLayout, KafkaBroker, KafkaPartition, KafkaTopic
-from loaddata.partitions.loads import PartitionLoad, Resource
+from loaddata.samples.formulas import BrokerReading, Hole, cpu_share, follower, per_leader, samples_of, sound
+from loaddata.samples.layout import ClusterLayout, KafkaBroker, KafkaPartition, KafkaTopic
+from loaddata.samples.loads import PartitionLoad, PartitionResource
 
 NAN, INFINITE = float("nan"), float("inf")
 
@@ -145,7 +145,7 @@ def test_samples_of_a_minute() -> None:
 
 def test_partitions_that_are_measured_one_by_one_and_what_a_source_does_not_offer() -> None:
     readings = {1: BrokerReading(topic_in={"a": 1_000}, partition_in={("a", 0): 7.0, ("a", 1): Hole.FIRST_LOOK})}
-    offers = frozenset({Resource.DISK, Resource.BYTES_IN})
+    offers = frozenset({PartitionResource.DISK, PartitionResource.BYTES_IN})
     taken = samples_of(layout_of(a=[1, 1, 1]), readings, taken_at_ms=0, source="", offers=offers)
     assert [(one.partition, one.bytes_in_per_s) for one in taken.samples] == [(0, 7.0), (2, pytest.approx(1_000 / 3))]
     assert taken.holes == {("disk", Hole.NOT_TOLD): 3, ("bytes-in", Hole.FIRST_LOOK): 1}

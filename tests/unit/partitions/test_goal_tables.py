@@ -5,22 +5,24 @@ from fractions import Fraction
 
 import pytest
 
-from loaddata.partitions.capacity import Capacities, Capacity
-from loaddata.partitions.layout import ClusterLayout
-from loaddata.partitions.loads import PartitionLoads
-from shedders.partitions.goals.goal import whole_range
-from shedders.partitions.plan import GoalStatus, Plan
-from shedders.partitions.planner import plan_partitions
-from shedders.partitions.request import GoalChoice, Mode, PlanRequest
+from loaddata.samples.layout import ClusterLayout
+from loaddata.samples.loads import PartitionLoads
+from shedders.kafka_rebalance.goals.goal import whole_range
+from shedders.kafka_rebalance.planning.capacity import BrokerCapacity, Capacities
+from shedders.kafka_rebalance.planning.plan import GoalStatus, ReassignmentPlan
+from shedders.kafka_rebalance.planning.planner import plan_partitions
+from shedders.kafka_rebalance.planning.request import GoalChoice, PlanMode, PlanRequest
 from tests.support.clusters import carried_out, layout, loads
 
 
-def planned(cluster: ClusterLayout, load: PartitionLoads, *names: str, share: float | None = None, **more) -> Plan:
+def planned(
+    cluster: ClusterLayout, load: PartitionLoads, *names: str, share: float | None = None, **more
+) -> ReassignmentPlan:
     goals = tuple(GoalChoice(name=name, range_share=share) for name in names)
     return plan_partitions(cluster, load, PlanRequest(goals=goals, **more))
 
 
-def after(plan: Plan) -> dict[tuple[str, int], tuple[int, ...]]:
+def after(plan: ReassignmentPlan) -> dict[tuple[str, int], tuple[int, ...]]:
     return {(one.topic, one.partition): one.after for one in plan.moves}
 
 
@@ -91,7 +93,7 @@ def test_a_limit_of_replicas_moves_the_smallest_off() -> None:
 
 def test_a_limit_that_no_placement_meets_is_told_with_sums() -> None:
     full = layout(2, {"a": [[1], [2]]})
-    capacities = Capacities(default=Capacity(disk_bytes=100))
+    capacities = Capacities(default=BrokerCapacity(disk_bytes=100))
     plan = planned(full, loads({"a": [90, 95]}), "disk-capacity", capacities=capacities)
     assert plan.goals[0].status is GoalStatus.INFEASIBLE
     assert plan.goals[0].witness == "all brokers together carry 185 B, more than the 160 B that they may"
@@ -100,7 +102,7 @@ def test_a_limit_that_no_placement_meets_is_told_with_sums() -> None:
 
 def test_a_replica_that_fits_nowhere_is_named() -> None:
     full = layout(2, {"a": [[1], [2]]})
-    capacities = Capacities(default=Capacity(disk_bytes=100), of={2: Capacity(disk_bytes=200)})
+    capacities = Capacities(default=BrokerCapacity(disk_bytes=100), of={2: BrokerCapacity(disk_bytes=200)})
     plan = planned(full, loads({"a": [90, 100]}), "disk-capacity", capacities=capacities)
     assert not plan.moves
     assert "broker 1 has 90 B, more than 80 B" in plan.goals[0].witness
@@ -112,7 +114,7 @@ def test_limits_of_the_network_count_what_followers_fetch(name, low, high) -> No
     # Each of 1 and 2 takes in 20 for the partition that both hold; who leads it gives out 10 to clients and 20 to the other.
     both = layout(2, {"a": [[1, 2]], "b": [[1]], "c": [[2]]})
     load = loads({"a": [5], "b": [5], "c": [5]}, {"a": [20], "b": [60], "c": [0]}, {"a": [10], "b": [60], "c": [0]})
-    capacities = Capacities(default=Capacity(bytes_in_per_s=100, bytes_out_per_s=100))
+    capacities = Capacities(default=BrokerCapacity(bytes_in_per_s=100, bytes_out_per_s=100))
     plan = planned(both, load, name, share=0.8, capacities=capacities)
     if name == "network-in-capacity":
         assert plan.goals[0].before.high == 80
@@ -124,7 +126,7 @@ def test_limits_of_the_network_count_what_followers_fetch(name, low, high) -> No
 
 def test_disks_of_unequal_size_are_equally_full() -> None:
     uneven = layout(2, {"a": [[1]] * 8})
-    capacities = Capacities(of={1: Capacity(disk_bytes=100), 2: Capacity(disk_bytes=300)})
+    capacities = Capacities(of={1: BrokerCapacity(disk_bytes=100), 2: BrokerCapacity(disk_bytes=300)})
     plan = planned(uneven, loads({"a": [10] * 8}), "disk", capacities=capacities)
     assert [one.after.disk_bytes for one in plan.brokers] == [20, 60]
 
@@ -146,7 +148,7 @@ def test_preferred_leaders_lead_or_whoever_leads_is_put_first() -> None:
 
 def test_demoted_brokers_lead_nothing_and_no_data_moves() -> None:
     cluster = layout(3, {"a": [[1, 2], [1, 3], [2, 1], [1]]})
-    plan = plan_partitions(cluster, loads(), PlanRequest(mode=Mode.DEMOTE, subjects=(1,)))
+    plan = plan_partitions(cluster, loads(), PlanRequest(mode=PlanMode.DEMOTE, subjects=(1,)))
     assert after(plan) == {("a", 0): (2, 1), ("a", 1): (3, 1)}
     assert [one.name for one in plan.infeasible] == ["demotion"]
     assert "1 partitions stay, such as a-3 on brokers 1: no other replica may lead" in plan.infeasible[0].witness
@@ -161,7 +163,7 @@ def test_offline_replicas_and_nothing_else_get_a_new_place() -> None:
         for one in topic.partitions
     )
     broken = replace(cluster, brokers=brokers, topics={"a": replace(topic, partitions=parts)})
-    plan = plan_partitions(broken, loads(), PlanRequest(mode=Mode.FIX_OFFLINE))
+    plan = plan_partitions(broken, loads(), PlanRequest(mode=PlanMode.FIX_OFFLINE))
     assert {one.partition: one.removed for one in plan.moves} == {0: (2,), 2: (2,)}
     assert plan.goals[6].name == "offline-replicas"
     assert plan.goals[6].status is GoalStatus.MET
@@ -174,7 +176,7 @@ def test_offline_replicas_and_nothing_else_get_a_new_place() -> None:
 def test_a_replication_factor_is_reached_over_racks(wanted) -> None:
     cluster = layout({1: "x", 2: "x", 3: "y", 4: "z"}, {"a": [[1, 3]], "b": [[1, 2]]})
     plan = plan_partitions(
-        cluster, loads(), PlanRequest(mode=Mode.REPLICATION_FACTOR, replication_factor=wanted, topics=("a",))
+        cluster, loads(), PlanRequest(mode=PlanMode.REPLICATION_FACTOR, replication_factor=wanted, topics=("a",))
     )
     held = carried_out(cluster, plan).topics["a"].partitions[0].replicas
     assert held == {1: (1,), 2: (1, 3), 3: (1, 3, 4)}[wanted]

@@ -4,15 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from shedders.partitions.explaining import every, explained
-from shedders.partitions.registry import DEFAULTS, OF_MODES, OWN
-from shedders.partitions.render_goals import render
+from shedders.kafka_rebalance.planning.registry import DEFAULTS, OF_MODES, OWN, every, explained
+from shedders.kafka_rebalance.planning.render_goals import render
 
 PAGE = Path(__file__).parents[3] / "design" / "partitions-goals.md"
 
 
 def test_the_page_is_what_the_code_says() -> None:
-    said = "run: python -m shedders.partitions.render_goals > design/partitions-goals.md"
+    said = "run: python -m shedders.kafka_rebalance.planning.render_goals > design/partitions-goals.md"
     assert PAGE.read_text() == render(), said
 
 

@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 from kafka import errors as kafka_python
 
-from loaddata.partitions import kafka_cluster
-from loaddata.partitions.formulas import Hole
-from loaddata.partitions.kafka_cluster import read_layout, read_sizes
-from loaddata.partitions.layout import KafkaBroker, KafkaPartition, LogDir
-from loaddata.partitions.loads import PartitionLoad
-from loaddata.partitions.log_dirs_source import LogDirsSource
+from loaddata.samples import kafka_cluster
+from loaddata.samples.formulas import Hole
+from loaddata.samples.kafka_cluster import read_layout, read_sizes
+from loaddata.samples.layout import KafkaBroker, KafkaPartition, LogDir
+from loaddata.samples.loads import PartitionLoad
+from loaddata.samples.log_dirs_source import LogDirsSource
 from statechannel.kafka.errors import KafkaAccessDeniedError, KafkaUnavailableError
 
 Place = namedtuple("Place", ["topic", "partition"])

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from loaddata.partitions.layout import ClusterLayout, KafkaBroker, KafkaPartition, KafkaTopic, LogDir
-from loaddata.partitions.layout_file import LayoutUnusableError, read_layout_file, write_layout
-from loaddata.partitions.loads import PartitionLoad, PartitionLoads
+from loaddata.samples.layout import ClusterLayout, KafkaBroker, KafkaPartition, KafkaTopic, LogDir
+from loaddata.samples.layout_file import LayoutUnusableError, read_layout_file, write_layout
+from loaddata.samples.loads import PartitionLoad, PartitionLoads
 
 LAYOUT = ClusterLayout(
     cluster_id="lab",

@@ -9,10 +9,9 @@ from contextlib import contextmanager, suppress
 import orjson
 import pytest
 
-from loaddata.partitions.http_get import AnswerError, LaterError, checked_url, get
-from loaddata.partitions.prometheus_source import make, vector_of
-from loaddata.partitions.series import part_of
-from loaddata.partitions.sources import SourceError, SourceOptions
+from loaddata.samples.prometheus_series import part_of
+from loaddata.samples.prometheus_source import AnswerError, LaterError, checked_url, get, make, vector_of
+from loaddata.samples.sources import SourceError, SourceOptions
 
 _WHOLE_S = 30.0
 

@@ -8,16 +8,32 @@ from urllib.parse import unquote
 import orjson
 import pytest
 
-from loaddata.partitions.formulas import Hole
-from loaddata.partitions.http_get import AnswerError, checked_url, get
-from loaddata.partitions.layout import ClusterLayout, KafkaBroker, KafkaPartition, KafkaTopic
-from loaddata.partitions.log_dirs_source import Look, bytes_in
-from loaddata.partitions.metric_names import RULES, Figure, Kind
-from loaddata.partitions.prometheus_source import EndpointSource, ServerSource, make, points_of, vector_of
-from loaddata.partitions.sample_files import FileSource, write_samples
-from loaddata.partitions.sample_record import Junk
-from loaddata.partitions.series import Point, TotalsBefore, grouped, reading_of, rule_of
-from loaddata.partitions.sources import SourceError, SourceOptions, looks_again, open_source
+from loaddata.samples.formulas import Hole
+from loaddata.samples.layout import ClusterLayout, KafkaBroker, KafkaPartition, KafkaTopic
+from loaddata.samples.log_dirs_source import Look, bytes_in
+from loaddata.samples.prometheus_series import (
+    RULES,
+    Figure,
+    SeriesKind,
+    SeriesPoint,
+    TotalsBefore,
+    grouped,
+    reading_of,
+    rule_of,
+)
+from loaddata.samples.prometheus_source import (
+    AnswerError,
+    EndpointSource,
+    ServerSource,
+    checked_url,
+    get,
+    make,
+    points_of,
+    vector_of,
+)
+from loaddata.samples.sample_files import FileSource, write_samples
+from loaddata.samples.sample_record import InvalidSampleReason
+from loaddata.samples.sources import SourceError, SourceOptions, looks_again, open_source
 from statechannel.embedded.ports import find_free
 from tests.support.metric_servers import serving
 
@@ -242,10 +258,10 @@ def test_what_is_no_answer_of_a_prometheus_server(body: bytes) -> None:
 def test_every_rule_is_found_by_its_own_name_in_any_case() -> None:
     for rule in RULES:
         labels = {"name": rule.mbean} if rule.mbean else {}
-        assert rule_of(Point(rule.name.upper(), labels, 1.0)) is rule
+        assert rule_of(SeriesPoint(rule.name.upper(), labels, 1.0)) is rule
     assert {rule.figure for rule in RULES} == set(Figure)
-    assert rule_of(Point("kafka_log_log_value", {"name": "LogEndOffset"}, 1.0)) is None
-    odd = grouped([Point("kafka_log_log_size", {"topic": "a", "partition": "x"}, 1.0)])
+    assert rule_of(SeriesPoint("kafka_log_log_value", {"name": "LogEndOffset"}, 1.0)) is None
+    odd = grouped([SeriesPoint("kafka_log_log_size", {"topic": "a", "partition": "x"}, 1.0)])
     assert not any(odd.values())
 
 
@@ -254,7 +270,7 @@ def test_rates_stand_over_totals_and_a_clock_that_stands_still_tells_nothing() -
     reading = reading_of(points, TotalsBefore(), 0.0)
     assert reading.topic_in == {"a": 10_240.0}
     before = TotalsBefore()
-    rule = next(one for one in RULES if one.kind is Kind.TOTAL)
+    rule = next(one for one in RULES if one.kind is SeriesKind.TOTAL)
     assert before.rate(rule, ("a", -1), 5.0, 1.0) is Hole.FIRST_LOOK
     assert before.rate(rule, ("a", -1), 6.0, 1.0) is Hole.FIRST_LOOK
     assert before.rate(rule, ("a", -1), float("nan"), 2.0) is Hole.NOT_A_NUMBER
@@ -294,7 +310,8 @@ def test_files_in_both_forms_and_with_the_documents_columns(tmp_path: Path) -> N
     assert figures(taken) == [(0, 700, 5_120.5, 10, 0.025), (2, 900, None, None, None)]
     assert {one.taken_at_ms for one in taken.samples} == {60_000}
     assert sorted(taken.remarks) == sorted(
-        f"1 lines of {path}: {why}" for why in (Junk.OTHER_CLUSTER, Junk.FIGURE, Junk.FIELDS)
+        f"1 lines of {path}: {why}"
+        for why in (InvalidSampleReason.OTHER_CLUSTER, InvalidSampleReason.FIGURE, InvalidSampleReason.FIELDS)
     )
     lines = tmp_path / "samples.jsonl"
     with lines.open("wb") as file:
@@ -302,7 +319,7 @@ def test_files_in_both_forms_and_with_the_documents_columns(tmp_path: Path) -> N
         file.write(b"\njunk\n" + b"x" * 20_000 + b"\n")
     again = FileSource(lines).take(LAYOUT, taken_at_ms=5, mono_s=0.0)
     assert again.samples == taken.samples
-    assert any(str(Junk.NOT_JSON) in remark for remark in again.remarks)
+    assert any(str(InvalidSampleReason.NOT_JSON) in remark for remark in again.remarks)
 
 
 def test_files_that_cannot_be_used(tmp_path: Path) -> None:

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loaddata.partitions.capacity import Capacities, Capacity
-from loaddata.partitions.layout import ClusterLayout, KafkaBroker, KafkaPartition, KafkaTopic
-from loaddata.partitions.loads import PartitionLoad, PartitionLoads
-from shedders.partitions.plan import PartitionMove, Plan
-from shedders.partitions.request import Mode, PlanRequest
+from loaddata.samples.layout import ClusterLayout, KafkaBroker, KafkaPartition, KafkaTopic
+from loaddata.samples.loads import PartitionLoad, PartitionLoads
+from shedders.kafka_rebalance.planning.capacity import BrokerCapacity, Capacities
+from shedders.kafka_rebalance.planning.plan import PartitionMove, ReassignmentPlan
+from shedders.kafka_rebalance.planning.request import PlanMode, PlanRequest
 from tests.support.partition_clusters import big_cluster, random_cluster, shuffled
 from tests.twin.partition_bounds import Item, bytes_for_new, bytes_of_removal, least_cost, smallest_sum
 from tests.twin.partition_measures import Measured, Meter, bounds, cells, ranges
@@ -69,18 +69,18 @@ def test_a_broker_that_does_not_count_has_no_cell():
 
 
 def test_what_leaves_a_broker_counts_for_the_others():
-    request = PlanRequest(mode=Mode.REMOVE_BROKERS, subjects=(3,))
+    request = PlanRequest(mode=PlanMode.REMOVE_BROKERS, subjects=(3,))
     assert ranges("disk", LAYOUT, LOADS, request, 0.1) == {("", 1): (180, 220), ("", 2): (180, 220)}
 
 
 def test_who_is_demoted_has_no_part_in_leading():
-    request = PlanRequest(mode=Mode.DEMOTE, subjects=(1,))
+    request = PlanRequest(mode=PlanMode.DEMOTE, subjects=(1,))
     assert ranges("leaders", LAYOUT, LOADS, request, 0.0) == {("", 2): (2, 2), ("", 3): (2, 2)}
     assert ranges("replicas", LAYOUT, LOADS, request, 0.0) == {("", one): (2, 3) for one in (1, 2, 3)}
 
 
 def test_disks_of_known_sizes_have_parts_by_size():
-    sizes_of = {one: Capacity(disk_bytes=100 * one) for one in (1, 2, 3)}
+    sizes_of = {one: BrokerCapacity(disk_bytes=100 * one) for one in (1, 2, 3)}
     request = PlanRequest(capacities=Capacities(of=sizes_of))
     assert ranges("disk", LAYOUT, LOADS, request, 0.0) == {
         ("", 1): (66, 67),
@@ -109,8 +109,8 @@ def test_excess_by_hand(goal, expected):
     assert Meter(LAYOUT, LOADS, PlanRequest())(goal, state_of(LAYOUT), 0.1) == expected
 
 
-def plan_of(*moves: PartitionMove, layout: ClusterLayout = LAYOUT) -> Plan:
-    return Plan(id="", cluster_id="small", layout=layout.fingerprint(), moves=moves)
+def plan_of(*moves: PartitionMove, layout: ClusterLayout = LAYOUT) -> ReassignmentPlan:
+    return ReassignmentPlan(id="", cluster_id="small", layout=layout.fingerprint(), moves=moves)
 
 
 def move(partition: int, before: tuple[int, ...], after: tuple[int, ...], leader_after: int | None = None):
@@ -144,9 +144,9 @@ def test_a_plan_is_carried_out():
         (PlanRequest(), [move(0, (2, 1), (3, 1))], "the plan has it at"),
         (PlanRequest(), [move(0, (1, 2), (1, 2))], "nothing changes"),
         (PlanRequest(brokers=(1, 2)), [move(0, (1, 2), (3, 2))], "not all allowed"),
-        (PlanRequest(mode=Mode.ADD_BROKERS, subjects=(2,)), [move(0, (1, 2), (3, 2))], "not all new"),
-        (PlanRequest(mode=Mode.REMOVE_BROKERS, subjects=(3,)), [], "still on brokers that leave"),
-        (PlanRequest(mode=Mode.DEMOTE, subjects=(1,)), [move(0, (1, 2), (3, 2))], "data moves"),
+        (PlanRequest(mode=PlanMode.ADD_BROKERS, subjects=(2,)), [move(0, (1, 2), (3, 2))], "not all new"),
+        (PlanRequest(mode=PlanMode.REMOVE_BROKERS, subjects=(3,)), [], "still on brokers that leave"),
+        (PlanRequest(mode=PlanMode.DEMOTE, subjects=(1,)), [move(0, (1, 2), (3, 2))], "data moves"),
         (PlanRequest(), [move(1, (1, 2), (3, 2)), move(0, (1, 2), (3, 2))], "not in order"),
     ],
 )
@@ -197,14 +197,14 @@ def test_of_many_sizes_only_the_need_counts():
 
 
 def test_what_a_removal_copies():
-    request = PlanRequest(mode=Mode.REMOVE_BROKERS, subjects=(2,))
+    request = PlanRequest(mode=PlanMode.REMOVE_BROKERS, subjects=(2,))
     assert bytes_of_removal(LAYOUT, LOADS, request) == 170
-    assert bytes_of_removal(LAYOUT, LOADS, PlanRequest(mode=Mode.REMOVE_BROKERS, subjects=(2, 3))) == 200
-    excluded = PlanRequest(mode=Mode.REMOVE_BROKERS, subjects=(2,), excluded_topics=("t",))
+    assert bytes_of_removal(LAYOUT, LOADS, PlanRequest(mode=PlanMode.REMOVE_BROKERS, subjects=(2, 3))) == 200
+    excluded = PlanRequest(mode=PlanMode.REMOVE_BROKERS, subjects=(2,), excluded_topics=("t",))
     assert bytes_of_removal(LAYOUT, LOADS, excluded) == 0
 
 
-NEW = PlanRequest(mode=Mode.ADD_BROKERS, subjects=(3,))
+NEW = PlanRequest(mode=PlanMode.ADD_BROKERS, subjects=(3,))
 
 
 def moved(layout: ClusterLayout, **after: tuple[int, ...]) -> dict:
@@ -243,7 +243,7 @@ def test_spreading_over_racks_copies_what_it_spreads():
 def test_spreading_and_losing_are_apart_where_they_are_of_different_brokers():
     layout = small((1, 2), (4, 5), (4,), (4,), brokers=5, racks="aabcd")
     loads = sizes(10, 40, 100, 60)
-    request = PlanRequest(mode=Mode.ADD_BROKERS, subjects=(3,))
+    request = PlanRequest(mode=PlanMode.ADD_BROKERS, subjects=(3,))
     after = moved(layout, p0=(1, 3), p2=(3,))
     # 260 in all, 52 each, 46 to 58 in range; broker 4 has 200 and goes to 100: what it loses is at least 100, the 10 apart.
     found = bytes_for_new(layout, loads, request, after, {"rack-awareness": 0.0, "disk": 0.1})

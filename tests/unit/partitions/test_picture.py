@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from shedders.partitions.picture import plan_picture
+from shedders.kafka_rebalance.planning.picture import plan_picture
 from tests.unit.partitions.plans import PLAN, figures
 
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from shedders.partitions.errors import PlanUnusableError
-from shedders.partitions.plan import Plan, Spread
-from shedders.partitions.plan_file import parse_plan, plan_bytes, read_plan, write_plan
-from shedders.partitions.reassignment import to_json
+from shedders.kafka_rebalance.errors import PlanUnusableError
+from shedders.kafka_rebalance.planning.plan import GoalSpread, ReassignmentPlan
+from shedders.kafka_rebalance.planning.plan_file import parse_plan, plan_bytes, read_plan, write_plan
+from shedders.kafka_rebalance.planning.reassignment import to_json
 from tests.unit.partitions.plans import MOVES, PLAN
 
 
@@ -21,7 +21,7 @@ def test_what_is_written_is_read_back(tmp_path: Path) -> None:
     found = read_plan(path)
     assert found == PLAN
     # Equality leaves the clock out.
-    assert all(getattr(found, one.name) == getattr(PLAN, one.name) for one in fields(Plan))
+    assert all(getattr(found, one.name) == getattr(PLAN, one.name) for one in fields(ReassignmentPlan))
     assert [one.took_s for one in found.goals] == [one.took_s for one in PLAN.goals]
     assert plan_bytes(parse_plan(plan_bytes(found))) == plan_bytes(found)
     assert not [one for one in tmp_path.iterdir() if one != path], "no scratch file stays"
@@ -36,7 +36,7 @@ def test_a_line_a_move(tmp_path: Path) -> None:
 
 
 def test_an_empty_plan(tmp_path: Path) -> None:
-    write_plan(tmp_path / "plan.json", Plan(id="0" * 16, cluster_id="", layout=""))
+    write_plan(tmp_path / "plan.json", ReassignmentPlan(id="0" * 16, cluster_id="", layout=""))
     assert read_plan(tmp_path / "plan.json").moves == ()
 
 
@@ -49,7 +49,7 @@ def test_a_plan_that_is_written_replaces_another_one_whole(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("number", [nan, inf, -inf])
 def test_a_number_that_is_none_is_not_written(tmp_path: Path, number: float) -> None:
-    broken = replace(PLAN.goals[0], after=Spread(violations=0, excess=0, low=number, high=0, mean=0, std=0))
+    broken = replace(PLAN.goals[0], after=GoalSpread(violations=0, excess=0, low=number, high=0, mean=0, std=0))
     with pytest.raises(ValueError, match="goal rack-awareness: a number is not finite"):
         write_plan(tmp_path / "plan.json", replace(PLAN, goals=(broken,)))
     assert not list(tmp_path.iterdir())

@@ -5,12 +5,12 @@ from itertools import count
 
 import pytest
 
-from loaddata.partitions.capacity import Capacities, Capacity
-from loaddata.partitions.layout import LogDir
-from shedders.partitions.errors import RequestRefusedError
-from shedders.partitions.plan import GoalStatus
-from shedders.partitions.planner import plan_partitions
-from shedders.partitions.request import GoalChoice, Mode, PlanRequest
+from loaddata.samples.layout import LogDir
+from shedders.kafka_rebalance.errors import RequestRefusedError
+from shedders.kafka_rebalance.planning.capacity import BrokerCapacity, Capacities
+from shedders.kafka_rebalance.planning.plan import GoalStatus
+from shedders.kafka_rebalance.planning.planner import plan_partitions
+from shedders.kafka_rebalance.planning.request import GoalChoice, PlanMode, PlanRequest
 from tests.support.clusters import carried_out, layout, loads
 from tests.support.partition_clusters import random_cluster
 from tests.twin.partition_measures import MEASURED, Meter
@@ -68,7 +68,7 @@ def test_a_rack_that_has_two_replicas_gives_one_to_another_rack() -> None:
 def test_a_broker_that_is_removed_is_empty_after_each_replica_was_copied_once() -> None:
     full = layout(4, {"a": [[1, 2], [2, 3], [3, 4], [4, 1], [1, 3], [2, 4]]})
     sizes = {"a": [10, 20, 30, 40, 50, 60]}
-    plan = plan_partitions(full, loads(sizes), PlanRequest(mode=Mode.REMOVE_BROKERS, subjects=(4,)))
+    plan = plan_partitions(full, loads(sizes), PlanRequest(mode=PlanMode.REMOVE_BROKERS, subjects=(4,)))
     assert plan.copied_bytes == 30 + 40 + 60
     after = carried_out(full, plan)
     assert not any(4 in part.replicas for _, part in after.partitions())
@@ -80,7 +80,7 @@ def test_new_brokers_are_filled_to_the_lower_bound_and_old_ones_exchange_nothing
     plan = plan_partitions(
         old,
         loads({"a": [10] * 20}),
-        PlanRequest(mode=Mode.ADD_BROKERS, subjects=(3,), goals=(GoalChoice(name="disk"),)),
+        PlanRequest(mode=PlanMode.ADD_BROKERS, subjects=(3,), goals=(GoalChoice(name="disk"),)),
     )
     assert {one.added for one in plan.moves} == {(3,)}
     assert plan.copied_bytes == 60  # the mean is 66.7, the lower bound 60
@@ -97,7 +97,7 @@ def test_new_brokers_are_filled_to_the_lower_bound_and_old_ones_exchange_nothing
 )
 def test_new_brokers_are_given_what_copies_least_for_the_same_goal(sizes, homes, moved, excess) -> None:
     few = layout(3, {"a": [[one] for one in homes]})
-    request = PlanRequest(mode=Mode.ADD_BROKERS, subjects=(3,), goals=(GoalChoice(name="disk"),))
+    request = PlanRequest(mode=PlanMode.ADD_BROKERS, subjects=(3,), goals=(GoalChoice(name="disk"),))
     plan = plan_partitions(few, loads({"a": sizes}), request)
     assert [(one.partition, one.after) for one in plan.moves] == [(one, (3,)) for one in moved]
     assert plan.goals[0].after is not None
@@ -106,7 +106,7 @@ def test_new_brokers_are_given_what_copies_least_for_the_same_goal(sizes, homes,
 
 def test_a_budget_that_is_spent_while_the_end_is_reconsidered_leaves_a_plan_that_is_what_it_tells() -> None:
     cluster = random_cluster(193)
-    request = PlanRequest(mode=Mode.ADD_BROKERS, subjects=cluster.empty)
+    request = PlanRequest(mode=PlanMode.ADD_BROKERS, subjects=cluster.empty)
     whole = plan_partitions(cluster.layout, cluster.loads, request)
     copied = set()
     for budget in (*range(1, 2_000, 40), 10**6):
@@ -127,7 +127,7 @@ def test_a_budget_that_is_spent_while_the_end_is_reconsidered_leaves_a_plan_that
 @pytest.mark.parametrize(
     ("request_", "said"),
     [
-        (PlanRequest(mode=Mode.ADD_BROKERS), "needs the new brokers"),
+        (PlanRequest(mode=PlanMode.ADD_BROKERS), "needs the new brokers"),
         (PlanRequest(brokers=(9,)), "there is no broker 9"),
         (PlanRequest(excluded_topics=(".*",)), "no topic of 1 may be moved"),
         (PlanRequest(excluded_topics=("(",)), "no regular expression"),
@@ -147,7 +147,7 @@ def test_a_topic_keeps_as_many_replicas_as_must_be_in_sync() -> None:
     needy = replace(before, topics={**before.topics, "a": replace(before.topics["a"], min_isr=2)})
 
     def asked(factor: int, *topics: str) -> PlanRequest:
-        return PlanRequest(mode=Mode.REPLICATION_FACTOR, replication_factor=factor, topics=topics)
+        return PlanRequest(mode=PlanMode.REPLICATION_FACTOR, replication_factor=factor, topics=topics)
 
     with pytest.raises(RequestRefusedError, match=r"less than min\.insync\.replicas of topic a, 2"):
         plan_partitions(needy, loads(), asked(1, ".*"))
@@ -168,7 +168,7 @@ def test_disks_of_no_size_are_not_known() -> None:
 
 def test_capacities_of_unknown_brokers_are_said() -> None:
     asked = PlanRequest(
-        goals=(GoalChoice(name="disk-capacity"),), capacities=Capacities(of={9: Capacity(disk_bytes=5)})
+        goals=(GoalChoice(name="disk-capacity"),), capacities=Capacities(of={9: BrokerCapacity(disk_bytes=5)})
     )
     plan = plan_partitions(layout(2, {"a": [[1], [2]]}), loads({"a": [1, 1]}), asked)
     assert plan.remarks == ("capacities are named of broker 9, which the cluster does not have",)
@@ -181,7 +181,7 @@ def test_a_replica_whose_directory_is_away_never_goes_back_to_its_broker() -> No
     hurt = [replace(one, offline=one.replicas[1:], isr=one.replicas[:1]) for one in topic.partitions[:2]]
     broken = replace(whole, topics={"a": replace(topic, partitions=(*hurt, *topic.partitions[2:]))})
     ticks = count()
-    request = PlanRequest(mode=Mode.FIX_OFFLINE, time_budget_s=10_000)  # of a clock that goes on by being asked
+    request = PlanRequest(mode=PlanMode.FIX_OFFLINE, time_budget_s=10_000)  # of a clock that goes on by being asked
     plan = plan_partitions(broken, loads({"a": [10] * 4}), request, now_s=lambda: float(next(ticks)))
     assert plan.complete
     assert [(one.partition, one.after) for one in plan.moves] == [(0, (1, 3)), (1, (1, 3))]

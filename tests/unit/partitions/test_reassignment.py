@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from loaddata.partitions.loads import PartitionLoads
-from shedders.partitions.errors import PlanUnusableError
-from shedders.partitions.reassignment import (
+from loaddata.samples.loads import PartitionLoads
+from shedders.kafka_rebalance.errors import PlanUnusableError
+from shedders.kafka_rebalance.planning.reassignment import (
     looks_like_reassignment,
     moves_of,
     parse_reassignment,

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from shedders.partitions.estimate import estimate
-from shedders.partitions.plan import GoalOutcome, GoalStatus, PartitionMove, Plan, Spread
-from shedders.partitions.report import (
+from shedders.kafka_rebalance.planning.estimate import estimate
+from shedders.kafka_rebalance.planning.plan import GoalOutcome, GoalSpread, GoalStatus, PartitionMove, ReassignmentPlan
+from shedders.kafka_rebalance.planning.report import (
     asked_said,
     brokers_grid,
     goals_grid,
@@ -17,8 +17,8 @@ from shedders.partitions.report import (
     overview,
     steps_said,
 )
-from shedders.partitions.settings import PartitionsSettings
-from shedders.partitions.units import compared
+from shedders.kafka_rebalance.planning.units import compared
+from shedders.kafka_rebalance.settings import PartitionsSettings
 from tests.unit.partitions.plans import MIB, MOVES, PLAN, move
 
 
@@ -37,7 +37,7 @@ def test_the_overview_says_what_is_to_be_known_first() -> None:
 
 
 def test_an_empty_plan_says_that_there_is_nothing_to_do() -> None:
-    empty = Plan(id="0" * 16, cluster_id="", layout="")
+    empty = ReassignmentPlan(id="0" * 16, cluster_id="", layout="")
     rows = dict(overview(empty, estimate((), PartitionsSettings())).rows)
     assert rows == {"cluster": "(no id), 0 brokers", "asked": "-", "moves": "nothing to do"}
 
@@ -69,7 +69,7 @@ def test_goals_before_and_after() -> None:
     ],
 )
 def test_amounts_have_the_unit_of_their_goal(unit: str, value: float, told: str) -> None:
-    spread = Spread(violations=0, excess=0, low=value, high=value, mean=value, std=value)
+    spread = GoalSpread(violations=0, excess=0, low=value, high=value, mean=value, std=value)
     goal = GoalOutcome(
         name="g", hard=False, unit=unit, range_share=0.1, status=GoalStatus.MET, before=spread, after=spread
     )

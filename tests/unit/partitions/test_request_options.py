@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from loaddata.partitions.capacity import Capacities, Capacity
-from shedders.cli.partitions_arguments import parse_amount, parse_brokers, parse_goals
-from shedders.cli.partitions_request import Asked, request_of
-from shedders.partitions.request import GoalChoice, Mode, PlanRequest
-from shedders.partitions.settings import PartitionsSettings, configured
-from statechannel.cli.failures import CommandError
+from shedders.kafka_rebalance.cli.arguments import parse_amount, parse_brokers, parse_goals
+from shedders.kafka_rebalance.cli.request import PlanOptions, request_of
+from shedders.kafka_rebalance.planning.capacity import BrokerCapacity, Capacities
+from shedders.kafka_rebalance.planning.request import GoalChoice, PlanMode, PlanRequest
+from shedders.kafka_rebalance.settings import PartitionsSettings, configured
+from statechannel.cli.kit.failures import CommandError
 
 
 @pytest.mark.parametrize(
@@ -58,10 +58,12 @@ def test_what_is_no_amount(text: str) -> None:
 
 def test_what_is_not_given_is_as_the_settings_have_it() -> None:
     settings = configured({"plan": {"excluded_topics": ["tmp-.*"], "time_budget_s": 9}})
-    assert request_of(Asked(), settings) == PlanRequest(
+    assert request_of(PlanOptions(), settings) == PlanRequest(
         excluded_topics=("tmp-.*",), time_budget_s=9, completeness_min=settings.sample.completeness_min
     )
-    found = request_of(Asked(exclude=["a", "tmp-.*"], time_budget="1m30s", bytes_max="1GB", moves_max=3), settings)
+    found = request_of(
+        PlanOptions(exclude=["a", "tmp-.*"], time_budget="1m30s", bytes_max="1GB", moves_max=3), settings
+    )
     assert found.excluded_topics == ("tmp-.*", "a")
     assert (found.time_budget_s, found.bytes_max, found.moves_max) == (90, 10**9, 3)
 
@@ -69,40 +71,42 @@ def test_what_is_not_given_is_as_the_settings_have_it() -> None:
 @pytest.mark.parametrize(
     ("asked", "mode", "subjects"),
     [
-        (Asked(), Mode.REBALANCE, ()),
-        (Asked(add_brokers="4,5"), Mode.ADD_BROKERS, (4, 5)),
-        (Asked(remove_brokers="3"), Mode.REMOVE_BROKERS, (3,)),
-        (Asked(demote="2"), Mode.DEMOTE, (2,)),
-        (Asked(fix_offline=True), Mode.FIX_OFFLINE, ()),
-        (Asked(replication_factor=3, topics=["a.*"]), Mode.REPLICATION_FACTOR, ()),
+        (PlanOptions(), PlanMode.REBALANCE, ()),
+        (PlanOptions(add_brokers="4,5"), PlanMode.ADD_BROKERS, (4, 5)),
+        (PlanOptions(remove_brokers="3"), PlanMode.REMOVE_BROKERS, (3,)),
+        (PlanOptions(demote="2"), PlanMode.DEMOTE, (2,)),
+        (PlanOptions(fix_offline=True), PlanMode.FIX_OFFLINE, ()),
+        (PlanOptions(replication_factor=3, topics=["a.*"]), PlanMode.REPLICATION_FACTOR, ()),
     ],
 )
-def test_modes(asked: Asked, mode: Mode, subjects: tuple[int, ...]) -> None:
+def test_modes(asked: PlanOptions, mode: PlanMode, subjects: tuple[int, ...]) -> None:
     found = request_of(asked, PartitionsSettings())
     assert (found.mode, found.subjects) == (mode, subjects)
 
 
 def test_two_modes_exclude_each_other() -> None:
     with pytest.raises(CommandError, match="--add-brokers and --demote exclude each other"):
-        request_of(Asked(add_brokers="4", demote="4"), PartitionsSettings())
+        request_of(PlanOptions(add_brokers="4", demote="4"), PartitionsSettings())
 
 
 def test_a_replication_factor_is_of_topics_that_are_named() -> None:
     with pytest.raises(CommandError, match="of which topics"):
-        request_of(Asked(replication_factor=3), PartitionsSettings())
+        request_of(PlanOptions(replication_factor=3), PartitionsSettings())
 
 
 def test_capacities(tmp_path: Path) -> None:
-    found = request_of(Asked(capacity=["disk=2TB", "bytes-in=100MB/s", "cpu=80%"]), PartitionsSettings())
-    assert found.capacities == Capacities(default=Capacity(disk_bytes=2 * 10**12, bytes_in_per_s=100 * 10**6, cpu=0.8))
+    found = request_of(PlanOptions(capacity=["disk=2TB", "bytes-in=100MB/s", "cpu=80%"]), PartitionsSettings())
+    assert found.capacities == Capacities(
+        default=BrokerCapacity(disk_bytes=2 * 10**12, bytes_in_per_s=100 * 10**6, cpu=0.8)
+    )
     (tmp_path / "c.toml").write_text("[default]\ndisk_bytes = 5\n")
-    found = request_of(Asked(capacities=tmp_path / "c.toml"), PartitionsSettings())
+    found = request_of(PlanOptions(capacities=tmp_path / "c.toml"), PartitionsSettings())
     assert found.capacities.default.disk_bytes == 5
     with pytest.raises(CommandError, match="exclude each other"):
-        request_of(Asked(capacities=tmp_path / "c.toml", capacity=["disk=1"]), PartitionsSettings())
+        request_of(PlanOptions(capacities=tmp_path / "c.toml", capacity=["disk=1"]), PartitionsSettings())
 
 
 @pytest.mark.parametrize("text", ["disk", "disk=", "dsk=1", "cpu=0", "cpu=2", "cpu=nan", "disk=0", "bytes-out=x"])
 def test_what_is_no_capacity(text: str) -> None:
     with pytest.raises(CommandError):
-        request_of(Asked(capacity=[text]), PartitionsSettings())
+        request_of(PlanOptions(capacity=[text]), PartitionsSettings())

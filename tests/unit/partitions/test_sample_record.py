@@ -7,8 +7,8 @@ from typing import Any
 import orjson
 import pytest
 
-from loaddata.partitions.sample import PartitionSample
-from loaddata.partitions.sample_record import Junk, decode, encode, key_of
+from loaddata.samples.sample import PartitionSample
+from loaddata.samples.sample_record import InvalidSampleReason, decode, encode, key_of
 
 SAMPLE = PartitionSample(
     cluster="c",
@@ -58,31 +58,31 @@ def changed(**fields: Any) -> bytes:
 @pytest.mark.parametrize(
     ("value", "junk"),
     [
-        (None, Junk.NOT_A_SAMPLE),
-        (b"", Junk.NOT_JSON),
-        (b"{", Junk.NOT_JSON),
-        (b"[]", Junk.NOT_A_SAMPLE),
-        (b'{"a": NaN}', Junk.NOT_JSON),
-        (encode(SAMPLE).replace(b"1.5", b"NaN"), Junk.NOT_JSON),
-        (encode(SAMPLE).replace(b"1.5", b"Infinity"), Junk.NOT_JSON),
-        (encode(SAMPLE).replace(b"1.5", b"1e17"), Junk.FIGURE),
-        (b" " * 5_000, Junk.TOO_LONG),
-        (changed(format="partition-sample/2"), Junk.NEWER_FORMAT),
-        (changed(format="partition-sample/2", more=1), Junk.NEWER_FORMAT),
-        (changed(format="partition-sample/0"), Junk.NOT_A_SAMPLE),
-        (changed(format=1), Junk.NOT_A_SAMPLE),
-        (changed(more=1), Junk.FIELDS),
-        (changed(host=5), Junk.FIELDS),
-        (changed(topic=""), Junk.PLACE),
-        (changed(partition=True), Junk.PLACE),
-        (changed(broker="1"), Junk.PLACE),
-        (changed(taken_at_ms=1.5), Junk.TIME),
-        (changed(taken_at_ms=2**60), Junk.TIME),
-        (changed(disk_bytes="10"), Junk.FIGURE),
-        (changed(cpu_share=1.01), Junk.FIGURE),
-        (changed(bytes_in_per_s=-1), Junk.FIGURE),
-        (changed(partition=4), Junk.OTHER_KEY),
+        (None, InvalidSampleReason.NOT_A_SAMPLE),
+        (b"", InvalidSampleReason.NOT_JSON),
+        (b"{", InvalidSampleReason.NOT_JSON),
+        (b"[]", InvalidSampleReason.NOT_A_SAMPLE),
+        (b'{"a": NaN}', InvalidSampleReason.NOT_JSON),
+        (encode(SAMPLE).replace(b"1.5", b"NaN"), InvalidSampleReason.NOT_JSON),
+        (encode(SAMPLE).replace(b"1.5", b"Infinity"), InvalidSampleReason.NOT_JSON),
+        (encode(SAMPLE).replace(b"1.5", b"1e17"), InvalidSampleReason.FIGURE),
+        (b" " * 5_000, InvalidSampleReason.TOO_LONG),
+        (changed(format="partition-sample/2"), InvalidSampleReason.NEWER_FORMAT),
+        (changed(format="partition-sample/2", more=1), InvalidSampleReason.NEWER_FORMAT),
+        (changed(format="partition-sample/0"), InvalidSampleReason.NOT_A_SAMPLE),
+        (changed(format=1), InvalidSampleReason.NOT_A_SAMPLE),
+        (changed(more=1), InvalidSampleReason.FIELDS),
+        (changed(host=5), InvalidSampleReason.FIELDS),
+        (changed(topic=""), InvalidSampleReason.PLACE),
+        (changed(partition=True), InvalidSampleReason.PLACE),
+        (changed(broker="1"), InvalidSampleReason.PLACE),
+        (changed(taken_at_ms=1.5), InvalidSampleReason.TIME),
+        (changed(taken_at_ms=2**60), InvalidSampleReason.TIME),
+        (changed(disk_bytes="10"), InvalidSampleReason.FIGURE),
+        (changed(cpu_share=1.01), InvalidSampleReason.FIGURE),
+        (changed(bytes_in_per_s=-1), InvalidSampleReason.FIGURE),
+        (changed(partition=4), InvalidSampleReason.OTHER_KEY),
     ],
 )
-def test_junk(value: bytes | None, junk: Junk) -> None:
+def test_junk(value: bytes | None, junk: InvalidSampleReason) -> None:
     assert decode(value, b"orders-3") == junk

@@ -4,16 +4,16 @@ from pathlib import Path
 
 import pytest
 
-from shedders.cli.partitions_settings import partitions_settings
-from shedders.partitions.render_settings import render
-from shedders.partitions.settings import PartitionsSettings, no_extension
+from shedders.kafka_rebalance.cli.arguments import partitions_settings
+from shedders.kafka_rebalance.render_settings import render
+from shedders.kafka_rebalance.settings import PartitionsSettings, no_extension
 from statechannel.settings import SettingsError, load
 
 PAGE = Path(__file__).parents[3] / "design" / "partitions-settings.md"
 
 
 def test_the_page_is_what_the_code_says() -> None:
-    made = "python -m shedders.partitions.render_settings > design/partitions-settings.md"
+    made = "python -m shedders.kafka_rebalance.render_settings > design/partitions-settings.md"
     assert PAGE.read_text() == render(), f"run: {made}"
 
 

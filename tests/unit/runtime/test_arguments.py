@@ -20,12 +20,12 @@ from statechannel.api import (
     StateChannel,
     Ticket,
 )
-from statechannel.core import commands
-from statechannel.core.bundle import FULL_UPPER, MAX_CHILDREN, bounds_of, children_of
+from statechannel.broker.arguments import ADVERTISED_MAX_BYTES, check, check_opening
+from statechannel.broker.loop_thread import LoopThread
+from statechannel.broker.request_record import RequestCommand
+from statechannel.engine import commands
 from statechannel.errors import StateChannelError
-from statechannel.runtime.arguments import ADVERTISED_MAX_BYTES, check, check_opening
-from statechannel.runtime.loop_thread import LoopThread
-from statechannel.runtime.request_record import Asked
+from statechannel.protocol.bundle import FULL_UPPER, MAX_CHILDREN, bounds_of, children_of
 from tests.support.lone_member import lone_channel, lone_settings
 from tests.support.waits import WAIT_S
 
@@ -71,9 +71,9 @@ CALLS: dict[tuple[str, str], tuple[Call, list]] = {
     ("holder", "bundle"): (lambda c, v: c.holder(v), NO_TEXT),
     ("locate", "name"): (lambda c, v: c.locate(v), NO_TEXT),
     ("request", "asked"): (lambda c, v: c.request(v, {}, 5), [None, 7, "lookup"]),
-    ("request", "args"): (lambda c, v: c.request(Asked.LOOKUP, v, 5), [None, 7, "name", ["name"]]),
-    ("request", "timeout_s"): (lambda c, v: c.request(Asked.LOOKUP, {}, v), NO_SECONDS),
-    ("request", "told"): (lambda c, v: c.request(Asked.LOOKUP, {}, 5, v), [7, "told"]),
+    ("request", "args"): (lambda c, v: c.request(RequestCommand.LOOKUP, v, 5), [None, 7, "name", ["name"]]),
+    ("request", "timeout_s"): (lambda c, v: c.request(RequestCommand.LOOKUP, {}, v), NO_SECONDS),
+    ("request", "told"): (lambda c, v: c.request(RequestCommand.LOOKUP, {}, 5, v), [7, "told"]),
     ("owners", "namespace"): (lambda c, v: c.owners(v), NO_TEXT),
     ("answer_for", "extension"): (lambda c, v: c.answer_for(v, print), NO_TEXT),
     ("answer_for", "handler"): (lambda c, v: c.answer_for("x", v), [None, 7]),

@@ -3,10 +3,10 @@
 import dataclasses
 from typing import Any
 
-from statechannel.runtime.assemble import access, host_options, restart_policy
-from statechannel.runtime.driver import DriverOptions
-from statechannel.runtime.host import HostOptions
-from statechannel.runtime.supervision import RestartPolicy
+from statechannel.broker.assembly import access, host_options, restart_policy
+from statechannel.broker.driver import DriverOptions
+from statechannel.broker.host import HostOptions
+from statechannel.broker.supervision import RestartPolicy
 from statechannel.settings import load
 from statechannel.settings.tree import groups
 

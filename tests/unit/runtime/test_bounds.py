@@ -10,19 +10,19 @@ import time
 import orjson
 import pytest
 
-from statechannel.cli.hints import REJECTED
-from statechannel.core.bundle import bundle_key, children_of, namespace_bounds
-from statechannel.core.effects import Emit
-from statechannel.core.inputs import RecordRead, RecordsRead, Topic
-from statechannel.core.record import Kind, Record
-from statechannel.core.replica import Phase, Replica
-from statechannel.core.states import State
-from statechannel.runtime import collector
-from statechannel.runtime.changes import ChangesError, Derived, LiveChanges
-from statechannel.runtime.exits import ChannelStoppedError, Stopped
-from statechannel.runtime.inbox import Inbox
-from statechannel.runtime.request_record import Reply, decode
-from statechannel.runtime.stalls import Stalls
+from statechannel.broker.changes import ChangesError, Derived, LiveChanges
+from statechannel.broker.exits import ChannelStoppedError, Stopped
+from statechannel.broker.inbox import Inbox
+from statechannel.broker.observe import collector
+from statechannel.broker.observe.stalls import Stalls
+from statechannel.broker.request_record import Reply, decode
+from statechannel.cli.kit.hints import REJECTED
+from statechannel.engine.effects import Emit
+from statechannel.protocol.bundle import bundle_key, children_of, namespace_bounds
+from statechannel.protocol.log import RecordRead, RecordsRead, Topic
+from statechannel.protocol.record import Kind, Record
+from statechannel.protocol.replica import Phase, Replica
+from statechannel.protocol.states import State
 from tests.support.waits import WAIT_S
 from tests.unit.runtime.test_driver import Bench, Scripted, until
 from tests.unit.runtime.test_driver import record as small

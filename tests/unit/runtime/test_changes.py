@@ -7,11 +7,11 @@ from collections.abc import Iterator
 import orjson
 import pytest
 
-from statechannel.core import codec
-from statechannel.core.inputs import RecordRead, Topic
-from statechannel.core.keys import KeyState
-from statechannel.core.view import View
-from statechannel.runtime.changes import Change, ChangesError, LiveChanges, _portion, accepted_of, clean_points
+from statechannel.broker.changes import Change, ChangesError, LiveChanges, _portion, accepted_of, clean_points
+from statechannel.protocol import codec
+from statechannel.protocol.keys import KeyState
+from statechannel.protocol.log import RecordRead, Topic
+from statechannel.protocol.view import View
 from tests.support.cold_start_logs import cold_start_log
 from tests.support.lone_engine import BUNDLE as STARTED_COLD
 from tests.support.lone_engine import mark

@@ -9,9 +9,9 @@ import time
 
 import pytest
 
-from statechannel.runtime import host as host_module
-from statechannel.runtime.exits import Stopped
-from statechannel.runtime.host import HostOptions
+from statechannel.broker import host as host_module
+from statechannel.broker.exits import Stopped
+from statechannel.broker.host import HostOptions
 from tests.support.lone_member import SilentLog, lone_host
 from tests.support.waits import WAIT_S
 
@@ -66,8 +66,8 @@ async def test_a_loop_that_stands_still_while_closing_is_told_of() -> None:
 CHILD = """
 import asyncio, sys, time
 from statechannel.cli import broker
-from statechannel.cli.logs import set_up_logs
-from statechannel.runtime.host import HostOptions
+from statechannel.cli.kit.logs import set_up_logs
+from statechannel.broker.host import HostOptions
 from tests.support.lone_member import lone_host, lone_settings
 
 async def main():

@@ -5,10 +5,11 @@ import threading
 import time
 from collections.abc import Callable
 
-from statechannel.core.effects import Complete, Effect, Emit
-from statechannel.core.inputs import CommandReceived, Input, Now, RecordRead, RecordsRead, Tick, Topic
-from statechannel.runtime.driver import Driver, DriverOptions
-from statechannel.runtime.inbox import Inbox
+from statechannel.broker.driver import Driver, DriverOptions
+from statechannel.broker.inbox import Inbox
+from statechannel.engine.effects import Complete, Effect, Emit
+from statechannel.engine.inputs import CommandReceived, Input, Now, Tick
+from statechannel.protocol.log import RecordRead, RecordsRead, Topic
 from tests.support.waits import WAIT_S
 
 

@@ -10,8 +10,8 @@ from http import HTTPStatus
 
 import pytest
 
+from statechannel.broker.observe.endpoint import Endpoint, EndpointLimits, HttpAnswer, MetricsPortError, url_of
 from statechannel.errors import StateChannelError
-from statechannel.runtime.endpoint import Answer, Endpoint, EndpointLimits, MetricsPortError, url_of
 from tests.support.waits import WAIT_S, wait_until
 
 BIG = b"x" * 32_000_000
@@ -26,16 +26,16 @@ class Noting:
         self.refused += 1
 
 
-def raises_known() -> Answer:
+def raises_known() -> HttpAnswer:
     raise StateChannelError("too busy", hint="Ask again.")
 
 
-def raises_bug() -> Answer:
+def raises_bug() -> HttpAnswer:
     raise ValueError("secret of the inside")
 
 
-def pieces() -> Answer:
-    return Answer(HTTPStatus.OK, "text/plain", (b"line\n" for _ in range(30_000)))
+def pieces() -> HttpAnswer:
+    return HttpAnswer(HTTPStatus.OK, "text/plain", (b"line\n" for _ in range(30_000)))
 
 
 @contextlib.contextmanager
@@ -43,11 +43,11 @@ def endpoint(connections_max: int = 4, timeout_s: float = 5.0):
     noting = Noting()
     served = Endpoint(
         {
-            "/here": lambda: Answer.json({"here": True}),
+            "/here": lambda: HttpAnswer.json({"here": True}),
             "/known": raises_known,
             "/bug": raises_bug,
             "/pieces": pieces,
-            "/big": lambda: Answer(HTTPStatus.OK, "text/plain", BIG),
+            "/big": lambda: HttpAnswer(HTTPStatus.OK, "text/plain", BIG),
         },
         limits=EndpointLimits(connections_max, timeout_s),
         on_answer=lambda path, status: noting.answers.append((path, status)),

@@ -6,11 +6,12 @@ from collections.abc import Callable
 
 import pytest
 
-from statechannel.core.effects import Effect
-from statechannel.core.inputs import Input, Now, Tick
-from statechannel.core.reactions import Holding
-from statechannel.runtime import clocks, health
-from statechannel.runtime.driver import Driver, DriverOptions
+from statechannel.broker import clocks
+from statechannel.broker.driver import Driver, DriverOptions
+from statechannel.broker.observe import health
+from statechannel.engine.effects import Effect
+from statechannel.engine.inputs import Input, Now, Tick
+from statechannel.engine.reactions import ServedBundle
 from tests.support.lone_member import lone_channel, lone_host
 
 BUNDLE = "a/b/0x00000000_0xffffffff"
@@ -61,7 +62,7 @@ async def test_at_the_wake_nothing_may_be_served_before_the_engine_has_run(monke
         engine = host.engine
         engine.config = type(engine.config)(**{**_fields(engine.config), "lease_s": 5.0})
         await until(lambda: host._driver.steps > 0)
-        engine.reactions.holdings[BUNDLE] = Holding(generation=7)
+        engine.reactions.holdings[BUNDLE] = ServedBundle(generation=7)
         engine.presence.announced = True
         engine.presence._heartbeat_sent_s = host._driver.now_s()
         assert channel.serves(BUNDLE) == 7

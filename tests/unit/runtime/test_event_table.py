@@ -7,15 +7,15 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from statechannel.core import codec
-from statechannel.core.effects import Emit
-from statechannel.core.inputs import RecordRead, Topic
-from statechannel.core.record import Record
-from statechannel.core.telling import tell_verdict
-from statechannel.core.verdict import Verdict
-from statechannel.core.view import Judgement
-from statechannel.runtime.event_log import EventLog
-from statechannel.runtime.events import EVENTS, FIELDS, TABLE, Level
+from statechannel.broker.observe.event_log import EventLog
+from statechannel.broker.observe.events import EVENTS, FIELDS, TABLE, Level
+from statechannel.engine.effects import Emit
+from statechannel.engine.streams import tell_verdict
+from statechannel.protocol import codec
+from statechannel.protocol.log import RecordRead, Topic
+from statechannel.protocol.record import Record
+from statechannel.protocol.verdict import Verdict
+from statechannel.protocol.view import Judgement
 
 ROOT = Path(__file__).parents[3]
 LEVELS = {"exception": "error"} | {level: level for level in ("critical", "error", "warning", "info", "debug")}
@@ -64,7 +64,7 @@ class Told(ast.NodeVisitor):
 
 
 def told() -> list[tuple[str, set[str], str | None, str]]:
-    files = [*(ROOT / "statechannel/core").glob("*.py"), *(ROOT / "statechannel/runtime").glob("*.py")]
+    files = [*(ROOT / "statechannel/engine").glob("*.py"), *(ROOT / "statechannel/broker").rglob("*.py")]
     files += [ROOT / "statechannel/api/extensions.py", ROOT / "statechannel/api/channel.py"]
     return [one for file in files for one in Told(file).found]
 

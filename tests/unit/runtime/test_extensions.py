@@ -9,7 +9,7 @@ import pytest
 
 from statechannel.api import extensions
 from statechannel.api.extensions import ExtensionError, Running, make_installed, placement_of
-from statechannel.core.placement import FewestBundles
+from statechannel.engine.placement import FewestBundles
 from statechannel.errors import StateChannelError
 from statechannel.settings import Settings, load
 from statechannel.settings.errors import SettingsError

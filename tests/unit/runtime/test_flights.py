@@ -1,9 +1,9 @@
 """How long moves take, and for how long nobody served."""
 
-from statechannel.core.inputs import RecordRead, Topic
-from statechannel.core.record import Kind, Record
-from statechannel.core.states import State
-from statechannel.runtime.flights import Flights, Landing
+from statechannel.broker.observe.handovers import Flights, Landing
+from statechannel.protocol.log import RecordRead, Topic
+from statechannel.protocol.record import Kind, Record
+from statechannel.protocol.states import State
 
 KEY = b"t/n/0x00000000_0xffffffff"
 

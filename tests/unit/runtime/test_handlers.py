@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from statechannel.core.commands import Done, Outcome, Rejected, Undetermined, Unknown
-from statechannel.runtime.handlers import ExtensionAsk, Handlers
+from statechannel.broker.handlers import ExtensionAsk, Handlers
+from statechannel.engine.commands import Done, Outcome, Rejected, Undetermined, Unknown
 from tests.support.waits import WAIT_S
 
 

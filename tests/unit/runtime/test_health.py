@@ -7,17 +7,17 @@ import time
 import pytest
 from structlog.testing import capture_logs
 
-from statechannel.core.engine import Engine
-from statechannel.core.presence import Mode
-from statechannel.runtime import health, replica_digest
-from statechannel.runtime.events import Level
-from statechannel.runtime.exits import Stopped
-from statechannel.runtime.hook_runner import HookCounts
-from statechannel.runtime.host import Host
-from statechannel.runtime.metrics import Metrics
-from statechannel.runtime.parts import ReadersAvailability
-from statechannel.runtime.replica_digest import CopyTimeoutError
-from statechannel.runtime.watch import Availability, Watch
+from statechannel.broker.exits import Stopped
+from statechannel.broker.hook_runner import HookCounts
+from statechannel.broker.host import Host
+from statechannel.broker.observe import health, replica_digest
+from statechannel.broker.observe.events import Level
+from statechannel.broker.observe.metrics import Metrics
+from statechannel.broker.observe.observer import Availability, Observer
+from statechannel.broker.observe.replica_digest import CopyTimeoutError
+from statechannel.broker.parts import ReadersAvailability
+from statechannel.engine.engine import Engine
+from statechannel.engine.presence import Mode
 from tests.support.lone_member import lone_host
 
 
@@ -71,7 +71,7 @@ async def test_a_broker_whose_hook_threads_are_all_kept_is_not_ready(monkeypatch
 async def test_verdicts_on_everything_are_only_reckoned_where_somebody_listens() -> None:
     async with lone_host() as host:
         assert host.engine.tells_all is False
-        Watch(host.engine, Metrics("c", "b1", least=Level.DEBUG))
+        Observer(host.engine, Metrics("c", "b1", least=Level.DEBUG))
         assert host.engine.tells_all is True
 
 
@@ -79,7 +79,7 @@ async def test_an_old_debt_raises_the_alarm_once(monkeypatch) -> None:
     async with lone_host() as host:
         ages = iter((5.0, 50.0, 60.0, 0.0))
         monkeypatch.setattr(host.engine.duties, "oldest_debt_s", lambda: next(ages))
-        watch = Watch(host.engine, Metrics("c", "b1"), debt_alarm_s=10.0)
+        watch = Observer(host.engine, Metrics("c", "b1"), debt_alarm_s=10.0)
         with capture_logs() as lines:
             for _ in range(4):
                 watch.look(inbox=0, commands=0, requests=0, hooks=HookCounts(0, 0, 0, None), unanswered=0)

@@ -7,16 +7,16 @@ from contextvars import ContextVar
 
 import pytest
 
-from statechannel.core.effects import CallHook, Hook
-from statechannel.core.inputs import HookFinished
-from statechannel.runtime.hook_runner import HookRunner
-from statechannel.runtime.hooks import (
+from statechannel.broker.hook_runner import HookRunner
+from statechannel.broker.hooks import (
     BlockingBrokerHooks,
     BrokerHooks,
     HookReentryError,
     ThreadedHooks,
     refuse_inside_hook,
 )
+from statechannel.engine.effects import CallHook, Hook
+from statechannel.engine.inputs import HookFinished
 from tests.support.waits import WAIT_S
 
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from statechannel.core.effects import CallHook, Hook
-from statechannel.core.inputs import HookFinished
-from statechannel.runtime.hook_runner import HookRunner
-from statechannel.runtime.hooks import BrokerHooks
+from statechannel.broker.hook_runner import HookRunner
+from statechannel.broker.hooks import BrokerHooks
+from statechannel.engine.effects import CallHook, Hook
+from statechannel.engine.inputs import HookFinished
 
 Factory = Callable[..., "asyncio.Task[Any]"]
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 
-from statechannel.core.inputs import RecordRead, RecordsRead, Tick, Topic
-from statechannel.runtime.inbox import Inbox, Lane
+from statechannel.broker.inbox import Inbox, InboxLane
+from statechannel.engine.inputs import Tick
+from statechannel.protocol.log import RecordRead, RecordsRead, Topic
 from tests.support.waits import WAIT_S
 
 
@@ -38,8 +39,8 @@ def test_the_lanes_take_turns_so_that_neither_waits_for_the_other() -> None:
     inbox = Inbox(1_000, lambda: None)
     for _ in range(3):
         inbox.offer([_portion(300)])
-    inbox.offer([_heartbeat(1), _heartbeat(2)], Lane.MEMBERSHIP)
-    inbox.push(Tick(), Lane.MEMBERSHIP)
+    inbox.offer([_heartbeat(1), _heartbeat(2)], InboxLane.MEMBERSHIP)
+    inbox.push(Tick(), InboxLane.MEMBERSHIP)
     taken = [inbox.take(256) for _ in range(5)]
     assert taken.count([_portion(300)]) == 3
     assert [_heartbeat(1), _heartbeat(2), Tick()] in taken[:2]
@@ -51,7 +52,7 @@ def test_a_full_lane_holds_up_its_own_reader_alone() -> None:
     inbox.offer([_portion(300)])
     blocked = threading.Thread(target=lambda: inbox.offer([_portion(5)]), daemon=True)
     blocked.start()
-    inbox.offer([_heartbeat(1)], Lane.MEMBERSHIP)
+    inbox.offer([_heartbeat(1)], InboxLane.MEMBERSHIP)
     assert len(inbox) == 301
     assert sorted(map(len, (inbox.take(256), inbox.take(256)))) == [1, 1]
     blocked.join(WAIT_S)
@@ -61,7 +62,7 @@ def test_a_full_lane_holds_up_its_own_reader_alone() -> None:
 def test_closing_lets_the_readers_of_both_lanes_go() -> None:
     inbox = Inbox(1, lambda: None)
     threads = []
-    for lane in Lane:
+    for lane in InboxLane:
         inbox.offer([_heartbeat(1)], lane)
         threads.append(threading.Thread(target=inbox.offer, args=([_heartbeat(2)], lane), daemon=True))
         threads[-1].start()

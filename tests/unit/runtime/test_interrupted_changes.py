@@ -10,16 +10,17 @@ from contextlib import asynccontextmanager
 import pytest
 
 from statechannel.api import StateChannel
-from statechannel.core.effects import Append
-from statechannel.core.engine import Engine
-from statechannel.core.inputs import Appended, LeadershipChanged, PartitionOpened, PositionReached, RecordRead, Topic
-from statechannel.runtime.assemble import Opened, access
-from statechannel.runtime.changes import Change, ChangesError
-from statechannel.runtime.exits import Stopped
-from statechannel.runtime.hooks import BrokerHooks
-from statechannel.runtime.host import Host
-from statechannel.runtime.inbox import Inbox
-from statechannel.runtime.metrics import Metrics
+from statechannel.broker.assembly import Opened, access
+from statechannel.broker.changes import Change, ChangesError
+from statechannel.broker.exits import Stopped
+from statechannel.broker.hooks import BrokerHooks
+from statechannel.broker.host import Host
+from statechannel.broker.inbox import Inbox
+from statechannel.broker.observe.metrics import Metrics
+from statechannel.engine.effects import Append
+from statechannel.engine.engine import Engine
+from statechannel.engine.inputs import Appended, LeadershipChanged, PartitionOpened, PositionReached
+from statechannel.protocol.log import RecordRead, Topic
 from statechannel.settings import to_engine, to_identity
 from tests.support.channels import created
 from tests.support.lone_engine import CREATED, NAMESPACE

@@ -2,9 +2,9 @@
 
 import pytest
 
+from statechannel.broker.exits import Stopped
+from statechannel.broker.host import EngineSurroundings
 from statechannel.errors import ExitCode
-from statechannel.runtime.exits import Stopped
-from statechannel.runtime.host import EngineSurroundings
 from tests.support.lone_member import SilentLog, lone_host
 
 AWAY = Stopped("log-away", "the log did not answer")

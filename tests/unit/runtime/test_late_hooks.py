@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from statechannel.core.effects import CallHook, Hook
-from statechannel.core.inputs import HookFinished
-from statechannel.runtime.hook_runner import HookRunner
-from statechannel.runtime.hooks import BlockingBrokerHooks, BrokerHooks, ThreadedHooks
+from statechannel.broker.hook_runner import HookRunner
+from statechannel.broker.hooks import BlockingBrokerHooks, BrokerHooks, ThreadedHooks
+from statechannel.engine.effects import CallHook, Hook
+from statechannel.engine.inputs import HookFinished
 
 BUNDLE = "a/b/0x00000000_0xffffffff"
 OTHER = "a/b/0x00000000_0x10000000"

@@ -6,8 +6,8 @@ import threading
 import pytest
 
 from statechannel.api import BlockingStateChannel
-from statechannel.runtime.exits import ChannelStoppedError, Stopped
-from statechannel.runtime.loop_thread import LoopThread
+from statechannel.broker.exits import ChannelStoppedError, Stopped
+from statechannel.broker.loop_thread import LoopThread
 
 ENDED = Stopped("closed", "left on request")
 

@@ -3,9 +3,9 @@
 import pytest
 from structlog.testing import capture_logs
 
-from statechannel.core.effects import Emit
-from statechannel.core.presence import Mode
-from statechannel.runtime.metrics import Metrics
+from statechannel.broker.observe.metrics import Metrics
+from statechannel.engine.effects import Emit
+from statechannel.engine.presence import Mode
 
 
 @pytest.mark.parametrize(

@@ -3,9 +3,9 @@
 import orjson
 import pytest
 
-from statechannel.core import commands
-from statechannel.core.verdict import Verdict
-from statechannel.runtime.outcomes import Answer, answer_of, from_json, to_json
+from statechannel.broker.outcomes import Answer, answer_of, from_json, to_json
+from statechannel.engine import commands
+from statechannel.protocol.verdict import Verdict
 
 CASES = [
     (commands.Owned("t/n/0x0_0x1", "b1", 4, {"pulsar": "x"}, 1.5), Answer.ACCEPTED),

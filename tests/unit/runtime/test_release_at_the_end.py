@@ -4,12 +4,12 @@ import asyncio
 
 import pytest
 
-from statechannel.core.effects import CallHook, Hook
-from statechannel.core.reactions import Holding
-from statechannel.runtime import host as host_module
-from statechannel.runtime.exits import Stopped
-from statechannel.runtime.hooks import BrokerHooks
-from statechannel.runtime.host import HostOptions
+from statechannel.broker import host as host_module
+from statechannel.broker.exits import Stopped
+from statechannel.broker.hooks import BrokerHooks
+from statechannel.broker.host import HostOptions
+from statechannel.engine.effects import CallHook, Hook
+from statechannel.engine.reactions import ServedBundle
 from tests.support.lone_member import SilentLog, lone_host
 
 BUNDLE = "a/b/0x00000000_0xffffffff"
@@ -42,7 +42,7 @@ class NotingLog(SilentLog):
 async def test_what_is_served_is_let_go_where_the_engine_did_not_end_itself() -> None:
     hooks = Releasing()
     async with lone_host(NotingLog(hooks.log), hooks=hooks) as host:
-        host.engine.reactions.holdings[BUNDLE] = Holding(generation=7)
+        host.engine.reactions.holdings[BUNDLE] = ServedBundle(generation=7)
         host.engine.candidacy.stands = True
         assert host.engine.serving() == {BUNDLE: 7}
         host.stop(FAILED)
@@ -67,7 +67,7 @@ async def test_a_release_may_take_its_deadline_and_the_watchdog_lets_it(monkeypa
     hooks = Releasing(takes_s=2.5)
     options = HostOptions(watchdog_s=1.0, close_timeout_s=0.1, hooks_close_s=20.0)
     async with lone_host(options=options, on_stuck=lambda: stuck.append("stuck"), hooks=hooks) as host:
-        host.engine.reactions.holdings[BUNDLE] = Holding(generation=7)
+        host.engine.reactions.holdings[BUNDLE] = ServedBundle(generation=7)
         host.stop(FAILED)
         await host.wait_stopped()
     assert hooks.log[-1] == "release ends"

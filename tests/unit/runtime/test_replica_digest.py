@@ -5,17 +5,17 @@ from hashlib import sha256
 import orjson
 import pytest
 
-from statechannel.core.digest import digest
-from statechannel.core.engine import Engine
-from statechannel.core.replica import Phase
-from statechannel.runtime import replica_digest
-from statechannel.runtime.replica_digest import (
+from statechannel.broker.observe import replica_digest
+from statechannel.broker.observe.replica_digest import (
     CopyTimeoutError,
     ReplicaDigests,
     copy_replicas,
     digest_document,
     dump_lines,
 )
+from statechannel.engine.engine import Engine
+from statechannel.protocol.digest import digest
+from statechannel.protocol.replica import Phase
 from tests.support.lone_engine import BUNDLE, CREATED, NAMESPACE, LoneEngine
 
 

@@ -6,7 +6,10 @@ from dataclasses import dataclass, field
 import orjson
 import pytest
 
-from statechannel.core.commands import (
+from statechannel.broker import request_record
+from statechannel.broker.request_record import Reply, Request, RequestError, command_of, decode, encode
+from statechannel.broker.requests import DeskOptions, RequestDesk
+from statechannel.engine.commands import (
     AwaitOperation,
     Command,
     CreateNamespace,
@@ -18,10 +21,8 @@ from statechannel.core.commands import (
     Transfer,
     Unknown,
 )
-from statechannel.core.inputs import PartitionOpened, RecordRead, Topic
-from statechannel.runtime import request_record
-from statechannel.runtime.request_record import Reply, Request, RequestError, command_of, decode, encode
-from statechannel.runtime.requests import DeskOptions, RequestDesk
+from statechannel.engine.inputs import PartitionOpened
+from statechannel.protocol.log import RecordRead, Topic
 
 BUNDLE = "a/b/0x00000000_0xffffffff"
 
@@ -173,7 +174,7 @@ def test_a_lost_claimer_is_replaced_a_restarted_one_too() -> None:
     world.turns()
     assert list(world.executions()) == ["b1", "b2"]
     # The claim of the lost one, arriving late, changes nothing.
-    late = request_record.Progress("op1", request_record.Stage.CLAIMED, "b1", "i1")
+    late = request_record.Progress("op1", request_record.ProgressStage.CLAIMED, "b1", "i1")
     world.append("op1", encode(late))
     world.turns()
     assert len(world.given["b2"]) == 1
@@ -306,7 +307,7 @@ def test_records_are_plain_json_as_the_page_says() -> None:
         "by": "cli@host",
         "written_at_ms": 7,
     }
-    claim = request_record.Progress("op1", request_record.Stage.CLAIMED, "b1", "i1", 4)
+    claim = request_record.Progress("op1", request_record.ProgressStage.CLAIMED, "b1", "i1", 4)
     assert decode(encode(claim), 0) == claim
 
 

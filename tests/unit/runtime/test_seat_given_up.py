@@ -6,13 +6,14 @@ import threading
 import time
 from collections.abc import Callable
 
-from statechannel.core.effects import StandForLeader
-from statechannel.core.engine import Engine
-from statechannel.core.inputs import PositionReached, Topic
-from statechannel.runtime.hooks import BrokerHooks
-from statechannel.runtime.host import Host, HostOptions
-from statechannel.runtime.inbox import Inbox
-from statechannel.runtime.metrics import Metrics
+from statechannel.broker.hooks import BrokerHooks
+from statechannel.broker.host import Host, HostOptions
+from statechannel.broker.inbox import Inbox
+from statechannel.broker.observe.metrics import Metrics
+from statechannel.engine.effects import StandForLeader
+from statechannel.engine.engine import Engine
+from statechannel.engine.inputs import PositionReached
+from statechannel.protocol.log import Topic
 from statechannel.settings import to_engine, to_identity
 from tests.support.lone_member import SilentLog, lone_host, lone_settings
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from statechannel.runtime import collector
+from statechannel.broker.observe import collector
 
 
 class Held:

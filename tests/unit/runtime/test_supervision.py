@@ -5,8 +5,8 @@ import time
 
 from structlog.testing import capture_logs
 
-from statechannel.core.inputs import RecordRead, Topic
-from statechannel.runtime.supervision import RestartPolicy, Restarts, Watchdog, log_evidence
+from statechannel.broker.supervision import RestartPolicy, Restarts, Watchdog, log_evidence
+from statechannel.protocol.log import RecordRead, Topic
 from tests.support.waits import WAIT_S
 
 

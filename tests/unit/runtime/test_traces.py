@@ -10,13 +10,13 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import StatusCode
 from ulid import ULID
 
-from statechannel.core.commands import Rejected, Started, Transfer
-from statechannel.core.effects import CallHook, Hook
-from statechannel.core.inputs import RecordRead, Topic
-from statechannel.core.record import Kind, Record
-from statechannel.core.states import State
-from statechannel.runtime.flights import Landing
-from statechannel.runtime.traces import Traces, TracesError, exporting, root_span_id_of, trace_id_of
+from statechannel.broker.observe.handovers import Landing
+from statechannel.broker.observe.traces import Traces, TracesError, exporting, root_span_id_of, trace_id_of
+from statechannel.engine.commands import Rejected, Started, Transfer
+from statechannel.engine.effects import CallHook, Hook
+from statechannel.protocol.log import RecordRead, Topic
+from statechannel.protocol.record import Kind, Record
+from statechannel.protocol.states import State
 from tests.support.waits import WAIT_S
 
 OPERATION = str(ULID())
@@ -78,7 +78,7 @@ def test_a_command_and_a_hook_that_failed() -> None:
 
 
 def test_ids_are_the_same_everywhere_and_never_zero() -> None:
-    program = f"from statechannel.runtime.traces import trace_id_of; print(trace_id_of({OPERATION!r}))"
+    program = f"from statechannel.broker.observe.traces import trace_id_of; print(trace_id_of({OPERATION!r}))"
     out = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=WAIT_S)
     assert int(out.stdout) == trace_id_of(OPERATION) > 0
     assert trace_id_of("a") != trace_id_of("b") != root_span_id_of("b")
@@ -103,8 +103,8 @@ def test_the_environment_names_the_exporter(monkeypatch: pytest.MonkeyPatch) -> 
 def test_without_the_extra_it_says_what_to_install_and_nothing_else_needs_it() -> None:
     program = (
         "import sys; sys.modules['opentelemetry'] = None\n"
-        "import statechannel.api, statechannel.runtime.assemble\n"
-        "try:\n    import statechannel.runtime.traces\n"
+        "import statechannel.api, statechannel.broker.assembly\n"
+        "try:\n    import statechannel.broker.observe.traces\n"
         "except Exception as error:\n    print(type(error).__mro__[1].__name__, error.hint)\n"
     )
     out = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=WAIT_S)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from statechannel.core.config import EngineConfig
+from statechannel.engine.config import EngineConfig
 from statechannel.settings import Settings, SettingsError, load, to_engine, to_identity
 from statechannel.settings.names import OTHER_VARIABLES, known
 from statechannel.settings.relations import RELATIONS, violations

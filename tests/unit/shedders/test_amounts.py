@@ -2,7 +2,7 @@
 
 import pytest
 
-from shedders.amounts import MESSAGES, are, count, part_of, rate, seconds, told_rate, were
+from shedders.model.amounts import MESSAGES, are, count, part_of, rate, seconds, told_rate, were
 
 
 @pytest.mark.parametrize(

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from loaddata.broker_load import BrokerLoad
-from shedders.anti_affinity import AntiAffinity, group_of, worth_leaving
-from shedders.cluster import Broker, Bundle, Cluster, Policies
-from shedders.filter_rules import FilterSettings
-from shedders.filters import Filters
+from loaddata.model.broker_load import BrokerLoad
+from shedders.filters.anti_affinity import AntiAffinity, group_of, worth_leaving
+from shedders.filters.chain import Filters
+from shedders.filters.rules import FilterSettings
+from shedders.model.cluster import Broker, Bundle, Cluster, Policies
 
 DOMAINS = {"b1": "d1", "b2": "d1", "b3": "d2", "b4": "d2", "b5": "d3", "b6": "d3"}
 SERVED = {"b1": 2, "b2": 1, "b3": 2, "b4": 1, "b5": 2, "b6": 2}

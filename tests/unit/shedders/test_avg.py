@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from shedders.avg import AvgSettings, AvgShedder
-from shedders.cluster import Cluster
-from shedders.plan import Reason
+from shedders.model.cluster import Cluster
+from shedders.model.plan import Reason
+from shedders.shedding.avg import AvgSettings, AvgShedder
 from tests.support.loads import MIB, broker, bundle, by_bytes, by_messages, cluster, left, moved
 
 USAGES = {"a": 0.8, "b": 0.6, "c": 0.45, "d": 0.2}

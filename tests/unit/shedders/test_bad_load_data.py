@@ -6,21 +6,25 @@ from math import inf, nan
 
 import pytest
 
-from loaddata.broker_load import BrokerLoad
-from loaddata.bundle_load import BundleAverages, MessageAverage
-from loaddata.usage import ResourceUsage
-from shedders.avg import AvgSettings, AvgShedder
-from shedders.cluster import Cluster, Policies, RecentMoves
-from shedders.deviation import DeviationSettings, DeviationShedder
-from shedders.least_long_term_rate import LeastLongTermMessageRate
-from shedders.least_resource_usage import LeastResourceUsage, ModularLeastResourceUsage
-from shedders.overload import OverloadSettings, OverloadShedder
-from shedders.plan import Label, Reason
-from shedders.range_threshold import RangeThresholdSettings, RangeThresholdShedder
-from shedders.round_robin import RoundRobin
-from shedders.strategy import Placing, Shedding
-from shedders.threshold import ThresholdSettings, ThresholdShedder
-from shedders.uniform import UniformLoadShedder, UniformSettings
+from loaddata.model.broker_load import BrokerLoad
+from loaddata.model.bundle_load import BundleAverages, MessageAverage
+from loaddata.model.usage import ResourceUsage
+from shedders.model.cluster import Cluster, Policies, RecentMoves
+from shedders.model.plan import Label, Reason
+from shedders.model.strategy import Placing, Shedding
+from shedders.placement.least_long_term_rate import LeastLongTermMessageRate
+from shedders.placement.least_resource_usage import LeastResourceUsage, ModularLeastResourceUsage
+from shedders.placement.round_robin import RoundRobin
+from shedders.shedding.avg import AvgSettings, AvgShedder
+from shedders.shedding.deviation import DeviationSettings, DeviationShedder
+from shedders.shedding.overload import OverloadSettings, OverloadShedder
+from shedders.shedding.threshold import (
+    RangeThresholdSettings,
+    RangeThresholdShedder,
+    ThresholdSettings,
+    ThresholdShedder,
+)
+from shedders.shedding.uniform import UniformLoadShedder, UniformSettings
 from tests.support.loads import MIB, bundle, by_bytes, left
 
 SHEDDERS = {

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from shedders.live.chosen import choose
-from shedders.live.decision_build import RecordBounds
-from shedders.live.decision_topic import DecisionLags, WriterBounds
-from shedders.live.render_settings import render
-from shedders.live.settings import BalancerSettings
-from shedders.profiles import UnknownProfileError
+from shedders.balancer.active_strategies import choose
+from shedders.balancer.render_settings import render
+from shedders.balancer.settings import BalancerSettings
+from shedders.decisions.builder import RecordBounds
+from shedders.decisions.topic import DecisionLags, WriterBounds
+from shedders.model.profiles import UnknownProfileError
 from tests.support.strategies import install
 
 PAGE = Path(__file__).parents[3] / "design" / "balancer-settings.md"
@@ -21,7 +21,9 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_page_is_what_the_code_says() -> None:
-    assert PAGE.read_text() == render(), "run: python -m shedders.live.render_settings > design/balancer-settings.md"
+    assert PAGE.read_text() == render(), (
+        "run: python -m shedders.balancer.render_settings > design/balancer-settings.md"
+    )
 
 
 def test_every_setting_says_what_it_is_for() -> None:

@@ -4,14 +4,14 @@ from dataclasses import replace
 
 import pytest
 
-from loaddata.broker_load import BrokerLoad
-from loaddata.bundle_load import BundleStats
-from loaddata.usage import ResourceUsage
-from shedders.booked_moves import BookedMoves, adjusted, on_the_way
-from shedders.budget import Budget, BudgetSettings, admit
-from shedders.cluster import Broker, Bundle, Cluster, RecentMoves
-from shedders.moved import after_moves
-from shedders.plan import Move, Reason
+from loaddata.model.broker_load import BrokerLoad
+from loaddata.model.bundle_load import BundleStats
+from loaddata.model.usage import ResourceUsage
+from shedders.decision.booked_moves import BookedMoves, adjusted, on_the_way
+from shedders.decision.budget import Budget, BudgetSettings, admit
+from shedders.model.cluster import Broker, Bundle, Cluster, RecentMoves
+from shedders.model.moved_cluster import after_moves
+from shedders.model.plan import BundleMove, Reason
 
 KEYS = ("t/n/0x00000000_0x40000000", "t/n/0x40000000_0x80000000", "t/n/0x80000000_0xffffffff")
 A, B, C = KEYS
@@ -46,8 +46,8 @@ def load(cpu: float, *bytes_in: float) -> BrokerLoad:
     )
 
 
-def move(bundle: str, source: str, destination: str | None, *, swap: bool = False) -> Move:
-    return Move(bundle, source, destination, Reason.OVERLOADED, 1.0, "for a test", swap)
+def move(bundle: str, source: str, destination: str | None, *, swap: bool = False) -> BundleMove:
+    return BundleMove(bundle, source, destination, Reason.OVERLOADED, 1.0, "for a test", swap)
 
 
 def owned(cluster: Cluster, bundle: str, owner: str) -> Cluster:

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loaddata.figures import LATEST_MS
-from shedders.live.clocks import SAMPLES_MAX, WINDOW_S, LogClock
-from shedders.live.extension import BalancerExtension
-from shedders.live.policy_book import PolicyBook
-from shedders.live.policy_kinds import PolicyKind
-from shedders.live.policy_record import PolicyRecord, encode, made_key
+from loaddata.model.figures import LATEST_MS
+from shedders.balancer.clocks import SAMPLES_MAX, WINDOW_S, BalancerLogClock
+from shedders.balancer.extension import BalancerExtension
+from shedders.policies.book import PolicyBook
+from shedders.policies.kinds import PolicyKind
+from shedders.policies.record import PolicyRecord, encode, made_key
 
 HOUR_MS = 3_600_000
 LOG_MS = 1_750_000_000_000
@@ -22,7 +22,7 @@ class World:
 
     def __init__(self) -> None:
         self.s = 50.0
-        self.clock = LogClock(lambda: self.s, lambda: self.true_ms + 2 * HOUR_MS)
+        self.clock = BalancerLogClock(lambda: self.s, lambda: self.true_ms + 2 * HOUR_MS)
 
     @property
     def true_ms(self) -> int:

@@ -5,7 +5,7 @@ import gc
 import pytest
 
 from loaddata.bulk import uncollected
-from shedders.cluster import Broker, Bundle, Cluster
+from shedders.model.cluster import Broker, Bundle, Cluster
 
 MADE = Cluster(
     {name: Broker(name) for name in ("b2", "b1", "b3")},

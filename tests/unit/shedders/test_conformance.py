@@ -9,11 +9,11 @@ from typing import Any, ClassVar
 import pytest
 from pydantic import Field
 
-from shedders.cluster import Bundle, Cluster
-from shedders.conformance import Finding, conform
-from shedders.conformance_clusters import cases, uneven
-from shedders.plan import Label, Left, Move, Placed, Plan, Reason
-from shedders.strategy import PLACEMENT, SHEDDING, SPLIT, StrategySettings
+from shedders.conformance.checker import RuleFinding, conform
+from shedders.conformance.clusters import cases, uneven
+from shedders.model.cluster import Bundle, Cluster
+from shedders.model.plan import BundleMove, Label, Left, Placed, Plan, Reason
+from shedders.model.strategy import PLACEMENT, SHEDDING, SPLIT, StrategySettings
 from tests.support.strategies import declared
 
 OURS = [
@@ -29,7 +29,7 @@ def loaded(where: str) -> Any:
 
 
 @cache
-def findings_of(kind: str, name: str, where: str) -> Sequence[Finding]:
+def findings_of(kind: str, name: str, where: str) -> Sequence[RuleFinding]:
     return conform(kind, name, loaded(where))
 
 
@@ -76,7 +76,7 @@ class Good:
         open_ = [name for name in names if cluster.brokers[name].accepting and name not in cluster.policies.cordons]
         for bundle in cluster.bundles_of[names[-1]]:
             if open_[:1] not in ([], names[-1:]) and self.may_go(cluster, bundle):
-                move = Move(bundle.name, names[-1], open_[0], Reason.OVERLOADED, 1.0, "most to fewest")
+                move = BundleMove(bundle.name, names[-1], open_[0], Reason.OVERLOADED, 1.0, "most to fewest")
                 return Plan(self.name, Label.SUCCESS, Reason.OVERLOADED, "one goes", [move], left)
         return Plan(self.name, Label.SKIP, Reason.NO_BUNDLES, "none may go", left=left)
 
@@ -281,7 +281,7 @@ def test_split_algorithms_are_tried_too() -> None:
 
 def test_impure_modules_are_found_by_what_they_import(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "impure_strategy.py").write_text(
-        "import random\nfrom shedders.split_range import SplitRange\n\n\n"
+        "import random\nfrom shedders.split.algorithms import SplitRange\n\n\n"
         'class Impure(SplitRange):\n    """Cuts anywhere."""\n\n    name = "impure"\n'
     )
     monkeypatch.syspath_prepend(tmp_path)
@@ -291,7 +291,7 @@ def test_impure_modules_are_found_by_what_they_import(tmp_path: Any, monkeypatch
 
 def test_the_same_answers_whatever_the_hash_seed(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "hashing_strategy.py").write_text(
-        "from shedders.split_range import SplitRange\n\n\n"
+        "from shedders.split.algorithms import SplitRange\n\n\n"
         'class Hashing(SplitRange):\n    """Cuts where the hash of the name says."""\n\n    name = "hashing"\n\n'
         "    def positions(self, bundle):\n        found = super().positions(bundle)\n"
         "        return [one - hash(bundle.name) % 99_991 for one in found if one > 99_999]\n"

@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
-from shedders.cluster import Cluster, Policies
-from shedders.live.balancer import Balancer
-from shedders.live.contradicted import TOLD_MAX, Contradicted
-from shedders.live.extension import BalancerExtension
-from shedders.live.policy_standing import Standing
-from shedders.live.settings import BalancerSettings
+from shedders.balancer.balancer import Balancer
+from shedders.balancer.duties import TOLD_MAX, Contradicted
+from shedders.balancer.extension import BalancerExtension
+from shedders.balancer.settings import BalancerSettings
+from shedders.model.cluster import Cluster, Policies
+from shedders.policies.effective import EffectivePolicies
 from tests.support.live_balancer import World, key
 from tests.support.waits import WAIT_S
 
-PINNED = Standing(policies=Policies(pins={key(0): "b9"}))
+PINNED = EffectivePolicies(policies=Policies(pins={key(0): "b9"}))
 WHY = f"pin {key(0)} -> b9: `{key(0)}` is pinned to `b9`, which is not registered"
 
 
@@ -39,7 +39,7 @@ async def test_what_cannot_be_kept_is_found_and_forgotten(world: World) -> None:
     found = watching(world)
     await found.look()
     assert WHY in found.told()
-    world.standing = Standing()
+    world.standing = EffectivePolicies()
     await found.look()
     assert found.told() == []
 
@@ -52,7 +52,7 @@ async def test_who_does_not_lead_or_hears_nobody_says_nothing(world: World, clus
 
 
 async def test_a_change_of_policies_is_looked_at_at_once(world: World) -> None:
-    world.standing = Standing()
+    world.standing = EffectivePolicies()
     found = watching(world)
     task = asyncio.create_task(found.run())
     try:
@@ -81,7 +81,7 @@ async def test_decisions_have_them_also_those_that_were_skipped(world: World) ->
 
 
 async def test_what_is_told_is_bounded(world: World) -> None:
-    world.standing = Standing(
+    world.standing = EffectivePolicies(
         policies=Policies(pins={key(number): "b9" for number in range(16)} | {"t/x": "b8", "t/y": "b8"})
     )
     world.channel.bundles = {key(number): "b1" for number in range(16)}

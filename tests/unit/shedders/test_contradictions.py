@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from shedders.cluster import Broker, Bundle, Cluster, IsolationPolicy, Policies
-from shedders.contradictions import contradictions
-from shedders.filters import Filters
+from shedders.filters.chain import Filters
+from shedders.model.cluster import Broker, Bundle, Cluster, IsolationPolicy, Policies
+from shedders.policies.contradictions import contradictions
 
 A = "t/n/0x00000000_0x80000000"
 B = "t/n/0x80000000_0xffffffff"

@@ -9,10 +9,10 @@ import pytest
 import structlog
 from prometheus_client import CollectorRegistry, generate_latest
 
-from shedders.live.decision_build import skipped_record
-from shedders.live.decision_topic import WriteCounts
-from shedders.live.metrics import OTHER, WORDS_MAX, BalancerMetrics, Words
-from shedders.plan import Left
+from shedders.balancer.metrics import OTHER, WORDS_MAX, BalancerMetrics, Words
+from shedders.decisions.builder import skipped_record
+from shedders.decisions.topic import WriteCounts
+from shedders.model.plan import Left
 from tests.support.decision_records import WHOLE, move, occasion, record
 
 OWN = {"channel": "c", "broker": "b1"}

@@ -12,12 +12,10 @@ from typing import Any
 
 import pytest
 
-from shedders.budget import Budget, BudgetSettings
-from shedders.cluster import Bundle, Cluster
-from shedders.dry_run import Checked, SplitDecision
-from shedders.live import decision_build
-from shedders.live.bundle_trail import What
-from shedders.live.decision_build import (
+from shedders.decision.budget import Budget, BudgetSettings
+from shedders.decision.dry_run import CheckedMove, SplitDecision
+from shedders.decisions import builder
+from shedders.decisions.builder import (
     BudgetUse,
     Executed,
     RecordBounds,
@@ -28,22 +26,24 @@ from shedders.live.decision_build import (
     skipped_record,
     split_record,
 )
-from shedders.live.decision_record import (
+from shedders.decisions.bundle_trail import What
+from shedders.decisions.explanation import NOT_MADE
+from shedders.decisions.explanation_not_moved import Because
+from shedders.decisions.record import (
     VALUE_MAX_BYTES,
     DecisionRecord,
-    Junk,
+    InvalidDecisionReason,
     OutcomeRecord,
     Subject,
-    Undecodable,
+    UndecodableDecision,
     UnwritableRecordError,
     decode,
     encode,
     key_of,
 )
-from shedders.live.decision_schema import schema_text
-from shedders.live.explain import NOT_MADE
-from shedders.live.explain_not import Because
-from shedders.plan import Label, Left, Placed, Reason, SplitPlan
+from shedders.model.cluster import Bundle, Cluster
+from shedders.model.plan import Label, Left, Placed, Reason, SplitPlan
+from shedders.schemas import decision_schema
 from tests.support.decision_records import AT_MS, IDS, LOWER, NAMESPACE, UPPER, WHOLE, decision, move, occasion, record
 
 PAGE = Path(__file__).parents[3] / "design" / "decisions-topic.md"
@@ -52,8 +52,8 @@ ONE, TWO = f"{NAMESPACE}/{LOWER}", f"{NAMESPACE}/{UPPER}"
 
 
 def test_the_schema_in_design_is_that_of_the_code() -> None:
-    """Mend it with: python -m shedders.live.decision_schema design/decision.schema.json."""
-    assert SCHEMA.read_text(encoding="utf-8") == schema_text()
+    """Mend it with: python -m shedders.schemas."""
+    assert SCHEMA.read_text(encoding="utf-8") == decision_schema()
 
 
 def test_the_examples_of_the_page_are_records_and_its_words_are_those_of_the_code() -> None:
@@ -64,10 +64,10 @@ def test_the_examples_of_the_page_are_records_and_its_words_are_those_of_the_cod
         for one in examples
     ]
     assert [type(one) for one in found] == [DecisionRecord, OutcomeRecord]
-    assert [json.loads(encode(one)) for one in found if not isinstance(one, Undecodable)] == examples
+    assert [json.loads(encode(one)) for one in found if not isinstance(one, UndecodableDecision)] == examples
     words = set(re.findall(r"`([a-z]+(?:-[a-z]+)*)`", text))
-    assert set(decision_build.SKIPPED) | set(What) | set(Because) | set(Junk) | {NOT_MADE} <= words
-    for word, (label, reason) in decision_build.SKIPPED.items():
+    assert set(builder.SKIPPED) | set(What) | set(Because) | set(InvalidDecisionReason) | {NOT_MADE} <= words
+    for word, (label, reason) in builder.SKIPPED.items():
         (row,) = (line for line in text.splitlines() if line.startswith("| `") and f"`{word}`" in line.split("|")[1])
         assert {label.value, reason.value} <= set(re.split(r"[ ,|]+", row)), row
     for name in DecisionRecord.model_fields:
@@ -78,7 +78,10 @@ def test_a_record_says_what_was_decided() -> None:
     found = shed_record(
         occasion(),
         decision(
-            moves=[move(ONE), Checked(replace(move(TWO), destination=None), "b3", "anti-affinity: b3 has one of them")],
+            moves=[
+                move(ONE),
+                CheckedMove(replace(move(TWO), destination=None), "b3", "anti-affinity: b3 has one of them"),
+            ],
             left=[Left("b2", "outdated", "its report is 1900 s old"), Left(WHOLE, "cooling", "moved 5 s ago")],
             scores={"b1": 0.8, "b2": inf, "b3": 0.2},
             stats={"average": 0.5, "std": 0.3},
@@ -113,10 +116,10 @@ def test_moves_that_the_budget_holds_back_are_refused() -> None:
     assert [one.refused for one in found.moves] == [None, "budget: it has 30.0 % of the load"]
 
 
-@pytest.mark.parametrize("word", [*decision_build.SKIPPED, "something-new"])
+@pytest.mark.parametrize("word", [*builder.SKIPPED, "something-new"])
 def test_a_skipped_cycle_has_its_word_and_upstreams(word: str) -> None:
     found = skipped_record(occasion(), word, "because", left=[Left("b1", "no-load-data", "it has reported no load")])
-    label, reason = decision_build.SKIPPED.get(word, (Label.SKIP, Reason.UNKNOWN))
+    label, reason = builder.SKIPPED.get(word, (Label.SKIP, Reason.UNKNOWN))
     assert (found.skipped, found.label, found.reason, found.why) == (word, label.value, reason.value, "because")
     assert [one.name for one in found.left] == ["b1"]
     assert decode(key_of(found), encode(found)) == found
@@ -268,48 +271,48 @@ def test_unknown_fields_are_ignored() -> None:
 @pytest.mark.parametrize(
     ("value", "reason"),
     [
-        (None, Junk.NOT_JSON),
-        (b"", Junk.NOT_JSON),
-        (b"{", Junk.NOT_JSON),
-        (b"\xff", Junk.NOT_JSON),
-        (b"[]", Junk.NOT_JSON),
-        (b"3", Junk.NOT_JSON),
-        (b"[" * 100_000, Junk.NOT_JSON),
-        (b" " * (VALUE_MAX_BYTES + 1), Junk.TOO_LARGE),
-        (b"{}", Junk.FORMAT),
-        (_changed(format=2), Junk.FORMAT),
-        (_changed(format=True), Junk.FORMAT),
-        (_changed(format="1"), Junk.FORMAT),
-        (_changed(kind="else"), Junk.KIND),
-        (_changed(kind=None), Junk.KIND),
-        (_changed(id="x"), Junk.FIELDS),
-        (_changed(id=IDS[2]), Junk.KEY),
-        (_changed(term="7"), Junk.FIELDS),
-        (_changed(term=-1), Junk.FIELDS),
-        (_changed(term=1.5), Junk.FIELDS),
-        (_changed(scores={"b1": "0.5"}), Junk.FIELDS),
-        (_changed(why="-"), Junk.FIELDS),
-        (_changed(moves=[{}]), Junk.FIELDS),
-        (_changed(label="two words"), Junk.FIELDS),
-        (_changed(kind="outcome"), Junk.FIELDS),
-        (encode(record()).replace(b'"took_ms":4.5', b'"took_ms":NaN'), Junk.NOT_JSON),
+        (None, InvalidDecisionReason.NOT_JSON),
+        (b"", InvalidDecisionReason.NOT_JSON),
+        (b"{", InvalidDecisionReason.NOT_JSON),
+        (b"\xff", InvalidDecisionReason.NOT_JSON),
+        (b"[]", InvalidDecisionReason.NOT_JSON),
+        (b"3", InvalidDecisionReason.NOT_JSON),
+        (b"[" * 100_000, InvalidDecisionReason.NOT_JSON),
+        (b" " * (VALUE_MAX_BYTES + 1), InvalidDecisionReason.TOO_LARGE),
+        (b"{}", InvalidDecisionReason.FORMAT),
+        (_changed(format=2), InvalidDecisionReason.FORMAT),
+        (_changed(format=True), InvalidDecisionReason.FORMAT),
+        (_changed(format="1"), InvalidDecisionReason.FORMAT),
+        (_changed(kind="else"), InvalidDecisionReason.KIND),
+        (_changed(kind=None), InvalidDecisionReason.KIND),
+        (_changed(id="x"), InvalidDecisionReason.FIELDS),
+        (_changed(id=IDS[2]), InvalidDecisionReason.KEY),
+        (_changed(term="7"), InvalidDecisionReason.FIELDS),
+        (_changed(term=-1), InvalidDecisionReason.FIELDS),
+        (_changed(term=1.5), InvalidDecisionReason.FIELDS),
+        (_changed(scores={"b1": "0.5"}), InvalidDecisionReason.FIELDS),
+        (_changed(why="-"), InvalidDecisionReason.FIELDS),
+        (_changed(moves=[{}]), InvalidDecisionReason.FIELDS),
+        (_changed(label="two words"), InvalidDecisionReason.FIELDS),
+        (_changed(kind="outcome"), InvalidDecisionReason.FIELDS),
+        (encode(record()).replace(b'"took_ms":4.5', b'"took_ms":NaN'), InvalidDecisionReason.NOT_JSON),
     ],
 )
-def test_what_a_reader_refuses(value: bytes | None, reason: Junk) -> None:
+def test_what_a_reader_refuses(value: bytes | None, reason: InvalidDecisionReason) -> None:
     found = decode(IDS[1].encode(), value)
-    assert isinstance(found, Undecodable)
+    assert isinstance(found, UndecodableDecision)
     assert found.reason is reason
     assert found.why
 
 
 def test_a_record_without_a_key_is_refused() -> None:
     found = decode(None, encode(record()))
-    assert isinstance(found, Undecodable)
-    assert found.reason is Junk.KEY
+    assert isinstance(found, UndecodableDecision)
+    assert found.reason is InvalidDecisionReason.KEY
 
 
 def test_every_field_of_the_record_is_in_the_schema_with_its_type() -> None:
-    schema: Mapping[str, Any] = json.loads(schema_text())
+    schema: Mapping[str, Any] = json.loads(decision_schema())
     properties = schema["$defs"]["DecisionRecord"]["properties"]
     assert set(properties) == set(DecisionRecord.model_fields)
     assert set(Subject) == set(properties["subject"]["enum"])

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from shedders.live.decision_record import decode
-from shedders.live.decision_topic import DecisionLags, DecisionTopics, DecisionWriter, WriterBounds
+from shedders.decisions.record import decode
+from shedders.decisions.topic import DecisionLags, DecisionTopics, DecisionWriter, WriterBounds
 from statechannel.errors import StateChannelError
 from statechannel.kafka.client_settings import ClientSettings
 from statechannel.kafka.errors import KafkaClientError

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from shedders.cluster import RecentMoves
-from shedders.deviation import DeviationSettings, DeviationShedder
-from shedders.plan import Reason
+from shedders.model.cluster import RecentMoves
+from shedders.model.plan import Reason
+from shedders.shedding.deviation import DeviationSettings, DeviationShedder
 from tests.support.loads import by_bytes, by_messages, left, moved
 
 USAGES = {"a": 0.5, "b": 0.5, "c": 0.5}

@@ -11,22 +11,20 @@ from unittest.mock import AsyncMock
 
 import pytest
 
-from shedders.cluster import Policies
-from shedders.live.asks import Asks
-from shedders.live.balancer import Ports
-from shedders.live.checks import Checks
-from shedders.live.chosen import choose
-from shedders.live.clocks import LiveClocks
-from shedders.live.cluster_now import Known
-from shedders.live.decision_record import DecisionRecord, Inputs, OutcomeRecord
-from shedders.live.drain import Drains
-from shedders.live.drain_settings import DrainSettings
-from shedders.live.policy_standing import Standing
-from shedders.live.settings import BalancerSettings
-from statechannel.core.commands import Done, NotFound, Outcome, Rejected, Transfer, Undetermined
-from statechannel.core.picture import BrokerSeen, BundleSeen, Picture
+from shedders.balancer.active_strategies import choose
+from shedders.balancer.balancer import Ports
+from shedders.balancer.clocks import LiveClocks
+from shedders.balancer.cluster_inputs import ClusterInputs
+from shedders.balancer.drain import Drains
+from shedders.balancer.request_handlers import Asks, MoveChecks
+from shedders.balancer.settings import BalancerSettings, DrainSettings
+from shedders.decisions.record import DecisionRecord, Inputs, OutcomeRecord
+from shedders.model.cluster import Policies
+from shedders.policies.effective import EffectivePolicies
+from statechannel.broker.handlers import ExtensionAsk
+from statechannel.engine.cluster_view import BrokerSeen, BundleSeen, ClusterView
+from statechannel.engine.commands import Done, NotFound, Outcome, Rejected, Transfer, Undetermined
 from statechannel.kafka.errors import KafkaUnavailableError
-from statechannel.runtime.handlers import ExtensionAsk
 
 NAMES = [f"t/n/0x{n:08x}_0x{n + 1:08x}" for n in range(20)]
 QUICK = DrainSettings(patience_s=0.2, quiet_s=0.1, cordon_wait_s=0.4, retry_s=0.05, report_wait_s=0.0, rate_per_s=500)
@@ -59,11 +57,11 @@ class FakeChannel:
     def locate(self, name: str) -> str | NotFound:
         return name if name in self.owners else NotFound("unknown-bundle", f"{name} is not a bundle of t/n")
 
-    def picture(self) -> Picture:
+    def picture(self) -> ClusterView:
         brokers = [BrokerSeen(name, f"i-{name}", True, True, 0.0, {}) for name in self.alive]
         bundles = [BundleSeen(name, "Assigned", 3, owner, None, 2, 0, 9) for name, owner in self.owners.items()]
         leading = self.term >= 0
-        return Picture("b2", leading, self.term, self.mode, True, False, None, [9], brokers, bundles)
+        return ClusterView("b2", leading, self.term, self.mode, True, False, None, [9], brokers, bundles)
 
 
 class Leader:
@@ -79,8 +77,8 @@ class Leader:
         shed: Any = SimpleNamespace(shed=lambda result, reason, _: self.ended.append((result, reason)))
         ports = Ports(
             channel=cast("Any", channel),
-            standing=lambda: None if self.policies is None else Standing(policies=self.policies),
-            known=lambda: Known(policies=self.policies or Policies()),
+            standing=lambda: None if self.policies is None else EffectivePolicies(policies=self.policies),
+            known=lambda: ClusterInputs(policies=self.policies or Policies()),
             chosen=lambda: chosen,
             inputs=lambda _: Inputs(channel={"0": 9}),
             write=self.written.append,
@@ -92,7 +90,7 @@ class Leader:
         self.own: list[frozenset[str]] = []
         self.drains = Drains(ports, lambda: configured, manager=lambda: "extensible", moved_before=self._moved_before)
         assert self.drains.bounds.record_bytes == 20_000
-        self.checks = Checks(ports)
+        self.checks = MoveChecks(ports)
         self.asks = Asks(None, None, self.drains, self.checks)  # type: ignore[arg-type]
 
     async def _moved_before(self, drain: str, broker: str, own: Any) -> Any:

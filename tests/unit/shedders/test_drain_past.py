@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 from ulid import ULID
 
-from shedders.live import drain_past
-from shedders.live.decision_build import outcome_record, shed_record
-from shedders.live.decision_recall import DecisionRead, RecallBounds
-from shedders.live.decision_record import DRAIN, AnyRecord, DrainPart, Junk, Undecodable
-from shedders.live.decision_topic import DecisionTopics
-from shedders.live.drain_past import is_drain_id, moved_before, moved_for
+from shedders.balancer import decision_history
+from shedders.balancer.decision_history import is_drain_id, moved_before, moved_for
+from shedders.decisions.builder import outcome_record, shed_record
+from shedders.decisions.recall import DecisionRead, RecallBounds
+from shedders.decisions.record import DRAIN, AnyRecord, DrainPart, InvalidDecisionReason, UndecodableDecision
+from shedders.decisions.topic import DecisionTopics
 from statechannel.kafka.client_settings import ClientSettings
 from tests.support.decision_records import AT_MS, IDS, LOWER, NAMESPACE, UPPER, WHOLE, decision, move, occasion, record
 
@@ -37,7 +37,7 @@ def test_moves_of_the_same_drain_count() -> None:
         IDS[1], ONE, "done", f"drain {DRAIN_ID} of b1: ", at_ms=1, term=1, leader="b1", operation=None
     )
     assert moved_for(ended, DRAIN_ID, "b1", ()) == []
-    assert moved_for(Undecodable(Junk.FORMAT, DRAIN_ID), DRAIN_ID, "b1", ()) == []
+    assert moved_for(UndecodableDecision(InvalidDecisionReason.FORMAT, DRAIN_ID), DRAIN_ID, "b1", ()) == []
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def before(bounds: RecallBounds | None = None, drain: str = DRAIN_ID) -> frozens
 
 
 def test_the_topic_is_read_from_shortly_before_the_drain(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(drain_past, "DecisionReader", Reader)
+    monkeypatch.setattr(decision_history, "DecisionReader", Reader)
     Reader.records = [drained(1, ONE), drained(2, ONE, OTHER), drained(3, WHOLE)]
     assert before() == {ONE, OTHER}
     assert not Reader.asked.pop("stop")()
@@ -83,7 +83,7 @@ def test_the_topic_is_read_from_shortly_before_the_drain(monkeypatch: pytest.Mon
 
 
 def test_it_ends_where_it_takes_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(drain_past, "DecisionReader", Reader)
+    monkeypatch.setattr(decision_history, "DecisionReader", Reader)
     Reader.records = [drained(1, ONE)]
     assert before(RecallBounds(time_s=-1.0)) is None
     assert Reader.asked["stop"](), "also where no record speaks of it"

@@ -6,12 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from shedders.cluster import Bundle, Cluster, IsolationPolicy, Policies
-from shedders.live.drain_limits import Receivers, TokenBucket
-from shedders.live.drain_plan import FAILED, holdings
-from shedders.placing import Pipeline
-from shedders.plan import Placed, Reason
-from statechannel.core.picture import BundleSeen, Picture
+from shedders.balancer.drain_plan import FAILED, DrainReceivers, TokenBucket, holdings
+from shedders.decision.placing import Pipeline
+from shedders.model.cluster import Bundle, Cluster, IsolationPolicy, Policies
+from shedders.model.plan import Placed, Reason
+from statechannel.engine.cluster_view import BundleSeen, ClusterView
 from tests.support import loads
 from tests.support.drains import OPERATION, Twin, holding, made, pipeline, plan
 
@@ -94,7 +93,7 @@ def test_a_receiver_gets_so_many_and_then_none_until_it_reports() -> None:
 
 
 def test_a_report_that_never_comes_is_not_waited_for_for_ever() -> None:
-    receivers = Receivers(1, report_wait_s=30.0)
+    receivers = DrainReceivers(1, report_wait_s=30.0)
     brokers = {"b2": replace(loads.broker("b2", 0.1), load=None)}
     receivers.begun("b2", NAMES[0])
     receivers.look(brokers, 0.0)
@@ -108,7 +107,7 @@ def test_a_report_that_never_comes_is_not_waited_for_for_ever() -> None:
 
 
 def test_a_move_that_failed_and_a_receiver_that_is_gone_hold_nothing_back() -> None:
-    receivers = Receivers(1, report_wait_s=30.0)
+    receivers = DrainReceivers(1, report_wait_s=30.0)
     receivers.begun("b2", NAMES[0])
     receivers.ended("b2", NAMES[0], 0.0, arrived=False)
     assert receivers.room("b2") == 1
@@ -141,7 +140,7 @@ def test_the_drained_broker_is_no_destination_even_where_no_policy_says_so() -> 
 
 def test_two_drains_at_once_do_not_fill_each_other() -> None:
     cluster = made({"b1": 4, "b2": 4, "b3": 0}, policies=Policies(cordons={"b1": "drain", "b2": "drain"}))
-    receivers = Receivers(5, 30.0)
+    receivers = DrainReceivers(5, 30.0)
     first, second = plan("b1"), plan("b2")
     first.receivers = second.receivers = receivers
     moves = [
@@ -310,7 +309,7 @@ def test_holdings() -> None:
         seen(7, "Assigned", "b2", None),
         seen(8, "Unassigned", None, None),
     ]
-    picture = Picture("b1", True, 1, "normal", True, False, None, [0], [], bundles)
+    picture = ClusterView("b1", True, 1, "normal", True, False, None, [0], [], bundles)
     assert holdings(picture, "b1") == {
         NAMES[0]: False,
         NAMES[1]: True,

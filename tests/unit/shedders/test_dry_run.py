@@ -7,27 +7,27 @@ from typing import Any, ClassVar
 
 import pytest
 
-from shedders.booked_moves import Booked, BookedMoves
-from shedders.budget import BudgetSettings, Rules
-from shedders.cluster import Bundle, Cluster, IsolationPolicy, Policies
-from shedders.dry_run import Decision, carried_out, decide, place_all, run_cycles, run_splits, split_named
+from shedders.balancer.active_strategies import choose as in_force_choose
+from shedders.balancer.lead import Balance
+from shedders.balancer.settings import BalancerSettings
+from shedders.decision.booked_moves import Booked, BookedMoves
+from shedders.decision.budget import BudgetSettings, DecisionRules
+from shedders.decision.dry_run import Decision, carried_out, decide, place_all, run_cycles, run_splits, split_named
+from shedders.decision.placing import Pipeline
 from shedders.errors import StrategyFailedError
-from shedders.filter_rules import FilterSettings
-from shedders.live.chosen import choose as in_force_choose
-from shedders.live.lead import Balance
-from shedders.live.settings import BalancerSettings
-from shedders.moved import after_moves, after_splits
-from shedders.placing import Pipeline
-from shedders.plan import Label, Move, Placed, Plan, Reason, SplitPlan
-from shedders.plan_document import cycle_part, split_cycle
-from shedders.registry import SheddingMaker, make
-from shedders.selection import choose, pipeline_of, remembered_by, shedding_of
-from shedders.snapshot import BalancingPart, BudgetPart, Snapshot
-from shedders.snapshot_cluster import booked_of, cluster_of, rules_of, snapshot_of, with_cluster
-from shedders.snapshot_file import read_snapshot, write_snapshot
-from shedders.split_range import SplitRange
-from shedders.split_settings import SplitSettings
-from shedders.strategy import SHEDDING, StrategySettings
+from shedders.filters.rules import FilterSettings
+from shedders.model.cluster import Bundle, Cluster, IsolationPolicy, Policies
+from shedders.model.moved_cluster import after_moves, after_splits
+from shedders.model.plan import BundleMove, Label, Placed, Plan, Reason, SplitPlan
+from shedders.model.registry import SheddingMaker, make
+from shedders.model.strategy import SHEDDING, StrategySettings
+from shedders.snapshots.cluster import booked_of, cluster_of, rules_of, snapshot_of, with_cluster
+from shedders.snapshots.file import read_snapshot, write_snapshot
+from shedders.snapshots.model import BalancingPart, BudgetPart, Snapshot
+from shedders.snapshots.plan_document import cycle_part, split_cycle
+from shedders.snapshots.selection import choose, pipeline_of, remembered_by, shedding_of
+from shedders.split.algorithms import SplitRange
+from shedders.split.settings import SplitSettings
 from tests.support.snapshots import Shape, cluster
 from tests.support.strategies import declared, install
 
@@ -47,7 +47,7 @@ class Fixed:
     name: ClassVar[str] = "fixed"
     Settings: ClassVar[type[StrategySettings]] = StrategySettings
 
-    def __init__(self, moves: Sequence[Move], memory: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, moves: Sequence[BundleMove], memory: Mapping[str, Any] | None = None) -> None:
         self.moves = moves
         self.memory = memory or {}
 
@@ -58,7 +58,7 @@ class Fixed:
         )
 
 
-def fixed(*moves: Move, memory: Mapping[str, Any] | None = None) -> SheddingMaker:
+def fixed(*moves: BundleMove, memory: Mapping[str, Any] | None = None) -> SheddingMaker:
     return lambda _can_take: Fixed(moves, memory)
 
 
@@ -66,8 +66,8 @@ def pipeline(**filters: Any) -> Pipeline:
     return Pipeline(make("placement", "least-resource-usage"), FilterSettings(**filters))
 
 
-def move(bundle: Bundle, destination: str | None, **fields: Any) -> Move:
-    return Move(bundle.name, bundle.owner or "", destination, Reason.OVERLOADED, 1.0, "for a test", **fields)
+def move(bundle: Bundle, destination: str | None, **fields: Any) -> BundleMove:
+    return BundleMove(bundle.name, bundle.owner or "", destination, Reason.OVERLOADED, 1.0, "for a test", **fields)
 
 
 def decisions(snapshot: Snapshot, strategy: str, cycles: int = CYCLES) -> list[Decision]:
@@ -124,7 +124,7 @@ def test_a_dry_run_makes_the_moves_that_the_balancer_books(strategy: str, unload
     chosen = in_force_choose(BalancerSettings(shedding=strategy))
     seen, _ = balance.look(live, 0.0)
     decision = balance.question(seen, chosen)()
-    rules = Rules(BudgetSettings(moves=3, load_percent=5.0), unload_mode == "unload")
+    rules = DecisionRules(BudgetSettings(moves=3, load_percent=5.0), unload_mode == "unload")
     admitted, moves = balance.commit(seen, chosen, decision, rules, 0.0)
     meant = [replace(one, destination=None) if rules.only_unload else one for one in dry.moves]
     assert meant == list(moves)
@@ -162,7 +162,7 @@ def test_in_unload_mode_nothing_is_exchanged() -> None:
     plan = fixed(move(heavy, second), move(light, first, swap=True), move(base.bundles_of[first][1], second))
     decision = decide(base, plan, {}, pipeline())
     if decision.moves:
-        found = carried_out(decision, Rules(only_unload=True))
+        found = carried_out(decision, DecisionRules(only_unload=True))
         assert [(one.refused or "").partition(":")[0] for one in found.checked] == ["unload-mode"] * 3
 
 

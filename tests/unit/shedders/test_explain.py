@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from shedders.dry_run import Checked, SplitDecision
-from shedders.live.bundle_trail import Trail, What, part_of
-from shedders.live.decision_book import DecisionBook
-from shedders.live.decision_build import (
+from shedders.decision.dry_run import CheckedMove, SplitDecision
+from shedders.decisions.book import DecisionBook
+from shedders.decisions.builder import (
     Executed,
     RecordBounds,
     outcome_record,
@@ -18,11 +17,12 @@ from shedders.live.decision_build import (
     skipped_record,
     split_record,
 )
-from shedders.live.decision_record import Junk, Subject, Undecodable
-from shedders.live.explain import NOT_MADE, Asker, Why, why
-from shedders.live.explain_not import Because, WhyNot, why_not
-from shedders.plan import Label, Left, Placed, Reason, SplitPlan
-from statechannel.core.auditor import audit_full
+from shedders.decisions.bundle_trail import Trail, What, part_of
+from shedders.decisions.explanation import NOT_MADE, CommandOrigin, Explanation, why
+from shedders.decisions.explanation_not_moved import Because, WhyNot, why_not
+from shedders.decisions.record import InvalidDecisionReason, Subject, UndecodableDecision
+from shedders.model.plan import Label, Left, Placed, Reason, SplitPlan
+from statechannel.replay.auditor import audit_full
 from tests.support.decision_records import (
     AT_MS,
     IDS,
@@ -67,7 +67,7 @@ def ended(number: int, bundle: str, result: str, said: str = "said", operation: 
     )
 
 
-def lines(answer: Why) -> list[tuple[str, str]]:
+def lines(answer: Explanation) -> list[tuple[str, str]]:
     return [(step.what, step.said) for step in answer.steps]
 
 
@@ -190,7 +190,7 @@ def test_each_move_is_told_with_its_decision_and_the_numbers() -> None:
         ended(1, WHOLE, "transferred"),
         split_record(occasion(2), looked, executed={WHOLE: Executed("op-2")}),
         record(3, moves=[move(ONE, "b2", "b3", load=77.0)], executed={ONE: Executed("op-3")}),
-        Undecodable(Junk.FORMAT, "format is not 1"),
+        UndecodableDecision(InvalidDecisionReason.FORMAT, "format is not 1"),
     )
     answer = why(told(log, ONE), known)
     assert answer.now == f"{ONE} is served by b3"
@@ -260,7 +260,7 @@ def test_who_asked_for_it_by_command_and_who_was_stopped() -> None:
     )
     log.write(WHOLE, "Assigning", by="b2", action="transfer", **{"from": "b2"}, to="b3", flow="transfer")
     log.write(WHOLE, "Assigned", by="b3", action="return", **{"from": "b2"}, to="b3", flow="transfer")
-    answer = why(told(log, WHOLE), book(), {"op-1": Asker("ann@desk", "transfer")})
+    answer = why(told(log, WHOLE), book(), {"op-1": CommandOrigin("ann@desk", "transfer")})
     assert [step.because for step in answer.steps[2:]] == [
         "asked for by ann@desk (transfer) (its reason: new disks)",
         "b2 was stopped in order and handed it over",
@@ -271,7 +271,7 @@ def test_a_move_that_never_reached_the_channel_is_told_too() -> None:
     log = ChannelLog()
     log.created()
     log.assigned(to="b1")
-    refused = Checked(replace(move(), destination=None), "b3", "pin: it is pinned")
+    refused = CheckedMove(replace(move(), destination=None), "b3", "pin: it is pinned")
     known = book(
         record(1, moves=[move()], executed={WHOLE: Executed("op-1")}),
         ended(1, WHOLE, "rejected", "b2 is draining", "op-1"),
@@ -331,7 +331,7 @@ SCORES = {"b1": 0.5, "b2": 0.4, "b3": 0.3}
             "b1 was left alone (`outdated`): its report is 1900 s old",
         ),
         (
-            record(moves=[Checked(replace(move(ONE), destination=None), "b2", "pin: it is pinned to b1")]),
+            record(moves=[CheckedMove(replace(move(ONE), destination=None), "b2", "pin: it is pinned to b1")]),
             Because.REFUSED,
             "pin",
             "it was to go from b1 to b2, but was refused: pin: it is pinned to b1",

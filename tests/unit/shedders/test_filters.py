@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from loaddata.broker_load import BrokerLoad
-from loaddata.bundle_load import BundleStats
-from shedders.cluster import Broker, Bundle, Cluster, IsolationPolicy, Policies, TopicLoad
-from shedders.filter_rules import FilterSettings, needs, summary
-from shedders.filters import Filters
+from loaddata.model.broker_load import BrokerLoad
+from loaddata.model.bundle_load import BundleStats
+from shedders.filters.chain import Filters
+from shedders.filters.rules import FilterSettings, needs, summary
+from shedders.model.cluster import Broker, Bundle, Cluster, IsolationPolicy, Policies, TopicLoad
 
 A = "t/n/0x00000000_0x40000000"
 B = "t/n/0x40000000_0x80000000"

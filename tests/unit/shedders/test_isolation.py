@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from shedders.cluster import Broker, IsolationPolicy
-from shedders.filter_rules import isolated
-from shedders.isolation import Isolation
-from shedders.patterns import compiled
+from shedders.filters.isolation import Isolation
+from shedders.filters.rules import isolated
+from shedders.model.cluster import Broker, IsolationPolicy
+from shedders.model.patterns import compiled
 
 BROKERS = {name: Broker(name) for name in ("b1:8080", "b2:8080", "b3:8080", "b4:8080")}
 NAMES = list(BROKERS)

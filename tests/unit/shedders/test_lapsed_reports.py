@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from shedders.avg import AvgSettings, AvgShedder
-from shedders.cluster import Cluster, RecentMoves
-from shedders.least_long_term_rate import LeastLongTermMessageRate, LeastLongTermRateSettings
-from shedders.least_resource_usage import (
+from shedders.model.cluster import Cluster, RecentMoves
+from shedders.placement.least_long_term_rate import LeastLongTermMessageRate, LeastLongTermRateSettings
+from shedders.placement.least_resource_usage import (
     LeastResourceUsage,
     LeastResourceUsageSettings,
     ModularLeastResourceUsage,
     ModularLeastResourceUsageSettings,
 )
+from shedders.shedding.avg import AvgSettings, AvgShedder
 from tests.support.drains import Twin, made, plan
 from tests.support.loads import bundle, by_bytes
 

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from loaddata.bundle_load import BundleAverages
-from shedders.cluster import Bundle
-from shedders.least_long_term_rate import LeastLongTermMessageRate, LeastLongTermRateSettings
+from loaddata.model.bundle_load import BundleAverages
+from shedders.model.cluster import Bundle
+from shedders.placement.least_long_term_rate import LeastLongTermMessageRate, LeastLongTermRateSettings
 from tests.support.loads import broker, bundle, cluster
 
 NEW = bundle(99, None)

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from loaddata.bundle_load import BundleAverages
-from shedders.candidates import pick
-from shedders.cluster import Cluster
-from shedders.least_resource_usage import (
+from loaddata.model.bundle_load import BundleAverages
+from shedders.model.candidates import pick
+from shedders.model.cluster import Cluster
+from shedders.placement.least_resource_usage import (
     LeastResourceUsage,
     LeastResourceUsageSettings,
     ModularLeastResourceUsage,

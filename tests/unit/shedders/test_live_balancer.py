@@ -9,20 +9,20 @@ from typing import Any
 
 import pytest
 
-from loaddata.service import LoadSeen
-from shedders.booked_moves import BookedMoves
-from shedders.budget import BudgetSettings
-from shedders.cluster import Policies
-from shedders.live.cluster_now import cluster_now
-from shedders.live.decision_record import DecisionRecord
-from shedders.live.lead import Balance
-from shedders.live.policy_standing import Standing
-from shedders.plan import Move
-from statechannel.core import commands
-from statechannel.core.commands import Done, Rejected
-from statechannel.core.states import State
-from statechannel.runtime.changes import Change, Derived
-from statechannel.runtime.exits import ChannelStoppedError, Stopped
+from loaddata.live.service import ReportedLoad
+from shedders.balancer.cluster_inputs import cluster_now
+from shedders.balancer.lead import Balance
+from shedders.decision.booked_moves import BookedMoves
+from shedders.decision.budget import BudgetSettings
+from shedders.decisions.record import DecisionRecord
+from shedders.model.cluster import Policies
+from shedders.model.plan import BundleMove
+from shedders.policies.effective import EffectivePolicies
+from statechannel.broker.changes import Change, Derived
+from statechannel.broker.exits import ChannelStoppedError, Stopped
+from statechannel.engine import commands
+from statechannel.engine.commands import Done, Rejected
+from statechannel.protocol.states import State
 from tests.support.live_balancer import World, four_bundles, is_due, key, load, move, plan_once, settle
 from tests.support.waits import WAIT_S
 
@@ -89,7 +89,7 @@ def unread(world: World) -> None:
 
 
 def off(world: World) -> None:
-    world.standing = Standing(shedding_on=False, shedding_why="shedding is off (ann: sale)")
+    world.standing = EffectivePolicies(shedding_on=False, shedding_why="shedding is off (ann: sale)")
 
 
 def off_by_setting(world: World) -> None:
@@ -140,7 +140,7 @@ async def test_a_skipped_cycle_says_why_and_moves_nothing(
 async def test_what_is_forbidden_while_it_decides_is_obeyed(
     world: World, hinder: Callable[[World], None], word: str, why: str
 ) -> None:
-    def plan(cluster: Any, memory: Any) -> list[Move]:
+    def plan(cluster: Any, memory: Any) -> list[BundleMove]:
         hinder(world)
         return [move(key(0), "b1", "b2")]
 
@@ -166,7 +166,7 @@ async def test_what_is_forbidden_while_moves_wait_for_their_turn_is_obeyed(world
 
 
 async def test_a_strategy_that_raises_is_a_record_and_nothing_else(world: World) -> None:
-    def plan(cluster: Any, memory: Any) -> list[Move]:
+    def plan(cluster: Any, memory: Any) -> list[BundleMove]:
         raise ZeroDivisionError("by zero")
 
     world.plan = plan
@@ -182,7 +182,7 @@ async def test_a_strategy_that_raises_is_a_record_and_nothing_else(world: World)
 async def test_a_move_that_makes_no_sense_is_refused_and_the_others_are_made(world: World) -> None:
     seen: list[Any] = []
 
-    def plan(cluster: Any, memory: Any) -> list[Move]:
+    def plan(cluster: Any, memory: Any) -> list[BundleMove]:
         seen.append(memory)
         return [] if memory.get("decisions") else [move(key(3), "b1", "b2"), move(key(0), "b1", "b2")]
 
@@ -220,7 +220,7 @@ async def test_a_bug_beside_the_strategy_is_written_down_too_before_the_duty_fai
 async def test_a_move_is_made_told_and_booked_until_the_reports_show_it(world: World) -> None:
     seen: list[Any] = []
 
-    def plan(cluster: Any, memory: Any) -> list[Move]:
+    def plan(cluster: Any, memory: Any) -> list[BundleMove]:
         seen.append(cluster)
         return [] if memory.get("decisions") else [move(key(0), "b1", "b2")]
 
@@ -252,7 +252,7 @@ async def test_a_move_that_fails_is_booked_no_more(world: World) -> None:
     seen: list[Any] = []
     world.channel.answer = lambda _: Rejected("not-owned", "b3 owns it")
 
-    def plan(cluster: Any, memory: Any) -> list[Move]:
+    def plan(cluster: Any, memory: Any) -> list[BundleMove]:
         seen.append(cluster.brokers["b2"].load.msg_rate_in)
         return [] if memory.get("decisions") else [move(key(0), "b1", "b2")]
 
@@ -288,7 +288,7 @@ async def test_no_more_than_the_budget_sets_out_and_a_policy_may_change_it(world
 
 
 async def test_plain_unloads_by_policy_are_booked_for_nobody(world: World) -> None:
-    world.standing = Standing(unload_mode="unload")
+    world.standing = EffectivePolicies(unload_mode="unload")
     plan_once(world, move(key(0), "b1", "b2"))
     await world.cycle()
     (asked,) = world.channel.asked
@@ -299,8 +299,8 @@ async def test_plain_unloads_by_policy_are_booked_for_nobody(world: World) -> No
 
 
 async def test_filters_refuse_and_the_placement_chooses_what_the_strategy_left_open(world: World) -> None:
-    world.standing = Standing(policies=Policies(cordons={"b2": "disk"}))
-    world.loads["b1"] = LoadSeen(load(0.9, 5_000), 0.0, lapsed=False)
+    world.standing = EffectivePolicies(policies=Policies(cordons={"b2": "disk"}))
+    world.loads["b1"] = ReportedLoad(load(0.9, 5_000), 0.0, lapsed=False)
     plan_once(world, move(key(0), "b1", "b2"), move(key(1), "b1", None))
     await world.cycle()
     assert [(one.name, one.destination) for one in world.channel.asked] == [(key(1), "b3")]
@@ -311,7 +311,7 @@ async def test_filters_refuse_and_the_placement_chooses_what_the_strategy_left_o
 
 async def test_decisions_and_placements_do_not_share_what_changes(world: World) -> None:
     assert world.chosen.pipeline is not world.chosen.placing
-    world.loads["b1"] = LoadSeen(load(0.9, 5_000), 0.0, lapsed=False)
+    world.loads["b1"] = ReportedLoad(load(0.9, 5_000), 0.0, lapsed=False)
     plan_once(world, move(key(0), "b1", None))
     await world.cycle()
     assert world.chosen.pipeline.memory == {"asked": 1}

@@ -9,18 +9,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loaddata.bundle_load import BundleAverages, MessageAverage
-from loaddata.service import LoadSeen, TopSeen
-from loaddata.top_bundles import TopBundle
-from shedders.cluster import Policies, RecentMoves
-from shedders.dry_run import decide
-from shedders.live.chosen import choose
-from shedders.live.cluster_now import Kept, Known, broker_now, cluster_now, under_way, why_left_alone
-from shedders.live.settings import BalancerSettings
-from shedders.live.trail import REMEMBERED_MAX, RecentTrail
-from statechannel.core.picture import BrokerSeen, BundleSeen, Picture
-from statechannel.core.states import State
-from statechannel.runtime.changes import Change
+from loaddata.live.service import ReportedLoad, ReportedTopBundles
+from loaddata.model.bundle_load import BundleAverages, MessageAverage
+from loaddata.model.top_bundles import TopBundle
+from shedders.balancer.active_strategies import choose
+from shedders.balancer.cluster_inputs import ClusterInputs, Kept, broker_now, cluster_now, under_way, why_left_alone
+from shedders.balancer.recent_moves import REMEMBERED_MAX, RecentTrail
+from shedders.balancer.settings import BalancerSettings
+from shedders.decision.dry_run import decide
+from shedders.model.cluster import Policies, RecentMoves
+from statechannel.broker.changes import Change
+from statechannel.engine.cluster_view import BrokerSeen, BundleSeen, ClusterView
+from statechannel.protocol.states import State
 from tests.support.live_balancer import key, load, stats
 
 
@@ -28,7 +28,7 @@ def seen(name: str = "b1", **info: Any) -> BrokerSeen:
     return BrokerSeen(name, "i1", True, True, 0.1, info)
 
 
-PICTURE = Picture("b1", True, 7, "normal", True, False, None, [1], [seen("b1"), seen("b2")], [])
+PICTURE = ClusterView("b1", True, 7, "normal", True, False, None, [1], [seen("b1"), seen("b2")], [])
 
 
 def bundle(
@@ -37,9 +37,9 @@ def bundle(
     return BundleSeen(key(number), state, 3, owner, destination, 3, 0, number)
 
 
-def top(*numbers: int, age_s: float = 1.0, rate: float = 100.0, lapsed: bool = False) -> TopSeen:
+def top(*numbers: int, age_s: float = 1.0, rate: float = 100.0, lapsed: bool = False) -> ReportedTopBundles:
     averages = BundleAverages(*[MessageAverage(rate, rate, rate, rate, samples=10)] * 2)
-    return TopSeen([TopBundle(key(number), stats(rate), averages) for number in numbers], age_s, lapsed)
+    return ReportedTopBundles([TopBundle(key(number), stats(rate), averages) for number in numbers], age_s, lapsed)
 
 
 @pytest.mark.parametrize(
@@ -54,11 +54,11 @@ def top(*numbers: int, age_s: float = 1.0, rate: float = 100.0, lapsed: bool = F
 )
 def test_when_everybody_is_left_alone(change: dict[str, Any], why: str | None) -> None:
     assert why_left_alone(PICTURE._replace(**change)) == why
-    assert cluster_now(PICTURE._replace(**change), Known(), 5).safe == why
+    assert cluster_now(PICTURE._replace(**change), ClusterInputs(), 5).safe == why
 
 
 def test_more_may_say_that_it_is_to_be_left_alone() -> None:
-    assert cluster_now(PICTURE, Known(safe="upgrade"), 5).safe == "upgrade"
+    assert cluster_now(PICTURE, ClusterInputs(safe="upgrade"), 5).safe == "upgrade"
 
 
 @pytest.mark.parametrize(
@@ -79,18 +79,18 @@ def test_more_may_say_that_it_is_to_be_left_alone() -> None:
     ],
 )
 def test_nothing_that_a_broker_says_of_itself_is_taken_for_granted(info: Any, expected: dict[str, Any]) -> None:
-    found = broker_now(seen(**info), Known())
+    found = broker_now(seen(**info), ClusterInputs())
     assert {name: getattr(found, name) for name in expected} == expected
     assert found.load is None
 
 
 def test_operators_stand_over_a_brokers_own_domain() -> None:
     info = {"properties": {"failure-domain": "rack-1"}}
-    assert broker_now(seen(**info), Known(domains={"b1": "rack-9"})).domain == "rack-9"
+    assert broker_now(seen(**info), ClusterInputs(domains={"b1": "rack-9"})).domain == "rack-9"
 
 
 def test_a_report_comes_with_its_age_and_whether_it_has_lapsed() -> None:
-    found = broker_now(seen(), Known(loads={"b1": LoadSeen(load(0.7), 12.5, lapsed=True)}))
+    found = broker_now(seen(), ClusterInputs(loads={"b1": ReportedLoad(load(0.7), 12.5, lapsed=True)}))
     assert (found.load, found.load_age_s, found.load_lapsed) == (load(0.7), 12.5, True)
 
 
@@ -109,15 +109,17 @@ def test_who_serves_a_bundle_by_its_state(
 ) -> None:
     on_its_way = "b2" if state in (State.ASSIGNING, State.RELEASING) else None
     picture = PICTURE._replace(bundles=[bundle(0, state, owner, on_its_way)])
-    found = cluster_now(picture, Known(), 5).bundles[key(0)]
+    found = cluster_now(picture, ClusterInputs(), 5).bundles[key(0)]
     assert (found.owner, found.in_flight, found.stats) == (owner, in_flight, None)
-    later = cluster_now(picture, Known(), 5, arrived=True).bundles[key(0)]
+    later = cluster_now(picture, ClusterInputs(), 5, arrived=True).bundles[key(0)]
     assert (later.owner, later.in_flight) == (arrived, in_flight)
 
 
 def test_figures_are_those_of_the_owners_report() -> None:
     picture = PICTURE._replace(bundles=[bundle(number) for number in range(2)])
-    found = cluster_now(picture, Known(tops={"b1": top(2, 0, age_s=9), "b2": top(0, age_s=1, rate=7)}), 5).bundles
+    found = cluster_now(
+        picture, ClusterInputs(tops={"b1": top(2, 0, age_s=9), "b2": top(0, age_s=1, rate=7)}), 5
+    ).bundles
     assert (found[key(0)].stats, found[key(0)].rank, found[key(0)].secondhand) == (stats(), 1, False)
     assert (found[key(1)].stats, found[key(1)].rank, found[key(1)].secondhand) == (None, None, False)
 
@@ -130,8 +132,8 @@ def test_figures_are_those_of_the_owners_report() -> None:
         pytest.param({"b1": top(0, rate=5, age_s=3, lapsed=True), "b2": top(0, rate=7, age_s=2)}, id="the-youngest"),
     ],
 )
-def test_figures_that_were_not_measured_where_it_is_serve_placements_alone(tops: dict[str, TopSeen]) -> None:
-    found = cluster_now(PICTURE._replace(bundles=[bundle(0)]), Known(tops=tops), 5).bundles[key(0)]
+def test_figures_that_were_not_measured_where_it_is_serve_placements_alone(tops: dict[str, ReportedTopBundles]) -> None:
+    found = cluster_now(PICTURE._replace(bundles=[bundle(0)]), ClusterInputs(tops=tops), 5).bundles[key(0)]
     assert (found.stats, found.rank, found.secondhand) == (None, None, True)
     assert found.averages.short.msg_rate_in == 7
 
@@ -151,7 +153,7 @@ def test_figures_that_were_not_measured_where_it_is_serve_placements_alone(tops:
 def test_a_report_is_judged_for_each_bundle(state: State, as_of: dict[int, int], lapsed: bool, own: bool) -> None:
     going = "b2" if state == State.RELEASING else None
     one = bundle(0, state, destination=going)._replace(partition=3, offset=7)
-    known = Known(tops={"b1": top(0, lapsed=lapsed)._replace(owned_as_of=as_of)})
+    known = ClusterInputs(tops={"b1": top(0, lapsed=lapsed)._replace(owned_as_of=as_of)})
     for kept in (None, Kept()):
         found = cluster_now(PICTURE._replace(bundles=[one]), known, 5, kept=kept).bundles[key(0)]
         assert (found.stats, found.secondhand) == ((stats(), False) if own else (None, True))
@@ -162,18 +164,18 @@ def test_after_the_first_move_away_the_others_keep_their_figures() -> None:
     kept, at = Kept(), {0: 5}
     held = [bundle(number)._replace(partition=0, offset=number) for number in range(3)]
     tops = {"b1": top(0, 1, 2)._replace(owned_as_of=at)}
-    before = cluster_now(PICTURE._replace(bundles=held), Known(tops=tops), 5, kept=kept)
+    before = cluster_now(PICTURE._replace(bundles=held), ClusterInputs(tops=tops), 5, kept=kept)
     assert [one.stats for one in before.bundles.values()] == [stats()] * 3
     gone = held[2]._replace(owner="b2", version=6, offset=9)
     marked = {"b1": tops["b1"]._replace(lapsed=True)}
-    after = cluster_now(PICTURE._replace(bundles=[*held[:2], gone]), Known(tops=marked), 5, kept=kept).bundles
+    after = cluster_now(PICTURE._replace(bundles=[*held[:2], gone]), ClusterInputs(tops=marked), 5, kept=kept).bundles
     assert [after[key(number)].stats for number in range(3)] == [stats(), stats(), None]
     assert [after[key(number)].secondhand for number in range(3)] == [False, False, True]
 
 
 def test_nobody_who_is_not_registered_says_anything_of_a_bundle() -> None:
     picture = PICTURE._replace(bundles=[bundle(0), bundle(1)])
-    known = Known(tops={"b1": top(0, age_s=9), "nobody": top(0, 1, age_s=0, rate=7)})
+    known = ClusterInputs(tops={"b1": top(0, age_s=9), "nobody": top(0, 1, age_s=0, rate=7)})
     found = cluster_now(picture, known, 5).bundles
     assert (found[key(0)].stats, found[key(0)].rank) == (stats(), 0)
     assert (found[key(1)].stats, found[key(1)].averages) == (None, BundleAverages())
@@ -181,16 +183,16 @@ def test_nobody_who_is_not_registered_says_anything_of_a_bundle() -> None:
 
 @pytest.mark.parametrize("shedding", ["transfer", "threshold", "overload", "uniform", "deviation", "avg"])
 @pytest.mark.parametrize("tops", [{"b1": top(0, 1, 2, lapsed=True)}, {"b2": top(0, 1, 2)}], ids=["lapsed", "foreign"])
-def test_nothing_is_shed_by_such_figures(shedding: str, tops: dict[str, TopSeen]) -> None:
+def test_nothing_is_shed_by_such_figures(shedding: str, tops: dict[str, ReportedTopBundles]) -> None:
     picture = PICTURE._replace(bundles=[bundle(number) for number in range(3)])
     loads = {}
     for name, usage, rate in (("b1", 0.95, 5_000.0), ("b2", 0.05, 10.0)):
         busy = replace(load(usage, rate), msg_throughput_in=rate * 1024, msg_throughput_ema=rate * 1024)
-        loads[name] = LoadSeen(busy, 1.0, lapsed=False)
+        loads[name] = ReportedLoad(busy, 1.0, lapsed=False)
     chosen = choose(BalancerSettings(shedding=shedding))
     memory = {"hits": 9} if shedding == "transfer" else {}
     for known, moves in (({"b1": top(0, 1, 2, rate=500)}, True), (tops, False)):
-        cluster = cluster_now(picture, Known(loads=loads, tops=known), 5)
+        cluster = cluster_now(picture, ClusterInputs(loads=loads, tops=known), 5)
         found = decide(cluster, chosen.shedding, memory, chosen.pipeline)
         # These two wait for a condition that is met several times in a row.
         assert bool(found.moves) is (moves and shedding not in ("uniform", "avg")), found.plan
@@ -207,21 +209,21 @@ def test_what_is_on_its_way_between_two_brokers_is_booked_where_it_goes() -> Non
         bundle(6),
     ]
     picture = PICTURE._replace(bundles=going)
-    found = under_way(going, cluster_now(picture, Known(), 5))
+    found = under_way(going, cluster_now(picture, ClusterInputs(), 5))
     assert [(one.bundle, one.source, one.destination) for one in found] == [(key(0), "b1", "b2"), (key(1), "b1", "b2")]
 
 
 def test_reports_beyond_their_time_are_not_used() -> None:
     picture = PICTURE._replace(bundles=[bundle(0)])
     for age_s in (31.0, -1.0):
-        found = cluster_now(picture, Known(tops={"b1": top(0, age_s=age_s)}, top_ttl_s=30), 5)
+        found = cluster_now(picture, ClusterInputs(tops={"b1": top(0, age_s=age_s)}, top_ttl_s=30), 5)
         assert found.bundles[key(0)].stats is None
 
 
 def test_quotas_stand_over_what_was_measured_and_are_known_of_bundles_that_nobody_measured() -> None:
     quota = MessageAverage(1.0, 2.0, 3.0, 4.0, samples=1000)
     picture = PICTURE._replace(bundles=[bundle(0), bundle(1)])
-    known = Known(tops={"b1": top(0)}, quotas={key(0): quota, key(1): quota})
+    known = ClusterInputs(tops={"b1": top(0)}, quotas={key(0): quota, key(1): quota})
     found = cluster_now(picture, known, 5).bundles
     assert found[key(0)].averages == found[key(1)].averages == BundleAverages(quota, quota)
     assert (found[key(0)].stats, found[key(1)].stats) == (stats(), None)
@@ -261,7 +263,7 @@ def test_what_is_kept_from_cluster_to_cluster_changes_nothing(data: st.DataObjec
             )
         }
         quotas = {key(number): MessageAverage(1.0, samples=9) for number in data.draw(st.lists(st.integers(0, 7)))}
-        known = Known(tops=tops, quotas=quotas)
+        known = ClusterInputs(tops=tops, quotas=quotas)
         for arrived in (False, True):
             found = cluster_now(picture, known, 5, arrived=arrived, kept=kept)
             assert found == cluster_now(picture, known, 5, arrived=arrived)
@@ -270,23 +272,23 @@ def test_what_is_kept_from_cluster_to_cluster_changes_nothing(data: st.DataObjec
 
 def test_a_bundle_that_has_not_changed_is_the_same_object() -> None:
     kept, first, second = Kept(), bundle(0), bundle(1)
-    one = cluster_now(PICTURE._replace(bundles=[first, second]), Known(tops={"b1": top(1)}), 5, kept=kept)
+    one = cluster_now(PICTURE._replace(bundles=[first, second]), ClusterInputs(tops={"b1": top(1)}), 5, kept=kept)
     moved = second._replace(owner="b2", version=6)
-    two = cluster_now(PICTURE._replace(bundles=[first, moved]), Known(), 5, kept=kept)
+    two = cluster_now(PICTURE._replace(bundles=[first, moved]), ClusterInputs(), 5, kept=kept)
     assert two.bundles[key(0)] is one.bundles[key(0)]
     assert (one.bundles[key(1)].owner, two.bundles[key(1)].owner) == ("b1", "b2")
 
 
 def test_the_parts_of_a_pinned_bundle_are_pinned() -> None:
     parent = f"{key(0).rpartition('/')[0]}/0x00000000_0xffffffff"
-    known = Known(policies=Policies(pins={parent: "b2"}))
+    known = ClusterInputs(policies=Policies(pins={parent: "b2"}))
     found = cluster_now(PICTURE._replace(bundles=[bundle(0), bundle(1)]), known, 5)
     assert found.policies.pins == {parent: "b2", key(0): "b2", key(1): "b2"}
 
 
 def test_policies_moves_and_time_are_handed_on() -> None:
     policies, recent = Policies(pins={"t/n": "b1"}), RecentMoves({key(0): 5.0}, {})
-    found = cluster_now(PICTURE, Known(policies=policies, recent=recent), 99)
+    found = cluster_now(PICTURE, ClusterInputs(policies=policies, recent=recent), 99)
     assert (found.policies, found.recent, found.now_ms) == (policies, recent, 99)
 
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from shedders.live import duties
-from shedders.live.duties import Duties
-from shedders.live.movers import Ended, Movers, word_of
-from statechannel.core import commands
-from statechannel.runtime.exits import ChannelStoppedError, Stopped
+from shedders.balancer import duties
+from shedders.balancer.duties import BalancerTasks
+from shedders.balancer.movers import EndedMove, Movers, word_of
+from statechannel.broker.exits import ChannelStoppedError, Stopped
+from statechannel.engine import commands
 from tests.support.live_balancer import Channel, Clock, key, move, settle
 from tests.support.waits import WAIT_S
 
@@ -49,8 +49,10 @@ def sleeps(monkeypatch: pytest.MonkeyPatch, clock: Clock) -> Sleeps:
 LONGEST_S = 60.0
 
 
-def made(clock: Clock, *, over: bool = False) -> Duties:
-    return Duties(first_wait_s=lambda: 1.0, longest_wait_s=lambda: LONGEST_S, now_s=lambda: clock.s, over=lambda: over)
+def made(clock: Clock, *, over: bool = False) -> BalancerTasks:
+    return BalancerTasks(
+        first_wait_s=lambda: 1.0, longest_wait_s=lambda: LONGEST_S, now_s=lambda: clock.s, over=lambda: over
+    )
 
 
 async def until_hanging(runs: list[int], count: int) -> None:
@@ -161,7 +163,7 @@ class Moves:
     def __init__(self, at_once: int = 2) -> None:
         self.channel = Channel(bundles={key(number): "b1" for number in range(5)})
         self.clock = Clock()
-        self.told: list[Ended] = []
+        self.told: list[EndedMove] = []
         self.leads = True
         channel: Any = self.channel
         self.movers = Movers(channel, at_once, 30.0, lambda: self.clock.s)

@@ -9,24 +9,24 @@ from typing import Any
 
 import pytest
 
-from loaddata.broker_load import ResourceWeights
-from loaddata.report_record import Kind
-from shedders.cluster import Broker, Cluster, IsolationPolicy, Policies
-from shedders.live import extension
-from shedders.live.chosen import choose, laid_down
-from shedders.live.cluster_now import Kept
-from shedders.live.decision_record import Inputs
-from shedders.live.extension import BalancerExtension, make
-from shedders.live.placement import Surroundings
-from shedders.live.policy_standing import Standing
-from shedders.live.renewal import Renewal
-from shedders.live.settings import BalancerSettings
-from shedders.profiles import UnknownProfileError
-from statechannel.core.states import State
+from loaddata.model.broker_load import ResourceWeights
+from loaddata.report.record import ReportKind
+from shedders.balancer import extension
+from shedders.balancer.active_strategies import choose, laid_down
+from shedders.balancer.cluster_inputs import Kept
+from shedders.balancer.duties import Renewal
+from shedders.balancer.extension import BalancerExtension, make
+from shedders.balancer.placement import PlacementInputs
+from shedders.balancer.settings import BalancerSettings
+from shedders.decisions.record import Inputs
+from shedders.model.cluster import Broker, Cluster, IsolationPolicy, Policies
+from shedders.model.profiles import UnknownProfileError
+from shedders.policies.effective import EffectivePolicies
+from statechannel.broker.changes import Change, ChangesError
+from statechannel.broker.exits import ChannelStoppedError, Stopped
 from statechannel.errors import StateChannelError
 from statechannel.kafka.errors import KafkaUnavailableError
-from statechannel.runtime.changes import Change, ChangesError
-from statechannel.runtime.exits import ChannelStoppedError, Stopped
+from statechannel.protocol.states import State
 from statechannel.settings import load
 from statechannel.settings.errors import SettingsError
 from tests.support.live_balancer import Channel, Clock, World, key, settle
@@ -66,7 +66,7 @@ def test_policies_stand_over_settings_and_those_over_profiles(
 def test_a_setting_comes_from_the_nearest_that_says_it() -> None:
     transfer = {"transfer": {"hit_threshold": 5, "cool_down_s": 9}}
     own = BalancerSettings(shedding="transfer", strategies={"shedding": transfer})
-    standing = Standing(weights=ResourceWeights(cpu=4.0), shed_with_policies=True)
+    standing = EffectivePolicies(weights=ResourceWeights(cpu=4.0), shed_with_policies=True)
     found = choose(own, {"shedding.transfer.hit_threshold": 7}, common=laid_down(standing))
     shedding: Any = found.settings["shedding"]
     assert (shedding.hit_threshold, shedding.cool_down_s, shedding.shed_with_policies) == (7, 9, True)
@@ -104,16 +104,16 @@ def test_settings_that_will_not_do_keep_the_broker_from_starting(values: dict[st
 def test_a_change_of_policies_is_followed_and_taken_back() -> None:
     found = made()
     first = found._in_force.chosen
-    found._policies_changed(Standing(settings={"balancer.interval_s": 5, "shedding": "threshold"}))
+    found._policies_changed(EffectivePolicies(settings={"balancer.interval_s": 5, "shedding": "threshold"}))
     assert (found.settings.interval_s, found._in_force.chosen.names["shedding"]) == (5, "threshold")
     same = found._in_force.chosen
-    found._policies_changed(Standing(settings={"balancer.interval_s": 5, "shedding": "threshold"}, position=9))
+    found._policies_changed(EffectivePolicies(settings={"balancer.interval_s": 5, "shedding": "threshold"}, position=9))
     assert found._in_force.chosen is same  # strategies keep their memory where nothing changes for them
-    found._policies_changed(Standing())
+    found._policies_changed(EffectivePolicies())
     assert (found.settings.interval_s, found._in_force.chosen.names) == (60, first.names)
-    found._policies_changed(Standing(manager="modular"))
+    found._policies_changed(EffectivePolicies(manager="modular"))
     assert found._in_force.chosen.names["shedding"] == "threshold"
-    found._policies_changed(Standing(settings={"balancer.budget.moves": 3}))
+    found._policies_changed(EffectivePolicies(settings={"balancer.budget.moves": 3}))
     assert found.settings.budget.moves == 3
 
 
@@ -144,13 +144,13 @@ def test_a_change_of_policies_is_followed_and_taken_back() -> None:
 )
 def test_what_cannot_be_used_stops_moves_and_nothing_else(settings: dict[str, Any]) -> None:
     found = made()
-    found._policies_changed(Standing(settings={"balancer.interval_s": 5}))
+    found._policies_changed(EffectivePolicies(settings={"balancer.interval_s": 5}))
     before = found._in_force.chosen
-    found._policies_changed(Standing(settings=settings))
+    found._policies_changed(EffectivePolicies(settings=settings))
     assert found._in_force.unusable
     assert "policies" in found._failing()
     assert (found._in_force.chosen, found.settings.interval_s) == (before, 5)
-    found._policies_changed(Standing())
+    found._policies_changed(EffectivePolicies())
     assert (found._in_force.unusable, found._failing()) == (None, {})
 
 
@@ -160,11 +160,11 @@ def test_a_bug_behind_a_setting_stops_moves_as_well(monkeypatch: pytest.MonkeyPa
     def broken(*_: object, **__: object) -> None:
         raise ZeroDivisionError("plug-in")
 
-    monkeypatch.setattr("shedders.live.chosen.shedding_maker", broken)
-    found._policies_changed(Standing(settings={"balancer.interval_s": 5}))
+    monkeypatch.setattr("shedders.balancer.active_strategies.shedding_maker", broken)
+    found._policies_changed(EffectivePolicies(settings={"balancer.interval_s": 5}))
     assert "ZeroDivisionError: plug-in" in found._failing()["policies"]
     monkeypatch.undo()
-    found._policies_changed(Standing(settings={"balancer.interval_s": 7}))
+    found._policies_changed(EffectivePolicies(settings={"balancer.interval_s": 7}))
     assert (found.settings.interval_s, found._failing()) == (7, {})
 
 
@@ -192,7 +192,7 @@ def test_bundles_with_policies_are_told_of_as_the_policy_says_else_the_setting(
 ) -> None:
     found = made(load={"top_with_policies": configured})
     policies = Policies((IsolationPolicy("gold", ("t/gold",), ("b1",)),), anti_affinity={"t/apart": "g"})
-    standing = Standing(policies=policies, shed_with_policies=allowed)
+    standing = EffectivePolicies(policies=policies, shed_with_policies=allowed)
     assert [found._in_force.keeps(standing, name) for name in ("t/gold", "t/apart", "t/plain")] == [kept, kept, False]
     assert not found._in_force.keeps(None, "t/gold")
 
@@ -209,9 +209,12 @@ def test_inputs_say_how_far_each_log_was_read(reading: bool, top: int | None) ->
     found = made()
     found._channel = SimpleNamespace(positions=lambda: {0: 5, 1: 6})  # type: ignore[assignment]
     assert found._inputs(None) == Inputs(channel={"0": 5, "1": 6})
-    at = {Kind.BROKER_LOAD: 4, Kind.TOP_BUNDLES: 7 if reading else None}  # only a leader follows the heaviest bundles
+    at = {
+        ReportKind.BROKER_LOAD: 4,
+        ReportKind.TOP_BUNDLES: 7 if reading else None,
+    }  # only a leader follows the heaviest bundles
     found._loads = SimpleNamespace(position=at.__getitem__)  # type: ignore[assignment]
-    found._follower = SimpleNamespace(standing=Standing(position=3))  # type: ignore[assignment]
+    found._follower = SimpleNamespace(standing=EffectivePolicies(position=3))  # type: ignore[assignment]
     assert found._inputs(None) == Inputs(channel={"0": 5, "1": 6}, broker_load=4, top_bundles=top, policies=3)
 
 
@@ -325,7 +328,7 @@ async def test_a_broker_starts_without_policies_and_places_nobody_until_they_are
     class Follower:
         doubt = ""
 
-        standing: Standing | None = None
+        standing: EffectivePolicies | None = None
 
         def __init__(self, *_: Any, on_change: Any, **__: Any) -> None:
             self.on_change = on_change
@@ -374,8 +377,8 @@ async def test_a_broker_starts_without_policies_and_places_nobody_until_they_are
         status = found.status()
         assert (status["policies"], status["placements"], status["failing"]) == ({"known": False}, {"unread": 1}, {})
 
-        followers[0].standing = Standing()
-        followers[0].on_change(Standing())
+        followers[0].standing = EffectivePolicies()
+        followers[0].on_change(EffectivePolicies())
         assert found.placement.choose(key(0), ["b1"], {}) == "b1"
     finally:
         await found.close()
@@ -465,7 +468,7 @@ def test_a_strategy_without_cool_down_asks_for_no_report() -> None:
 def test_what_the_balancer_lets_go_does_not_come_back(decision: str | None, reason: str | None, chosen: str) -> None:
     found = made()
     brokers = {name: Broker(name) for name in ("b1", "b2")}
-    found._placement.surroundings = lambda: Surroundings(Cluster(brokers, {}))
+    found._placement.surroundings = lambda: PlacementInputs(Cluster(brokers, {}))
     found._changed(
         Change(
             *(0, 1, 1, "t/n/0x00000000_0x10000000", State.RELEASING, 2, "b1", None, "b1", "i"),

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import structlog
 
-from shedders.plan import Move
-from statechannel.core.commands import Done
+from shedders.model.plan import BundleMove
+from statechannel.engine.commands import Done
 from statechannel.kafka.errors import KafkaUnavailableError, TopicMissingError
 from tests.support.live_balancer import Channel, World, four_bundles, is_due, key, move, plan_once, settle
 
@@ -20,7 +20,7 @@ def world() -> World:
 
 
 async def test_leadership_lost_while_it_decides_leaves_everything_to_the_next_leader(world: World) -> None:
-    def plan(cluster: Any, memory: Any) -> list[Move]:
+    def plan(cluster: Any, memory: Any) -> list[BundleMove]:
         world.channel.term = -1
         return [move(key(0), "b1", "b2")]
 
@@ -30,7 +30,7 @@ async def test_leadership_lost_while_it_decides_leaves_everything_to_the_next_le
 
 
 async def test_leadership_lost_and_won_again_while_it_decides_is_another_leadership(world: World) -> None:
-    def plan(cluster: Any, memory: Any) -> list[Move]:
+    def plan(cluster: Any, memory: Any) -> list[BundleMove]:
         world.channel.term += 1
         return [move(key(0), "b1", "b2")]
 
@@ -95,7 +95,7 @@ async def test_a_leader_that_dies_in_the_middle_of_its_moves_is_followed_by_one_
     new.report()
     seen: list[Any] = []
 
-    def plan(cluster: Any, memory: Any) -> list[Move]:
+    def plan(cluster: Any, memory: Any) -> list[BundleMove]:
         seen.append((cluster, memory))
         return [move(one.name, "b1", "b2") for one in cluster.bundles_of["b1"] if not one.in_flight]
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from shedders.cluster import Broker, Bundle, Cluster, Policies
-from shedders.filter_rules import FilterSettings
-from shedders.live.placement import LivePlacement, PlacedEnd, PlacementBounds, Surroundings
-from shedders.placing import Pipeline
+from shedders.balancer.placement import LivePlacement, PlacedEnd, PlacementBounds, PlacementInputs
+from shedders.decision.placing import Pipeline
+from shedders.filters.rules import FilterSettings
+from shedders.model.cluster import Broker, Bundle, Cluster, Policies
 from tests.support.live_balancer import Clock, First, key, load
 
 BROKERS = ["b1", "b2", "b3"]
@@ -48,12 +48,12 @@ class Place:
             asks_max=lambda: self.asks_max,
         )
 
-    def _surroundings(self) -> Surroundings:
+    def _surroundings(self) -> PlacementInputs:
         self.taken += 1
         self.clock.s += self.took_s
         if self.cluster is None:
             raise RuntimeError("a bug")
-        return Surroundings(self.cluster, self.known, self.modular, self.leading)
+        return PlacementInputs(self.cluster, self.known, self.modular, self.leading)
 
     def policies(self, **policies: Any) -> None:
         self.cluster = Cluster(self.cluster.brokers, self.cluster.bundles, Policies(**policies))

@@ -8,24 +8,24 @@ from typing import Any
 
 import pytest
 
-from loaddata.broker_load import ResourceWeights
+from loaddata.model.broker_load import ResourceWeights
+from shedders.balancer.active_strategies import in_force
+from shedders.balancer.settings import BalancerSettings
+from shedders.balancer.strategy_choice import Choice, changed_since, of_chosen
 from shedders.cli import live_source
-from shedders.live.choice import Choice, changed_since, of_chosen
-from shedders.live.chosen import in_force
-from shedders.live.decision_build import shed_record
-from shedders.live.decision_recall import DecisionRead
-from shedders.live.decision_record import DRAIN, DecisionRecord
-from shedders.live.decision_topic import is_cycle
-from shedders.live.policy_book import PolicyBook
-from shedders.live.policy_kinds import PolicyKind
-from shedders.live.policy_record import PolicyRecord, encode, made_key
-from shedders.live.policy_standing import Standing
-from shedders.live.settings import BalancerSettings
+from shedders.decisions.builder import shed_record
+from shedders.decisions.recall import DecisionRead
+from shedders.decisions.record import DRAIN, DecisionRecord
+from shedders.decisions.topic import is_cycle
+from shedders.policies.book import PolicyBook
+from shedders.policies.effective import EffectivePolicies
+from shedders.policies.kinds import PolicyKind
+from shedders.policies.record import PolicyRecord, encode, made_key
 from statechannel.kafka.errors import TopicMissingError
 from tests.support.decision_records import AT_MS, decision, occasion
 from tests.support.strategies import install
 
-COMMON = Standing(weights=ResourceWeights(cpu=4.0), shed_with_policies=True)
+COMMON = EffectivePolicies(weights=ResourceWeights(cpu=4.0), shed_with_policies=True)
 
 
 @pytest.fixture(autouse=True)
@@ -52,7 +52,7 @@ def decided(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[DecisionReco
     def found(
         *records: DecisionRecord,
         settings: BalancerSettings | None = None,
-        standing: Standing | None = None,
+        standing: EffectivePolicies | None = None,
         remarks: list[str] | None = None,
         there: bool = True,
     ) -> tuple[DecisionRecord | None, Choice]:
@@ -108,14 +108,14 @@ def test_a_command_and_a_new_leader_go_on_with_the_same_decision() -> None:
         ({}, COMMON),
         ({"shedding": "threshold"}, COMMON),
         ({"shedding": "threshold", "strategies": {"shedding": {"threshold": {"cpu_weight": 2.0}}}}, COMMON),
-        ({}, Standing(settings={"shedding.transfer.shed_with_policies": False}, shed_with_policies=True)),
-        ({}, Standing(manager="modular", weights=ResourceWeights(memory=3.0))),
-        ({}, Standing(settings={"shedding": "avg", "balancer.interval_s": 5})),
+        ({}, EffectivePolicies(settings={"shedding.transfer.shed_with_policies": False}, shed_with_policies=True)),
+        ({}, EffectivePolicies(manager="modular", weights=ResourceWeights(memory=3.0))),
+        ({}, EffectivePolicies(settings={"shedding": "avg", "balancer.interval_s": 5})),
         ({}, None),
     ],
 )
 def test_policies_count_as_they_do_in_the_leader(
-    decided: Callable[..., Any], settings: dict[str, Any], standing: Standing | None, there: bool
+    decided: Callable[..., Any], settings: dict[str, Any], standing: EffectivePolicies | None, there: bool
 ) -> None:
     own = BalancerSettings(**settings)
     _, choice = decided(settings=own, standing=standing, there=there)

@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 
 from loaddata.source import TopicRates
-from shedders.cluster import Policies
-from shedders.live.asks import Asks
-from shedders.live.policy_standing import Standing
-from shedders.live.splitting import Splitting, TopicsOnDemand, own_cluster, unload_children
-from statechannel.core import commands
-from statechannel.core.commands import Done, Rejected
-from statechannel.runtime.exits import ChannelStoppedError, Stopped
-from statechannel.runtime.handlers import ExtensionAsk
+from shedders.balancer.request_handlers import Asks
+from shedders.balancer.splitting import Splitting, TopicsOnDemand, own_cluster, unload_children
+from shedders.model.cluster import Policies
+from shedders.policies.effective import EffectivePolicies
+from statechannel.broker.exits import ChannelStoppedError, Stopped
+from statechannel.broker.handlers import ExtensionAsk
+from statechannel.engine import commands
+from statechannel.engine.commands import Done, Rejected
 from tests.support.live_balancer import Channel, World, key, local
 from tests.support.waits import WAIT_S
 
@@ -240,17 +240,17 @@ LEFT, RIGHT = "t/n/0x00000000_0x08000000", "t/n/0x08000000_0x10000000"
 @pytest.mark.parametrize(
     ("standing", "settings", "unloaded"),
     [
-        (Standing(), {}, [LEFT, RIGHT]),
-        (Standing(shedding_on=False, shedding_why="sale"), {}, []),
+        (EffectivePolicies(), {}, [LEFT, RIGHT]),
+        (EffectivePolicies(shedding_on=False, shedding_why="sale"), {}, []),
         (None, {}, []),
-        (Standing(), {"balancing": False}, []),
-        (Standing(policies=Policies(excluded=frozenset({"t/n"}))), {}, []),
-        (Standing(policies=Policies(pins={"t/n": "b1"})), {}, []),
-        (Standing(policies=Policies(pins={LEFT: "b1"})), {}, [RIGHT]),
+        (EffectivePolicies(), {"balancing": False}, []),
+        (EffectivePolicies(policies=Policies(excluded=frozenset({"t/n"}))), {}, []),
+        (EffectivePolicies(policies=Policies(pins={"t/n": "b1"})), {}, []),
+        (EffectivePolicies(policies=Policies(pins={LEFT: "b1"})), {}, [RIGHT]),
     ],
 )
 async def test_children_are_unloaded_under_the_rules_of_moves(
-    standing: Standing | None, settings: dict[str, Any], unloaded: list[str]
+    standing: EffectivePolicies | None, settings: dict[str, Any], unloaded: list[str]
 ) -> None:
     owner = Owner({key(0): "b1"})
     owner.world.standing = standing

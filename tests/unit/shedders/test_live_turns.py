@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from loaddata.service import LoadSeen
-from shedders.booked_moves import BookedMoves
-from shedders.cluster import Policies
-from shedders.exchanges import in_turn
-from shedders.live.policy_standing import Standing
-from statechannel.core.commands import Done, Rejected
+from loaddata.live.service import ReportedLoad
+from shedders.decision.booked_moves import BookedMoves
+from shedders.model.cluster import Policies
+from shedders.model.exchanges import in_turn
+from shedders.policies.effective import EffectivePolicies
+from statechannel.engine.commands import Done, Rejected
 from tests.support.live_balancer import Channel, World, key, load, move, settle
 
 
@@ -52,13 +52,13 @@ async def ended(world: World, first: asyncio.Future[Any]) -> tuple[str, str]:
 async def test_a_move_whose_turn_comes_late_is_made_where_nothing_has_changed(world: World) -> None:
     first = await waiting(world)
     # What the first move brought made these reports lapse; that is booked.
-    world.loads["b2"] = LoadSeen(load(), 30.0, lapsed=True)
+    world.loads["b2"] = ReportedLoad(load(), 30.0, lapsed=True)
     assert (await ended(world, first))[0] == "done"
     assert [one.name for one in world.channel.asked] == [key(0), key(1)]
 
 
 def policies(**fields: Any) -> Callable[[World], None]:
-    return lambda world: setattr(world, "standing", Standing(policies=Policies(**fields)))
+    return lambda world: setattr(world, "standing", EffectivePolicies(policies=Policies(**fields)))
 
 
 def elsewhere(world: World) -> None:
@@ -90,7 +90,7 @@ def silent(world: World) -> None:
 
 
 def old(world: World) -> None:
-    world.loads["b2"] = LoadSeen(load(), 1_801.0, lapsed=False)
+    world.loads["b2"] = ReportedLoad(load(), 1_801.0, lapsed=False)
 
 
 def unregistered(world: World) -> None:
@@ -102,7 +102,7 @@ def no_booking(world: World) -> None:
 
 
 def off(world: World) -> None:
-    world.standing = Standing(shedding_on=False, shedding_why="bob said so")
+    world.standing = EffectivePolicies(shedding_on=False, shedding_why="bob said so")
 
 
 @pytest.mark.parametrize(
@@ -194,7 +194,7 @@ async def test_of_an_exchange_nothing_goes_where_nothing_may_come_back(world: Wo
     world.channel.answer = lambda command: answers.pop() if answers else Done(command.operation, "transferred")
     plan_once(world, move(key(1), "b1", "b3"), BACK, heavy())
     await world.cycle()
-    world.standing = Standing(policies=Policies(pins={key(3): "b2"}))
+    world.standing = EffectivePolicies(policies=Policies(pins={key(3): "b2"}))
     first.set_result(Done("x", "transferred"))
     await settle()
     assert [one.name for one in world.channel.asked] == [key(1)]

@@ -6,13 +6,13 @@ import random
 
 import pytest
 
-from loaddata.report_record import BrokerLoadReport
-from loaddata.table_view import LoadRecord, TableView
-from shedders.cli.newest_of_each import NewestOfEach
+from loaddata.report.record import BrokerLoadReport
+from loaddata.view.table_view import LoadTopicRecord, TableView
+from shedders.cli.live_source import NewestOfEach
 from tests.support.load_reports import null, read, record
 
 
-def held(records: list[LoadRecord]) -> dict[str, int]:
+def held(records: list[LoadTopicRecord]) -> dict[str, int]:
     view: TableView[BrokerLoadReport] = TableView()
     for one in records:
         read(view, one)

@@ -6,11 +6,11 @@ from math import nan
 
 import pytest
 
-from loaddata.bundle_load import UNSEEN, BundleAverages, BundleStats, MessageAverage
-from shedders.cluster import Broker, Bundle, Cluster, TopicLoad
-from shedders.cuts import CannotSplitError
-from shedders.offspring import offspring, with_children, with_estimates
-from shedders.plan import SplitPlan
+from loaddata.model.bundle_load import UNSEEN, BundleAverages, BundleStats, MessageAverage
+from shedders.model.cluster import Broker, Bundle, Cluster, TopicLoad
+from shedders.model.cuts import CannotSplitError
+from shedders.model.moved_cluster import offspring, with_children, with_estimates
+from shedders.model.plan import SplitPlan
 
 NAME = "t/n/0x00000000_0x00000080"
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from shedders.overload import OverloadSettings, OverloadShedder
-from shedders.plan import Reason
+from shedders.model.plan import Reason
+from shedders.shedding.overload import OverloadSettings, OverloadShedder
 from tests.support.loads import by_bytes, by_messages, left, moved
 
 EXAMPLE = by_bytes({"a": 0.9, "b": 0.3}, {"a": [600, 200, 60, 40], "b": []})

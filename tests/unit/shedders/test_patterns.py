@@ -6,9 +6,9 @@ import time
 
 import pytest
 
-from shedders.cluster import IsolationPolicy
-from shedders.isolation import Isolation
-from shedders.patterns import LIST_SIZE_MAX, Patterns, compiled
+from shedders.filters.isolation import Isolation
+from shedders.model.cluster import IsolationPolicy
+from shedders.model.patterns import LIST_SIZE_MAX, Patterns, compiled
 
 
 def matches(text: str, *patterns: str) -> bool:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from shedders.cluster import Policies
-from shedders.pins import inherited, split_up
+from shedders.filters.pins import inherited, split_up
+from shedders.model.cluster import Policies
 
 WHOLE, HALF, OTHER = "t/n/0x00000000_0x80000000", "t/n/0x00000000_0x40000000", "t/n/0x40000000_0x80000000"
 QUARTER = "t/n/0x00000000_0x20000000"

@@ -7,12 +7,12 @@ from typing import Any, ClassVar
 
 import pytest
 
-from shedders.cluster import Broker, Bundle, Cluster, Policies
+from shedders.decision.placing import Pipeline
 from shedders.errors import StrategyFailedError
-from shedders.filter_rules import FilterSettings
-from shedders.placing import Pipeline
-from shedders.plan import Move, Placed, Reason
-from shedders.strategy import StrategySettings
+from shedders.filters.rules import FilterSettings
+from shedders.model.cluster import Broker, Bundle, Cluster, Policies
+from shedders.model.plan import BundleMove, Placed, Reason
+from shedders.model.strategy import StrategySettings
 
 A = "t/a/0x00000000_0xffffffff"
 B = "t/b/0x00000000_0xffffffff"
@@ -120,8 +120,8 @@ def test_shedders_ask_what_may_go_where() -> None:
     assert can_take(found.bundles[A], "b2") == "cordon: it is cordoned: disk"
 
 
-def move(bundle: str, source: str, destination: str | None, *, swap: bool = False) -> Move:
-    return Move(bundle, source, destination, Reason.OVERLOADED, 1.0, "test", swap)
+def move(bundle: str, source: str, destination: str | None, *, swap: bool = False) -> BundleMove:
+    return BundleMove(bundle, source, destination, Reason.OVERLOADED, 1.0, "test", swap)
 
 
 def test_two_moves_that_are_harmless_alone() -> None:
@@ -163,7 +163,7 @@ def test_what_a_refused_exchange_had_booked_does_not_count() -> None:
         (move(B, "b1", None), "nobody"),
     ],
 )
-def test_moves_that_cannot_be(one: Move, word: str) -> None:
+def test_moves_that_cannot_be(one: BundleMove, word: str) -> None:
     found = cluster(owners={A: "b1", B: "b1"}, pins={B: "b1"})
     kept, left = Pipeline(FewestBooked()).permitted(found, [one])
     assert not kept

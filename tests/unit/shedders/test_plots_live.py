@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from shedders.simulate.plots_live import draw
+from shedders.contest.plots_live import draw
 
 SERIES: dict[str, Any] = {
     "at_s": [0.0, 1.0, 2.0],

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from loaddata.broker_load import ResourceWeights
-from loaddata.bundle_load import BundleAverages, MessageAverage
-from shedders.cluster import Broker, Bundle, Cluster, IsolationPolicy, Policies
-from shedders.filters import Filters
-from shedders.live.policy_book import BookBounds, PolicyBook, Taken
-from shedders.live.policy_kinds import PolicyKind, complete
-from shedders.live.policy_record import PolicyRecord, encode, made_key
-from shedders.live.policy_standing import NOWHERE, Force, Standing
+from loaddata.model.broker_load import ResourceWeights
+from loaddata.model.bundle_load import BundleAverages, MessageAverage
+from shedders.filters.chain import Filters
+from shedders.model.cluster import Broker, Bundle, Cluster, IsolationPolicy, Policies
+from shedders.policies.book import BookBounds, FoldResult, PolicyBook
+from shedders.policies.effective import NOWHERE, EffectivePolicies, Force
+from shedders.policies.kinds import PolicyKind, complete
+from shedders.policies.record import PolicyRecord, encode, made_key
 
 A = "t/n/0x00000000_0x80000000"
 B = "t/m/0x00000000_0xffffffff"
@@ -28,20 +28,20 @@ class Log:
         self.book = PolicyBook(bounds)
         self.offset = -1
 
-    def raw(self, key: bytes | None, value: bytes | None) -> Taken:
+    def raw(self, key: bytes | None, value: bytes | None) -> FoldResult:
         self.offset += 1
         return self.book.take(self.offset, self.offset * 1_000, key, value)
 
-    def set(self, kind: PolicyKind, name: str, until_ms: int | None = None, **given: Any) -> Taken:
+    def set(self, kind: PolicyKind, name: str, until_ms: int | None = None, **given: Any) -> FoldResult:
         value = complete(kind, given)
         assert isinstance(value, dict), value
         key = made_key(kind, name, override=until_ms is not None)
         return self.raw(key.encode(), encode(PolicyRecord(key, value, "ann", "disk", until_ms, 7)))
 
-    def delete(self, kind: PolicyKind, name: str, *, override: bool = False) -> Taken:
+    def delete(self, kind: PolicyKind, name: str, *, override: bool = False) -> FoldResult:
         return self.raw(made_key(kind, name, override=override).encode(), None)
 
-    def at(self, now_ms: int = 0) -> Standing:
+    def at(self, now_ms: int = 0) -> EffectivePolicies:
         return self.book.at(now_ms)
 
 
@@ -51,7 +51,7 @@ def log() -> Log:
 
 
 def test_nothing_is_laid_down(log: Log) -> None:
-    assert log.at() == Standing()
+    assert log.at() == EffectivePolicies()
     assert log.at().shedding_on
 
 
@@ -94,20 +94,20 @@ def test_each_kind_has_its_place(log: Log) -> None:
 
 
 def test_the_newest_counts_and_null_deletes(log: Log) -> None:
-    assert log.set(K.PIN, A, broker="b1") is Taken.SET
-    assert log.set(K.PIN, A, broker="b2") is Taken.SET
+    assert log.set(K.PIN, A, broker="b1") is FoldResult.SET
+    assert log.set(K.PIN, A, broker="b2") is FoldResult.SET
     assert log.at().policies.pins == {A: "b2"}
-    assert log.delete(K.PIN, A) is Taken.DELETED
-    assert log.at() == Standing(position=2, deleted={made_key(K.PIN, A): 2})
+    assert log.delete(K.PIN, A) is FoldResult.DELETED
+    assert log.at() == EffectivePolicies(position=2, deleted={made_key(K.PIN, A): 2})
 
 
 def test_an_older_record_that_comes_late_changes_nothing() -> None:
     key = made_key(K.CORDON, "b1")
     book = PolicyBook()
-    assert book.take(5, 0, key.encode(), None) is Taken.DELETED
-    assert book.take(4, 0, key.encode(), encode(PolicyRecord(key, {}, "ann"))) is Taken.OLDER
-    assert book.take(3, 0, key.encode(), b"junk") is Taken.OLDER
-    assert book.at(0) == Standing(position=5, deleted={key: 5})
+    assert book.take(5, 0, key.encode(), None) is FoldResult.DELETED
+    assert book.take(4, 0, key.encode(), encode(PolicyRecord(key, {}, "ann"))) is FoldResult.OLDER
+    assert book.take(3, 0, key.encode(), b"junk") is FoldResult.OLDER
+    assert book.at(0) == EffectivePolicies(position=5, deleted={key: 5})
 
 
 def test_an_override_lies_over_the_standing_policy_and_is_taken_back_by_itself(log: Log) -> None:
@@ -163,8 +163,8 @@ def test_the_same_object_until_something_changes(log: Log) -> None:
 )
 def test_records_without_a_meaning_are_counted_and_say_nothing(log: Log, key: bytes | None, reason: str) -> None:
     log.set(K.CORDON, "b1")
-    assert log.raw(key, b"{}") is Taken.JUNK
-    assert log.raw(key, None) is Taken.JUNK
+    assert log.raw(key, b"{}") is FoldResult.JUNK
+    assert log.raw(key, None) is FoldResult.JUNK
     found = log.at()
     assert found.junk == {reason: 2}
     assert found.closed == ()
@@ -178,7 +178,7 @@ def test_an_unreadable_record_never_opens_what_its_key_names(log: Log, junk: byt
     log.set(K.EXCLUDE, "t/n")
     log.set(K.SHEDDING, "cluster", on=False)
     for key in (b"cordon/b1", b"exclude/t/n", b"shedding/cluster"):
-        assert log.raw(key, junk) is Taken.JUNK
+        assert log.raw(key, junk) is FoldResult.JUNK
     found = log.at()
     assert found.policies.cordons.keys() == {"b1"}
     assert found.policies.excluded == {"t/n"}
@@ -193,7 +193,7 @@ def test_an_unreadable_record_never_opens_what_its_key_names(log: Log, junk: byt
     assert (log.at().closed, log.at().entries[0].force) == ((), Force.IN_FORCE)
 
 
-def place(found: Standing, bundle: str) -> list[str]:
+def place(found: EffectivePolicies, bundle: str) -> list[str]:
     cluster = Cluster({name: Broker(name) for name in ("b1", "b2", "b3")}, {name: Bundle(name) for name in (A, B)})
     over = found.over(cluster)
     return list(Filters(over).passed(over.bundles[bundle]).names)
@@ -322,11 +322,11 @@ def test_beyond_the_bound_nothing_is_moved_and_what_was_known_goes_on() -> None:
     log.set(K.PIN, "t/a", broker="b1")
     log.set(K.CORDON, "b1")
     assert (log.at().overfull, log.at().shedding_on, log.book.has_room) == ("", True, False)
-    assert log.set(K.CORDON, "b2") is Taken.NO_ROOM
+    assert log.set(K.CORDON, "b2") is FoldResult.NO_ROOM
     found = log.at()
     assert "more policies than this broker takes in (2" in found.overfull
     assert (found.shedding_on, found.shedding_why, found.position) == (False, found.overfull, 2)
-    assert log.set(K.PIN, "t/a", broker="b2") is Taken.SET
+    assert log.set(K.PIN, "t/a", broker="b2") is FoldResult.SET
     assert (log.at().policies.pins, list(log.at().policies.cordons)) == ({"t/a": "b2"}, ["b1"])
     log.delete(K.CORDON, "b1")
     assert log.book.has_room
@@ -335,11 +335,11 @@ def test_beyond_the_bound_nothing_is_moved_and_what_was_known_goes_on() -> None:
 
 def test_records_are_bounded_by_their_size_and_that_of_their_patterns() -> None:
     log = Log(BookBounds(bytes_max=12_000))
-    assert log.set(K.ISOLATION, "a", namespaces=["t/[a-z]{200}"], primary=["b1"]) is Taken.SET
-    assert log.set(K.ISOLATION, "b", namespaces=["t/([a-z]{20}){40}"], primary=["b1"]) is Taken.NO_ROOM
+    assert log.set(K.ISOLATION, "a", namespaces=["t/[a-z]{200}"], primary=["b1"]) is FoldResult.SET
+    assert log.set(K.ISOLATION, "b", namespaces=["t/([a-z]{20}){40}"], primary=["b1"]) is FoldResult.NO_ROOM
     assert log.at().overfull
     # A key that is known holds no longer what it held before.
-    assert log.set(K.ISOLATION, "a", namespaces=["t/([a-z]{20}){40}"], primary=["b1"]) is Taken.JUNK
+    assert log.set(K.ISOLATION, "a", namespaces=["t/([a-z]{20}){40}"], primary=["b1"]) is FoldResult.JUNK
     assert [(one.key.name, one.force) for one in log.at().entries] == [("a", Force.UNREADABLE)]
 
 

@@ -7,14 +7,14 @@ from collections.abc import Callable
 
 import pytest
 
-from shedders.live.policy_book import BookBounds
-from shedders.live.policy_follower import FollowerClocks, PolicyFollower, Watched
-from shedders.live.policy_kinds import CLUSTER, PolicyKind
-from shedders.live.policy_record import PolicyRecord, encode, made_key
-from shedders.live.policy_standing import Standing
-from shedders.live.policy_topic import TopicSeen
+from shedders.policies.book import BookBounds
+from shedders.policies.effective import EffectivePolicies
+from shedders.policies.follower import FollowerClocks, PolicyFollower, TopicWatchSettings
+from shedders.policies.kinds import CLUSTER, PolicyKind
+from shedders.policies.record import PolicyRecord, encode, made_key
+from shedders.policies.topic import TopicSeen
+from statechannel.broker.supervision import RestartPolicy
 from statechannel.kafka.light_topic import LightBatch, LightRecord
-from statechannel.runtime.supervision import RestartPolicy
 from tests.support.waits import WAIT_S
 
 
@@ -53,13 +53,13 @@ class World:
         self.now_ms = 0
         self.readers: list[Reader] = []
         self.refusals = 0
-        self.told: list[Standing] = []
+        self.told: list[EffectivePolicies] = []
         self.follower = PolicyFollower(
             self._make,
             on_change=self.told.append,
             clocks=FollowerClocks(now_ms=lambda: self.now_ms),
             policy=RestartPolicy(limit=2, first_wait_s=0.01, longest_wait_s=0.05),
-            watched=Watched("T1", self._look, lambda: 0.05),
+            watched=TopicWatchSettings("T1", self._look, lambda: 0.05),
             bounds=BookBounds(policies_max=policies_max),
         )
 
@@ -170,7 +170,7 @@ async def test_a_lapse_is_told_without_a_record(world: World) -> None:
 
 
 async def test_a_listener_that_fails_does_not_end_it(world: World) -> None:
-    def fail(_: Standing) -> None:
+    def fail(_: EffectivePolicies) -> None:
         raise ValueError("listener")
 
     world.follower._on_change = fail

@@ -8,14 +8,13 @@ from typing import Any
 
 import pytest
 
-from shedders.cli import policy_write
-from shedders.cli.policy_judging import judged, matters
-from shedders.cluster import Broker, Bundle, Cluster
-from shedders.live.policy_book import PolicyBook
-from shedders.live.policy_kinds import PolicyKind
-from shedders.live.policy_record import PolicyKey, PolicyRecord, encode, made_key
-from shedders.live.policy_topic import Outcome, Written
-from statechannel.cli.failures import CommandError
+from shedders.cli.policy.checks import judged, matters
+from shedders.model.cluster import Broker, Bundle, Cluster
+from shedders.policies.book import PolicyBook
+from shedders.policies.kinds import PolicyKind
+from shedders.policies.record import PolicyKey, PolicyRecord, encode, made_key
+from shedders.policies.topic import PolicyWriteOutcome, PolicyWritten
+from statechannel.cli.kit.failures import CommandError
 
 A = "t/n/0x00000000_0x80000000"
 CLUSTER = Cluster({name: Broker(name) for name in ("b1", "b2")}, {A: Bundle(A, "b2")})
@@ -98,21 +97,21 @@ def test_nothing_is_deleted_that_is_refused(laid: Laid, monkeypatch: pytest.Monk
     laid.isolation("others", "u/.*", "b[12]")
     deleted: list[PolicyKey] = []
 
-    def write(_: object, __: object, key: PolicyKey, record: object, **___: object) -> Written:
+    def write(_: object, __: object, key: PolicyKey, record: object, **___: object) -> PolicyWritten:
         assert record is None
         deleted.append(key)
-        return Written(Outcome.ACCEPTED, "")
+        return PolicyWritten(PolicyWriteOutcome.ACCEPTED, "")
 
-    monkeypatch.setattr(policy_write, "book_of", lambda *_: laid.book)
-    monkeypatch.setattr(policy_write, "live_cluster", lambda _: CLUSTER)
-    monkeypatch.setattr(policy_write, "topics_of", lambda _: None)
-    monkeypatch.setattr(policy_write, "naming_address", lambda _: nullcontext())
-    monkeypatch.setattr(policy_write, "write_policy", write)
+    monkeypatch.setattr(write, "book_of", lambda *_: laid.book)
+    monkeypatch.setattr(write, "live_cluster", lambda _: CLUSTER)
+    monkeypatch.setattr(write, "topics_of", lambda _: None)
+    monkeypatch.setattr(write, "naming_address", lambda _: nullcontext())
+    monkeypatch.setattr(write, "write_policy", write)
     connection: Any = SimpleNamespace(client=None, timeout_s=1.0)
     key = made_key(PolicyKind.ISOLATION, "orders")
     with pytest.raises(CommandError):
-        policy_write.take_away(connection, key, force=False)
+        write.take_away(connection, key, force=False)
     assert deleted == []
     laid.isolation("orders", "t/n", "b1")
-    assert len(policy_write.take_away(connection, key, force=True).judged.troubles) == 1
+    assert len(write.take_away(connection, key, force=True).judged.troubles) == 1
     assert deleted == [key]

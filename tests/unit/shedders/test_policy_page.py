@@ -8,9 +8,9 @@ from pathlib import Path
 import orjson
 import pytest
 
-from shedders.live.policy_kinds import REQUIRED, RULES, PolicyKind
-from shedders.live.policy_record import Junk, PolicyRecord, decode, decode_key, encode
-from shedders.live.policy_standing import Force
+from shedders.policies.effective import Force
+from shedders.policies.kinds import REQUIRED, RULES, PolicyKind
+from shedders.policies.record import InvalidPolicyReason, PolicyRecord, decode, decode_key, encode
 
 PAGE = (Path(__file__).parents[3] / "design" / "policies.md").read_text(encoding="utf-8")
 EXAMPLES = re.search(r"^Examples.*?^```\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE).group(1).splitlines()  # type: ignore[union-attr]
@@ -49,5 +49,5 @@ def test_the_table_has_the_fields_of_each_kind(kind: PolicyKind) -> None:
 
 
 def test_the_words_are_on_the_page() -> None:
-    for word in (*Junk, *Force):
+    for word in (*InvalidPolicyReason, *Force):
         assert f"`{word}`" in PAGE

@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 import pytest
 
-from shedders.live.policy_kinds import (
+from shedders.policies.kinds import (
     RULES,
     BadPolicyError,
     PolicyKind,
@@ -16,12 +16,12 @@ from shedders.live.policy_kinds import (
     usage,
     value_from,
 )
-from shedders.live.policy_record import (
+from shedders.policies.record import (
     VALUE_MAX_BYTES,
-    Junk,
+    InvalidPolicyReason,
     PolicyKey,
     PolicyRecord,
-    Undecodable,
+    UndecodablePolicy,
     decode,
     decode_key,
     encode,
@@ -87,26 +87,26 @@ def test_the_bytes_of_the_page() -> None:
 @pytest.mark.parametrize(
     ("key", "reason"),
     [
-        (None, Junk.KEY),
-        (b"", Junk.KEY),
-        (b"pin", Junk.KEY),
-        (b"override/pin", Junk.KEY),
-        (b"\xff/b1", Junk.KEY),
-        (b"cordon/" + b"b" * 2_000, Junk.KEY),
-        (b"pins/t/n", Junk.UNKNOWN_KIND),
-        (b"/t/n", Junk.UNKNOWN_KIND),
-        (b"override/override/pin/t/n", Junk.UNKNOWN_KIND),
-        (b"pin/t", Junk.NAME),
-        (b"pin/t/n/0x0_0x1", Junk.NAME),
-        (b"cordon/b 1", Junk.NAME),
-        (b"shedding/everything", Junk.NAME),
-        (b"setting/a..b", Junk.NAME),
-        (b"isolation/", Junk.NAME),
+        (None, InvalidPolicyReason.KEY),
+        (b"", InvalidPolicyReason.KEY),
+        (b"pin", InvalidPolicyReason.KEY),
+        (b"override/pin", InvalidPolicyReason.KEY),
+        (b"\xff/b1", InvalidPolicyReason.KEY),
+        (b"cordon/" + b"b" * 2_000, InvalidPolicyReason.KEY),
+        (b"pins/t/n", InvalidPolicyReason.UNKNOWN_KIND),
+        (b"/t/n", InvalidPolicyReason.UNKNOWN_KIND),
+        (b"override/override/pin/t/n", InvalidPolicyReason.UNKNOWN_KIND),
+        (b"pin/t", InvalidPolicyReason.NAME),
+        (b"pin/t/n/0x0_0x1", InvalidPolicyReason.NAME),
+        (b"cordon/b 1", InvalidPolicyReason.NAME),
+        (b"shedding/everything", InvalidPolicyReason.NAME),
+        (b"setting/a..b", InvalidPolicyReason.NAME),
+        (b"isolation/", InvalidPolicyReason.NAME),
     ],
 )
-def test_bad_keys(key: bytes | None, reason: Junk) -> None:
+def test_bad_keys(key: bytes | None, reason: InvalidPolicyReason) -> None:
     found = decode_key(key)
-    assert isinstance(found, Undecodable)
+    assert isinstance(found, UndecodablePolicy)
     assert found.reason is reason
 
 
@@ -126,37 +126,37 @@ GOOD = {
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"format": 2}, Junk.FORMAT),
-        ({"format": True}, Junk.FORMAT),
-        ({"kind": "pin"}, Junk.MISMATCH),
-        ({"name": "silver"}, Junk.MISMATCH),
-        ({"by": ""}, Junk.HEADER),
-        ({"by": 7}, Junk.HEADER),
-        ({"why": None}, Junk.HEADER),
-        ({"why": "w" * 1_001}, Junk.HEADER),
-        ({"until_ms": "soon"}, Junk.HEADER),
-        ({"until_ms": -1}, Junk.HEADER),
-        ({"until_ms": 1.5}, Junk.HEADER),
-        ({"written_at_ms": None}, Junk.HEADER),
-        ({"written_at_ms": 10**16}, Junk.HEADER),
-        ({"namespaces": []}, Junk.FIELDS),
-        ({"namespaces": "t/n"}, Junk.FIELDS),
-        ({"namespaces": ["("]}, Junk.FIELDS),
-        ({"namespaces": [1]}, Junk.FIELDS),
-        ({"namespaces": [""]}, Junk.FIELDS),
-        ({"primary": []}, Junk.FIELDS),
-        ({"primary": ["*"]}, Junk.FIELDS),
-        ({"min_available": -1}, Junk.FIELDS),
-        ({"min_available": True}, Junk.FIELDS),
-        ({"min_available": 1.5}, Junk.FIELDS),
-        ({"later": 1}, Junk.FIELDS),
+        ({"format": 2}, InvalidPolicyReason.FORMAT),
+        ({"format": True}, InvalidPolicyReason.FORMAT),
+        ({"kind": "pin"}, InvalidPolicyReason.MISMATCH),
+        ({"name": "silver"}, InvalidPolicyReason.MISMATCH),
+        ({"by": ""}, InvalidPolicyReason.HEADER),
+        ({"by": 7}, InvalidPolicyReason.HEADER),
+        ({"why": None}, InvalidPolicyReason.HEADER),
+        ({"why": "w" * 1_001}, InvalidPolicyReason.HEADER),
+        ({"until_ms": "soon"}, InvalidPolicyReason.HEADER),
+        ({"until_ms": -1}, InvalidPolicyReason.HEADER),
+        ({"until_ms": 1.5}, InvalidPolicyReason.HEADER),
+        ({"written_at_ms": None}, InvalidPolicyReason.HEADER),
+        ({"written_at_ms": 10**16}, InvalidPolicyReason.HEADER),
+        ({"namespaces": []}, InvalidPolicyReason.FIELDS),
+        ({"namespaces": "t/n"}, InvalidPolicyReason.FIELDS),
+        ({"namespaces": ["("]}, InvalidPolicyReason.FIELDS),
+        ({"namespaces": [1]}, InvalidPolicyReason.FIELDS),
+        ({"namespaces": [""]}, InvalidPolicyReason.FIELDS),
+        ({"primary": []}, InvalidPolicyReason.FIELDS),
+        ({"primary": ["*"]}, InvalidPolicyReason.FIELDS),
+        ({"min_available": -1}, InvalidPolicyReason.FIELDS),
+        ({"min_available": True}, InvalidPolicyReason.FIELDS),
+        ({"min_available": 1.5}, InvalidPolicyReason.FIELDS),
+        ({"later": 1}, InvalidPolicyReason.FIELDS),
     ],
 )
-def test_bad_values(change: dict[str, Any], reason: Junk) -> None:
+def test_bad_values(change: dict[str, Any], reason: InvalidPolicyReason) -> None:
     key = PolicyKey(K.ISOLATION, "gold")
     assert isinstance(decode(key, orjson.dumps(GOOD)), PolicyRecord)
     found = decode(key, orjson.dumps({**GOOD, **change}))
-    assert isinstance(found, Undecodable)
+    assert isinstance(found, UndecodablePolicy)
     assert found.reason is reason
     assert found.why
 
@@ -164,17 +164,17 @@ def test_bad_values(change: dict[str, Any], reason: Junk) -> None:
 @pytest.mark.parametrize(
     ("value", "reason"),
     [
-        (b"", Junk.NOT_JSON),
-        (b"[1]", Junk.NOT_JSON),
-        (b"\xff", Junk.NOT_JSON),
-        (b"[" * 5_000, Junk.NOT_JSON),
-        (b'{"format":1,"until_ms":NaN}', Junk.NOT_JSON),
-        (b" " * (VALUE_MAX_BYTES + 1), Junk.TOO_LARGE),
+        (b"", InvalidPolicyReason.NOT_JSON),
+        (b"[1]", InvalidPolicyReason.NOT_JSON),
+        (b"\xff", InvalidPolicyReason.NOT_JSON),
+        (b"[" * 5_000, InvalidPolicyReason.NOT_JSON),
+        (b'{"format":1,"until_ms":NaN}', InvalidPolicyReason.NOT_JSON),
+        (b" " * (VALUE_MAX_BYTES + 1), InvalidPolicyReason.TOO_LARGE),
     ],
 )
-def test_values_that_are_no_record(value: bytes, reason: Junk) -> None:
+def test_values_that_are_no_record(value: bytes, reason: InvalidPolicyReason) -> None:
     found = decode(PolicyKey(K.ISOLATION, "gold"), value)
-    assert isinstance(found, Undecodable)
+    assert isinstance(found, UndecodablePolicy)
     assert found.reason is reason
 
 

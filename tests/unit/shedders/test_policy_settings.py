@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from shedders.live.policy_kinds import canonical
-from shedders.live.policy_settings import UnknownSettingError, balanced_by, checked, is_known, known_settings
-from shedders.live.settings import BalancerSettings
+from shedders.balancer.setting_names import UnknownSettingError, balanced_by, checked, is_known, known_settings
+from shedders.balancer.settings import BalancerSettings
+from shedders.policies.kinds import canonical
 from statechannel.errors import StateChannelError
 from tests.support.strategies import install
 

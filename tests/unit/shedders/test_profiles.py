@@ -5,12 +5,12 @@ import json
 import pytest
 
 from shedders.errors import StrategyFailedError, UnknownStrategyError
-from shedders.filter_rules import FilterSettings
-from shedders.profiles import PROFILES, UnknownProfileError
-from shedders.registry import KINDS, StrategySettingsError, find, make, parse_flags, settings_of
-from shedders.selection import Flags, choose, part_settings, pipeline_of
-from shedders.snapshot import Snapshot
-from shedders.split_settings import SplitSettings
+from shedders.filters.rules import FilterSettings
+from shedders.model.profiles import PROFILES, UnknownProfileError
+from shedders.model.registry import KINDS, StrategySettingsError, find, make, parse_flags, settings_of
+from shedders.snapshots.model import Snapshot
+from shedders.snapshots.selection import Flags, choose, part_settings, pipeline_of
+from shedders.split.settings import SplitSettings
 from tests.support.strategies import install
 
 
@@ -20,9 +20,9 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch,
         shedding={
             "no-module": "no.such.module:X",
-            "no-class": "shedders.plan:Nothing",
-            "no-strategy": "shedders.plan:Plan",
-            "a-function": "shedders.moved:after_moves",
+            "no-class": "shedders.model.plan:Nothing",
+            "no-strategy": "shedders.model.plan:Plan",
+            "a-function": "shedders.model.moved_cluster:after_moves",
         },
     )
 

@@ -1,7 +1,7 @@
 """RangeThresholdShedder: as ThresholdShedder, with the lower boundary always looked at."""
 
-from shedders.plan import Reason
-from shedders.range_threshold import RangeThresholdSettings, RangeThresholdShedder
+from shedders.model.plan import Reason
+from shedders.shedding.threshold import RangeThresholdSettings, RangeThresholdShedder
 from tests.support.loads import MIB, by_bytes, moved
 
 TEN = {f"b{number:02}": 0.8 for number in range(10)}

@@ -8,18 +8,18 @@ from typing import Any
 
 import pytest
 
-from shedders.cli import rolling
-from shedders.cli.draining import Drained, DrainWish
-from shedders.cli.leader_ask import Found, Sent, Told
-from shedders.cli.rolling import Restart, RestartWish, progressed
-from shedders.live.policy_kinds import PolicyKind
-from shedders.live.policy_record import PolicyKey
-from shedders.live.policy_standing import Entry, Force, Standing
-from statechannel.cli.failures import CommandError
-from statechannel.core.commands import Done, Outcome, Rejected, Unknown
-from statechannel.core.membership import Member
+from shedders.cli.drain import rolling
+from shedders.cli.drain.follower import Drained, DrainWish
+from shedders.cli.drain.rolling import Restart, RestartWish, progressed
+from shedders.cli.leader_request import LeaderAnswer, LoggedRequest, Sent
+from shedders.policies.effective import EffectivePolicies, Force, PolicyEntry
+from shedders.policies.kinds import PolicyKind
+from shedders.policies.record import PolicyKey
+from statechannel.broker.request_record import Request, RequestCommand
+from statechannel.cli.kit.failures import CommandError
+from statechannel.engine.commands import Done, Outcome, Rejected, Unknown
+from statechannel.engine.membership import Member
 from statechannel.errors import ExitCode
-from statechannel.runtime.request_record import Asked, Request
 
 RESTART = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
 
@@ -31,7 +31,7 @@ class World:
         self.processes = {name: f"{name}-1" for name in brokers}
         self.leader: str | None = "b1"
         self.cordons: dict[str, str] = {}
-        self.requests: list[Found] = []
+        self.requests: list[LoggedRequest] = []
         self.done: list[str] = []
         self.left = 0
         self.stays: set[str] = set()
@@ -40,17 +40,17 @@ class World:
         self.answers: list[Outcome | None] = []
         self.asked = 0
 
-    def follow(self, *_: object) -> Told:
+    def follow(self, *_: object) -> LeaderAnswer:
         """Whoever is asked whether reports are fresh."""
         self.asked += 1
-        return Told(self.answers.pop(0) if self.answers else Done("1", "fresh", {"late": []}), "b1")
+        return LeaderAnswer(self.answers.pop(0) if self.answers else Done("1", "fresh", {"late": []}), "b1")
 
     def drain(self, _: object, wish: DrainWish, __: object) -> Drained:
         self.done.append(f"drain {wish.broker}")
         self.cordons[wish.broker] = f"drain {wish.drain}: {wish.why}"
         args = {"broker": wish.broker, "drain": wish.drain, **(wish.extra or {})}
-        request = Request(wish.drain, Asked.EXTENSION.value, 0, args, "me")
-        self.requests.append(Found(request, len(self.requests), None, open=False))
+        request = Request(wish.drain, RequestCommand.EXTENSION.value, 0, args, "me")
+        self.requests.append(LoggedRequest(request, len(self.requests), None, open=False))
         left = [{"bundle": "t/n/x", "why": "it is pinned"}][: self.left]
         return Drained(wish, {"moved": 3, "left": left, "left_count": self.left}, "b2", "drained")
 
@@ -66,12 +66,12 @@ class World:
         alive = {name: Member(name, process, 0.0, 0, 0, info) for name, process in self.processes.items()}
         return SimpleNamespace(members=SimpleNamespace(alive=alive, lost={}), leader=alive.get(self.leader or ""))
 
-    def standing(self, _: object) -> Standing:
+    def standing(self, _: object) -> EffectivePolicies:
         entries = [
-            Entry(PolicyKey(PolicyKind.CORDON, name), Force.IN_FORCE, 1, 1, {}, "me", why)
+            PolicyEntry(PolicyKey(PolicyKind.CORDON, name), Force.IN_FORCE, 1, 1, {}, "me", why)
             for name, why in self.cordons.items()
         ]
-        return Standing(entries=tuple(entries))
+        return EffectivePolicies(entries=tuple(entries))
 
     def uncordon(self, _: object, broker: str, *, force: bool) -> None:
         assert not force

@@ -1,6 +1,6 @@
 """RoundRobinBrokerSelector: turns by hand, ours and upstream's."""
 
-from shedders.round_robin import RoundRobin, RoundRobinSettings
+from shedders.placement.round_robin import RoundRobin, RoundRobinSettings
 from tests.support.loads import bundle, cluster
 
 NOTHING = cluster([], [])

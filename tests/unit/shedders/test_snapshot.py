@@ -8,14 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from loaddata.broker_load import BrokerLoad
-from loaddata.bundle_load import BundleAverages, BundleStats, MessageAverage
-from loaddata.usage import ResourceUsage
-from shedders.booked_moves import Booked
-from shedders.cluster import Broker, Bundle, Cluster, IsolationPolicy, Policies, RecentMoves, TopicLoad
-from shedders.moved import Cargo, cargo_of
+from loaddata.model.broker_load import BrokerLoad
+from loaddata.model.bundle_load import BundleAverages, BundleStats, MessageAverage
+from loaddata.model.usage import ResourceUsage
+from shedders.decision.booked_moves import Booked
+from shedders.model.cluster import Broker, Bundle, Cluster, IsolationPolicy, Policies, RecentMoves, TopicLoad
+from shedders.model.moved_cluster import MovedLoad, cargo_of
 from shedders.schemas import FOLDER, schemas
-from shedders.snapshot import (
+from shedders.snapshots.cluster import booked_of, cluster_of, snapshot_of, with_cluster
+from shedders.snapshots.faults import SnapshotError
+from shedders.snapshots.file import parse_snapshot, read_snapshot, snapshot_bytes, write_snapshot
+from shedders.snapshots.model import (
     AveragePart,
     BookedPart,
     BrokerPart,
@@ -23,19 +26,16 @@ from shedders.snapshot import (
     CargoPart,
     IsolationPart,
     LoadReport,
-    Part,
     PoliciesPart,
     RecentPart,
     Snapshot,
+    SnapshotPart,
     StatsPart,
     TopicPart,
-    Usage,
+    UsageEntry,
 )
-from shedders.snapshot_cluster import booked_of, cluster_of, snapshot_of, with_cluster
-from shedders.snapshot_faults import SnapshotError
-from shedders.snapshot_file import parse_snapshot, read_snapshot, snapshot_bytes, write_snapshot
-from shedders.snapshot_remarks import remarks
-from statechannel.core.bundle import topic_hash
+from shedders.snapshots.remarks import remarks
+from statechannel.protocol.bundle import topic_hash
 from tests.support.snapshots import Shape, cluster
 
 LEFT, RIGHT = "t/n/0x00000000_0x80000000", "t/n/0x80000000_0xffffffff"
@@ -266,7 +266,7 @@ FULL = Cluster(
 
 
 def test_a_cluster_comes_back_bit_for_bit() -> None:
-    booked = [Booked(LEFT, "b1", "b2", Cargo(1 / 3, topics=2), source_knows=True)]
+    booked = [Booked(LEFT, "b1", "b2", MovedLoad(1 / 3, topics=2), source_knows=True)]
     snapshot = snapshot_of(FULL, booked=booked)
     again = parse_snapshot(snapshot_bytes(snapshot))
     assert again == snapshot
@@ -351,7 +351,7 @@ def test_remarks_tell_what_may_not_be_meant() -> None:
     [
         (Broker, BrokerPart, {"name"}),
         (BrokerLoad, LoadReport, set()),
-        (ResourceUsage, Usage, set()),
+        (ResourceUsage, UsageEntry, set()),
         (Bundle, BundlePart, {"name", "in_flight", "averages"}),
         (BundleAverages, BundlePart, set()),
         (BundleStats, StatsPart, set()),
@@ -362,10 +362,10 @@ def test_remarks_tell_what_may_not_be_meant() -> None:
         (RecentMoves, RecentPart, set()),
         (Cluster, Snapshot, {"now_ms"}),
         (Booked, BookedPart, set()),
-        (Cargo, CargoPart, set()),
+        (MovedLoad, CargoPart, set()),
     ],
 )
-def test_a_snapshot_has_all_that_a_strategy_sees(seen: type, part: type[Part], elsewhere: set[str]) -> None:
+def test_a_snapshot_has_all_that_a_strategy_sees(seen: type, part: type[SnapshotPart], elsewhere: set[str]) -> None:
     """Whoever gives a cluster another field has to give it to the snapshot, too."""
     assert {field.name for field in fields(seen)} - elsewhere <= set(part.model_fields)
 

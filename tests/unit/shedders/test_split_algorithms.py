@@ -8,13 +8,19 @@ from math import inf, nan
 import pytest
 from pydantic import ValidationError
 
-from loaddata.bundle_load import BundleStats
-from shedders.cluster import Bundle, TopicLoad
-from shedders.cuts import CannotSplitError, algorithm_name, children, ends, part_of
-from shedders.split_flow_or_qps import SplitFlowOrQps, SplitFlowOrQpsSettings
-from shedders.split_range import SplitRange, SplitRangeSettings
-from shedders.split_specified import SplitSpecified, SplitSpecifiedSettings
-from shedders.split_topic_count import SplitTopicCount, SplitTopicCountSettings
+from loaddata.model.bundle_load import BundleStats
+from shedders.model.cluster import Bundle, TopicLoad
+from shedders.model.cuts import CannotSplitError, algorithm_name, children, ends, part_of
+from shedders.split.algorithms import (
+    SplitFlowOrQps,
+    SplitFlowOrQpsSettings,
+    SplitRange,
+    SplitRangeSettings,
+    SplitSpecified,
+    SplitSpecifiedSettings,
+    SplitTopicCount,
+    SplitTopicCountSettings,
+)
 
 MIB = 1024 * 1024
 

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from loaddata.source import TopicRates
-from shedders.live.split_asks import SplitAsks
-from statechannel.core.bundle import topic_hash
-from statechannel.core.commands import Done, NotFound, Outcome, Rejected, Split, Started, Undetermined, Unload
-from statechannel.runtime.handlers import ExtensionAsk
+from shedders.balancer.split_requests import SplitAsks
+from statechannel.broker.handlers import ExtensionAsk
+from statechannel.engine.commands import Done, NotFound, Outcome, Rejected, Split, Started, Undetermined, Unload
+from statechannel.protocol.bundle import topic_hash
 from tests.support.strategies import install
 
 BUNDLE = "t/n/0x00000000_0x80000000"

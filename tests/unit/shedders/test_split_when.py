@@ -9,16 +9,21 @@ from typing import Any, ClassVar
 
 import pytest
 
-from loaddata.bundle_load import BundleAverages, BundleStats, MessageAverage
-from shedders.cluster import Broker, Bundle, Cluster, TopicLoad
-from shedders.offspring import with_children
-from shedders.plan import SplitPlan
-from shedders.split_flow_or_qps import SplitFlowOrQps, SplitFlowOrQpsSettings
-from shedders.split_range import SplitRange, SplitRangeSettings
-from shedders.split_settings import SplitSettings
-from shedders.split_topic_count import SplitTopicCount, SplitTopicCountSettings
-from shedders.split_when import Splits, SplitWhen, fewer
-from shedders.strategy import SplitAlgorithm, StrategySettings
+from loaddata.model.bundle_load import BundleAverages, BundleStats, MessageAverage
+from shedders.model.cluster import Broker, Bundle, Cluster, TopicLoad
+from shedders.model.moved_cluster import with_children
+from shedders.model.plan import SplitPlan
+from shedders.model.strategy import SplitAlgorithm, StrategySettings
+from shedders.split.algorithms import (
+    SplitFlowOrQps,
+    SplitFlowOrQpsSettings,
+    SplitRange,
+    SplitRangeSettings,
+    SplitTopicCount,
+    SplitTopicCountSettings,
+)
+from shedders.split.settings import SplitSettings
+from shedders.split.triggers import Splits, SplitWhen, fewer
 
 MIB = 1024 * 1024
 A, B = "t/n/0x00000000_0x80000000", "t/n/0x80000000_0xffffffff"

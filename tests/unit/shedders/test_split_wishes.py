@@ -10,18 +10,18 @@ import pytest
 
 from shedders.cli.decision_log import deeds, done_count
 from shedders.cli.shed import _show
-from shedders.cluster import Bundle, Cluster, Policies
-from shedders.dry_run import decide, nonsense
-from shedders.live.decision_book import DecisionBook
-from shedders.live.decision_build import BALANCE
-from shedders.live.decision_record import decode, encode, key_of
-from shedders.live.explain_not import why_not
-from shedders.live.policy_standing import Standing
-from shedders.plan import Label, Plan, Reason, SplitWanted
-from shedders.plan_document import cycle_part
-from statechannel.core.commands import Done, Rejected
-from statechannel.runtime.exits import ChannelStoppedError, Stopped
-from statechannel.runtime.request_record import Asked
+from shedders.decision.dry_run import decide, nonsense
+from shedders.decisions.book import DecisionBook
+from shedders.decisions.builder import BALANCE
+from shedders.decisions.explanation_not_moved import why_not
+from shedders.decisions.record import decode, encode, key_of
+from shedders.model.cluster import Bundle, Cluster, Policies
+from shedders.model.plan import Label, Plan, Reason, SplitWanted
+from shedders.policies.effective import EffectivePolicies
+from shedders.snapshots.plan_document import cycle_part
+from statechannel.broker.exits import ChannelStoppedError, Stopped
+from statechannel.broker.request_record import RequestCommand
+from statechannel.engine.commands import Done, Rejected
 from tests.support.live_balancer import NS, Scripted, World, four_bundles, key, move, plan_once, settle
 
 
@@ -50,7 +50,7 @@ async def test_the_owner_is_asked_by_the_algorithm_in_force_and_the_record_says_
     await world.cycle()
     ((asked, args, timeout_s, _),) = world.channel.requests
     (record,) = world.decisions
-    assert (asked, timeout_s) == (Asked.EXTENSION, world.settings.move_timeout_s)
+    assert (asked, timeout_s) == (RequestCommand.EXTENSION, world.settings.move_timeout_s)
     assert {name: args[name] for name in ("extension", "ask", "to", "name", "algorithm", "unload_children")} == {
         "extension": "balancer",
         "ask": "split",
@@ -123,9 +123,9 @@ async def test_policies_that_forbid_it_are_obeyed(world: World) -> None:
     world.change(splitting=False)
     await world.cycle()
     world.change(splitting=True)
-    world.standing = Standing(policies=Policies(excluded=frozenset({NS})))
+    world.standing = EffectivePolicies(policies=Policies(excluded=frozenset({NS})))
     await world.cycle()
-    world.standing = Standing(shedding_on=False, shedding_why="sale")
+    world.standing = EffectivePolicies(shedding_on=False, shedding_why="sale")
     await world.cycle()
     assert world.channel.requests == []
     refused = [one.splits[0].refused for one in world.decisions[:2]]
@@ -150,7 +150,7 @@ async def test_what_is_booked_is_not_to_be_split(world: World) -> None:
 async def test_without_an_answer_it_counts_as_refused_and_a_late_one_does_no_harm(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shedders.live.split_wishes.GRACE_S", -119.99)
+    monkeypatch.setattr("shedders.balancer.splitting.GRACE_S", -119.99)
     world.change(move_timeout_s=120)
     await world.cycle()
     for _ in range(100):

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from shedders.registry import KINDS
+from shedders.model.registry import KINDS
 from shedders.render_strategies import own, prose, render
 from tests.support.strategies import install
 

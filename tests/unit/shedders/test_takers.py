@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from loaddata.broker_load import BrokerLoad
-from loaddata.bundle_load import BundleStats
-from shedders.cluster import Broker, Bundle, Cluster
-from shedders.dry_run import Decision, decide
-from shedders.filter_rules import FilterSettings
-from shedders.placing import Pipeline
-from shedders.plan import Label, Move, Placed, Plan, Reason
-from shedders.takers import Takers, told
+from loaddata.model.broker_load import BrokerLoad
+from loaddata.model.bundle_load import BundleStats
+from shedders.decision.dry_run import Decision, decide
+from shedders.decision.placing import Pipeline
+from shedders.filters.destinations import Takers, told
+from shedders.filters.rules import FilterSettings
+from shedders.model.cluster import Broker, Bundle, Cluster
+from shedders.model.plan import BundleMove, Label, Placed, Plan, Reason
 from tests.support.live_balancer import First, Scripted, key, load
 
 HOT = Bundle(key(0), "b1", stats=BundleStats(50, 50, 50_000, 50_000))
@@ -105,13 +105,13 @@ class Chooses(First):
         return Placed(bundle.name, self.whom or candidates[-1], "as told")
 
 
-def made(found: Cluster, *moves: Move, placing: Chooses | None = None, **filters: Any) -> Decision:
+def made(found: Cluster, *moves: BundleMove, placing: Chooses | None = None, **filters: Any) -> Decision:
     plan = lambda cluster, memory: list(moves)  # noqa: E731 - as `Scripted` wants it
     return decide(found, lambda _: Scripted(plan), {}, Pipeline(placing or Chooses(), FilterSettings(**filters)))
 
 
-def move(number: int = 0, destination: str | None = None, source: str = "b1", **fields: Any) -> Move:
-    return Move(key(number), source, destination, Reason.OVERLOADED, 1.0, "told", **fields)
+def move(number: int = 0, destination: str | None = None, source: str = "b1", **fields: Any) -> BundleMove:
+    return BundleMove(key(number), source, destination, Reason.OVERLOADED, 1.0, "told", **fields)
 
 
 def test_what_a_strategy_leaves_open_goes_only_where_load_is_known_to_be_less() -> None:

@@ -8,56 +8,56 @@ from typing import Any
 import orjson
 import pytest
 
-from loaddata.broker_load import BrokerLoad
-from loaddata.channel_port import newest_changes
-from loaddata.ownership import OwnershipChange, change_of
-from loaddata.report_record import (
+from loaddata.live.channel_port import newest_changes
+from loaddata.live.service import ReportedLoad, ReportedTopBundles
+from loaddata.model.broker_load import BrokerLoad
+from loaddata.model.usage import ResourceUsage
+from loaddata.report.record import (
     BrokerLoadReport,
-    Header,
+    ReportHeader,
     TopBundlesReport,
     decode_broker_load,
     decode_top_bundles,
     encode_broker_load,
     encode_top_bundles,
 )
-from loaddata.service import LoadSeen, TopSeen
-from loaddata.table_view import Arrival, LoadRecord, TableView, decoder
-from loaddata.tombstone import Tombstone
-from loaddata.usage import ResourceUsage
-from shedders.booked_moves import BookedMoves
-from shedders.budget import BudgetSettings
+from loaddata.report.tombstone import Tombstone
+from loaddata.view.ownership import OwnershipChange, change_of
+from loaddata.view.table_view import Arrival, LoadTopicRecord, TableView, decoder
+from shedders.balancer.active_strategies import ActiveStrategies, choose
+from shedders.balancer.cluster_inputs import ClusterInputs, cluster_now
+from shedders.balancer.lead import Balance
+from shedders.balancer.recent_moves import RecentTrail
+from shedders.balancer.settings import BalancerSettings
+from shedders.balancer.snapshot_from_topics import AcceptedRecord, Gathered, snapshot_taken
+from shedders.balancer.strategy_choice import changed_since, of_chosen, of_decision
 from shedders.cli.live_source import _brokers, _bundles, _Log, _unsound
-from shedders.dry_run import Decision, run_cycles
-from shedders.filter_rules import FilterSettings
-from shedders.live.choice import changed_since, of_chosen, of_decision
-from shedders.live.chosen import Chosen, choose
-from shedders.live.cluster_now import Known, cluster_now
-from shedders.live.decision_build import Occasion, shed_record
-from shedders.live.decision_record import DecisionRecord, Inputs, decode, encode, key_of
-from shedders.live.lead import Balance
-from shedders.live.policy_book import PolicyBook
-from shedders.live.policy_kinds import PolicyKind
-from shedders.live.policy_record import PolicyRecord, made_key
-from shedders.live.policy_record import encode as encode_policy
-from shedders.live.policy_standing import Standing
-from shedders.live.settings import BalancerSettings
-from shedders.live.taking import Accepted, Gathered, snapshot_taken
-from shedders.live.trail import RecentTrail
-from shedders.plan_document import cycle_part
-from shedders.selection import choose as chosen_by
-from shedders.selection import part_settings, pipeline_of, remembered_by, shedding_of
-from shedders.snapshot import BalancingPart, BudgetPart, Snapshot
-from shedders.snapshot_cluster import booked_of, cluster_of
-from shedders.snapshot_file import parse_snapshot, snapshot_bytes
-from shedders.snapshot_remarks import remarks
-from shedders.split_settings import SplitSettings
-from shedders.strategy import SHEDDING
+from shedders.decision.booked_moves import BookedMoves
+from shedders.decision.budget import BudgetSettings
+from shedders.decision.dry_run import Decision, run_cycles
+from shedders.decisions.builder import Occasion, shed_record
+from shedders.decisions.record import DecisionRecord, Inputs, decode, encode, key_of
+from shedders.filters.rules import FilterSettings
+from shedders.model.strategy import SHEDDING
+from shedders.policies.book import PolicyBook
+from shedders.policies.effective import EffectivePolicies
+from shedders.policies.kinds import PolicyKind
+from shedders.policies.record import PolicyRecord, made_key
+from shedders.policies.record import encode as encode_policy
+from shedders.snapshots.cluster import booked_of, cluster_of
+from shedders.snapshots.file import parse_snapshot, snapshot_bytes
+from shedders.snapshots.model import BalancingPart, BudgetPart, Snapshot
+from shedders.snapshots.plan_document import cycle_part
+from shedders.snapshots.remarks import remarks
+from shedders.snapshots.selection import choose as chosen_by
+from shedders.snapshots.selection import part_settings, pipeline_of, remembered_by, shedding_of
+from shedders.split.settings import SplitSettings
 from statechannel.audit.views import LogViews
-from statechannel.cli.registry import Registry
-from statechannel.core.auditor import audit_full
-from statechannel.core.inputs import Topic
-from statechannel.core.membership import Membership
-from statechannel.core.picture import picture_of
+from statechannel.cli.kit.registry import Registry
+from statechannel.engine.cluster_view import picture_of
+from statechannel.engine.membership import Membership
+from statechannel.protocol.log import Topic
+from statechannel.replay.auditor import audit_full
 from tests.docs.tiny_log import START_MS, TinyLog
 from tests.support.decision_records import IDS, ChannelLog
 from tests.support.load_reports import top
@@ -86,8 +86,8 @@ class Cluster:
             self.log.assigned(name, OWNERS[0] if number < 10 else OWNERS[1], by="b2")
         self.log.moved(self.names[15], "b3", "b4")
         self.log.write(self.names[9], "Releasing", by="b2", action="transfer", **{"from": "b2"}, to="b4")
-        self.loads: list[LoadRecord] = []
-        self.tops: list[LoadRecord] = []
+        self.loads: list[LoadTopicRecord] = []
+        self.tops: list[LoadTopicRecord] = []
         self._seq = 0
         end = len(self.log.records)
         self.report("b1", 0.05, {}, end, age_ms=9_000)
@@ -101,7 +101,7 @@ class Cluster:
         """Both reports of a broker."""
         self._seq += 1
         at_ms = NOW_MS - age_ms
-        header = Header(broker, f"{broker}-1", self._seq, at_ms, {0: applied})
+        header = ReportHeader(broker, f"{broker}-1", self._seq, at_ms, {0: applied})
         throughput = 1_000.0 * sum(rates.values())
         load = BrokerLoad(
             cpu=ResourceUsage(400 * usage, 400),
@@ -119,16 +119,16 @@ class Cluster:
         )
         key = broker.encode()
         self.loads.append(
-            LoadRecord(key, encode_broker_load(BrokerLoadReport(header, load)), (), len(self.loads), at_ms)
+            LoadTopicRecord(key, encode_broker_load(BrokerLoadReport(header, load)), (), len(self.loads), at_ms)
         )
         found = [top(name, rate) for name, rate in sorted(rates.items(), key=lambda one: one[1])]
         self.tops.append(
-            LoadRecord(key, encode_top_bundles(TopBundlesReport(header, found)), (), len(self.tops), at_ms)
+            LoadTopicRecord(key, encode_top_bundles(TopBundlesReport(header, found)), (), len(self.tops), at_ms)
         )
 
-    def null(self, records: list[LoadRecord], broker: str) -> None:
+    def null(self, records: list[LoadTopicRecord], broker: str) -> None:
         headers = Tombstone("leaving", len(records) - 1, NOW_MS).headers()
-        records.append(LoadRecord(broker.encode(), None, headers, len(records), NOW_MS - 5_000))
+        records.append(LoadTopicRecord(broker.encode(), None, headers, len(records), NOW_MS - 5_000))
 
     def policy(self, kind: PolicyKind, name: str, value: dict[str, Any]) -> None:
         key = made_key(kind, name)
@@ -174,13 +174,13 @@ def live_cluster(topics: Cluster, member: Member, move_memory_s: float = 1_800.0
     for one in log.accepted:
         trail.changed(one, (one.timestamp_ms - NOW_MS) / 1_000)
     standing = topics.book.at(NOW_MS)
-    known = Known(
+    known = ClusterInputs(
         loads={
-            name: LoadSeen(one.report.load, one.age_s, one.lapsed)
+            name: ReportedLoad(one.report.load, one.age_s, one.lapsed)
             for name, one in _followed(topics.loads, decoder(decode_broker_load), changes).seen(50.0).items()
         },
         tops={
-            name: TopSeen(one.report.bundles, one.age_s, one.lapsed, one.report.header.owned_as_of)
+            name: ReportedTopBundles(one.report.bundles, one.age_s, one.lapsed, one.report.header.owned_as_of)
             for name, one in _followed(topics.tops, decoder(decode_top_bundles), changes).seen(50.0).items()
         },
         policies=standing.policies,
@@ -191,8 +191,8 @@ def live_cluster(topics: Cluster, member: Member, move_memory_s: float = 1_800.0
     return cluster_now(picture, known, NOW_MS)
 
 
-def _followed(records: Iterable[LoadRecord], decode: Any, changes: Iterable[OwnershipChange]) -> TableView[Any]:
-    """As `loaddata.following` does it: each record live, when it came."""
+def _followed(records: Iterable[LoadTopicRecord], decode: Any, changes: Iterable[OwnershipChange]) -> TableView[Any]:
+    """As `loaddata.live.follower` does it: each record live, when it came."""
     view: TableView[Any] = TableView(RULES)
     for change in changes:
         view.ownership_changed(change)
@@ -241,7 +241,7 @@ def dry_run(snapshot: Snapshot) -> Decision:
     return next(run_cycles(found, shedding_of(chosen), memory, placing, booked=booked_of(snapshot, found)))
 
 
-def record_of(decision: Decision, chosen: Chosen, policies: int) -> DecisionRecord:
+def record_of(decision: Decision, chosen: ActiveStrategies, policies: int) -> DecisionRecord:
     """The decision record as it comes back out of the topic."""
     settings: dict[str, Any] = {name: one.model_dump(mode="json") for name, one in chosen.settings.items()}
     settings["strategies"] = dict(chosen.names)
@@ -305,7 +305,7 @@ def test_the_plan_of_the_snapshot_is_what_the_balancer_decides(name: str) -> Non
     assert part_settings(snapshot, "splitting", SplitSettings) == chosen.settings["splitting"]
 
 
-def decided(balance: Balance, cluster: Any, chosen: Chosen) -> Decision:
+def decided(balance: Balance, cluster: Any, chosen: ActiveStrategies) -> Decision:
     return balance.question(cluster, chosen)()
 
 
@@ -377,7 +377,7 @@ def test_a_tombstone_that_names_an_older_report_takes_nothing_away(
 ) -> None:
     topics.report("b1", 0.07, {}, len(topics.log.records), age_ms=100)
     headers = Tombstone("expired", 0, NOW_MS).headers()
-    topics.loads.append(LoadRecord(b"b1", None, headers, len(topics.loads), NOW_MS))
+    topics.loads.append(LoadTopicRecord(b"b1", None, headers, len(topics.loads), NOW_MS))
     assert take().brokers["b1"].load is not None
 
 
@@ -423,7 +423,7 @@ def test_empty_topics_old_reports_and_junk_are_said(topics: Cluster, take: Calla
     assert take(loads=[]).remarks == ["there are no load reports (any more)"]
     old = [one._replace(timestamp_ms=NOW_MS - 2_000_000) for one in topics.loads]
     assert take(loads=old).remarks == ["load reports are outdated of b2, b3, b4"]
-    junk = LoadRecord(b"b9", b"{", (), len(topics.loads), NOW_MS)
+    junk = LoadTopicRecord(b"b9", b"{", (), len(topics.loads), NOW_MS)
     assert take(loads=[*topics.loads, junk]).remarks[0].startswith("1 load reports could not be used; the newest: ")
 
 
@@ -479,14 +479,14 @@ def test_it_is_the_same_whatever_the_order_of_the_log_partitions(topics: Cluster
 
 
 def test_accepted_records_are_those_about_bundles(topics: Cluster) -> None:
-    found: Sequence[Accepted] = _read(topics)[1].accepted
+    found: Sequence[AcceptedRecord] = _read(topics)[1].accepted
     assert {one.bundle for one in found} == set(topics.names)
     assert len(found) == 2 * 16 + 3 + 1
 
 
 def test_what_stands_around_the_strategies_is_in_it(take: Callable[..., Snapshot]) -> None:
     assert take(standing=None).balancing == BalancingPart(budget=BudgetPart(moves=500, load_percent=60.0))
-    off = Standing(unload_mode="unload", shedding_on=False, shedding_why="sale")
+    off = EffectivePolicies(unload_mode="unload", shedding_on=False, shedding_why="sale")
     found = take(standing=off, budget=BudgetSettings(moves=7)).balancing
     assert (found.budget, found.unload_mode) == (BudgetPart(moves=7, load_percent=60.0), "unload")
     assert found.shedding_off == "sale"

@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 
-from shedders.live.chosen import choose
-from shedders.live.decision_record import Inputs
-from shedders.live.decision_topic import WriteCounts
-from shedders.live.metrics import BalancerMetrics
-from shedders.live.placement import PlacedEnd, PlacedNote
-from shedders.live.settings import BalancerSettings
-from shedders.live.telling import BATCH_MAX, Telling
-from shedders.plan import Placed
+from shedders.balancer.active_strategies import choose
+from shedders.balancer.metrics import BalancerMetrics
+from shedders.balancer.placement import PlacedEnd, PlacedNote
+from shedders.balancer.settings import BalancerSettings
+from shedders.balancer.telling import BATCH_MAX, Telling
+from shedders.decisions.record import Inputs
+from shedders.decisions.topic import WriteCounts
+from shedders.model.plan import Placed
 from tests.support.strategies import install
 
 NAMES = [f"acme/orders/0x{n:08x}_0x{n + 1:08x}" for n in range(450)]

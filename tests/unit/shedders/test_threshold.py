@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from loaddata.usage import ResourceUsage
-from shedders.cluster import Cluster, Policies
-from shedders.plan import Label, Reason
-from shedders.threshold import ThresholdSettings, ThresholdShedder
+from loaddata.model.usage import ResourceUsage
+from shedders.model.cluster import Cluster, Policies
+from shedders.model.plan import Label, Reason
+from shedders.shedding.threshold import ThresholdSettings, ThresholdShedder
 from tests.support.loads import MIB, NOW_MS, broker, bundle, by_bytes, by_messages, cluster, left, moved
 
 EXAMPLE = by_bytes({"a": 0.8, "b": 0.42}, {"a": [200, 80, 30, 10], "b": []}, MIB)

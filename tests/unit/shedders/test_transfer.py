@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from loaddata.usage import ResourceUsage
-from shedders.cluster import Cluster, IsolationPolicy, Policies, RecentMoves
-from shedders.plan import Label, Reason
-from shedders.strategy import Shedding
-from shedders.transfer import TransferSettings, TransferShedder
+from loaddata.model.usage import ResourceUsage
+from shedders.model.cluster import Cluster, IsolationPolicy, Policies, RecentMoves
+from shedders.model.plan import Label, Reason
+from shedders.model.strategy import Shedding
+from shedders.shedding.transfer import TransferSettings, TransferShedder
 from tests.support.transfer_clusters import (
     MB,
     cluster,

@@ -4,9 +4,9 @@ import math
 
 import pytest
 
-from shedders.cluster import Bundle
-from shedders.transfer import TransferSettings
-from shedders.transfer_pairs import Aim, Bundles, Cargo, Spread, Way, exchange
+from shedders.model.cluster import Bundle
+from shedders.shedding.transfer import TransferSettings
+from shedders.shedding.transfer_pairs import Bundles, ExchangeTarget, LoadSpread, TransferCandidate, Way, exchange
 from tests.support.transfer_clusters import MB, cluster, decide, key, moves, words
 
 
@@ -21,9 +21,9 @@ def found(mine, theirs, target, *, refused=(), enough=0.5, most_going=99, most=1
 
     def cargo(who, loads):
         ordered = sorted(enumerate(loads), key=lambda one: (-one[1], one[0]))
-        return [Cargo(Bundle(f"acme/{who}/{place}"), load) for place, load in ordered]
+        return [TransferCandidate(Bundle(f"acme/{who}/{place}"), load) for place, load in ordered]
 
-    aim = Aim(target=target, enough=enough, most_going=most_going, most=most, swap=swap)
+    aim = ExchangeTarget(target=target, enough=enough, most_going=most_going, most=most, swap=swap)
     answer = exchange(
         cargo("mine", mine), lambda: cargo("theirs", theirs), aim, Way(bundles, "low", 9), Way(bundles, "top", 9)
     )
@@ -144,7 +144,7 @@ def test_a_swap_that_is_open_alone_but_not_together_is_given_up():
 
 
 def test_spread():
-    spread = Spread({"a": 0.2, "b": 0.4, "c": 0.9})
+    spread = LoadSpread({"a": 0.2, "b": 0.4, "c": 0.9})
     assert spread.mean == pytest.approx(0.5)
     # Squares of 0.3, 0.1, 0.4: 0.26 / 3.
     assert spread.std == pytest.approx(math.sqrt(0.26 / 3))
@@ -152,7 +152,7 @@ def test_spread():
     assert spread.std == pytest.approx(math.sqrt(0.02 / 3))
     spread.shift("a", "b", 9.0)
     assert spread.mean == pytest.approx(0.5)
-    assert (Spread({}).mean, Spread({}).std) == (0, 0)
+    assert (LoadSpread({}).mean, LoadSpread({}).std) == (0, 0)
 
 
 def test_moves_are_in_bytes_a_second():

@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import pytest
 
-from shedders.cluster import Cluster, Policies, RecentMoves
-from shedders.plan import Label, Reason
-from shedders.transfer_upstream import UpstreamSpread, ascending, divide
+from shedders.model.cluster import Cluster, Policies, RecentMoves
+from shedders.model.plan import Label, Reason
+from shedders.shedding.transfer_upstream import UpstreamSpread, ascending, divide
 from tests.support.transfer_clusters import (
     MB,
     NOW_MS,

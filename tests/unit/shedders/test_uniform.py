@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from loaddata.broker_load import BrokerLoad
-from loaddata.usage import ResourceUsage
-from shedders.cluster import Broker, Cluster
-from shedders.plan import Reason
-from shedders.uniform import UniformLoadShedder, UniformSettings
+from loaddata.model.broker_load import BrokerLoad
+from loaddata.model.usage import ResourceUsage
+from shedders.model.cluster import Broker, Cluster
+from shedders.model.plan import Reason
+from shedders.shedding.uniform import UniformLoadShedder, UniformSettings
 from tests.support.loads import MIB, broker, bundle, by_bytes, by_messages, cluster, left, moved
 
 USAGES = {"a": 0.5, "b": 0.5}

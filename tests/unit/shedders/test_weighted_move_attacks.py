@@ -3,15 +3,15 @@
 from dataclasses import replace
 from math import isfinite
 
-from loaddata.broker_load import BrokerLoad, ResourceWeights
-from loaddata.usage import ResourceUsage
-from shedders.cluster import Broker, Bundle, Cluster, Policies, RecentMoves
-from shedders.live.chosen import choose
-from shedders.live.settings import BalancerSettings
-from shedders.plan import Plan, Reason
-from shedders.weighted_loads import Cargo, Side
-from shedders.weighted_move import WeightedMove, WeightedMoveSettings
-from shedders.weighted_steps import Rules, Steps
+from loaddata.model.broker_load import BrokerLoad, ResourceWeights
+from loaddata.model.usage import ResourceUsage
+from shedders.balancer.active_strategies import choose
+from shedders.balancer.settings import BalancerSettings
+from shedders.model.cluster import Broker, Bundle, Cluster, Policies, RecentMoves
+from shedders.model.plan import Plan, Reason
+from shedders.weighted_move.loads import BrokerLevel, BundleDemand
+from shedders.weighted_move.steps import StepRules, Steps
+from shedders.weighted_move.strategy import WeightedMove, WeightedMoveSettings
 from tests.support.loads import MIB, NOW_MS, broker, bundle, by_bytes, cluster, moved
 
 ALIKE = [4.0] * 20
@@ -82,8 +82,8 @@ def test_an_exchange_is_two_moves_of_the_most_there_may_be():
     assert [len(shed(found, max_moves=most).moves) for most in (1, 2, 3, 4)] == [1, 2, 2, 4]
 
 
-def side(name: str, level: float, *, over: bool, aim: float = 1.02) -> Side:
-    return Side(name, (level, 0.0, 0.0), (1.0, 0.0, 0.0), over=over, aim=aim)
+def side(name: str, level: float, *, over: bool, aim: float = 1.02) -> BrokerLevel:
+    return BrokerLevel(name, (level, 0.0, 0.0), (1.0, 0.0, 0.0), over=over, aim=aim)
 
 
 def test_one_that_gives_more_than_it_had_to_does_not_stand_for_another():
@@ -98,12 +98,13 @@ def test_one_that_gives_more_than_it_had_to_does_not_stand_for_another():
     sides[3].under = True
     cargo = {
         one.name: [
-            Cargo(0.02, bundle(100 * place + number, one.name), (0.02, 0.0, 0.0), 0.02, 1.0) for number in range(40)
+            BundleDemand(0.02, bundle(100 * place + number, one.name), (0.02, 0.0, 0.0), 0.02, 1.0)
+            for number in range(40)
         ]
         for place, one in enumerate(sides)
     }
     steps = Steps(
-        sides, Rules(0.02, 0.01, 0.01, 100.0, 1_000), lambda one: cargo[one.name], lambda _bundle, _side: None
+        sides, StepRules(0.02, 0.01, 0.01, 100.0, 1_000), lambda one: cargo[one.name], lambda _bundle, _side: None
     )
     steps.run()
     assert all(one.level <= 1.02 + 1e-9 or one.name in steps.stuck for one in sides if one.over and one.name != "a")
@@ -219,9 +220,12 @@ def test_nothing_comes_back_to_a_broker_that_takes_nothing():
 def test_a_bundle_is_split_although_all_are_above_an_average_that_has_not_risen_yet():
     """Those who may take parts of it stand lower than its broker: that is what counts, not the average."""
     sides = [side("a", 1.6, over=True), side("b", 1.1, over=False), side("c", 1.58, over=False)]
-    steps = Steps(sides, Rules(0.02, 0.08, 0.01, 9.0, 9), lambda _side: [], lambda _bundle, _side: None)
+    steps = Steps(sides, StepRules(0.02, 0.08, 0.01, 9.0, 9), lambda _side: [], lambda _bundle, _side: None)
     assert steps.has_room(sides[0], bundle(1, "a"), 0.05)
     shut = Steps(
-        sides, Rules(0.02, 0.08, 0.01, 9.0, 9), lambda _side: [], lambda _bundle, one: "no" if one.name == "b" else None
+        sides,
+        StepRules(0.02, 0.08, 0.01, 9.0, 9),
+        lambda _side: [],
+        lambda _bundle, one: "no" if one.name == "b" else None,
     )
     assert not shut.has_room(sides[0], bundle(1, "a"), 0.05)  # c is level with it

@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from loaddata.bundle_load import BundleAverages, BundleStats, MessageAverage
-from loaddata.usage import ResourceUsage
-from shedders.cluster import Bundle, Cluster
-from shedders.plan import Plan
-from shedders.weighted_cpu import cpu_costs
-from shedders.weighted_doubt import FELL, LIES, ROSE, UNMOVED, Doubts, pulse_of
-from shedders.weighted_move import WeightedMove, WeightedMoveSettings
+from loaddata.model.bundle_load import BundleAverages, BundleStats, MessageAverage
+from loaddata.model.usage import ResourceUsage
+from shedders.model.cluster import Bundle, Cluster
+from shedders.model.plan import Plan
+from shedders.weighted_move.cpu_cost import cpu_costs
+from shedders.weighted_move.doubt import FELL, LIES, ROSE, UNMOVED, Doubts, pulse_of
+from shedders.weighted_move.strategy import WeightedMove, WeightedMoveSettings
 from tests.support.loads import MIB, broker, bundle, cluster, left
 
 NAMES = "abcdefgh"

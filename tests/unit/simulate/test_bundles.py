@@ -4,10 +4,10 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shedders.simulate.bundles import NOBODY, BundleTable
-from shedders.simulate.channel import Channel, bounds_of
-from shedders.simulate.trace import Demand, Units
-from statechannel.core.bundle import FULL_UPPER, parse_key
+from shedders.contest.bundles import NOBODY, BundleTable
+from shedders.contest.channel import ContestChannel, bounds_of
+from shedders.contest.trace import Demand, Units
+from statechannel.protocol.bundle import FULL_UPPER, parse_key
 
 
 def _units(places: list[tuple[int, int]]) -> Units:
@@ -26,7 +26,7 @@ CUTS = st.lists(st.tuples(st.integers(0, 40), st.integers(1, 1_000_000)), max_si
 
 @given(PLACES, CUTS)
 def test_every_unit_is_counted_where_its_place_is(places: list[tuple[int, int]], cuts: list[tuple[int, int]]) -> None:
-    channel, table = Channel(), BundleTable(_units(places))
+    channel, table = ContestChannel(), BundleTable(_units(places))
     live = []
     for index, bundles in enumerate((3, 4)):
         names = channel.create(f"t/n{index}", bounds_of(bundles, ()))
@@ -67,5 +67,5 @@ def test_every_unit_is_counted_where_its_place_is(places: list[tuple[int, int]],
 
 def test_places_of_names_are_those_of_a_sorted_list() -> None:
     table = BundleTable(_units([(0, 5)]))
-    table.add_namespace(0, Channel().create("t/n", bounds_of(9, ())))
+    table.add_namespace(0, ContestChannel().create("t/n", bounds_of(9, ())))
     assert [table.names[number] for number in np.argsort(table.place)] == sorted(table.names)

@@ -2,16 +2,16 @@
 
 import pytest
 
-from shedders.simulate.channel import Channel, RefusedError, bounds_of
-from statechannel.core.verdict import Verdict
+from shedders.contest.channel import ContestChannel, RefusedError, bounds_of
+from statechannel.protocol.verdict import Verdict
 
 
-def _owners(channel: Channel) -> dict[str, str | None]:
+def _owners(channel: ContestChannel) -> dict[str, str | None]:
     return {one.bundle: one.owner for one in channel.seen()}
 
 
 def test_a_bundle_through_its_life() -> None:
-    channel = Channel()
+    channel = ContestChannel()
     low, high = channel.create("t/n", bounds_of(2, ()))
     assert _owners(channel) == {low: None, high: None}
     assert channel.assign(low, "b1").to == "b1"
@@ -26,7 +26,7 @@ def test_a_bundle_through_its_life() -> None:
 
 
 def test_generations_are_those_of_the_protocol() -> None:
-    channel = Channel()
+    channel = ContestChannel()
     (only,) = channel.create("t/n", bounds_of(1, ()))
     channel.assign(only, "b1")
     channel.transfer(only, "b2")
@@ -37,7 +37,7 @@ def test_generations_are_those_of_the_protocol() -> None:
 
 
 def test_what_has_not_changed_is_the_same_object() -> None:
-    channel = Channel()
+    channel = ContestChannel()
     low, high = channel.create("t/n", bounds_of(2, ()))
     before = {one.bundle: one for one in channel.seen()}
     assert channel.seen() is channel.seen()
@@ -48,7 +48,7 @@ def test_what_has_not_changed_is_the_same_object() -> None:
 
 
 def test_what_the_core_refuses_is_a_bug_here() -> None:
-    channel = Channel()
+    channel = ContestChannel()
     (only,) = channel.create("t/n", bounds_of(1, ()))
     channel.assign(only, "b1")
     with pytest.raises(RefusedError, match=Verdict.ILLEGAL_MOVE):

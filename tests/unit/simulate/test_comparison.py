@@ -7,12 +7,12 @@ from pathlib import Path
 import orjson
 import pytest
 
-from shedders.simulate.comparison import COMPARED, Comparison, Row, ScenarioPart, compared
-from shedders.simulate.outcome import Measures, Outcome
-from shedders.simulate.paired import Certainty, certainty_of, marked, sign_test
-from shedders.simulate.recommendation import Recommendation, recommended
-from shedders.simulate.runs import Ran
-from shedders.simulate.tables import (
+from shedders.contest.comparison import COMPARED, ContenderRow, ContestComparison, ScenarioPart, compared
+from shedders.contest.outcome import Measures, RunOutcome
+from shedders.contest.paired import Certainty, certainty_of, marked, sign_test
+from shedders.contest.recommendation import Recommendation, recommended
+from shedders.contest.runs import RunResult
+from shedders.contest.tables import (
     aims_grid,
     markdown,
     outcome_grid,
@@ -26,11 +26,11 @@ from tests.support.contest_runs import contender, failed, field_of, outcome, ran
 PAGE = Path(__file__).parents[3] / "design/cli.md"
 
 
-def row(comparison: Comparison, name: str, scenario: int = 0) -> Row:
+def row(comparison: ContestComparison, name: str, scenario: int = 0) -> ContenderRow:
     return next(one for one in comparison.scenarios[scenario].rows if one.contender == name)
 
 
-def aim(found: Row, name: str):
+def aim(found: ContenderRow, name: str):
     return next(one for one in found.aims if one.aim == name)
 
 
@@ -117,7 +117,9 @@ def test_the_order_in_which_runs_end_changes_nothing_but_the_order_of_rows():
 
 def test_the_digest_is_of_every_figure_and_not_of_times():
     slow = ran()
-    quick = Ran(slow.run, slow.outcome.model_copy(update={"timing": outcome(slow.run).timing}), digest=slow.digest)
+    quick = RunResult(
+        slow.run, slow.outcome.model_copy(update={"timing": outcome(slow.run).timing}), digest=slow.digest
+    )
     assert compared([slow]).digest == compared([quick]).digest
     assert compared([ran(moves=13)]).digest != compared([slow]).digest
 
@@ -156,7 +158,7 @@ def test_without_ours_the_first_is_compared_with():
 def test_the_document_can_be_read_back():
     found = compared([*field_of(), failed("avg")])
     text = orjson.dumps(found.model_dump(mode="json"))
-    assert Comparison.model_validate_json(text) == found
+    assert ContestComparison.model_validate_json(text) == found
 
 
 # --- aims -------------------------------------------------------------------------------------------------------------------
@@ -235,7 +237,7 @@ def test_aims_against_upstream():
 # --- which one suits ----------------------------------------------------------------------------------------------------------
 
 
-def best_of(*runs: Ran) -> list[str]:
+def best_of(*runs: RunResult) -> list[str]:
     return [one.contender for one in recommended(compared(runs), runs).ranking]
 
 
@@ -383,10 +385,10 @@ def test_the_missed_aims_alone():
 @pytest.mark.parametrize(
     ("row", "model", "more"),
     [
-        ("`simulate run`", Outcome, {"digest"}),
-        ("`simulate compare`", Comparison, {"recommendation"}),
+        ("`simulate run`", RunOutcome, {"digest"}),
+        ("`simulate compare`", ContestComparison, {"recommendation"}),
         ("`simulate compare`: one of `scenarios`", ScenarioPart, set()),
-        ("`simulate compare`: one of `rows`", Row, set()),
+        ("`simulate compare`: one of `rows`", ContenderRow, set()),
         ("`simulate compare`: `recommendation`", Recommendation, set()),
     ],
 )

@@ -2,11 +2,11 @@
 
 import pytest
 
+from shedders.contest.contenders import UnknownContenderError, contender, contenders, default_contenders, everybody
+from shedders.contest.manager import Manager
 from shedders.errors import UnknownStrategyError
-from shedders.profiles import profile
-from shedders.simulate.contenders import UnknownContenderError, contender, contenders, everybody, field
-from shedders.simulate.manager import Manager
-from shedders.strategy import PLACEMENT, SHEDDING, available
+from shedders.model.profiles import profile
+from shedders.model.strategy import PLACEMENT, SHEDDING, available
 
 
 def _manager(name: str) -> Manager:
@@ -18,10 +18,10 @@ def test_every_manager_with_every_shedder_and_placement_both_ways() -> None:
     assert len(names) == len(set(names))
     pairs = [name for name in names if "+" in name]
     assert len(pairs) == 2 * len(available(SHEDDING)) * len(available(PLACEMENT)) * 2
-    assert {one.name for one in field()} < set(names)
+    assert {one.name for one in default_contenders()} < set(names)
 
 
-@pytest.mark.parametrize("one", field(), ids=lambda one: one.name)
+@pytest.mark.parametrize("one", default_contenders(), ids=lambda one: one.name)
 def test_all_that_compete_by_default_can_be_made(one: object) -> None:
     assert _manager(one.name).contender == one  # type: ignore[attr-defined]
 
@@ -61,7 +61,7 @@ def test_settings_of_splits_and_filters_go_by_their_short_names() -> None:
 
 def test_several_at_once() -> None:
     assert [one.name for one in contenders("ours profile/production; ours")] == ["ours", "profile/production"]
-    assert [one.name for one in contenders("default")] == [one.name for one in field()]
+    assert [one.name for one in contenders("default")] == [one.name for one in default_contenders()]
 
 
 @pytest.mark.parametrize(

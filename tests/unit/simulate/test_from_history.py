@@ -5,24 +5,24 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loaddata.broker_load import BrokerLoad
-from loaddata.bundle_load import BundleStats
-from loaddata.report_record import (
+from loaddata.model.broker_load import BrokerLoad
+from loaddata.model.bundle_load import BundleStats
+from loaddata.model.top_bundles import TopBundle
+from loaddata.model.usage import ResourceUsage
+from loaddata.report.record import (
     BrokerLoadReport,
-    Header,
-    Kind,
+    ReportHeader,
+    ReportKind,
     TopBundlesReport,
     encode_broker_load,
     encode_top_bundles,
 )
-from loaddata.top_bundles import TopBundle
-from loaddata.usage import ResourceUsage
-from shedders.simulate.contenders import contender
-from shedders.simulate.from_history import from_history
-from shedders.simulate.history import HistoryError, LoadRecord, history_lines, read_history
-from shedders.simulate.recorded import load, save
-from shedders.simulate.trace import Event
-from shedders.simulate.world import simulate
+from shedders.contest.contenders import contender
+from shedders.contest.from_history import from_history
+from shedders.contest.history import HistoryError, HistoryRecord, history_lines, read_history
+from shedders.contest.recorded import load, save
+from shedders.contest.trace import TraceEvent
+from shedders.contest.world import simulate
 from tests.unit.simulate.test_workload import equal
 
 LOW, HIGH = "t/a/0x00000000_0x80000000", "t/a/0x80000000_0xffffffff"
@@ -41,8 +41,8 @@ def told(at_s, broker, amount, cpu=112.0, bundles=3):
         msg_throughput_out=200 * amount,
         bundles=bundles,
     )
-    value = encode_broker_load(BrokerLoadReport(Header(broker, "i-1", 1, START_MS), usage))
-    return LoadRecord(START_MS + int(at_s * 1e3), broker.encode(), value, Kind.BROKER_LOAD)
+    value = encode_broker_load(BrokerLoadReport(ReportHeader(broker, "i-1", 1, START_MS), usage))
+    return HistoryRecord(START_MS + int(at_s * 1e3), broker.encode(), value, ReportKind.BROKER_LOAD)
 
 
 def top(at_s, broker, **amounts):
@@ -51,12 +51,12 @@ def top(at_s, broker, **amounts):
         TopBundle(names[name], BundleStats(one, 2 * one, 100 * one, 200 * one, producers=8, consumers=8))
         for name, one in amounts.items()
     ]
-    value = encode_top_bundles(TopBundlesReport(Header(broker, "i-1", 1, START_MS), some))
-    return LoadRecord(START_MS + int(at_s * 1e3), broker.encode(), value, Kind.TOP_BUNDLES)
+    value = encode_top_bundles(TopBundlesReport(ReportHeader(broker, "i-1", 1, START_MS), some))
+    return HistoryRecord(START_MS + int(at_s * 1e3), broker.encode(), value, ReportKind.TOP_BUNDLES)
 
 
-def gone(at_s, broker, kind=Kind.BROKER_LOAD):
-    return LoadRecord(START_MS + int(at_s * 1e3), broker.encode(), None, kind)
+def gone(at_s, broker, kind=ReportKind.BROKER_LOAD):
+    return HistoryRecord(START_MS + int(at_s * 1e3), broker.encode(), None, kind)
 
 
 def halves(trace, step, channel="msg_rate_in"):
@@ -139,7 +139,7 @@ def test_brokers_come_and_go():
         told(1800, "b2", 5.0),
         gone(2400, "b2"),
         gone(2500, "b2"),
-        gone(2600, "b1", Kind.TOP_BUNDLES),
+        gone(2600, "b1", ReportKind.TOP_BUNDLES),
         told(3000, "b2", 6.0),
         told(3300, "b3", 1.0),
         gone(6900, "b3"),
@@ -147,11 +147,11 @@ def test_brokers_come_and_go():
     ]
     trace = from_history(records, step_s=60)
     assert trace.events == [
-        Event(1800, "join", "b2"),
-        Event(2400, "leave", "b2"),
-        Event(3000, "join", "b2"),
-        Event(3300, "join", "b3"),
-        Event(3300, "lost", "b3"),
+        TraceEvent(1800, "join", "b2"),
+        TraceEvent(2400, "leave", "b2"),
+        TraceEvent(3000, "join", "b2"),
+        TraceEvent(3300, "join", "b3"),
+        TraceEvent(3300, "lost", "b3"),
     ]
     assert [sum(halves(trace, step)) for step in (0, 30, 41, 50)] == pytest.approx([40, 45, 40, 46])
     assert trace.namespaces[2].owners == (None, None, None)
@@ -202,7 +202,7 @@ def test_it_can_be_saved_and_run(tmp_path):
 
 
 def test_junk_is_left_out_and_told():
-    junk = LoadRecord(START_MS, b"b1", b"{}", Kind.TOP_BUNDLES)
+    junk = HistoryRecord(START_MS, b"b1", b"{}", ReportKind.TOP_BUNDLES)
     trace = from_history([*BASIC, *[junk] * 12], step_s=60)
     assert trace.remarks[0] == "a top-bundles of b'b1' was left out: format is not 1"
     assert "... and 2 more records" in trace.remarks
@@ -212,7 +212,7 @@ def test_nothing_to_make_a_trace_of():
     with pytest.raises(HistoryError, match="no load report of a broker stands in it"):
         from_history([])
     with pytest.raises(HistoryError, match="format is not 1"):
-        from_history([LoadRecord(START_MS, b"b1", b"{}", Kind.BROKER_LOAD)])
+        from_history([HistoryRecord(START_MS, b"b1", b"{}", ReportKind.BROKER_LOAD)])
     with pytest.raises(HistoryError, match="are too many"):
         from_history([told(0, "b1", 1.0), told(1e8, "b1", 1.0)])
 
@@ -222,10 +222,10 @@ def test_nothing_to_make_a_trace_of():
 
 def test_a_file_says_the_same(tmp_path):
     path = tmp_path / "h.ndjson"
-    records = [*BASIC, gone(3601, "b2"), gone(3602, "b2", Kind.TOP_BUNDLES)]
+    records = [*BASIC, gone(3601, "b2"), gone(3602, "b2", ReportKind.TOP_BUNDLES)]
     path.write_bytes(b"\n".join(history_lines(records)))
     assert list(read_history(path)) == records
-    assert list(history_lines([LoadRecord(1, b"b1", b"{", Kind.BROKER_LOAD)])) == []
+    assert list(history_lines([HistoryRecord(1, b"b1", b"{", ReportKind.BROKER_LOAD)])) == []
 
 
 def test_a_line_as_other_tools_write_it(tmp_path):

@@ -4,15 +4,15 @@ import numpy as np
 import orjson
 import pytest
 
-from shedders.cluster import Cluster
-from shedders.simulate.contenders import contender
-from shedders.simulate.from_snapshot import from_snapshot
-from shedders.simulate.parts import places
-from shedders.simulate.recorded import load, save
-from shedders.simulate.world import simulate
-from shedders.snapshot_cluster import snapshot_of
-from shedders.snapshot_faults import SnapshotError
-from shedders.snapshot_file import parse_snapshot
+from shedders.contest.contenders import contender
+from shedders.contest.from_snapshot import from_snapshot
+from shedders.contest.recorded import load, save
+from shedders.contest.trace_parts import places
+from shedders.contest.world import simulate
+from shedders.model.cluster import Cluster
+from shedders.snapshots.cluster import snapshot_of
+from shedders.snapshots.faults import SnapshotError
+from shedders.snapshots.file import parse_snapshot
 
 HALF = 0x80000000
 

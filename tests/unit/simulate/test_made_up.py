@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from loaddata.simulated_settings import SimulatedSettings
-from shedders.simulate.contenders import contender
-from shedders.simulate.made_up import MadeUpTrace
-from shedders.simulate.trace import Namespace
-from shedders.simulate.world import World, simulate
-from statechannel.core.bundle import bundle_key, namespace_bounds
+from loaddata.measure.synthetic import SimulatedSettings
+from shedders.contest.contenders import contender
+from shedders.contest.synthetic_trace import MadeUpTrace
+from shedders.contest.trace import Namespace
+from shedders.contest.world import ContestWorld, simulate
+from statechannel.protocol.bundle import bundle_key, namespace_bounds
 
 SETTINGS = SimulatedSettings(topics=50, msg_rate=60, heavy=20, hot_namespace="t/hot", hot_from_s=1_060.0, wave=0.1)
 BROKERS = ["b1", "b2", "b3"]
@@ -38,7 +38,7 @@ def trace(steps: int = 240) -> MadeUpTrace:
 def test_brokers_measure_in_the_simulator_what_they_measure_live(step: int) -> None:
     """Before anything has moved: usage of each machine as `SimulatedHost` reads it, and what it serves."""
     made = trace()
-    world = World(made, contender("ours"))
+    world = ContestWorld(made, contender("ours"))
     served: dict[str, list[str]] = {name: [] for name in BROKERS}
     for namespace, owners in OWNERS.items():
         bounds = namespace_bounds(8)

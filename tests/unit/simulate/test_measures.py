@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from shedders.simulate.measures import Capacity, Meter
-from shedders.simulate.trace import Machine, Namespace
+from shedders.contest.measures import MachineCapacity, Meter
+from shedders.contest.trace import Namespace, TraceMachine
 from tests.support.plain_trace import PlainTrace
 
 MACHINES = [
-    Machine("b0", cores=2, bandwidth_in_kbit=8e3, bandwidth_out_kbit=8e3, idle_percent=10),
-    Machine("b1", cores=4, bandwidth_in_kbit=16e3, bandwidth_out_kbit=16e3, idle_percent=10),
+    TraceMachine("b0", cores=2, bandwidth_in_kbit=8e3, bandwidth_out_kbit=8e3, idle_percent=10),
+    TraceMachine("b1", cores=4, bandwidth_in_kbit=16e3, bandwidth_out_kbit=16e3, idle_percent=10),
 ]
 ALIVE = np.array([0, 1])
 
@@ -21,7 +21,7 @@ def _demand(cpu: list[float], size: list[float]) -> np.ndarray:
 
 
 def test_a_load_is_the_fullest_resource_of_the_real_machine() -> None:
-    capacity = Capacity(MACHINES)
+    capacity = MachineCapacity(MACHINES)
     use = _demand([100.0, 100.0], [2e5, 1.6e6])
     # b0: CPU (20 + 100) / 200, network 0.2 of 1 MB/s; b1: CPU (40 + 100) / 400, network 1.6 of 2 MB/s.
     assert capacity.loads(use) == pytest.approx([0.6, 0.8])
@@ -30,7 +30,7 @@ def test_a_load_is_the_fullest_resource_of_the_real_machine() -> None:
 
 
 def test_the_bound_is_the_whole_or_the_largest_bundle() -> None:
-    capacity = Capacity(MACHINES)
+    capacity = MachineCapacity(MACHINES)
     # CPU: 60 idle + 240 wanted, of 600; network: 0.3 of 3 MB/s.
     assert capacity.bound(_demand([120.0, 120.0], [1.5e5, 1.5e5]), ALIVE) == pytest.approx(0.5)
     # One bundle of 1.4 MB/s: on b1 it takes 0.7, on b0 1.4.

@@ -6,11 +6,11 @@ import re
 
 import pytest
 
-from shedders.simulate.comparison import compared
-from shedders.simulate.outcome import Outcome
-from shedders.simulate.page import page
-from shedders.simulate.recommendation import recommended
-from shedders.simulate.runs import Ran, Run, Source
+from shedders.contest.comparison import compared
+from shedders.contest.outcome import RunOutcome
+from shedders.contest.page import page
+from shedders.contest.recommendation import recommended
+from shedders.contest.runs import ContestRun, RunResult, TraceSource
 from tests.support.browsers import browser_or_skip, running_browser, shown
 from tests.support.contest_runs import contender, failed, field_of, ran, source
 
@@ -52,7 +52,7 @@ class Reader(html.parser.HTMLParser):
         self.words.append(data)
 
 
-def outcomes(runs: list[Ran], seed: int = 1) -> list[Outcome]:
+def outcomes(runs: list[RunResult], seed: int = 1) -> list[RunOutcome]:
     return [one.outcome for one in runs if one.outcome is not None and one.run.seed == seed]
 
 
@@ -161,12 +161,12 @@ def test_twenty_scenarios_of_twelve_contenders_can_be_opened():
     assert least + 19 * per_scenario < 8_000_000
 
 
-def _as(one: Ran, name: str, of: Source) -> Ran:
+def _as(one: RunResult, name: str, of: TraceSource) -> RunResult:
     """The same outcome as somebody else's."""
     outcome = one.outcome.model_copy(update={"scenario": of.name, "contender": name})
-    return Ran(Run(of, 1, contender(name)), outcome, digest=one.digest)
+    return RunResult(ContestRun(of, 1, contender(name)), outcome, digest=one.digest)
 
 
-def _only_counted(one: Outcome) -> Outcome:
+def _only_counted(one: RunOutcome) -> RunOutcome:
     names = {f"b{number:03}": [] for number in range(10)}
     return one.model_copy(update={"series": one.series.model_copy(update={"loads": names, "at_s": []})})

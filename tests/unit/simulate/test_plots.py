@@ -11,17 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from shedders.simulate.comparison import compared
-from shedders.simulate.plot_series import TICKS_MAX, drawn, ticks_of
-from shedders.simulate.plots import churn_picture, run_picture, scenario_picture
-from shedders.simulate.runs import Run
+from shedders.contest.comparison import compared
+from shedders.contest.plots import TICKS_MAX, churn_picture, drawn, run_picture, scenario_picture, ticks_of
+from shedders.contest.runs import ContestRun
 from tests.support.contest_runs import contender, field_of, outcome, source
 
 ROOT = Path(__file__).parents[3]
 
 
 def one(name: str = "ours", **more: object):
-    return outcome(Run(source(), 1, contender(name)), **more)
+    return outcome(ContestRun(source(), 1, contender(name)), **more)
 
 
 def test_a_thinned_series_keeps_the_ends_and_the_worst_of_each_stretch():

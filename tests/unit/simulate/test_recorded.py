@@ -7,11 +7,11 @@ import numpy as np
 import orjson
 import pytest
 
-from shedders.simulate import recorded
-from shedders.simulate.recorded import HEADER, Recorded, TraceFileError, load, save
-from shedders.simulate.scenario import load_scenario, parse_scenario
-from shedders.simulate.trace import Demand
-from shedders.simulate.workload import made
+from shedders.contest import recorded
+from shedders.contest.recorded import HEADER, RecordedTrace, TraceFileError, load, save
+from shedders.contest.scenario import load_scenario, parse_scenario
+from shedders.contest.trace import Demand
+from shedders.contest.workload import made
 from statechannel.errors import StateChannelError
 from tests.unit.simulate.test_workload import APP, BASE, DYNAMIC, equal
 
@@ -81,7 +81,7 @@ def test_events_and_later_namespaces_are_kept(tmp_path):
         trace.steps = 3
         save(trace, tmp_path / "a.npz")
         assert load(tmp_path / "a.npz").events == list(trace.events)
-        assert isinstance(load(tmp_path / "a.npz"), Recorded)
+        assert isinstance(load(tmp_path / "a.npz"), RecordedTrace)
 
 
 def test_too_much_is_refused_before_anything_is_written(short, tmp_path, monkeypatch):

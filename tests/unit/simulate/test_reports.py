@@ -4,22 +4,22 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loaddata.averages import TimedAverages
-from loaddata.bundle_load import BundleStats
-from loaddata.top_bundles import LocalBundle, TopRules, top_bundles
-from shedders.simulate.bundles import BundleTable
-from shedders.simulate.channel import Channel, bounds_of
-from shedders.simulate.reports import Reports, ReportSettings
-from shedders.simulate.trace import Machine, Units
+from loaddata.model.averages import TimedAverages
+from loaddata.model.bundle_load import BundleStats
+from loaddata.model.top_bundles import LocalBundle, TopRules, top_bundles
+from shedders.contest.bundles import BundleTable
+from shedders.contest.channel import ContestChannel, bounds_of
+from shedders.contest.reports import Reports, ReportSettings
+from shedders.contest.trace import TraceMachine, Units
 
 RATES = st.floats(0, 5e6)
 READINGS = st.lists(st.lists(RATES, min_size=12, max_size=12), min_size=1, max_size=25)
-MACHINES = [Machine("b0"), Machine("b1")]
+MACHINES = [TraceMachine("b0"), TraceMachine("b1")]
 
 
 def _table(owners: list[int]) -> BundleTable:
     table = BundleTable(Units(np.zeros(3, dtype=np.int64), np.array([5, 2**30, 2**31]), np.array([3, 600, 9])))
-    table.add_namespace(0, Channel().create("t/n", bounds_of(len(owners), ())))
+    table.add_namespace(0, ContestChannel().create("t/n", bounds_of(len(owners), ())))
     table.owner[:] = owners
     return table
 

@@ -12,9 +12,9 @@ import orjson
 import psutil
 import pytest
 
-from shedders.simulate.kept_runs import KeptRuns, RunsFolderError, file_name
-from shedders.simulate.runner import program_digest, run_all
-from shedders.simulate.runs import Ran, Run
+from shedders.contest.result_store import KeptRuns, RunsFolderError, file_name
+from shedders.contest.runner import program_digest, run_all
+from shedders.contest.runs import ContestRun, RunResult
 from tests.support.contest_plays import play, runs
 from tests.support.contest_runs import contender, source
 from tests.support.waits import WAIT_S
@@ -22,7 +22,7 @@ from tests.support.waits import WAIT_S
 ROOT = Path(__file__).parents[3]
 
 
-def names(rans: list[Ran]) -> list[tuple[str, int]]:
+def names(rans: list[RunResult]) -> list[tuple[str, int]]:
     return [(one.run.contender.name, one.run.seed) for one in rans]
 
 
@@ -47,7 +47,7 @@ def test_a_run_that_raises_or_whose_process_dies_ends_no_other():
 
 
 def test_a_run_that_fails_in_this_process_is_a_result():
-    lost = Run(source("no-such-scenario"), 1, contender())
+    lost = ContestRun(source("no-such-scenario"), 1, contender())
     found = run_all([lost])[0]
     assert found.outcome is None
     assert found.error.startswith("ScenarioError: scenario no-such-scenario")
@@ -63,9 +63,9 @@ def test_series_are_left_away_unless_they_are_wanted():
     assert second.digest == run_all(wanted, play=play)[1].digest
 
 
-def alone(run: Run) -> Ran:
+def alone(run: ContestRun) -> RunResult:
     """As a run in this process that fails."""
-    return Ran(run, None, "it failed") if run.contender.name == "raises" else play(run)
+    return RunResult(run, None, "it failed") if run.contender.name == "raises" else play(run)
 
 
 # --- what is kept ---------------------------------------------------------------------------------------------------------
@@ -76,11 +76,11 @@ def counted(tmp_path: Path):
     """Runs that are counted, with a folder."""
     played: list[str] = []
 
-    def once(run: Run) -> Ran:
+    def once(run: ContestRun) -> RunResult:
         played.append(f"{run.contender.name}-{run.seed}")
         return play(run)
 
-    def again(wanted: list[Run], program: str = "one", **more: bool) -> tuple[list[Ran], list[str]]:
+    def again(wanted: list[ContestRun], program: str = "one", **more: bool) -> tuple[list[RunResult], list[str]]:
         played.clear()
         return run_all(wanted, kept=KeptRuns(tmp_path, program, **more), play=once), list(played)
 
@@ -100,11 +100,11 @@ def test_what_is_there_is_not_run_again(counted):
 
 def test_a_result_of_another_scenario_contender_or_program_is_none(counted):
     counted(runs("a", seeds=(1,)))
-    other = Run(source(), 1, contender("a", overrides={"x.y": 1}))
+    other = ContestRun(source(), 1, contender("a", overrides={"x.y": 1}))
     assert counted([other])[1] == ["a-1"]
     assert counted(runs("a", seeds=(1,)))[1] == ["a-1"]  # it was written over
     assert counted(runs("a", seeds=(1,)), program="two")[1] == ["a-1"]
-    changed = Run(replace(source(), digest="1" * 64), 1, contender("a"))
+    changed = ContestRun(replace(source(), digest="1" * 64), 1, contender("a"))
     assert counted([changed], program="two")[1] == ["a-1"]
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from shedders.simulate import scenario as module
-from shedders.simulate.scenario import HELD_OUT, ScenarioError, load_scenario, parse_scenario, scenarios
-from shedders.simulate.workload import made
+from shedders.contest import scenario as module
+from shedders.contest.scenario import HELD_OUT, ScenarioError, load_scenario, parse_scenario, scenarios
+from shedders.contest.workload import made
 
 TINY = """
 name = "tiny"

@@ -5,12 +5,12 @@ import dataclasses
 import numpy as np
 import pytest
 
-from shedders.cli.simulating import contender_names
-from shedders.simulate.present import AS_IT_IS, present
-from shedders.simulate.recorded import save
-from shedders.simulate.runs import SourceKind
-from shedders.simulate.scenario import load_scenario, scenarios
-from shedders.simulate.sources import (
+from shedders.cli.contest.options import contender_names
+from shedders.contest.present import AS_IT_IS, present
+from shedders.contest.recorded import AS_RECORDED, save
+from shedders.contest.runs import SourceKind
+from shedders.contest.scenario import load_scenario, scenarios
+from shedders.contest.sources import (
     chosen_scenarios,
     file_source,
     is_steady,
@@ -19,9 +19,8 @@ from shedders.simulate.sources import (
     trace_made,
     usual_scenarios,
 )
-from shedders.simulate.varied import AS_RECORDED
-from shedders.simulate.workload import made
-from shedders.snapshot_cluster import snapshot_of
+from shedders.contest.workload import made
+from shedders.snapshots.cluster import snapshot_of
 from tests.support.snapshots import Shape, cluster
 
 

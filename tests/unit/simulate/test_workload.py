@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shedders.simulate.draws import drawn, shuffled
-from shedders.simulate.scenario import load_scenario, parse_scenario
-from shedders.simulate.topics import Capacity, topics_of
-from shedders.simulate.trace import Event, Happening
-from shedders.simulate.wavering import NoiseLayer, Swell, WaveOf
-from shedders.simulate.workload import made
-from statechannel.core.bundle import topic_hash
+from shedders.contest.demand_noise import NoiseLayer, Swell, WaveOf
+from shedders.contest.draws import drawn, shuffled
+from shedders.contest.scenario import load_scenario, parse_scenario
+from shedders.contest.topics import TotalCapacity, topics_of
+from shedders.contest.trace import Happening, TraceEvent
+from shedders.contest.workload import made
+from statechannel.protocol.bundle import topic_hash
 
 BASE = """
 name = "tiny"
@@ -119,7 +119,7 @@ def test_the_tightest_resource_is_used_as_far_as_is_wanted(utilisation, zipf, sp
     base = BASE.replace("hours", f"utilisation = {utilisation}\nhours")
     kind = f'[[kinds]]\nname = "k"\nspread = {spread}\nfan_out = {fan_out}\nmsg_bytes = {size}\n'
     trace = trace_of(kind + APP + f"zipf = {zipf}\ntopic_max = 1.0\n", base=base)
-    demand, there = trace.demand(0), Capacity.of(trace.machines)
+    demand, there = trace.demand(0), TotalCapacity.of(trace.machines)
     used = (
         (demand.cpu.sum() + there.idle) / there.cpu,
         demand.msg_throughput_in.sum() / 125 / there.bandwidth_in,
@@ -259,8 +259,8 @@ def test_a_namespace_wants_nothing_before_it_is_created():
         cpu = trace.demand(step).cpu
         assert [int(cpu[trace.units.namespace == one].sum() > 0) for one in (0, 1)] == there
     assert trace.events == [
-        Event(1_800, Happening.CREATE, namespace="sim/app-1"),
-        Event(1_840, Happening.CREATE, namespace="sim/app-2"),
+        TraceEvent(1_800, Happening.CREATE, namespace="sim/app-1"),
+        TraceEvent(1_840, Happening.CREATE, namespace="sim/app-2"),
     ]
 
 

@@ -4,20 +4,24 @@ from collections.abc import Sequence
 
 import pytest
 
-from shedders.simulate.contenders import contender
-from shedders.simulate.outcome import Outcome
-from shedders.simulate.trace import Costs, Event, Happening, Machine, Namespace
-from shedders.simulate.world import World, simulate
+from shedders.contest.contenders import contender
+from shedders.contest.outcome import RunOutcome
+from shedders.contest.trace import Costs, Happening, Namespace, TraceEvent, TraceMachine
+from shedders.contest.world import ContestWorld, simulate
 from tests.support.plain_trace import PlainTrace
 
 MENDED = "extensible/transfer+least-resource-usage@recommended"
 UPSTREAM = "modular/threshold+least-long-term-rate@upstream"
-MACHINES = [Machine(f"b{one}", cores=4, bandwidth_in_kbit=1e6, bandwidth_out_kbit=1e6) for one in range(4)]
+MACHINES = [TraceMachine(f"b{one}", cores=4, bandwidth_in_kbit=1e6, bandwidth_out_kbit=1e6) for one in range(4)]
 RATES = [2e6 / (1 + one % 7) for one in range(64)]
 
 
 def _trace(
-    events: Sequence[Event] = (), owners: Sequence[str | None] = (), steps: int = 60, machines: int = 4, **more: object
+    events: Sequence[TraceEvent] = (),
+    owners: Sequence[str | None] = (),
+    steps: int = 60,
+    machines: int = 4,
+    **more: object,
 ) -> PlainTrace:
     spaces = [Namespace("t/n", 16, owners=owners), Namespace("t/later", 8)]
     if not any(one.what is Happening.CREATE for one in events):
@@ -26,27 +30,27 @@ def _trace(
     return PlainTrace(MACHINES[:machines], spaces, rates, steps=steps, events=events, **more)  # type: ignore[arg-type]
 
 
-def _ran(trace: PlainTrace, name: str = MENDED) -> World:
-    world = World(trace, contender(name))
+def _ran(trace: PlainTrace, name: str = MENDED) -> ContestWorld:
+    world = ContestWorld(trace, contender(name))
     for step in range(trace.steps):
         world.step(step)
     return world
 
 
-def _held(world: World) -> dict[str, int]:
+def _held(world: ContestWorld) -> dict[str, int]:
     return dict(sorted(world._channel.load().items()))
 
 
-def _outcome(trace: PlainTrace, name: str = MENDED) -> Outcome:
+def _outcome(trace: PlainTrace, name: str = MENDED) -> RunOutcome:
     return simulate(trace, contender(name))
 
 
 @pytest.mark.parametrize("name", [MENDED, UPSTREAM, "modular/avg+avg@upstream"])
 def test_the_same_run_gives_the_same_outcome_bit_for_bit(name: str) -> None:
     events = [
-        Event(200.0, Happening.LOST, "b1"),
-        Event(400.0, Happening.JOIN, "b1"),
-        Event(300.0, Happening.LOSSY, "b2", 0.5),
+        TraceEvent(200.0, Happening.LOST, "b1"),
+        TraceEvent(400.0, Happening.JOIN, "b1"),
+        TraceEvent(300.0, Happening.LOSSY, "b2", 0.5),
     ]
     first, second = (_outcome(_trace(events, owners=["b0"] * 16), name) for _ in range(2))
     assert first.digest() == second.digest()
@@ -62,7 +66,9 @@ def test_everything_that_is_looked_up_is_served() -> None:
 
 def test_a_lost_broker_costs_what_it_takes_to_notice() -> None:
     owners = ["b0"] * 4 + ["b1"] * 12
-    world = _ran(_trace([Event(100.0, Happening.LOST, "b0")], owners=owners, steps=7, costs=Costs(loss_detect_s=6.0)))
+    world = _ran(
+        _trace([TraceEvent(100.0, Happening.LOST, "b0")], owners=owners, steps=7, costs=Costs(loss_detect_s=6.0))
+    )
     assert "b0" not in _held(world)
     assert sum(_held(world).values()) == 16
     assert world.meter.measures().unavailable_bundle_s == 4 * 6.0
@@ -71,7 +77,7 @@ def test_a_lost_broker_costs_what_it_takes_to_notice() -> None:
 def test_a_broker_that_leaves_hands_over() -> None:
     owners = ["b0"] * 4 + ["b1"] * 12
     costs = Costs(transfer_gap_s=0.25)
-    world = _ran(_trace([Event(100.0, Happening.LEAVE, "b1")], owners=owners, steps=7, costs=costs))
+    world = _ran(_trace([TraceEvent(100.0, Happening.LEAVE, "b1")], owners=owners, steps=7, costs=costs))
     assert "b1" not in _held(world)
     assert sum(_held(world).values()) == 16
     assert world.meter.measures().unavailable_bundle_s == 12 * 0.25
@@ -79,7 +85,7 @@ def test_a_broker_that_leaves_hands_over() -> None:
 
 
 def test_nobody_is_left() -> None:
-    events = [Event(100.0, Happening.LOST, "b0"), Event(200.0, Happening.JOIN, "b0")]
+    events = [TraceEvent(100.0, Happening.LOST, "b0"), TraceEvent(200.0, Happening.JOIN, "b0")]
     world = _ran(_trace(events, machines=1, owners=["b0"] * 16, steps=15))
     assert _held(world) == {"b0": 16}
     # 6 s to notice, and 100 s in which there is nobody.
@@ -87,14 +93,14 @@ def test_nobody_is_left() -> None:
 
 
 def test_a_broker_joins_empty_and_is_given_load() -> None:
-    trace = _trace([Event(60.0, Happening.JOIN, "b3")], steps=120)
+    trace = _trace([TraceEvent(60.0, Happening.JOIN, "b3")], steps=120)
     world = _ran(trace, "modular/avg+avg@recommended,shedding.avg.low_threshold=2,shedding.avg.hit_count_low=1")
     assert world.meter.series().loads["b3"][:3] == [None] * 3
     assert _held(world)["b3"] > 0
 
 
 def test_a_namespace_that_is_created_is_placed_within_a_minute() -> None:
-    trace = _trace([Event(100.0, Happening.CREATE, namespace="t/later")], owners=["b0"] * 16, steps=10)
+    trace = _trace([TraceEvent(100.0, Happening.CREATE, namespace="t/later")], owners=["b0"] * 16, steps=10)
     world = _ran(trace)
     assert sum(_held(world).values()) == 24
     assert 0 < world.meter.measures().unavailable_bundle_s <= 8 * 60.0
@@ -103,7 +109,7 @@ def test_a_namespace_that_is_created_is_placed_within_a_minute() -> None:
 def test_a_slow_broker_is_full_and_looks_idle() -> None:
     owners = [f"b{one % 4}" for one in range(16)]
     quick = _ran(_trace(owners=owners, steps=4))
-    slow = _ran(_trace([Event(0.0, Happening.SLOW, "b0", 0.02)], owners=owners, steps=4))
+    slow = _ran(_trace([TraceEvent(0.0, Happening.SLOW, "b0", 0.02)], owners=owners, steps=4))
     assert slow.meter.series().loads["b0"][3] == pytest.approx(quick.meter.series().loads["b0"][3] * 50)  # type: ignore[operator]
     told, honest = (one._told().loads["b0"].load.max_resource_usage for one in (slow, quick))
     assert told < honest
@@ -119,7 +125,7 @@ def test_what_its_broker_served_from_the_start_is_measured() -> None:
 
 
 def test_a_silent_broker_tells_nothing_new() -> None:
-    world = _ran(_trace([Event(0.0, Happening.SILENT, "b0", 0.0)], owners=["b0"] * 16, steps=4))
+    world = _ran(_trace([TraceEvent(0.0, Happening.SILENT, "b0", 0.0)], owners=["b0"] * 16, steps=4))
     assert sorted(world._told().loads) == ["b1", "b2", "b3"]
 
 
@@ -134,7 +140,7 @@ def test_a_strategy_that_fails_is_told_and_moves_nothing(monkeypatch: pytest.Mon
     def broken(*_: object) -> None:
         raise ZeroDivisionError("planned")
 
-    monkeypatch.setattr("shedders.transfer.TransferShedder.plan", broken)
+    monkeypatch.setattr("shedders.shedding.transfer.TransferShedder.plan", broken)
     outcome = _outcome(_trace(owners=["b0"] * 16, steps=12))
     assert outcome.measures.moves == 0
     assert any("planned" in one and "3 times" in one for one in outcome.remarks), outcome.remarks
@@ -186,7 +192,7 @@ def test_only_our_leader_decides_at_once_after_a_split(name: str, at_once: bool)
 def test_what_a_leaving_broker_hands_over_was_not_shed(name: str, remembered: bool) -> None:
     """Pulsar's leader remembers what it has unloaded itself; ours reads in the log what has moved."""
     owners = ["b0"] * 4 + ["b1"] * 12
-    world = _ran(_trace([Event(20.0, Happening.LEAVE, "b1")], owners=owners, steps=2), name)
+    world = _ran(_trace([TraceEvent(20.0, Happening.LEAVE, "b1")], owners=owners, steps=2), name)
     assert bool(world.manager._cluster().recent.bundles) is remembered
     assert bool(world.manager._cluster().recent.brokers) is remembered
 
@@ -194,13 +200,13 @@ def test_what_a_leaving_broker_hands_over_was_not_shed(name: str, remembered: bo
 def test_a_leaving_broker_unloads_where_the_manager_does() -> None:
     owners = ["b0"] * 4 + ["b1"] * 12
     costs = Costs(transfer_gap_s=0.25, unload_gap_s=1.0)
-    world = _ran(_trace([Event(20.0, Happening.LEAVE, "b1")], owners=owners, steps=2, costs=costs), UPSTREAM)
+    world = _ran(_trace([TraceEvent(20.0, Happening.LEAVE, "b1")], owners=owners, steps=2, costs=costs), UPSTREAM)
     assert world.meter.measures().unavailable_bundle_s == 12 * 1.0
 
 
 def test_what_pulsars_leader_placed_counts_once() -> None:
     """As on its way or as served, not as both until the next reading."""
-    trace = _trace([Event(60.0, Happening.CREATE, namespace="t/later")], owners=EVENLY, steps=6)
+    trace = _trace([TraceEvent(60.0, Happening.CREATE, namespace="t/later")], owners=EVENLY, steps=6)
     world = _ran(trace, UPSTREAM)
     assert world.manager._stale is not None
     at_s, cluster = world.manager._stale

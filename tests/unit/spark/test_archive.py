@@ -11,10 +11,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from spark.archive import Archive
+from spark.core.archive import Archive
+from spark.core.schemas import ARCHIVE
+from spark.core.store import Folder
 from spark.errors import TableFormatError
-from spark.schemas import ARCHIVE
-from spark.store import Folder
 
 DAYS = ("2026-03-01", "2026-03-02", "2026-03-03")
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from spark.causes import Cause, cause_of, gist
+from spark.core.running import QueryEndCause, cause_of, gist
 
 AWAY = """[STREAM_FAILED] Query [id = 1] terminated with exception: Timed out waiting for a node assignment. Call: describeTopics
 org.apache.spark.sql.streaming.StreamingQueryException: ...
@@ -21,17 +21,23 @@ Caused by: org.apache.spark.SparkException: Job aborted due to stage failure
 @pytest.mark.parametrize(
     ("text", "cause"),
     [
-        (AWAY, Cause.KAFKA_AWAY),
-        ("KafkaException: No resolvable bootstrap urls given in bootstrap.servers", Cause.KAFKA_AWAY),
-        ("[KAFKA_DATA_LOSS.START_OFFSET_RESET] Some data may have been lost", Cause.TOPIC_BROKEN),
-        ("Caused by: org.apache.kafka.common.errors.UnknownTopicOrPartitionException: This server", Cause.TOPIC_BROKEN),
-        ("org.apache.kafka.common.errors.SaslAuthenticationException: wrong password", Cause.KAFKA_DENIED),
-        ("org.apache.kafka.common.errors.TopicAuthorizationException: [x]\nTimeoutException", Cause.KAFKA_DENIED),
-        ("Py4JNetworkError: Answer from Java side is empty", Cause.JVM_ENDED),
-        (LACKING, Cause.WORKER_LACKS),
-        ("ModuleNotFoundError: No module named 'spark'", Cause.OTHER),
-        ("java.util.concurrent.TimeoutException: something of Spark's own", Cause.OTHER),
-        ("", Cause.OTHER),
+        (AWAY, QueryEndCause.KAFKA_AWAY),
+        ("KafkaException: No resolvable bootstrap urls given in bootstrap.servers", QueryEndCause.KAFKA_AWAY),
+        ("[KAFKA_DATA_LOSS.START_OFFSET_RESET] Some data may have been lost", QueryEndCause.TOPIC_BROKEN),
+        (
+            "Caused by: org.apache.kafka.common.errors.UnknownTopicOrPartitionException: This server",
+            QueryEndCause.TOPIC_BROKEN,
+        ),
+        ("org.apache.kafka.common.errors.SaslAuthenticationException: wrong password", QueryEndCause.KAFKA_DENIED),
+        (
+            "org.apache.kafka.common.errors.TopicAuthorizationException: [x]\nTimeoutException",
+            QueryEndCause.KAFKA_DENIED,
+        ),
+        ("Py4JNetworkError: Answer from Java side is empty", QueryEndCause.JVM_ENDED),
+        (LACKING, QueryEndCause.WORKER_LACKS),
+        ("ModuleNotFoundError: No module named 'spark'", QueryEndCause.OTHER),
+        ("java.util.concurrent.TimeoutException: something of Spark's own", QueryEndCause.OTHER),
+        ("", QueryEndCause.OTHER),
     ],
 )
 def test_cause(text, cause):

@@ -4,9 +4,9 @@ import re
 
 import pytest
 
-from spark.client_properties import kafka_options
+from spark.core.client_properties import kafka_options
+from spark.core.streaming import Streaming
 from spark.errors import SparkJobError
-from spark.streaming import Streaming
 from statechannel.kafka.client_settings import ClientSettings
 
 FILES = {"/ca.pem": "AUTHORITY", "/me.pem": "CHAIN", "/me.key": "KEY"}

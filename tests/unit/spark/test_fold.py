@@ -6,13 +6,13 @@ from random import Random
 
 import pytest
 
-from spark.fold import GroupFold, Plan
-from statechannel.core import auditor
-from statechannel.core.codec import newer_format
-from statechannel.core.digest import digest
-from statechannel.core.inputs import RecordRead
-from statechannel.core.survey import Facts, Stop
-from statechannel.core.view import Judgement
+from spark.channel.fold import FoldPlan, GroupFold
+from statechannel.protocol.codec import newer_format
+from statechannel.protocol.digest import digest
+from statechannel.protocol.log import RecordRead
+from statechannel.protocol.view import Judgement
+from statechannel.replay import auditor
+from statechannel.replay.survey import FormatStop, ReadFacts
 from tests.support.cold_start_logs import cold_start_log
 from tests.support.pure_table import LAG_MS, PureTable
 from tests.twin import loggen
@@ -201,18 +201,18 @@ class TestColdStart:
 
 class TestGroup:
     def test_nothing_is_read_behind_a_stop(self) -> None:
-        fold = GroupFold(0, Plan(1, facts=Facts(stop=Stop(3, 2))))
+        fold = GroupFold(0, FoldPlan(1, facts=ReadFacts(stop=FormatStop(3, 2))))
         assert fold.read(2, b"a/b", b"junk") is not None
         assert fold.read(3, b"a/b", b'{"format":2}') is None
         assert fold.read(4, b"a/b", b"junk") is None
 
     def test_what_is_older_is_read_but_not_archived(self) -> None:
-        fold = GroupFold(0, Plan(1, position=5, joins=True, facts=Facts(6)))
+        fold = GroupFold(0, FoldPlan(1, position=5, joins=True, facts=ReadFacts(6)))
         assert [fold.read(offset, b"a/b", b"junk") is None for offset in (4, 5, 7)] == [True, False, False]
         assert [row.settled for row in fold.rows()] == [4 + 1]
 
     def test_a_view_that_is_kept_gets_nothing(self) -> None:
-        fold = GroupFold(0, Plan(1, position=5, keeps=True))
+        fold = GroupFold(0, FoldPlan(1, position=5, keeps=True))
         line = fold.read(5, b"a/b", None)
         assert line is not None
         assert line.verdict is None

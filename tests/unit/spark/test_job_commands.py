@@ -7,9 +7,9 @@ from importlib import metadata
 
 import pytest
 
-from spark import session
 from spark.cli import main
-from statechannel.cli.failures import guarded
+from spark.core import session
+from statechannel.cli.kit.failures import guarded
 from statechannel.errors import ExitCode
 from tests.support.waits import WAIT_S
 from tests.unit.spark import tiny_job

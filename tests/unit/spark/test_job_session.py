@@ -2,9 +2,9 @@
 
 import pytest
 
+from spark.core.job_session import refuse_foreign
+from spark.core.locks import apart, only_job
 from spark.errors import SparkJobError, TableFormatError
-from spark.job_session import refuse_foreign
-from spark.locks import apart, only_job
 from statechannel.errors import ExitCode
 
 

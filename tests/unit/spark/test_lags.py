@@ -2,7 +2,7 @@
 
 import pytest
 
-from spark.lags import lags, parse_offsets
+from spark.core.metrics import lags, parse_offsets
 
 
 def test_lag_is_what_is_left_of_each_partition():

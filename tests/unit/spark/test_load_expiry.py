@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from loaddata.expiry import ExpiryRules
-from loaddata.tombstone import Tombstone
-from spark.load_expiry import Mark, TopicExpiry
-from spark.load_fold import Holding
+from loaddata.report.tombstone import Tombstone
+from loaddata.view.expiry import ExpiryRules
+from spark.load.expiry import LoadTopicEnd, TopicExpiry
+from spark.load.fold import LastReport
 
 NOW_MS = 1_750_000_000_000
 RULES = ExpiryRules(ttl_s=100.0, grace_s=30.0, repeat_s=60.0)
@@ -18,17 +18,17 @@ TRIGGER_S = 5.0
 def batch(
     expiry: TopicExpiry,
     now_s: float,
-    held: dict[str, Holding],
+    held: dict[str, LastReport],
     *,
     end: int = 10,
     position: int = 10,
 ) -> dict[str, Tombstone]:
-    expiry.asked(Mark(now_s, end))
+    expiry.asked(LoadTopicEnd(now_s, end))
     expiry.heard(held, now_s)
     return expiry.step(position, NOW_MS)
 
 
-def ticks(expiry: TopicExpiry, held: dict[str, Holding], start_s: float, end_s: float) -> list[float]:
+def ticks(expiry: TopicExpiry, held: dict[str, LastReport], start_s: float, end_s: float) -> list[float]:
     """Times of the triggers at which `a` is buried."""
     found, now_s = [], start_s
     while now_s <= end_s:
@@ -45,47 +45,47 @@ def expiry_of(rules: ExpiryRules = RULES) -> TopicExpiry:
 def test_after_the_time_to_live_and_the_grace_and_one_trigger() -> None:
     # Read at 1,002 s: the triggers are at 1,002, 1,007, ...; its time is up at 1,102 and the grace at 1,132.
     expiry = expiry_of()
-    assert ticks(expiry, {"a": Holding(3, 0.0)}, 1_002.0, 1_200.0) == [1_137.0, 1_197.0]
+    assert ticks(expiry, {"a": LastReport(3, 0.0)}, 1_002.0, 1_200.0) == [1_137.0, 1_197.0]
     assert expiry.suspects == ["a"]
 
 
 def test_a_report_in_the_grace_ends_it() -> None:
     expiry = expiry_of()
-    assert ticks(expiry, {"a": Holding(3, 0.0)}, 0.0, 125.0) == []
+    assert ticks(expiry, {"a": LastReport(3, 0.0)}, 0.0, 125.0) == []
     assert expiry.suspects == ["a"]
-    assert ticks(expiry, {"a": Holding(9, 0.0)}, 130.0, 255.0) == []
+    assert ticks(expiry, {"a": LastReport(9, 0.0)}, 130.0, 255.0) == []
     assert expiry.suspects == ["a"]
-    assert ticks(expiry, {"a": Holding(9, 0.0)}, 260.0, 270.0) == [265.0]
+    assert ticks(expiry, {"a": LastReport(9, 0.0)}, 260.0, 270.0) == [265.0]
 
 
 def test_after_a_start_nobody_is_buried_before_a_whole_grace() -> None:
     expiry = expiry_of()
-    assert ticks(expiry, {"a": Holding(3, 10_000.0)}, 7.0, 100.0) == [37.0, 97.0]
+    assert ticks(expiry, {"a": LastReport(3, 10_000.0)}, 7.0, 100.0) == [37.0, 97.0]
 
 
 def test_what_the_log_proves_counts_until_the_end_was_reached_and_not_later() -> None:
     expiry = expiry_of()
-    assert batch(expiry, 0.0, {"a": Holding(3, 1.0)}, end=50, position=10) == {}, "there is more to read"
-    batch(expiry, 5.0, {"a": Holding(3, 90.0)}, end=50, position=50)
+    assert batch(expiry, 0.0, {"a": LastReport(3, 1.0)}, end=50, position=10) == {}, "there is more to read"
+    batch(expiry, 5.0, {"a": LastReport(3, 90.0)}, end=50, position=50)
     assert expiry.suspects == []
-    batch(expiry, 10.0, {"a": Holding(3, 99_999.0)}, end=50, position=50)
+    batch(expiry, 10.0, {"a": LastReport(3, 99_999.0)}, end=50, position=50)
     assert expiry.suspects == [], "a log whose clock jumps makes nobody older who is watched"
-    batch(expiry, 16.0, {"a": Holding(3, 99_999.0)}, end=50, position=50)
+    batch(expiry, 16.0, {"a": LastReport(3, 99_999.0)}, end=50, position=50)
     assert expiry.suspects == ["a"]
 
 
 def test_a_clock_that_jumps_right_behind_a_report_makes_it_no_older() -> None:
     """Another Kafka broker leads, an hour ahead: its first record lies in the same batch as a report."""
     expiry = expiry_of()
-    assert ticks(expiry, {"a": Holding(3, 0.0)}, 0.0, 50.0) == []
-    held = {"a": Holding(11, 3_600.0), "b": Holding(12, 0.0)}
+    assert ticks(expiry, {"a": LastReport(3, 0.0)}, 0.0, 50.0) == []
+    held = {"a": LastReport(11, 3_600.0), "b": LastReport(12, 0.0)}
     found = [now_s for now_s in range(55, 155, 5) if batch(expiry, float(now_s), held, end=13, position=13)]
     assert found == [], "it is a hundred seconds old at most"
 
 
 def test_nobody_is_judged_while_the_job_is_behind() -> None:
     expiry = expiry_of()
-    held = {"a": Holding(3, 5_000.0)}
+    held = {"a": LastReport(3, 5_000.0)}
     for number in range(100):
         assert batch(expiry, 5.0 * number, held, end=1_000_000, position=10 * number) == {}
     assert expiry.suspects == []
@@ -97,7 +97,7 @@ def test_where_records_come_all_the_time_the_end_of_the_batch_before_is_enough()
     def buried(late: int) -> list[float]:
         """Ten records in each batch, and some more that came since it was planned."""
         expiry = expiry_of()
-        held = {"a": Holding(1, 0.0)}
+        held = {"a": LastReport(1, 0.0)}
         return [
             5.0 * number
             for number in range(60)
@@ -111,7 +111,7 @@ def test_where_records_come_all_the_time_the_end_of_the_batch_before_is_enough()
 
 def test_a_pause_is_no_grace() -> None:
     expiry = expiry_of()
-    held = {"a": Holding(3, 0.0)}
+    held = {"a": LastReport(3, 0.0)}
     assert ticks(expiry, held, 0.0, 105.0) == []
     assert expiry.suspects == ["a"]
     assert batch(expiry, 119.0, held) == {}, "14 s are more than usual: they count as two triggers"
@@ -124,23 +124,23 @@ def test_a_pause_is_no_grace() -> None:
 
 def test_on_a_slow_machine_long_gaps_are_usual() -> None:
     expiry = expiry_of()
-    due_s = [now_s for now_s in range(0, 400, 40) if batch(expiry, float(now_s), {"a": Holding(3, 0.0)})]
+    due_s = [now_s for now_s in range(0, 400, 40) if batch(expiry, float(now_s), {"a": LastReport(3, 0.0)})]
     assert due_s == [160, 240, 320], "its time was up at 100, the grace at 130; the next batches are at 160, ..."
 
 
 def test_who_is_gone_is_forgotten() -> None:
     expiry = expiry_of()
-    ticks(expiry, {"a": Holding(3, 0.0)}, 0.0, 120.0)
+    ticks(expiry, {"a": LastReport(3, 0.0)}, 0.0, 120.0)
     batch(expiry, 125.0, {})
     assert expiry.suspects == []
-    assert ticks(expiry, {"a": Holding(4, 0.0)}, 130.0, 150.0) == []
+    assert ticks(expiry, {"a": LastReport(4, 0.0)}, 130.0, 150.0) == []
 
 
 def test_the_tombstone_names_what_is_held_and_when_its_time_was_up() -> None:
     expiry = expiry_of()
     for now_s in range(0, 130, 5):
-        batch(expiry, float(now_s), {"a": Holding(3, 0.0)})
-    assert batch(expiry, 135.0, {"a": Holding(3, 0.0)}) == {"a": Tombstone("expired", 3, NOW_MS - 35_000)}
+        batch(expiry, float(now_s), {"a": LastReport(3, 0.0)})
+    assert batch(expiry, 135.0, {"a": LastReport(3, 0.0)}) == {"a": Tombstone("expired", 3, NOW_MS - 35_000)}
 
 
 # --- a world in which the job is restarted, paused and slow at random ------------------------------------------------
@@ -159,16 +159,16 @@ class World:
     def restart(self, now_s: float) -> None:
         self.expiry, self.started_s = expiry_of(), now_s
 
-    def held(self) -> dict[str, Holding]:
+    def held(self) -> dict[str, LastReport]:
         read = self.log[: self.position]
         newest = {name: (offset, at_s) for offset, (at_s, name) in enumerate(read)}
         clock_s = read[-1][0] if read else 0.0
-        return {name: Holding(offset, clock_s - at_s) for name, (offset, at_s) in newest.items()}
+        return {name: LastReport(offset, clock_s - at_s) for name, (offset, at_s) in newest.items()}
 
     def batch(self, now_s: float, records_max: int, during: list[str]) -> dict[str, Tombstone]:
         planned = min(len(self.log), self.position + records_max)
         self.log += [(now_s, name) for name in during]  # they come between Spark's planning and the question
-        self.expiry.asked(Mark(now_s + self.job_clock_s, len(self.log)))
+        self.expiry.asked(LoadTopicEnd(now_s + self.job_clock_s, len(self.log)))
         self.position = planned
         self.expiry.heard(self.held(), now_s + self.job_clock_s)
         return self.expiry.step(self.position, NOW_MS)

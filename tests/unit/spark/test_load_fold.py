@@ -5,17 +5,17 @@ from collections.abc import Iterator
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loaddata.report_record import Kind
-from loaddata.table_view import Arrival, LoadRecord, TableView, ViewRules
-from spark.load_fold import Holding, Life, LoadFold
+from loaddata.report.record import ReportKind
+from loaddata.view.table_view import Arrival, LoadTopicRecord, TableView, ViewRules
+from spark.load.fold import LastReport, Life, LoadFold
 from tests.support.load_reports import DECODE, NOW_MS, null, record
 from tests.support.load_rows import rows, top_record
 
-KIND = Kind.BROKER_LOAD
+KIND = ReportKind.BROKER_LOAD
 RULES = ViewRules(ttl_s=100.0)
 
 
-def fates(fold: LoadFold, *records: LoadRecord) -> list[tuple[str, str]]:
+def fates(fold: LoadFold, *records: LoadTopicRecord) -> list[tuple[str, str]]:
     return [(one.fate, one.reason) for one in fold.fold(rows(records))]
 
 
@@ -44,7 +44,7 @@ def test_a_tombstone_counts_if_it_names_what_is_held() -> None:
 def test_junk_is_marked_and_passed() -> None:
     fold = LoadFold(RULES)
     far_ms = NOW_MS + 40 * 86_400_000
-    told = fates(fold, LoadRecord(b"b1", b"{", (), 0, NOW_MS), record("b1", offset=1, timestamp_ms=far_ms))
+    told = fates(fold, LoadTopicRecord(b"b1", b"{", (), 0, NOW_MS), record("b1", offset=1, timestamp_ms=far_ms))
     assert told == [("dropped", "not-json"), ("dropped", "clock")]
     assert fold.topics[KIND].position == 2
     assert fold.topics[KIND].log_clock_ms == NOW_MS, "a time that no writer agrees with does not move the log's clock"
@@ -76,11 +76,13 @@ def test_what_decodes_is_a_sign_of_life_whatever_its_fate() -> None:
     )
     assert told == [("late", ""), ("dropped", "no-room"), ("dropped", "no-room")]
     one = fold.topics[KIND]
-    assert one.held() == {"b1": Holding(2, 0.0), "b2": Holding(3, 0.0)}
+    assert one.held() == {"b1": LastReport(2, 0.0), "b2": LastReport(3, 0.0)}
     assert sorted(fold.winners()) == [("broker-load", 0), ("broker-load", 1)]
     later_ms = NOW_MS + 70_000
-    fates(fold, LoadRecord(b"b1", b"{", (), 5, later_ms), LoadRecord(b"b2", record("b1").value, (), 6, later_ms))
-    assert one.held() == {"b1": Holding(2, 20.0), "b2": Holding(3, 20.0)}, "junk is none"
+    fates(
+        fold, LoadTopicRecord(b"b1", b"{", (), 5, later_ms), LoadTopicRecord(b"b2", record("b1").value, (), 6, later_ms)
+    )
+    assert one.held() == {"b1": LastReport(2, 20.0), "b2": LastReport(3, 20.0)}, "junk is none"
     fates(fold, null("b1", 7, 0))
     assert one.held().keys() == one.heard_since().keys() == {"b2"}
 
@@ -90,7 +92,7 @@ def test_who_is_dropped_for_the_clock_is_as_old_as_the_next_time_that_is_agreed_
         fold = LoadFold(RULES)
         fates(fold, record("b1", offset=0), record("b1", offset=1, seq=2, timestamp_ms=NOW_MS + wrong_ms))
         one = fold.topics[KIND]
-        assert one.held() == {"b1": Holding(1, 0.0)}
+        assert one.held() == {"b1": LastReport(1, 0.0)}
         restored = LoadFold(RULES)
         heard = {name: list(life) for name, life in one.heard_since().items()}
         assert heard == {"b1": [1, None]}
@@ -100,7 +102,7 @@ def test_who_is_dropped_for_the_clock_is_as_old_as_the_next_time_that_is_agreed_
             for offset, after_s in ((2, 500), (3, 520)):
                 at_ms = NOW_MS + after_s * 1_000
                 fates(each, record("b2", offset=offset, seq=offset, timestamp_ms=at_ms, written_at_ms=at_ms))
-            assert each.topics[KIND].held() == {"b1": Holding(1, 20.0), "b2": Holding(3, 0.0)}
+            assert each.topics[KIND].held() == {"b1": LastReport(1, 20.0), "b2": LastReport(3, 0.0)}
             assert each.topics[KIND].heard_since() == {"b1": Life(1, NOW_MS + 500_000)}
 
 
@@ -125,9 +127,12 @@ def test_what_was_taken_in_before_is_left_out() -> None:
 def test_the_topics_are_apart() -> None:
     fold = LoadFold(RULES)
     fates(fold, record("b1", offset=0))
-    fold.fold(rows([top_record("b1", 0, 1, 2, NOW_MS), top_record("b1", 1, 2, 2, NOW_MS)], Kind.TOP_BUNDLES))
+    fold.fold(rows([top_record("b1", 0, 1, 2, NOW_MS), top_record("b1", 1, 2, 2, NOW_MS)], ReportKind.TOP_BUNDLES))
     assert sorted(fold.winners()) == [("broker-load", 0), ("top-bundles", 1)]
-    assert {kind: one.position for kind, one in fold.topics.items()} == {Kind.BROKER_LOAD: 1, Kind.TOP_BUNDLES: 2}
+    assert {kind: one.position for kind, one in fold.topics.items()} == {
+        ReportKind.BROKER_LOAD: 1,
+        ReportKind.TOP_BUNDLES: 2,
+    }
 
 
 def test_bounds_hold_by_size_and_number() -> None:
@@ -159,9 +164,9 @@ KEPT = ("offset", "log_time_ms", "broker", "incarnation", "seq", "written_at_ms"
 
 
 @st.composite
-def logs(draw: st.DrawFn) -> list[LoadRecord]:
+def logs(draw: st.DrawFn) -> list[LoadTopicRecord]:
     """A log with gaps in its offsets, time that goes on or stands still, overtaken reports, nulls and junk."""
-    found: list[LoadRecord] = []
+    found: list[LoadTopicRecord] = []
     offset, now_ms = 0, NOW_MS
     for _ in range(draw(st.integers(0, 25))):
         offset += draw(st.sampled_from([1, 1, 1, 4]))
@@ -177,12 +182,12 @@ def logs(draw: st.DrawFn) -> list[LoadRecord]:
         elif what in ("null", "bare"):
             one = null(broker, offset, max(0, offset - draw(st.integers(0, 9))) if what == "null" else None)
         else:
-            one = LoadRecord(b"z" if what == "other key" else broker.encode(), b"junk", (), offset, now_ms)
+            one = LoadTopicRecord(b"z" if what == "other key" else broker.encode(), b"junk", (), offset, now_ms)
         found.append(one._replace(timestamp_ms=now_ms))
     return found
 
 
-def portions(records: list[LoadRecord], cuts: list[int]) -> Iterator[list[LoadRecord]]:
+def portions(records: list[LoadTopicRecord], cuts: list[int]) -> Iterator[list[LoadTopicRecord]]:
     ends = sorted({min(cut, len(records)) for cut in cuts} | {len(records)})
     start = 0
     for end in ends:
@@ -190,7 +195,7 @@ def portions(records: list[LoadRecord], cuts: list[int]) -> Iterator[list[LoadRe
         start = end
 
 
-def dumb_winners(records: list[LoadRecord], ttl_s: float) -> set[int]:
+def dumb_winners(records: list[LoadTopicRecord], ttl_s: float) -> set[int]:
     """The rule in its plainest words."""
     held: dict[bytes, tuple[int, str, int, int]] = {}
     for one in records:
@@ -212,7 +217,7 @@ def dumb_winners(records: list[LoadRecord], ttl_s: float) -> set[int]:
 @settings(max_examples=150, deadline=None)
 @given(logs(), st.lists(st.integers(0, 25), max_size=4), st.booleans())
 def test_winners_are_those_of_the_brokers_and_of_a_dumb_twin(
-    records: list[LoadRecord], cuts: list[int], restarts: bool
+    records: list[LoadTopicRecord], cuts: list[int], restarts: bool
 ) -> None:
     view: TableView = TableView(RULES)
     brokers_fates = [str(view.read(one, DECODE(one), Arrival(one.timestamp_ms / 1_000))) for one in records]

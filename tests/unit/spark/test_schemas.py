@@ -1,8 +1,8 @@
 """Columns and the tuples that fill them agree, name by name and in order."""
 
-from spark.fold import Before, Line
-from spark.schemas import LINE, STATE
-from statechannel.core.view_rows import KeyRow
+from spark.channel.fold import Before, Line
+from spark.core.schemas import LINE, STATE
+from statechannel.protocol.view_rows import KeyRow
 
 
 def test_a_row_of_the_view_is_a_key_row_behind_its_partition():

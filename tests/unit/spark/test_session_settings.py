@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from spark import session
+from spark.core import session
+from spark.core.session import check_installed, settings_for
+from spark.core.streaming import Streaming
 from spark.errors import SparkJobError
-from spark.load_options import LoadViewsOptions
-from spark.session import check_installed, settings_for
-from spark.streaming import Streaming
+from spark.load.options import LoadViewsOptions
 from statechannel.audit.engine import AuditQuestion, LiveSource
 from statechannel.errors import ExitCode
 from statechannel.kafka.client_settings import ClientSettings

@@ -5,8 +5,8 @@ from __future__ import annotations
 import orjson
 import pytest
 
+from spark.core.store import Folder, Pointer, SnapshotStore
 from spark.errors import TableChangedError, TableFormatError
-from spark.store import Folder, Pointer, SnapshotStore
 from statechannel.errors import ExitCode
 
 

@@ -4,8 +4,8 @@ from typing import Annotated
 
 from spark.cli.job import job_app, job_main
 from spark.cli.options import Option, streaming
+from spark.core.streaming import Streaming
 from spark.errors import TableFormatError
-from spark.streaming import Streaming
 
 
 @streaming

@@ -1,0 +1,1 @@
+"""Load data in a running broker: the service and its topics."""

@@ -1,0 +1,98 @@
+"""What load data needs of the channel: who leads, how far the log is applied, and whose bundles change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Protocol
+
+from loaddata.view.ownership import AcceptedChange, OwnershipChange
+from statechannel.protocol.states import State
+
+if TYPE_CHECKING:
+    from statechannel.api import StateChannel
+
+
+class ChangeWatch(Protocol):
+    """One subscription; `statechannel.broker.changes.Watcher` is one."""
+
+    async def next(self) -> AcceptedChange:
+        """The next accepted record, in log order within a partition.
+
+        Raises:
+            ChangesError: Changes were missed: subscribe again and look at the whole picture.
+            ChannelStoppedError: This member has stopped.
+        """
+        ...
+
+    def close(self) -> None:
+        """Unsubscribe."""
+        ...
+
+
+class ChannelPort(Protocol):
+    """A caught-up member of the channel. All methods belong to the loop's thread and answer from memory."""
+
+    def leading(self) -> bool:
+        """Whether this broker is the leader."""
+        ...
+
+    def registered(self) -> Iterable[str]:
+        """The brokers that are heard in the registry."""
+        ...
+
+    def positions(self) -> Mapping[int, int]:
+        """Offset through which each partition is applied; -1 before the first record."""
+        ...
+
+    def assigned(self) -> Iterable[OwnershipChange]:
+        """Every bundle that is assigned: to whom, and by the record at which offset. Walks all bundles."""
+        ...
+
+    def watch(self, limit: int) -> ChangeWatch:
+        """Subscribe to what is accepted from now on, at most `limit` records behind.
+
+        Raises:
+            ChangesError: A partition is being joined, so that something would be missed: ask again soon.
+        """
+        ...
+
+
+class MemberChannel:
+    """The port on a running member."""
+
+    def __init__(self, channel: StateChannel) -> None:
+        self._channel = channel
+
+    def leading(self) -> bool:
+        """See `ChannelPort.leading`."""
+        return self._channel.leading
+
+    def registered(self) -> Iterable[str]:
+        """See `ChannelPort.registered`."""
+        return (one.broker for one in self._channel.brokers())
+
+    def positions(self) -> Mapping[int, int]:
+        """See `ChannelPort.positions`."""
+        return self._channel.positions()
+
+    def assigned(self) -> Iterable[OwnershipChange]:
+        """See `ChannelPort.assigned`."""
+        for bundle in self._channel.picture().bundles:
+            if bundle.state == State.ASSIGNED and bundle.owner is not None:
+                yield OwnershipChange(bundle.owner, bundle.partition, bundle.offset)
+
+    def watch(self, limit: int) -> ChangeWatch:
+        """See `ChannelPort.watch`."""
+        return self._channel.watch(limit)
+
+
+def newest_changes(assigned: Iterable[OwnershipChange]) -> list[OwnershipChange]:
+    """The newest for each broker and partition, sorted: what a reader that missed changes can still know.
+
+    A broker that lost a bundle meanwhile, and got none since, is not among them; it reports by itself as soon as its figures
+    show the loss.
+    """
+    newest: dict[tuple[str, int], int] = {}
+    for broker, partition, offset in assigned:
+        newest[broker, partition] = max(newest.get((broker, partition), -1), offset)
+    return [OwnershipChange(broker, partition, newest[broker, partition]) for broker, partition in sorted(newest)]

@@ -1,0 +1,322 @@
+"""Load data of a live broker: measures, reports, and holds what the others report. Thin: decisions are in the pure parts.
+
+Interface: `start`, `close`, `broker_loads`, `top_bundles`, `report_now`, `status`. It starts when the broker has caught up with
+the channel, and ends with it. Nothing in here stops the broker: what fails is logged, counted, and begun again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from loaddata.live.channel_port import ChannelPort, newest_changes
+from loaddata.live.follower import Clocks
+from loaddata.live.topics import KafkaSide, LoadConnection
+from loaddata.measure.host_usage import HostMeter
+from loaddata.measure.local_load import LocalLoad
+from loaddata.model.broker_load import BrokerLoad, ResourceWeights
+from loaddata.model.broker_update import HostUsage
+from loaddata.model.top_bundles import LocalBundle, TopBundle, top_bundles
+from loaddata.report.record import ReportKind
+from loaddata.report.reporter import LoadSample, Reporter
+from loaddata.settings import LoadSettings
+from loaddata.source import HostSource, LoadSource
+from loaddata.view.expiry import Expiry
+from loaddata.view.ownership import OwnershipChange, change_of
+from statechannel.broker.changes import ChangesError
+from statechannel.broker.exits import ChannelStoppedError
+from statechannel.engine.config import Identity
+
+_log = logging.getLogger(__name__)
+
+_TIMER_SLACK_S = 0.001
+_LOOK_S = 0.02
+
+
+class ReportedLoad(NamedTuple):
+    """Newest report of a broker.
+
+    Attributes:
+        age_s: By this broker's monotonic clock; reports older than `ttl_s` are among them, for whoever says so.
+        lapsed: The broker's bundles have changed since: not to be used blindly.
+    """
+
+    load: BrokerLoad
+    age_s: float
+    lapsed: bool
+
+
+class ReportedTopBundles(NamedTuple):
+    """Heaviest bundles of a broker, the lightest first; ages and marks as in `ReportedLoad`.
+
+    Attributes:
+        owned_as_of: Offset, by partition of the channel, up to which the report takes changes of ownership in; None where that is
+            not known.
+    """
+
+    bundles: Sequence[TopBundle]
+    age_s: float
+    lapsed: bool
+    owned_as_of: Mapping[int, int] | None = None
+
+
+class LoadService:
+    """See the module. All methods belong to the loop's thread.
+
+    Args:
+        settings: Of load data.
+        connection: How Kafka is reached, and the channel's name.
+        identity: This broker and process.
+        source: What its bundles do.
+        channel: The caught-up member of the channel in the same process.
+        host: What the machine does; None measures it (`host_usage`).
+        has_policy: Whether a namespace has an isolation policy or an anti-affinity group.
+        clocks: For tests.
+    """
+
+    def __init__(
+        self,
+        settings: LoadSettings,
+        connection: LoadConnection,
+        identity: Identity,
+        source: LoadSource,
+        channel: ChannelPort,
+        *,
+        host: HostSource | None = None,
+        has_policy: Callable[[str], bool] = lambda _: False,
+        clocks: Clocks | None = None,
+    ) -> None:
+        self.settings = settings
+        self._source = source
+        self._channel = channel
+        self._host = host or HostMeter(nic_speed_gbit=settings.nic_speed_gbit)
+        self._has_policy = has_policy
+        self._clocks = clocks or Clocks()
+        self._broker = identity.broker
+        self._local = LocalLoad(settings.update_rules(), settings.sample_clock(), settings.bundles_max)
+        self._reporter = Reporter(identity.broker, identity.incarnation, settings.reporter_rules())
+        self._topics = KafkaSide(settings, connection, self._reporter, self._clocks)
+        self._expiry = {kind: Expiry(settings.expiry_rules()) for kind in ReportKind}
+        self._top_rules = settings.top_rules()
+        self._failures: Counter[str] = Counter()
+        self._failing: dict[str, str] = {}
+        self._usage: HostUsage | None = None
+        self._host_read_s: float | None = None
+        self._measured_s: float | None = None
+        self._channel_ended = False
+        self._missed = False
+        self._wake = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+
+    # --- life -------------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Create or check the topics, and begin.
+
+        Raises:
+            KafkaAdapterError: Kafka is away, or a load topic is missing or has settings that will not do.
+            RuntimeError: It was started before.
+        """
+        if self._tasks:
+            raise RuntimeError("load data is started once")
+        self._topics.registered(self._channel.registered())
+        await self._topics.open()
+        self._reporter.own.started(self._channel.positions())
+        make = asyncio.get_running_loop().create_task
+        self._tasks = [make(self._tick_for_ever(), name="load-tick"), make(self._watch_for_ever(), name="load-watch")]
+
+    async def close(self) -> None:
+        """Bury this broker's own reports, and stop; within about three times `close_timeout_s`."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._tasks:
+            await self._settled()
+            self._topics.write(self._reporter.leave(self._clocks.wall_ms()))
+        await self._topics.close()
+
+    async def _settled(self) -> None:
+        """Wait for reports on their way: a tombstone has to name the newest, or it counts for nothing."""
+        kinds = list(ReportKind) if self._topics.leading else [ReportKind.BROKER_LOAD]
+        until_s = time.monotonic() + self.settings.close_timeout_s
+        while self._reporter.on_its_way(kinds) and time.monotonic() < until_s:  # noqa: ASYNC110 - once, at the end
+            await asyncio.sleep(_LOOK_S)
+
+    # --- asking -----------------------------------------------------------------------------------------------------
+
+    def broker_loads(self) -> Mapping[str, ReportedLoad]:
+        """The newest report of each broker, this one's included, by broker, sorted."""
+        seen = self._topics.broker_load.seen(self._clocks.mono_s())
+        return {name: ReportedLoad(one.report.load, one.age_s, one.lapsed) for name, one in seen.items()}
+
+    def top_bundles(self) -> Mapping[str, ReportedTopBundles]:
+        """The heaviest bundles of each broker, sorted; empty where this broker does not lead."""
+        seen = self._topics.top_bundles.seen(self._clocks.mono_s())
+        return {
+            name: ReportedTopBundles(one.report.bundles, one.age_s, one.lapsed, one.report.header.owned_as_of)
+            for name, one in seen.items()
+        }
+
+    def position(self, kind: ReportKind) -> int | None:
+        """How far a load topic was read: offset of the newest record taken in, -1: none; None where it is not followed here."""
+        return self._topics.position(kind)
+
+    def local_bundles(self) -> Mapping[str, LocalBundle]:
+        """Every bundle of this broker with its averages: what it decides on splits by."""
+        return self._local.bundles
+
+    def local_load(self) -> BrokerLoad:
+        """This broker's load now, whether told or not."""
+        return self._local.load
+
+    def weigh(self, weights: ResourceWeights | None) -> None:
+        """What each resource counts from the next measurement and report on; None: as the settings have it."""
+        counted = self.settings.weights() if weights is None else weights
+        self._local.rules = replace(self.settings.update_rules(), weights=counted)
+        self._reporter.report = self.settings.report_rules(counted)
+
+    def report_now(self, why: str = "asked for") -> None:
+        """Measure, and write both reports at once whatever the figures say."""
+        self._reporter.force(why)
+        self._measured_s = None
+        self._wake.set()
+
+    def status(self) -> dict[str, Any]:
+        """What was read, written and dropped, by reason. JSON-able."""
+        return {
+            **self._topics.status(),
+            "reading": self._local.reading,
+            "now": _usage_now(self._local),
+            "reports": {f"{kind}: {cause}": count for (kind, cause), count in sorted(self._reporter.causes.items())},
+            "not_reported": dict(self._reporter.skipped),
+            "not_measured": {why: count for why, count in sorted(self._local.dropped.items()) if count},
+            "suspects": {str(kind): expiry.suspects for kind, expiry in self._expiry.items()},
+            "failures": dict(self._failures),
+            "failing": dict(self._failing),
+        }
+
+    # --- ticking ----------------------------------------------------------------------------------------------------
+
+    async def _tick_for_ever(self) -> None:
+        while True:
+            self._wake.clear()
+            await self._guarded("listening", self._listen)
+            await self._guarded("measuring", self._measure)
+            await self._guarded("reporting", self._report)
+            await self._guarded("leading", self._lead)
+            try:
+                async with asyncio.timeout(self.settings.tick_s):
+                    await self._wake.wait()
+            except TimeoutError:
+                continue
+
+    async def _guarded(self, doing: str, act: Callable[[], Any]) -> None:
+        """One step; what goes wrong is said once as long as it is the same."""
+        try:
+            await act()
+        except Exception as error:
+            self._failures[doing] += 1
+            if self._failing.get(doing) != repr(error):
+                self._failing[doing] = repr(error)
+                _log.exception("load data: %s failed", doing)
+        else:
+            self._failing.pop(doing, None)
+
+    async def _listen(self) -> None:
+        """Who is registered by now."""
+        self._topics.registered(self._channel.registered())
+
+    async def _measure(self) -> None:
+        now_s = self._clocks.mono_s()
+        if self._is_due(self._host_read_s, now_s):
+            self._host_read_s = now_s
+            self._usage = await asyncio.to_thread(self._host.read, now_s) or self._usage
+        if self._usage is None or not self._is_due(self._measured_s, now_s):
+            return
+        bundles = self._source.bundles()
+        self._measured_s = now_s
+        self._local.measured(self._usage, bundles, now_s=now_s, now_ms=self._clocks.wall_ms())
+
+    def _is_due(self, last_s: float | None, now_s: float) -> bool:
+        return last_s is None or now_s - last_s >= self.settings.measure_interval_s - _TIMER_SLACK_S
+
+    async def _report(self) -> None:
+        local = self._local
+        if local.measured_s is None:
+            return
+        now_s, now_ms = self._clocks.mono_s(), self._clocks.wall_ms()
+        told = LoadSample(local.load, self._heaviest, local.reading, local.measured_s)
+        self._topics.write(self._reporter.tick(told, self._channel.positions(), now_s=now_s, now_ms=now_ms))
+
+    def _heaviest(self) -> Sequence[TopBundle]:
+        return top_bundles(self._local.bundles, self._top_rules, self._has_policy)
+
+    async def _lead(self) -> None:
+        """The leader follows the top bundles, and buries what nobody renews."""
+        leading = self._channel.leading()
+        if leading != self._topics.leading:
+            for expiry in self._expiry.values():
+                expiry.reset()
+            await self._topics.lead(leading)
+        if not leading or self.settings.tombstones != "leader":
+            return
+        now_s, now_ms = self._clocks.mono_s(), self._clocks.wall_ms()
+        for kind, expiry in self._expiry.items():
+            if self._topics.caught_up(kind):
+                self._topics.bury(kind, expiry.step(self._topics.view(kind).held(now_s), now_s, now_ms))
+
+    # --- ownership --------------------------------------------------------------------------------------------------
+
+    async def _watch_for_ever(self) -> None:
+        while not self._channel_ended:
+            await self._guarded("watching", self._watch)
+            await asyncio.sleep(self.settings.tick_s)
+
+    async def _watch(self) -> None:
+        try:
+            with closing(self._channel.watch(self.settings.watch_max)) as watch:
+                self._see_all()  # no gap: nothing else has run since the line before
+                while True:
+                    self._saw(change_of(await watch.next()))
+        except ChannelStoppedError:
+            self._channel_ended = True
+        except ChangesError as error:
+            if not self._missed:
+                _log.info("changes of ownership are watched anew: %s", error)
+            self._missed = True
+
+    def _saw(self, change: OwnershipChange | None) -> None:
+        if change is None:
+            return
+        if change.broker == self._broker:
+            self._reporter.own.changed(change.partition, change.offset)
+        self._topics.ownership_changed(change)
+
+    def _see_all(self) -> None:
+        for change in newest_changes(self._channel.assigned()):
+            self._topics.ownership_changed(change)
+        if self._missed:  # this broker's own bundles may have come and gone
+            self._missed = False
+            for partition, offset in self._channel.positions().items():
+                self._reporter.own.changed(partition, offset)
+
+
+def _usage_now(local: LocalLoad) -> dict[str, float] | None:
+    """What this broker measured last, told or not: usage as a part of the limit, and messages a second."""
+    if local.measured_s is None:
+        return None
+    load = local.load
+    return {
+        "cpu": load.cpu.percent / 100,
+        "memory": load.memory.percent / 100,
+        "bandwidth_in": load.bandwidth_in.percent / 100,
+        "bandwidth_out": load.bandwidth_out.percent / 100,
+        "max": load.max_resource_usage,
+        "msg_rate": load.msg_rate,
+    }

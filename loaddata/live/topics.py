@@ -1,0 +1,248 @@
+"""The two load topics of a live broker: one writer, a view of every broker's load, and in the leader one of their top bundles."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from loaddata.live.follower import Clocks, Following, TopicReader
+from loaddata.report.record import (
+    BrokerLoadReport,
+    ReportKind,
+    TopBundlesReport,
+    UndecodableReport,
+    decode_broker_load,
+    decode_top_bundles,
+)
+from loaddata.report.reporter import Reporter, ReportWrite
+from loaddata.report.tombstone import Tombstone
+from loaddata.settings import LoadSettings
+from loaddata.view.ownership import OwnershipChange
+from loaddata.view.table_view import Fate, LoadTopicRecord, TableView, decoder
+from statechannel.kafka.client_settings import ClientSettings
+from statechannel.kafka.errors import KafkaUnavailableError
+from statechannel.kafka.light_policy import LightLags, LoadTopics, open_load_topics
+from statechannel.kafka.light_topic import LightBatch, LightReader, LightReaderTuning, LightTuning, LightWriter
+
+_log = logging.getLogger(__name__)
+
+_BATCH_RECORDS = 100
+_AGAIN_S = 0.5
+
+
+class LoadConnection(NamedTuple):
+    """How the load topics are reached.
+
+    Attributes:
+        channel: Its name; the load topics have it as prefix.
+        create_topics: Create them where they are missing, as upstream's leader does.
+        replication_factor: Of new topics; -1: the cluster's default.
+        timeout_s: Longest wait for creating and checking them.
+    """
+
+    client: ClientSettings
+    channel: str
+    create_topics: bool = True
+    replication_factor: int = -1
+    timeout_s: float = 20.0
+
+
+class KafkaSide:
+    """Writer, views and their readers. All methods belong to the loop's thread.
+
+    Args:
+        reporter: Told what is read back of its own.
+    """
+
+    def __init__(self, settings: LoadSettings, connection: LoadConnection, reporter: Reporter, clocks: Clocks) -> None:
+        self._settings = settings
+        self._connection = connection
+        self._reporter = reporter
+        self._clocks = clocks
+        retention_ms = round(settings.retention_s * 1_000)
+        lags = LightLags(retention_ms, round(settings.segment_s * 1_000), retention_ms)
+        self.topics = LoadTopics(connection.channel, light=lags)
+        self._names = {ReportKind.BROKER_LOAD: self.topics.broker_load, ReportKind.TOP_BUNDLES: self.topics.top_bundles}
+        self.broker_load: TableView[BrokerLoadReport] = TableView(settings.view_rules())
+        self.top_bundles: TableView[TopBundlesReport] = TableView(settings.view_rules())
+        self._loads = Following(
+            self.topics.broker_load,
+            self.broker_load,
+            make_reader=self._reader_of(self.topics.broker_load),
+            decode=decoder(decode_broker_load),
+            on_record=lambda *read: self._read(ReportKind.BROKER_LOAD, *read),
+            on_opened=lambda: reporter.reopened(ReportKind.BROKER_LOAD),
+            clocks=clocks,
+        )
+        self._tops = Following(
+            self.topics.top_bundles,
+            self.top_bundles,
+            make_reader=self._reader_of(self.topics.top_bundles),
+            decode=decoder(decode_top_bundles),
+            on_record=lambda *read: self._read(ReportKind.TOP_BUNDLES, *read),
+            on_opened=lambda: reporter.reopened(ReportKind.TOP_BUNDLES),
+            clocks=clocks,
+        )
+        self._writer: LightWriter | None = None
+        self._writer_failures = 0
+        self._tombstones_written = 0
+        self.leading = False
+
+    # --- life -------------------------------------------------------------------------------------------------------
+
+    async def open(self) -> None:
+        """Create or check the topics; start the writer and the view of loads.
+
+        Raises:
+            KafkaAdapterError: Kafka is away, or a topic is missing or has settings that will not do.
+        """
+        deadline_s = time.monotonic() + self._connection.timeout_s
+        while True:
+            try:
+                await asyncio.to_thread(self._open_topics)
+                break
+            except KafkaUnavailableError:
+                if time.monotonic() >= deadline_s:
+                    raise
+                await asyncio.sleep(_AGAIN_S)
+        self._writer = self._make_writer()
+        self._loads.start()
+
+    def _open_topics(self) -> None:
+        connection = self._connection
+        open_load_topics(
+            connection.client,
+            self.topics,
+            create=connection.create_topics,
+            replication_factor=connection.replication_factor,
+            timeout_s=connection.timeout_s,
+        )
+
+    async def lead(self, leading: bool) -> None:
+        """Follow the top bundles, or stop following them."""
+        self.leading = leading
+        if leading:
+            self._tops.start()
+        else:
+            await self._tops.close()
+
+    async def close(self) -> None:
+        """Flush the writer, stop the readers."""
+        timeout_s = self._settings.close_timeout_s
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            await asyncio.to_thread(writer.close, timeout_s)
+        await asyncio.gather(self._loads.close(timeout_s + 1.0), self._tops.close(timeout_s + 1.0))
+
+    def _make_writer(self) -> LightWriter:
+        settings = self._settings
+        tuning = LightTuning(
+            acks=settings.acks,
+            linger_ms=settings.linger_ms,
+            queue_records=settings.queue_records,
+            delivery_timeout_ms=settings.delivery_timeout_ms,
+        )
+        return LightWriter(self._connection.client, tuning=tuning)
+
+    def _reader_of(
+        self, topic: str
+    ) -> Callable[[Callable[[LightBatch], None], Callable[[BaseException], None]], TopicReader]:
+        def make(sink: Callable[[LightBatch], None], failed: Callable[[BaseException], None]) -> TopicReader:
+            return LightReader(
+                self._connection.client,
+                topic,
+                sink,
+                group_id=self.topics.reader_group,
+                tuning=LightReaderTuning(batch_records=_BATCH_RECORDS),
+                on_failure=failed,
+            )
+
+        return make
+
+    # --- writing ----------------------------------------------------------------------------------------------------
+
+    def write(self, records: Sequence[ReportWrite]) -> None:
+        """Write records; a writer whose thread has ended is replaced."""
+        if not records or self._writer is None:
+            return
+        if not self._writer.alive:
+            self._writer_failures += 1
+            _log.error("the writer of load data had ended (%s); a new one begins", self._writer.counts.last_error)
+            self._writer = self._make_writer()
+        for one in records:
+            self._writer.write(self._names[one.kind], one.key, one.value, one.headers)
+
+    def bury(self, kind: ReportKind, tombstones: Mapping[str, Tombstone]) -> None:
+        """Write tombstones for others, as the leader."""
+        for broker, tombstone in tombstones.items():
+            _log.info("no report of %s for too long: its %s is buried", broker, kind)
+            self._tombstones_written += 1
+            if self._writer is not None:
+                self._writer.write(self._names[kind], broker.encode(), None, tombstone.headers())
+
+    # --- reading ----------------------------------------------------------------------------------------------------
+
+    def view(self, kind: ReportKind) -> TableView[BrokerLoadReport] | TableView[TopBundlesReport]:
+        """The view of one topic."""
+        return self.broker_load if kind is ReportKind.BROKER_LOAD else self.top_bundles
+
+    def position(self, kind: ReportKind) -> int | None:
+        """How far a topic was read: offset of the newest record taken in, -1 before the first; None where it is not followed."""
+        followed = self._loads if kind is ReportKind.BROKER_LOAD else self._tops
+        return self.view(kind).position if followed.running else None
+
+    def caught_up(self, kind: ReportKind) -> bool:
+        """Whether the view holds all that lay in the topic when it was opened."""
+        return (self._loads if kind is ReportKind.BROKER_LOAD else self._tops).caught_up
+
+    def registered(self, brokers: Iterable[str]) -> None:
+        """Who is registered: nobody else's reports count."""
+        names, now_s = list(brokers), self._clocks.mono_s()
+        self.broker_load.registered(names, now_s)
+        self.top_bundles.registered(names, now_s)
+
+    def ownership_changed(self, change: OwnershipChange) -> None:
+        """A bundle came to a broker or left it."""
+        self.broker_load.ownership_changed(change)
+        self.top_bundles.ownership_changed(change)
+
+    def _read(
+        self,
+        kind: ReportKind,
+        record: LoadTopicRecord,
+        found: BrokerLoadReport | TopBundlesReport | UndecodableReport | None,
+        _: Fate,
+    ) -> None:
+        if found is None:
+            self._reporter.null_read(kind, record.key, record.headers, record.offset, self._clocks.mono_s())
+        elif not isinstance(found, UndecodableReport):
+            self._reporter.read_back(kind, found.header, record.offset)
+
+    def status(self) -> dict[str, Any]:
+        """What was read, written and dropped. JSON-able."""
+        writer = self._writer
+        return {
+            "leading": self.leading,
+            "views": {
+                str(kind): {
+                    "brokers": len(self.view(kind)),
+                    "strangers": len(self.view(kind).strangers),
+                    "held_bytes": self.view(kind).held_bytes,
+                    "caught_up": followed.caught_up,
+                    "failures": followed.failures,
+                    "last_error": followed.last_error,
+                    "records": {str(fate): count for fate, count in sorted(self.view(kind).fates.items())},
+                    "dropped": {str(why): count for why, count in sorted(self.view(kind).dropped.items())},
+                    "last_dropped": self.view(kind).last_dropped,
+                }
+                for kind, followed in ((ReportKind.BROKER_LOAD, self._loads), (ReportKind.TOP_BUNDLES, self._tops))
+            },
+            "writer": {
+                "failures": self._writer_failures,
+                "tombstones": self._tombstones_written,
+                **({} if writer is None else writer.counts.to_json()),
+            },
+        }

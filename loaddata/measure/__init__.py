@@ -1,0 +1,1 @@
+"""Where the load of this broker comes from: the host, its network interfaces, its bundles."""

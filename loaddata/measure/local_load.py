@@ -1,0 +1,86 @@
+"""What this broker knows of its own load: figures, averages, moving averages (PIP-192 `BundlesLoadData`, never told). Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from loaddata.model.averages import SampleClock, TimedAverages
+from loaddata.model.broker_load import BrokerLoad
+from loaddata.model.broker_update import BrokerTraffic, HostUsage, UpdateRules, is_sound_usage, updated
+from loaddata.model.bundle_load import BundleStats
+from loaddata.model.figures import wall_ms
+from loaddata.model.top_bundles import LocalBundle
+from loaddata.source import MeasuredBundle
+from statechannel.protocol.bundle import is_bundle
+
+
+@dataclass(slots=True)
+class LocalLoad:
+    """Fold of readings. Times go in; a reading changes everything at once.
+
+    Attributes:
+        bundles_max: Bundles beyond this many are left out, the last by name.
+        load: The broker's load; `updated_at_ms` 0 before the first reading.
+        bundles: Every bundle served, by key, also one whose figures are not sound: its averages wait.
+        reading: Number of readings so far.
+        measured_s: Monotonic time of the newest; None before the first.
+        dropped: What was left out, by reason.
+    """
+
+    rules: UpdateRules = field(default_factory=UpdateRules)
+    clock: SampleClock = field(default_factory=SampleClock)
+    bundles_max: int = 100_000
+    load: BrokerLoad = field(default_factory=BrokerLoad)
+    bundles: Mapping[str, LocalBundle] = field(default_factory=dict)
+    reading: int = 0
+    measured_s: float | None = None
+    dropped: Counter[str] = field(default_factory=Counter)
+    _sampled_s: float | None = None
+
+    def measured(
+        self, usage: HostUsage, bundles: Mapping[str, MeasuredBundle], *, now_s: float, now_ms: int
+    ) -> BrokerLoad:
+        """Take a reading in.
+
+        Args:
+            usage: Of the host; a resource that is not sound keeps its last reading.
+            bundles: What is served now; who is missing is forgotten, averages and all: the leader continues them from the
+                reports of both brokers (`averages.continued`).
+            now_s: Monotonic.
+            now_ms: Wall time.
+        """
+        served = self._named(bundles)
+        traffic = BrokerTraffic.of(one.stats for one in served.values())
+        self.dropped["bundle-figures"] += traffic.unsound
+        self.dropped["host-figures"] += sum(not is_sound_usage(one) for one in usage)
+        self.bundles = {name: self._local(name, one, now_s) for name, one in served.items()}
+        samples, self._sampled_s = self.clock.due(self._sampled_s, now_s)
+        told_ms = wall_ms(now_ms)
+        self.dropped["clock"] += told_ms != now_ms
+        self.load = updated(self.load, usage, traffic, samples=samples, now_ms=told_ms, rules=self.rules)
+        self.reading += 1
+        self.measured_s = now_s
+        return self.load
+
+    def _named(self, bundles: Mapping[str, MeasuredBundle]) -> dict[str, MeasuredBundle]:
+        named = {
+            name: one
+            for name, one in bundles.items()
+            if _is_key(name) and isinstance(getattr(one, "stats", None), BundleStats)
+        }
+        self.dropped["bundle-name"] += len(bundles) - len(named)
+        if len(named) > self.bundles_max:
+            self.dropped["too-many-bundles"] += len(named) - self.bundles_max
+            named = {name: named[name] for name in sorted(named)[: self.bundles_max]}
+        return named
+
+    def _local(self, name: str, one: MeasuredBundle, now_s: float) -> LocalBundle:
+        known = self.bundles.get(name)
+        timed = TimedAverages() if known is None else known.timed
+        return LocalBundle(one.stats, timed.advanced(one.stats, now_s, self.clock), one.non_persistent is True)
+
+
+def _is_key(name: object) -> bool:
+    return isinstance(name, str) and is_bundle(name)

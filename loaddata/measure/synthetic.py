@@ -1,0 +1,261 @@
+"""Load that is made up: for the demo and for tests. The same seed gives the same load, on whatever broker a bundle lies.
+
+Topics have the load, bundles the sum of their topics: a topic's is a function of the seed, its name and the time, so that it
+moves with the bundle, and falls to one part when the bundle is split. A few topics are heavy and most are light, as in
+practice; all follow a wave, and a little noise that changes every few seconds.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple, Self
+
+from pydantic import model_validator
+
+from loaddata.model.broker_update import BrokerTraffic, HostUsage
+from loaddata.model.bundle_load import BundleStats
+from loaddata.model.usage import ResourceUsage
+from loaddata.source import LoadSource, MeasuredBundle, TopicRates
+from statechannel.protocol.bundle import FULL_UPPER, parse_key, topic_hash
+from statechannel.settings.field import SettingsGroup, setting
+
+_CORE: Final = 100.0
+_RANGE: Final = 2**32
+
+
+@dataclass(frozen=True, slots=True)
+class LoadProfile:
+    """What is made up.
+
+    Attributes:
+        topics: Of each namespace.
+        msg_rate: Messages a second, in, of the lightest topics.
+        heavy: The heaviest have about this many times as much.
+        shape: Larger: fewer heavy ones.
+        msg_size_bytes: Size of a message.
+        fan_out: Messages sent for each received.
+        wave: Height of the wave, 0 to 1; `wave_s`: its length.
+        noise: Height of the noise, 0 to 1; `noise_s`: how long it stays the same.
+    """
+
+    topics: int = 200
+    msg_rate: float = 20.0
+    heavy: float = 100.0
+    shape: float = 8.0
+    msg_size_bytes: float = 1_024.0
+    fan_out: float = 1.5
+    wave: float = 0.2
+    wave_s: float = 300.0
+    noise: float = 0.05
+    noise_s: float = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class HotSpot:
+    """From a time on the topics of one namespace have more to do: a launch, a campaign.
+
+    Attributes:
+        factor: Their load is multiplied by this.
+        from_s: By the clock of the source.
+    """
+
+    namespace: str
+    factor: float
+    from_s: float
+
+    def factor_of(self, topic: str, now_s: float) -> float:
+        """What the load of a topic is multiplied by at a time."""
+        inside = now_s >= self.from_s and topic.startswith(f"persistent://{self.namespace}/")
+        return self.factor if inside else 1.0
+
+
+class _Topic(NamedTuple):
+    position: int
+    name: str
+    rate: float
+    phase: float
+
+
+@dataclass(slots=True)
+class SimulatedSource:
+    """See the module.
+
+    Attributes:
+        serving: Bundles that the broker serves now.
+        now_s: A clock that all brokers share, such as wall time in seconds, so that they agree on a topic's load.
+        factors: By topic's full name: its load is multiplied by this, to heat it up or to silence it.
+        hot: A namespace that heats up; None: none does.
+    """
+
+    seed: int
+    serving: Callable[[], Iterable[str]]
+    now_s: Callable[[], float]
+    profile: LoadProfile = field(default_factory=LoadProfile)
+    factors: dict[str, float] = field(default_factory=dict)
+    hot: HotSpot | None = None
+    _namespaces: dict[str, list[_Topic]] = field(default_factory=dict)
+
+    def bundles(self) -> Mapping[str, MeasuredBundle]:
+        """See `LoadSource.bundles`."""
+        now_s = self.now_s()
+        return {name: MeasuredBundle(self.stats(name, now_s)) for name in sorted(self.serving())}
+
+    def topics(self, bundle: str) -> Sequence[TopicRates]:
+        """See `LoadSource.topics`."""
+        if bundle not in set(self.serving()):
+            return ()
+        now_s = self.now_s()
+        return [self._rates(topic, now_s) for topic in self._topics_of(bundle)]
+
+    def stats(self, bundle: str, now_s: float) -> BundleStats:
+        """What a bundle does at a time."""
+        topics = [self._rates(topic, now_s) for topic in self._topics_of(bundle)]
+        throughput_in = math.fsum(topic.msg_throughput_in for topic in topics)
+        return BundleStats(
+            msg_rate_in=math.fsum(topic.msg_rate_in for topic in topics),
+            msg_rate_out=math.fsum(topic.msg_rate_out for topic in topics),
+            msg_throughput_in=throughput_in,
+            msg_throughput_out=math.fsum(topic.msg_throughput_out for topic in topics),
+            topics=len(topics),
+            consumers=2 * len(topics),
+            producers=len(topics),
+            cache_size_bytes=int(throughput_in),
+        )
+
+    def _rates(self, topic: _Topic, now_s: float) -> TopicRates:
+        profile = self.profile
+        wave = 1 + profile.wave * math.sin(2 * math.pi * (now_s / profile.wave_s + topic.phase))
+        slot = math.floor(now_s / profile.noise_s)
+        noise = 1 + profile.noise * (2 * self._draw("noise", topic.name, str(slot)) - 1)
+        rate = topic.rate * wave * noise * self.factors.get(topic.name, 1.0)
+        if self.hot is not None:
+            rate *= self.hot.factor_of(topic.name, now_s)
+        size = profile.msg_size_bytes
+        return TopicRates(topic.name, rate, rate * profile.fan_out, rate * size, rate * profile.fan_out * size)
+
+    def _topics_of(self, bundle: str) -> Sequence[_Topic]:
+        parts = parse_key(bundle.encode())
+        if parts is None or parts.is_namespace:
+            return ()
+        topics = self._namespaces.get(parts.namespace)
+        if topics is None:
+            topics = self._namespaces[parts.namespace] = self._made_up(parts.namespace)
+        last = parts.upper if parts.upper == FULL_UPPER else parts.upper - 1
+        return topics[bisect_left(topics, (parts.lower,)) : bisect_right(topics, last, key=_position)]
+
+    def _made_up(self, namespace: str) -> list[_Topic]:
+        profile = self.profile
+        found = []
+        for number in range(profile.topics):
+            name = f"persistent://{namespace}/t-{number}"
+            rate = profile.msg_rate * (1 + (profile.heavy - 1) * self._draw("weight", name) ** profile.shape)
+            found.append(_Topic(topic_hash(name), name, rate, self._draw("phase", namespace)))
+        return sorted(found)
+
+    def _draw(self, *what: str) -> float:
+        """A number from 0 to 1 that depends on nothing but the seed and the words."""
+        digest = hashlib.blake2b("\0".join((str(self.seed), *what)).encode(), digest_size=4).digest()
+        return int.from_bytes(digest) / _RANGE
+
+
+def _position(topic: _Topic) -> int:
+    return topic.position
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedHost:
+    """Usage that follows from the bundles' traffic: what a machine of a given size would show.
+
+    Attributes:
+        msg_rate_max: Messages a second, in and out together, at which its CPU is full.
+        bandwidth_kbit: Of its network, in each direction.
+        idle_percent: CPU that is used without any traffic, in percent.
+    """
+
+    source: LoadSource
+    msg_rate_max: float = 100_000.0
+    bandwidth_kbit: float = 1e6
+    cores: float = 4.0
+    memory_mib: float = 4_096.0
+    idle_percent: float = 3.0
+
+    def read(self, now_s: float) -> HostUsage:  # noqa: ARG002 - the port's
+        """See `loaddata.source.HostSource.read`."""
+        traffic = BrokerTraffic.of(one.stats for one in self.source.bundles().values())
+        busy = (traffic.msg_rate_in + traffic.msg_rate_out) / self.msg_rate_max
+        percent = min(100.0, self.idle_percent + (100 - self.idle_percent) * busy)
+        limit = _CORE * self.cores
+        return HostUsage(
+            cpu=ResourceUsage(limit * percent / 100, limit),
+            memory=ResourceUsage(self.memory_mib * min(0.9, 0.2 + busy / 2), self.memory_mib),
+            bandwidth_in=ResourceUsage(traffic.msg_throughput_in * 8 / 1e3, self.bandwidth_kbit),
+            bandwidth_out=ResourceUsage(traffic.msg_throughput_out * 8 / 1e3, self.bandwidth_kbit),
+        )
+
+
+_USUAL = LoadProfile()
+
+
+class SimulatedSettings(SettingsGroup):
+    """Load that is made up, where `source` is `simulated`: the same on all brokers, so that a bundle's load moves with it."""
+
+    topics: int = setting(
+        _USUAL.topics, "Topics of each namespace: some for each of a few dozen bundles.", ge=1, le=100_000
+    )
+    msg_rate: float = setting(
+        _USUAL.msg_rate, "Messages a second that the lightest topics receive.", ge=0, le=1_000_000
+    )
+    heavy: float = setting(
+        _USUAL.heavy,
+        "The heaviest topics have about so many times as much: a few heavy ones, as in practice.",
+        ge=1,
+        le=1e6,
+    )
+    wave: float = setting(_USUAL.wave, "Height of the wave that all topics follow, in parts of their rate.", ge=0, le=1)
+    noise: float = setting(_USUAL.noise, "Height of the noise, likewise.", ge=0, le=1)
+    msg_rate_max: float = setting(
+        100_000.0,
+        "Messages a second, received and sent together, at which the machine of a broker is full: with the default topics three "
+        "brokers are at 40 %.",
+        gt=0,
+        le=1e9,
+    )
+    hot_namespace: str | None = setting(None, "Namespace that heats up: a launch, a campaign. None: none does.")
+    hot_factor: float = setting(3.0, "The load of its topics is multiplied by this.", ge=0, le=1_000)
+    hot_from_s: float = setting(
+        0.0, "From this time on, by the log's clock, in seconds since 1970, so that all brokers do it at once.", ge=0
+    )
+
+    @model_validator(mode="after")
+    def _has_load(self) -> Self:
+        if self.hot_namespace is None and self.hot_from_s:
+            raise ValueError("hot_from_s says when a namespace heats up: name it (hot_namespace)")
+        return self
+
+    def source(
+        self, seed: int, serving: Callable[[], Iterable[str]], now_s: Callable[[], float]
+    ) -> tuple[SimulatedSource, SimulatedHost]:
+        """What makes up the load of bundles, and of the machine that serves them.
+
+        Args:
+            serving: Bundles that the broker serves.
+            now_s: A clock that all brokers share, in seconds since 1970.
+        """
+        found = SimulatedSource(seed, serving, now_s, self.profile(), hot=self.hot_spot())
+        return found, SimulatedHost(found, msg_rate_max=self.msg_rate_max)
+
+    def profile(self) -> LoadProfile:
+        """What topics there are."""
+        return LoadProfile(
+            topics=self.topics, msg_rate=self.msg_rate, heavy=self.heavy, wave=self.wave, noise=self.noise
+        )
+
+    def hot_spot(self) -> HotSpot | None:
+        """What heats up; None: nothing does."""
+        if self.hot_namespace is None:
+            return None
+        return HotSpot(self.hot_namespace, self.hot_factor, self.hot_from_s)

@@ -1,0 +1,153 @@
+"""Averages of bundles that advance by time, not by how often somebody looks (upstream `TimeAverageMessageData`).
+
+One step is upstream's: `n = min(n + 1, max); avg = ((n - 1) * avg + sample) / n`, a plain mean until the window is full and
+a moving average with weight `1 / max` from then on. Upstream takes a step for every bundle whenever any broker writes a
+report, so that "10 samples" last as long as the cluster is small. Here a step is taken once per sampling interval.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Final
+
+from loaddata.model.bundle_load import BundleAverages, BundleStats, MessageAverage
+from loaddata.model.figures import FIGURE_MAX, is_count, is_figure
+
+SHORT_SAMPLES: Final = 10
+LONG_SAMPLES: Final = 1_000
+_MOST: Final = float(FIGURE_MAX)
+
+
+def pushed(average: MessageAverage, stats: BundleStats, max_samples: int) -> MessageAverage:
+    """One sample more: upstream's step, driven by the call (`TimeAverageMessageData.update`).
+
+    Args:
+        average: Its figures do not count while it has no samples: the first one replaces a default.
+        stats: The sample.
+        max_samples: Size of the window, at least 1.
+    """
+    n = min(average.samples + 1, max_samples)
+    return MessageAverage(
+        ((n - 1) * average.msg_rate_in + stats.msg_rate_in) / n,
+        ((n - 1) * average.msg_rate_out + stats.msg_rate_out) / n,
+        ((n - 1) * average.msg_throughput_in + stats.msg_throughput_in) / n,
+        ((n - 1) * average.msg_throughput_out + stats.msg_throughput_out) / n,
+        n,
+    )
+
+
+def pushed_both(averages: BundleAverages, stats: BundleStats) -> BundleAverages:
+    """One sample more in both windows (upstream `BundleData.update`)."""
+    return BundleAverages(
+        short=pushed(averages.short, stats, SHORT_SAMPLES), long=pushed(averages.long, stats, LONG_SAMPLES)
+    )
+
+
+def continued(kept: MessageAverage, fresh: MessageAverage, max_samples: int) -> MessageAverage:
+    """An average that went on elsewhere: `fresh` began anew on another broker, `kept` is what was known before.
+
+    As if the mean of `fresh` had been pushed as often as `fresh` has samples, within the window.
+    """
+    if kept.samples == 0 or fresh.samples >= max_samples:
+        return fresh
+    if fresh.samples == 0:
+        return kept
+    n = min(kept.samples + fresh.samples, max_samples)
+    old = n - fresh.samples
+
+    def mixed(before: float, now: float) -> float:
+        return (old * before + fresh.samples * now) / n
+
+    return MessageAverage(
+        mixed(kept.msg_rate_in, fresh.msg_rate_in),
+        mixed(kept.msg_rate_out, fresh.msg_rate_out),
+        mixed(kept.msg_throughput_in, fresh.msg_throughput_in),
+        mixed(kept.msg_throughput_out, fresh.msg_throughput_out),
+        n,
+    )
+
+
+def is_sound(stats: BundleStats) -> bool:
+    """Whether every figure is finite, not negative and not absurd: one NaN would stay in an average for ever."""
+    if (
+        type(stats.msg_rate_in) is type(stats.msg_rate_out) is float
+        and type(stats.msg_throughput_in) is type(stats.msg_throughput_out) is float
+        and type(stats.topics) is type(stats.consumers) is type(stats.producers) is type(stats.cache_size_bytes) is int
+    ):
+        # As it nearly always is: the same question without a call for each figure, asked of thousands of bundles.
+        return (
+            0.0 <= stats.msg_rate_in <= _MOST
+            and 0.0 <= stats.msg_rate_out <= _MOST
+            and 0.0 <= stats.msg_throughput_in <= _MOST
+            and 0.0 <= stats.msg_throughput_out <= _MOST
+            and 0 <= stats.topics <= FIGURE_MAX
+            and 0 <= stats.consumers <= FIGURE_MAX
+            and 0 <= stats.producers <= FIGURE_MAX
+            and 0 <= stats.cache_size_bytes <= FIGURE_MAX
+        )
+    rates = (stats.msg_rate_in, stats.msg_rate_out, stats.msg_throughput_in, stats.msg_throughput_out)
+    counts = (stats.topics, stats.consumers, stats.producers, stats.cache_size_bytes)
+    return all(map(is_figure, rates)) and all(map(is_count, counts))
+
+
+@dataclass(frozen=True, slots=True)
+class SampleClock:
+    """When samples are due.
+
+    Attributes:
+        interval_s: Time between two samples, in seconds.
+        catch_up_max: After a gap the newest reading stands for at most so many samples; the rest of the gap is left out,
+            since nobody knows what was going on.
+    """
+
+    interval_s: float = 5.0
+    catch_up_max: int = 10
+
+    def due(self, sampled_s: float | None, now_s: float) -> tuple[int, float]:
+        """How many samples are due, and the time up to which they count.
+
+        The first look is a sample. Then there is one for each whole interval that has passed; the remainder counts
+        towards the next one, so that the number of samples does not depend on how often somebody looks. A clock that
+        does not advance, or says nothing, brings none.
+
+        Args:
+            sampled_s: Time up to which samples were taken, monotonic; None before the first.
+            now_s: Monotonic time now.
+        """
+        if sampled_s is None:
+            return 1, now_s
+        passed = (now_s - sampled_s) / self.interval_s
+        if not math.isfinite(passed):
+            return 0, sampled_s
+        # The tolerance keeps a timer that fires a rounding error early from losing a sample.
+        whole = math.floor(passed + 1e-9)
+        if whole <= 0:
+            return 0, sampled_s
+        return min(whole, self.catch_up_max), sampled_s + whole * self.interval_s
+
+
+@dataclass(frozen=True, slots=True)
+class TimedAverages:
+    """Averages of one bundle with the time up to which they were taken.
+
+    Attributes:
+        sampled_s: Monotonic; None before the first sample.
+        refused: Samples that were not taken because a figure was not finite or negative.
+    """
+
+    averages: BundleAverages = field(default_factory=BundleAverages)
+    sampled_s: float | None = None
+    refused: int = 0
+
+    def advanced(self, stats: BundleStats, now_s: float, clock: SampleClock) -> TimedAverages:
+        """Take the samples that are due by now; an unsound reading lets time pass without one."""
+        count, sampled_s = clock.due(self.sampled_s, now_s)
+        if count == 0:
+            return self
+        if not is_sound(stats):
+            return TimedAverages(self.averages, sampled_s, self.refused + count)
+        averages = self.averages
+        for _ in range(count):
+            averages = pushed_both(averages, stats)
+        return TimedAverages(averages, sampled_s, self.refused)

@@ -1,0 +1,1 @@
+"""Load reports: when they are due, and their records. Pure."""

@@ -1,0 +1,1 @@
+"""Load of Kafka's own partitions: sources of samples, the sample topic, averages, and cluster layouts."""

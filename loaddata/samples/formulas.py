@@ -1,0 +1,232 @@
+"""The load of each partition from the measurements of one minute, by the formulas of partitions-samples.md. Pure.
+
+Kafka reports log sizes by partition, traffic by topic and broker, and CPU by broker. The formulas:
+
+* bytes in and out of a partition: the broker's rate of the topic, divided evenly by the leaders of the topic that it holds;
+* CPU share of a partition: `cpu * partition in / (broker in * 3 + replication in)`;
+* followers are derived from leaders: a third of the CPU, the same disk, and what the leader takes in as replication.
+
+A figure that is missing or unsound, and whatever would rest on it, is a hole with a reason: nothing is guessed.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Final
+
+from loaddata.model.figures import FIGURE_MAX
+from loaddata.samples.layout import ClusterLayout, KafkaBroker, KafkaPartition
+from loaddata.samples.loads import PartitionLoad, PartitionResource
+from loaddata.samples.sample import PartitionSample
+
+LEADER_WEIGHT: Final = 3
+"""A byte from a client costs the CPU as much as three bytes of replication."""
+FOLLOWER_PART: Final = 3
+"""A follower takes a third of its leader's CPU."""
+ALL: Final = frozenset(PartitionResource)
+
+
+class Hole(StrEnum):
+    """Why a figure of a sample, or a sample, is missing."""
+
+    NO_LEADER = "no leader"
+    BROKER_SILENT = "broker did not answer"
+    NOT_TOLD = "not told"
+    NOT_A_NUMBER = "not a number"
+    NEGATIVE = "negative"
+    TOO_LARGE = "too large"
+    ZERO_DENOMINATOR = "zero denominator"
+    FIRST_LOOK = "first look"
+    WENT_BACK = "counter went back"
+
+
+Told = float | Hole
+"""A figure, or why there is none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerReading:
+    """What one broker tells of one minute. What is not in a mapping was not told.
+
+    Attributes:
+        bytes_in: From clients, all topics, bytes/s.
+        replication_in: From other brokers' leaders, bytes/s.
+        cpu: Part of all of the machine's CPU that its process takes, 0 to 1.
+        topic_in: From clients by topic, bytes/s.
+        topic_out: To clients by topic, bytes/s.
+        log_bytes: Size of the replicas that it holds, by topic and partition.
+        partition_in: Bytes/s of partitions that were measured one by one; they stand over `topic_in`.
+    """
+
+    bytes_in: Told = Hole.NOT_TOLD
+    replication_in: Told = Hole.NOT_TOLD
+    cpu: Told = Hole.NOT_TOLD
+    topic_in: Mapping[str, Told] = field(default_factory=lambda: MappingProxyType({}))
+    topic_out: Mapping[str, Told] = field(default_factory=lambda: MappingProxyType({}))
+    log_bytes: Mapping[tuple[str, int], Told] = field(default_factory=lambda: MappingProxyType({}))
+    partition_in: Mapping[tuple[str, int], Told] = field(default_factory=lambda: MappingProxyType({}))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SampledMinute:
+    """Samples of one minute, and what is missing in them.
+
+    Attributes:
+        samples: In order of topic and partition; none of a partition of which nothing is known.
+        holes: How often which figure (a `PartitionResource`, or "sample" for all of a partition's) is missing, and why.
+        silent: Brokers that told nothing, and why.
+        remarks: Other things that people should know, as sentences.
+    """
+
+    samples: tuple[PartitionSample, ...] = ()
+    holes: Mapping[tuple[str, Hole], int] = field(default_factory=lambda: MappingProxyType({}))
+    silent: Mapping[int, str] = field(default_factory=lambda: MappingProxyType({}))
+    remarks: tuple[str, ...] = ()
+
+
+def sound(told: Told | None, most: float = FIGURE_MAX) -> Told:
+    """The figure if it is finite, not negative and not absurd; else why it is a hole."""
+    if told is None:
+        return Hole.NOT_TOLD
+    if isinstance(told, Hole):
+        return told
+    if told != told:  # noqa: PLR0124 - NaN
+        return Hole.NOT_A_NUMBER
+    if told < 0:
+        return Hole.NEGATIVE
+    return told if told <= most else Hole.TOO_LARGE
+
+
+def per_leader(rate: Told | None, leaders: int) -> Told:
+    """A partition's part of its broker's rate of the topic (document, section 2.2 and 2.3).
+
+    Args:
+        rate: Of the topic on the broker, bytes/s.
+        leaders: Leaders of the topic that the broker holds.
+    """
+    figure = sound(rate)
+    if isinstance(figure, Hole):
+        return figure
+    return figure / leaders if leaders > 0 else Hole.ZERO_DENOMINATOR
+
+
+def cpu_share(cpu: Told, partition_in: Told, broker_in: Told, replication_in: Told) -> Told:
+    """A leader's part of all of the broker's CPU, 0 to 1 (document, section 2.4).
+
+    Args:
+        cpu: Of the broker's process, 0 to 1.
+        partition_in: Bytes/s from clients to the partition.
+        broker_in: Bytes/s from clients to the broker.
+        replication_in: Bytes/s from other brokers to the broker.
+    """
+    used, part = sound(cpu, 1.0), sound(partition_in)
+    clients, replication = sound(broker_in), sound(replication_in)
+    for figure in (used, part, clients, replication):
+        if isinstance(figure, Hole):
+            return figure
+    assert not isinstance(used, Hole)  # noqa: S101 - for the type checker
+    assert not isinstance(part, Hole)  # noqa: S101
+    assert not isinstance(clients, Hole)  # noqa: S101
+    assert not isinstance(replication, Hole)  # noqa: S101
+    whole = clients * LEADER_WEIGHT + replication
+    if whole == 0:
+        return Hole.ZERO_DENOMINATOR
+    return sound(used * part / whole, 1.0)
+
+
+def follower(load: PartitionLoad) -> PartitionLoad:
+    """What one follower of a partition carries: its bytes in are replication, and nobody reads from it."""
+    return PartitionLoad(
+        disk_bytes=load.disk_bytes,
+        bytes_in_per_s=load.bytes_in_per_s,
+        bytes_out_per_s=None if load.bytes_out_per_s is None else 0,
+        cpu_units=None if load.cpu_units is None else load.cpu_units // FOLLOWER_PART,
+        completeness=load.completeness,
+    )
+
+
+def samples_of(
+    layout: ClusterLayout,
+    readings: Mapping[int, BrokerReading],
+    *,
+    taken_at_ms: int,
+    source: str,
+    offers: frozenset[PartitionResource] = ALL,
+    silent: Mapping[int, str] = MappingProxyType({}),
+    remarks: tuple[str, ...] = (),
+) -> SampledMinute:
+    """Samples of all partitions that have a leader which told something.
+
+    Args:
+        layout: Who leads what.
+        readings: By broker; one that is not there did not answer.
+        taken_at_ms: Start of the minute.
+        source: Name of the source.
+        offers: What this source measures at all; the rest is missing without being counted as a hole.
+        silent: Why brokers did not answer, handed on.
+        remarks: Handed on.
+    """
+    brokers = {broker.id: broker for broker in layout.brokers}
+    held = Counter((topic.name, one.leader) for topic, one in layout.partitions() if one.leader is not None)
+    holes: Counter[tuple[str, Hole]] = Counter()
+    samples: list[PartitionSample] = []
+    for topic, one in layout.partitions():
+        if one.leader is None:
+            holes["sample", Hole.NO_LEADER] += 1
+            continue
+        reading = readings.get(one.leader)
+        if reading is None:
+            holes["sample", Hole.BROKER_SILENT] += 1
+            continue
+        told = _figures(reading, topic.name, one, held[topic.name, one.leader])
+        figures: dict[PartitionResource, float] = {}
+        for resource, figure in told.items():
+            if isinstance(figure, Hole):
+                holes[str(resource), figure] += resource in offers
+            else:
+                figures[resource] = figure
+        if figures:
+            broker = brokers.get(one.leader, KafkaBroker(id=one.leader))
+            samples.append(_sample(layout.cluster_id, broker, topic.name, one.partition, taken_at_ms, figures, source))
+    return SampledMinute(samples=tuple(samples), holes=+holes, silent=silent, remarks=remarks)
+
+
+def _figures(reading: BrokerReading, topic: str, one: KafkaPartition, leaders: int) -> Mapping[PartitionResource, Told]:
+    place = (topic, one.partition)
+    direct = reading.partition_in.get(place)
+    bytes_in = sound(direct) if direct is not None else per_leader(reading.topic_in.get(topic), leaders)
+    return {
+        PartitionResource.DISK: sound(reading.log_bytes.get(place)),
+        PartitionResource.BYTES_IN: bytes_in,
+        PartitionResource.BYTES_OUT: per_leader(reading.topic_out.get(topic), leaders),
+        PartitionResource.CPU: cpu_share(reading.cpu, bytes_in, reading.bytes_in, reading.replication_in),
+    }
+
+
+def _sample(
+    cluster: str,
+    broker: KafkaBroker,
+    topic: str,
+    partition: int,
+    taken_at_ms: int,
+    figures: Mapping[PartitionResource, float],
+    source: str,
+) -> PartitionSample:
+    disk = figures.get(PartitionResource.DISK)
+    return PartitionSample(
+        cluster=cluster,
+        broker=broker.id,
+        host=broker.host,
+        topic=topic,
+        partition=partition,
+        taken_at_ms=taken_at_ms,
+        disk_bytes=None if disk is None else round(disk),
+        bytes_in_per_s=figures.get(PartitionResource.BYTES_IN),
+        bytes_out_per_s=figures.get(PartitionResource.BYTES_OUT),
+        cpu_share=figures.get(PartitionResource.CPU),
+        source=source,
+    )

@@ -1,0 +1,301 @@
+"""A cluster's layout and loads as a file, `kafka-layout/1`: for plans without a cluster, for tests, and to be sent to others.
+
+    {
+    "format": "kafka-layout/1",
+    "cluster_id": "lab",
+    "brokers": [{"id": 1, "rack": "a"}, {"id": 2, "rack": "b"}],
+    "topics": [{"name": "orders", "partitions": [{"partition": 0, "replicas": [1, 2], "disk_bytes": 1000}]}]
+    }
+
+What is left out: a leader is the first replica, in sync is who is not offline, loads are not known. `read_at_ms`, `loads`
+(window and source) and all other fields are those of `layout` and `loads`. The file is read strictly: what is unknown,
+contradicts itself or is no number is an error that names the place.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final
+
+from pydantic import BaseModel, TypeAdapter
+
+from loaddata.bulk import uncollected
+from loaddata.samples.layout import ClusterLayout, KafkaBroker, KafkaPartition, KafkaTopic
+from loaddata.samples.loads import PartitionLoad, PartitionLoads
+from loaddata.samples.strict_json import (
+    NUMBER_MAX,
+    STRICT,
+    checked_format,
+    cut,
+    read_raw,
+    told,
+    top_level,
+    twice,
+    validated,
+    write_document,
+)
+from statechannel.errors import ExitCode, StateChannelError
+
+FORMAT: Final = "kafka-layout/1"
+TOPIC_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,249}", re.ASCII)
+_PREFERRED: Final = -1
+"""Stands for a leader that the file does not name."""
+_HINT: Final = "`statechannel partitions layout --out FILE` writes such a file; design/partitions.md has an example."
+TOGETHER_MAX: Final = NUMBER_MAX // 4
+"""Of all replicas: sums of distances from a range stay within 64 bits."""
+_LOADS: Final = tuple(one.name for one in fields(PartitionLoad))
+
+
+class LayoutUnusableError(StateChannelError):
+    """A layout file cannot be read, or says what cannot be."""
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message, hint=hint or _HINT, exit_code=ExitCode.BAD_EXPORT)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _PartitionPart:
+    partition: int
+    replicas: tuple[int, ...]
+    leader: int | None = _PREFERRED
+    isr: tuple[int, ...] | None = None
+    offline: tuple[int, ...] = ()
+    adding: tuple[int, ...] = ()
+    removing: tuple[int, ...] = ()
+    disk_bytes: int | None = None
+    bytes_in_per_s: int | None = None
+    bytes_out_per_s: int | None = None
+    cpu_units: int | None = None
+    completeness: float = 1.0
+
+
+class _TopicPart(BaseModel):
+    model_config = STRICT
+    name: str
+    topic_id: str = ""
+    min_isr: int = 1
+    internal: bool = False
+    partitions: tuple[_PartitionPart, ...]
+
+
+class _LoadsPart(BaseModel):
+    model_config = STRICT
+    from_ms: int = 0
+    to_ms: int = 0
+    source: str = ""
+
+
+class _File(BaseModel):
+    model_config = STRICT
+    format: str
+    cluster_id: str = ""
+    read_at_ms: int = 0
+    remarks: tuple[str, ...] = ()
+    brokers: tuple[KafkaBroker, ...]
+    topics: tuple[_TopicPart, ...]
+    loads: _LoadsPart = _LoadsPart()
+
+
+_ADAPTER: Final = TypeAdapter(_File)
+
+
+def write_layout(path: Path, layout: ClusterLayout, loads: PartitionLoads) -> None:
+    """Write a layout and its loads; the file appears when it is whole, and equal ones give equal bytes.
+
+    Raises:
+        StateChannelError: It cannot be written.
+    """
+    write_document(
+        path,
+        {
+            "format": FORMAT,
+            "cluster_id": layout.cluster_id,
+            "read_at_ms": layout.read_at_ms,
+            "remarks": layout.remarks,
+            "loads": {"from_ms": loads.from_ms, "to_ms": loads.to_ms, "source": loads.source},
+            "brokers": layout.brokers,
+            "topics": [_topic(one, loads) for one in layout.topics.values()],
+        },
+    )
+
+
+def _topic(topic: KafkaTopic, loads: PartitionLoads) -> dict[str, Any]:
+    return {
+        "name": topic.name,
+        "topic_id": topic.topic_id,
+        "min_isr": topic.min_isr,
+        "internal": topic.internal,
+        "partitions": [_partition(one, loads.of.get((topic.name, one.partition))) for one in topic.partitions],
+    }
+
+
+def _partition(one: KafkaPartition, load: PartitionLoad | None) -> dict[str, Any]:
+    found: dict[str, Any] = {"partition": one.partition, "replicas": one.replicas, "leader": one.leader, "isr": one.isr}
+    found |= {name: value for name in ("offline", "adding", "removing") if (value := getattr(one, name))}
+    if load is not None:
+        found |= {name: value for name in _LOADS if (value := getattr(load, name)) is not None}
+    return found
+
+
+def read_layout_file(path: Path) -> tuple[ClusterLayout, PartitionLoads]:
+    """Read a layout and its loads.
+
+    Raises:
+        LayoutUnusableError: It cannot be read, is of another format, or contradicts itself; at most eight faults are named.
+    """
+    with uncollected():
+        return _read(path)
+
+
+def _read(path: Path) -> tuple[ClusterLayout, PartitionLoads]:
+    raw = read_raw(path, LayoutUnusableError)
+    names = top_level(raw, path, LayoutUnusableError, hint=_HINT)
+    checked_format(names.get("format"), FORMAT, path, LayoutUnusableError, hint=_HINT)
+    file = validated(raw, _ADAPTER, path, LayoutUnusableError, hint=_HINT)
+    faults = list(_faults(file))
+    if faults:
+        raise LayoutUnusableError(told(path, faults))
+    return _layout(file), _loads(file)
+
+
+def _layout(file: _File) -> ClusterLayout:
+    topics = sorted(file.topics, key=lambda one: one.name)
+    return ClusterLayout(
+        cluster_id=file.cluster_id,
+        brokers=tuple(sorted(file.brokers, key=lambda one: one.id)),
+        topics=MappingProxyType({one.name: _made(one) for one in topics}),
+        read_at_ms=file.read_at_ms,
+        remarks=file.remarks,
+    )
+
+
+def _made(topic: _TopicPart) -> KafkaTopic:
+    return KafkaTopic(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        min_isr=topic.min_isr,
+        internal=topic.internal,
+        partitions=tuple(
+            KafkaPartition(
+                partition=one.partition,
+                replicas=one.replicas,
+                leader=_leader(one),
+                isr=tuple(each for each in one.replicas if each not in one.offline) if one.isr is None else one.isr,
+                offline=one.offline,
+                adding=one.adding,
+                removing=one.removing,
+            )
+            for one in sorted(topic.partitions, key=lambda one: one.partition)
+        ),
+    )
+
+
+def _leader(one: _PartitionPart) -> int | None:
+    if one.leader != _PREFERRED:
+        return one.leader
+    return next((each for each in one.replicas if each not in one.offline), None)
+
+
+def _loads(file: _File) -> PartitionLoads:
+    return PartitionLoads(
+        of=MappingProxyType(
+            {
+                (topic.name, one.partition): PartitionLoad(**{name: getattr(one, name) for name in _LOADS})
+                for topic in sorted(file.topics, key=lambda one: one.name)
+                for one in sorted(topic.partitions, key=lambda one: one.partition)
+                if any(getattr(one, name) is not None for name in _LOADS[:-1])
+            }
+        ),
+        from_ms=file.loads.from_ms,
+        to_ms=file.loads.to_ms,
+        source=file.loads.source,
+    )
+
+
+def _faults(file: _File) -> Iterator[str]:
+    """What is wrong with a file whose fields are all of the right kind."""
+    if not file.brokers:
+        yield "brokers: at least one is wanted"
+    yield from _broker_faults(file)
+    known = {one.id for one in file.brokers}
+    seen: set[str] = set()
+    together = dict.fromkeys(_LOADS[:-1], 0)
+    for index, topic in enumerate(file.topics):
+        where = f"topics[{index}]"
+        if not TOPIC_NAME.fullmatch(topic.name) or topic.name in {".", ".."}:
+            yield f"{where}.name: {cut(repr(topic.name))} is no name that Kafka allows"
+        if topic.name in seen:
+            yield f"{where}.name: {cut(topic.name)} stands there twice"
+        seen.add(topic.name)
+        if not 1 <= topic.min_isr <= NUMBER_MAX:
+            yield f"{where}.min_isr: at least 1 is wanted, found {topic.min_isr}"
+        numbers = [one.partition for one in topic.partitions]
+        if sorted(numbers) != list(range(len(numbers))):
+            yield f"topic {cut(topic.name)}: {_numbering(numbers)}"
+        for one in topic.partitions:
+            for name in _LOADS[:-1]:
+                together[name] += max(0, getattr(one, name) or 0) * len(one.replicas)
+            yield from (f"{cut(topic.name)}-{one.partition}: {fault}" for fault in _partition_faults(one, known))
+    for name, total in together.items():
+        if total > TOGETHER_MAX:
+            yield f"{name} of all replicas together is {total}, at most {TOGETHER_MAX} can be reckoned with"
+
+
+def _broker_faults(file: _File) -> Iterator[str]:
+    seen: set[int] = set()
+    for index, broker in enumerate(file.brokers):
+        where = f"brokers[{index}]"
+        if not 0 <= broker.id < 2**31:
+            yield f"{where}.id: {broker.id} is no id of a broker"
+        if broker.id in seen:
+            yield f"{where}.id: {broker.id} stands there twice"
+        seen.add(broker.id)
+        if broker.rack is not None and not broker.rack.strip():
+            yield f"{where}.rack: a name or null is wanted, found {broker.rack!r}"
+        paths = [one.path for one in broker.log_dirs]
+        if len(set(paths)) < len(paths):
+            yield f"{where}.log_dirs: a path stands there twice"
+        for directory in broker.log_dirs:
+            for name in ("total_bytes", "usable_bytes"):
+                value = getattr(directory, name)
+                if value is not None and not 0 <= value <= NUMBER_MAX:
+                    yield f"{where}, {cut(directory.path)}: {name} {_bounded(value)}"
+
+
+def _numbering(numbers: list[int]) -> str:
+    again = twice(numbers)
+    if again is not None:
+        return f"partition {again} stands there twice"
+    there = set(numbers)
+    missing = next(one for one in range(len(numbers) + 1) if one not in there)
+    return f"partition {missing} is missing (numbers go from 0 without holes)"
+
+
+def _partition_faults(one: _PartitionPart, known: set[int]) -> Iterator[str]:
+    replicas = set(one.replicas)
+    if not replicas:
+        yield "replicas: at least one is wanted"
+    again = twice(one.replicas)
+    if again is not None:
+        yield f"replicas: broker {again} stands there twice"
+    for broker in sorted(replicas - known):
+        yield f"replicas: there is no broker {broker}; one that is away stands in brokers with alive false"
+    if one.leader not in (None, _PREFERRED) and one.leader not in replicas:
+        yield f"leader: broker {one.leader} has no replica of it"
+    for name in ("isr", "offline", "adding", "removing"):
+        for broker in sorted(set(getattr(one, name) or ()) - replicas):
+            yield f"{name}: broker {broker} has no replica of it"
+    for name in _LOADS[:-1]:
+        value = getattr(one, name)
+        if value is not None and not 0 <= value <= NUMBER_MAX:
+            yield f"{name} {_bounded(value)}"
+    if not 0 <= one.completeness <= 1:
+        yield f"completeness: 0 to 1 is wanted, found {one.completeness}"
+
+
+def _bounded(value: int) -> str:
+    return f"0 to {NUMBER_MAX} is wanted, found {cut(str(value))}"

@@ -1,0 +1,156 @@
+"""The source `file`: samples from JSON lines (as on the sample topic) or CSV, and a file of samples to be written.
+
+CSV has a header with the names of the fields of a sample, or the short ones of `SHORT_NAMES`.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
+from pathlib import Path
+from typing import Any, Final, TextIO
+
+from loaddata.samples.formulas import SampledMinute
+from loaddata.samples.layout import ClusterLayout
+from loaddata.samples.sample import PartitionSample
+from loaddata.samples.sample_record import VALUE_BYTES_MAX, InvalidSampleReason, checked, decode, encode
+from loaddata.samples.sources import PartitionSource, SourceError, SourceOptions
+from statechannel.errors import ExitCode
+
+NAME: Final = "file"
+SAMPLES_MAX: Final = 5_000_000
+"""Of one file that is read at once; larger ones are divided."""
+SHORT_NAMES: Final[Mapping[str, str]] = {
+    "cluster": "cluster",
+    "ip": "host",
+    "broker_id": "broker",
+    "topic": "topic",
+    "partition": "partition",
+    "nw_in": "bytes_in_per_s",
+    "nw_out": "bytes_out_per_s",
+    "disk_size": "disk_bytes",
+    "cpu_load": "cpu_share",
+    "create_time": "taken_at_ms",
+}
+"""Columns of the document, by their names in lower case, to fields."""
+_WHOLE: Final = frozenset({"broker", "partition", "taken_at_ms", "disk_bytes"})
+_RATES: Final = frozenset({"bytes_in_per_s", "bytes_out_per_s", "cpu_share"})
+
+
+def make(options: SourceOptions) -> PartitionSource:
+    """The source, by its options.
+
+    Raises:
+        SourceError: No file is named.
+    """
+    if options.file is None:
+        raise SourceError(
+            "the source file wants a file", hint="Give --from-file FILE: JSON lines, or CSV with a header."
+        )
+    return FileSource(options.file)
+
+
+class FileSource:
+    """All samples of a file, with the times that they have there."""
+
+    name = NAME
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def take(self, layout: ClusterLayout, *, taken_at_ms: int, mono_s: float) -> SampledMinute:
+        """See `PartitionSource`; those of another cluster are left out.
+
+        Raises:
+            SourceError: The file cannot be read, or is too large.
+        """
+        del taken_at_ms, mono_s
+        junk: Counter[InvalidSampleReason] = Counter()
+        samples = []
+        for found in islice(read_samples(self._path), SAMPLES_MAX + 1):
+            if isinstance(found, InvalidSampleReason):
+                junk[found] += 1
+            elif found.cluster and layout.cluster_id and found.cluster != layout.cluster_id:
+                junk[InvalidSampleReason.OTHER_CLUSTER] += 1
+            else:
+                samples.append(found)
+        if len(samples) > SAMPLES_MAX:
+            raise SourceError(f"{self._path} has more than {SAMPLES_MAX} samples", hint="Divide it.")
+        remarks = tuple(f"{count} lines of {self._path}: {why}" for why, count in sorted(junk.items()))
+        return SampledMinute(samples=tuple(samples), remarks=remarks)
+
+
+def read_samples(path: Path) -> Iterator[PartitionSample | InvalidSampleReason]:
+    """Each line's sample, or why it is none; CSV where the name ends so.
+
+    Raises:
+        SourceError: The file cannot be read, or its header has no fields of samples.
+    """
+    try:
+        if path.exists() and not path.is_file():  # a pipe or device might never end
+            raise SourceError(
+                f"the file of samples {path} is no file", hint="Check the path.", exit_code=ExitCode.BAD_EXPORT
+            )
+        with path.open(encoding="utf-8", newline="") as file:
+            yield from (_from_csv(file, path) if path.suffix.lower() == ".csv" else _from_lines(file))
+    except (OSError, ValueError, csv.Error) as error:  # ValueError: no UTF-8, or a path with a null character
+        raise SourceError(
+            f"the file of samples {path} cannot be read: {error}",
+            hint="Give a readable file in UTF-8.",
+            exit_code=ExitCode.BAD_EXPORT,
+        ) from error
+
+
+def _from_lines(file: TextIO) -> Iterator[PartitionSample | InvalidSampleReason]:
+    while line := file.readline(2 * VALUE_BYTES_MAX):
+        if line.strip():
+            yield decode(line.strip().encode())
+
+
+def _from_csv(file: TextIO, path: Path) -> Iterator[PartitionSample | InvalidSampleReason]:
+    rows = csv.reader(file)
+    columns = [_field(name) for name in next(rows, [])]
+    if "topic" not in columns or "partition" not in columns:
+        raise SourceError(
+            f"{path} has no header with the fields of samples",
+            hint=f"Such as: {','.join(PartitionSample.__slots__)}",
+            exit_code=ExitCode.BAD_EXPORT,
+        )
+    for row in rows:
+        if row:
+            yield _of_row(columns, row)
+
+
+def _field(column: str) -> str:
+    name = column.strip().strip("*").strip().lower().replace(" ", "_")
+    return SHORT_NAMES.get(name, name)
+
+
+def _of_row(columns: list[str], row: list[str]) -> PartitionSample | InvalidSampleReason:
+    if len(row) != len(columns):
+        return InvalidSampleReason.FIELDS
+    found: dict[str, Any] = {"cluster": "", "broker": 0, "host": ""}
+    try:
+        for name, text in zip(columns, (cell.strip() for cell in row), strict=True):
+            if name in _WHOLE or name in _RATES:
+                if text:
+                    found[name] = int(text) if name in _WHOLE else float(text)
+            else:
+                found[name] = text
+    except ValueError:
+        return InvalidSampleReason.FIGURE
+    return checked(found)
+
+
+def write_samples(file: Any, samples: Iterable[PartitionSample]) -> int:
+    """Write samples as JSON lines; returns how many. Those that are not sound are left out."""
+    count = 0
+    for sample in samples:
+        try:
+            file.write(encode(sample) + b"\n")
+        except ValueError:
+            continue
+        count += 1
+    return count

@@ -1,0 +1,136 @@
+"""A sample as a record of the sample topic: JSON with its format's name, read strictly. Pure."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import fields
+from enum import StrEnum
+from typing import Any, Final
+from zlib import crc32
+
+import orjson
+
+from loaddata.model.figures import LATEST_MS, is_count, is_figure
+from loaddata.samples.sample import FORMAT, PartitionSample
+
+VALUE_BYTES_MAX: Final = 4_096
+"""Of one record; names of topics have at most 249 bytes."""
+_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
+_FORMATS: Final = re.compile(r"partition-sample/([0-9]{1,9})")
+_TEXT_MAX: Final = 512
+_FIELDS: Final = dict.fromkeys(one.name for one in fields(PartitionSample)).keys()
+_NEEDED: Final = frozenset({"cluster", "broker", "topic", "partition", "taken_at_ms"})
+
+
+class InvalidSampleReason(StrEnum):
+    """Why a record or a line is no sample."""
+
+    NOT_JSON = "not JSON"
+    NOT_A_SAMPLE = "not a sample"
+    NEWER_FORMAT = "newer format"
+    TOO_LONG = "too long"
+    FIELDS = "unknown or missing field"
+    FIGURE = "not a sound figure"
+    PLACE = "not a topic, partition or broker"
+    TIME = "not a time"
+    OTHER_KEY = "key and value differ"
+    OTHER_PLACE = "not where its key belongs"
+    OTHER_CLUSTER = "another cluster"
+
+
+def key_of(topic: str, partition: int) -> bytes:
+    """Key of a sample's record: all samples of a partition lie in one partition of the sample topic, in order."""
+    return f"{topic}-{partition}".encode()
+
+
+def home_of(key: bytes, partitions: int) -> int:
+    """Partition of the sample topic in which records of a key lie; what lies elsewhere does not count.
+
+    So all samples of a partition are in order, whoever writes them, and one partition of the topic after the other can be
+    averaged. It is what librdkafka's partitioners do by themselves; those of Java's clients do otherwise.
+    """
+    return crc32(key) % partitions
+
+
+def encode(sample: PartitionSample) -> bytes:
+    """The record's value.
+
+    Raises:
+        ValueError: It is none that `decode` would take, such as one with NaN; the message is the reason.
+    """
+    told = {name: getattr(sample, name) for name in _FIELDS}  # `asdict` takes five times as long
+    found = checked(told)
+    if isinstance(found, InvalidSampleReason):
+        raise ValueError(f"a sample of {sample.topic}-{sample.partition}: {found}")  # noqa: TRY004 - of the right type
+    return orjson.dumps({"format": FORMAT, **told})
+
+
+def decode(value: bytes | None, key: bytes | None = None) -> PartitionSample | InvalidSampleReason:
+    """The sample, or why it is none. Never raises.
+
+    Args:
+        value: Of the record, or a line of a file.
+        key: Of the record; None: not looked at.
+    """
+    if value is None:
+        return InvalidSampleReason.NOT_A_SAMPLE
+    if len(value) > VALUE_BYTES_MAX:
+        return InvalidSampleReason.TOO_LONG
+    try:
+        loaded = orjson.loads(value)  # refuses NaN and Infinity
+    except orjson.JSONDecodeError:
+        return InvalidSampleReason.NOT_JSON
+    if not isinstance(loaded, dict):
+        return InvalidSampleReason.NOT_A_SAMPLE
+    told = loaded.pop("format", None)
+    if told != FORMAT:
+        number = _FORMATS.fullmatch(told) if isinstance(told, str) else None
+        return InvalidSampleReason.NEWER_FORMAT if number and int(number[1]) > 1 else InvalidSampleReason.NOT_A_SAMPLE
+    found = checked(loaded)
+    if isinstance(found, PartitionSample) and key is not None and key != key_of(found.topic, found.partition):
+        return InvalidSampleReason.OTHER_KEY
+    return found
+
+
+def decode_at(
+    value: bytes | None, key: bytes | None, at: int, partitions: int, cluster: str = ""
+) -> PartitionSample | InvalidSampleReason:
+    """As `decode`, of a record of the sample topic.
+
+    Args:
+        value: Of the record.
+        key: Of the record.
+        at: Partition of the sample topic in which it lies.
+        partitions: How many that has.
+        cluster: Samples of other clusters do not count; empty: all do.
+    """
+    found = decode(value, key or b"")
+    if isinstance(found, PartitionSample):
+        if home_of(key or b"", partitions) != at:
+            return InvalidSampleReason.OTHER_PLACE
+        if cluster and found.cluster not in {"", cluster}:
+            return InvalidSampleReason.OTHER_CLUSTER
+    return found
+
+
+def checked(loaded: dict[str, Any]) -> PartitionSample | InvalidSampleReason:
+    """A sample of these fields, or why there is none."""
+    if not _NEEDED <= loaded.keys() <= _FIELDS:
+        return InvalidSampleReason.FIELDS
+    texts = (loaded["cluster"], loaded.get("host", ""), loaded.get("source", ""))
+    if not all(isinstance(text, str) and len(text) <= _TEXT_MAX for text in texts):
+        return InvalidSampleReason.FIELDS
+    topic = loaded["topic"]
+    if not isinstance(topic, str) or not _NAME.fullmatch(topic):
+        return InvalidSampleReason.PLACE
+    if not is_count(loaded["broker"]) or not is_count(loaded["partition"]) or loaded["partition"] >= 2**31:
+        return InvalidSampleReason.PLACE
+    if not is_count(loaded["taken_at_ms"]) or loaded["taken_at_ms"] > LATEST_MS:
+        return InvalidSampleReason.TIME
+    disk, share = loaded.get("disk_bytes"), loaded.get("cpu_share")
+    rates = (loaded.get("bytes_in_per_s"), loaded.get("bytes_out_per_s"), share)
+    if not (disk is None or is_count(disk)) or not all(rate is None or is_figure(rate) for rate in rates):
+        return InvalidSampleReason.FIGURE
+    if share is not None and share > 1:
+        return InvalidSampleReason.FIGURE
+    return PartitionSample(**loaded)

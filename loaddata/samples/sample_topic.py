@@ -1,0 +1,321 @@
+"""The topic on which samples travel: made on demand, written in batches, read from a moment on.
+
+Records lie in the partition of their key (`sample_record.key_of`), so that the samples of a partition are in order. The log's
+own time decides what is read and what is deleted: whatever was taken within a window was written within it, too.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import Final
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+
+from loaddata.samples.sample import PartitionSample
+from loaddata.samples.sample_record import InvalidSampleReason, decode_at, encode, home_of, key_of
+from statechannel.kafka.client_settings import ClientSettings
+from statechannel.kafka.cluster import ClusterAdmin
+from statechannel.kafka.errors import TopicMissingError, describe, is_topic_missing, telling, translate
+from statechannel.kafka.topic_bounds import BoundsAsker
+from statechannel.kafka.topic_policy import HOUR_MS, MINUTE_MS, ChannelTopics, Requirement, SettingRule, TopicPolicy
+from statechannel.kafka.topics import TopicAdmin, create_topics
+
+PARTITIONS: Final = 6
+"""Of a topic that is made here. Where it is increased, what was written before does not count any more (`home_of`)."""
+ROLE: Final = "partition-samples"
+BATCH_RECORDS: Final = 1_000
+CLOCKS_MS: Final = 5 * MINUTE_MS
+"""So far the clocks of samplers and of Kafka may differ."""
+_EXTRA_MS: Final = HOUR_MS
+_SEGMENTS: Final = 8
+_POLL_S: Final = 0.2
+_LOST: Final = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE})  # noqa: SLF001 - public codes
+
+
+@dataclass(frozen=True, slots=True)
+class SampleTopics(ChannelTopics):
+    """Name and policy of the sample topic; `channel` is its name.
+
+    Attributes:
+        window_ms: Longest window that is to be averaged.
+    """
+
+    window_ms: int = 6 * HOUR_MS
+
+    @property
+    def reader_group(self) -> str:
+        """A group name that librdkafka asks for; nothing is ever committed to it."""
+        return f"{self.channel}-reader"
+
+    @property
+    def policies(self) -> Mapping[str, TopicPolicy]:
+        """Old samples are deleted, a bit later than the window needs them."""
+        retention_ms = self.window_ms + self.window_ms // 4 + _EXTRA_MS
+        segment_ms = max(10 * MINUTE_MS, retention_ms // _SEGMENTS)
+        return {
+            self.channel: TopicPolicy(
+                role=ROLE,
+                partitions=None,
+                requirements=(
+                    Requirement("cleanup.policy", SettingRule.EXACTLY, "delete"),
+                    Requirement("message.timestamp.type", SettingRule.EXACTLY, "LogAppendTime"),
+                    Requirement("retention.ms", SettingRule.AT_LEAST, str(retention_ms), hard=False),
+                    Requirement("segment.ms", SettingRule.AT_MOST, str(segment_ms), hard=False),
+                ),
+            )
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class SampleWriteResult:
+    """What became of samples. `failed` may be in the log or not; `refused` were no sound samples; `why` is the last reason."""
+
+    written: int
+    failed: int = 0
+    refused: int = 0
+    why: str = ""
+
+
+@dataclass(slots=True)
+class ReadCounts:
+    """What was read.
+
+    Attributes:
+        samples: Sound ones.
+        junk: Records that are none, by reason.
+        deleted: Offsets that retention took away while they were to be read.
+    """
+
+    samples: int = 0
+    junk: Counter[InvalidSampleReason] = field(default_factory=Counter)
+    deleted: int = 0
+
+
+class SampleTopic:
+    """One sample topic.
+
+    Args:
+        settings: How Kafka is reached.
+        name: Of the topic.
+        window_s: Longest window that is to be averaged: retention is a bit longer.
+        replication_factor: Of a topic that is made; fewer brokers: as many as there are.
+        timeout_s: Bound of one answer, and of the delivery of a batch.
+    """
+
+    def __init__(
+        self,
+        settings: ClientSettings,
+        name: str,
+        *,
+        window_s: float = 6 * 3_600.0,
+        replication_factor: int = 3,
+        partitions: int = PARTITIONS,
+        timeout_s: float = 20.0,
+    ) -> None:
+        self._settings = settings
+        self.name = name
+        self.topics = SampleTopics(name, window_ms=round(window_s * 1_000))
+        self._replication_factor = replication_factor
+        self._partitions = partitions
+        self.timeout_s = timeout_s
+        self._last_error: KafkaError | None = None
+
+    def create(self) -> None:
+        """Make it if it is not there; refuse one that keeps another time or compacts.
+
+        Raises:
+            TopicPolicyError: It exists, and will not do.
+            KafkaAdapterError: Kafka does not answer, or refuses.
+        """
+        if self.partitions() is None:
+            nodes = len(ClusterAdmin(self._settings, timeout_s=self.timeout_s).cluster().nodes)
+            factor = max(1, min(self._replication_factor, nodes))
+        else:
+            factor = -1
+        create_topics(
+            self._settings,
+            self.topics,
+            partitions=self._partitions,
+            replication_factor=factor,
+            timeout_s=self.timeout_s,
+        )
+
+    def partitions(self) -> int | None:
+        """How many it has; None: there is no such topic."""
+        found = TopicAdmin(self._settings, timeout_s=self.timeout_s).describe([self.name])
+        return found[self.name].partitions if self.name in found else None
+
+    def _count(self) -> int:
+        count = self.partitions()
+        if count is None:
+            raise TopicMissingError(
+                f"There is no topic {self.name}.",
+                hint="Take samples with `statechannel partitions sample`: it makes it.",
+            )
+        return count
+
+    def write(self, samples: Iterable[PartitionSample]) -> SampleWriteResult:
+        """Write samples and wait until Kafka has them, in bounded memory.
+
+        Raises:
+            KafkaAdapterError: Not one was taken, and why.
+        """
+        ended: Counter[bool] = Counter()
+        said: list[str] = []
+        errors: list[KafkaError] = []
+
+        def delivered(error: KafkaError | None, _message: Message) -> None:
+            ended[error is None] += 1
+            if error is not None:
+                errors[:] = [error]
+
+        refused = 0
+        count = self._count()
+        producer = self._producer()
+        deadline_s = time.monotonic() + self.timeout_s
+        for sample in samples:
+            key = key_of(sample.topic, sample.partition)
+            try:
+                value = encode(sample)
+            except ValueError as error:
+                refused += 1
+                said[:] = [str(error)]
+                continue
+            while True:
+                try:
+                    producer.produce(self.name, value, key, home_of(key, count), on_delivery=delivered)
+                    break
+                except BufferError:
+                    if producer.poll(_POLL_S):
+                        deadline_s = time.monotonic() + self.timeout_s
+                    elif time.monotonic() > deadline_s:
+                        return self._ended(producer, ended, errors, refused, said)
+        return self._ended(producer, ended, errors, refused, said)
+
+    def _producer(self) -> Producer:
+        config = {
+            **self._settings.producer_config(),
+            "linger.ms": 20,
+            "compression.type": "zstd",
+            "delivery.timeout.ms": max(1_000, round(self.timeout_s * 1_000)),
+            "error_cb": self._note,
+        }
+        try:
+            return Producer(config)
+        except (KafkaException, TypeError, ValueError) as error:
+            raise translate(error, f"making the writer of {self.name}", secrets=self._settings.secrets()) from None
+
+    def _ended(
+        self, producer: Producer, ended: Counter[bool], errors: list[KafkaError], refused: int, said: list[str]
+    ) -> SampleWriteResult:
+        left = producer.flush(self.timeout_s + 1.0)
+        written, failed = ended[True], ended[False] + left
+        cause = telling(errors[-1] if errors else None, self._last_error) if failed else None
+        if failed and not written:
+            doing = f"writing samples to {self.name}"
+            problem: KafkaError | TimeoutError = cause or TimeoutError("no answer in time")
+            raise translate(problem, doing, secrets=self._settings.secrets())
+        why = describe(cause, self._settings.secrets()) if cause is not None else (said[-1] if said else "")
+        return SampleWriteResult(written, failed, refused, why)
+
+    def read(
+        self,
+        since_ms: int,
+        *,
+        counts: ReadCounts | None = None,
+        cluster: str = "",
+        on_part: Callable[[], None] = lambda: None,
+    ) -> Iterator[PartitionSample]:
+        """All samples that were written since a moment, to where the topic ends now; partition by partition of the topic.
+
+        Args:
+            since_ms: Wall clock; what was written a little earlier may come, too.
+            counts: Is told what was read.
+            cluster: Samples of other clusters are left out; empty: all are taken.
+            on_part: Called at the end of each partition of the topic: none of the partitions seen so far comes again.
+
+        Raises:
+            KafkaAdapterError: Kafka does not answer, or the topic is not there.
+        """
+        told = ReadCounts() if counts is None else counts
+        count = self._count()
+        with self._consuming() as consumer:
+            for begin, end in self._spans(consumer, count, since_ms):
+                for value, key in self._records(consumer, begin, end, told):
+                    found = decode_at(value, key, begin.partition, count, cluster)
+                    if isinstance(found, InvalidSampleReason):
+                        told.junk[found] += 1
+                        continue
+                    told.samples += 1
+                    yield found
+                on_part()
+
+    def _spans(self, consumer: Consumer, count: int, since_ms: int) -> list[tuple[TopicPartition, int]]:
+        """Where to begin in each partition, and where it ends now."""
+        places = [(self.name, number) for number in range(count)]
+        bounds = BoundsAsker(self._settings, timeout_s=self.timeout_s).ask(places)
+        asked = [TopicPartition(self.name, number, max(0, since_ms - CLOCKS_MS)) for _, number in places]
+        try:
+            found = consumer.offsets_for_times(asked, timeout=self.timeout_s)
+        except KafkaException as error:
+            raise self._translated(error) from None
+        spans = []
+        for one in found:
+            if one.error is not None:
+                raise self._translated(one.error)
+            low, high = bounds[self.name, one.partition]
+            begin = high if one.offset < 0 else max(one.offset, low)
+            if begin < high:
+                spans.append((TopicPartition(self.name, one.partition, begin), high))
+        return spans
+
+    def _consuming(self) -> closing[Consumer]:
+        config = {**self._settings.consumer_config(self.topics.reader_group), "error_cb": self._note}
+        try:
+            return closing(Consumer(config))
+        except (KafkaException, TypeError, ValueError) as error:
+            raise translate(error, f"making the reader of {self.name}", secrets=self._settings.secrets()) from None
+
+    def _records(
+        self, consumer: Consumer, begin: TopicPartition, end: int, told: ReadCounts
+    ) -> Iterator[tuple[bytes | None, bytes | None]]:
+        position = begin.offset
+        consumer.assign([begin])
+        heard_s = time.monotonic()
+        while position < end:
+            one = consumer.poll(_POLL_S)
+            if one is None:
+                if time.monotonic() - heard_s > self.timeout_s:
+                    raise self._translated(self._last_error or TimeoutError("no record in time"))
+                continue
+            heard_s = time.monotonic()
+            for message in (one, *consumer.consume(BATCH_RECORDS - 1, 0)):
+                error, offset = message.error(), message.offset()
+                if error is None and offset is not None:
+                    position = offset + 1
+                    if offset < end:
+                        yield message.value(), message.key()
+                elif error is not None and error.code() in _LOST:
+                    position = self._again(consumer, begin, position, told)
+                elif error is not None and error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - public
+                    position = max(position, offset or 0)
+                elif error is not None and is_topic_missing(error):
+                    raise self._translated(error)
+
+    def _again(self, consumer: Consumer, begin: TopicPartition, position: int, told: ReadCounts) -> int:
+        """Retention was faster: go on at the new beginning."""
+        (bounds,) = BoundsAsker(self._settings, timeout_s=self.timeout_s).ask([(self.name, begin.partition)]).values()
+        fresh = max(position, bounds.low)
+        told.deleted += fresh - position
+        consumer.assign([TopicPartition(self.name, begin.partition, fresh)])
+        return fresh
+
+    def _note(self, error: KafkaError) -> None:
+        self._last_error = error
+
+    def _translated(self, problem: BaseException | KafkaError) -> Exception:
+        return translate(problem, f"reading samples of {self.name}", secrets=self._settings.secrets())

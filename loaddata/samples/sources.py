@@ -1,0 +1,106 @@
+"""Where samples come from: the port of sources, and how one is found by its name (entry points `loaddata.partition_sources`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from importlib.metadata import entry_points
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final, Protocol
+
+from loaddata.samples.formulas import Hole, SampledMinute
+from loaddata.samples.layout import ClusterLayout
+from statechannel.errors import ExitCode, StateChannelError
+
+GROUP: Final = "loaddata.partition_sources"
+ANSWER_BYTES_MAX: Final = 64 * 2**20
+
+
+class SourceError(StateChannelError):
+    """A source cannot be used as it was asked for; nothing was measured."""
+
+    def __init__(self, message: str, *, hint: str = "", exit_code: ExitCode = ExitCode.USAGE) -> None:
+        super().__init__(message, hint=hint, exit_code=exit_code)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceOptions:
+    """What a source may be told.
+
+    Attributes:
+        endpoints: Addresses of brokers' metrics, `ID=URL` or a URL whose host is the broker's.
+        server: Address of a Prometheus server; empty: brokers are asked themselves.
+        broker_label: Label of that server's series that says which broker they are of.
+        brokers: Broker ids by what the label says, where it is not the broker's host.
+        file: File of samples.
+        admin: An admin client (kafka-python's), for sources that ask the cluster.
+        timeout_s: Longest wait for one answer.
+        retries: Tries of a question that was not answered, beyond the first.
+        answer_bytes_max: Longest answer that is read.
+    """
+
+    endpoints: tuple[str, ...] = ()
+    server: str = ""
+    broker_label: str = "instance"
+    brokers: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    file: Path | None = None
+    admin: Any = None
+    timeout_s: float = 10.0
+    retries: int = 1
+    answer_bytes_max: int = ANSWER_BYTES_MAX
+
+
+class PartitionSource(Protocol):
+    """Measures all partitions once.
+
+    A broker that does not answer is in `SampledMinute.silent`; samples of the others are complete. `FIRST_LOOK` holes say that a
+    second look a while later tells more.
+    """
+
+    name: str
+
+    def take(self, layout: ClusterLayout, *, taken_at_ms: int, mono_s: float) -> SampledMinute:
+        """Samples of this minute.
+
+        Args:
+            layout: The cluster as it is now.
+            taken_at_ms: Start of the minute, wall clock.
+            mono_s: Monotonic time, for rates over two looks.
+
+        Raises:
+            StateChannelError: Nothing at all could be measured.
+        """
+        ...
+
+
+def names() -> list[str]:
+    """Names of the sources that are installed."""
+    return sorted(point.name for point in entry_points(group=GROUP))
+
+
+def open_source(name: str, options: SourceOptions) -> PartitionSource:
+    """A source by its name.
+
+    Raises:
+        SourceError: There is none of that name, it cannot be imported, or its options will not do.
+    """
+    points = [point for point in entry_points(group=GROUP) if point.name == name]
+    if not points:
+        raise SourceError(
+            f"there is no source of samples named {name}", hint=f"Installed are: {', '.join(names()) or 'none'}."
+        )
+    try:
+        make: Callable[[SourceOptions], PartitionSource] = points[0].load()
+    except Exception as error:  # a plug-in may raise anything
+        raise SourceError(
+            f"the source {name} cannot be loaded: {error}",
+            hint="Install it again, or look at its package.",
+            exit_code=ExitCode.FAILED,
+        ) from error
+    return make(options)
+
+
+def looks_again(taken: SampledMinute) -> bool:
+    """Whether a second look would fill holes."""
+    return any(hole is Hole.FIRST_LOOK for _, hole in taken.holes)

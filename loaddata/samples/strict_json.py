@@ -1,0 +1,183 @@
+"""JSON files that people may have changed: read strictly, told with the place and what to do; written a line an entry.
+
+Both files of the planner (`kafka-layout/1`, `partition-plan/1`) and Kafka's own reassignment file come in through here.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import orjson
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+
+from statechannel.errors import StateChannelError
+from statechannel.files import new_file
+
+Made = TypeVar("Made")
+Refuse = Callable[[str, str], StateChannelError]
+"""Makes the error of a file: what is wrong, and what to do."""
+
+STRICT: Final = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
+SIZE_MAX_BYTES: Final = 1 << 31
+NUMBER_MAX: Final = 2**62
+"""Whole numbers beyond it would not fit into the arrays that are reckoned with."""
+SHOWN_MAX: Final = 8
+_FOUND_MAX: Final = 60
+_BOM: Final = b"\xef\xbb\xbf"
+_CHECK: Final = "Check the path."
+
+
+class _OddError(Exception):
+    """JSON that takes a liberty: a name twice, a number that is none."""
+
+
+def read_raw(path: Path, refuse: Refuse, *, size_max_bytes: int = SIZE_MAX_BYTES) -> bytes:
+    """All of a file.
+
+    Args:
+        path: A plain file: no device or pipe, which might never end.
+        refuse: Makes the error.
+        size_max_bytes: Larger ones are not read.
+
+    Raises:
+        StateChannelError: From `refuse`.
+    """
+    try:
+        if path.exists() and not path.is_file():
+            raise refuse(f"{path} is no file", _CHECK)
+        size_bytes = path.stat().st_size
+        if size_bytes > size_max_bytes:
+            raise refuse(f"{path} has {size_bytes} bytes, at most {size_max_bytes} are read", _CHECK)
+        raw = path.read_bytes()
+    except (OSError, ValueError) as error:  # ValueError: a path with a null character
+        raise refuse(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}", _CHECK) from error
+    if not raw.strip():
+        raise refuse(f"{path} is empty", _CHECK)
+    return raw.removeprefix(_BOM)
+
+
+def top_level(raw: bytes, where: object, refuse: Refuse, *, hint: str) -> Mapping[str, Any]:
+    """The names of the whole with their values, as far as these are plain: inner objects are None, but were looked at.
+
+    Raises:
+        StateChannelError: From `refuse`: no text, no JSON, nested too deeply, a name twice in an object, NaN or Infinity.
+    """
+    # Inner objects are dropped at once, so that this pass takes no memory; the outermost is told by being the last.
+    last = list[dict[str, Any]]()
+
+    def looked_at(pairs: list[tuple[str, Any]]) -> None:
+        found = dict(pairs)
+        if len(found) < len(pairs):
+            names = [name for name, _ in pairs]
+            raise _OddError(f"the name {cut(Counter(names).most_common(1)[0][0])!r} stands twice in an object")
+        last[:] = [found]
+
+    def no_number(text: str) -> None:
+        raise _OddError(f"{text} is no number that JSON has")
+
+    try:
+        value = json.loads(raw.decode(), object_pairs_hook=looked_at, parse_constant=no_number)
+    except UnicodeDecodeError as error:
+        raise refuse(f"{where} is no text: byte {error.start} is not UTF-8", hint) from error
+    except RecursionError as error:
+        raise refuse(f"{where} is nested too deeply", hint) from error
+    except _OddError as error:
+        raise refuse(f"{where}: {error}", hint) from error
+    except ValueError as error:
+        raise refuse(f"{where} is not JSON: {error}", hint) from error
+    if value is not None or not last:
+        raise refuse(f"{where}: an object is wanted, found {cut(repr(value))}", hint)
+    return last[0]
+
+
+def checked_format(found: object, wanted: str, where: object, refuse: Refuse, *, hint: str) -> None:
+    """Refuse another format, and tell an unknown version of the same one.
+
+    Raises:
+        StateChannelError: From `refuse`.
+    """
+    if found == wanted:
+        return
+    kind = wanted.partition("/")[0]
+    if isinstance(found, str) and found.partition("/")[0] == kind:
+        raise refuse(
+            f"{where}: format {cut(found)} is not known, this version reads {wanted}",
+            "It was written by another version: make it anew with this one, or update.",
+        )
+    told = "has no format" if found is None else f"has format {cut(repr(found))}"
+    raise refuse(f"{where} is no {kind}: it {told}, {wanted} is wanted", hint)
+
+
+def validated(raw: bytes, adapter: TypeAdapter[Made], where: object, refuse: Refuse, *, hint: str) -> Made:
+    """The file as a value.
+
+    Raises:
+        StateChannelError: From `refuse`: fields that are missing, unknown, or of another kind.
+    """
+    try:
+        return adapter.validate_json(raw)
+    except ValidationError as error:
+        raise refuse(told(where, [sentence(one) for one in error.errors(include_url=False)]), hint) from error
+
+
+def told(where: object, faults: Sequence[str]) -> str:
+    """All that is wrong with a file, as far as anybody reads it."""
+    shown = list(faults[:SHOWN_MAX])
+    if len(faults) > SHOWN_MAX:
+        shown.append(f"... and {len(faults) - SHOWN_MAX} more")
+    return f"{where}: {shown[0]}" if len(faults) == 1 else f"{where} has faults:\n  " + "\n  ".join(shown)
+
+
+def twice(numbers: Sequence[int]) -> int | None:
+    """A number that stands there twice; None: each stands there once."""
+    return None if len(set(numbers)) == len(numbers) else Counter(numbers).most_common(1)[0][0]
+
+
+def sentence(detail: Any) -> str:
+    """One of pydantic's errors, with the place."""
+    place = "".join(f"[{part}]" if isinstance(part, int) else f".{cut(part)}" for part in detail["loc"]).lstrip(".")
+    match detail["type"]:
+        case "missing" | "missing_argument" | "missing_keyword_only_argument":
+            return f"{place} is missing"
+        case "extra_forbidden" | "unexpected_keyword_argument":
+            return f"{place} is no field of the format"
+        case "json_invalid":
+            return f"it is not JSON: {detail['msg']}"
+    message = detail["msg"].removeprefix("Input should be ")
+    return f"{place}: {message[:1].lower()}{message[1:]} is wanted, found {cut(repr(detail['input']))}"
+
+
+def cut(text: str) -> str:
+    """A text that may be shown: printable, and not too long."""
+    shown = text if text.isprintable() else text.encode("unicode_escape", "backslashreplace").decode()
+    return shown if len(shown) <= _FOUND_MAX else f"{shown[:_FOUND_MAX]}..."
+
+
+def write_document(path: Path, document: Mapping[str, Any]) -> None:
+    """Write a file that appears when it is whole; a line a name, and of a list of objects a line each.
+
+    Raises:
+        StateChannelError: It cannot be written.
+    """
+    with new_file(path) as file:
+        for part in document_parts(document):
+            file.write(part)
+
+
+def document_parts(document: Mapping[str, Any]) -> Iterator[bytes]:
+    """The same as pieces: equal documents give equal bytes."""
+    yield b"{\n"
+    for number, (name, value) in enumerate(document.items()):
+        yield (b",\n" if number else b"") + orjson.dumps(name) + b": "
+        if isinstance(value, list | tuple) and value and not isinstance(value[0], str | int | float):
+            yield b"[\n"
+            for index, one in enumerate(value):
+                yield (b",\n " if index else b" ") + orjson.dumps(one, default=dict)
+            yield b"\n]"
+        else:
+            yield orjson.dumps(value, default=dict)
+    yield b"\n}\n"

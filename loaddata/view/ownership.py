@@ -1,0 +1,129 @@
+"""Which changes of ownership change a broker's load, as positions of the channel's log. Pure.
+
+A report names, by partition, the position up to which its figures take changes of its own bundles in. A reader that knows of
+a later change marks the report as lapsed. Positions of one log are compared, never clocks of two machines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+from statechannel.protocol.states import State
+
+GIVES_AWAY = frozenset({State.ASSIGNING, State.UNASSIGNED, State.DELETED})
+"""States after which the broker named in `from` serves the bundle no more (or serves its parts instead)."""
+
+
+class OwnershipChange(NamedTuple):
+    """A bundle came to a broker, or left it."""
+
+    broker: str
+    partition: int
+    offset: int
+
+
+class AcceptedChange(Protocol):
+    """What is needed of an accepted record; `statechannel.broker.changes.Change` has it."""
+
+    @property
+    def partition(self) -> int:
+        """Partition of the channel."""
+        ...
+
+    @property
+    def offset(self) -> int:
+        """Position in the log."""
+        ...
+
+    @property
+    def state(self) -> State:
+        """State that the record leads to."""
+        ...
+
+    @property
+    def from_(self) -> str | None:
+        """`from` of the record."""
+        ...
+
+    @property
+    def to(self) -> str | None:
+        """`to` of the record."""
+        ...
+
+
+def change_of(accepted: AcceptedChange) -> OwnershipChange | None:
+    """The broker whose load an accepted record changes.
+
+    Assigned: the new owner. Assigning, Unassigned, Deleted: the one that gave the bundle away or split it. While it is
+    Releasing or Splitting its owner still serves it. (Upstream deletes load data at Releasing, Splitting and Owned.)
+    """
+    broker = accepted.to if accepted.state is State.ASSIGNED else None
+    if accepted.state in GIVES_AWAY:
+        broker = accepted.from_
+    return None if broker is None else OwnershipChange(broker, accepted.partition, accepted.offset)
+
+
+@dataclass(slots=True)
+class OwnChanges:
+    """Up to which positions this broker's figures take changes in.
+
+    A position counts as taken in once `settle_s` have passed since it was applied: rates need a moment to show a bundle that
+    came or went. One sample of all positions ripens at a time, so that nothing waits longer than twice `settle_s` even
+    where bundles come and go all the time, and positions advance also where nothing of this broker's changes.
+
+    Attributes:
+        settled: Offset taken in, by partition.
+    """
+
+    settle_s: float
+    settled: dict[int, int] = field(default_factory=dict)
+    _waiting: dict[int, tuple[int, int]] = field(default_factory=dict)
+    _ripening: Mapping[int, int] | None = None
+    _ripening_s: float = 0.0
+
+    def started(self, positions: Mapping[int, int]) -> None:
+        """What was applied before this broker's first reading counts as taken in."""
+        _raise_to(self.settled, positions)
+
+    def changed(self, partition: int, offset: int) -> None:
+        """One of this broker's bundles came or went."""
+        first, last = self._waiting.get(partition, (offset, offset))
+        self._waiting[partition] = (min(first, offset), max(last, offset))
+
+    def ripen(self, positions: Mapping[int, int], now_s: float) -> bool:
+        """Take in what is ripe.
+
+        Args:
+            positions: Offset through which each partition is applied now.
+            now_s: Monotonic.
+
+        Returns:
+            Whether a change of this broker's own was among it: a report is due then.
+        """
+        ripe = False
+        if self._ripening is not None and now_s >= self._ripening_s + self.settle_s:
+            _raise_to(self.settled, self._ripening)
+            self._ripening = None
+            ripe = self._take_in()
+        if self._ripening is None:
+            self._ripening, self._ripening_s = dict(positions), now_s
+        return ripe
+
+    def _take_in(self) -> bool:
+        """What waits is a first and a last offset: what lies between may be taken in while the last still waits."""
+        ripe = False
+        for partition, (first, last) in list(self._waiting.items()):
+            settled = self.settled.get(partition, -1)
+            ripe = ripe or first <= settled
+            if last <= settled:
+                del self._waiting[partition]
+            else:
+                self._waiting[partition] = (max(first, settled + 1), last)
+        return ripe
+
+
+def _raise_to(table: dict[int, int], more: Mapping[int, int]) -> None:
+    for partition, offset in more.items():
+        table[partition] = max(table.get(partition, -1), offset)

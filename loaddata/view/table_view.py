@@ -1,0 +1,337 @@
+"""What a reader holds of a load topic: the newest report of each broker, its age, and whether it has lapsed. Pure.
+
+Age is counted by the reader's own monotonic clock from the arrival of the report. For what lay in the topic before the reader
+came, the age on arrival is estimated (see `age_on_arrival`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from enum import StrEnum
+from itertools import islice
+from typing import Generic, NamedTuple, Protocol, TypeVar
+
+from loaddata.report.record import InvalidReportReason, ReportHeader, UndecodableReport
+from loaddata.report.tombstone import Headers, parse_tombstone
+from loaddata.view.ownership import OwnershipChange
+from statechannel.protocol.codec import is_broker_id
+
+
+class HasHeader(Protocol):
+    """A report."""
+
+    @property
+    def header(self) -> ReportHeader:
+        """Who wrote it, and when."""
+        ...
+
+
+Report = TypeVar("Report", bound=HasHeader)
+
+
+class LoadTopicRecord(NamedTuple):
+    """One record of a load topic, as the light reader hands it over.
+
+    Attributes:
+        timestamp_ms: The log's own time.
+    """
+
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+    offset: int
+    timestamp_ms: int
+
+
+class Fate(StrEnum):
+    """What became of a record. Those that are dropped are counted by `InvalidReportReason` beside."""
+
+    TAKEN = "taken"
+    LATE = "late"
+    DROPPED = "dropped"
+    HONOURED = "honoured"
+    NOT_HONOURED = "not-honoured"
+
+
+class Dropped(StrEnum):
+    """Reasons beside those of `InvalidReportReason`."""
+
+    BARE_NULL = "bare-null"
+    TOO_MANY_BROKERS = "too-many-brokers"
+    NO_ROOM = "no-room"
+
+
+def age_on_arrival(timestamp_ms: int, later_ms: int, wall_ms: int | None) -> float:
+    """How old a record is at least when it arrives, in seconds.
+
+    Args:
+        timestamp_ms: Log time of the record.
+        later_ms: Log time of a record that lies behind it: by so much it is older.
+        wall_ms: The reader's wall clock, for what lay in the topic before the reader came; None for what is read live. A
+            reader whose clock is wrong calls old reports too old, or takes them for new until the next one comes.
+    """
+    return max(0, later_ms - timestamp_ms, (wall_ms or 0) - timestamp_ms) / 1_000
+
+
+class Arrival(NamedTuple):
+    """When a record was read.
+
+    Attributes:
+        now_s: Reader's monotonic time.
+        later_ms: Log time of the last record of the same batch.
+        wall_ms: See `age_on_arrival`.
+    """
+
+    now_s: float
+    later_ms: int = 0
+    wall_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReportEntry(Generic[Report]):
+    """The newest report of one broker.
+
+    Attributes:
+        offset: Where it lies in the topic.
+        born_s: Reader's monotonic time at which it was written, as far as can be known.
+        size_bytes: Of the record's value.
+    """
+
+    report: Report
+    offset: int
+    born_s: float
+    size_bytes: int
+
+
+class ReportView(Generic[Report], NamedTuple):
+    """An entry as it stands now.
+
+    Attributes:
+        age_s: By the reader's monotonic clock.
+        outdated: Older than the time to live.
+        lapsed: The broker's bundles have changed since its figures were taken: not to be used blindly.
+    """
+
+    report: Report
+    offset: int
+    age_s: float
+    outdated: bool
+    lapsed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ViewRules:
+    """Bounds of a view.
+
+    Attributes:
+        ttl_s: Time to live of a report, by the reader's clock.
+        brokers_max: Brokers that are remembered. Beyond it those that nobody has registered and outdated ones make room; where
+            there are none, newcomers are refused, so that junk cannot push out those that are there.
+        strangers_max: Brokers among them that nobody has registered, or not yet; beyond it the oldest is forgotten.
+        held_bytes: What all reports that are held may have, as they lie in the topic; a report for which others make no room
+            is refused.
+        clock_differs_max_s: A writer whose wall clock is further from the log's than this is taken for broken.
+    """
+
+    ttl_s: float = 1_800.0
+    brokers_max: int = 10_000
+    clock_differs_max_s: float = 86_400.0
+    strangers_max: int = 100
+    held_bytes: int = 64 * 2**20
+
+
+@dataclass(slots=True)
+class TableView(Generic[Report]):
+    """Fold of one load topic, keyed by broker.
+
+    Attributes:
+        position: Offset of the newest record that was looked at, whatever became of it; -1 before the first.
+        held_bytes: Of the values of all reports that are held.
+        fates: Records by what became of them. `dropped`: those dropped, by reason. `last_dropped`: why the newest was;
+            `last_reason`: the same for programs.
+    """
+
+    rules: ViewRules = field(default_factory=ViewRules)
+    fates: Counter[Fate] = field(default_factory=Counter)
+    dropped: Counter[InvalidReportReason | Dropped] = field(default_factory=Counter)
+    last_dropped: str = ""
+    last_reason: InvalidReportReason | Dropped | None = None
+    position: int = -1
+    held_bytes: int = 0
+    _known: dict[str, float] | None = None
+    _entries: dict[str, ReportEntry[Report]] = field(default_factory=dict)
+    _strangers: dict[str, None] = field(default_factory=dict)
+    _changed: dict[str, dict[int, int]] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __contains__(self, broker: str) -> bool:
+        return broker in self._entries
+
+    def reopened(self) -> None:
+        """The topic is read from its beginning (again): offsets start over."""
+        self._entries.clear()
+        self._strangers.clear()
+        self.held_bytes = 0
+        self.position = -1
+
+    def registered(self, brokers: Iterable[str], now_s: float) -> None:
+        """Who is registered now. Reports of others do not count, whoever wrote them; before the first call everybody's do.
+
+        Who was registered within the time to live counts still: its bundles are placed by what it told last.
+        """
+        known = {} if self._known is None else self._known
+        for name in brokers:
+            known.pop(name, None)
+            known[name] = now_s
+        for name in list(known):
+            if now_s - known[name] <= self.rules.ttl_s and len(known) <= self.rules.brokers_max:
+                break  # they lie in the order in which they were heard last
+            del known[name]
+        self._known = known
+        self._strangers = {name: None for name in self._entries if name not in known}
+        self._trim_strangers(self.rules.strangers_max)
+
+    @property
+    def strangers(self) -> list[str]:
+        """Brokers whose reports are held, and that nobody has registered; the oldest first."""
+        return list(self._strangers)
+
+    def read(self, record: LoadTopicRecord, found: Report | UndecodableReport | None, arrival: Arrival) -> Fate:
+        """Take one record in.
+
+        Args:
+            found: What the record's value was decoded to; None for a null.
+        """
+        self.position = max(self.position, record.offset)
+        fate = self._null(record) if found is None else self._value(record, found, arrival)
+        self.fates[fate] += 1
+        return fate
+
+    def _value(self, record: LoadTopicRecord, found: Report | UndecodableReport, arrival: Arrival) -> Fate:
+        if isinstance(found, UndecodableReport):
+            return self._drop(found.reason, found.why)
+        header = found.header
+        if record.timestamp_ms > 0:
+            differs_s = abs(header.written_at_ms - record.timestamp_ms) / 1_000
+            if differs_s > self.rules.clock_differs_max_s:
+                return self._drop(
+                    InvalidReportReason.CLOCK,
+                    f"the clock of {header.broker} differs from the log's by {differs_s:.0f} s",
+                )
+        held = self._entries.get(header.broker)
+        if held is not None and _is_late(header, held.report.header) and not self._is_outdated(held, arrival.now_s):
+            return Fate.LATE
+        size_bytes = len(record.value or b"")
+        refused = self._make_room(header.broker, size_bytes, arrival.now_s)
+        if refused is not None:
+            return self._drop(
+                refused, f"no room for {header.broker}: {len(self)} brokers report {self.held_bytes} bytes"
+            )
+        age_s = age_on_arrival(record.timestamp_ms, arrival.later_ms, arrival.wall_ms)
+        self._forget(header.broker)  # who reports is the newest
+        self._entries[header.broker] = ReportEntry(found, record.offset, arrival.now_s - age_s, size_bytes)
+        if self._known is not None and header.broker not in self._known:
+            self._strangers[header.broker] = None
+        self.held_bytes += size_bytes
+        return Fate.TAKEN
+
+    def _null(self, record: LoadTopicRecord) -> Fate:
+        tombstone = parse_tombstone(record.headers, record.offset)
+        name = (record.key or b"").decode("ascii", errors="replace")
+        if tombstone is None:
+            return self._drop(Dropped.BARE_NULL, f"a null of {name!r} without the headers of a tombstone")
+        if not is_broker_id(name):
+            return self._drop(InvalidReportReason.KEY, f"the key {name[:80]!r} is no broker id")
+        held = self._entries.get(name)
+        if held is not None and not tombstone.honoured_over(held.offset):
+            return Fate.NOT_HONOURED
+        self._forget(name)
+        return Fate.HONOURED
+
+    def _drop(self, reason: InvalidReportReason | Dropped, why: str) -> Fate:
+        self.dropped[reason] += 1
+        self.last_dropped, self.last_reason = why, reason
+        return Fate.DROPPED
+
+    def _forget(self, name: str) -> None:
+        entry = self._entries.pop(name, None)
+        self._strangers.pop(name, None)
+        if entry is not None:
+            self.held_bytes -= entry.size_bytes
+
+    def _make_room(self, broker: str, size_bytes: int, now_s: float) -> Dropped | None:
+        """Let go what counts least until a report has room; why it has none, if nothing is left to let go."""
+        held = self._entries.get(broker)
+        new, more_bytes = held is None, size_bytes - (0 if held is None else held.size_bytes)
+        stranger = self._known is not None and broker not in self._known
+        if stranger and broker not in self._strangers:
+            self._trim_strangers(self.rules.strangers_max - 1)
+        while not self._fits(new, more_bytes) and (
+            others := [name for name in islice(self._strangers, 2) if name != broker]
+        ):
+            self._forget(others[0])
+        if not stranger and not self._fits(new, more_bytes):
+            for name in [name for name, one in self._entries.items() if self._is_outdated(one, now_s)]:
+                if name != broker:
+                    self._forget(name)
+        if self._fits(new, more_bytes):
+            return None
+        return Dropped.TOO_MANY_BROKERS if len(self) + new > self.rules.brokers_max else Dropped.NO_ROOM
+
+    def _fits(self, new: bool, more_bytes: int) -> bool:
+        return len(self) + new <= self.rules.brokers_max and self.held_bytes + more_bytes <= self.rules.held_bytes
+
+    def _trim_strangers(self, count_max: int) -> None:
+        while len(self._strangers) > count_max:
+            self._forget(next(iter(self._strangers)))
+
+    def ownership_changed(self, change: OwnershipChange) -> None:
+        """A bundle came to a broker or left it: its report must name this position, or a later one, to be current."""
+        positions = self._changed.pop(change.broker, {})
+        positions[change.partition] = max(positions.get(change.partition, -1), change.offset)
+        self._changed[change.broker] = positions
+        if len(self._changed) > self.rules.brokers_max:
+            del self._changed[next(iter(self._changed))]  # the one whose bundles have not changed for longest
+
+    def lapsed(self, header: ReportHeader) -> bool:
+        """Whether the broker's bundles have changed since the figures of this report."""
+        known = self._changed.get(header.broker, {})
+        return any(header.owned_as_of.get(partition, -1) < offset for partition, offset in known.items())
+
+    def seen(self, now_s: float) -> dict[str, ReportView[Report]]:
+        """The newest report of every broker that counts (`registered`), sorted; the outdated ones, too, marked."""
+        known = self._known
+        names = self._entries if known is None else [name for name in self._entries if name in known]
+        return {name: self._seen(self._entries[name], now_s) for name in sorted(names)}
+
+    def held(self, now_s: float) -> dict[str, ReportView[Report]]:
+        """As `seen`, with those that do not count."""
+        return {name: self._seen(self._entries[name], now_s) for name in sorted(self._entries)}
+
+    def get(self, broker: str, now_s: float) -> ReportView[Report] | None:
+        """One broker's newest report."""
+        entry = self._entries.get(broker)
+        return None if entry is None else self._seen(entry, now_s)
+
+    def _seen(self, entry: ReportEntry[Report], now_s: float) -> ReportView[Report]:
+        age_s = max(0.0, now_s - entry.born_s)
+        return ReportView(entry.report, entry.offset, age_s, age_s > self.rules.ttl_s, self.lapsed(entry.report.header))
+
+    def _is_outdated(self, entry: ReportEntry[Report], now_s: float) -> bool:
+        return now_s - entry.born_s > self.rules.ttl_s
+
+
+def decoder(
+    decode: Callable[[bytes | None, bytes], Report | UndecodableReport],
+) -> Callable[[LoadTopicRecord], Report | UndecodableReport | None]:
+    """Decode whole records, nulls to None: to be done in the reader's thread, before `TableView.read`."""
+    return lambda record: None if record.value is None else decode(record.key, record.value)
+
+
+def _is_late(header: ReportHeader, held: ReportHeader) -> bool:
+    """A report of the same process with a number that is not higher: it was overtaken on its way, or came twice."""
+    return header.incarnation == held.incarnation and header.seq <= held.seq

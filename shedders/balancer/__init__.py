@@ -1,0 +1,1 @@
+"""The balancer of a running broker."""

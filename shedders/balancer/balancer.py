@@ -1,0 +1,346 @@
+"""The balancer of a live broker: decides while its broker leads, writes down each decision, and makes the moves.
+
+Nothing that it does is needed for a bundle to be served: if it fails or is switched off, bundles stay where they are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+import structlog
+from ulid import ULID
+
+from shedders.balancer.cluster_inputs import under_way, why_left_alone
+from shedders.balancer.lead import Balance
+from shedders.balancer.movers import EndedMove, Fresh, Movers, why_not_now
+from shedders.balancer.ports import Ports, forbidden, tell_end, write_end
+from shedders.balancer.splitting import SplitEnded, SplitWishes
+from shedders.decision.booked_moves import BookedMoves
+from shedders.decision.budget import DecisionRules
+from shedders.decisions.builder import (
+    BALANCE,
+    BudgetUse,
+    Executed,
+    Occasion,
+    RecordBounds,
+    shed_record,
+    skipped_record,
+)
+from shedders.errors import StrategyFailedError
+from shedders.model.exchanges import in_turn
+from statechannel.errors import StateChannelError
+from statechannel.protocol.bundle import parse_key
+from statechannel.protocol.states import State
+
+if TYPE_CHECKING:
+    from shedders.balancer.active_strategies import ActiveStrategies
+    from shedders.balancer.settings import BalancerSettings
+    from shedders.decision.dry_run import Decision
+    from shedders.decisions.record import DecisionRecord
+    from shedders.model.cluster import Cluster
+    from shedders.model.exchanges import Turn
+    from statechannel.broker.changes import Change
+    from statechannel.engine.cluster_view import ClusterView
+
+_log = structlog.get_logger(__name__)
+
+LOOK_S = 0.2
+"""How often it is looked whether this broker leads."""
+
+
+class _Lead(NamedTuple):
+    """One leadership of this broker."""
+
+    term: int
+    since_s: float
+    balance: Balance
+
+
+class Balancer:
+    """See the module. All methods belong to the loop's thread."""
+
+    def __init__(self, ports: Ports, settings: Callable[[], BalancerSettings], *, manager: Callable[[], str]) -> None:
+        self._ports = ports
+        self._settings = settings
+        self._manager = manager
+        now = settings()
+        self._movers = Movers(ports.channel, now.moves_at_once, now.move_timeout_s, ports.clocks.mono_s)
+        self._wishes = SplitWishes(ports, settings)
+        self._lead: _Lead | None = None
+        self._trigger = ""
+        self._wake = asyncio.Event()
+        self._fresh = Fresh(ports.cluster, ports.standing, ports.clocks.mono_s)
+        self._decided_s = float("-inf")
+        self._last: Cluster | None = None
+        self._fingerprint = ""
+        self.newest: DecisionRecord | None = None
+
+    # --- life -------------------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Decide for ever; ends by being cancelled."""
+        try:
+            while True:
+                trigger = await self._due()
+                await self._decide(trigger)
+        finally:
+            self._ports.metrics.stopped()
+
+    async def close(self) -> None:
+        """Wait for no move or split any more; what was begun on the channel goes on there."""
+        await self._movers.close()
+        await self._wishes.close()
+
+    def wake(self, trigger: str) -> None:
+        """Something new asks for a decision at once (`trigger_gap_s` after the last at the earliest)."""
+        self._trigger = self._trigger or trigger
+        self._wake.set()
+
+    def changed(self, change: Change) -> None:
+        """A record was accepted: the children of a split are offered at once."""
+        lead = self._lead
+        if lead is None or change.state is not State.DELETED or not change.derived or self._last is None:
+            return
+        parent = self._last.bundles.get(change.bundle)
+        if parent is None or parent.stats is None:
+            return
+        lowers = [parts.lower for one in change.derived if (parts := parse_key(one.bundle.encode())) is not None]
+        lead.balance.was_split(parent, sorted(lowers)[1:])
+        self.wake("children")
+
+    @property
+    def bounds(self) -> RecordBounds:
+        """How large its records may be."""
+        return self._settings().record_bounds()
+
+    @property
+    def leading(self) -> bool:
+        """Whether it decides at present."""
+        return self._lead is not None
+
+    # --- when -------------------------------------------------------------------------------------------------------
+
+    async def _due(self) -> str:
+        """Wait until a decision is due; what it is for."""
+        while True:
+            now_s = self._ports.clocks.mono_s()
+            lead = self._follow_leadership(now_s)
+            if lead is not None and now_s >= lead.since_s + self._settings().settle_s:
+                if lead.balance.number == 0:
+                    return "new-leader"
+                if now_s >= self._decided_s + self._settings().interval_s:
+                    return "cycle"
+                if self._trigger and now_s >= self._decided_s + self._settings().trigger_gap_s:
+                    return self._trigger
+            self._wake.clear()
+            try:
+                async with asyncio.timeout(LOOK_S):
+                    await self._wake.wait()
+                if not self._trigger:
+                    continue
+                await asyncio.sleep(LOOK_S)  # a trigger that is not due yet must not spin
+            except TimeoutError:
+                continue
+
+    def _follow_leadership(self, now_s: float) -> _Lead | None:
+        term = self._ports.channel.term
+        if term < 0:
+            if self._lead is not None:
+                self._lead = None
+                self._ports.metrics.stopped()
+        elif self._lead is None or self._lead.term != term:
+            booked = BookedMoves(expire_s=self._settings().move_timeout_s, keep_s=self._settings().move_memory_s)
+            self._lead = _Lead(term, now_s, Balance(booked, estimates_max=self._settings().children_estimated_max))
+            self._fingerprint = ""
+        return self._lead
+
+    # --- what -------------------------------------------------------------------------------------------------------
+
+    async def _decide(self, trigger: str) -> None:
+        lead = self._lead
+        if lead is None:
+            return
+        if lead.balance.number == 0:
+            await self._recall(lead)
+            if not self._leads(lead):
+                return
+        ports, settings, balance = self._ports, self._settings(), lead.balance
+        self._trigger = ""
+        self._decided_s = begun_s = ports.clocks.mono_s()
+        balance.number += 1
+        balance.booked.bounds(expire_s=settings.move_timeout_s, keep_s=settings.move_memory_s)
+        picture = ports.channel.picture()
+        seen = ports.cluster(picture)
+        if balance.number == 1:
+            balance.booked.adopt(under_way(picture.bundles, seen), begun_s)
+        cluster, _ = balance.look(seen, begun_s)
+        self._last = cluster
+        chosen = ports.chosen()
+        occasion = self._occasion(lead, trigger, picture, chosen, begun_s)
+        hindrance = self._unfit(picture, cluster) or self._forbidden()
+        if hindrance is not None:
+            self._skip(occasion(), hindrance, cluster)
+            return
+        try:
+            decision = await asyncio.to_thread(balance.question(cluster, chosen))
+        except StrategyFailedError as error:
+            _log.error("strategy-failed", error=str(error))
+            self._skip(occasion(), ("strategy-failed", f"{error}{self._begin_anew(lead)}"), cluster)
+            return
+        except Exception as error:
+            self._skip(occasion(), ("internal-error", f"a bug in the balancer: {error!r}"), cluster)
+            raise
+        if not self._leads(lead):
+            return  # whoever leads now decides; nothing was begun
+        hindrance = self._forbidden()
+        if hindrance is not None:
+            self._skip(occasion(), hindrance, cluster)
+            return
+        self._carry_out(lead, occasion(), cluster, chosen, decision)
+
+    def _begin_anew(self, lead: _Lead) -> str:
+        """Drop what a strategy remembers that has failed: it may be why, and then no leader would ever get over it."""
+        remembered = any(lead.balance.memory.values())
+        lead.balance.memory = {}
+        return "; what it remembered is dropped, the next decision begins without" if remembered else ""
+
+    def _leads(self, lead: _Lead) -> bool:
+        return self._ports.channel.term == lead.term
+
+    async def _recall(self, lead: _Lead) -> None:
+        """Go on where the leader before this one stopped: hit counts and smoothed usage do not begin anew."""
+        try:
+            before = await self._ports.recall()
+        except StateChannelError as error:
+            _log.warning("decisions-unread", error=str(error))
+            return
+        except Exception as error:
+            # Whatever it is, it must not keep this leader from deciding for ever.
+            _log.error("decisions-unread", exc_info=error)
+            return
+        if before is not None and before.memory is not None:
+            lead.balance.memory = {before.strategy: before.memory}
+
+    def _unfit(self, picture: ClusterView, cluster: Cluster) -> tuple[str, str] | None:
+        """Why nobody should act on what is known: a stable word and a sentence."""
+        if not picture.current:
+            return "joining", "this broker has not caught up with the channel"
+        return None if cluster.safe is None else ("safe-mode", cluster.safe)
+
+    def _forbidden(self) -> tuple[str, str] | None:
+        return forbidden(self._ports, self._settings())
+
+    def _skip(self, occasion: Occasion, hindrance: tuple[str, str], cluster: Cluster) -> None:
+        self._tell(skipped_record(occasion, *hindrance, brokers=cluster.brokers, bounds=self.bounds))
+
+    def _carry_out(
+        self, lead: _Lead, occasion: Occasion, cluster: Cluster, chosen: ActiveStrategies, decision: Decision
+    ) -> None:
+        settings, balance, movers = self._settings(), lead.balance, self._movers
+        before = len(balance.booked)
+        standing = self._ports.standing()
+        only_unload = standing is not None and standing.unload_mode == "unload"
+        rules = DecisionRules(settings.budget, only_unload)
+        admitted, moves = balance.commit(cluster, chosen, decision, rules, self._ports.clocks.mono_s())
+        chosen.share()
+        movers.at_once, movers.timeout_s = settings.moves_at_once, settings.move_timeout_s
+        executed: dict[str, Executed] = {}
+        for turn in in_turn(moves):
+            operation = movers.begin(
+                turn.move,
+                why=f"balancer, decision {occasion.id}: {turn.move.why}",
+                decision=occasion.id,
+                only_unload=only_unload,
+                still=lambda: self._leads(lead),
+                told=lambda ended: self._moved(lead, occasion.id, ended),
+                why_not=partial(self._why_not_now, lead, turn),
+                after=None if turn.after is None else executed[turn.after.bundle].operation,
+            )
+            executed[turn.move.bundle] = Executed(operation)
+        begun = self._wishes.begin(
+            decision.plan.splits,
+            cluster,
+            occasion.id,
+            lambda ended: self._split(lead, occasion.id, ended),
+        )
+        use = BudgetUse(settings.budget, admitted.budget, admitted.left, before)
+        record = shed_record(
+            occasion,
+            decision,
+            executed=executed | begun.executed,
+            unasked=begun.refused,
+            budget=use,
+            bounds=self.bounds,
+        )
+        self._tell(record, decision.plan.scores)
+
+    def _why_not_now(self, lead: _Lead, turn: Turn) -> str | None:
+        """Why a move is not to be made although it was decided on: it may have waited for its turn for long."""
+        picture = self._ports.channel.picture()
+        alone = why_left_alone(picture)
+        hindrance = ("safe-mode", alone) if alone is not None else self._forbidden()
+        if hindrance is not None:
+            return ": ".join(hindrance)
+        cluster, booked = self._fresh.of(picture), lead.balance.booked
+        filters = self._ports.chosen().pipeline.settings
+        for move in (turn.move, *turn.along):
+            # Not booked: the next decision does not reckon with it any more, whatever became of it.
+            why = why_not_now(move, cluster, filters, booked.moves) if move.bundle in booked else "it is booked no more"
+            if why is not None:
+                return why if move is turn.move else f"{move.bundle}, which is to come back for it, may not: {why}"
+        return None
+
+    def _moved(self, lead: _Lead, decision_id: str, ended: EndedMove) -> None:
+        ports = self._ports
+        if not ended.done:
+            lead.balance.booked.cancel(ended.move.bundle, ended.why)
+        tell_end(ports, decision_id, ended, lead.term, self.bounds)
+
+    def _split(self, lead: _Lead, decision_id: str, ended: SplitEnded) -> None:
+        ports = self._ports
+        ports.metrics.split(ended.result, BALANCE, ended.took_s)
+        write_end(ports, decision_id, ended.wanted.bundle, ended, lead.term, self.bounds)
+
+    # --- telling ----------------------------------------------------------------------------------------------------
+
+    def _occasion(
+        self, lead: _Lead, trigger: str, picture: ClusterView, chosen: ActiveStrategies, begun_s: float
+    ) -> Callable[[], Occasion]:
+        inputs = self._ports.inputs(picture)
+
+        def made() -> Occasion:
+            settings = {name: one.model_dump(mode="json") for name, one in chosen.settings.items()}
+            settings["budget"] = self._settings().budget.model_dump(mode="json")
+            settings["strategies"] = dict(chosen.names)
+            return Occasion(
+                id=str(ULID()),
+                term=lead.term,
+                leader=self._ports.channel.identity.broker,
+                cycle=lead.balance.number,
+                at_ms=self._ports.clocks.log_ms(),
+                inputs=inputs,
+                strategy=chosen.names["shedding"],
+                placement=chosen.names["placement"],
+                profile=chosen.profile,
+                settings=settings,
+                tell_settings=self._is_new(settings),
+                manager=self._manager(),
+                trigger=trigger,
+                took_ms=(self._ports.clocks.mono_s() - begun_s) * 1_000,
+                contradictions=self._ports.contradictions(),
+            )
+
+        return made
+
+    def _is_new(self, settings: Mapping[str, object]) -> bool:
+        found = repr(settings)
+        new, self._fingerprint = found != self._fingerprint, found
+        return new
+
+    def _tell(self, record: DecisionRecord, scores: Mapping[str, float] | None = None) -> None:
+        self.newest = record
+        self._ports.write(record)
+        self._ports.metrics.decided(record, scores)

@@ -1,0 +1,111 @@
+"""What leaders before this one moved for a drain, as the decision records tell: the answer is about the whole drain.
+
+A drain outlives its leader, and nothing about it is kept but its cordon and what the channel says. The channel knows what is
+left, but not what was there; each batch of moves, however, is a decision record that names the drain.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING, Final
+
+from ulid import ULID
+
+from shedders.decisions.record import AnyRecord, DecisionRecord, DrainPart, UndecodableDecision
+from shedders.decisions.topic import DecisionReader, DecisionTopics, newest_decision
+
+if TYPE_CHECKING:
+    from shedders.decisions.recall import RecallBounds
+    from statechannel.api import StateChannel
+    from statechannel.kafka.client_settings import ClientSettings
+
+
+EARLIER_MS: Final = 600_000
+"""The id of a drain has the time of whoever asked for it; his clock may be so much before the log's."""
+
+_ID = re.compile(r"[0-9A-Za-z_-]{1,64}", re.ASCII)
+
+
+def is_drain_id(text: object) -> bool:
+    """Whether it may be the id of a drain: something short that stands in JSON and in sentences as it is."""
+    return isinstance(text, str) and _ID.fullmatch(text) is not None
+
+
+def moved_for(record: AnyRecord | UndecodableDecision, drain: str, broker: str, own: Collection[str]) -> list[str]:
+    """Bundles that a record has moved for a drain.
+
+    Args:
+        own: Ids of decisions that do not count.
+    """
+    if not isinstance(record, DecisionRecord) or record.id in own or record.drain != DrainPart(id=drain, broker=broker):
+        return []
+    return [move.bundle for move in record.moves if move.refused is None]
+
+
+def moved_before(
+    client: ClientSettings,
+    topics: DecisionTopics,
+    drain: str,
+    broker: str,
+    own: Collection[str],
+    bounds: RecallBounds,
+    timeout_s: float,
+    now_s: Callable[[], float],
+) -> frozenset[str] | None:
+    """Bundles that other decisions than `own` have begun to move for a drain; None where that took too long. Blocks.
+
+    Args:
+        now_s: Monotonic.
+
+    Raises:
+        KafkaAdapterError: Kafka is away, or refuses it.
+    """
+    ends_s = now_s() + bounds.time_s
+    found: set[str] = set()
+    with DecisionReader(client, topics, timeout_s=timeout_s) as reader:
+        for read in reader.read(since_ms=_since_ms(drain), about=[drain], stop=lambda: now_s() > ends_s):
+            found.update(moved_for(read.record, drain, broker, own))
+    return None if now_s() > ends_s else frozenset(found)
+
+
+def _since_ms(drain: str) -> int | None:
+    try:
+        return max(0, ULID.from_str(drain).milliseconds - EARLIER_MS)
+    except ValueError:
+        return None
+
+
+class LookingBack:
+    """Reads in a thread, so that the loop is free meanwhile.
+
+    Args:
+        bounds: How far back and how much is read.
+        now_s: Monotonic.
+    """
+
+    def __init__(self, channel: StateChannel, bounds: Callable[[], RecallBounds], now_s: Callable[[], float]) -> None:
+        self._client, topics = channel.access
+        self._topics = DecisionTopics(topics.channel)
+        self._timeout_s = channel.settings.kafka.command_timeout_s
+        self._bounds = bounds
+        self._now_s = now_s
+
+    async def newest(self) -> DecisionRecord | None:
+        """The newest decision of a cycle; None if there is none within the bounds."""
+        return await asyncio.to_thread(newest_decision, self._client, self._topics, self._timeout_s, self._bounds())
+
+    async def moved(self, drain: str, broker: str, own: Collection[str]) -> Collection[str] | None:
+        """Bundles that other leaders of a drain moved (`drain_past.moved_before`); None: nobody knows."""
+        return await asyncio.to_thread(
+            moved_before,
+            self._client,
+            self._topics,
+            drain,
+            broker,
+            own,
+            self._bounds(),
+            self._timeout_s,
+            self._now_s,
+        )

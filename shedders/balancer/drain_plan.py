@@ -1,0 +1,403 @@
+"""Which bundles leave a broker next, and where they go: the plan of a drain, step by step. Pure; times are given.
+
+Three things hold a drain back, each on its own: a rate (`drain_limits.TokenBucket`), the number of moves under way, and the
+receivers: each gets at most `ahead_max` bundles that its load report does not count yet, so that no broker is filled by figures
+of before. Filters and placement choose every destination. What nobody may take is left, and said why.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from shedders.decision.placing import Pipeline
+from shedders.filters.rules import summary
+from shedders.model.amounts import count
+from shedders.model.cluster import Bundle, Cluster, Policies
+from shedders.model.plan import BundleMove, Left, Placed, Reason
+from statechannel.engine.placement import FewestBundles
+
+if TYPE_CHECKING:
+    from shedders.model.cluster import Broker
+    from statechannel.engine.cluster_view import ClusterView
+
+
+class TokenBucket:
+    """A rate limit: over any time T at most `rate_per_s` x T + `burst`.
+
+    Args:
+        burst: What may be saved up; at least one, or nothing would ever come through.
+    """
+
+    def __init__(self, rate_per_s: float, burst: float = 1.0) -> None:
+        if not rate_per_s > 0:
+            raise ValueError("a rate is more than 0")
+        self.rate_per_s = rate_per_s
+        self._burst = max(1.0, burst)
+        self._tokens = self._burst
+        self._at_s: float | None = None
+
+    def available(self, now_s: float) -> int:
+        """So many may go now."""
+        if self._at_s is not None:
+            self._tokens = min(self._burst, self._tokens + max(0.0, now_s - self._at_s) * self.rate_per_s)
+        self._at_s = now_s if self._at_s is None else max(self._at_s, now_s)
+        return int(self._tokens + 1e-9)
+
+    def take(self, count: int) -> None:
+        """So many go; no more than were available."""
+        self._tokens = max(0.0, self._tokens - count)
+
+    def wait_s(self) -> float:
+        """Time until one may go, from when `available` was asked last."""
+        return max(0.0, 1.0 - self._tokens) / self.rate_per_s
+
+
+class DrainReceivers:
+    """What each broker was given and its report does not count yet; one for all drains of a leader.
+
+    Args:
+        ahead_max: So many a broker is given ahead of its report.
+        report_wait_s: A report that does not come within this is waited for no longer.
+
+    Attributes:
+        in_vain: Bundles whose receiver did not report in time.
+    """
+
+    def __init__(self, ahead_max: int, report_wait_s: float) -> None:
+        self._ahead_max = ahead_max
+        self._report_wait_s = report_wait_s
+        self._given: dict[str, dict[str, float | None]] = {}
+        self.in_vain = 0
+
+    def begun(self, broker: str, bundle: str) -> None:
+        """A bundle sets out for a broker."""
+        self._given.setdefault(broker, {})[bundle] = None
+
+    def ended(self, broker: str, bundle: str, now_s: float, *, arrived: bool) -> None:
+        """Its move has ended."""
+        if arrived:
+            self._given.setdefault(broker, {})[bundle] = now_s
+        else:
+            self._given.get(broker, {}).pop(bundle, None)
+
+    def look(self, brokers: Mapping[str, Broker], now_s: float) -> None:
+        """Take the reports in: one that has not lapsed counts everything that has arrived."""
+        for name, given in list(self._given.items()):
+            broker = brokers.get(name)
+            counted = broker is not None and broker.load is not None and not broker.load_lapsed
+            for bundle, arrived_s in list(given.items()):
+                if arrived_s is None:
+                    continue
+                late = now_s - arrived_s >= self._report_wait_s
+                if counted or late or broker is None:
+                    del given[bundle]
+                    self.in_vain += late and not counted and broker is not None
+            if not given:
+                del self._given[name]
+
+    def room(self, broker: str) -> int:
+        """So many more it may be given now."""
+        return max(0, self._ahead_max - len(self._given.get(broker, ())))
+
+    @property
+    def booked(self) -> dict[str, list[str]]:
+        """By broker, what its report does not count yet: filters and placement reckon with it."""
+        return {name: sorted(given) for name, given in sorted(self._given.items())}
+
+
+TICK_S: Final = 0.25
+"""Time between two looks; what a bucket saves up is what comes in during one."""
+FAILED: Final = "failed"
+FORCED_ROOM: Final = 2**31
+
+
+@dataclass(frozen=True, slots=True)
+class DrainRules:
+    """Bounds of a drain.
+
+    Attributes:
+        at_once: Moves under way at the same time.
+        attempts_max: So often a bundle is tried; then it is left, with the last reason.
+        retry_s: Wait before the second try, doubled each time.
+        patience_s: So long nothing can go before what is left is given up.
+        quiet_s: So long the broker has to be empty: brokers that have not read of the cordon yet may still place one there.
+        largest_first: By traffic, the heaviest first; else by name.
+    """
+
+    at_once: int = 8
+    attempts_max: int = 5
+    retry_s: float = 1.0
+    patience_s: float = 5.0
+    quiet_s: float = 1.5
+    largest_first: bool = True
+
+
+class DrainStep(NamedTuple):
+    """What to do now.
+
+    Attributes:
+        moves: To begin.
+        placed: How each destination was chosen, in the order of `moves`.
+        left: What cannot go at present, with the filter, or `failed`.
+        remaining: Bundles that the broker has, or is about to get.
+        paused: Why nothing is begun although something is there; empty where nothing is in the way.
+        ended: Nothing more will be moved; `left` is what stays.
+        wait_s: Until the next look.
+    """
+
+    moves: Sequence[BundleMove] = ()
+    placed: Sequence[Placed] = ()
+    left: Sequence[Left] = ()
+    remaining: int = 0
+    paused: str = ""
+    ended: bool = False
+    wait_s: float = TICK_S
+
+
+@dataclass(slots=True)
+class _Trouble:
+    tries: int = 0
+    again_s: float = 0.0
+    why: str = ""
+
+
+def holdings(picture: ClusterView, broker: str) -> dict[str, bool]:
+    """Bundles that a broker has or is about to get; True for those that are on their way already, from it or to it."""
+    return {
+        one.bundle: one.destination is not None or one.state != "Assigned"
+        for one in picture.bundles
+        if broker in (one.owner, one.destination)
+    }
+
+
+@dataclass(slots=True)
+class DrainPlan:
+    """The drain of one broker.
+
+    Args:
+        operation: Id that the moves' reasons name.
+        force: What policies keep everybody from taking goes all the same, to any broker that takes bundles.
+    """
+
+    broker: str
+    operation: str
+    rules: DrainRules
+    bucket: TokenBucket
+    receivers: DrainReceivers
+    force: bool = False
+    moved: int = 0
+    under_way: dict[str, str] = field(default_factory=dict)
+    _troubles: dict[str, _Trouble] = field(default_factory=dict)
+    _empty_s: float | None = None
+    _stuck_s: float | None = None
+    _default: FewestBundles = field(default_factory=FewestBundles)
+
+    def step(self, cluster: Cluster, holding: Mapping[str, bool], pipeline: Pipeline, now_s: float) -> DrainStep:
+        """Look at the cluster, and say what to do.
+
+        Args:
+            cluster: As the channel and the reports have it.
+            holding: See `holdings`.
+            pipeline: Filters and placement; of this drain alone, as it keeps what was asked last.
+
+        Raises:
+            StrategyFailedError: The placement fails.
+        """
+        self.receivers.look(cluster.brokers, now_s)
+        remaining = len(holding)
+        if cluster.safe is not None:
+            self._empty_s = self._stuck_s = None
+            return DrainStep(remaining=remaining, paused=cluster.safe)
+        if not holding:
+            self._stuck_s = None
+            self._empty_s = now_s if self._empty_s is None else self._empty_s
+            return DrainStep(ended=not self.under_way and now_s - self._empty_s >= self.rules.quiet_s)
+        self._empty_s = None
+        if self.broker not in cluster.brokers:
+            self._stuck_s = None
+            return DrainStep(remaining=remaining, paused=f"{self.broker} is not heard; the leader repairs what it had")
+        found = self._choose(self._seen(cluster), holding, pipeline, now_s)
+        return self._judged(found._replace(remaining=remaining), holding, now_s)
+
+    def ended(self, bundle: str, now_s: float, *, done: bool, why: str) -> None:
+        """A move has ended."""
+        destination = self.under_way.pop(bundle, None)
+        if destination is not None:
+            self.receivers.ended(destination, bundle, now_s, arrived=done)
+        if done:
+            self.moved += 1
+            self._troubles.pop(bundle, None)
+            return
+        trouble = self._troubles.setdefault(bundle, _Trouble())
+        trouble.tries += 1
+        trouble.again_s = now_s + self.rules.retry_s * 2.0 ** (trouble.tries - 1)
+        trouble.why = why
+
+    # --- one step ---------------------------------------------------------------------------------------------------
+
+    def _seen(self, cluster: Cluster) -> Cluster:
+        """The same, the drained broker being no destination whatever the policies say by now."""
+        policies = cluster.policies
+        cordons = {self.broker: f"drain {self.operation}", **policies.cordons}
+        return replace(cluster, policies=replace(policies, cordons=cordons))
+
+    def _choose(self, cluster: Cluster, holding: Mapping[str, bool], pipeline: Pipeline, now_s: float) -> DrainStep:
+        free = min(self.bucket.available(now_s), self.rules.at_once - len(self.under_way))
+        ways = _Ways(cluster, pipeline, self.receivers, self.force, self._default)
+        moves: list[BundleMove] = []
+        placed: list[Placed] = []
+        left: list[Left] = []
+        waiting = ""
+        for bundle in self._order(cluster, holding):
+            # What is behind is looked at when its turn comes: a broker may have tens of thousands of them.
+            if len(moves) >= free:
+                waiting = waiting or "the rate, or moves that are under way"
+                break
+            trouble = self._troubles.get(bundle.name)
+            if trouble is not None and trouble.tries >= self.rules.attempts_max:
+                left.append(
+                    Left(bundle.name, FAILED, f"{count(trouble.tries, 'move')} of it failed; the last: {trouble.why}")
+                )
+                continue
+            fit = ways.fit(bundle)
+            if isinstance(fit, Left):
+                left.append(fit)
+                continue
+            if trouble is not None and now_s < trouble.again_s:
+                waiting = waiting or f"a move of {bundle.name} failed and is tried again: {trouble.why}"
+                continue
+            roomy = [name for name in fit if self.receivers.room(name) > 0]
+            if not roomy:
+                waiting = waiting or f"waiting for reports of {', '.join(fit[:3])}{', ...' if fit[3:] else ''}"
+                continue
+            chosen = ways.place(bundle, roomy)
+            if chosen.broker is None:
+                left.append(Left(bundle.name, "no-destination", chosen.why))
+                continue
+            self.bucket.take(1)
+            self.receivers.begun(chosen.broker, bundle.name)
+            self.under_way[bundle.name] = chosen.broker
+            moves.append(self._move(bundle, chosen))
+            placed.append(chosen)
+        return DrainStep(moves, placed, left, paused="" if moves else waiting)
+
+    def _judged(self, step: DrainStep, holding: Mapping[str, bool], now_s: float) -> DrainStep:
+        """Whether it is over: nothing goes, nothing is on its way, nothing is waited for."""
+        if step.moves or step.paused or self.under_way or any(holding.values()):
+            self._stuck_s = None
+            return step
+        self._stuck_s = now_s if self._stuck_s is None else self._stuck_s
+        return step._replace(
+            ended=now_s - self._stuck_s >= self.rules.patience_s, wait_s=min(1.0, self.rules.patience_s)
+        )
+
+    def _order(self, cluster: Cluster, holding: Mapping[str, bool]) -> Sequence[Bundle]:
+        names = [name for name, busy in holding.items() if not busy and name not in self.under_way]
+        bundles = [cluster.bundles.get(name) or Bundle(name, self.broker) for name in names]
+        if not self.rules.largest_first:
+            return sorted(bundles, key=lambda one: one.name)
+        return sorted(bundles, key=lambda one: (-traffic(one), one.name))
+
+    def _move(self, bundle: Bundle, placed: Placed) -> BundleMove:
+        why = f"drain {self.operation} of {self.broker}: {placed.why}"
+        return BundleMove(bundle.name, self.broker, placed.broker, Reason.ADMIN, traffic(bundle), why)
+
+
+class _Ways:
+    """Who may take what, on one cluster."""
+
+    def __init__(
+        self, cluster: Cluster, pipeline: Pipeline, receivers: DrainReceivers, force: bool, default: FewestBundles
+    ) -> None:
+        self._cluster = cluster
+        self._pipeline = pipeline
+        self._filters = pipeline.filters(cluster)
+        for broker, names in receivers.booked.items():
+            for name in names:
+                self._filters.book(broker, name)
+        self._force = force
+        self._booked = receivers.booked
+        self._default = default
+        self._counts: Counter[str] | None = None
+        self._lawless: Pipeline | None = None
+        self._lawless_cluster: Cluster | None = None
+        self._overridden: dict[str, str] = {}
+
+    def fit(self, bundle: Bundle) -> Sequence[str] | Left:
+        """Brokers that may take it; else the filter that took most of them away, with what each says."""
+        passed = self._filters.passed(bundle)
+        if passed.names:
+            return passed.names
+        why = f"no broker may take it: {summary(passed.removed)}"
+        if self._force:
+            names = self._unruly(bundle)
+            if names:
+                self._overridden[bundle.name] = why
+                return names
+        others = {name: one for name, one in passed.removed.items() if name != bundle.owner}
+        words = Counter(word for word, _ in others.values())
+        word = min(words, key=lambda one: (-words[one], one)) if words else "no-other-broker"
+        said = f"no other broker may take it: {summary(others)}" if others else "there is no other broker"
+        return Left(bundle.name, word, said)
+
+    def place(self, bundle: Bundle, names: Collection[str]) -> Placed:
+        """The choice among those; booked at once for those after it."""
+        forced = self._overridden.get(bundle.name)
+        if forced is None:
+            placed = self._pipeline.place(self._cluster, bundle, among=names)
+        else:
+            placed = self._lawless_place(bundle, names)
+        if placed.broker is None:
+            placed = self._fewest(bundle, names, placed)
+        if placed.broker is not None:
+            self._filters.book(placed.broker, bundle.name)
+            if self._lawless is not None and self._lawless_cluster is not None:
+                self._lawless.filters(self._lawless_cluster).book(placed.broker, bundle.name)
+            self._held()[placed.broker] += 1
+        return placed if forced is None else replace(placed, why=f"forced, though {forced}; {placed.why}")
+
+    def _fewest(self, bundle: Bundle, names: Collection[str], placed: Placed) -> Placed:
+        """Where the strategy has nothing to go by."""
+        broker = self._default.choose(bundle.name, sorted(names), self._held())
+        if broker is None:
+            return placed
+        return replace(placed, broker=broker, why=f"{broker} has the fewest bundles ({placed.why})")
+
+    def _held(self) -> Counter[str]:
+        if self._counts is None:
+            self._counts = Counter({name: self._cluster.bundles_of.count(name) for name in self._cluster.bundles_of})
+        return self._counts
+
+    # --- past the policies ------------------------------------------------------------------------------------------
+
+    def _unruly(self, bundle: Bundle) -> Sequence[str]:
+        pipeline, cluster = self._without_policies()
+        return pipeline.filters(cluster).passed(bundle).names
+
+    def _lawless_place(self, bundle: Bundle, names: Collection[str]) -> Placed:
+        pipeline, cluster = self._without_policies()
+        return pipeline.place(cluster, bundle, among=names)
+
+    def _without_policies(self) -> tuple[Pipeline, Cluster]:
+        """Cordons hold, and so does what a broker says of itself; pins, isolation, groups and caps do not."""
+        if self._lawless is None or self._lawless_cluster is None:
+            policies = Policies(cordons=self._cluster.policies.cordons)
+            settings = self._pipeline.settings.model_copy(
+                update={"max_topics": FORCED_ROOM, "prefer_later_versions": False, "fewest_bundles": False}
+            )
+            self._lawless = Pipeline(self._pipeline.strategy, settings)
+            self._lawless_cluster = replace(self._cluster, policies=policies)
+            filters = self._lawless.filters(self._lawless_cluster)
+            for broker, names in self._booked.items():
+                for name in names:
+                    filters.book(broker, name)
+        return self._lawless, self._lawless_cluster
+
+
+def traffic(bundle: Bundle) -> float:
+    """Bytes a second in both directions: of this moment, else its short-term average; NaN and the like count as none."""
+    found = bundle.averages.short.msg_throughput if bundle.stats is None else bundle.stats.msg_throughput
+    return found if 0 <= found < float("inf") else 0.0

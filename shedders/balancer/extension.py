@@ -1,0 +1,486 @@
+"""The balancing extension of a member: load reports, policies, placement, splits, and the leader's balancing, put together.
+
+    channel = StateChannel.open(broker="b1", extensions=[BalancerExtension(BalancerSettings(), source=mine)])
+
+`statechannel broker run` makes it by `make`, out of `extensions.balancer.*`. Each duty runs in a task of its own and begins
+again, with back-off, when it fails; none of them can stop the broker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import structlog
+
+from loaddata.live.channel_port import MemberChannel
+from loaddata.live.service import LoadService
+from loaddata.live.topics import LoadConnection
+from loaddata.report.record import ReportKind
+from loaddata.source import LoadSource, MeasuredBundle, TopicRates
+from shedders.balancer.active_strategies import MODULAR, InForce
+from shedders.balancer.balancer import Balancer
+from shedders.balancer.clocks import BalancerLogClock, LiveClocks
+from shedders.balancer.cluster_inputs import ClusterInputs, Kept, cluster_now, why_left_alone
+from shedders.balancer.decision_history import LookingBack
+from shedders.balancer.drain import Drains
+from shedders.balancer.duties import BalancerTasks, Contradicted, Renewal
+from shedders.balancer.metrics import BalancerMetrics
+from shedders.balancer.placement import LivePlacement, PlacementInputs
+from shedders.balancer.ports import Ports
+from shedders.balancer.recent_moves import RecentTrail
+from shedders.balancer.request_handlers import Asks, MoveChecks
+from shedders.balancer.settings import NAME, BalancerSettings, configured
+from shedders.balancer.split_requests import SplitAsks
+from shedders.balancer.splitting import Splitting
+from shedders.balancer.telling import Telling
+from shedders.decisions.record import Inputs
+from shedders.decisions.topic import (
+    DecisionLags,
+    DecisionTopics,
+    DecisionWriter,
+    WriteCounts,
+    WriterBounds,
+    open_decision_topic,
+)
+from shedders.model.cluster import Cluster, Policies
+from shedders.policies.book import BookBounds
+from shedders.policies.effective import EffectivePolicies
+from shedders.policies.follower import FollowerClocks, PolicyFollower, TopicWatchSettings, policy_reader
+from shedders.policies.topic import PolicyTopics, look_at, open_policy_topic
+from statechannel.broker.changes import ChangesError
+from statechannel.broker.request_record import RequestCommand
+from statechannel.protocol.states import State
+
+if TYPE_CHECKING:
+    from loaddata.model.top_bundles import LocalBundle
+    from loaddata.source import HostSource
+    from statechannel.api import StateChannel
+    from statechannel.broker.changes import Change
+    from statechannel.engine.cluster_view import ClusterView
+    from statechannel.engine.placement import Placement
+    from statechannel.kafka.topics import TopicInfo
+    from statechannel.settings import Settings
+
+_log = structlog.get_logger(__name__)
+_TIME_EVERY_S = 0.5
+_WATCH_AGAIN_S = 0.2
+
+
+def make(settings: Settings, values: Mapping[str, Any]) -> BalancerExtension:
+    """The extension as `extensions.balancer.*` describes it (`statechannel.api.extensions.ExtensionMaker`).
+
+    Raises:
+        SettingsError: A setting is unknown, malformed or out of bounds.
+    """
+    found = configured(values)
+    return BalancerExtension(
+        found,
+        simulated=found.source == "simulated",
+        replication_factor=settings.channel.replication_factor,
+    )
+
+
+class NoBundles:
+    """A source of a broker that measures its host alone."""
+
+    def bundles(self) -> Mapping[str, MeasuredBundle]:
+        """None are known."""
+        return {}
+
+    def topics(self, bundle: str) -> Sequence[TopicRates]:  # noqa: ARG002 - the port's
+        """None are known."""
+        return ()
+
+
+class BalancerExtension:
+    """See the module; `statechannel.api.extensions.Extension` is the port.
+
+    Args:
+        source: What the broker's bundles do; None: nobody can say (their host's load is reported all the same).
+        host: What the machine does; None measures it.
+        simulated: Make both up (`loaddata.measure.synthetic`).
+    """
+
+    name = NAME
+
+    def __init__(
+        self,
+        settings: BalancerSettings | None = None,
+        *,
+        source: LoadSource | None = None,
+        host: HostSource | None = None,
+        simulated: bool = False,
+        clocks: LiveClocks | None = None,
+        create_topics: bool = True,
+        replication_factor: int = -1,
+    ) -> None:
+        self._in_force = InForce(settings or BalancerSettings())
+        self._log_clock = BalancerLogClock()
+        self._clocks = clocks or LiveClocks(log_ms=self._log_clock.now_ms)
+        self._source = source if source is not None else NoBundles()
+        self._host = host
+        if simulated:
+            made_up = self.settings.simulated
+            self._source, self._host = made_up.source(
+                self.settings.simulated_seed, self._serving, lambda: self._clocks.log_ms() / 1_000
+            )
+        self._create_topics = create_topics
+        self._replication_factor = replication_factor
+        self._channel: StateChannel | None = None
+        self._loads: LoadService | None = None
+        self._follower: PolicyFollower | None = None
+        self._writer: DecisionWriter | None = None
+        self._balancer: Balancer | None = None
+        self._drains: Drains | None = None
+        self._renewal: Renewal | None = None
+        self._metrics: BalancerMetrics | None = None
+        self._trail = RecentTrail(lambda: self.settings.move_memory_s, lambda: self.settings.moves_remembered_max)
+        self._served: Sequence[str] = ()
+        self._kept = Kept()
+        self._contradicted = Contradicted(
+            self._led_cluster, lambda: self.standing, lambda: self.settings.contradictions_s
+        )
+        self._loop_thread = 0
+        self._duties = BalancerTasks(
+            first_wait_s=lambda: self.settings.restart_wait_s,
+            longest_wait_s=lambda: self.settings.restart_wait_max_s,
+            now_s=self._clocks.mono_s,
+            over=lambda: self._channel is None or self._channel.stopped is not None,
+        )
+        self._placement = LivePlacement(
+            surroundings=self._surroundings,
+            held=lambda bundle: self._channel is not None and self._channel.holder(bundle) is not None,
+            pipeline=lambda: self._in_force.chosen.placing,
+            now_s=self._clocks.mono_s,
+            refresh_s=lambda: self.settings.placement_refresh_s,
+            ask_leader=self._ask_leader,
+            leader_wait_s=lambda: self.settings.leader_wait_s,
+            asks_max=lambda: self.settings.leader_asks_max,
+            bounds=lambda: self.settings.placement_bounds(),  # noqa: PLW0108 - policies put other settings in place
+        )
+
+    def _serving(self) -> Sequence[str]:
+        """What this broker serves; the made-up host is read in a thread, and is given what the loop saw last."""
+        if self._channel is not None and threading.get_ident() == self._loop_thread:
+            self._served = list(self._channel.serving())
+        return self._served
+
+    # --- the port ---------------------------------------------------------------------------------------------------
+
+    @property
+    def placement(self) -> Placement | None:
+        """See the port."""
+        return self._placement
+
+    async def start(self, channel: StateChannel) -> None:
+        """See the port."""
+        # Bundles as the channel has them take longest to be made the first time. No placement can need them yet: without
+        # `_channel` nothing is known. In a thread, as the loop has heartbeats to keep.
+        await asyncio.to_thread(self._kept.update, channel.picture().bundles)
+        self._channel = channel
+        self._loop_thread = threading.get_ident()
+        self._log_clock.heard(channel.log_time_ms)
+        client, topics = channel.access
+        timeout_s = channel.settings.kafka.command_timeout_s
+        decision_topics, policy_topics = self._decision_topics(topics.channel), PolicyTopics(topics.channel)
+        create, replicas = self._create_topics, self._replication_factor
+
+        def topics_ready() -> TopicInfo:
+            open_decision_topic(
+                client, decision_topics, create=create, replication_factor=replicas, timeout_s=timeout_s
+            )
+            return open_policy_topic(
+                client, policy_topics, create=create, replication_factor=replicas, timeout_s=timeout_s
+            )
+
+        policies = await asyncio.to_thread(topics_ready)
+        self._writer = DecisionWriter(
+            client,
+            decision_topics,
+            bounds=WriterBounds(
+                self.settings.decision_queue_records,
+                self.settings.decision_delivery_timeout_ms,
+                self.settings.decision_writers_max,
+            ),
+        )
+        self._follower = PolicyFollower(
+            policy_reader(client, policy_topics),
+            on_change=self._policies_changed,
+            clocks=FollowerClocks(self._clocks.mono_s, self._clocks.log_ms),
+            watched=TopicWatchSettings(
+                policies.topic_id,
+                lambda: look_at(client, policy_topics, timeout_s=timeout_s),
+                lambda: self.settings.policies_look_s,
+            ),
+            bounds=BookBounds(self.settings.policies_max, self.settings.policies_bytes),
+        )
+        self._follower.start()
+        if self.settings.source != "none":
+            connection = LoadConnection(
+                client, topics.channel, self._create_topics, self._replication_factor, timeout_s=timeout_s
+            )
+            self._loads = LoadService(
+                # Whether bundles with policies are told is asked of `has_policy` alone, which knows the policy about it.
+                self.settings.load.model_copy(update={"top_with_policies": False}),
+                connection,
+                channel.identity,
+                self._source,
+                MemberChannel(channel),
+                host=self._host,
+                has_policy=lambda namespace: self._in_force.keeps(self.standing, namespace),
+            )
+            await self._loads.start()
+        self._weigh()
+        wait_s = self.settings.policies_wait_s
+        if not await self._follower.wait_known(wait_s):
+            _log.warning("policies-unread", seconds=wait_s)
+        self._begin(channel)
+
+    def _decision_topics(self, channel: str) -> DecisionTopics:
+        lags = DecisionLags(
+            round(self.settings.decisions_retention_s * 1_000), round(self.settings.decisions_segment_s * 1_000)
+        )
+        return DecisionTopics(channel, decision_lags=lags)
+
+    def _begin(self, channel: StateChannel) -> None:
+        self._metrics = metrics = BalancerMetrics(
+            channel.settings.channel.name,
+            channel.identity.broker,
+            channel.metrics_registry,
+            log_scores=self.settings.debug_scores,
+        )
+        # Policies change the settings while it runs, so they are asked for anew each time.
+        back = LookingBack(channel, lambda: self.settings.recall_bounds(), self._clocks.mono_s)  # noqa: PLW0108
+        ports = Ports(
+            channel=channel,
+            standing=lambda: self.standing,
+            known=self._known,
+            chosen=lambda: self._in_force.chosen,
+            inputs=self._inputs,
+            write=self._write,
+            recall=back.newest,
+            metrics=metrics,
+            clocks=self._clocks,
+            unusable=self._unusable,
+            kept=self._kept,
+            contradictions=self._contradicted.left,
+        )
+        self._balancer = balancer = Balancer(ports, lambda: self.settings, manager=lambda: self.manager)
+        self._duties.begin("balancing", balancer.run)
+        self._duties.begin("watching", self._watch)
+        self._duties.begin("clock", self._keep_time)
+        self._duties.begin("contradictions", self._contradicted.run)
+        telling = Telling(
+            ports,
+            lambda: self.settings,
+            take_notes=self._placement.take_notes,
+            take_ends=self._placement.take_ends,
+            counts=lambda: WriteCounts() if self._writer is None else self._writer.counts,
+            manager=lambda: self.manager,
+        )
+        self._duties.begin("telling", telling.run)
+        local: Callable[[], Mapping[str, LocalBundle]] = dict
+        if self._loads is not None:
+            local = self._loads.local_bundles
+            splitting = Splitting(
+                ports,
+                lambda: self.settings,
+                source=self._source,
+                local=local,
+                safe=lambda: why_left_alone(channel.picture()),
+                manager=lambda: self.manager,
+            )
+            self._duties.begin("splitting", splitting.run)
+            self._renewal = Renewal(
+                channel.identity.broker, self._in_force.cool_down_s, self._loads.report_now, self._clocks.mono_s
+            )
+            self._duties.begin("renewing", self._renewal.run)
+        self._drains = Drains(ports, lambda: self.settings, manager=lambda: self.manager, moved_before=back.moved)
+        splits = SplitAsks(
+            channel,
+            self._source,
+            local,
+            lambda: self.settings.split_known_within_s,
+            lambda: self.settings.splitting,
+        )
+        asks = Asks(balancer, splits, self._drains, MoveChecks(ports))
+        channel.answer_for(NAME, asks.answer)
+
+    async def close(self) -> None:
+        """See the port."""
+        await self._duties.close()
+        if self._balancer is not None:
+            await self._balancer.close()
+        ends: list[Coroutine[Any, Any, object]] = []
+        if self._loads is not None:
+            ends.append(self._loads.close())
+        if self._follower is not None:
+            ends.append(self._follower.close())
+        if self._writer is not None:
+            ends.append(asyncio.to_thread(self._writer.close, self.settings.decision_close_timeout_s))
+        for end in await asyncio.gather(*ends, return_exceptions=True):
+            if isinstance(end, Exception):
+                _log.error("balancer-not-closed", exc_info=end)
+
+    def status(self) -> Mapping[str, Any]:
+        """See the port."""
+        standing = self.standing
+        return {
+            "manager": self.manager,
+            "profile": self._in_force.chosen.profile,
+            "strategies": dict(self._in_force.chosen.names),
+            "balancing": self.settings.balancing and (standing is None or standing.shedding_on),
+            "deciding": self._balancer is not None and self._balancer.leading,
+            "drains": {} if self._drains is None else self._drains.status(),
+            "placements": dict(sorted(self._placement.counts.items())),
+            "failing": self._failing(),
+            "clock_ahead_ms": self._log_clock.ahead_ms(),
+            "contradictions": self._contradicted.told(),
+            "load": None if self._loads is None else self._loads.status(),
+            "policies": None if self._follower is None else self._follower.status(),
+            "decisions": None if self._writer is None else self._writer.counts.to_json(),
+        }
+
+    def _unusable(self) -> str | None:
+        """Why nothing should be moved by the policies as they stand."""
+        doubt = "" if self._follower is None else self._follower.doubt
+        return doubt or self._in_force.unusable
+
+    def _failing(self) -> dict[str, str]:
+        found = self._duties.failing()
+        if self._placement.failing:
+            found["placement"] = self._placement.failing
+        unusable = self._unusable()
+        if unusable is not None:
+            found["policies"] = unusable
+        return found
+
+    async def _keep_time(self) -> None:
+        """What time the log has: by the heartbeats of all brokers as they are read."""
+        while self._channel is not None:
+            self._log_clock.heard(self._channel.log_time_ms)
+            await asyncio.sleep(_TIME_EVERY_S)
+
+    # --- what happens on the channel ----------------------------------------------------------------------------------
+
+    async def _watch(self) -> None:
+        """Moves and splits, as they are accepted. What is missed while a partition is joined anew is not made up for."""
+        channel = self._channel
+        while channel is not None:
+            try:
+                watch = channel.watch(self.settings.watch_max)
+            except ChangesError:  # a partition is being joined
+                await asyncio.sleep(_WATCH_AGAIN_S)
+                continue
+            try:
+                while True:
+                    self._changed(await watch.next())
+            except ChangesError as error:
+                _log.info("watch-again", why=str(error))
+            finally:
+                watch.close()
+
+    def _changed(self, change: Change) -> None:
+        self._trail.changed(change, self._clocks.mono_s())
+        if change.state in (State.ASSIGNING, State.ASSIGNED):
+            self._placement.assigned(change.bundle, change.to if change.state is State.ASSIGNED else None)
+        if change.from_ is not None and change.state is State.RELEASING and change.decision is not None:
+            self._placement.shed(change.bundle, change.from_)
+        if self._renewal is not None:
+            self._renewal.changed(change)
+        if self._balancer is not None:
+            self._balancer.changed(change)
+
+    def _write(self, record: Any) -> None:
+        if self._writer is not None:
+            self._writer.write(record)
+
+    # --- what is known ----------------------------------------------------------------------------------------------
+
+    @property
+    def settings(self) -> BalancerSettings:
+        """The balancer's, with what policies say in place of the configured ones."""
+        return self._in_force.settings
+
+    @property
+    def standing(self) -> EffectivePolicies | None:
+        """The policies; None before they were read."""
+        return None if self._follower is None else self._follower.standing
+
+    @property
+    def manager(self) -> str:
+        """`extensible` or `modular`: the policy, else the setting."""
+        standing = self.standing
+        return (None if standing is None else standing.manager) or self.settings.manager
+
+    def _known(self) -> ClusterInputs:
+        standing = self.standing
+        loads = self._loads
+        return ClusterInputs(
+            loads={} if loads is None else loads.broker_loads(),
+            tops={} if loads is None else loads.top_bundles(),
+            top_ttl_s=self.settings.load.ttl_s,
+            policies=Policies() if standing is None else standing.policies,
+            domains={} if standing is None else standing.domains,
+            quotas={} if standing is None else standing.quotas,
+            recent=self._trail.recent(self._clocks.mono_s()),
+        )
+
+    def _inputs(self, picture: ClusterView | None) -> Inputs:
+        channel = self._channel
+        positions = (
+            [] if channel is None else list(channel.positions().values()) if picture is None else picture.positions
+        )
+        standing = self.standing
+        return Inputs(
+            channel={str(partition): offset for partition, offset in enumerate(positions)},
+            broker_load=None if self._loads is None else self._loads.position(ReportKind.BROKER_LOAD),
+            top_bundles=None if self._loads is None else self._loads.position(ReportKind.TOP_BUNDLES),
+            policies=None if standing is None else standing.position,
+        )
+
+    def _surroundings(self) -> PlacementInputs:
+        channel, standing = self._channel, self.standing
+        if channel is None or standing is None:
+            return PlacementInputs(Cluster({}, {}), known=False)
+        cluster = cluster_now(channel.picture(), self._known(), self._clocks.log_ms(), arrived=True, kept=self._kept)
+        return PlacementInputs(cluster, modular=self.manager == MODULAR, leading=channel.leading)
+
+    def _led_cluster(self) -> Cluster | None:
+        """The cluster as its leader sees it; None where this broker does not lead."""
+        channel, standing = self._channel, self.standing
+        if channel is None or standing is None or not channel.leading:
+            return None
+        picture = channel.picture()
+        return cluster_now(picture, self._known(), self._clocks.log_ms(), kept=self._kept) if picture.current else None
+
+    # --- policies -----------------------------------------------------------------------------------------------------
+
+    def _policies_changed(self, standing: EffectivePolicies) -> None:
+        fault = self._in_force.follow(standing)
+        if fault is not None:
+            _log.error("policies-unusable", error=str(fault), hint=fault.hint)
+        if self._metrics is not None:
+            self._metrics.log_scores = self.settings.debug_scores
+        self._weigh()
+        self._placement.forget()
+        self._contradicted.wake()
+        if self._balancer is not None:
+            self._balancer.wake("policy")
+
+    def _weigh(self) -> None:
+        """What each resource counts in this broker's own reports."""
+        standing = self.standing
+        if self._loads is not None:
+            self._loads.weigh(None if standing is None else standing.weights)
+
+    # --- the modular manager ----------------------------------------------------------------------------------------
+
+    def _ask_leader(self, bundle: str) -> None:
+        """Have the leader place a bundle: a lookup through the requests topic is executed by it."""
+        channel = self._channel
+        if channel is not None:
+            channel.request(RequestCommand.LOOKUP, {"name": bundle}, self.settings.leader_wait_s)

@@ -1,0 +1,341 @@
+"""Placement with load data in a live broker: the port that the engine asks for each bundle, filters and strategy behind it.
+
+Asked in the loop's thread, within a step of the engine: everything comes from memory, and nothing may raise. Brokers' loads
+are taken anew every `placement_refresh_s`; bundles placed since then are booked, so a storm of assignments does not go to
+one broker.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import structlog
+
+from shedders.decision.placing import Pipeline
+from shedders.errors import StrategyFailedError
+from shedders.filters.destinations import Takers
+from shedders.model.cluster import Bundle, Cluster, Policies
+from shedders.model.plan import Placed
+from statechannel.engine.placement import FewestBundles
+
+_log = structlog.get_logger(__name__)
+
+OFFERED = "offered"
+"""Word of the filter for brokers that the engine did not offer (`shedders.filters.chain`)."""
+PRICE = 10.0
+"""Surroundings are not taken anew before so many times the time that it took."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlacementBounds:
+    """What is kept of placements, and for how long.
+
+    Attributes:
+        noted_max: Choices that may wait to be told, beyond it the older half is dropped; bundles whose place is awaited.
+        booked_s: A choice counts as load of its broker until the broker reports, at most for so long. So long it is known, too,
+            who has shed a bundle.
+        homeless_again_s: A bundle that finds no broker is looked at many times a second, and spoken of once in so long.
+    """
+
+    noted_max: int = 10_000
+    booked_s: float = 60.0
+    homeless_again_s: float = 60.0
+
+
+class PlacementInputs(NamedTuple):
+    """What placements go by for a while.
+
+    Attributes:
+        cluster: What is on its way counts as arrived.
+        known: The policies were read: before that nobody can say who may take what.
+        modular: The leader places on request; `leading`: that is this broker.
+    """
+
+    cluster: Cluster
+    known: bool = True
+    modular: bool = False
+    leading: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedNote:
+    """One choice, for decision records and for `why`.
+
+    Attributes:
+        how: `strategy`; `fewest` where the strategy had nothing to go by; `failed` where it raised; `nobody` where the filters
+            left none; `unread` before the policies were read; `asked` where the leader was.
+        reason: A word for metrics: the strategy that chose, the filter that took most brokers away, or what was wrong.
+    """
+
+    bundle: str
+    broker: str | None
+    how: str
+    placed: Placed | None
+    reason: str = "none"
+
+
+class PlacedEnd(NamedTuple):
+    """A bundle that has its place.
+
+    Attributes:
+        how, reason: As the last choice had them.
+        took_s: Since this broker first asked for a place, until it read that the bundle is served there.
+    """
+
+    how: str
+    reason: str
+    took_s: float
+
+
+class _Awaited(NamedTuple):
+    """A place that was asked for: when first and last, and what was chosen last."""
+
+    first_s: float
+    last_s: float
+    note: PlacedNote
+
+
+@dataclass(slots=True)
+class LivePlacement:
+    """See the module. `statechannel.engine.placement.Placement` is the port.
+
+    Attributes:
+        surroundings: Called when those at hand are too old; it may take a while where there are many bundles.
+        held: Whether a bundle has an owner, or is on its way to one: it is being moved, not placed.
+        pipeline: The placement in force.
+        now_s: Monotonic.
+        refresh_s: Age at which surroundings are taken anew; later where that takes more than a tenth of the time.
+        ask_leader: Modular manager: have the leader place this bundle. Told once for each, until `leader_wait_s` is over.
+        leader_wait_s: After so long this broker places by itself.
+        asks_max: So many bundles may wait for the leader; this broker places the others by itself.
+        bounds: May change while it runs.
+    """
+
+    surroundings: Callable[[], PlacementInputs]
+    held: Callable[[str], bool]
+    pipeline: Callable[[], Pipeline]
+    now_s: Callable[[], float]
+    refresh_s: Callable[[], float]
+    ask_leader: Callable[[str], None]
+    leader_wait_s: Callable[[], float]
+    asks_max: Callable[[], int]
+    bounds: Callable[[], PlacementBounds] = PlacementBounds
+    counts: Counter[str] = field(default_factory=Counter)
+    notes: list[PlacedNote] = field(default_factory=list)
+    ends: list[PlacedEnd] = field(default_factory=list)
+    failing: str = ""
+    _at: PlacementInputs | None = None
+    _next_s: float = float("-inf")
+    _booked: dict[str, list[str]] = field(default_factory=dict)
+    _placed: dict[str, tuple[str, float]] = field(default_factory=dict)
+    _asked_s: dict[str, float] = field(default_factory=dict)
+    _homeless: dict[str, tuple[str, float]] = field(default_factory=dict)
+    _awaited: dict[str, _Awaited] = field(default_factory=dict)
+    _shed: dict[str, tuple[str, float]] = field(default_factory=dict)
+    _default: FewestBundles = field(default_factory=FewestBundles)
+
+    def choose(self, bundle: str, candidates: Sequence[str], load: Mapping[str, int]) -> str | None:
+        """See `Placement.choose`. None also where the leader was asked: the bundle will be assigned by it."""
+        try:
+            note = self._choose(bundle, candidates, load)
+        except Exception as error:
+            note = self._rescued(bundle, candidates, load, error)
+        if note is None:
+            return None
+        if note.broker is not None:
+            self._book(note.broker, bundle)
+        self._note(note)
+        return note.broker
+
+    def forget(self) -> None:
+        """Something else holds from now on, such as a policy: the next choice takes new surroundings."""
+        self._next_s = float("-inf")
+
+    def shed(self, bundle: str, source: str) -> None:
+        """The balancer lets a bundle go without saying where to: it is not to come back to where it was too much."""
+        self._shed.pop(bundle, None)
+        self._shed[bundle] = source, self.now_s()
+        if len(self._shed) > self.bounds().noted_max:
+            del self._shed[next(iter(self._shed))]
+
+    def assigned(self, bundle: str, served_by: str | None = None) -> None:
+        """A record gave it a broker: whoever asks for a place for it again asks anew.
+
+        Args:
+            served_by: The broker that has it now; None where it is on its way only.
+        """
+        self._asked_s.pop(bundle, None)
+        self._homeless.pop(bundle, None)
+        if served_by is not None:
+            self._shed.pop(bundle, None)
+        awaited = None if served_by is None else self._awaited.pop(bundle, None)
+        if awaited is None or awaited.note.broker not in (None, served_by):
+            return
+        now_s = self.now_s()
+        # A broker that nobody chose here is the leader's choice, if it was asked; else somebody else's.
+        chosen = awaited.note.broker is not None or awaited.note.how == "asked"
+        if chosen and now_s - awaited.last_s <= self.bounds().booked_s:
+            self.ends.append(PlacedEnd(awaited.note.how, awaited.note.reason, now_s - awaited.first_s))
+            _shorten(self.ends, self.bounds().noted_max)
+
+    def take_notes(self) -> Sequence[PlacedNote]:
+        """What was chosen since the last call, at most the newest `noted_max`."""
+        notes, self.notes = self.notes, []
+        return notes
+
+    def take_ends(self) -> Sequence[PlacedEnd]:
+        """What has got its place since the last call, likewise."""
+        ends, self.ends = self.ends, []
+        return ends
+
+    def _choose(self, bundle: str, candidates: Sequence[str], load: Mapping[str, int]) -> PlacedNote | None:
+        at = self._surroundings()
+        if not at.known:
+            unread = Placed(bundle, None, "the policies were not read yet")
+            return PlacedNote(bundle, None, "unread", unread, "policies-unread")
+        if at.modular and not at.leading and not self.held(bundle) and not self._waited(bundle):
+            return None
+        cluster = at.cluster
+        found = cluster.bundles.get(bundle) or Bundle(bundle)
+        pipeline, how = self.pipeline(), "strategy"
+        candidates = self._relieving(pipeline, cluster, found, candidates)
+        try:
+            placed = pipeline.place(cluster, found, self._booked, candidates)
+            self.failing = ""
+        except StrategyFailedError as error:
+            self._fails(error)
+            placed, how = Placed(bundle, None, str(error)), "failed"
+        if placed.broker is not None:
+            return PlacedNote(bundle, placed.broker, how, placed, pipeline.name)
+        passed = pipeline.filters(cluster, self._booked).passed(found, candidates)
+        if not passed.names:
+            return PlacedNote(bundle, None, "nobody", placed, _most(passed.removed))
+        how, reason = ("fewest", "undecided") if how == "strategy" else (how, "strategy-failed")
+        return PlacedNote(bundle, self._default.choose(bundle, passed.names, load), how, placed, reason)
+
+    def _relieving(
+        self, pipeline: Pipeline, cluster: Cluster, bundle: Bundle, candidates: Sequence[str]
+    ) -> Sequence[str]:
+        """Of the candidates those that a bundle may go to that was shed, as far as the filters leave any.
+
+        First those that end below where its source stands, by usable reports; else all but the source; else anybody: a bundle
+        that nobody serves is worse than one that has come back.
+        """
+        source, since_s = self._shed.get(bundle.name, ("", 0.0))
+        if not source or self.now_s() - since_s > self.bounds().booked_s:
+            return candidates
+        open_to, _ = Takers(cluster, pipeline.settings.taker_max_age_s).open_to(bundle, source)
+        for some in (
+            [name for name in candidates if name in set(open_to)],
+            [name for name in candidates if name != source],
+        ):
+            if some and pipeline.filters(cluster, self._booked).passed(bundle, some).names:
+                return some
+        return candidates
+
+    def _rescued(self, bundle: str, candidates: Sequence[str], load: Mapping[str, int], error: Exception) -> PlacedNote:
+        """Nobody knows what the filters would have said: without policies they matter little, with some they are a law."""
+        self._fails(error)
+        lawless = self._at is not None and self._at.known and self._at.cluster.policies == Policies()
+        broker = self._default.choose(bundle, candidates, load) if lawless else None
+        return PlacedNote(bundle, broker, "failed", None, "internal-error")
+
+    def _fails(self, error: Exception) -> None:
+        """Said once as long as it is the same: placements come in storms."""
+        if repr(error) != self.failing:
+            self.failing = repr(error)
+            _log.error("placement-failed", exc_info=error)
+
+    def _note(self, note: PlacedNote) -> None:
+        self.counts[note.how] += 1
+        self._await(note)
+        if note.broker is not None:
+            self._homeless.pop(note.bundle, None)
+        elif note.how != "asked" and not self._is_news(note):
+            return
+        self.notes.append(note)
+        _shorten(self.notes, self.bounds().noted_max)
+
+    def _await(self, note: PlacedNote) -> None:
+        now_s, bounds = self.now_s(), self.bounds()
+        before = self._awaited.pop(note.bundle, None)
+        again = before is not None and now_s - before.last_s <= bounds.booked_s
+        self._awaited[note.bundle] = _Awaited(before.first_s if before is not None and again else now_s, now_s, note)
+        if len(self._awaited) > bounds.noted_max:
+            del self._awaited[next(iter(self._awaited))]
+
+    def _is_news(self, note: PlacedNote) -> bool:
+        """Whoever waits for a broker is looked at again and again; it is told once in a while."""
+        now_s = self.now_s()
+        how, told_s = self._homeless.get(note.bundle, ("", float("-inf")))
+        if how == note.how and now_s - told_s < self.bounds().homeless_again_s:
+            return False
+        self._homeless.pop(note.bundle, None)
+        self._homeless[note.bundle] = note.how, now_s
+        if len(self._homeless) > self.bounds().noted_max:
+            del self._homeless[next(iter(self._homeless))]
+        return True
+
+    # --- what is known ----------------------------------------------------------------------------------------------
+
+    def _surroundings(self) -> PlacementInputs:
+        now_s = self.now_s()
+        if self._at is not None and now_s < self._next_s:
+            return self._at
+        at = self._at = self.surroundings()
+        self._keep_bookings(at.cluster, now_s)
+        wait_s = self.leader_wait_s()
+        for name in [name for name, asked_s in self._asked_s.items() if now_s - asked_s > 4 * wait_s]:
+            del self._asked_s[name]
+        self._next_s = now_s + max(self.refresh_s(), PRICE * (self.now_s() - now_s))
+        return at
+
+    def _book(self, broker: str, bundle: str) -> None:
+        before = self._placed.get(bundle)
+        if before is not None and bundle in self._booked.get(before[0], ()):
+            self._booked[before[0]].remove(bundle)
+        self._placed[bundle] = broker, self.now_s()
+        self._booked.setdefault(broker, []).append(bundle)
+
+    def _keep_bookings(self, cluster: Cluster, now_s: float) -> None:
+        """A placement counts until its broker's report was made after it and has not lapsed, or for a while where none comes."""
+        booked: dict[str, list[str]] = {}
+        booked_s = self.bounds().booked_s
+        for bundle, (broker, placed_s) in list(self._placed.items()):
+            seen = cluster.brokers.get(broker)
+            # A lapsed report may be younger than the placement and not count it yet: figures take a moment to show it.
+            counts = seen is not None and seen.load is not None and not seen.load_lapsed
+            reported = counts and seen is not None and now_s - seen.load_age_s >= placed_s
+            if seen is None or reported or now_s - placed_s > booked_s:
+                del self._placed[bundle]
+            else:
+                booked.setdefault(broker, []).append(bundle)
+        self._booked = booked
+
+    def _waited(self, bundle: str) -> bool:
+        """Whether the leader had its time; it is asked first."""
+        now_s = self.now_s()
+        asked_s = self._asked_s.get(bundle)
+        if asked_s is not None:
+            return now_s - asked_s >= self.leader_wait_s()
+        if len(self._asked_s) >= self.asks_max():
+            return True
+        self.ask_leader(bundle)
+        self._asked_s[bundle] = now_s
+        self._note(PlacedNote(bundle, None, "asked", None, "modular"))
+        return False
+
+
+def _most(removed: Mapping[str, tuple[str, str]]) -> str:
+    """The filter that took most brokers away, of those that the engine offers."""
+    counts = Counter(name for name, _ in removed.values() if name != OFFERED)
+    return min(counts, key=lambda name: (-counts[name], name)) if counts else "no-brokers"
+
+
+def _shorten(found: list[Any], longest: int) -> None:
+    """Drop the older half of what has become too long."""
+    if len(found) > longest:
+        del found[: len(found) - longest // 2]

@@ -1,0 +1,47 @@
+"""Makes design/balancer-settings.md: `python -m shedders.balancer.render_settings > design/balancer-settings.md`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from textwrap import fill
+
+from shedders.balancer.setting_names import BALANCER
+from shedders.balancer.settings import BalancerSettings
+from shedders.model.extension_settings import group_tables
+
+PREFIX = "extensions.balancer"
+
+
+def render() -> str:
+    """The whole page."""
+    return "\n".join(_lines()) + "\n"
+
+
+def _lines() -> Iterator[str]:
+    yield "# Settings of the balancing extension"
+    yield ""
+    yield "Made from the code by `python -m shedders.balancer.render_settings`; a test compares. Do not edit by hand."
+    yield ""
+    yield f"Given like all others (settings.md), below `{PREFIX}`: `--set {PREFIX}.interval_s=30`, or in the file"
+    yield ""
+    yield "```toml"
+    yield f"[{PREFIX}]"
+    yield "interval_s = 30"
+    yield ""
+    yield f"[{PREFIX}.load]"
+    yield "top_bundles_max = 20"
+    yield "```"
+    yield ""
+    names = ", ".join(f"`{name}`" for name in BALANCER)
+    yield fill(
+        "They hold for one broker, from its start. What a policy of kind `setting` may change on all brokers at once, while they "
+        f"run (policies.md): profile, strategies, their settings, and of the balancer {names} and `budget.*`.",
+        width=128,
+        break_on_hyphens=False,
+    )
+    yield from group_tables(PREFIX, BalancerSettings)
+
+
+if __name__ == "__main__":
+    sys.stdout.write(render())

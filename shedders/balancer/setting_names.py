@@ -1,0 +1,180 @@
+"""Policies of kind `setting`: which names there are, and whether a value will do. Asks the installed strategies.
+
+Names: `shedding`, `placement`, `split` and `profile` choose a strategy or a profile; `KIND.STRATEGY.NAME` is a setting of a
+strategy, `parts.filters.NAME` and `parts.splitting.NAME` (short: `filters.NAME`, `splitting.NAME`) of what stands around them,
+`balancer.NAME` and `balancer.budget.NAME` of the balancer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final, NamedTuple
+
+from pydantic import BaseModel
+
+from shedders.balancer.settings import BalancerSettings
+from shedders.decision.budget import BudgetSettings
+from shedders.errors import StrategyFailedError
+from shedders.filters.rules import FilterSettings
+from shedders.model.cuts import algorithm_name
+from shedders.model.profiles import profile
+from shedders.model.registry import KINDS, find, settings_of
+from shedders.model.strategy import available
+from shedders.policies.kinds import canonical
+from shedders.split.settings import SplitSettings
+from statechannel.errors import ExitCode, StateChannelError
+from statechannel.suggestions import nearest
+
+PROFILE: Final = "profile"
+PARTS: Final[Mapping[str, type[BaseModel]]] = {"filters": FilterSettings, "splitting": SplitSettings}
+BALANCER: Final = (
+    "balancing",
+    "splitting",
+    "interval_s",
+    "trigger_gap_s",
+    "split_interval_s",
+    "move_timeout_s",
+    "move_memory_s",
+    "moves_at_once",
+    "placement_refresh_s",
+    "leader_wait_s",
+    "leader_asks_max",
+    "debug_scores",
+)
+"""Settings of the balancer that can be changed while it runs, `budget.*` beside them."""
+
+
+class UnknownSettingError(StateChannelError):
+    """There is no setting of that name."""
+
+    def __init__(self, name: str, known: list[str]) -> None:
+        near = nearest(name, known, 0.5)
+        leaf = name.rpartition(".")[2]
+        same = next((one for one in known if one.rpartition(".")[2] == leaf), None)
+        guess = near[0] if near else same
+        meant = f"did you mean {guess}? " if guess else ""
+        super().__init__(
+            f"there is no setting `{name}`",
+            hint=f"{meant}Say KIND.STRATEGY.NAME, filters.NAME, splitting.NAME or balancer.NAME; "
+            "`statechannel strategy show` lists the settings of a strategy.",
+            exit_code=ExitCode.BAD_SETTINGS,
+        )
+
+
+class SettingPlace(NamedTuple):
+    """Where a setting belongs: its whole name, its owner for people, the model, the name in the model."""
+
+    name: str
+    owner: str
+    model: type[BaseModel]
+    field: str
+
+
+def checked(name: str, value: Any, others: Mapping[str, Any] | None = None) -> Any:
+    """The value as its model has it; texts are read as the field's type.
+
+    Args:
+        name: As `canonical` gives it.
+        others: Settings that policies have laid down already: those of the same model are checked together with it.
+
+    Raises:
+        UnknownSettingError: There is no such setting.
+        UnknownStrategyError, UnknownProfileError, StrategyFailedError: What it names cannot be used.
+        StrategySettingsError: Its model does not take it.
+    """
+    if name == PROFILE:
+        return profile(str(value)).name
+    if name in KINDS:
+        wanted = algorithm_name(str(value)) if name == "split" else str(value)
+        find(name, wanted)
+        return wanted
+    place = _place(name)
+    beside = {
+        other.removeprefix(f"{place.owner}."): one
+        for other, one in (others or {}).items()
+        if other.startswith(f"{place.owner}.") and other != name
+    }
+    known = {field: one for field, one in beside.items() if field in place.model.model_fields}
+    made: BaseModel = settings_of(place.model, place.owner, {**known, place.field: value})  # type: ignore[type-var]
+    return made.model_dump(mode="json")[place.field]
+
+
+def _place(name: str) -> SettingPlace:
+    kind, _, rest = name.partition(".")
+    if kind in KINDS and "." in rest:
+        strategy, _, field = rest.partition(".")
+        model = find(kind, strategy).Settings
+        if field in model.model_fields:
+            return SettingPlace(name, f"{kind}.{strategy}", model, field)
+    elif kind == "parts":
+        part, _, field = rest.partition(".")
+        if part in PARTS and field in PARTS[part].model_fields:
+            return SettingPlace(name, f"parts.{part}", PARTS[part], field)
+    elif kind == "balancer":
+        group, _, field = rest.rpartition(".")
+        if group == "budget" and field in BudgetSettings.model_fields:
+            return SettingPlace(name, "balancer.budget", BudgetSettings, field)
+        if not group and field in BALANCER:
+            return SettingPlace(name, "balancer", BalancerSettings, field)
+    raise UnknownSettingError(name, sorted(known_settings()))
+
+
+def known_settings() -> Iterator[str]:
+    """The names of all settings; those of strategies that cannot be loaded are left out."""
+    yield PROFILE
+    for kind, one in KINDS.items():
+        yield kind
+        for strategy in available(one.group):
+            try:
+                model = find(kind, strategy).Settings
+            except StrategyFailedError:
+                continue
+            yield from (f"{kind}.{strategy}.{field}" for field in model.model_fields)
+    for part, model in PARTS.items():
+        yield from (f"{part}.{field}" for field in model.model_fields)
+    yield from (f"balancer.{field}" for field in BALANCER)
+    yield from (f"balancer.budget.{field}" for field in BudgetSettings.model_fields)
+
+
+def is_known(name: str) -> bool:
+    """Whether there is a setting of that name here: with the strategies that are installed."""
+    try:
+        refuse_unknown([name])
+    except StateChannelError:
+        return False
+    return True
+
+
+def refuse_unknown(names: Iterable[str]) -> None:
+    """Refuse names of settings that mean nothing here: what they were to prevent cannot be prevented.
+
+    Raises:
+        UnknownSettingError, UnknownStrategyError, StrategyFailedError: One means nothing.
+    """
+    for name in sorted(names):
+        if name != PROFILE and name not in KINDS:
+            _place(canonical(name))
+
+
+def balanced_by(settings: BalancerSettings, overrides: Mapping[str, Any]) -> BalancerSettings:
+    """The balancer's settings with what policies say of them in place of the configured values.
+
+    Args:
+        overrides: `Standing.settings`; what is not the balancer's is not looked at.
+
+    Raises:
+        UnknownSettingError, StrategySettingsError: One of them cannot be used; nothing should be decided then.
+    """
+    own: dict[str, Any] = {}
+    budget = settings.budget.model_dump(mode="json")
+    for name in sorted(overrides):
+        if name.partition(".")[0] != "balancer":
+            continue
+        place = _place(name)
+        value = checked(name, overrides[name], overrides)
+        if place.model is BudgetSettings:
+            budget[place.field] = value
+        else:
+            own[place.field] = value
+    made: BudgetSettings = settings_of(BudgetSettings, "balancer.budget", budget)
+    return settings.model_copy(update={**own, "budget": made})

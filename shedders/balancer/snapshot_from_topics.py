@@ -1,0 +1,249 @@
+"""A snapshot of a live cluster, put together from its topics alone, without any broker's help. Pure.
+
+It is what a leader that took over at this moment would decide on: the accepted states of the channel, who is heard in the
+registry, the newest load reports with their ages and marks, the policies that stand, and what the newest decision remembers
+and was made with. What could not be had is said in `remarks`; what makes the picture unsound stands in `safe`, and then
+nothing is planned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from loaddata.live.channel_port import newest_changes
+from loaddata.live.service import ReportedLoad, ReportedTopBundles
+from loaddata.report.record import decode_broker_load, decode_top_bundles
+from loaddata.view.ownership import OwnershipChange, change_of
+from loaddata.view.table_view import Arrival, Fate, LoadTopicRecord, TableView, decoder
+from shedders.balancer.cluster_inputs import ClusterInputs, cluster_now, under_way, why_left_alone
+from shedders.balancer.recent_moves import RecentTrail
+from shedders.balancer.strategy_choice import Choice, parts_of
+from shedders.decision.budget import BudgetSettings
+from shedders.model.cluster import IsolationPolicy, Policies
+from shedders.model.patterns import compiled
+from shedders.snapshots.cluster import with_cluster
+from shedders.snapshots.model import BalancingPart, BookedPart, BudgetPart, BundlePart, ByStrategy, Snapshot
+from statechannel.engine.cluster_view import ClusterView
+from statechannel.protocol.states import IN_FLIGHT, State
+
+if TYPE_CHECKING:
+    from loaddata.view.table_view import ReportView
+    from shedders.decisions.record import DecisionRecord
+    from shedders.model.cluster import Cluster, RecentMoves
+    from shedders.policies.effective import EffectivePolicies
+    from statechannel.engine.cluster_view import BrokerSeen, BundleSeen
+
+_EVERY_NAMESPACE, _NOBODY = ".*", "$x"
+
+
+class AcceptedRecord(NamedTuple):
+    """An accepted record about a bundle; `timestamp_ms` is the log's own time."""
+
+    partition: int
+    offset: int
+    timestamp_ms: int
+    bundle: str
+    state: State
+    from_: str | None
+    to: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """Everything that was read.
+
+    Attributes:
+        now_ms: Estimate of the log's time; not before any record that was read.
+        mode: Of the leader; `normal` where nobody leads.
+        repair_paused: Why the leader has paused repair.
+        unsound: Why the states of the channel cannot be relied on; empty where they can.
+        accepted: What is left of the log, in any order.
+        loads, tops: Records of the load topics in log order; None where there is no such topic.
+        standing: None where there is no topic of policies.
+        decision: The newest shedding decision that was not skipped.
+        choice: Profile, strategies and settings in force.
+        top_ttl_s, move_memory_s, budget, balancing: As the balancer's settings of these names; the budget of the newest decision
+            stands over this one where that is what the snapshot is made with.
+        remarks: What whoever gathered it has to say.
+    """
+
+    now_ms: int
+    brokers: Sequence[BrokerSeen]
+    bundles: Sequence[BundleSeen]
+    choice: Choice
+    mode: str = "normal"
+    repair_paused: str | None = None
+    unsound: str | None = None
+    accepted: Sequence[AcceptedRecord] = ()
+    loads: Sequence[LoadTopicRecord] | None = None
+    tops: Sequence[LoadTopicRecord] | None = None
+    standing: EffectivePolicies | None = None
+    decision: DecisionRecord | None = None
+    rules: Callable[[], TableView[Any]] = TableView
+    top_ttl_s: float = 1_800.0
+    move_memory_s: float = 1_800.0
+    budget: BudgetSettings = field(default_factory=BudgetSettings)
+    balancing: bool = True
+    remarks: Sequence[str] = ()
+
+
+def snapshot_taken(gathered: Gathered) -> Snapshot:
+    """Put the snapshot together.
+
+    Raises:
+        SnapshotError: A number is negative or not finite.
+    """
+    remarks = [*gathered.remarks]
+    cluster = cluster_taken(gathered, remarks)
+    profile, names, settings = parts_of(gathered.choice, remarks)
+    empty = Snapshot(
+        kind="statechannel-snapshot",
+        format=1,
+        profile=profile,
+        strategies=names,
+        settings=settings,
+        brokers={},
+        bundles={one.bundle: BundlePart(state=_state(one)) for one in gathered.bundles},
+        memory=ByStrategy(shedding=_memory(gathered.decision, remarks)),
+    )
+    found = with_cluster(empty, cluster)
+    booked = list(_booked(gathered.bundles, cluster))
+    return found.model_copy(update={"booked": booked, "balancing": _balancing(gathered), "remarks": remarks})
+
+
+def cluster_taken(gathered: Gathered, remarks: list[str]) -> Cluster:
+    """The cluster as strategies see it.
+
+    Args:
+        remarks: Is added to.
+    """
+    changes = list(_changes(gathered))
+    loads = _seen(gathered, gathered.loads, decoder(decode_broker_load), changes, "load reports", remarks)
+    tops = _seen(
+        gathered, gathered.tops, decoder(decode_top_bundles), changes, "reports of the heaviest bundles", remarks
+    )
+    standing = gathered.standing
+    picture = ClusterView(
+        "", False, -1, gathered.mode, True, False, gathered.repair_paused, (), gathered.brokers, gathered.bundles
+    )
+    known = ClusterInputs(
+        loads={name: ReportedLoad(one.report.load, one.age_s, one.lapsed) for name, one in loads.items()},
+        tops={
+            name: ReportedTopBundles(one.report.bundles, one.age_s, one.lapsed, one.report.header.owned_as_of)
+            for name, one in tops.items()
+        },
+        top_ttl_s=gathered.top_ttl_s,
+        policies=Policies() if standing is None else _readable(standing.policies, remarks),
+        domains={} if standing is None else standing.domains,
+        quotas={} if standing is None else standing.quotas,
+        recent=recent_moves(gathered.accepted, gathered.now_ms, gathered.move_memory_s),
+        safe=gathered.unsound or _leaders(why_left_alone(picture)),
+    )
+    if standing is not None and not standing.shedding_on:
+        remarks.append(f"the balancer makes no plan now: {standing.shedding_why}")
+    return cluster_now(picture, known, gathered.now_ms)
+
+
+def recent_moves(accepted: Iterable[AcceptedRecord], now_ms: int, keep_s: float) -> RecentMoves:
+    """What came to another broker lately, by the log's own times."""
+    trail = RecentTrail(lambda: keep_s)
+    for one in sorted(accepted, key=lambda one: (one.timestamp_ms, one.partition, one.offset)):
+        if now_ms - one.timestamp_ms <= keep_s * 1_000:
+            trail.changed(one, (one.timestamp_ms - now_ms) / 1_000)
+    return trail.recent(0.0)
+
+
+def _changes(gathered: Gathered) -> Iterator[OwnershipChange]:
+    """Changes of what brokers own: the log's, and what the states tell where records were cleaned away."""
+    yield from (found for one in gathered.accepted if (found := change_of(one)) is not None)
+    yield from newest_changes(
+        OwnershipChange(one.owner, one.partition, one.offset)
+        for one in gathered.bundles
+        if one.state == State.ASSIGNED and one.owner is not None
+    )
+
+
+def _seen(
+    gathered: Gathered,
+    records: Sequence[LoadTopicRecord] | None,
+    decode: Callable[[LoadTopicRecord], Any],
+    changes: Iterable[OwnershipChange],
+    what: str,
+    remarks: list[str],
+) -> Mapping[str, ReportView[Any]]:
+    """The newest report of each broker, its age by the log's time of now."""
+    view = gathered.rules()
+    for change in changes:
+        view.ownership_changed(change)
+    for record in records or ():
+        view.read(record, decode(record), Arrival(0.0, 0, gathered.now_ms))
+    seen = view.seen(0.0)
+    if records is None:
+        remarks.append(f"there is no topic of {what}: no broker has ever told any")
+    elif not seen:
+        remarks.append(f"there are no {what} (any more)")
+    old = [name for name, one in seen.items() if one.outdated]
+    if old:
+        remarks.append(f"{what} are outdated of {', '.join(old)}")
+    if view.fates[Fate.DROPPED]:
+        remarks.append(f"{view.fates[Fate.DROPPED]} {what} could not be used; the newest: {view.last_dropped}")
+    return seen
+
+
+def _leaders(why: str | None) -> str | None:
+    """What a broker says of itself, said of the leader."""
+    return None if why is None else why.replace("this broker", "the leader")
+
+
+def _readable(policies: Policies, remarks: list[str]) -> Policies:
+    """Policies as a snapshot can hold them: one that nobody can read still keeps from everybody what it may speak of."""
+    found = []
+    for one in policies.isolation:
+        texts = (*one.namespaces, *one.primary, *one.secondary)
+        broken = next((text for text in texts if isinstance(compiled((text,)), str)), None)
+        if broken is None:
+            found.append(one)
+        else:
+            remarks.append(
+                f"isolation policy {one.name} cannot be read: whatever it may speak of gets no broker ({broken})"
+            )
+            found.append(IsolationPolicy(one.name, (_EVERY_NAMESPACE,), (_NOBODY,)))
+    return replace(policies, isolation=tuple(found))
+
+
+def _state(bundle: BundleSeen) -> Any:
+    return bundle.state if bundle.state in IN_FLIGHT else None
+
+
+def _booked(bundles: Iterable[BundleSeen], cluster: Cluster) -> Iterator[BookedPart]:
+    """What a leader that takes over books; its cargo is reckoned from the figures of the snapshot."""
+    for one in under_way(bundles, cluster):
+        yield BookedPart(bundle=one.bundle, source=one.source, destination=one.destination)
+
+
+def _balancing(gathered: Gathered) -> BalancingPart:
+    """What stands around the strategies: how much may move, how, and whether anything may."""
+    budget = BudgetSettings.model_validate(gathered.choice.settings.get("budget") or gathered.budget.model_dump())
+    standing = gathered.standing
+    off = None if gathered.balancing else "extensions.balancer.balancing is false"
+    if standing is not None and not standing.shedding_on:
+        off = standing.shedding_why
+    mode: Literal["transfer", "unload"] = "transfer"
+    if standing is not None and standing.unload_mode == "unload":
+        mode = "unload"
+    return BalancingPart(
+        budget=BudgetPart(moves=budget.moves, load_percent=budget.load_percent), unload_mode=mode, shedding_off=off
+    )
+
+
+def _memory(decision: DecisionRecord | None, remarks: list[str]) -> dict[str, dict[str, Any]]:
+    if decision is None:
+        return {}
+    if decision.memory is None:
+        remarks.append(
+            f"decision {decision.id} does not say what {decision.strategy} remembers; here it remembers nothing"
+        )
+        return {}
+    return {decision.strategy: dict(decision.memory)}

@@ -1,0 +1,112 @@
+"""Which profile, strategies and settings a live cluster is balanced with, as a snapshot has them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from shedders.filters.rules import FilterSettings
+from shedders.model.profiles import DEFAULT, PROFILES
+from shedders.model.registry import KINDS, StrategySettingsError, find, settings_of
+from shedders.policies.kinds import PolicyKind
+from shedders.snapshots.model import ByStrategy, StrategyNames
+from shedders.split.settings import SplitSettings
+from statechannel.errors import StateChannelError
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+    from shedders.balancer.active_strategies import ActiveStrategies
+    from shedders.decisions.record import DecisionRecord
+    from shedders.policies.effective import EffectivePolicies
+
+STRATEGIES = "strategies"
+_CHOSEN_BY = frozenset((PolicyKind.SETTING, PolicyKind.MANAGER, PolicyKind.WEIGHTS, PolicyKind.SHED_WITH_POLICIES))
+_PARTS: Mapping[str, type[BaseModel]] = {"filters": FilterSettings, "splitting": SplitSettings}
+
+
+class Choice(NamedTuple):
+    """What is in force.
+
+    Attributes:
+        names: Strategies by kind; those that are not known are left to the profile.
+        settings: All of them, JSON-able: by `shedding`, `placement`, `split`, `filters`, `splitting`.
+    """
+
+    profile: str
+    names: Mapping[str, str]
+    settings: Mapping[str, Mapping[str, Any]]
+
+
+def of_chosen(chosen: ActiveStrategies) -> Choice:
+    """As strategies were made from settings and policies."""
+    return Choice(
+        chosen.profile,
+        dict(chosen.names),
+        {name: one.model_dump(mode="json") for name, one in chosen.settings.items()},
+    )
+
+
+def of_decision(decision: DecisionRecord, told: DecisionRecord) -> Choice:
+    """As the newest decision was made.
+
+    Args:
+        told: A decision with the same settings that has them written down.
+    """
+    settings = {name: one for name, one in (told.settings or {}).items() if isinstance(one, dict)}
+    named = settings.get(STRATEGIES, {})
+    names = {kind: str(named[kind]) for kind in KINDS if kind in named}
+    names["shedding"] = decision.strategy
+    if decision.placement is not None:
+        names["placement"] = decision.placement
+    return Choice(decision.profile, names, settings)
+
+
+def changed_since(decision: DecisionRecord, standing: EffectivePolicies | None) -> Sequence[str]:
+    """Policies that strategies are chosen by and that were laid down, deleted or lapsed after a decision, by name."""
+    known = decision.inputs.policies
+    if standing is None or known is None:
+        return []
+    late = [one.key for one in standing.entries if one.offset > known]
+    late += [one.key for one in standing.lapsed if one.offset > known or (one.until_ms or 0) > decision.at_ms]
+    late += [key for key, offset in standing.deleted.items() if offset > known]
+    return sorted(key.text for key in late if key.kind in _CHOSEN_BY)
+
+
+def parts_of(choice: Choice, remarks: list[str]) -> tuple[str, StrategyNames, ByStrategy]:
+    """Profile, names and settings for a snapshot: of the settings those that differ from the profile's.
+
+    Args:
+        remarks: Is added to.
+    """
+    profile = choice.profile
+    if profile not in PROFILES:
+        remarks.append(f"profile {profile} is not known here; its settings are, and {DEFAULT.name} stands for it")
+        profile = DEFAULT.name
+    found: dict[str, dict[str, dict[str, Any]]] = {kind: {} for kind in (*KINDS, "parts")}
+    for kind, name in choice.names.items():
+        try:
+            model: type[BaseModel] | None = find(kind, name).Settings
+        except StateChannelError as error:
+            remarks.append(f"{kind} strategy {name} cannot be used here: {error}")
+            model = None
+        found[kind][name] = _differing(model, profile, kind, name, choice.settings.get(kind, {}))
+    for part, one in _PARTS.items():
+        found["parts"][part] = _differing(one, profile, "parts", part, choice.settings.get(part, {}))
+    names = StrategyNames(**choice.names)
+    kept = {kind: {name: values for name, values in by.items() if values} for kind, by in found.items()}
+    return profile, names, ByStrategy(**kept)
+
+
+def _differing(
+    model: type[BaseModel] | None, profile: str, kind: str, name: str, values: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The settings that a plan would not have by itself."""
+    if model is None:
+        return dict(values)
+    base = PROFILES[profile].settings.get(kind, {}).get(name, {})
+    try:
+        usual = settings_of(model, f"{kind}.{name}", base).model_dump(mode="json")  # type: ignore[type-var]
+    except StrategySettingsError:
+        return dict(values)
+    return {field: value for field, value in values.items() if field not in usual or usual[field] != value}

@@ -1,0 +1,173 @@
+"""`statechannel simulate list|run|compare|replay-live`: the contest of strategies on the same traces."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from shedders.cli.contest.compare import compare
+from shedders.cli.contest.options import need_extra, write_pictures
+from shedders.cli.contest.replay_live import replay_live
+from shedders.cli.results import say_written, show, write_file
+from statechannel.cli.kit.failures import CommandError
+from statechannel.cli.kit.folders import made_folder
+from statechannel.cli.kit.options import OutputAs
+from statechannel.cli.kit.output import Output, print_json, print_table, progress, say, stdout
+from statechannel.errors import ExitCode
+
+if TYPE_CHECKING:
+    from shedders.contest.trace import Trace
+
+app = typer.Typer(
+    add_completion=False,
+    rich_markup_mode=None,
+    help="The contest: strategies on the same traces, in virtual time. list, run, compare, replay-live.",
+)
+
+
+@app.callback()
+def group() -> None:
+    """The contest: strategies on the same traces, in virtual time. list, run, compare, replay-live."""
+
+
+@app.command("list")
+def list_(
+    all_: Annotated[bool, typer.Option("--all", help="Also every other pair of strategies.")] = False,
+    output: OutputAs = Output.TABLE,
+) -> None:
+    """List the scenarios and the contenders."""
+    need_extra()
+    from shedders.contest.contenders import contenders
+    from shedders.contest.scenario import HELD_OUT, load_scenario, scenarios
+
+    shipped = [
+        _scenario(name, load_scenario(name), held_out=name.startswith(HELD_OUT))
+        for name in (*scenarios(), *scenarios(held_out=True))
+    ]
+    field = contenders("all" if all_ else "default")
+    if output is Output.JSON:
+        print_json(
+            {
+                "scenarios": shipped,
+                "contenders": [
+                    {
+                        "name": one.name,
+                        "about": one.about,
+                        "manager": one.manager,
+                        "shedding": one.shedding,
+                        "placement": one.placement,
+                        "upstream": one.upstream,
+                        "settings": dict(one.overrides),
+                    }
+                    for one in field
+                ],
+            }
+        )
+        return
+    columns = ("name", "hours", "brokers", "bundles", "topics", "about", "source")
+    print_table(("scenario", *columns[1:]), [[one[column] for column in columns] for one in shipped])
+    stdout().print()
+    print_table(("contender", "about"), [(one.name, one.about) for one in field])
+
+
+def _scenario(name: str, scenario: Any, *, held_out: bool) -> dict[str, Any]:
+    return {
+        "name": name,
+        "about": scenario.about,
+        "source": scenario.source,
+        "held_out": held_out,
+        "hours": scenario.hours,
+        "brokers": sum(one.count for one in scenario.fleet),
+        "bundles": sum(one.count * one.bundles for one in scenario.namespaces),
+        "topics": sum(one.count * one.topics for one in scenario.namespaces),
+    }
+
+
+@app.command()
+def run(
+    scenario: Annotated[
+        str | None, typer.Argument(metavar="[SCENARIO|FILE]", help="A scenario by its name, or a file of yours.")
+    ] = None,
+    contender: Annotated[
+        str, typer.Option("--contender", metavar="NAME", help="Who runs; `simulate list` has the names.")
+    ] = "ours",
+    seed: Annotated[int, typer.Option("--seed", metavar="N", min=0, max=2**31, help="Of the scenario's draws.")] = 1,
+    trace: Annotated[
+        Path | None, typer.Option("--trace", metavar="FILE", help="A saved trace instead of a scenario.")
+    ] = None,
+    save_trace: Annotated[
+        Path | None, typer.Option("--save-trace", metavar="FILE", help="Save what was demanded, to be run again.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", metavar="DIR", help="The outcome and the plot go there.")
+    ] = None,
+    plot: Annotated[
+        bool, typer.Option("--plot", help="Plot it, PNG and SVG; to the current folder without --out.")
+    ] = False,
+    moves: Annotated[bool, typer.Option("--moves", help="Show every move.")] = False,
+    output: OutputAs = Output.TABLE,
+) -> None:
+    """Run one contender on one scenario, and show how well it went."""
+    if scenario is not None and trace is not None:
+        raise CommandError("a scenario and --trace exclude each other", hint="Give one of them.", code=ExitCode.USAGE)
+    if scenario is None and trace is None:
+        raise CommandError(
+            "either a scenario or --trace is wanted",
+            hint="`statechannel simulate list` shows the scenarios.",
+            code=ExitCode.USAGE,
+        )
+    need_extra()
+    from shedders.contest import contenders
+    from shedders.contest.tables import moves_grid, outcome_grid
+    from shedders.contest.world import simulate
+
+    who = contenders.contender(contender)
+    demanded = _demanded(scenario, seed, trace)
+    folder = made_folder(out) if out is not None else Path()
+    if save_trace is not None:
+        from shedders.contest import recorded
+
+        recorded.save(demanded, save_trace)
+    with progress(f"{who.name} on {demanded.name}", 100) as shown:
+        outcome = simulate(demanded, who, progress=lambda part: shown(100 * part))
+    written = [] if save_trace is None else [save_trace]
+    name = _file_name(outcome.scenario, outcome.seed, outcome.contender)
+    if out is not None:
+        written.append(folder / f"{name}.json")
+        write_file(written[-1], outcome.model_dump_json(indent=1).encode() + b"\n")
+    if plot or out is not None:
+        from shedders.contest.plots import run_picture
+
+        written += write_pictures(folder, name, run_picture(outcome, overloaded=demanded.costs.overloaded))
+    if output is Output.JSON:
+        print_json({"digest": outcome.digest(), **outcome.model_dump(mode="json")})
+    else:
+        show(outcome_grid(outcome), gap=False)
+        if moves:
+            show(moves_grid(outcome))
+    say_written(written)
+    if not outcome.steps:
+        say("the trace has no step, so nothing was measured")
+
+
+def _demanded(scenario: str | None, seed: int, trace: Path | None) -> Trace:
+    if trace is not None:
+        from shedders.contest import recorded
+
+        return recorded.load(trace)
+    from shedders.contest.scenario import load_scenario
+    from shedders.contest.workload import made
+
+    return made(load_scenario(str(scenario)), seed)
+
+
+def _file_name(scenario: str, seed: int, contender: str) -> str:
+    from shedders.contest.result_store import file_name
+
+    return file_name(f"{scenario}-{seed}-{contender.replace('/', '-')}")
+
+
+app.command()(compare)
+app.command("replay-live")(replay_live)

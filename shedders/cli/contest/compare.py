@@ -1,0 +1,291 @@
+"""`statechannel simulate compare`: all contenders on the same traces, those of scenarios, or that of one's own cluster."""
+
+from __future__ import annotations
+
+import shlex
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import orjson
+import typer
+
+from shedders.cli.contest.options import (
+    Contenders,
+    Jobs,
+    OutFolder,
+    Seeds,
+    contender_names,
+    need_extra,
+    parse_seeds,
+    write_pictures,
+)
+from shedders.cli.contest.own_cluster import Own, own_source
+from shedders.cli.options import looking
+from shedders.cli.results import say_written, show, write_file
+from statechannel.cli.kit.failures import CommandError
+from statechannel.cli.kit.folders import made_folder
+from statechannel.cli.kit.options import Connect, OutputAs
+from statechannel.cli.kit.output import Output, print_json, progress, say
+from statechannel.errors import ExitCode
+
+if TYPE_CHECKING:
+    from shedders.contest.comparison import ContestComparison
+    from shedders.contest.contenders import Contender
+    from shedders.contest.recommendation import Recommendation
+    from shedders.contest.runs import RunResult, TraceSource
+
+
+@dataclass(frozen=True, slots=True)
+class CompareOptions:
+    """What a comparison is made of.
+
+    Attributes:
+        contenders: As the option has them; empty: the default ones.
+        again: Runs that are in the folder are run all the same.
+        suits: One trace of one's own: who suits it is asked.
+        command: Makes it again, for people.
+    """
+
+    contenders: Sequence[str]
+    seeds: Sequence[int]
+    jobs: int
+    out: Path | None
+    again: bool
+    output: Output
+    suits: bool
+    command: str
+
+
+@looking
+def compare(
+    connect: Connect,
+    scenarios: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[SCENARIO|FILE]...", help="Scenarios, or files of yours. Default: all that are shipped."
+        ),
+    ] = None,
+    contenders: Contenders = None,
+    seeds: Seeds = "1-5",
+    jobs: Jobs = 1,
+    out: OutFolder = None,
+    again: Annotated[bool, typer.Option("--again", help="Run also what --out has already.")] = False,
+    held_out: Annotated[
+        bool, typer.Option("--held-out", help="Also the scenarios that were not looked at while tuning.")
+    ] = False,
+    snapshot: Annotated[
+        str | None,
+        typer.Option(
+            "--snapshot", metavar="FILE|live", help="Your cluster as it is (design/snapshot.md), not a scenario."
+        ),
+    ] = None,
+    history: Annotated[
+        Path | None,
+        typer.Option(
+            "--history", metavar="FILE", help="Load reports of your cluster, as `simulate replay-live` writes them."
+        ),
+    ] = None,
+    trace: Annotated[Path | None, typer.Option("--trace", metavar="FILE", help="A saved trace.")] = None,
+    hours: Annotated[
+        float | None,
+        typer.Option(
+            "--hours", min=0.05, max=168, help="How long the load of a snapshot goes on; 2 where none is told."
+        ),
+    ] = None,
+    output: OutputAs = Output.TABLE,
+) -> None:
+    """Compare contenders on the same traces; with a snapshot, history or trace, say which strategy and settings suit it."""
+    own = Own(snapshot, history, trace)
+    _refuse_both(own, scenarios or [], held_out=held_out)
+    if hours is not None and snapshot is None:
+        raise CommandError(
+            "--hours is for --snapshot only",
+            hint="A scenario says itself how long it is; a history or a trace is as long as it is.",
+            code=ExitCode.USAGE,
+        )
+    chosen_seeds = parse_seeds(seeds)
+    need_extra()
+    asked = CompareOptions(
+        contenders=contenders or (),
+        seeds=chosen_seeds,
+        jobs=jobs,
+        out=None if out is None else made_folder(out),
+        again=again,
+        output=output,
+        suits=own.given,
+        command=_command(scenarios or [], contenders or [], seeds, own, held_out=held_out),
+    )
+    if not own.given:
+        contest(asked, _sources(scenarios or [], held_out=held_out))
+        return
+    with scratch_folder(asked.out) as folder:
+        source, extra = own_source(own, folder, connect, hours=hours or 2.0)
+        contest(asked, [source], extra)
+
+
+def _sources(names: Sequence[str], *, held_out: bool) -> list[TraceSource]:
+    from shedders.contest.sources import chosen_scenarios, usual_scenarios
+
+    if not names:
+        names, large = usual_scenarios(held_out=held_out)
+        say(f"too large to be run unless named: {', '.join(large)}")
+    elif held_out:
+        names = [*names, *usual_scenarios(held_out=True)[0][len(usual_scenarios(held_out=False)[0]) :]]
+    return chosen_scenarios(names)
+
+
+def _refuse_both(own: Own, scenarios: Sequence[str], *, held_out: bool) -> None:
+    if own.count > 1 or (own.given and (scenarios or held_out)):
+        raise CommandError(
+            "scenarios, --snapshot, --history and --trace exclude each other",
+            hint="Give one of them.",
+            code=ExitCode.USAGE,
+        )
+
+
+def _command(scenarios: Sequence[str], contenders: Sequence[str], seeds: str, own: Own, *, held_out: bool) -> str:
+    words = ["statechannel", "simulate", "compare", *scenarios]
+    for one in contenders:
+        words += ["--contenders", one]
+    words += ["--seeds", seeds, *(["--held-out"] if held_out else []), *own.words]
+    return shlex.join(words)
+
+
+@contextmanager
+def scratch_folder(out: Path | None) -> Iterator[Path]:
+    """Where a trace of one's own is for the workers to read: it stays with the results, or goes."""
+    if out is not None:
+        yield out
+        return
+    with tempfile.TemporaryDirectory(prefix="statechannel-simulate-") as folder:
+        yield Path(folder)
+
+
+def contest(asked: CompareOptions, sources: Sequence[TraceSource], extra: Sequence[Contender] = ()) -> None:
+    """Run all contenders on all sources, and show what came of it.
+
+    Args:
+        extra: Contenders besides those that are asked for.
+
+    Raises:
+        typer.Exit: Runs have failed; they are told.
+        StateChannelError: A contender is none, or results cannot be written.
+    """
+    from shedders.contest.comparison import compared
+    from shedders.contest.contenders import contenders
+    from shedders.contest.recommendation import recommended
+    from shedders.contest.result_store import KeptRuns
+    from shedders.contest.runner import program_digest, run_all
+    from shedders.contest.runs import ContestRun
+
+    field = [*contenders(contender_names(asked.contenders)), *extra]
+    runs = [ContestRun(source, seed, one) for source in sources for seed in asked.seeds for one in field]
+    kept = None if asked.out is None else KeptRuns(asked.out, program_digest(), again=asked.again)
+    shown_seed = asked.seeds[0]
+    with progress(f"{len(runs)} runs", len(runs), unit="runs") as told:
+        try:
+            rans = run_all(runs, jobs=asked.jobs, kept=kept, told=told, whole=lambda run: run.seed == shown_seed)
+        except KeyboardInterrupt:
+            if asked.out is not None:
+                say(f"runs that have ended are kept in {asked.out}: the same command goes on with the others")
+            raise
+    comparison = compared(rans)
+    recommendation = recommended(comparison, rans) if asked.suits else None
+    _print(asked, comparison, recommendation)
+    if asked.out is not None:
+        say_written(write_results(asked, asked.out, comparison, recommendation, rans))
+    _tell_kept(rans)
+    _end(rans)
+
+
+def _print(asked: CompareOptions, comparison: ContestComparison, recommendation: Recommendation | None) -> None:
+    from shedders.contest.tables import aims_grid, overall_grid, ranking_grid, rivals_grid, scenario_grid
+
+    if asked.output is Output.JSON:
+        print_json(document(comparison, recommendation))
+        return
+    for number, part in enumerate(comparison.scenarios):
+        show(scenario_grid(part, comparison.against), gap=number > 0)
+    if recommendation is not None:
+        show(ranking_grid(recommendation))
+        for one in recommendation.commands:
+            show_command(one)
+        return
+    for group in comparison.overall:
+        show(overall_grid(comparison, group))
+    show(rivals_grid(comparison))
+    show(aims_grid(comparison, comparison.against, missed_only=True))
+
+
+def show_command(command: str) -> None:
+    """A command to be typed."""
+    from statechannel.cli.kit.output import stdout
+
+    stdout().print(f"    {command}", markup=False)
+
+
+def document(comparison: ContestComparison, recommendation: Recommendation | None) -> dict[str, Any]:
+    """What `--output json` prints, and `comparison.json` holds."""
+    found = comparison.model_dump(mode="json")
+    found["recommendation"] = None if recommendation is None else recommendation.model_dump(mode="json")
+    return found
+
+
+def write_results(
+    asked: CompareOptions,
+    out: Path,
+    comparison: ContestComparison,
+    recommendation: Recommendation | None,
+    rans: Sequence[RunResult],
+) -> list[Path]:
+    """Document, tables, plots and the page; the paths that people open."""
+    from shedders.contest.page import page
+    from shedders.contest.plots import churn_picture, scenario_picture
+    from shedders.contest.result_store import file_name
+    from shedders.contest.tables import aims_grid, markdown, overall_grid, ranking_grid, rivals_grid, scenario_grid
+
+    grids = [*(overall_grid(comparison, group) for group in comparison.overall), rivals_grid(comparison)]
+    grids = grids if recommendation is None else [ranking_grid(recommendation)]
+    grids.append(aims_grid(comparison, comparison.against))
+    grids += [scenario_grid(part, comparison.against) for part in comparison.scenarios]
+    drawn = [
+        ran.outcome.model_copy(update={"scenario": ran.run.source.name}) for ran in rans if ran.outcome is not None
+    ]
+    drawn = [one for one in drawn if one.series.at_s]
+    plots = made_folder(out / "plots")
+    with progress("plots", len(comparison.scenarios) + 2, unit="files") as told:
+        for number, part in enumerate(comparison.scenarios):
+            mine = [one for one in drawn if one.scenario == part.scenario]
+            if mine:
+                write_pictures(plots, file_name(part.scenario), scenario_picture(mine, title=part.scenario))
+            told(number + 1)
+        churn = write_pictures(out, "churn", churn_picture(comparison))
+        told(len(comparison.scenarios) + 1)
+        text = page(comparison, drawn, recommendation=recommendation, command=asked.command)
+    found = {
+        out / "contest.html": text.encode(),
+        out / "comparison.json": orjson.dumps(
+            document(comparison, recommendation), option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE
+        ),
+        out / "tables.md": f"# The contest\n\n    {asked.command}\n\n{markdown(grids)}".encode(),
+    }
+    for path, content in found.items():
+        write_file(path, content)
+    return [*found, *churn, plots]
+
+
+def _tell_kept(rans: Sequence[RunResult]) -> None:
+    kept = sum(ran.kept for ran in rans)
+    if kept:
+        say(f"{kept} of {len(rans)} runs were there already (--again runs them, too)")
+
+
+def _end(rans: Sequence[RunResult]) -> None:
+    failed = [ran for ran in rans if ran.outcome is None]
+    if failed:
+        say(f"{len(failed)} of {len(rans)} runs failed; the first: {failed[0].run.said}: {failed[0].error}")
+        raise typer.Exit(ExitCode.FAILED)

@@ -1,0 +1,1 @@
+"""`statechannel drain`, `uncordon` and `rolling-restart`."""

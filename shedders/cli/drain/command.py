@@ -1,0 +1,143 @@
+"""`statechannel drain BROKER` and `statechannel uncordon BROKER`."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any
+
+import typer
+
+from shedders.cli.drain import cordons
+from shedders.cli.drain.follower import Drained, DrainWish, broker_of, check, drain, new_id, require_empty, resumable
+from shedders.cli.policy.write import By
+from shedders.cli.progress_bars import bar
+from shedders.model.amounts import are, count, were
+from statechannel.cli.kit.connection import Connection
+from statechannel.cli.kit.failures import CommandError
+from statechannel.cli.kit.options import Connect, OutputAs, reaching
+from statechannel.cli.kit.output import Output, print_json, print_table, say, stdout
+from statechannel.errors import ExitCode
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
+uncordon_app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+RATE_MAX = 10_000.0
+_RATE = re.compile(r"([0-9]+(?:\.[0-9]+)?)(?:/s)?", re.ASCII)
+
+BrokerWord = Annotated[str, typer.Argument(metavar="BROKER")]
+Rate = Annotated[
+    str | None,
+    typer.Option("--rate", metavar="N/s", help="Bundles that set out a second; default: extensions.balancer.drain."),
+]
+Force = Annotated[
+    bool, typer.Option("--force", help="Bundles that policies keep everybody from taking go all the same.")
+]
+Why = Annotated[str | None, typer.Option("--why", help="For people who read it.")]
+Within = Annotated[
+    float, typer.Option("--timeout", metavar="SECONDS", min=1, max=86_400, help="Longest time for one broker.")
+]
+
+
+@app.command("drain")
+@reaching
+def drain_(
+    connect: Connect,
+    broker: BrokerWord,
+    rate: Rate = None,
+    force: Force = False,
+    why: Why = None,
+    by: By = None,
+    operation: Annotated[
+        str | None, typer.Option("--operation", metavar="ID", help="Go on with, or watch, this drain.")
+    ] = None,
+    timeout: Within = 1_800.0,
+    output: OutputAs = Output.TABLE,
+) -> None:
+    """Give a broker nothing more, and hand all its bundles over to others.
+
+    It stays cordoned until `statechannel uncordon`. The same command again goes on after whatever has died meanwhile.
+    """
+    cordons.key_of(broker)
+    rate_per_s = rate_of(rate)
+    connection = connect()
+    check(connection, broker, force=force)
+    drain_id = _id_of(connection, broker, operation)
+    wish = DrainWish(broker, drain_id, rate_per_s, force, why or "", by, timeout)
+    with bar() as shown:
+        drained = drain(connection, wish, shown)
+    _tell(drained, output)
+    require_empty(drained)
+
+
+@uncordon_app.command()
+@reaching
+def uncordon(
+    connect: Connect,
+    broker: BrokerWord,
+    force: Annotated[bool, typer.Option("--force", help="Also a cordon that no drain has written.")] = False,
+    output: OutputAs = Output.TABLE,
+) -> None:
+    """Let a broker take bundles again; a drain of it that is under way ends."""
+    cordons.key_of(broker)
+    done = cordons.uncordon(connect(), broker, force=force)
+    if output is Output.JSON:
+        print_json(done.fields())
+        return
+    stdout().print(f"{broker} takes bundles again (offset {done.written.offset})", markup=False)
+
+
+def rate_of(text: str | None) -> float | None:
+    """Bundles a second from what a person wrote: `20`, `20/s`, `0.5/s`.
+
+    Raises:
+        CommandError: It is no rate.
+    """
+    if text is None:
+        return None
+    found = _RATE.fullmatch(text)
+    rate_per_s = 0.0 if found is None else float(found[1])
+    if not 0 < rate_per_s <= RATE_MAX:
+        raise CommandError(
+            f"`{text}` is no rate",
+            hint=f"Say bundles a second, as 20/s or 0.5/s; at most {RATE_MAX:.0f}/s.",
+            code=ExitCode.USAGE,
+        )
+    return rate_per_s
+
+
+def _id_of(connection: Connection, broker: str, operation: str | None) -> str:
+    if operation is None:
+        found = resumable(connection, broker)
+        if found is not None:
+            say(f"{broker} is being drained already (operation {found}); this command joins in")
+        return found or new_id()
+    about = broker_of(connection, operation)
+    if about != broker:
+        said = "is no drain" if about is None else f"is a drain of {about}"
+        raise CommandError(
+            f"operation {operation} {said}",
+            hint="`statechannel operation list` has the newest; without --operation a new drain begins.",
+            code=ExitCode.NOT_FOUND,
+        )
+    return operation
+
+
+def _tell(drained: Drained, output: Output) -> None:
+    if output is Output.JSON:
+        print_json(drained.fields())
+        return
+    facts: dict[str, Any] = drained.fields()
+    moved, left = facts["moved"], drained.left_count
+    said = f"{facts['broker']}: {count(moved, 'bundle')} {were(moved)} moved, {left} {are(left)} left"
+    stdout().print(f"{said} (operation {facts['operation']}, by {facts['executed_by']})", markup=False)
+    if drained.left:
+        print_table(
+            ("bundle", "reason", "why"),
+            [(one.get("bundle"), one.get("reason"), one.get("why")) for one in drained.left],
+        )
+    if facts["earlier_known"] is False:
+        say("note: another leader may have moved more; its decisions could not be read")
+    if facts["reports_in_vain"]:
+        say(f"note: {count(facts['reports_in_vain'], 'bundle')} went to brokers that did not report their load in time")
+    if facts["leads"]:
+        say(f"note: {facts['broker']} leads; another broker does as soon as it stops")

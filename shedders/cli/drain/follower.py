@@ -1,0 +1,369 @@
+"""Drains one broker from the command line: cordon, ask the leader, watch, and go on after whatever dies meanwhile."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final
+
+from ulid import ULID
+
+from shedders.cli.drain.cordons import Cordoned, cordon, cordon_of, drained_by, standing_of, take_back
+from shedders.cli.leader_request import (
+    NO_EXTENSION,
+    LeaderAnswer,
+    LoggedRequest,
+    Sent,
+    follow,
+    may_be_asked_again,
+    requests,
+    send,
+)
+from shedders.cli.progress_bars import Bar
+from shedders.model.amounts import count
+from statechannel.cli.kit.connection import Connection
+from statechannel.cli.kit.failures import CommandError
+from statechannel.cli.kit.hints import hint_for
+from statechannel.cli.kit.live_log import describe_topic, now_ms, open_tail
+from statechannel.cli.kit.output import cell, say
+from statechannel.cli.kit.registry import Registry, read_registry
+from statechannel.engine.commands import Done, NotFound, Outcome, Rejected
+from statechannel.errors import ExitCode
+from statechannel.kafka.errors import KafkaAdapterError
+from statechannel.protocol.keys import KeyState
+from statechannel.protocol.log import Topic
+from statechannel.protocol.states import State
+from statechannel.replay.auditor import audit_full, audit_join
+from statechannel.replay.survey import has_gaps
+
+ASK: Final = "drain"
+AGAIN_S: Final = 1.0
+NOTHING_MOVED: Final = "no-destination"
+"""The one answer that is about the whole drain, whoever led, and says that no bundle has left."""
+NOT_BEGUN: Final = frozenset({"bad-request", "unknown-ask", NO_EXTENSION})
+"""Of whoever did not take it up; another leader may have done so before."""
+EXTENSION_WAIT_S: Final = 15.0
+"""A broker that has just begun to lead may not have started its extension yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class DrainWish:
+    """What is to be drained.
+
+    Attributes:
+        drain: Id that the cordon, the moves and all requests of this drain carry.
+        within_s: Longest time of the whole.
+        extra: Further arguments of the request: what `rolling-restart` finds its way by.
+    """
+
+    broker: str
+    drain: str
+    rate_per_s: float | None = None
+    force: bool = False
+    why: str = ""
+    by: str | None = None
+    within_s: float = 1_800.0
+    extra: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Drained:
+    """How a drain ended.
+
+    Attributes:
+        facts: Of the leader: `moved`, `left`, `left_count`, ...
+        executed_by: The leader.
+    """
+
+    wish: DrainWish
+    facts: Mapping[str, Any]
+    executed_by: str | None
+    result: str
+
+    @property
+    def left(self) -> list[Mapping[str, Any]]:
+        """What stays, with reasons; the first so many."""
+        found = self.facts.get("left")
+        return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+
+    @property
+    def left_count(self) -> int:
+        """How much stays."""
+        found = self.facts.get("left_count")
+        return found if isinstance(found, int) else len(self.left)
+
+    def fields(self) -> dict[str, Any]:
+        """As JSON has it."""
+        known = ("moved", "began_with", "earlier_known", "left", "left_count", "reports_in_vain", "leads", "took_s")
+        return {
+            "operation": self.wish.drain,
+            "broker": self.wish.broker,
+            "executed_by": self.executed_by,
+            "answer": "accepted",
+            "result": self.result,
+            **{name: self.facts.get(name) for name in known},
+        }
+
+
+def check(connection: Connection, broker: str, *, force: bool) -> Registry:
+    """Refuse what need not be tried; nothing was written then.
+
+    Raises:
+        CommandError: The broker is unknown or dead, or the only one that takes bundles.
+    """
+    registry = read_registry(connection)
+    alive = registry.members.alive
+    if not alive:
+        raise CommandError(
+            "no broker is alive", hint="Start one with `statechannel broker run --id ID`.", code=ExitCode.NO_BROKER
+        )
+    if broker not in alive:
+        lost = registry.members.lost.get(broker)
+        if lost is None:
+            raise CommandError(
+                f"no broker {broker} is heard", hint="`statechannel brokers` lists them.", code=ExitCode.NOT_FOUND
+            )
+        if not force:
+            raise CommandError(
+                f"broker {broker} is not heard any more; the leader gives its bundles to others by itself",
+                hint=f"--force drains it all the same, and keeps it cordoned; see `statechannel bundles --broker {broker}`.",
+                code=ExitCode.REJECTED,
+            )
+    cordons = standing_of(connection).policies.cordons
+    others = [name for name, one in alive.items() if name != broker and one.accepting and name not in cordons]
+    if not others and not force:
+        raise CommandError(
+            f"{broker} is the only broker that takes bundles: nobody could take its own, nor new ones",
+            hint="Start another broker, or `statechannel uncordon` one; --force cordons it all the same.",
+            code=ExitCode.REJECTED,
+        )
+    return registry
+
+
+def resumable(connection: Connection, broker: str) -> str | None:
+    """Id of the drain of this broker that is under way; None where there is none.
+
+    What has ended is not resumed: another drain of the same broker looks anew.
+    """
+    drain = drained_by(cordon_of(standing_of(connection), broker))
+    if drain is None:
+        return None
+    found = newest(connection, drain)
+    return drain if found is not None and found.open else None
+
+
+def newest(connection: Connection, drain: str) -> LoggedRequest | None:
+    """The newest request of a drain."""
+    every = [one for one in requests(connection, ASK) if drain in (one.request.id, one.request.args.get("drain"))]
+    return every[-1] if every else None
+
+
+def broker_of(connection: Connection, drain: str) -> str | None:
+    """The broker that a drain is about."""
+    found = newest(connection, drain)
+    return None if found is None else found.request.broker
+
+
+def new_id() -> str:
+    """An id for a drain."""
+    return str(ULID())
+
+
+def drain(connection: Connection, wish: DrainWish, bar: Bar) -> Drained:
+    """Drain a broker: returns when nothing more can be moved, whatever is left.
+
+    Raises:
+        CommandError: It was refused, or did not end in time; says what to do.
+    """
+    under_way = newest(connection, wish.drain)
+    # Another rate, or force, is said by another request of the same drain; who says nothing new only watches.
+    changes = wish.force or wish.rate_per_s is not None
+    sent = under_way.sent if under_way is not None and under_way.open and not changes else None
+    cordoned = cordon(connection, wish.broker, wish.drain, why=wish.why, by=wish.by)
+    bar.show(wish.broker, f"draining {wish.broker}", 0, 1)
+    watch = _Watch(connection, wish, bar, begun=under_way is not None)
+    try:
+        told = watch.until_answered(sent, first=under_way is None)
+    except KeyboardInterrupt:
+        say(
+            f"the drain goes on without this command: `statechannel drain {wish.broker} --operation {wish.drain}` "
+            f"watches it again, `statechannel uncordon {wish.broker}` ends it"
+        )
+        raise
+    finally:
+        bar.drop(wish.broker)
+    return _judged(connection, wish, cordoned, told, begun=watch.begun)
+
+
+def is_asked_again(outcome: Outcome | None, begun_s: float) -> bool:
+    """Whether an answer is only that somebody else, or the same one in a moment, has to be asked.
+
+    Args:
+        begun_s: When it was asked first.
+    """
+    if isinstance(outcome, Rejected) and outcome.reason == NO_EXTENSION:
+        return time.monotonic() - begun_s < EXTENSION_WAIT_S
+    return may_be_asked_again(outcome)
+
+
+class _Watch:
+    """Waits for the end of one drain.
+
+    Attributes:
+        begun: Some leader may have taken it up before the one that has answered.
+    """
+
+    def __init__(self, connection: Connection, wish: DrainWish, bar: Bar, *, begun: bool) -> None:
+        self.begun = begun
+        self._connection = connection
+        self._wish = wish
+        self._bar = bar
+        self._holdings = Holdings(connection)
+        self._total = 0
+        self._begun_s = time.monotonic()
+        self._ends_s = self._begun_s + wish.within_s
+
+    def until_answered(self, sent: Sent | None, *, first: bool) -> LeaderAnswer:
+        """Ask, and ask again where the answer is only that somebody else has to be asked."""
+        told = LeaderAnswer(None, None)
+        while True:
+            left_s = self._ends_s - time.monotonic()
+            if left_s <= 0:
+                raise self._late(told)
+            if sent is None:
+                sent = self._send(left_s, first=first)
+            first = False
+            told = follow(self._connection, sent, self._show)
+            if not is_asked_again(told.outcome, self._begun_s):
+                return told
+            sent = None
+            self.begun = self.begun or not _is_not_begun(told.outcome)
+            time.sleep(min(AGAIN_S, max(0.0, self._ends_s - time.monotonic())))
+
+    def _send(self, left_s: float, *, first: bool) -> Sent:
+        wish = self._wish
+        args = {
+            "broker": wish.broker,
+            "rate_per_s": wish.rate_per_s,
+            "force": wish.force,
+            "drain": wish.drain,
+            **(wish.extra or {}),
+        }
+        return send(self._connection, ASK, args, left_s, identifier=wish.drain if first else None)
+
+    def _show(self, leader: str | None) -> None:
+        if not self._bar.seen:
+            return
+        with suppress(KafkaAdapterError):  # the leader goes on; there is only nothing to show
+            self._holdings.look()
+        left = self._holdings.counts[self._wish.broker]
+        self._total = max(self._total, left)
+        by = f" ({leader} is at it)" if leader else " (no broker has taken it up yet)"
+        self._bar.show(self._wish.broker, f"draining {self._wish.broker}{by}", self._total - left, max(1, self._total))
+
+    def _late(self, told: LeaderAnswer) -> CommandError:
+        left = self._holdings.look(anyhow=True)[self._wish.broker]
+        said = f"{told.broker} was at it last" if told.broker else "no broker has taken it up"
+        return CommandError(
+            f"{self._wish.broker} has {count(left, 'bundle')} left after {self._wish.within_s:g} s; {said}",
+            hint=f"It is cordoned still; go on with `statechannel drain {self._wish.broker} --operation {self._wish.drain}`.",
+            code=ExitCode.UNDETERMINED if told.broker else ExitCode.NO_BROKER,
+        )
+
+
+def _is_not_begun(outcome: Outcome | None) -> bool:
+    return isinstance(outcome, Rejected) and str(outcome.reason) in NOT_BEGUN
+
+
+def _judged(connection: Connection, wish: DrainWish, cordoned: Cordoned, told: LeaderAnswer, *, begun: bool) -> Drained:
+    outcome = told.outcome
+    if isinstance(outcome, Done):
+        return Drained(wish, outcome.facts, told.broker, outcome.result)
+    if not isinstance(outcome, Rejected | NotFound):
+        raise CommandError(f"the leader answered with {cell(str(outcome))}", code=ExitCode.UNKNOWN)
+    reason = str(outcome.reason)
+    said, hint = outcome.message, hint_for(outcome, operation=wish.drain)
+    if reason == NO_EXTENSION:
+        said, hint = (
+            f"the leader {told.broker} runs no balancing extension",
+            "Run brokers with extensions.balancer.enabled=true.",
+        )
+    nothing = reason == NOTHING_MOVED or (not begun and _is_not_begun(outcome))
+    # Else a broker that is half empty would be given bundles again.
+    if cordoned.made and nothing and take_back(connection, wish.broker, wish.drain):
+        said += " (the cordon was taken back)"
+    raise CommandError(f"rejected ({reason}): {said}", hint=hint, code=ExitCode.REJECTED)
+
+
+def require_empty(drained: Drained) -> None:
+    """End the command where something is left.
+
+    Raises:
+        CommandError: Something is; it says what keeps it.
+    """
+    if not drained.left_count:
+        return
+    first = drained.left[0] if drained.left else {}
+    said = f"{first.get('bundle')}: {first.get('why')}" if first else ""
+    raise CommandError(
+        f"{drained.wish.broker} still has {count(drained.left_count, 'bundle')} that nobody may take; {said}",
+        hint="Change the policies, start another broker, or drain it again with --force.",
+        code=ExitCode.REJECTED,
+    )
+
+
+_REST = 4.0
+_LEAST_WAIT_S = 0.5
+
+
+class Holdings:
+    """Counts bundles; never spends more than a fifth of the time on it.
+
+    Attributes:
+        counts: By broker, as of the last look: what it serves, or is about to get.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._partitions: int | None = None
+        self._next_s = 0.0
+        self.counts: Counter[str] = Counter()
+
+    def look(self, *, anyhow: bool = False) -> Counter[str]:
+        """Look if it is time to, or anyhow.
+
+        Raises:
+            KafkaAdapterError: Kafka is away, or the topic is missing.
+        """
+        begun_s = time.monotonic()
+        if not anyhow and begun_s < self._next_s:
+            return self.counts
+        self.counts = self._read()
+        took_s = time.monotonic() - begun_s
+        self._next_s = begun_s + took_s + max(_LEAST_WAIT_S, _REST * took_s)
+        return self.counts
+
+    def _read(self) -> Counter[str]:
+        if self._partitions is None:
+            self._partitions = describe_topic(self._connection, Topic.CHANNEL).partitions
+        lag_ms = self._connection.settings.channel.min_compaction_lag_ms
+        found: Counter[str] = Counter()
+        for partition in range(self._partitions):
+            with open_tail(self._connection, Topic.CHANNEL, partition) as tail:
+                span = tail.span()
+                records = list(tail.records(span))
+            if has_gaps(records, span.end):
+                part = audit_join(partition, self._partitions, records, oldest_kept_ms=now_ms() - lag_ms)
+            else:
+                part = audit_full(partition, self._partitions, records)
+            found.update(name for key in part.view.existing() for name in _holders(key))
+        return found
+
+
+def _holders(key: KeyState) -> set[str]:
+    if key.is_namespace or key.state is State.DELETED:
+        return set()
+    return {name for name in (key.owner, key.bound_for) if name is not None}

@@ -1,0 +1,363 @@
+"""One broker after the other: drained, restarted, back again; what a rolling restart knows and decides.
+
+Nothing is kept beside the log: every drain of it is a request that carries the restart's id, all brokers that are to be
+restarted, and the process that was to be ended. So the same command with `--operation ID` goes on, on any machine: who is heard
+as another process since is done.
+"""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from shedders.cli.drain.cordons import cordon_of, drained_by, standing_of, uncordon
+from shedders.cli.drain.follower import AGAIN_S, ASK, DrainWish, drain, is_asked_again, new_id, require_empty
+from shedders.cli.leader_request import follow, requests, send
+from shedders.cli.progress_bars import Bar
+from statechannel.cli.kit.connection import Connection
+from statechannel.cli.kit.failures import CommandError
+from statechannel.cli.kit.output import say
+from statechannel.cli.kit.registry import Registry, read_registry
+from statechannel.engine.commands import Done
+from statechannel.engine.membership import Member
+from statechannel.errors import ExitCode
+from statechannel.kafka.errors import KafkaUnavailableError
+
+LOOK_S: Final = 1.0
+PLACE: Final = "{broker}"
+STDERR: Final = 2
+"""What the command says goes to standard error, as standard output may be JSON."""
+
+
+@dataclass(frozen=True, slots=True)
+class RestartWish:
+    """What is wanted.
+
+    Attributes:
+        restart: Its id.
+        command: Words of the command that restarts one broker, `{broker}` in place of its id; None: people do it.
+        back_s: Longest time until a broker is back; `command_s`, `drain_s`, `fresh_s` likewise.
+        leader_s: Longest time until somebody leads, where whose turn it is depends on it.
+    """
+
+    restart: str
+    command: Sequence[str] | None
+    rate_per_s: float | None = None
+    force: bool = False
+    why: str = ""
+    by: str | None = None
+    back_s: float = 300.0
+    command_s: float = 300.0
+    drain_s: float = 1_800.0
+    fresh_s: float = 60.0
+    leader_s: float = 60.0
+
+
+@dataclass(slots=True)
+class Progressed:
+    """How far a restart has come, by the requests topic.
+
+    Attributes:
+        brokers: All of them; empty where nothing was begun.
+        before: By broker whose drain was asked for, the process that is to be ended.
+    """
+
+    brokers: list[str] = field(default_factory=list)
+    before: dict[str, str] = field(default_factory=dict)
+
+
+def progressed(connection: Connection, restart: str) -> Progressed:
+    """What the log has of a restart."""
+    found = Progressed()
+    for one in requests(connection, ASK):
+        args = one.request.args
+        broker, incarnation, brokers = args.get("broker"), args.get("incarnation"), args.get("brokers")
+        if args.get("restart") != restart or not isinstance(broker, str) or not isinstance(incarnation, str):
+            continue
+        found.before.setdefault(broker, incarnation)
+        if isinstance(brokers, list) and all(isinstance(name, str) for name in brokers):
+            found.brokers = found.brokers or list(brokers)
+    return found
+
+
+def next_of(brokers: Sequence[str], done: set[str], begun: Mapping[str, str], leader: str | None) -> str | None:
+    """Whose turn it is: who was begun, then by name, the leader last; None when all are done."""
+    left = [name for name in sorted(brokers) if name not in done]
+    return min(left, key=lambda name: (name not in begun, name == leader, name), default=None)
+
+
+def words_of(text: str) -> list[str]:
+    """The words of a command, as a shell would take them apart; no shell runs.
+
+    Raises:
+        CommandError: It names no broker, or cannot be taken apart.
+    """
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        raise CommandError(f"--command cannot be read: {error}", code=ExitCode.USAGE) from error
+    if not any(PLACE in word for word in words):
+        raise CommandError(
+            f"--command has no {PLACE}: it would do the same for every broker",
+            hint=f"Say where the broker's id goes: --command 'ssh {PLACE} systemctl restart broker'.",
+            code=ExitCode.USAGE,
+        )
+    return words
+
+
+def require_program(words: Sequence[str], broker: str | None = None) -> None:
+    """Look the program up before the first drain, as a broker that cannot be restarted would stay empty for nothing.
+
+    Args:
+        broker: None: as far as it is the same for all brokers.
+
+    Raises:
+        CommandError: It is not there, or cannot be run.
+    """
+    if broker is None and PLACE in words[0]:
+        return
+    program = words[0].replace(PLACE, broker or "")
+    if shutil.which(program) is None:
+        raise CommandError(
+            f"--command: there is no program {program} that can be run here; nothing was drained",
+            hint="Say its whole path, or put its folder on PATH. No shell runs: for one say `sh -c '...'`.",
+            code=ExitCode.USAGE,
+        )
+
+
+def require_argument(words: Sequence[str], broker: str) -> None:
+    """Refuse a broker id that a program would take for an option; whoever may write the registry chooses ids.
+
+    Raises:
+        CommandError: It begins with `-`, and so would a word of the command.
+    """
+    if broker.startswith("-") and any(word.startswith(PLACE) for word in words):
+        raise CommandError(
+            f"--command: the broker id {broker!r} begins with -, and a program would take it for an option; nothing was drained",
+            hint="Restart that broker under another id by hand, or put something before it in the command: user@{broker}.",
+            code=ExitCode.USAGE,
+        )
+
+
+class Restart:
+    """One rolling restart, as far as this command carries it."""
+
+    def __init__(self, connection: Connection, wish: RestartWish, bar: Bar) -> None:
+        self._connection = connection
+        self._wish = wish
+        self._bar = bar
+        self._moved: dict[str, Any] = {}
+
+    def run(self, wanted: Sequence[str]) -> list[dict[str, Any]]:
+        """Restart them all; what was done, in order.
+
+        Args:
+            wanted: Brokers; none: all that are heard. One that goes on keeps to those it began with.
+
+        Raises:
+            CommandError: One cannot be drained, restarted, or does not come back; the others were left alone.
+        """
+        known = progressed(self._connection, self._wish.restart)
+        registry = read_registry(self._connection)
+        brokers = known.brokers or self._chosen(wanted, registry)
+        if self._wish.command is not None:
+            for name in brokers:
+                require_argument(self._wish.command, name)
+                if PLACE in self._wish.command[0]:
+                    require_program(self._wish.command, name)
+        done = {name for name in brokers if self._is_done(name, known.before, registry)}
+        for name in sorted(done):
+            say(f"{name} was restarted already")
+        if done and len(done) < len(brokers):
+            self._wait_fresh(max(done), others=len(brokers) - len(done))  # the command before may have stopped at this
+        told: list[dict[str, Any]] = []
+        while True:
+            registry = self._with_leader([name for name in brokers if name not in done], known.before)
+            turn = next_of(brokers, done, known.before, None if registry.leader is None else registry.leader.broker)
+            self._bar.show("restart", f"rolling restart {self._wish.restart}", len(done), len(brokers))
+            if turn is None:
+                return told
+            others = len(brokers) - len(done) - 1
+            told.append(self._one(turn, brokers, known.before, registry, others=others))
+            done.add(turn)
+
+    @staticmethod
+    def _chosen(wanted: Sequence[str], registry: Registry) -> list[str]:
+        alive = registry.members.alive
+        for name in wanted:
+            if name not in alive:
+                raise CommandError(
+                    f"no broker {name} is heard", hint="`statechannel brokers` lists them.", code=ExitCode.NOT_FOUND
+                )
+        if not alive:
+            raise CommandError(
+                "no broker is alive", hint="Start one with `statechannel broker run --id ID`.", code=ExitCode.NO_BROKER
+            )
+        return sorted(set(wanted) or set(alive))
+
+    def _is_done(self, name: str, before: Mapping[str, str], registry: Registry) -> bool:
+        member = registry.members.alive.get(name)
+        if name not in before or member is None or member.incarnation == before[name] or not member.accepting:
+            return False
+        return drained_by(cordon_of(standing_of(self._connection), name)) is None
+
+    # --- one broker -------------------------------------------------------------------------------------------------
+
+    def _one(
+        self, name: str, brokers: Sequence[str], before: dict[str, str], registry: Registry, *, others: int
+    ) -> dict[str, Any]:
+        begun_s = time.monotonic()
+        member = registry.members.alive.get(name)
+        if name not in before and member is None:
+            raise self._stopped(f"{name} is not heard, and this restart has not begun it", ExitCode.NOT_FOUND)
+        moved = None
+        if member is not None and before.get(name, member.incarnation) == member.incarnation:
+            before[name] = member.incarnation
+            moved = self._drain(name, member, brokers)
+        if member is None or before[name] == member.incarnation:
+            self._restart(name)
+        back = self._wait_back(name, before[name])
+        self._uncordon(name)
+        late = self._wait_fresh(name, others)
+        self._bar.drop(name)
+        took_s = round(time.monotonic() - begun_s, 3)
+        say(f"{name} is back (process {back.incarnation}, {took_s:.1f} s)")
+        return {
+            "broker": name,
+            "before": before[name],
+            "after": back.incarnation,
+            "moved": moved,
+            "late_reports": late,
+            "took_s": took_s,
+        }
+
+    def _drain(self, name: str, member: Member, brokers: Sequence[str]) -> object:
+        wish = self._wish
+        extra = {"restart": wish.restart, "incarnation": member.incarnation, "brokers": list(brokers)}
+        why = f"rolling restart {wish.restart}{f': {wish.why}' if wish.why else ''}"
+        asked = DrainWish(name, new_id(), wish.rate_per_s, wish.force, why, wish.by, wish.drain_s, extra)
+        try:
+            drained = drain(self._connection, asked, self._bar)
+            require_empty(drained)
+        except CommandError as error:
+            raise self._stopped(f"{name} cannot be emptied: {error}", error.exit_code, error.hint) from error
+        return drained.facts.get("moved")
+
+    def _restart(self, name: str) -> None:
+        if self._wish.command is None:
+            say(f"restart {name} now; waiting for it for at most {self._wish.back_s:g} s")
+            return
+        words = [word.replace(PLACE, name) for word in self._wish.command]
+        self._bar.show(name, f"running {shlex.join(words)}", 0, 1)
+        try:
+            with self._bar.hidden():
+                found = subprocess.run(
+                    words,
+                    stdin=subprocess.DEVNULL,
+                    stdout=STDERR,
+                    timeout=self._wish.command_s,
+                    check=False,
+                )
+        except subprocess.TimeoutExpired as error:
+            raise self._cordoned(name, f"the command for {name} has not ended in {self._wish.command_s:g} s") from error
+        except OSError as error:
+            raise self._cordoned(name, f"the command for {name} cannot be run: {error}") from error
+        if found.returncode != 0:
+            raise self._cordoned(name, f"the command for {name} ended with {found.returncode}: {shlex.join(words)}")
+
+    def _wait_back(self, name: str, before: str) -> Member:
+        ends_s = time.monotonic() + self._wish.back_s
+        while True:
+            member = None
+            with suppress(KafkaUnavailableError):  # it may be back before the time is up
+                member = read_registry(self._connection).members.alive.get(name)
+            if member is not None and member.incarnation != before and member.accepting:
+                return member
+            if time.monotonic() > ends_s:
+                raise self._cordoned(
+                    name,
+                    f"{name} has not come back within {self._wish.back_s:g} s: {_how(member, before)}",
+                    ExitCode.UNDETERMINED,
+                )
+            left_s = ends_s - time.monotonic()
+            self._bar.show(name, f"waiting for {name} ({_how(member, before)}), {left_s:.0f} s at most", 0, 1)
+            time.sleep(LOOK_S)
+
+    def _uncordon(self, name: str) -> None:
+        entry = cordon_of(standing_of(self._connection), name)
+        if entry is None:
+            return
+        if drained_by(entry) is None:
+            say(f"note: {name} stays cordoned: {entry.by or 'somebody'} did that, no drain")
+            return
+        uncordon(self._connection, name, force=False)
+
+    def _with_leader(self, left: Sequence[str], before: Mapping[str, str]) -> Registry:
+        """The registry, with a leader in it where it matters who is the last."""
+        ends_s = time.monotonic() + self._wish.leader_s
+        while True:
+            registry = read_registry(self._connection)
+            if registry.leader is not None or len(left) < 2 or any(name in before for name in left):  # noqa: PLR2004 - one has no order
+                return registry
+            if time.monotonic() > ends_s:
+                raise self._stopped(
+                    f"nobody leads, and none was heard to within {self._wish.leader_s:g} s: who is to be the last is not known",
+                    ExitCode.NO_BROKER,
+                    "`statechannel brokers` shows who is heard.",
+                )
+            self._bar.show("restart", "waiting until a broker leads", 0, 1)
+            time.sleep(LOOK_S)
+
+    def _wait_fresh(self, name: str, others: int) -> list[str]:
+        """Brokers whose reports are late all the same.
+
+        Args:
+            name: The broker that is back.
+            others: So many are to be restarted still.
+        """
+        begun_s = time.monotonic()
+        ends_s = begun_s + self._wish.fresh_s
+        while True:
+            left_s = ends_s - time.monotonic()
+            outcome = follow(self._connection, send(self._connection, "fresh", {}, left_s)).outcome
+            if isinstance(outcome, Done):
+                break
+            if time.monotonic() + AGAIN_S >= ends_s or not is_asked_again(outcome, begun_s):
+                return self._fresh_unknown(name, others)
+            time.sleep(AGAIN_S)
+        found = outcome.facts.get("late")
+        late = [str(name) for name in found] if isinstance(found, list) else []
+        if late:
+            say(f"note: no fresh load report of {', '.join(late)} within {self._wish.fresh_s:g} s")
+        return late
+
+    def _fresh_unknown(self, name: str, others: int) -> list[str]:
+        """A broker that is emptied onto others of whom nobody knows what they carry may be one too many."""
+        said = f"whether the load reports are fresh, nobody said within {self._wish.fresh_s:g} s"
+        if others:
+            raise self._stopped(f"{name} is back, but {said}", ExitCode.UNDETERMINED)
+        say(f"note: {said}")
+        return []
+
+    def _cordoned(self, name: str, what: str, code: ExitCode = ExitCode.FAILED) -> CommandError:
+        """It was drained, and nothing takes its cordon back by itself."""
+        hint = f"`statechannel uncordon {name}` lets it take bundles again."
+        return self._stopped(f"{what}; {name} stays cordoned", code, hint)
+
+    def _stopped(self, what: str, code: ExitCode = ExitCode.FAILED, hint: str = "") -> CommandError:
+        again = f"Go on with the same command and --operation {self._wish.restart}."
+        return CommandError(f"{what}; the brokers after it were left alone", hint=f"{hint} {again}".strip(), code=code)
+
+
+def _how(member: Member | None, before: str) -> str:
+    if member is None:
+        return "it is not heard"
+    if member.incarnation == before:
+        return "it is still the process of before"
+    return "it is heard, and does not take bundles yet"

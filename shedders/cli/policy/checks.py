@@ -1,0 +1,125 @@
+"""What a policy that is written or deleted does to bundles: what nobody may take any more, and what is odd. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from shedders.model.amounts import are, count
+from shedders.model.cluster import Cluster, IsolationPolicy
+from shedders.model.patterns import compiled
+from shedders.policies.contradictions import Contradiction
+from shedders.policies.effective import EffectivePolicies
+from shedders.policies.kinds import PolicyKind
+from shedders.policies.record import PolicyKey
+from statechannel.cli.kit.failures import CommandError
+from statechannel.errors import ExitCode
+
+_OF_THE_CLUSTER: Final = frozenset(
+    {PolicyKind.ISOLATION, PolicyKind.ANTI_AFFINITY, PolicyKind.DOMAIN, PolicyKind.PIN, PolicyKind.CORDON}
+)
+
+
+class PolicyChecks(NamedTuple):
+    """What is said of a policy before it is written or deleted, in sentences.
+
+    Attributes:
+        troubles: What cannot be kept together since.
+        notes: What is odd, or may be taken for more than it is.
+    """
+
+    troubles: Sequence[str] = ()
+    notes: Sequence[str] = ()
+
+
+def matters(key: PolicyKey, *, deleted: bool) -> bool:
+    """Whether the cluster has to be looked at: a cordon less keeps nobody from anything."""
+    return key.kind in _OF_THE_CLUSTER and not (deleted and key.kind is PolicyKind.CORDON)
+
+
+def judged(
+    key: PolicyKey, before: EffectivePolicies, after: EffectivePolicies, cluster: Cluster, *, deleted: bool, force: bool
+) -> PolicyChecks:
+    """What cannot be kept together any more, and what is odd.
+
+    Raises:
+        CommandError: Bundles get no broker because of it, and nobody insists.
+    """
+    if not cluster.brokers:
+        return PolicyChecks(["no broker is alive, so nobody can say whether these policies can be kept together"])
+    known = {(one.kind, one.policies) for one in before.contradictions(cluster)}
+    new = [one for one in after.contradictions(cluster) if (one.kind, one.policies) not in known]
+    # That nobody may take something follows from what else is wrong, so that is said first.
+    blocking = sorted((one for one in new if one.blocks), key=lambda one: one.kind == "nobody")
+    if blocking and not force:
+        more = f"; and {len(blocking) - 1} more" if len(blocking) > 1 else ""
+        raise CommandError(
+            f"the policies that are left cannot be kept together: {sentence(blocking[0])}{more}"
+            if deleted
+            else f"these policies cannot be kept together: {sentence(blocking[0])}{more}",
+            hint=f"Change or delete one of them{' first' if deleted else ''}; --force "
+            f"{'deletes' if deleted else 'writes'} it all the same, and what it blocks gets no broker.",
+            code=ExitCode.REJECTED,
+        )
+    return PolicyChecks([sentence(one) for one in new], [] if deleted else list(_odd(key, after, cluster)))
+
+
+def sentence(one: Contradiction) -> str:
+    """Which policies, and why."""
+    return f"{', '.join(one.policies)}: {one.why}"
+
+
+def _odd(key: PolicyKey, after: EffectivePolicies, cluster: Cluster) -> Iterator[str]:
+    if key.kind is PolicyKind.ISOLATION:
+        every = after.policies.isolation
+        at = next((number for number, one in enumerate(every) if one.name == key.name), None)
+        if at is not None:
+            yield from _unmatched(every[at], cluster)
+            yield from _shadowed(every, at)
+
+    if key.kind is PolicyKind.PIN:
+        yield from _elsewhere(key.name, after.policies.pins, cluster)
+
+
+def _elsewhere(name: str, pins: Mapping[str, str], cluster: Cluster) -> Iterator[str]:
+    """Bundles that are served by another broker than they are pinned to: nobody moves them because of that."""
+    broker = pins.get(name)
+    held = [name] if name in cluster.bundles else [one.name for one in cluster.bundles_in.get(name, ())]
+    # A bundle's own pin stands over that of its namespace.
+    away = [
+        one
+        for one in sorted(held)
+        if cluster.bundles[one].owner not in (None, broker) and (one == name or one not in pins)
+    ]
+    if broker is None or not away:
+        return
+    where = (
+        f"it is on {cluster.bundles[name].owner}"
+        if away == [name]
+        else f"{count(len(away), 'bundle')} of it {are(len(away))} on another broker"
+    )
+    yield (
+        f"{where}; a pin moves nothing by itself: statechannel transfer {away[0] if away == [name] else 'BUNDLE'} --dest {broker}"
+    )
+
+
+def _unmatched(policy: IsolationPolicy, cluster: Cluster) -> Iterator[str]:
+    """Patterns that no broker matches: the namespaces may come later, and get none then."""
+    for part, texts in (("primary", policy.primary), ("secondary", policy.secondary)):
+        patterns = compiled(texts)
+        if not texts or isinstance(patterns, str):
+            continue
+        if not any(patterns.matches(one.address) for one in cluster.brokers.values()):
+            yield f"no known broker matches {part}={','.join(map(str, texts))} of isolation {policy.name}"
+
+
+def _shadowed(every: Sequence[IsolationPolicy], at: int) -> Iterator[str]:
+    """Policies that are never come to: one before has all their patterns of namespaces."""
+    for first, one in enumerate(every):
+        for second in range(first + 1, len(every)):
+            hidden = every[second]
+            if at in (first, second) and hidden.namespaces and set(hidden.namespaces) <= set(one.namespaces):
+                yield (
+                    f"isolation {hidden.name} is never used: isolation {one.name} comes before it and has the same "
+                    "namespaces"
+                )

@@ -1,0 +1,140 @@
+"""`statechannel override pin|cordon|exclude|shedding|threshold|end|list`: policies for a while.
+
+An override lies over the standing policy of the same kind and name and is taken back by itself.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from shedders.cli.policy import command
+from shedders.cli.policy.command import KindWord, NameWord
+from shedders.cli.policy.write import By, Force_, put, take_away, tell
+from shedders.cli.times import parse_length_ms
+from shedders.policies.kinds import CLUSTER, PolicyKind, name_and_words, value_from
+from shedders.policies.record import made_key
+from statechannel.cli.kit.live_log import now_ms
+from statechannel.cli.kit.options import Connect, OutputAs, reaching
+from statechannel.cli.kit.output import Output
+
+app = typer.Typer(
+    add_completion=False,
+    rich_markup_mode=None,
+    help="Policies for a while: pin, cordon, exclude, shedding, threshold; list, end.",
+)
+
+For = Annotated[
+    str, typer.Option("--for", metavar="LENGTH", help="Taken back by itself after so long: 90s, 30m, 2h, 7d.")
+]
+Why = Annotated[str, typer.Option("--why", help="For people who read it.")]
+
+
+@app.command()
+@reaching
+def pin(
+    connect: Connect,
+    subject: Annotated[str, typer.Argument(metavar="BUNDLE|NAMESPACE")],
+    broker: Annotated[str, typer.Argument(metavar="BROKER")],
+    length: For,
+    why: Why,
+    by: By = None,
+    force: Force_ = False,
+    output: OutputAs = Output.TABLE,
+) -> None:
+    """Let a bundle or namespace be placed on this broker only, and kept there; what is elsewhere is not moved by it."""
+    _put(connect, PolicyKind.PIN, [subject, broker], length, why, by, output, force=force)
+
+
+@app.command()
+@reaching
+def cordon(
+    connect: Connect,
+    broker: Annotated[str, typer.Argument(metavar="BROKER")],
+    length: For,
+    why: Why,
+    by: By = None,
+    force: Force_ = False,
+    output: OutputAs = Output.TABLE,
+) -> None:
+    """Give a broker nothing."""
+    _put(connect, PolicyKind.CORDON, [broker], length, why, by, output, force=force)
+
+
+@app.command()
+@reaching
+def exclude(
+    connect: Connect,
+    namespace: Annotated[str, typer.Argument(metavar="TENANT/NAMESPACE")],
+    length: For,
+    why: Why,
+    by: By = None,
+    output: OutputAs = Output.TABLE,
+) -> None:
+    """Shed nothing of a namespace."""
+    _put(connect, PolicyKind.EXCLUDE, [namespace], length, why, by, output)
+
+
+@app.command()
+@reaching
+def shedding(
+    connect: Connect,
+    state: Annotated[str, typer.Argument(metavar="on|off")],
+    length: For,
+    why: Why,
+    by: By = None,
+    output: OutputAs = Output.TABLE,
+) -> None:
+    """Switch off, or on, that bundles are moved by themselves."""
+    _put(connect, PolicyKind.SHEDDING, [state], length, why, by, output)
+
+
+@app.command()
+@reaching
+def threshold(
+    connect: Connect,
+    name: Annotated[str, typer.Argument(metavar="SETTING", help="shedding.STRATEGY.NAME, filters.NAME, ...")],
+    value: Annotated[str, typer.Argument(metavar="VALUE")],
+    length: For,
+    why: Why,
+    by: By = None,
+    output: OutputAs = Output.TABLE,
+) -> None:
+    """Put another value in place of a setting: a threshold, or any other."""
+    _put(connect, PolicyKind.SETTING, [name, value], length, why, by, output)
+
+
+@app.command()
+@reaching
+def end(
+    connect: Connect,
+    kind: KindWord,
+    name: NameWord = CLUSTER,
+    force: Force_ = False,
+    output: OutputAs = Output.TABLE,
+) -> None:
+    """Take an override back before its end, if what is left can be kept together."""
+    found, name = command.named("setting" if kind == "threshold" else kind, name)
+    tell(take_away(connect(), made_key(found, name, override=True), force=force), output)
+
+
+app.command("list")(command.list_overrides)
+
+
+def _put(
+    connect: Connect,
+    kind: PolicyKind,
+    words: list[str],
+    length: str,
+    why: str,
+    by: str | None,
+    output: Output,
+    *,
+    force: bool = False,
+) -> None:
+    name, rest = name_and_words(kind, words)
+    value = value_from(kind, rest)
+    until_ms = now_ms() + parse_length_ms(length, "--for")
+    key = made_key(kind, name, override=True)
+    tell(put(connect(), key, value, by=by, why=why, until_ms=until_ms, force=force), output)

@@ -1,0 +1,174 @@
+"""`statechannel policy export|import`: the policies of a channel as a file, and back; a part of its backup (design/backup.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import orjson
+import typer
+
+from shedders.cli.policy.write import book_of, topics_of
+from shedders.policies.effective import PolicyEntry
+from shedders.policies.record import PolicyKey, PolicyRecord, UndecodablePolicy, decode, decode_key, encode
+from shedders.policies.topic import PolicyWriteOutcome, write_policy
+from statechannel.cli.kit.connection import Connection
+from statechannel.cli.kit.failures import CommandError
+from statechannel.cli.kit.kafka_wait import naming_address
+from statechannel.cli.kit.live_log import now_ms
+from statechannel.cli.kit.options import Connect, OutputAs, reaching
+from statechannel.cli.kit.output import Output, print_json, progress, say
+from statechannel.errors import ExitCode
+from statechannel.files import FileUnwritableError
+
+_FORMAT = 1
+_NAMED = 5
+_HINT = "Write the file anew with `statechannel policy export FILE`."
+
+
+@reaching
+def export_policies(
+    connect: Connect,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Where they go.")],
+    output: OutputAs = Output.TABLE,
+) -> None:
+    """Write the policies to a file, a line each; overrides that have ended are left out."""
+    connection = connect()
+    at_ms = now_ms()
+    entries = book_of(connection).at(at_ms).entries
+    unreadable = [one.key.text for one in entries if one.trouble]
+    records = {one.key: _record(one) for one in entries if not one.trouble}
+    header = {"policies": _FORMAT, "topic": topics_of(connection).policy_topic, "exported_at_ms": at_ms}
+    lines = [orjson.dumps(header), *(_line(record) for record in records.values())]
+    scratch = file.with_name(f".{file.name}.part")
+    try:
+        scratch.write_bytes(b"".join(line + b"\n" for line in lines))
+        scratch.replace(file)
+    except OSError as error:
+        raise FileUnwritableError(file, error) from error
+    finally:
+        scratch.unlink(missing_ok=True)
+    for name in unreadable:
+        say(f"note: {name} cannot be read and is not in the file; until somebody sets or deletes it, it forbids")
+    if output is Output.JSON:
+        print_json({"file": str(file), "policies": len(records), "unreadable": unreadable})
+    else:
+        say(f"{len(records)} policies written to {file}")
+
+
+@reaching
+def import_policies(
+    connect: Connect,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="What `statechannel policy export` wrote.")],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be written, and write nothing.")] = False,
+    output: OutputAs = Output.TABLE,
+) -> None:
+    """Write the policies of a file that do not exist yet; existing policies are not changed."""
+    wanted = _read(file)
+    connection = connect()
+    at_ms = now_ms()
+    lapsed = [key for key, record in wanted.items() if record.until_ms is not None and record.until_ms <= at_ms]
+    there = {one.key: one for one in book_of(connection, create=not dry_run).at(at_ms).entries}
+    missing, other = [], []
+    for key, record in wanted.items():
+        if key in lapsed:
+            continue
+        found = there.get(key)
+        if found is None:
+            missing.append(record)
+        elif found.trouble or _comparable(_record(found)) != _comparable(record):
+            other.append(key.text)
+    if other:
+        raise CommandError(
+            f"policies that are there already are others than in {file}: {', '.join(other[:_NAMED])}"
+            + (f" and {len(other) - _NAMED} more" if len(other) > _NAMED else ""),
+            hint="Delete them with `statechannel policy delete`, or take them out of the file. Nothing was written.",
+            code=ExitCode.REJECTED,
+        )
+    if not dry_run:
+        _write(connection, missing)
+    found_count = len(wanted) - len(missing) - len(lapsed)
+    if output is Output.JSON:
+        counts = {"policies": len(wanted), "written": 0 if dry_run else len(missing), "missing": len(missing)}
+        print_json({"file": str(file), "dry_run": dry_run, **counts, "found": found_count, "lapsed": len(lapsed)})
+        return
+    done = "would be written" if dry_run else "written"
+    say(f"{len(missing)} policies {done}, {found_count} were there, {len(lapsed)} overrides have ended meanwhile")
+
+
+def _write(connection: Connection, records: list[PolicyRecord]) -> None:
+    with progress("laying down policies", len(records), unit="policies") as told, naming_address(connection):
+        for number, record in enumerate(records):
+            ended = write_policy(
+                connection.client, topics_of(connection), record.key, record, timeout_s=connection.timeout_s
+            )
+            if ended.outcome is not PolicyWriteOutcome.ACCEPTED:
+                code = ExitCode.UNKNOWN if ended.outcome is PolicyWriteOutcome.UNKNOWN else ExitCode.KAFKA_FAILED
+                raise CommandError(
+                    f"{record.key.text}: {ended.outcome}: {ended.reason}",
+                    hint=f"{number} policies are written. Run the same command again: it goes on with the rest.",
+                    code=code,
+                )
+            told(number + 1)
+
+
+def _record(entry: PolicyEntry) -> PolicyRecord:
+    return PolicyRecord(entry.key, entry.value, entry.by, entry.why, entry.until_ms, entry.written_at_ms)
+
+
+def _comparable(record: PolicyRecord) -> PolicyRecord:
+    return replace(record, written_at_ms=0, value=dict(record.value))
+
+
+def _line(record: PolicyRecord) -> bytes:
+    return orjson.dumps({"key": record.key.text, "value": orjson.loads(encode(record))})
+
+
+def _read(file: Path) -> Mapping[PolicyKey, PolicyRecord]:
+    """The policies of a file.
+
+    Raises:
+        CommandError: It cannot be read, or a line is no policy; names the line.
+    """
+    try:
+        lines = file.read_bytes().splitlines()
+    except OSError as error:
+        raise CommandError(
+            f"{file} cannot be read: {error.strerror}", hint="Check the path.", code=ExitCode.BAD_EXPORT
+        ) from error
+    found: dict[PolicyKey, PolicyRecord] = {}
+    for number, line in enumerate(lines, start=1):
+        record = _header(line) if number == 1 else _policy(line)
+        if isinstance(record, str):
+            raise CommandError(f"{file}, line {number}: {record}", hint=_HINT, code=ExitCode.BAD_EXPORT)
+        if record is not None:
+            found[record.key] = record
+    if not lines:
+        raise CommandError(f"{file} is empty: not even a header", hint=_HINT, code=ExitCode.BAD_EXPORT)
+    return found
+
+
+def _header(line: bytes) -> str | None:
+    loaded = _object(line)
+    if loaded is None or loaded.get("policies") != _FORMAT:
+        return f"the first line is not the header of exported policies of format {_FORMAT}"
+    return None
+
+
+def _policy(line: bytes) -> PolicyRecord | str:
+    loaded = _object(line)
+    key, value = (None, None) if loaded is None else (loaded.get("key"), loaded.get("value"))
+    if not isinstance(key, str) or not isinstance(value, dict):
+        return "not a JSON object with `key` and `value`"
+    record = decode(decode_key(key.encode(errors="replace")), orjson.dumps(value))
+    return record.why if isinstance(record, UndecodablePolicy) else record
+
+
+def _object(line: bytes) -> dict[str, object] | None:
+    try:
+        loaded = orjson.loads(line)
+    except orjson.JSONDecodeError:
+        return None
+    return loaded if isinstance(loaded, dict) else None

@@ -1,0 +1,297 @@
+"""What `policy` and `override` do: check a policy against what stands and against the cluster, write it, say how it ended."""
+
+from __future__ import annotations
+
+import getpass
+import socket
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import typer
+
+from shedders.balancer.cluster_inputs import ClusterInputs, broker_now
+from shedders.balancer.setting_names import checked
+from shedders.balancer.settings import NAME, configured
+from shedders.cli.policy.checks import PolicyChecks, judged, matters
+from shedders.model.cluster import Bundle, Cluster
+from shedders.policies.book import PolicyBook
+from shedders.policies.effective import EffectivePolicies, Force, PolicyEntry
+from shedders.policies.kinds import PolicyKind, canonical
+from shedders.policies.record import PolicyKey, PolicyRecord, encode
+from shedders.policies.topic import (
+    PolicyTopics,
+    PolicyWriteOutcome,
+    PolicyWritten,
+    open_policy_topic,
+    read_book,
+    refuse_unfit,
+    write_policy,
+)
+from statechannel.cli.kit.channel_view import read_channel
+from statechannel.cli.kit.connection import Connection
+from statechannel.cli.kit.failures import CommandError
+from statechannel.cli.kit.kafka_wait import naming_address, told_if_slow
+from statechannel.cli.kit.live_log import describe_topic, now_ms
+from statechannel.cli.kit.output import Output, cell, duration, moment, print_json, say, stdout
+from statechannel.cli.kit.registry import read_registry
+from statechannel.engine.cluster_view import BrokerSeen
+from statechannel.errors import ExitCode
+from statechannel.kafka.topics import TopicAdmin
+from statechannel.protocol.log import Topic
+
+By = Annotated[str | None, typer.Option("--by", metavar="NAME", help="Who wants it; default: user@host.")]
+Force_ = Annotated[bool, typer.Option("--force", help="Do it although policies could not be kept together then.")]
+
+_SKEW_MS = 5_000
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyWriteResult:
+    """A policy that was written or deleted.
+
+    Attributes:
+        record: None: it was deleted.
+        replaced: What the key had before.
+        judged: What cannot be kept together since, and what is odd.
+    """
+
+    key: PolicyKey
+    record: PolicyRecord | None
+    written: PolicyWritten
+    replaced: PolicyEntry | None
+    judged: PolicyChecks
+
+    def fields(self) -> dict[str, Any]:
+        """As JSON has it."""
+        record, written = self.record, self.written
+        return {
+            "kind": str(self.key.kind),
+            "name": self.key.name,
+            "override": self.key.override,
+            "deleted": record is None,
+            "value": None if record is None else dict(record.value),
+            "by": None if record is None else record.by,
+            "why": None if record is None else record.why,
+            "until_ms": None if record is None else record.until_ms,
+            "outcome": str(written.outcome),
+            "reason": written.reason or None,
+            "offset": written.offset,
+            "logged_at_ms": written.logged_at_ms,
+            "superseded": written.superseded,
+            "replaced": None if self.replaced is None else self.replaced.fields(),
+            "contradictions": list(self.judged.troubles),
+            "notes": list(self.judged.notes),
+        }
+
+
+def topics_of(connection: Connection) -> PolicyTopics:
+    """Name and policy of the topic of policies of that channel."""
+    return PolicyTopics(connection.topics.channel, connection.topics.lags)
+
+
+def book_of(connection: Connection, *, create: bool = False) -> PolicyBook:
+    """The policies as of now; none where no topic was ever made for them.
+
+    Raises:
+        TopicMissingError: There is no such channel.
+        TopicPolicyError: The topic of policies has settings that will not do.
+    """
+    topics, timeout_s = topics_of(connection), connection.timeout_s
+    with told_if_slow(connection):
+        names = [connection.topics.names[Topic.CHANNEL], topics.policy_topic]
+        found = TopicAdmin(connection.client, timeout_s=timeout_s).describe(names)
+        if connection.topics.channel not in found:
+            describe_topic(connection, Topic.CHANNEL)  # says how a channel is made
+        if topics.policy_topic in found:
+            refuse_unfit(connection.client, topics, found)
+        elif create:
+            factor = connection.settings.channel.replication_factor
+            open_policy_topic(connection.client, topics, create=True, replication_factor=factor, timeout_s=timeout_s)
+        else:
+            return PolicyBook()
+        return read_book(connection.client, topics, timeout_s=timeout_s)
+
+
+def put(
+    connection: Connection,
+    key: PolicyKey,
+    value: dict[str, Any],
+    *,
+    by: str | None,
+    why: str | None,
+    until_ms: int | None,
+    force: bool,
+) -> PolicyWriteResult:
+    """Check a policy and write it.
+
+    Raises:
+        BadPolicyError, UnknownSettingError, StrategySettingsError: It is none.
+        CommandError: Policies could not be kept together with it; nothing was written.
+    """
+    book = book_of(connection, create=True)
+    at_ms = now_ms()
+    before = book.at(at_ms)
+    if key.kind is PolicyKind.SETTING:
+        name = canonical(key.name)
+        key = key._replace(name=name)
+        value = {"value": checked(name, value["value"], before.settings)}
+    record = PolicyRecord(key, value, by or who(), why or "", until_ms, at_ms)
+    encoded = encode(record)
+    replaced = _newest(before, key)
+    book.take(book.position + 1, at_ms, key.encode(), encoded)
+    _refuse_too_many(connection, book, new=replaced is None)
+    found = _judge(connection, key, before, book.at(at_ms), deleted=False, force=force)
+    with naming_address(connection):
+        written = write_policy(connection.client, topics_of(connection), key, record, timeout_s=connection.timeout_s)
+    return PolicyWriteResult(key, record, written, replaced, found)
+
+
+def _refuse_too_many(connection: Connection, book: PolicyBook, *, new: bool) -> None:
+    values = dict(connection.settings.extensions.get(NAME, {}))
+    values.pop("enabled", None)
+    settings, held = configured(values), book.bounds
+    if (new and held.policies_max > settings.policies_max) or held.bytes_max > settings.policies_bytes:
+        raise CommandError(
+            f"there would be {held.policies_max} policies of {held.bytes_max} bytes; brokers take in "
+            f"{settings.policies_max} of {settings.policies_bytes} bytes together, and move nothing where there are more",
+            hint=f"Delete some, or give all brokers, and this command, more by extensions.{NAME}.policies_max and "
+            f"extensions.{NAME}.policies_bytes.",
+            code=ExitCode.REJECTED,
+        )
+
+
+def take_away(connection: Connection, key: PolicyKey, *, force: bool) -> PolicyWriteResult:
+    """Check whether what is left can be kept together, and delete a policy.
+
+    Raises:
+        CommandError: There is none of that name, or what is left could not be kept together; nothing was written.
+    """
+    book = book_of(connection)
+    at_ms = now_ms()
+    standing = book.at(at_ms)
+    replaced = _newest(standing, key)
+    if replaced is None and key.kind is PolicyKind.SETTING:
+        # A foreign writer may have used the short name of a setting: what is to be deleted is that record.
+        key = key._replace(name=key.name.removeprefix("parts."))
+        replaced = _newest(standing, key)
+    if replaced is None:
+        raise nothing_there(standing, key)
+    book.take(book.position + 1, at_ms, key.encode(), None)
+    found = _judge(connection, key, standing, book.at(at_ms), deleted=True, force=force)
+    with naming_address(connection):
+        written = write_policy(connection.client, topics_of(connection), key, None, timeout_s=connection.timeout_s)
+    return PolicyWriteResult(key, None, written, replaced, found)
+
+
+def nothing_there(standing: EffectivePolicies, key: PolicyKey) -> CommandError:
+    """The error of commands that look for a policy."""
+    other = _newest(standing, key._replace(override=not key.override))
+    hint = "`statechannel policy list` has them all."
+    if other is not None:
+        end = f"statechannel {'policy delete' if key.override else 'override end'} {key.kind} {key.name}"
+        hint = f"There is {'a standing one' if key.override else 'an override'} of that name: `{end}`."
+    what = "override" if key.override else "policy"
+    return CommandError(f"there is no {what} {key.kind} {key.name}", hint=hint, code=ExitCode.NOT_FOUND)
+
+
+def tell(done: PolicyWriteResult, output: Output) -> None:
+    """Say how it ended, and end the command with the right exit code.
+
+    Raises:
+        CommandError: It was rejected, or nobody knows.
+    """
+    if output is Output.JSON:
+        print_json(done.fields())
+    what = cell(f"{done.key.text}")
+    written = done.written
+    if written.outcome is PolicyWriteOutcome.REJECTED:
+        error = written.error
+        code = ExitCode.REJECTED if error is None else error.exit_code
+        raise CommandError(f"rejected: {written.reason}", hint="" if error is None else error.hint, code=code)
+    if written.outcome is PolicyWriteOutcome.UNKNOWN:
+        raise CommandError(
+            f"unknown: {written.reason}",
+            hint=f"`statechannel policy get {done.key.kind} {done.key.name}` tells whether it came.",
+            code=ExitCode.UNKNOWN,
+        )
+    for one in (*done.judged.troubles, *done.judged.notes):
+        say(f"note: {one}")
+    if written.superseded:
+        say(f"note: {written.reason}")
+    _tell_skew(done)
+    if output is Output.TABLE:
+        record = done.record
+        end = "" if record is None or record.until_ms is None else f", until {moment(record.until_ms)}"
+        act = "deleted" if record is None else f"set to {shown(record.value)}" if record.value else "set"
+        stdout().print(f"{what} {act}{end} (offset {written.offset})", markup=False)
+
+
+def _tell_skew(done: PolicyWriteResult) -> None:
+    record, logged_at_ms = done.record, done.written.logged_at_ms
+    if record is None or record.until_ms is None or logged_at_ms is None:
+        return
+    skew_ms = record.written_at_ms - logged_at_ms
+    if abs(skew_ms) > _SKEW_MS:
+        word = "ahead of" if skew_ms > 0 else "behind"
+        say(
+            f"note: this machine's clock is {duration(abs(skew_ms))} {word} Kafka's, by which it is taken back at "
+            f"{moment(record.until_ms)}"
+        )
+
+
+def shown(value: Any) -> str:
+    """Fields of a policy in a line."""
+    if len(value) == 1:
+        return _plain(next(iter(value.values())))
+    return " ".join(f"{name}={_plain(one)}" for name, one in value.items() if one != [])
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if isinstance(value, list):
+        return ",".join(_plain(one) for one in value)
+    return "none" if value is None else str(value)
+
+
+def who() -> str:
+    """Who writes: user@host."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):
+        user = "somebody"
+    return f"{user}@{socket.gethostname()}"
+
+
+def live_cluster(connection: Connection) -> Cluster:
+    """Brokers that are heard and bundles that are there; without loads."""
+    alive = read_registry(connection).members.alive
+    seen = [
+        BrokerSeen(name, one.incarnation, one.accepting, one.caught_up, 0.0, one.info)
+        for name, one in sorted(alive.items())
+    ]
+    bundles = [key for key in read_channel(connection).live() if not key.is_namespace]
+    return Cluster(
+        {one.broker: broker_now(one, ClusterInputs()) for one in seen},
+        {key.name: Bundle(key.name, key.owner) for key in bundles},
+    )
+
+
+def _newest(standing: EffectivePolicies, key: PolicyKey) -> PolicyEntry | None:
+    found = (one for one in (*standing.entries, *standing.lapsed) if one.key == key)
+    return next((one for one in found if one.force is not Force.LAPSED or not key.override), None)
+
+
+def _judge(
+    connection: Connection,
+    key: PolicyKey,
+    before: EffectivePolicies,
+    after: EffectivePolicies,
+    *,
+    deleted: bool,
+    force: bool,
+) -> PolicyChecks:
+    """What cannot be kept together any more, and what is odd; the cluster is looked at only if it matters."""
+    if not matters(key, deleted=deleted):
+        return PolicyChecks()
+    return judged(key, before, after, live_cluster(connection), deleted=deleted, force=force)

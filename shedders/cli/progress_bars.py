@@ -1,0 +1,58 @@
+"""A progress bar that is told what it shows, step by step; on standard error, seen only on a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+from statechannel.cli.kit.output import cell, stderr
+
+
+class Bar:
+    """Lines of progress, one for each name.
+
+    Attributes:
+        seen: Whether anybody sees it: what is shown need not be found out where nobody does.
+    """
+
+    def __init__(self, shown: Progress, *, seen: bool) -> None:
+        self._progress = shown
+        self._tasks: dict[str, TaskID] = {}
+        self.seen = seen
+
+    def show(self, name: str, text: str, done: int, total: int) -> None:
+        """Show how far one is."""
+        task = self._tasks.get(name)
+        if task is None:
+            task = self._tasks[name] = self._progress.add_task("", total=total)
+        self._progress.update(task, description=cell(text), completed=done, total=total)
+
+    def drop(self, name: str) -> None:
+        """It is over."""
+        task = self._tasks.pop(name, None)
+        if task is not None:
+            self._progress.remove_task(task)
+
+    @contextmanager
+    def hidden(self) -> Iterator[None]:
+        """While something else writes to the terminal."""
+        if not self.seen:
+            yield
+            return
+        self._progress.stop()
+        try:
+            yield
+        finally:
+            self._progress.start()
+
+
+@contextmanager
+def bar() -> Iterator[Bar]:
+    """Show one while it lasts."""
+    console = stderr()
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    seen = console.is_terminal
+    with Progress(*columns, console=console, transient=True, disable=not seen) as shown:
+        yield Bar(shown, seen=seen)

@@ -1,0 +1,192 @@
+"""What every strategy has to keep, whoever wrote it: `statechannel strategy check NAME`, or `conform` in a test.
+
+The rules are those of design/writing-a-strategy.md; each is tried on all clusters of `shedders.conformance.clusters`.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import inspect
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, cast
+
+from pydantic import ValidationError
+
+from shedders.conformance.clusters import cases, topic_bundles
+from shedders.conformance.rules import (
+    BrokenError,
+    ConformanceRules,
+    PlacementRules,
+    Rule,
+    SheddingRules,
+    SplitRules,
+    broken,
+    positions_of,
+    told,
+)
+from shedders.model.registry import find, made, shedding_maker
+from shedders.model.strategy import Placing, SplitAlgorithm, StrategySettings
+
+IMPURE = frozenset(
+    {"asyncio", "datetime", "os", "random", "secrets", "socket", "subprocess", "threading", "time", "uuid"}
+)
+_HASH_SEEDS = ("1", "4242")
+_HASH_TIMEOUT_S = 120.0
+_RULES: dict[str, type[ConformanceRules]] = {one.kind: one for one in (SheddingRules, PlacementRules, SplitRules)}
+
+
+@dataclass(frozen=True, slots=True)
+class RuleFinding:
+    """One rule and how it went.
+
+    Attributes:
+        how: How it was broken; what was tried where it was kept.
+    """
+
+    kind: str
+    rule: str
+    passed: bool
+    how: str
+
+
+def conform(kind: str, name: str, found: type[Any] | None = None, *, hashes: bool = True) -> Sequence[RuleFinding]:
+    """Try all rules on a strategy.
+
+    Args:
+        kind: `shedding`, `placement` or `split`.
+        found: Its class; None: the one that is installed under the name.
+        hashes: Try it in processes with other hash seeds, too.
+
+    Raises:
+        UnknownStrategyError: There is none of that name.
+        StrategyFailedError: It cannot be imported, or lacks a part of its port.
+    """
+    strategy = find(kind, name) if found is None else found
+    common = _Common(kind, name, strategy)
+    rules: list[tuple[str, Rule]] = [
+        ("it is called as it is installed, and explains itself", common.naming),
+        ("its settings explain themselves and refuse what they do not know", common.settings),
+        ("it does no input or output, and reads no clock and no random numbers", common.pure),
+        *_RULES[kind](name, strategy).rules(),
+    ]
+    if hashes:
+        rules.append(("the same answers whatever the hash seed", common.other_hash_seeds))
+    return [_tried(kind, rule, attempt) for rule, attempt in rules]
+
+
+def _tried(kind: str, rule: str, attempt: Rule) -> RuleFinding:
+    try:
+        how = attempt()
+    except BrokenError as error:
+        return RuleFinding(kind, rule, False, str(error))
+    except Exception as error:
+        return RuleFinding(kind, rule, False, f"raises {error!r}")
+    return RuleFinding(kind, rule, True, how or "")
+
+
+def answers(kind: str, found: type[Any]) -> list[Any]:
+    """What a strategy says to every case, as JSON-able values: the same for the same strategy, in any process."""
+    settings = found.Settings()
+    said: list[Any] = []
+    if kind == "split":
+        algorithm = cast("SplitAlgorithm", made(kind, found, settings))
+        return [[about, list(positions_of(algorithm, bundle))] for about, bundle in topic_bundles()]
+    for case in cases():
+        if kind == "shedding":
+            said.append([case.about, told(shedding_maker(found, settings)(None).plan(case.cluster, {}))])
+        else:
+            placing = cast("Placing", made(kind, found, settings))
+            bundle = next(iter(case.cluster.bundles.values()), None)
+            if bundle is not None:
+                said.append([case.about, told(placing.place(case.cluster, bundle, case.cluster.broker_names, {}, {}))])
+    return said
+
+
+class _Common:
+    """The rules that are the same for all kinds."""
+
+    def __init__(self, kind: str, name: str, found: type[Any]) -> None:
+        self._kind = kind
+        self._name = name
+        self._found = found
+
+    def other_hash_seeds(self) -> str | None:
+        """Ask other processes."""
+        here = _digest(answers(self._kind, self._found))
+        where = f"{self._found.__module__}:{self._found.__qualname__}"
+        for seed in _HASH_SEEDS:
+            command = [sys.executable, "-m", "shedders.conformance.checker", self._kind, where]
+            ended = subprocess.run(
+                command,
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "PYTHONHASHSEED": seed},
+                capture_output=True,
+                text=True,
+                timeout=_HASH_TIMEOUT_S,
+                check=False,
+            )
+            if ended.returncode:
+                broken(f"fails with PYTHONHASHSEED={seed}: {ended.stderr.strip().splitlines()[-1:]}")
+            if ended.stdout.strip() != here:
+                broken(f"answers otherwise with PYTHONHASHSEED={seed}")
+        return "two other seeds"
+
+    def naming(self) -> str | None:
+        """Name and docstring."""
+        if self._found.name != self._name:
+            broken(f"its name is `{self._found.name}`, installed as `{self._name}`")
+        if not inspect.getdoc(self._found):
+            broken("its class has no docstring")
+        return "as its entry point"
+
+    def settings(self) -> str | None:
+        """Their model."""
+        model = self._found.Settings
+        if not (isinstance(model, type) and issubclass(model, StrategySettings)):
+            broken("Settings is no StrategySettings")
+        silent = [name for name, field in model.model_fields.items() if not field.description]
+        if silent:
+            broken(f"settings without a description: {', '.join(silent)}")
+        made(self._kind, self._found, model())
+        try:
+            model.model_validate({"no_such_setting": 1})
+        except ValidationError:
+            return f"{len(model.model_fields)} settings"
+        raise BrokenError("an unknown setting is taken")
+
+    def pure(self) -> str | None:
+        """What its module imports."""
+        try:
+            tree = ast.parse(inspect.getsource(inspect.getmodule(self._found) or self._found))
+        except (OSError, TypeError):
+            return "its source is not there to be looked at"
+        seen = {
+            alias.name.partition(".")[0]
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Import)
+            for alias in node.names
+        }
+        seen |= {(node.module or "").partition(".")[0] for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+        if seen & IMPURE:
+            broken(f"its module imports {', '.join(sorted(seen & IMPURE))}")
+        return "by what its module imports"
+
+
+def _digest(said: Sequence[Any]) -> str:
+    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
+
+
+def _main(kind: str, where: str) -> None:
+    """What a process with another hash seed does."""
+    module, _, name = where.partition(":")
+    sys.stdout.write(_digest(answers(kind, getattr(import_module(module), name))) + "\n")
+
+
+if __name__ == "__main__":
+    _main(*sys.argv[1:])

@@ -1,0 +1,202 @@
+"""The field: every manager with every shedder and placement, Pulsar's way and mended, and ours.
+
+    MANAGER/SHEDDING+PLACEMENT@SETTINGS[,NAME=VALUE...]     modular/avg+avg@upstream
+    profile/NAME[,NAME=VALUE...]                            profile/production
+    ours                                                    weighted-move, both ways
+
+Managers: `modular` (the leader places and knows every bundle; Pulsar unloads, and has bundles looked up again), `extensible`
+(every broker places, the leader knows each broker's heaviest bundles, and transfers them). Settings: `upstream` (Pulsar 4.2.4,
+defects included), `recommended` (mended, our defaults).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from shedders.model.profiles import PROFILES, profile
+from shedders.model.registry import KINDS, find, parse_flags
+from shedders.model.strategy import PLACEMENT, SHEDDING, available
+from shedders.policies.kinds import canonical
+from statechannel.errors import ExitCode, StateChannelError
+from statechannel.suggestions import nearest, shown
+
+AS_IT_IS: Final = "as-it-is"
+"""Name of what a cluster of one's own does already."""
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """One manager with strategies.
+
+    Attributes:
+        name: As results have it.
+        about: One line, for people.
+        manager: `modular` or `extensible`.
+        upstream: Pulsar's behaviour in everything: strategies, filters, splits, placements that count nothing on its way.
+        overrides: Settings by dotted name, as policies have them: `shedding.transfer.hit_threshold`, `balancer.interval_s`.
+    """
+
+    name: str
+    about: str
+    manager: str
+    shedding: str
+    placement: str
+    split: str = "range-equally-divide"
+    upstream: bool = False
+    overrides: Mapping[str, Any] = field(default_factory=dict)
+
+
+MODULAR, EXTENSIBLE = "modular", "extensible"
+MANAGERS = (MODULAR, EXTENSIBLE)
+UPSTREAM, RECOMMENDED = "upstream", "recommended"
+OURS = "ours"
+PAIRS: Sequence[tuple[str, str, str, str]] = (
+    (MODULAR, "threshold", "least-long-term-rate", "the modular manager as Pulsar 4 installs it"),
+    (MODULAR, "threshold", "least-resource-usage-modular", "the pair that PIP-364 measured and set out to replace"),
+    (MODULAR, "avg", "avg", "the modular manager as Pulsar 5 installs it (PIP-364)"),
+    (MODULAR, "uniform", "least-long-term-rate", "by traffic, not by the machines' usage"),
+    (MODULAR, "overload", "least-long-term-rate", "Pulsar's oldest shedder"),
+    (
+        MODULAR,
+        "range-threshold",
+        "least-resource-usage-modular",
+        "the threshold shedder with the lower boundary of PR 17456",
+    ),
+    (EXTENSIBLE, "transfer", "least-resource-usage", "the extensible manager of PIP-192, PIP-220"),
+)
+"""The pairs that somebody runs or has proposed: manager, shedding, placement, what it is."""
+
+
+class UnknownContenderError(StateChannelError):
+    """There is no contender of that name."""
+
+    def __init__(self, name: str, why: str, known: Sequence[str]) -> None:
+        near = nearest(name, known)
+        meant = f"did you mean {near[0]}? " if near else ""
+        super().__init__(
+            f"there is no contender `{shown(name)}`: {why}",
+            hint=f"{meant}Say MANAGER/SHEDDING+PLACEMENT@SETTINGS, profile/NAME or ours; `statechannel simulate list` has them.",
+            exit_code=ExitCode.BAD_SETTINGS,
+        )
+
+
+def default_contenders() -> Sequence[Contender]:
+    """Those that the contest compares unless told otherwise: the pairs that are in use, both ways, and ours."""
+    found = [contender(OURS)]
+    for settings in (UPSTREAM, RECOMMENDED):
+        found += [contender(f"{manager}/{one}+{other}@{settings}") for manager, one, other, _ in PAIRS]
+    return [
+        *found,
+        contender(f"extensible/deviation+least-resource-usage@{RECOMMENDED}"),
+        contender("profile/production"),
+    ]
+
+
+def everybody() -> Sequence[Contender]:
+    """Every manager with every installed shedder and placement, both ways; and those of `field`."""
+    first = list(default_contenders())
+    known = {one.name for one in first}
+    names = (
+        f"{manager}/{one}+{other}@{settings}"
+        for manager in MANAGERS
+        for one in available(SHEDDING)
+        for other in available(PLACEMENT)
+        for settings in (UPSTREAM, RECOMMENDED)
+    )
+    return first + [contender(name) for name in names if name not in known]
+
+
+def contenders(text: str) -> Sequence[Contender]:
+    """By names with blanks or semicolons between them; `default` and `all` stand for `field` and `everybody`.
+
+    Raises:
+        UnknownContenderError: There is none of a name.
+    """
+    found: dict[str, Contender] = {}
+    for name in text.replace(";", " ").split():
+        some = default_contenders() if name == "default" else everybody() if name == "all" else [contender(name)]
+        found |= {one.name: one for one in some}
+    if not found:
+        raise UnknownContenderError(text, "no name is given", ["default", "all", OURS])
+    return list(found.values())
+
+
+def contender(name: str) -> Contender:
+    """The contender of a name.
+
+    Raises:
+        UnknownContenderError: There is none.
+        StateChannelError: A strategy or setting that it names is not there.
+    """
+    base, *flags = name.split(",")
+    # `splitting.NAME` stands for `parts.splitting.NAME`, as in policies.
+    overrides = {canonical(one): value for one, value in parse_flags(flags).items()}
+    if base == OURS:
+        return Contender(
+            name,
+            "ours: one score, one plan, by gain for churn",
+            EXTENSIBLE,
+            "weighted-move",
+            "weighted-move",
+            overrides=overrides,
+        )
+    manager, slash, rest = base.partition("/")
+    if not slash:
+        raise UnknownContenderError(name, "it has no manager", [OURS, *(_name(*pair[:3]) for pair in PAIRS)])
+    if manager == "profile":
+        return _of_profile(name, rest, overrides)
+    pair, at, settings = rest.partition("@")
+    shedding, plus, placement = pair.partition("+")
+    if manager not in MANAGERS or not (at and plus) or settings not in (UPSTREAM, RECOMMENDED):
+        raise UnknownContenderError(
+            name, "it is not of that form", [OURS, *(_name(*pair[:3]) for pair in PAIRS), *MANAGERS]
+        )
+    for kind, one in (("shedding", shedding), ("placement", placement)):
+        find(kind, one)
+    upstream = settings == UPSTREAM
+    about = next((pair[3] for pair in PAIRS if pair[:3] == (manager, shedding, placement)), f"{shedding}, {placement}")
+    about += ", defects included" if upstream else ", mended"
+    usual = _as_upstream(manager, shedding, placement) if upstream else {}
+    return Contender(name, about, manager, shedding, placement, upstream=upstream, overrides={**usual, **overrides})
+
+
+def _name(manager: str, shedding: str, placement: str, settings: str = UPSTREAM) -> str:
+    return f"{manager}/{shedding}+{placement}@{settings}"
+
+
+def _of_profile(name: str, which: str, overrides: Mapping[str, Any]) -> Contender:
+    if which not in PROFILES:
+        raise UnknownContenderError(
+            name, f"there is no profile `{shown(which)}`", [f"profile/{one}" for one in PROFILES]
+        )
+    found = profile(which)
+    filters = found.settings.get("parts", {}).get("filters", {})
+    manager = str(filters.get("generation", MODULAR if which == MODULAR else EXTENSIBLE))
+    upstream = filters.get("upstream") is True
+    strategies = found.strategies
+    return Contender(
+        name,
+        found.about,
+        manager,
+        strategies["shedding"],
+        strategies["placement"],
+        strategies["split"],
+        upstream,
+        {"profile": which, **overrides},
+    )
+
+
+def _as_upstream(manager: str, shedding: str, placement: str) -> dict[str, Any]:
+    """What makes strategies, filters and splits behave as Pulsar's (profiles `upstream-*` say the same of their pairs)."""
+    found: dict[str, Any] = {
+        f"{kind}.{one}.upstream": True
+        for kind, one in (("shedding", shedding), ("placement", placement))
+        if "upstream" in find(KINDS[kind].word, one).Settings.model_fields
+    }
+    like = profile("upstream-defaults" if manager == MODULAR else "upstream-extensible")
+    for kind in ("parts", "split"):
+        for name, values in like.settings[kind].items():
+            found |= {f"{kind}.{name}.{setting}": value for setting, value in values.items()}
+    return found

@@ -1,0 +1,170 @@
+"""Load reports of a real cluster over time, as its load topics hold them (design/load-data.md), and files of them.
+
+A file has one JSON object a line, as any tool can write it that reads the topics:
+
+    {"at_ms": 1750000102600, "key": "b1", "value": {...}}      a report: the record's value as it stands in the topic
+    {"at_ms": 1750000902600, "key": "b1", "value": null}       a tombstone: the broker has left, or its report has expired
+
+Both topics may stand in one file, in any order. A tombstone may say `"kind": "top-bundles"`; only those of broker loads count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import orjson
+
+from loaddata.model.figures import LATEST_MS
+from loaddata.report.record import (
+    VALUE_MAX_BYTES,
+    BrokerLoadReport,
+    ReportKind,
+    TopBundlesReport,
+    decode_broker_load,
+    decode_top_bundles,
+)
+from shedders.snapshots.faults import SHOWN_MAX
+from statechannel.errors import ExitCode, StateChannelError
+from statechannel.suggestions import shown
+
+LINES_MAX: Final = 5_000_000
+LINE_MAX_BYTES: Final = 2 * VALUE_MAX_BYTES
+_FIELDS: Final = {"at_ms", "key", "value", "kind"}
+
+
+class HistoryError(StateChannelError):
+    """A history cannot be read, or nothing can be made of it."""
+
+    def __init__(self, where: str, problem: str, *, hint: str = "") -> None:
+        super().__init__(
+            f"{where}: {problem}",
+            hint=hint or "design/scenarios.md says what a line of a history is.",
+            exit_code=ExitCode.BAD_EXPORT,
+        )
+
+
+class HistoryRecord(NamedTuple):
+    """A record of a load topic.
+
+    Attributes:
+        at_ms: The log's time of it.
+        key: The broker.
+        value: As it stands in the topic; None: a tombstone.
+    """
+
+    at_ms: int
+    key: bytes | None
+    value: bytes | None
+    kind: ReportKind
+
+
+class HistoryEntry(NamedTuple):
+    """What a record says: a report, or that there is none any more (`report` None)."""
+
+    at_ms: int
+    broker: str
+    report: BrokerLoadReport | TopBundlesReport | None
+
+
+def read_history(path: Path) -> Iterator[HistoryRecord]:
+    """The records of a file, one after the other.
+
+    Raises:
+        HistoryError: It cannot be read, or a line is not what it must be.
+    """
+    where = shown(str(path))
+    try:
+        with path.open("rb") as file:
+            number = 0
+            while line := file.readline(LINE_MAX_BYTES + 1):
+                number += 1
+                if len(line) > LINE_MAX_BYTES:
+                    raise HistoryError(where, f"line {number} has more than {LINE_MAX_BYTES:,} bytes")
+                if number > LINES_MAX:
+                    raise HistoryError(
+                        where, f"it has more than {LINES_MAX:,} lines", hint="Cut it into shorter spans."
+                    )
+                if line.strip():
+                    yield _record(line, f"{where}, line {number}")
+    except (OSError, ValueError) as error:  # ValueError: a path with a null character
+        why = getattr(error, "strerror", None) or error
+        raise HistoryError(where, f"it cannot be read: {why}", hint="Check the path.") from error
+
+
+def history_lines(records: Iterable[HistoryRecord]) -> Iterator[bytes]:
+    """The same as lines of a file, each with its end; values that are no JSON are left out, as no reader takes them."""
+    for record in records:
+        told: dict[str, Any] = {
+            "at_ms": record.at_ms,
+            "key": (record.key or b"").decode(errors="replace"),
+            "value": None,
+        }
+        if record.value is None:
+            told["kind"] = record.kind
+        else:
+            try:
+                told["value"] = orjson.loads(record.value)
+            except orjson.JSONDecodeError:
+                continue
+        yield orjson.dumps(told, option=orjson.OPT_APPEND_NEWLINE)
+
+
+def _record(line: bytes, where: str) -> HistoryRecord:
+    try:
+        told = orjson.loads(line)
+    except orjson.JSONDecodeError as error:
+        raise HistoryError(where, f"not JSON: {error}") from error
+    if not isinstance(told, dict) or not {"at_ms", "key", "value"} <= told.keys() <= _FIELDS:
+        raise HistoryError(where, 'an object with "at_ms", "key" and "value" is wanted, and "kind" if need be')
+    at_ms, key, value = told["at_ms"], told["key"], told["value"]
+    if type(at_ms) is not int or not 0 <= at_ms <= LATEST_MS:
+        raise HistoryError(where, "at_ms: milliseconds since 1970 are wanted")
+    if not isinstance(key, str):
+        raise HistoryError(where, "key: the broker is wanted, as text")
+    if value is not None and not isinstance(value, dict):
+        raise HistoryError(where, "value: an object or null is wanted")
+    return HistoryRecord(at_ms, key.encode(), None if value is None else orjson.dumps(value), _kind(told, value, where))
+
+
+def _kind(told: dict[str, Any], value: dict[str, Any] | None, where: str) -> ReportKind:
+    said = told.get("kind", (value or {}).get("kind", ReportKind.BROKER_LOAD))
+    try:
+        return ReportKind(said)
+    except ValueError as error:
+        raise HistoryError(where, f"kind: {' or '.join(ReportKind)} is wanted, found {shown(repr(said))}") from error
+
+
+class Decoded(NamedTuple):
+    """What a history says, by time, and what was wrong with the rest."""
+
+    told: list[HistoryEntry]
+    problems: list[str]
+
+
+def decoded(records: Iterable[tuple[int, bytes | None, bytes | None, ReportKind]]) -> Decoded:
+    """What the records say; those that no reader would take are left out, with the reasons.
+
+    Args:
+        records: `HistoryRecord`s, or plain tuples like them.
+    """
+    found, wrong, dropped = list[HistoryEntry](), list[str](), 0
+    for record in (HistoryRecord(*one) for one in records):
+        if record.value is None:
+            if record.kind is ReportKind.BROKER_LOAD and record.key is not None:
+                found.append(HistoryEntry(record.at_ms, record.key.decode(errors="replace"), None))
+            continue
+        decode = decode_broker_load if record.kind is ReportKind.BROKER_LOAD else decode_top_bundles
+        report = decode(record.key, record.value)
+        if isinstance(report, BrokerLoadReport | TopBundlesReport):
+            found.append(HistoryEntry(record.at_ms, report.header.broker, report))
+        else:
+            dropped += 1
+            if len(wrong) < SHOWN_MAX:
+                wrong.append(f"a {record.kind} of {shown(repr(record.key))} was left out: {report.why}")
+    if dropped > len(wrong):
+        wrong.append(f"... and {dropped - len(wrong)} more records")
+    # Records of one moment stay in the order in which they came.
+    found.sort(key=lambda one: one.at_ms)
+    return Decoded(found, wrong)

@@ -1,0 +1,331 @@
+"""A load manager in virtual time: the live balancer's own parts, asked when the clock of the simulation says so.
+
+Decisions are made by `shedders.balancer.lead.Balance`, placements by `shedders.balancer.placement.LivePlacement`, splits by
+`shedders.split.triggers.SplitWhen`, on clusters that `shedders.balancer.cluster_inputs` puts together, as in a broker. With
+`upstream` nothing is booked that Pulsar does not book, and no budget holds anything back.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pydantic import ValidationError
+
+from loaddata.settings import LoadSettings
+from shedders.balancer.active_strategies import choose
+from shedders.balancer.cluster_inputs import ClusterInputs, Kept, cluster_now
+from shedders.balancer.lead import Balance
+from shedders.balancer.placement import LivePlacement, PlacementInputs
+from shedders.balancer.recent_moves import RecentTrail
+from shedders.balancer.setting_names import balanced_by
+from shedders.balancer.settings import BalancerSettings
+from shedders.contest.contenders import MODULAR, UnknownContenderError
+from shedders.contest.reports import ReportSettings
+from shedders.decision.booked_moves import BookedMoves
+from shedders.decision.budget import DecisionRules
+from shedders.decision.dry_run import Decision, carried, decide
+from shedders.errors import StrategyFailedError
+from shedders.model.cluster import Bundle, Cluster, TopicLoad
+from shedders.split.triggers import SplitWhen
+from statechannel.engine.cluster_view import BrokerSeen, BundleSeen, ClusterView
+
+if TYPE_CHECKING:
+    from shedders.contest.channel import Came
+    from shedders.contest.contenders import Contender
+    from shedders.contest.reports import SimulatedLoadReport, SimulatedTopBundles
+    from shedders.model.plan import BundleMove, SplitPlan
+
+UPSTREAM_READING_S = 60.0
+"""Pulsar brings the figures of host and bundles up to date once a minute."""
+UPSTREAM_SAMPLES = 12
+"""At each report tick, every 5 s, its averages take the same reading in again."""
+_LOAD = "load."
+_MS = 1_700_000_000_000
+
+
+class ManagerView(NamedTuple):
+    """What the cluster looks like to those who decide, apart from the strategies' own memory.
+
+    Attributes:
+        brokers: Those that are registered, sorted.
+        bundles: As the channel has them; `held`: bundles by broker.
+    """
+
+    brokers: Sequence[BrokerSeen]
+    bundles: Sequence[BundleSeen]
+    loads: Mapping[str, SimulatedLoadReport]
+    tops: Mapping[str, SimulatedTopBundles]
+    held: Mapping[str, int]
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """One decision.
+
+    Attributes:
+        moves: To be made now; `splits`: bundles that the strategy wants cut, as it cannot place them.
+        took_ms: Wall time of the strategy with its filters.
+    """
+
+    moves: Sequence[BundleMove]
+    splits: Sequence[str]
+    took_ms: float
+
+
+def _load_settings(contender: Contender) -> LoadSettings:
+    """Settings of load data; with the modular manager every bundle is told, and Pulsar measures once a minute.
+
+    Raises:
+        UnknownContenderError: They are not such settings.
+    """
+    usual: dict[str, Any] = {"top_bundles_max": 0, "top_idle": True} if contender.manager == MODULAR else {}
+    if contender.upstream:
+        usual |= {
+            "measure_interval_s": UPSTREAM_READING_S,
+            "stale_s": 2 * UPSTREAM_READING_S,
+            "catch_up_max": UPSTREAM_SAMPLES,
+        }
+    said = {name[len(_LOAD) :]: value for name, value in contender.overrides.items() if name.startswith(_LOAD)}
+    try:
+        return LoadSettings.model_validate(usual | said)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise UnknownContenderError(contender.name, f"load.{where}: {first['msg']}", []) from error
+
+
+class Manager:
+    """See the module.
+
+    Args:
+        told: Gives the cluster as it is told at this moment; the same object as long as nothing has changed.
+        topics: Topics of a bundle, for splits.
+
+    Attributes:
+        remarks: What went wrong, and how often.
+    """
+
+    def __init__(
+        self,
+        contender: Contender,
+        told: Callable[[], ManagerView],
+        now_s: Callable[[], float],
+        topics: Callable[[str], Sequence[TopicLoad]],
+    ) -> None:
+        self.contender = contender
+        self._told = told
+        self._now_s = now_s
+        self._topics = topics
+        self.remarks: dict[str, int] = {}
+        manager = contender.manager
+        wanted = {name: value for name, value in contender.overrides.items() if not name.startswith(_LOAD)}
+        self._load = _load_settings(contender)
+        named = {"shedding": contender.shedding, "placement": contender.placement, "split": contender.split}
+        mine = {name: value for name, value in wanted.items() if not name.startswith("balancer.")}
+        self.settings = balanced_by(BalancerSettings(), wanted)
+        self._chosen = choose(self.settings, {**named, **mine}, manager=manager)
+        booked = BookedMoves(expire_s=self.settings.move_timeout_s, keep_s=self.settings.move_memory_s)
+        self._balance = Balance(booked)
+        self._trail = RecentTrail(lambda: self.settings.move_memory_s)
+        self._memory: Mapping[str, Any] = {}
+        self._kept = Kept()
+        self._split_memory: dict[str, Mapping[str, Any]] = {}
+        self._prebooked: dict[str, list[str]] = {}
+        self._made: dict[bool, tuple[ManagerView, Cluster]] = {}
+        self._stale: tuple[float, Cluster] | None = None
+        self._last: Cluster | None = None
+        self._placement = LivePlacement(
+            surroundings=lambda: PlacementInputs(self._cluster(arrived=True), leading=True),
+            held=lambda _: False,
+            pipeline=lambda: self._chosen.placing,
+            now_s=now_s,
+            refresh_s=lambda: self.settings.placement_refresh_s,
+            ask_leader=lambda _: None,
+            leader_wait_s=lambda: 0.0,
+            asks_max=lambda: 0,
+        )
+
+    @property
+    def unloads(self) -> bool:
+        """Bundles are let go, and placed when clients look them up again."""
+        return self.contender.upstream and self.contender.manager == MODULAR
+
+    @property
+    def decides_after_splits(self) -> bool:
+        """A split asks for a decision at once; Pulsar's leader decides by its clock alone."""
+        return not self.contender.upstream
+
+    def report_settings(self) -> ReportSettings:
+        """How brokers measure and tell under this manager."""
+        upstream, load = self.contender.upstream, self._load
+        cool_down_s = getattr(self._chosen.settings["shedding"], "cool_down_s", 0.0)
+        return ReportSettings(
+            reading_s=load.measure_interval_s,
+            top_max=load.top_bundles_max,
+            top_interval_s=load.top_interval_s,
+            on_ownership=not upstream,
+            again_s=0.0 if upstream else float(cool_down_s),
+            keep_averages=upstream,
+            report=load.report_rules(load.weights()),
+            update=load.update_rules(),
+            clock=load.sample_clock(),
+        )
+
+    # --- what it hears ----------------------------------------------------------------------------------------------
+
+    def came(self, came: Came, *, shed: bool = True) -> None:
+        """A record gave a bundle to a broker.
+
+        Args:
+            shed: The leader has moved it. Pulsar's leader remembers nothing else: what a broker handed over when it left keeps
+                neither bundle nor broker from being looked at. Ours reads all of it in the log.
+        """
+        if shed or not self.contender.upstream:
+            self._trail.changed(came, self._now_s())
+        self._placement.assigned(came.bundle, came.to)
+
+    def was_read(self) -> None:
+        """Brokers have measured what came to them: nothing is on its way any more, as Pulsar's leader sees it."""
+        self._prebooked.clear()
+
+    def was_split(self, bundle: str, positions: Sequence[int]) -> None:
+        """A bundle was split; its children are offered by what was known of it."""
+        parent = None if self._last is None else self._last.bundles.get(bundle)
+        if not self.contender.upstream and parent is not None and parent.stats is not None:
+            self._balance.was_split(parent, positions)
+
+    # --- what it decides --------------------------------------------------------------------------------------------
+
+    def place(self, bundle: str, candidates: Sequence[str], held: Mapping[str, int]) -> str | None:
+        """A broker for a bundle that was looked up; None: nobody, it is looked up again.
+
+        Args:
+            candidates: Brokers that take bundles, sorted.
+            held: Bundles by broker.
+        """
+        if not self.contender.upstream:
+            return self._placement.choose(bundle, candidates, held)
+        if self._stale is None or self._stale[0] != self._now_s():
+            # What Pulsar's placements go by: the newest reports, and nothing that has come since.
+            self._stale = self._now_s(), self._cluster()
+            self._prebooked = _not_arrived(self._prebooked, self._stale[1])
+        cluster = self._stale[1]
+        found = cluster.bundles.get(bundle) or Bundle(bundle)
+        booked = self._prebooked if self.contender.manager == MODULAR else {}
+        try:
+            broker = self._chosen.placing.place(cluster, found, booked, candidates).broker
+        except StrategyFailedError as error:
+            self._remark(f"placement: {error}")
+            return None
+        if broker is not None:
+            self._prebooked.setdefault(broker, []).append(bundle)
+        return broker
+
+    def forget_surroundings(self) -> None:
+        """Something has changed that placements go by."""
+        self._placement.forget()
+
+    def decide(self) -> Decided:
+        """The leader's decision."""
+        begun_s = time.perf_counter()
+        try:
+            decision, moves = self._as_pulsar() if self.contender.upstream else self._as_live()
+        except StrategyFailedError as error:
+            self._balance.memory = {}
+            self._memory = {}
+            self._remark(str(error))
+            return Decided((), (), 1e3 * (time.perf_counter() - begun_s))
+        took_ms = 1e3 * (time.perf_counter() - begun_s)
+        return Decided(moves, [one.bundle for one in decision.plan.splits], took_ms)
+
+    def _as_live(self) -> tuple[Decision, Sequence[BundleMove]]:
+        """As the balancer of a broker decides: what is on its way is booked, and a budget lets through what may set out."""
+        now_s, balance, chosen = self._now_s(), self._balance, self._chosen
+        cluster, _ = balance.look(self._cluster(), now_s)
+        self._last = cluster
+        decision = balance.question(cluster, chosen)()
+        _, moves = balance.commit(cluster, chosen, decision, DecisionRules(self.settings.budget), now_s)
+        chosen.share()
+        return decision, moves
+
+    def _as_pulsar(self) -> tuple[Decision, Sequence[BundleMove]]:
+        """Nothing is booked, nothing held back, and nobody looks at a destination again."""
+        chosen = self._chosen
+        decision = decide(self._cluster(), chosen.shedding, self._memory, chosen.pipeline, guarded=False)
+        self._memory = decision.memory
+        chosen.share()
+        return decision, decision.moves
+
+    def failed(self, bundle: str, why: str) -> None:
+        """A move could not be made."""
+        self._balance.booked.cancel(bundle, why)
+
+    def splits(self, striking: Iterable[Bundle]) -> Sequence[SplitPlan]:
+        """What the owners split of their own bundles.
+
+        Args:
+            striking: Bundles that may be over a limit, with what their owners know of them.
+        """
+        by_owner: dict[str, dict[str, Bundle]] = {}
+        for one in striking:
+            by_owner.setdefault(str(one.owner), {})[one.name] = one
+        found: list[SplitPlan] = []
+        for owner in sorted({*by_owner, *self._split_memory}):
+            mine = by_owner.get(owner, {})
+            if not mine:
+                # What is within the limits again is not over them in a row any more.
+                self._split_memory.pop(owner, None)
+                continue
+            spaces = {one.namespace for one in mine.values()}
+            plain = self._cluster().bundles_in
+            around = {one.name: one for space in sorted(spaces) for one in plain.unsorted(space)}
+            cluster = Cluster({}, around | mine)
+            looked = SplitWhen(self._chosen.splitting, self._chosen.algorithm).plan(
+                cluster, self._split_memory.get(owner, {}), owner
+            )
+            self._split_memory[owner] = carried("split", self._chosen.algorithm.name, looked.memory)
+            found += [one for one in looked.plans if one.positions]
+        return found
+
+    def cut(self, bundle: Bundle) -> Sequence[int]:
+        """Where a bundle would be cut that somebody wants split; nowhere, if its topics cannot be parted."""
+        try:
+            return list(self._chosen.algorithm.positions(replace(bundle, topics=self._topics(bundle.name))))
+        except Exception as error:
+            self._remark(f"split of {bundle.name}: {error}")
+            return ()
+
+    @property
+    def split_limits(self) -> Any:
+        """Settings of when bundles are split."""
+        return self._chosen.splitting
+
+    # --- what it knows ----------------------------------------------------------------------------------------------
+
+    def _cluster(self, *, arrived: bool = False) -> Cluster:
+        told, now_s = self._told(), self._now_s()
+        made = self._made.get(arrived)
+        if made is not None and made[0] is told:
+            return made[1]
+        picture = ClusterView("leader", True, 0, "normal", True, False, None, [told.offset], told.brokers, told.bundles)
+        known = ClusterInputs(loads=told.loads, tops=told.tops, recent=self._trail.recent(now_s))
+        cluster = cluster_now(picture, known, _MS + round(now_s * 1000), arrived=arrived, kept=self._kept)
+        self._made[arrived] = told, cluster
+        return cluster
+
+    def _remark(self, text: str) -> None:
+        if len(self.remarks) < 100 or text in self.remarks:  # noqa: PLR2004 - enough to read
+            self.remarks[text] = self.remarks.get(text, 0) + 1
+
+
+def _not_arrived(booked: Mapping[str, Sequence[str]], cluster: Cluster) -> dict[str, list[str]]:
+    """Bundles by broker without those that it is seen to serve: they count there already."""
+    bundles = cluster.bundles
+    return {
+        broker: [name for name in names if name not in bundles or bundles[name].owner != broker]
+        for broker, names in booked.items()
+    }

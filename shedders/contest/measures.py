@@ -1,0 +1,210 @@
+"""What is measured while a run goes on, and what it comes to (`outcome.Measures` says what each figure means)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import fsum
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from shedders.contest.bundles import BYTES_IN, BYTES_OUT, CPU
+from shedders.contest.outcome import POINTS_MAX, Measures, MoveMade, PlotSeries
+from shedders.contest.trace import CORE
+
+if TYPE_CHECKING:
+    from shedders.contest.trace import Floats, Ints, Trace, TraceMachine
+
+RETURN_S = 1_800.0
+SETTLED = 1.10
+SETTLED_S = 300.0
+USUAL_START_S = 900.0
+_TINY = 1e-12
+
+
+class MachineCapacity:
+    """What machines can do: three rows (CPU in percent of a core, bytes in, bytes out), a column a broker."""
+
+    def __init__(self, machines: Sequence[TraceMachine]) -> None:
+        self.rows: Floats = np.array(
+            [
+                [CORE * one.cores for one in machines],
+                [one.bandwidth_in_kbit * 1e3 / 8 for one in machines],
+                [one.bandwidth_out_kbit * 1e3 / 8 for one in machines],
+            ]
+        )
+        self.idle_cpu: Floats = np.array([one.cores * one.idle_percent for one in machines])
+        self.factor: Floats = np.ones(len(machines))
+        self.memory: Floats = np.array([one.direct_memory_mib for one in machines])
+
+    def loads(self, use: Floats) -> Floats:
+        """Load of each broker by what it is asked for (its idle CPU among it)."""
+        return np.asarray((self.real_use(use) / (self.rows * self.factor)).max(axis=0))
+
+    def real_use(self, use: Floats) -> Floats:
+        """The three rows that count, idle CPU added."""
+        rows = use[[CPU, BYTES_IN, BYTES_OUT]].copy()
+        rows[0] += self.idle_cpu
+        return rows
+
+    def bound(self, demand: Floats, alive: Ints) -> float:
+        """The least largest load that any placement could have: all brokers equally full, or the largest bundle alone."""
+        if not len(alive):
+            return 0.0
+        rows, factor, idle = self.rows[:, alive], self.factor[alive], self.idle_cpu[alive]
+        wanted = demand[[CPU, BYTES_IN, BYTES_OUT]]
+        whole = wanted.sum(axis=1)
+        whole[0] += idle.sum()
+        fluid = float((whole / (rows * factor).sum(axis=1)).max())
+        if wanted.shape[1] == 0:
+            return fluid
+        kinds = np.unique(np.vstack([rows * factor, idle]), axis=1)
+        largest = np.full(wanted.shape[1], np.inf)
+        for kind in kinds.T:
+            need = wanted / kind[:3, None]
+            need[0] += kind[3] / kind[0]
+            largest = np.minimum(largest, need.max(axis=0))
+        return max(fluid, float(largest.max()))
+
+
+class Meter:
+    """Collects, step by step."""
+
+    def __init__(self, trace: Trace, names: Sequence[str]) -> None:
+        self._trace = trace
+        self._names = names
+        self._loads: list[Floats] = []
+        self._ratio: list[float] = []
+        self._bound: list[float] = []
+        self._std: list[float] = []
+        self.moves: list[MoveMade] = []
+        self.rounds_s: list[float] = []
+        self.splits = self.reconnects = self.returns = 0
+        self._left: dict[str, list[tuple[float, str]]] = {}
+        self._gap_s: list[float] = []
+        self._gap_traffic: list[float] = []
+        self._refused: list[float] = []
+        self._wanted: list[float] = []
+        self._overloaded = 0
+
+    def step(
+        self, loads: Floats, alive: Ints, bound: float, wanted: float, refused: float, unserved: float, homeless: int
+    ) -> None:
+        """One step is over.
+
+        Args:
+            loads: Of all brokers; those not alive are left out.
+            wanted: Bytes that clients wanted in it; `refused`: that machines could not do; `unserved`: of bundles without owner.
+            homeless: Bundles without owner.
+        """
+        here = loads[alive]
+        row = np.full(len(self._names), np.nan)
+        row[alive] = here
+        self._loads.append(row)
+        top, mean = float(here.max(initial=0.0)), float(here.mean()) if len(here) else 0.0
+        # Without brokers, or without any load, there is nothing to balance: as even as can be.
+        self._ratio.append(top / mean if top > 0 else 1.0)
+        self._bound.append(top / max(bound, _TINY) if top > 0 else 1.0)
+        self._std.append(float(here.std()) if len(here) else 0.0)
+        self._overloaded += int((here > self._trace.costs.overloaded).sum())
+        self._wanted.append(wanted)
+        self._refused.append(refused)
+        self.gap(self._trace.step_s * homeless, unserved)
+
+    def gap(self, bundle_s: float, traffic: float) -> None:
+        """Bundles were not served for so long together; so many bytes were wanted of them meanwhile."""
+        self._gap_s.append(bundle_s)
+        self._gap_traffic.append(traffic)
+
+    def moved(self, at_s: float, bundle: str, source: str, destination: str, share: float, why: str) -> None:
+        """The balancer has moved a bundle."""
+        past = self._left.setdefault(bundle, [])
+        self.returns += any(name == destination and at_s - left_s <= RETURN_S for left_s, name in past)
+        past.append((at_s, source))
+        self.moves.append(
+            MoveMade(at_s=at_s, bundle=bundle, source=source, destination=destination, share=share, why=why)
+        )
+
+    def split(self, parent: str, children: Sequence[str]) -> None:
+        """A bundle was split: its children were wherever it was."""
+        self.splits += 1
+        for child in children:
+            self._left[child] = list(self._left.get(parent, ()))
+
+    def measures(self) -> Measures:
+        """What it comes to."""
+        trace = self._trace
+        judged = self._judged()
+        ratio, bound, std = (np.array(some) for some in (self._ratio, self._bound, self._std))
+        settle = self._settled(bound)
+        hours = max(float(judged.sum()) * trace.step_s / 3_600, _TINY)
+        calm = fsum(one.share for one in self.moves if judged[min(int(one.at_s / trace.step_s), len(judged) - 1)])
+        wanted = max(fsum(self._wanted), _TINY)
+        return Measures(
+            max_over_mean=float(ratio[judged].mean()),
+            max_over_mean_worst=float(np.quantile(ratio[judged], 0.99)),
+            max_over_bound=float(bound[judged].mean()),
+            std=float(std[judged].mean()),
+            bound_over_mean=float((ratio[judged] / bound[judged]).mean()),
+            overloaded_broker_s=self._overloaded * trace.step_s,
+            moved_share=fsum(one.share for one in self.moves),
+            moved_share_per_h=calm / hours,
+            moves=len(self.moves),
+            returns=self.returns,
+            rounds=len(self.rounds_s),
+            rounds_to_settle=None if settle is None else settle[0],
+            settle_s=None if settle is None else settle[1],
+            splits=self.splits,
+            unavailable_bundle_s=fsum(self._gap_s),
+            unavailable_share=fsum(self._gap_traffic) / wanted,
+            refused_share=fsum(self._refused) / wanted,
+            reconnects=self.reconnects,
+        )
+
+    def series(self) -> PlotSeries:
+        """The worst of each stretch."""
+        steps = len(self._ratio)
+        stride = -(-steps // POINTS_MAX)
+        points = [
+            max(range(first, min(first + stride, steps)), key=lambda step: self._ratio[step])
+            for first in range(0, steps, stride)
+        ]
+        return PlotSeries(
+            at_s=[step * self._trace.step_s for step in points],
+            loads={
+                name: [
+                    None if np.isnan(self._loads[step][number]) else float(self._loads[step][number]) for step in points
+                ]
+                for number, name in enumerate(self._names)
+            },
+            max_over_mean=[self._ratio[step] for step in points],
+            max_over_bound=[self._bound[step] for step in points],
+        )
+
+    def _judged(self) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+        at_s = np.arange(len(self._ratio)) * self._trace.step_s
+        found = np.zeros(len(self._ratio), dtype=np.bool_)
+        for from_s, to_s in self._trace.judged:
+            found |= (at_s >= from_s) & (at_s < to_s)
+        if not found.any():
+            found = at_s >= min(USUAL_START_S, float(at_s[-1]))
+        return found
+
+    def _settled(self, bound: Floats) -> tuple[float, float] | None:
+        """Rounds and seconds from a disturbance until it stays good, the worst of all; None if one never was."""
+        step_s, end_s = self._trace.step_s, len(bound) * self._trace.step_s
+        starts = sorted(one for one in set(self._trace.disturbances) if one < end_s)
+        worst = (0.0, 0.0)
+        for start_s, until_s in zip(starts, [*starts[1:], end_s], strict=True):
+            first, last = int(start_s / step_s), int(until_s / step_s)
+            window = max(1, int(SETTLED_S / step_s))
+            if last - first < window:
+                continue
+            good = bound[first:last] <= SETTLED
+            runs = np.convolve(good.astype(np.int64), np.ones(window, dtype=np.int64), mode="valid") == window
+            if not runs.any():
+                return None
+            done_s = (first + int(np.argmax(runs))) * step_s
+            rounds = sum(start_s <= at_s <= done_s for at_s in self.rounds_s)
+            worst = max(worst[0], float(rounds)), max(worst[1], done_s - start_s)
+        return worst

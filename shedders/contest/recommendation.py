@@ -1,0 +1,213 @@
+"""Which strategy and which settings for me: the answer of `simulate compare` on one's own cluster, in words and figures. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, Final
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from shedders.contest.comparison import ContenderRow, ContestComparison, ScenarioPart
+from shedders.contest.contenders import AS_IT_IS, Contender
+from shedders.contest.figures import bounds_of, tell_of
+from shedders.contest.paired import Certainty, PairedComparison, marked
+from shedders.contest.runs import RunResult
+
+ALIKE: Final = 0.01
+"""Of the mean: contenders whose largest load is that close to the lowest are alike, and the load that they move decides."""
+MOVED_ALIKE: Final = 0.005
+"""Of the cluster's traffic; then the seconds without an owner decide."""
+# Not the bound: who splits nothing has a large one of its own, and reaches it easily.
+_MEASURES: Final = ("max_over_mean", "moved_share", "unavailable_bundle_s")
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class Ranked(_Part):
+    """A contender in its place."""
+
+    place: int
+    contender: str
+    about: str
+    max_over_bound: float | None = Field(description="Median over the seeds, as the others.")
+    max_over_mean: float | None
+    moved_share: float | None
+    unavailable_bundle_s: float | None
+    failed: int
+
+
+class Recommendation(_Part):
+    """Who suits this trace best."""
+
+    scenario: str
+    contender: str | None = Field(description="None: every run failed.")
+    settings: dict[str, Any] = Field(description="By dotted name: what to configure, or to lay down as policies.")
+    commands: list[str] = Field(description="That lay it down.")
+    ranking: list[Ranked]
+    against_next: dict[str, PairedComparison] = Field(description="The first against the second, over the seeds.")
+    said: list[str] = Field(description="In words.")
+
+
+def recommended(
+    comparison: ContestComparison, rans: Sequence[RunResult], scenario: str | None = None
+) -> Recommendation:
+    """Rank the contenders of one scenario (the first, unless one is named): by the largest load, load moved, unavailability."""
+    part = next(one for one in comparison.scenarios if scenario in (None, one.scenario))
+    contenders = {ran.run.contender.name: ran.run.contender for ran in rans}
+    rows = list(_ranked(part))
+    ranking = [_told(place, row) for place, row in enumerate(rows, 1)]
+    best = rows[0] if rows and rows[0].measures else None
+    if best is None:
+        return Recommendation(
+            scenario=part.scenario,
+            contender=None,
+            settings={},
+            commands=[],
+            ranking=ranking,
+            against_next={},
+            said=["every run failed, so nothing can be recommended"],
+        )
+    rival = next((row for row in rows[1:] if row.measures), None)
+    marks = {} if rival is None else _marks(rans, part.scenario, best.contender, rival.contender)
+    settings = _settings(contenders[best.contender])
+    return Recommendation(
+        scenario=part.scenario,
+        contender=best.contender,
+        settings=settings,
+        commands=list(_commands(contenders[best.contender])),
+        ranking=ranking,
+        against_next=marks,
+        said=list(_said(part, best, rival, marks)),
+    )
+
+
+def _ranked(part: ScenarioPart) -> Iterator[ContenderRow]:
+    """Again and again: of those alike to the lowest load the one that moved least, of those alike in that the most available.
+
+    What the cluster does already is taken before others that are alike in load and in what is moved. Whoever failed on a seed
+    comes last: its figures are of the seeds that it survived.
+    """
+    for failed in (False, True):
+        left = [row for row in part.rows if row.measures and bool(row.failed) is failed]
+        while left:
+            fit = left
+            for figure, room in _CRITERIA:
+                lowest = min(figure(row) for row in fit)
+                fit = [row for row in fit if figure(row) <= lowest + room]
+            left.remove(fit[0])
+            yield fit[0]
+    yield from (row for row in part.rows if not row.measures)
+
+
+def _median(row: ContenderRow, measure: str) -> float:
+    return bounds_of(row.measures[measure]).median
+
+
+_CRITERIA: Final[Sequence[tuple[Callable[[ContenderRow], float], float]]] = (
+    (partial(_median, measure="max_over_mean"), ALIKE),
+    (partial(_median, measure="moved_share"), MOVED_ALIKE),
+    (lambda row: row.contender != AS_IT_IS, 0.0),
+    (partial(_median, measure="unavailable_bundle_s"), 0.0),
+)
+"""What counts, one after the other: those within so much of the lowest are alike."""
+
+
+def _told(place: int, row: ContenderRow) -> Ranked:
+    def median(measure: str) -> float | None:
+        return row.measures[measure].median if row.measures else None
+
+    return Ranked(
+        place=place,
+        contender=row.contender,
+        about=row.about,
+        max_over_bound=median("max_over_bound"),
+        max_over_mean=median("max_over_mean"),
+        moved_share=median("moved_share"),
+        unavailable_bundle_s=median("unavailable_bundle_s"),
+        failed=len(row.failed),
+    )
+
+
+def _marks(rans: Sequence[RunResult], scenario: str, own: str, other: str) -> dict[str, PairedComparison]:
+    figures: dict[str, dict[int, Any]] = {own: {}, other: {}}
+    for ran in rans:
+        if ran.outcome is not None and ran.run.source.name == scenario and ran.run.contender.name in figures:
+            figures[ran.run.contender.name][ran.run.seed] = ran.outcome.measures
+    both = sorted(figures[own].keys() & figures[other].keys())
+    return {
+        name: marked([(getattr(figures[own][seed], name), getattr(figures[other][seed], name)) for seed in both], other)
+        for name in _MEASURES
+    }
+
+
+def _settings(contender: Contender) -> dict[str, Any]:
+    chosen = {"shedding": contender.shedding, "placement": contender.placement, "split": contender.split}
+    return {"manager": contender.manager, **chosen, **dict(sorted(contender.overrides.items()))}
+
+
+def _commands(contender: Contender) -> Iterator[str]:
+    """`policy` commands; an upstream contender is a reference, defects included, and nothing to be set up."""
+    if contender.upstream or contender.name == AS_IT_IS:
+        return
+    yield f"statechannel policy set manager {contender.manager}"
+    for name, value in _settings(contender).items():
+        if name != "manager":
+            yield f"statechannel policy set setting {name.removeprefix('parts.')} {_word(value)}"
+
+
+def _word(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _said(
+    part: ScenarioPart, best: ContenderRow, rival: ContenderRow | None, marks: Mapping[str, PairedComparison]
+) -> Iterator[str]:
+    seeds = len(best.seeds)
+    over = f"{seeds} seeds" if seeds > 1 else "one seed"
+    yield f"{best.contender} suits {part.scenario} best, over {over}: {_figures(best)}"
+    yield f"the least that any placement of these bundles allows is {_of(best, 'bound_over_mean')} x the mean"
+    if best.contender == AS_IT_IS:
+        yield "this is what the cluster does: leave it as it is"
+    if best.upstream:
+        yield "it is upstream's policy as it is, defects included; the first of ours in the ranking can be set up here"
+    if rival is None:
+        yield "nobody else could be compared with it"
+        return
+    yield f"next is {rival.contender}: {_figures(rival)}"
+    if all(mark.certainty is Certainty.SAME for mark in marks.values()):
+        yield "the two do the same here: either will do"
+        return
+    words = {"max_over_mean": "largest load", "moved_share": "load moved", "unavailable_bundle_s": "unavailability"}
+    for name, mark in marks.items():
+        yield f"{words[name]}: {_difference(mark, best.contender)}"
+    if seeds == 1:
+        yield "one seed says nothing of chance: repeat it with --seeds 1-6 to know how sure this is"
+    elif _median(rival, "max_over_mean") - _median(best, "max_over_mean") <= ALIKE:
+        same = abs(_median(rival, "moved_share") - _median(best, "moved_share")) <= MOVED_ALIKE
+        why = ", and about the same is moved: either will do" if same else ": what is moved has decided"
+        yield f"their largest loads are within {100 * ALIKE:.0f} % of the mean{why}"
+
+
+def _figures(row: ContenderRow) -> str:
+    return (
+        f"its largest load is {_of(row, 'max_over_mean')} x the mean ({_of(row, 'max_over_bound')} x the bound), "
+        f"{_of(row, 'moved_share')} of the traffic is moved, "
+        f"bundles are without an owner for {_of(row, 'unavailable_bundle_s')} s in all"
+    )
+
+
+def _of(row: ContenderRow, measure: str) -> str:
+    middle, worst = (tell_of(measure)(one) for one in (row.measures[measure].median, row.measures[measure].worst))
+    return middle if middle == worst else f"{middle} (worst seed {worst})"
+
+
+def _difference(mark: PairedComparison, name: str) -> str:
+    if mark.certainty is Certainty.SAME:
+        return "no difference on any seed"
+    pairs = mark.lower + mark.higher + mark.equal
+    if mark.lower >= mark.higher:
+        return f"{name} is lower on {mark.lower} of {pairs} seeds: {mark.certainty} (sign test, p = {mark.p:.2g})"
+    return f"{name} is higher on {mark.higher} of {pairs} seeds: {mark.certainty} (sign test, p = {mark.p:.2g})"

@@ -1,0 +1,393 @@
+"""Any trace as one file, and back: demand is the same bit for bit.
+
+The file is a zip of arrays as numpy writes them (`.npz`, without pickled objects) and `header.json`. Each step is an array of its
+own, so that neither writing nor reading needs more memory than one step.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import zipfile
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Protocol, TypeVar, runtime_checkable
+
+import numpy as np
+import orjson
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from shedders.contest.demand_noise import NoiseLayer, Wavering
+from shedders.contest.scenario import SLOWEST, STEPS_MAX, TOPICS_MAX
+from shedders.contest.trace import Costs, Demand, Happening, Namespace, Trace, TraceEvent, TraceMachine, Units
+from shedders.contest.workload import scaled
+from shedders.snapshots.faults import FaultyFileError, sentence
+from statechannel.files import new_file
+from statechannel.protocol.bundle import FULL_UPPER, MAX_CHILDREN, is_namespace
+from statechannel.protocol.codec import is_broker_id
+from statechannel.suggestions import shown
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from shedders.contest.trace import Floats
+
+
+KIND: Final = "statechannel-trace"
+FORMAT: Final = 1
+HEADER: Final = "header.json"
+HEADER_MAX_BYTES: Final = 64 << 20
+DEMAND_MAX_BYTES: Final = 8 << 30
+"""Of all steps together, not packed."""
+LEAST: Final = 1e-3
+MOST: Final = 1e15
+"""Of what a machine can do: beyond them loads are no numbers any more."""
+AMOUNT_MAX: Final = 1e30
+FACTOR_MAX: Final = 1e6
+COST_MAX: Final = 3_600.0
+_NPY_HEADER_MAX_BYTES: Final = 4_096
+_NPY_VERSION: Final = (1, 0)
+_ROWS: Final = len(Demand._fields)
+_EPOCH: Final = (1980, 1, 1, 0, 0, 0)
+_LEVEL: Final = 1
+
+Scalar = TypeVar("Scalar", bound=np.generic)
+Finite = Annotated[float, Field(ge=0, le=1e15)]
+
+
+class TraceFileError(FaultyFileError):
+    """A trace file cannot be written or read, or says what cannot be."""
+
+    usual_hint = "Record it anew; design/scenarios.md says how."
+
+
+@runtime_checkable
+class Proportional(Protocol):
+    """A trace in which all that a unit wants goes up and down together: a sixth of the numbers says it all."""
+
+    base: Demand
+
+    def factors(self, step: int) -> Floats:
+        """What each unit wants in a step, in parts of `base`."""
+        ...
+
+
+class TraceHeader(BaseModel):
+    """`header.json` of a trace file."""
+
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False, frozen=True)
+
+    kind: Literal["statechannel-trace"] = KIND
+    format: Literal[1] = FORMAT
+    name: Annotated[str, Field(min_length=1, max_length=200)]
+    about: str
+    seed: Annotated[int, Field(ge=0)]
+    step_s: Annotated[float, Field(gt=0, le=86_400)]
+    steps: Annotated[int, Field(ge=1, le=STEPS_MAX)]
+    machines: list[TraceMachine]
+    namespaces: list[Namespace]
+    events: list[TraceEvent]
+    disturbances: list[Finite]
+    judged: list[tuple[Finite, Finite]]
+    costs: Costs
+    units: Annotated[int, Field(ge=0, le=TOPICS_MAX)]
+    proportional: bool = Field(description="Steps hold factors of `base` instead of the whole demand.")
+    remarks: list[str] = []
+
+
+# --- writing ----------------------------------------------------------------------------------------------------------
+
+
+def save(trace: Trace, path: Path) -> None:
+    """Write a trace; the file is the same whenever the trace is.
+
+    Raises:
+        TraceFileError: It is too large, or cannot be put into a file.
+        StateChannelError: The file cannot be written, or is a device or a pipe.
+    """
+    proportional = isinstance(trace, Proportional)
+    units = len(trace.units.position)
+    size_bytes = trace.steps * units * 8 * (1 if proportional else _ROWS)
+    if size_bytes > DEMAND_MAX_BYTES:
+        raise TraceFileError(
+            str(path),
+            [
+                f"{trace.steps:,} steps of {units:,} units are {size_bytes:,} bytes, at most {DEMAND_MAX_BYTES:,} are kept"
+            ],
+            hint="Record fewer hours, or with longer steps.",
+        )
+    header = TraceHeader(
+        name=trace.name,
+        about=trace.about,
+        seed=trace.seed,
+        step_s=trace.step_s,
+        steps=trace.steps,
+        machines=list(trace.machines),
+        namespaces=list(trace.namespaces),
+        events=list(trace.events),
+        disturbances=list(trace.disturbances),
+        judged=list(trace.judged),
+        costs=trace.costs,
+        units=units,
+        proportional=proportional,
+        remarks=list(getattr(trace, "remarks", ())),
+    )
+    try:
+        with new_file(path) as whole, zipfile.ZipFile(whole, "w") as file:
+            _write(file, HEADER, orjson.dumps(header.model_dump(mode="json"), option=orjson.OPT_INDENT_2))
+            for name, array in _arrays(trace):
+                _write(file, name, _packed(array))
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise TraceFileError(str(path), [f"it cannot be written: {why}"], hint="Check the path.") from error
+
+
+def _arrays(trace: Trace) -> Iterator[tuple[str, NDArray[np.generic]]]:
+    for name, column in zip(Units._fields, trace.units, strict=True):
+        yield f"units/{name}.npy", np.asarray(column, np.int64)
+    if isinstance(trace, Proportional):
+        yield "base.npy", np.stack(list(trace.base))
+        for step in range(trace.steps):
+            yield _step_name(step), trace.factors(step)
+        return
+    for step in range(trace.steps):
+        yield _step_name(step), np.stack(list(trace.demand(step)))
+
+
+def _step_name(step: int) -> str:
+    return f"steps/{step:05d}.npy"
+
+
+def _packed(array: NDArray[np.generic]) -> bytes:
+    buffer = io.BytesIO()
+    np.lib.format.write_array(buffer, np.ascontiguousarray(array), _NPY_VERSION, allow_pickle=False)
+    return buffer.getvalue()
+
+
+def _write(file: zipfile.ZipFile, name: str, data: bytes) -> None:
+    entry = zipfile.ZipInfo(name, _EPOCH)
+    entry.compress_type = zipfile.ZIP_DEFLATED
+    file.writestr(entry, data, compresslevel=_LEVEL)
+
+
+# --- reading ----------------------------------------------------------------------------------------------------------
+
+
+class RecordedTrace:
+    """A trace out of a file (see `trace.Trace`); steps are read when they are asked for."""
+
+    def __init__(
+        self, header: TraceHeader, units: Units, base: Demand | None, file: zipfile.ZipFile, where: str
+    ) -> None:
+        self.name, self.about, self.seed = header.name, header.about, header.seed
+        self.step_s, self.steps = header.step_s, header.steps
+        self.machines: Sequence[TraceMachine] = header.machines
+        self.namespaces: Sequence[Namespace] = header.namespaces
+        self.units = units
+        self.events: Sequence[TraceEvent] = header.events
+        self.disturbances: Sequence[float] = header.disturbances
+        self.judged: Sequence[tuple[float, float]] = header.judged
+        self.costs = header.costs
+        self.remarks: Sequence[str] = header.remarks
+        self._base = base
+        self._file = file
+        self._where = where
+
+    def demand(self, step: int) -> Demand:
+        """See `Trace.demand`.
+
+        Raises:
+            TraceFileError: The step is not there, or not what it must be.
+        """
+        if not 0 <= step < self.steps:
+            raise IndexError(f"{self.name} has steps 0 to {self.steps - 1}, not {step}")
+        units, name = len(self.units.position), _step_name(step)
+        if self._base is not None:
+            return scaled(self._base, _amounts(self._file, name, (units,), self._where))
+        return Demand(*_amounts(self._file, name, (_ROWS, units), self._where))
+
+    def close(self) -> None:
+        """Close the file; no step can be read any more."""
+        self._file.close()
+
+
+def load(path: Path) -> RecordedTrace:
+    """Read and check a trace file.
+
+    Raises:
+        TraceFileError: It cannot be read, is no trace, or contradicts itself.
+    """
+    where = shown(os.fspath(path))
+    try:
+        file = zipfile.ZipFile(path)
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise TraceFileError(where, [f"it cannot be read: {why}"], hint="Check the path.") from error
+    except zipfile.BadZipFile as error:
+        hint = "`statechannel simulate` records traces; scenarios end with .toml."
+        raise TraceFileError(where, ["it is no trace file: no zip"], hint=hint) from error
+    try:
+        return _opened(file, where)
+    except BaseException:
+        file.close()
+        raise
+
+
+def _opened(file: zipfile.ZipFile, where: str) -> RecordedTrace:
+    raw = _member(file, HEADER, HEADER_MAX_BYTES, where)
+    try:
+        header = TraceHeader.model_validate_json(raw)
+    except ValidationError as error:
+        problems = [f"{HEADER}: {sentence(one, TraceHeader)}" for one in error.errors(include_url=False)]
+        raise TraceFileError(where, problems) from error
+    wrong = [f"{HEADER}: {one}" for one in _contradictions(header)]
+    if wrong:
+        raise TraceFileError(where, wrong)
+    count = (header.units,)
+    units = Units(*(_array(file, f"units/{name}.npy", count, np.int64, where) for name in Units._fields))
+    wrong = list(_unit_faults(units, len(header.namespaces)))
+    if wrong:
+        raise TraceFileError(where, wrong)
+    base = Demand(*_amounts(file, "base.npy", (_ROWS, header.units), where)) if header.proportional else None
+    return RecordedTrace(header, units, base, file, where)
+
+
+def _contradictions(header: TraceHeader) -> Iterator[str]:
+    names = [one.name for one in header.machines]
+    if not names:
+        yield "machines: at least one is wanted"
+    if names != sorted(set(names)):
+        yield "machines: they are not sorted by name, or one stands there twice"
+    for number, machine in enumerate(header.machines):
+        if not is_broker_id(machine.name):
+            yield f"machines[{number}].name: a broker id is wanted, found {shown(repr(machine.name))}"
+        limits = (machine.cores, machine.bandwidth_in_kbit, machine.bandwidth_out_kbit, machine.direct_memory_mib)
+        sound = all(LEAST <= one <= MOST for one in (*limits, machine.memory_mib))
+        if not sound or not 0 <= machine.idle_percent <= 100:  # noqa: PLR2004
+            yield f"machines[{number}]: limits from {LEAST:g} to {MOST:g}, and 0 to 100 % idle CPU are wanted"
+    for number, space in enumerate(header.namespaces):
+        yield from (f"namespaces[{number}]{fault}" for fault in _namespace_faults(space, set(names)))
+    if len({one.name for one in header.namespaces}) != len(header.namespaces):
+        yield "namespaces: one stands there twice"
+    yield from _event_faults(header, set(names))
+    for name, cost in asdict(header.costs).items():
+        if not 0 <= cost <= COST_MAX:
+            yield f"costs.{name}: 0 to {COST_MAX:g} is wanted, found {cost:g}"
+    if [one.at_s for one in header.events] != sorted(one.at_s for one in header.events):
+        yield "events: they are not sorted by time"
+    if any(from_s >= to_s for from_s, to_s in header.judged):
+        yield "judged: a span ends before it begins"
+
+
+def _event_faults(header: TraceHeader, brokers: set[str]) -> Iterator[str]:
+    spaces, created = {one.name for one in header.namespaces}, set()
+    for number, event in enumerate(header.events):
+        where, factor = f"events[{number}]", event.factor
+        known = event.namespace in spaces if event.what is Happening.CREATE else event.broker in brokers
+        if not known or not 0 <= event.at_s < np.inf or not 0 <= factor < np.inf:
+            yield f"{where}: a broker or namespace of the trace, a time and a factor from 0 are wanted"
+        elif factor > FACTOR_MAX:
+            yield f"{where}.factor: at most {FACTOR_MAX:g} is wanted"
+        elif event.what is Happening.SLOW and factor < SLOWEST:
+            yield f"{where}.factor: from {SLOWEST:g} is wanted; a broker that does nothing is lost"
+        elif event.what is Happening.LOSSY and factor > 1:
+            yield f"{where}.factor: a part from 0 to 1 is wanted"
+        elif event.what is Happening.CREATE:
+            if event.namespace in created:
+                yield f"{where}: {event.namespace} is created twice"
+            created.add(event.namespace)
+
+
+def _namespace_faults(space: Namespace, brokers: set[str]) -> Iterator[str]:
+    if not is_namespace(space.name):
+        yield f".name: tenant/namespace is wanted, found {shown(repr(space.name))}"
+    if not 1 <= space.bundles <= MAX_CHILDREN:
+        yield f".bundles: 1 to {MAX_CHILDREN} are wanted, found {space.bundles}"
+    bounds = list(space.bounds)
+    if bounds and (
+        len(bounds) != space.bundles + 1
+        or (bounds[0], bounds[-1]) != (0, FULL_UPPER)
+        or any(one >= other for one, other in pairwise(bounds))
+    ):
+        yield f".bounds: {space.bundles + 1} bounds of the whole ring, ascending, are wanted"
+    if space.owners and len(space.owners) != space.bundles:
+        yield f".owners: one a bundle is wanted, found {len(space.owners)}"
+    if not brokers.issuperset(owner for owner in space.owners if owner is not None):
+        yield ".owners: a broker that is no machine of the trace"
+
+
+def _unit_faults(units: Units, namespaces: int) -> Iterator[str]:
+    for name, column, most in zip(Units._fields, units, (namespaces - 1, FULL_UPPER, TOPICS_MAX * 1_000), strict=True):
+        if len(column) and not 0 <= int(column.min()) <= int(column.max()) <= most:
+            yield f"units/{name}.npy: numbers from 0 to {most} are wanted"
+
+
+def _amounts(file: zipfile.ZipFile, name: str, shape: tuple[int, ...], where: str) -> Floats:
+    found = _array(file, name, shape, np.float64, where)
+    if found.size and not (np.isfinite(found).all() and 0 <= float(found.min()) <= float(found.max()) <= AMOUNT_MAX):
+        raise TraceFileError(where, [f"{name}: finite numbers from 0 to {AMOUNT_MAX:g} are wanted"])
+    return found
+
+
+def _array(file: zipfile.ZipFile, name: str, shape: tuple[int, ...], kind: type[Scalar], where: str) -> NDArray[Scalar]:
+    """An array, whose own header is looked at before anything is set aside for it."""
+    size_bytes = int(np.prod(shape)) * 8
+    raw = _member(file, name, size_bytes + _NPY_HEADER_MAX_BYTES, where)
+    buffer = io.BytesIO(raw)
+    try:
+        if np.lib.format.read_magic(buffer) != _NPY_VERSION:
+            raise ValueError("another version")  # noqa: TRY301 - told like what numpy refuses
+        found, by_column, dtype = np.lib.format.read_array_header_1_0(buffer)
+    except (ValueError, EOFError) as error:
+        raise TraceFileError(where, [f"{name}: it is no array as numpy writes them"]) from error
+    start = buffer.tell()
+    if found != shape or dtype != np.dtype(kind) or by_column or len(raw) - start != size_bytes:
+        raise TraceFileError(where, [f"{name}: {np.dtype(kind)} {shape} is wanted, found {dtype} {found}"])
+    return np.frombuffer(raw, np.dtype(kind), offset=start).reshape(shape)
+
+
+def _member(file: zipfile.ZipFile, name: str, most_bytes: int, where: str) -> bytes:
+    try:
+        size_bytes = file.getinfo(name).file_size
+        if size_bytes > most_bytes:
+            raise TraceFileError(where, [f"{name}: {size_bytes:,} bytes, at most {most_bytes:,} are wanted"])
+        return file.read(name)
+    except KeyError as error:
+        raise TraceFileError(where, [f"{name} is missing"]) from error
+    except (zipfile.BadZipFile, zlib.error, OSError, EOFError, RuntimeError, NotImplementedError) as error:
+        raise TraceFileError(where, [f"{name}: it is damaged: {error}"]) from error
+
+
+AS_RECORDED: Final = 1
+"""With this seed nothing is changed."""
+NOISE: Final = ((0.05, 60.0), (0.1, 1_800.0))
+"""Standard deviation in parts of each unit's demand, and seconds between two draws: what differs from one day to the next."""
+
+
+class Varied:
+    """The trace as another day might have had it (see `trace.Trace`); everything but demand and seed is the recorded one's."""
+
+    def __init__(self, trace: Trace, seed: int) -> None:
+        self._trace = trace
+        self.seed = seed
+        units = len(trace.units.position)
+        layers = [NoiseLayer(seed, number, sd, every_s, units) for number, (sd, every_s) in enumerate(NOISE)]
+        self._wavering = Wavering(units, layers)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._trace, name)
+
+    def demand(self, step: int) -> Demand:
+        """See `Trace.demand`."""
+        return scaled(self._trace.demand(step), self._wavering.at(step * self._trace.step_s))
+
+
+def varied(trace: Trace, seed: int) -> Trace:
+    """The trace for a seed."""
+    if seed == AS_RECORDED:
+        return trace
+    found: Any = Varied(trace, seed)  # it has the recorded one's attributes, which no checker sees
+    return found  # type: ignore[no-any-return]

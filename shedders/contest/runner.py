@@ -1,0 +1,233 @@
+"""Runs many contenders on many traces, in several processes; results come in the order of the runs, whoever is first.
+
+A run that fails is a result that says so, also one whose process ends, and ends no other. With a folder every result is kept
+there, one JSON document a run, and a run is not repeated while its scenario, its contender and this program are the same.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import multiprocessing
+import os
+import signal
+import threading
+from collections import deque
+from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import closing, contextmanager
+from functools import lru_cache
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Final
+
+from shedders.contest.result_store import KeptRuns
+from shedders.contest.runs import ContestRun, RunResult, TraceSource
+from shedders.contest.sources import trace_made
+from shedders.contest.trace import Trace
+from shedders.contest.world import simulate
+
+STOP_S: Final = 5.0
+"""How long ended workers are waited for."""
+_TRACES_KEPT: Final = 2
+_ONLY_SHOWN: Final = frozenset(
+    f"contest/{name}.py"
+    for name in (
+        "aims", "comparison", "figures", "result_store", "page", "paired", "plots", "recommendation", "runner", "runs", "sources",
+        "tables",
+    )
+)  # fmt: skip
+"""What is made of outcomes afterwards: a change of it makes none of them stale."""
+
+Play = Callable[[ContestRun], "RunResult"]
+Told = Callable[[int], object]
+"""Is told how many runs are done."""
+
+
+def run_all(
+    runs: Sequence[ContestRun],
+    *,
+    jobs: int = 1,
+    kept: KeptRuns | None = None,
+    told: Told = lambda _: None,
+    whole: Callable[[ContestRun], bool] = lambda _: True,
+    play: Play | None = None,
+) -> list[RunResult]:
+    """Run them all.
+
+    Args:
+        jobs: Processes; with one, everything happens in this process.
+        kept: Where results are kept and looked for.
+        whole: Of which runs moves and series are wanted in the result; the folder has them of all.
+        play: What a run is; a module's function where there are several processes.
+
+    Raises:
+        KeyboardInterrupt: Ctrl-C; runs that have ended are kept, the others' processes are ended within `STOP_S`.
+        RunsFolderError: A result cannot be kept.
+    """
+    found: dict[int, RunResult] = {}
+
+    def done(number: int, ran: RunResult) -> None:
+        if kept is not None and not ran.kept and ran.outcome is not None:
+            kept.keep(ran)
+        found[number] = ran if whole(ran.run) else ran.thinned()
+        told(len(found))
+
+    left: list[int] = []
+    for number, run in enumerate(runs):
+        before = None if kept is None else kept.find(run)
+        if before is None:
+            left.append(number)
+        else:
+            done(number, before)
+    played = play or played_here
+    if jobs <= 1:
+        for number in left:
+            done(number, played(runs[number]))
+    elif left:
+        with closing(_in_processes(runs, left, jobs, played)) as rans:
+            for number, ran in rans:
+                done(number, ran)
+    return [found[number] for number in range(len(runs))]
+
+
+def played_here(run: ContestRun) -> RunResult:
+    """One run, in this process; whatever goes wrong is its result."""
+    try:
+        outcome = simulate(trace_of(run.source, run.seed), run.contender)
+    except Exception as error:  # a strategy may raise anything, and the other runs go on
+        return RunResult(run, None, f"{type(error).__name__}: {error}")
+    return RunResult(run, outcome, digest=outcome.digest())
+
+
+@lru_cache(maxsize=_TRACES_KEPT)
+def trace_of(source: TraceSource, seed: int) -> Trace:
+    """The trace of a source; the last ones are kept, as all contenders meet the same one.
+
+    Raises:
+        StateChannelError: The scenario or file is not there, or cannot be used.
+    """
+    return trace_made(source, seed)
+
+
+# --- several processes ------------------------------------------------------------------------------------------------
+
+
+def _in_processes(
+    runs: Sequence[ContestRun], numbers: Sequence[int], jobs: int, play: Play
+) -> Generator[tuple[int, RunResult]]:
+    """As they end. Where a process dies, those that may have been in it are run once more, each on its own.
+
+    A pool that has lost a process gives up all that is left of it, and does not say whose fault it was. Each such round ends at
+    least one run, so there are at most as many rounds as runs.
+    """
+    left = list(numbers)
+    while left:
+        ended: set[int] = set()
+        for number, ran in _pooled(runs, left, jobs, play):
+            ended.add(number)
+            yield number, ran
+        left = [number for number in left if number not in ended]
+        # Runs are begun in order, and no pool holds more.
+        for number in left[: 2 * jobs]:
+            alone = next(iter(_pooled(runs, [number], 1, play)), None)
+            yield alone or (
+                number,
+                RunResult(runs[number], None, "its process ended without a word: killed, or out of memory"),
+            )
+        left = left[2 * jobs :]
+
+
+def _pooled(
+    runs: Sequence[ContestRun], numbers: Sequence[int], jobs: int, play: Play
+) -> Iterator[tuple[int, RunResult]]:
+    """As they end, until all have or the pool breaks."""
+    waiting = deque(numbers)
+    with _pool(min(jobs, len(numbers))) as pool:
+        begun: dict[Future[RunResult], int] = {}
+        while waiting or begun:
+            # No more than the pool can hold: a run that is given up has not been begun in vain.
+            while waiting and len(begun) < 2 * jobs:
+                number = waiting.popleft()
+                try:
+                    with _ctrl_c_later():
+                        begun[pool.submit(play, runs[number])] = number
+                except BrokenProcessPool:
+                    return
+            ready, _ = wait(begun, return_when=FIRST_COMPLETED)
+            for future in sorted(ready, key=lambda one: begun[one]):
+                number = begun.pop(future)
+                error = future.exception()
+                if isinstance(error, BrokenProcessPool):
+                    return
+                yield (
+                    number,
+                    future.result()
+                    if error is None
+                    else RunResult(runs[number], None, f"{type(error).__name__}: {error}"),
+                )
+
+
+@contextmanager
+def _pool(jobs: int) -> Iterator[ProcessPoolExecutor]:
+    """Processes of their own, ended in any case and within a bound: a run may take minutes, and Ctrl-C must not."""
+    before = set(multiprocessing.active_children())
+    context = multiprocessing.get_context("spawn")
+    pool = ProcessPoolExecutor(jobs, mp_context=context, initializer=_begin_worker)
+    unfinished = True
+    try:
+        yield pool
+        unfinished = False
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+        workers = [one for one in multiprocessing.active_children() if one not in before]
+        if unfinished:
+            for worker in workers:
+                worker.terminate()
+        for worker in workers:
+            worker.join(STOP_S)
+            if worker.is_alive():
+                worker.kill()
+
+
+@contextmanager
+def _ctrl_c_later() -> Iterator[None]:
+    """Ctrl-C goes to every process of a terminal; those that begin meanwhile never see it, this one does afterwards."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _begin_worker() -> None:
+    """A worker ends with whoever asked for the work."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+
+
+def _end_with(parent: Any) -> None:
+    parent.join()
+    os._exit(1)
+
+
+# --- what makes a result stale ------------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=1)
+def program_digest() -> str:
+    """SHA-256 of the code that makes outcomes: a result of another strategy is no result of this one."""
+    import loaddata  # noqa: PLC0415 - only their places are wanted
+    import shedders  # noqa: PLC0415
+    import statechannel.engine  # noqa: PLC0415
+    import statechannel.protocol  # noqa: PLC0415
+
+    made_of = hashlib.sha256(metadata.version("numpy").encode())
+    for package in (shedders, loaddata, statechannel.engine, statechannel.protocol):
+        folder = Path(next(iter(package.__path__)))
+        for file in sorted(folder.rglob("*.py")):
+            name = "/".join(file.relative_to(folder).parts)
+            if "cli" not in file.parts and name not in _ONLY_SHOWN:
+                made_of.update(f"{package.__name__}/{name}".encode() + b"\0" + file.read_bytes() + b"\0")
+    return made_of.hexdigest()

@@ -1,0 +1,120 @@
+"""From a scenario's name, or a file, to a source of traces."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Final, cast
+
+from shedders.contest.from_history import from_history
+from shedders.contest.from_snapshot import from_snapshot
+from shedders.contest.history import read_history
+from shedders.contest.recorded import load as load_trace
+from shedders.contest.recorded import varied
+from shedders.contest.runs import SourceKind, TraceSource
+from shedders.contest.scenario import HELD_OUT, ScenarioError, load_scenario, scenarios
+from shedders.contest.scenario_model import Scenario
+from shedders.contest.trace import Trace
+from shedders.contest.workload import made
+from shedders.snapshots.file import read_snapshot
+
+USUAL_BUNDLES_MAX: Final = 5_000
+"""With more a run takes minutes, and all contenders with five seeds hours."""
+_SHALLOW: Final = 0.1
+"""A wave that moves load by no more than this is noise."""
+_UPSETS: Final = ("join", "lost", "leave", "slow")
+
+
+def scenario_source(where: str) -> TraceSource:
+    """The source that a scenario is.
+
+    Raises:
+        ScenarioError: There is no such scenario, or it cannot be used.
+    """
+    scenario = load_scenario(where)
+    return TraceSource(
+        SourceKind.SCENARIO,
+        name=scenario.name,
+        where=where,
+        digest=hashlib.sha256(scenario.model_dump_json().encode()).hexdigest(),
+        about=scenario.about,
+        steady=is_steady(scenario),
+        scale_out=any(event.what == "join" for event in scenario.events),
+        held_out=where.startswith(HELD_OUT),
+    )
+
+
+def is_steady(scenario: Scenario) -> bool:
+    """Whether nothing in it calls for moves once balance is found: there is noise, and spikes that pass before a move helps."""
+    later = any(group.created_at_min is not None for group in scenario.namespaces)
+    upset = any(event.what in _UPSETS for event in scenario.events)
+    wave = scenario.wave is not None and scenario.wave.height > _SHALLOW
+    return not (scenario.changes or wave or later or upset)
+
+
+def file_source(kind: SourceKind, path: Path, name: str, *, about: str = "", hours: float = 2.0) -> TraceSource:
+    """The source that a file is: a saved trace, a snapshot, a history.
+
+    Raises:
+        ScenarioError: It cannot be read.
+    """
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise ScenarioError(str(path), [f"it cannot be read: {error.strerror}"], hint="Check the path.") from error
+    digest = hashlib.sha256(f"{kind} {hours} ".encode() + content).hexdigest()
+    return TraceSource(kind, name, str(path), digest, about, hours=hours)
+
+
+def trace_made(source: TraceSource, seed: int) -> Trace:
+    """The trace of a source and a seed.
+
+    Raises:
+        StateChannelError: What it is made of is not there, or cannot be used.
+    """
+    where = Path(source.where)
+    match source.kind:
+        case SourceKind.SCENARIO:
+            return made(load_scenario(source.where), seed)
+        case SourceKind.TRACE:
+            return varied(load_trace(where), seed)
+        case SourceKind.SNAPSHOT:
+            return from_snapshot(read_snapshot(where), name=source.name, seed=seed, hours=source.hours)
+        case SourceKind.HISTORY:
+            return varied(cast("Trace", from_history(read_history(where), name=source.name)), seed)
+
+
+def usual_scenarios(*, held_out: bool) -> tuple[list[str], list[str]]:
+    """Names of the shipped scenarios; and of those among them that are too large to be run unless they are named.
+
+    Args:
+        held_out: Also those that were not looked at while tuning.
+    """
+    names = [*scenarios(), *(scenarios(held_out=True) if held_out else [])]
+    large = [name for name in names if bundles_of(load_scenario(name)) > USUAL_BUNDLES_MAX]
+    return [name for name in names if name not in large], large
+
+
+def bundles_of(scenario: Scenario) -> int:
+    """Bundles that it begins with, or creates."""
+    return sum(group.count * group.bundles for group in scenario.namespaces)
+
+
+def chosen_scenarios(names: Iterable[str]) -> list[TraceSource]:
+    """Those that are named.
+
+    Raises:
+        ScenarioError: One of them is not there, or cannot be used.
+    """
+    return told_apart(scenario_source(name) for name in dict.fromkeys(names))
+
+
+def told_apart(sources: Iterable[TraceSource]) -> list[TraceSource]:
+    """The same with names of their own: a user's file may be called as a shipped one."""
+    found: dict[str, TraceSource] = {}
+    for source in sources:
+        name = source.name if source.name not in found else source.where
+        found[name] = replace(source, name=name)
+    return list(found.values())

@@ -1,0 +1,254 @@
+"""The contest as tables: for a terminal, for a page of Markdown, for the standalone page. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final
+
+from shedders.contest.comparison import OVER_SCENARIOS, ContenderRow, ContestComparison, Overall, ScenarioPart
+from shedders.contest.figures import FigureSpread, Tell, count, ratio, share, tell_of
+from shedders.contest.outcome import RunOutcome
+from shedders.contest.paired import Certainty, PairedComparison
+from shedders.contest.recommendation import Ranked, Recommendation
+from shedders.model.grid import Grid
+
+_COLUMNS: Final = (
+    ("max/mean", "max_over_mean"),
+    ("max/bound", "max_over_bound"),
+    ("overloaded s", "overloaded_broker_s"),
+    ("moved", "moved_share"),
+    ("moved/h", "moved_share_per_h"),
+    ("moves", "moves"),
+    ("A-B-A", "returns"),
+    ("rounds", "rounds_to_settle"),
+    ("unserved s", "unavailable_bundle_s"),
+)
+_SIGN: Final = {Certainty.SURE: "**", Certainty.LIKELY: "*", Certainty.UNSURE: "", Certainty.SAME: ""}
+_SEEDS_SHOWN: Final = 6
+LEGEND: Final = (
+    "median over the seeds, in brackets the worst seed where it is another; ** surely (p <= 0.05) and * likely (all seeds say "
+    "so) other than {against}, by a sign test over the seeds; rounds: decisions with moves until settled; overloaded: seconds "
+    "of brokers, unserved: of bundles"
+)
+
+
+def scenario_grid(part: ScenarioPart, against: str) -> Grid:
+    """All contenders of a scenario."""
+    held = " (held out)" if part.held_out else ""
+    return Grid(
+        f"{part.scenario}{held}: {part.about}",
+        ("contender", *(header for header, _ in _COLUMNS), "decide ms", "aims"),
+        tuple(_row(row) for row in part.rows),
+        (LEGEND.format(against=against), *_troubles(part)),
+    )
+
+
+def _row(row: ContenderRow) -> tuple[str, ...]:
+    if not row.measures:
+        return (row.contender, *("failed" for _ in _COLUMNS), "-", "-")
+    return (
+        row.contender,
+        *(_cell(row.measures, row.marks, measure) for _, measure in _COLUMNS),
+        "-" if row.timings is None else ratio(row.timings.decision_ms),
+        f"{sum(aim.met for aim in row.aims)} of {len(row.aims)}",
+    )
+
+
+def _cell(measures: Mapping[str, FigureSpread], marks: Mapping[str, PairedComparison], measure: str) -> str:
+    mark = marks.get(measure)
+    return told(measures[measure], tell_of(measure)) + ("" if mark is None else _SIGN[mark.certainty])
+
+
+def told(spread: FigureSpread, tell: Tell = ratio) -> str:
+    """Median, and the worst in brackets where it reads otherwise."""
+    middle, worst = tell(spread.median), tell(spread.worst)
+    return middle if middle == worst else f"{middle} ({worst})"
+
+
+def _troubles(part: ScenarioPart) -> Iterator[str]:
+    for row in part.rows:
+        seeds: dict[str, list[int]] = {}
+        for one in row.failed:
+            seeds.setdefault(one.error, []).append(one.seed)
+        for error, failed in seeds.items():
+            yield f"{row.contender}, {_seeds(failed)}, failed: {error}"
+        for remark, times in row.remarks.items():
+            runs = "1 run" if times == 1 else f"{times} runs"
+            yield f"{row.contender}, {runs}: {remark}"
+
+
+def _seeds(numbers: Sequence[int]) -> str:
+    shown = ", ".join(str(one) for one in numbers[:_SEEDS_SHOWN])
+    more = f" and {len(numbers) - _SEEDS_SHOWN} more" if len(numbers) > _SEEDS_SHOWN else ""
+    return f"seed{'s' if len(numbers) > 1 else ''} {shown}{more}"
+
+
+def aims_grid(comparison: ContestComparison, contender: str, *, missed_only: bool = False) -> Grid:
+    """The aims of one contender, scenario by scenario."""
+    found = [
+        (part.scenario, aim) for part in comparison.scenarios for row in part.rows if row.contender == contender
+        for aim in row.aims
+    ]  # fmt: skip
+    met = sum(aim.met for _, aim in found)
+    return Grid(
+        f"aims of {contender}: {met} of {len(found)} met on the median and the worst seed",
+        ("scenario", "aim", "met", "figure"),
+        tuple(
+            (scenario, aim.aim, "yes" if aim.met else "median only" if aim.met_median else "no", aim.said)
+            for scenario, aim in found
+            if not (missed_only and aim.met)
+        ),
+    )
+
+
+def overall_grid(comparison: ContestComparison, group: str) -> Grid:
+    """All contenders over a group of scenarios."""
+    rows = comparison.overall[group]
+    words = {"seen": "over the scenarios that were looked at while tuning", "held-out": "over the held-out scenarios"}
+    return Grid(
+        f"{words[group]} ({max((row.scenarios for row in rows), default=0)})",
+        ("contender", "max/mean", "max/bound", "moved/h", "unserved s", "aims", "failed runs"),
+        tuple(_overall_row(row) for row in rows),
+        (
+            f"median over the scenarios' medians, in brackets the worst scenario's; ** surely and * likely other than "
+            f"{comparison.against}, by a sign test over the scenarios",
+        ),
+    )
+
+
+def _overall_row(row: Overall) -> tuple[str, ...]:
+    return (
+        row.contender,
+        *(_cell(row.medians, row.marks, one) if row.medians else "failed" for one in OVER_SCENARIOS),
+        f"{row.aims_met} of {row.aims}",
+        str(row.failed),
+    )
+
+
+def rivals_grid(comparison: ContestComparison) -> Grid:
+    """A line a scenario: the one that all are compared with, beside the best of upstream there.
+
+    Where no contender of upstream takes part at all, beside the best of the others.
+    """
+    upstream = any(row.upstream for part in comparison.scenarios for row in part.rows)
+    best = "best of upstream" if upstream else "best of the others"
+    whose = "its policies" if upstream else "them"
+    return Grid(
+        f"{comparison.against} and the {best}, scenario by scenario",
+        (
+            "scenario",
+            "bound/mean",
+            "max/mean",
+            "moved",
+            "A-B-A",
+            "aims",
+            best,
+            "its max/mean",
+            "its moved",
+            "its A-B-A",
+        ),
+        tuple(
+            _rivals(part, comparison.against, part.best_upstream if upstream else part.best_other)
+            for part in comparison.scenarios
+        ),
+        (
+            f"bound/mean: what max/mean could at best be; {best}: the lowest median max/mean of {whose}, whatever "
+            "they moved; marks as above",
+        ),
+    )
+
+
+def _rivals(part: ScenarioPart, against: str, rival: str | None) -> tuple[str, ...]:
+    rows = {row.contender: row for row in part.rows if row.measures}
+    own, best = rows.get(against), rows.get(rival or "")
+    columns = ("max_over_mean", "moved_share", "returns")
+
+    def cells(row: ContenderRow | None) -> tuple[str, ...]:
+        return tuple("-" if row is None else _cell(row.measures, row.marks, one) for one in columns)
+
+    return (
+        f"{part.scenario} (held out)" if part.held_out else part.scenario,
+        "-" if own is None else told(own.measures["bound_over_mean"]),
+        *cells(own),
+        "-" if own is None else f"{sum(aim.met for aim in own.aims)} of {len(own.aims)}",
+        rival or "-",
+        *cells(best),
+    )
+
+
+def outcome_grid(outcome: RunOutcome) -> Grid:
+    """One run, a line a measure, with what the measure means."""
+    measures = type(outcome.measures).model_fields
+    return Grid(
+        f"{outcome.contender} on {outcome.scenario}, seed {outcome.seed}: {outcome.steps} steps of {outcome.step_s:g} s",
+        ("measure", "figure", "meaning"),
+        tuple(
+            (name, tell_of(name)(getattr(outcome.measures, name)), field.description or "")
+            for name, field in measures.items()
+        ),
+        (
+            f"digest {outcome.digest()}",
+            f"{outcome.timing.run_s:.1f} s for {outcome.timing.decisions} decisions of "
+            f"{outcome.timing.decision_ms_p50:.1f} ms in the middle, {outcome.timing.decision_ms_max:.1f} ms at most",
+            *outcome.remarks,
+        ),
+    )
+
+
+def moves_grid(outcome: RunOutcome) -> Grid:
+    """Every move of a run."""
+    return Grid(
+        f"{len(outcome.moves)} moves",
+        ("at, min", "bundle", "from", "to", "traffic", "why"),
+        tuple(
+            (f"{one.at_s / 60:.1f}", one.bundle, one.source, one.destination, share(one.share), one.why)
+            for one in outcome.moves
+        ),
+    )
+
+
+def ranking_grid(found: Recommendation) -> Grid:
+    """Who suits one's own cluster, in order."""
+    return Grid(
+        f"which strategy suits {found.scenario}",
+        ("place", "contender", "max/bound", "max/mean", "moved", "unserved s", "about"),
+        tuple((str(one.place), one.contender, *_ranked(one)) for one in found.ranking),
+        tuple(found.said),
+    )
+
+
+def _ranked(one: Ranked) -> tuple[str, ...]:
+    failed = "" if not one.failed else f"failed on {one.failed} seed{'s' if one.failed > 1 else ''}; "
+    if one.max_over_bound is None:
+        return ("-", "-", "-", "-", f"{failed}{one.about}")
+    return (
+        ratio(one.max_over_bound),
+        ratio(one.max_over_mean),
+        share(one.moved_share),
+        count(one.unavailable_bundle_s),
+        f"{failed}{one.about}",
+    )
+
+
+def markdown(grids: Iterable[Grid], *, level: int = 2) -> str:
+    """Tables for a page, each with a title of this level."""
+    return "\n".join(line for grid in grids for line in _markdown(grid, "#" * level))
+
+
+def _markdown(grid: Grid, hashes: str) -> Iterator[str]:
+    yield f"{hashes} {grid.title}\n"
+    yield _line(grid.headers)
+    yield _line(["---"] * len(grid.headers))
+    yield from (_line(row) for row in grid.rows)
+    yield ""
+    for note in grid.notes:
+        yield f"{_escaped(note)}\n"
+
+
+def _line(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(_escaped(one) for one in cells)} |"
+
+
+def _escaped(text: str) -> str:
+    """Marks of certainty and names are no markup."""
+    return text.replace("|", "\\|").replace("*", "\\*").replace("\n", " ")

@@ -1,0 +1,153 @@
+"""What happens to the machines of a scenario and when: events, disturbances, and the spans in which balance is judged."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
+from typing import Final
+
+from shedders.contest.changes import creations, starts_of
+from shedders.contest.draws import shuffled
+from shedders.contest.scenario import ScenarioError
+from shedders.contest.scenario_model import Fleet, Happens, Scenario
+from shedders.contest.topics import namespace_names
+from shedders.contest.trace import Happening, TraceEvent, TraceMachine
+
+SETTLE_S: Final = 900.0
+"""Of a trace that is made of no scenario: balance is judged from so long after a disturbance on."""
+UPSETTING: Final = frozenset({Happening.JOIN, Happening.LOST, Happening.LEAVE, Happening.SLOW, Happening.CREATE})
+_AFTER: Final = {
+    "join": (Happening.LEAVE, 1.0),
+    "lost": (Happening.JOIN, 1.0),
+    "leave": (Happening.JOIN, 1.0),
+    "slow": (Happening.SLOW, 1.0),
+    "silent": (Happening.SILENT, 1.0),
+    "lossy": (Happening.LOSSY, 0.0),
+    "lying": (Happening.LYING, 1.0),
+}
+
+
+def machines_of(scenario: Scenario) -> list[TraceMachine]:
+    """All machines that ever take part, sorted by name."""
+    found = [one for group in scenario.fleet for one in _machines(group)]
+    return sorted(found, key=lambda one: one.name)
+
+
+def _machines(group: Fleet) -> Iterator[TraceMachine]:
+    for number in range(1, group.count + 1):
+        yield TraceMachine(
+            machine_name(group, number),
+            group.cores,
+            group.memory_mib,
+            group.direct_memory_mib,
+            group.bandwidth_in_mbit * 1e3,
+            group.bandwidth_out_mbit * 1e3,
+            group.idle_percent,
+            f"domain-{(number - 1) % group.domains + 1}" if group.domains else None,
+        )
+
+
+def machine_name(group: Fleet, number: int) -> str:
+    """Name of a machine; all of a group are of one length, so that they are sorted by number."""
+    return f"{group.group}-{number:0{len(str(group.count))}d}"
+
+
+def events_of(scenario: Scenario, seed: int) -> list[TraceEvent]:
+    """All events before the end, by time.
+
+    Raises:
+        ScenarioError: Something happens to a machine that is not there, or one joins that is.
+    """
+    names = [name for name, _ in namespace_names(scenario)]
+    found = [TraceEvent(at_s, Happening.CREATE, namespace=names[index]) for at_s, index in creations(scenario)]
+    for number, happens in enumerate(scenario.events):
+        found += _expanded(scenario, happens, number, seed)
+    end_s = scenario.hours * 3_600
+    events = sorted((one for one in found if one.at_s < end_s), key=lambda one: one.at_s)
+    wrong = list(_impossible(events))
+    if wrong:
+        raise ScenarioError(scenario.name, wrong, hint="Two entries of events, or one of them twice, are at odds.")
+    return events
+
+
+def _expanded(scenario: Scenario, happens: Happens, number: int, seed: int) -> Iterator[TraceEvent]:
+    group = next(one for one in scenario.fleet if one.group == happens.group)
+    numbers = happens.numbers or list(range(1, group.count + 1))
+    if happens.pick is not None:
+        numbers = sorted(shuffled(seed, group.count, "event", number)[: happens.pick] + 1)
+    what = Happening(happens.what)
+    factor = 0.0 if what is Happening.SILENT else 1.0 if happens.factor is None else happens.factor
+    for turn, one in enumerate(numbers):
+        at_s, name = happens.at_min * 60 + turn * happens.every_s, machine_name(group, one)
+        yield TraceEvent(at_s, what, name, factor)
+        if happens.for_min is not None:
+            then, back = _AFTER[happens.what]
+            yield TraceEvent(at_s + happens.for_min * 60, then, name, back)
+
+
+def absent_at_start(events: Iterable[TraceEvent]) -> set[str]:
+    """Machines whose first event is to join."""
+    first: dict[str, Happening] = {}
+    for event in events:
+        if event.broker:
+            first.setdefault(event.broker, event.what)
+    return {name for name, what in first.items() if what is Happening.JOIN}
+
+
+def _impossible(events: Sequence[TraceEvent]) -> Iterator[str]:
+    away = absent_at_start(events)
+    for event in events:
+        if not event.broker:
+            continue
+        where = f"events: {event.broker} at {event.at_s / 60:g} min"
+        if event.what is Happening.JOIN:
+            if event.broker not in away:
+                yield f"{where}: it joins, but is there already"
+            away.discard(event.broker)
+        elif event.broker in away:
+            yield f"{where}: {event.what}, but it is not there"
+        elif event.what in (Happening.LOST, Happening.LEAVE):
+            away.add(event.broker)
+
+
+def upsets_of(scenario: Scenario, events: Iterable[TraceEvent]) -> list[tuple[float, float]]:
+    """Disturbances, the start among them: first and last time of those that follow each other closely, in seconds.
+
+    Those less than `settle_min` apart are one: nothing can settle between the steps of a rolling restart.
+    """
+    end_s = scenario.hours * 3_600
+    if scenario.disturbances_min is not None:
+        times = {one * 60 for one in scenario.disturbances_min}
+    else:
+        times = {event.at_s for event in events if event.what in UPSETTING}
+        for change in scenario.changes:
+            if change.upsets:
+                starts = starts_of(scenario, change)
+                lasts = change.for_min
+                times.update(starts)
+                times.update(() if lasts is None else (one + lasts * 60 for one in starts))
+    return together(times, scenario.settle_min * 60, end_s)
+
+
+def together(times: Iterable[float], settle_s: float, end_s: float) -> list[tuple[float, float]]:
+    """Times before the end, and the start: first and last of those that are less than `settle_s` apart."""
+    found = [(0.0, 0.0)]
+    for at_s in sorted(one for one in times if 0 < one < end_s):
+        if found[-1][0] > 0 and at_s - found[-1][1] < settle_s:
+            found[-1] = (found[-1][0], at_s)
+        else:
+            found.append((at_s, at_s))
+    return found
+
+
+def judged_of(scenario: Scenario, upsets: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Spans in which balance is to be good, in seconds."""
+    if scenario.judged_min is not None:
+        return [(from_min * 60, to_min * 60) for from_min, to_min in scenario.judged_min]
+    return settled_spans(upsets, scenario.settle_min * 60, scenario.hours * 3_600)
+
+
+def settled_spans(upsets: Sequence[tuple[float, float]], settle_s: float, end_s: float) -> list[tuple[float, float]]:
+    """From `settle_s` after each disturbance until the next."""
+    spans = [(last + settle_s, until) for (_, last), (until, _) in pairwise([*upsets, (end_s, end_s)])]
+    return [(from_s, until_s) for from_s, until_s in spans if from_s < until_s]

@@ -1,0 +1,463 @@
+"""A cluster in virtual time: a contender's manager on a trace, step by step.
+
+In each step, in this order: what the trace has happen; what clients want now; readings and reports; bundles without owner are
+looked up and placed; brokers split their own bundles; the leader decides, and its moves are made. Then the loads are measured.
+What takes less than a step has happened in it; what it costs clients is reckoned by `Costs`.
+
+The same trace and contender give the same outcome, bit for bit, in any process (`RunOutcome.digest`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from shedders.contest.bundles import BYTES_IN, BYTES_OUT, CPU, MSG_IN, MSG_OUT, NOBODY, RESOURCES, BundleTable
+from shedders.contest.channel import ContestChannel, bounds_of
+from shedders.contest.manager import Manager, ManagerView
+from shedders.contest.measures import MachineCapacity, Meter
+from shedders.contest.outcome import RunOutcome, Timing
+from shedders.contest.reports import Reports
+from shedders.contest.trace import CORE, Happening, TraceEvent
+from shedders.model.cluster import Bundle, TopicLoad
+from statechannel.engine.cluster_view import BrokerSeen
+
+if TYPE_CHECKING:
+    from shedders.contest.contenders import Contender
+    from shedders.contest.trace import Demand, Floats, Ints, Trace
+    from shedders.model.plan import BundleMove
+
+LOOKUPS_S = 60.0
+"""All bundles of a namespace that is created are looked up within this."""
+MIB = 2.0**20
+_TINY = 1e-12
+_AVERAGE_PART = 0.25
+
+
+def simulate(trace: Trace, contender: Contender, *, progress: Callable[[float], None] | None = None) -> RunOutcome:
+    """Run a contender on a trace.
+
+    Args:
+        progress: ManagerView now and then which part is done, 0 to 1.
+
+    Raises:
+        StateChannelError: A setting or strategy of the contender cannot be used.
+    """
+    begun_s = time.perf_counter()
+    world = ContestWorld(trace, contender)
+    for step in range(trace.steps):
+        world.step(step)
+        if progress is not None and step % 16 == 0:
+            progress((step + 1) / trace.steps)
+    took = sorted(world.decisions_ms)
+    timing = Timing(
+        run_s=time.perf_counter() - begun_s,
+        decisions=len(took),
+        decision_ms_p50=took[len(took) // 2] if took else 0.0,
+        decision_ms_max=took[-1] if took else 0.0,
+    )
+    return RunOutcome(
+        scenario=trace.name,
+        seed=trace.seed,
+        contender=contender.name,
+        steps=trace.steps,
+        step_s=trace.step_s,
+        measures=world.meter.measures(),
+        moves=world.meter.moves,
+        series=world.meter.series(),
+        remarks=[f"{text} ({count} times)" for text, count in sorted(world.manager.remarks.items())],
+        timing=timing,
+    )
+
+
+@dataclass(slots=True)
+class _Awaited:
+    """A bundle that clients look up from a time on."""
+
+    from_s: float
+    bundle: str
+
+
+@dataclass(slots=True)
+class _Brokers:
+    """Who is there, by number."""
+
+    alive: set[int] = field(default_factory=set)
+    leaving: set[int] = field(default_factory=set)
+    silent: set[int] = field(default_factory=set)
+    lossy: dict[int, float] = field(default_factory=dict)
+
+
+class ContestWorld:
+    """See the module.
+
+    Attributes:
+        decisions_ms: Wall time of each decision.
+    """
+
+    def __init__(self, trace: Trace, contender: Contender) -> None:
+        self._trace = trace
+        self._now_s = 0.0
+        self._names = [machine.name for machine in trace.machines]
+        self._number = {name: number for number, name in enumerate(self._names)}
+        self._table = BundleTable(trace.units)
+        self._channel = ContestChannel()
+        self.manager = Manager(contender, self._told, lambda: self._now_s, self._topics)
+        self._reports = Reports(trace.machines, self._table, self.manager.report_settings())
+        self._capacity = MachineCapacity(trace.machines)
+        self._extra_cpu: Floats = np.zeros(len(self._names))
+        self.meter = Meter(trace, self._names)
+        self._brokers = _Brokers()
+        self._awaited: list[_Awaited] = []
+        self._random = np.random.Generator(np.random.PCG64([trace.seed, 0x51]))
+        # Apart from lookups, of which there are more or fewer by what a contender does: the same reports are lost for all.
+        self._losses = np.random.Generator(np.random.PCG64([trace.seed, 0x52]))
+        self._events = sorted(trace.events, key=lambda one: one.at_s)
+        self._begun = 0
+        self._asked: Demand | None = None
+        self._wanted: Floats = np.zeros((RESOURCES, 0))
+        self._decide_s = self._split_s = 0.0
+        self._told_now: ManagerView | None = None
+        self.decisions_ms: list[float] = []
+        self._start()
+
+    # --- the start --------------------------------------------------------------------------------------------------
+
+    def _start(self) -> None:
+        first: dict[str, TraceEvent] = {}
+        for event in self._events:
+            first.setdefault(event.broker, event)
+        for name, number in self._number.items():
+            if name not in first or first[name].what is not Happening.JOIN:
+                self._brokers.alive.add(number)
+        later = {event.namespace for event in self._events if event.what is Happening.CREATE}
+        for index, namespace in enumerate(self._trace.namespaces):
+            if namespace.name not in later:
+                self._create(index, spread_s=0.0)
+        interval_s = self.manager.settings.interval_s
+        # A leader has watched for a while before it decides (`settle_s`).
+        self._decide_s = max(interval_s, self.manager.settings.settle_s)
+        self._split_s = self.manager.settings.split_interval_s
+
+    def _create(self, index: int, spread_s: float) -> None:
+        namespace = self._trace.namespaces[index]
+        bundles = self._channel.create(namespace.name, bounds_of(namespace.bundles, namespace.bounds))
+        self._table.add_namespace(index, bundles)
+        owners = namespace.owners or [None] * len(bundles)
+        awaited = []
+        for bundle, owner in zip(bundles, owners, strict=True):
+            number = None if owner is None else self._number.get(owner)
+            if owner is None or number not in self._brokers.alive:
+                awaited.append(bundle)
+            else:
+                self._channel.assign(bundle, owner)
+                self._table.owner[self._table.number[bundle]] = number
+        self._look_up(awaited, spread_s)
+
+    def _look_up(self, bundles: Sequence[str], spread_s: float) -> None:
+        """Clients look bundles up, in any order."""
+        for place in self._random.permutation(len(bundles)):
+            self._awaited.append(_Awaited(self._now_s + float(self._random.random()) * spread_s, bundles[place]))
+
+    # --- one step ---------------------------------------------------------------------------------------------------
+
+    def step(self, step: int) -> None:
+        """From `step * step_s` until the next."""
+        self._now_s = step * self._trace.step_s
+        self._happen()
+        self._asked = self._trace.demand(step)
+        self._wanted = self._table.demand(self._asked)
+        self._read()
+        self._extra_cpu[:] = 0.0
+        self._place()
+        if self._now_s >= self._split_s - 1e-9:
+            self._split_s = self._now_s + self.manager.settings.split_interval_s
+            self._split()
+        if self._now_s >= self._decide_s - 1e-9:
+            self._decide_s = self._now_s + self.manager.settings.interval_s
+            self._decide()
+        self._measure()
+
+    def _happen(self) -> None:
+        while self._begun < len(self._events) and self._events[self._begun].at_s <= self._now_s:
+            event = self._events[self._begun]
+            self._begun += 1
+            self._one_happens(event, self._number.get(event.broker, NOBODY))
+            self._changed()
+
+    def _one_happens(self, event: TraceEvent, number: int) -> None:
+        brokers = self._brokers
+        match event.what:
+            case Happening.JOIN:
+                if number not in brokers.alive:
+                    brokers.alive.add(number)
+                    self._reports.came_up(number)
+            case Happening.LOST:
+                self._lose(number)
+            case Happening.LEAVE:
+                self._leave(number)
+            case Happening.SLOW:
+                self._capacity.factor[number] = event.factor
+            case Happening.SILENT:
+                (brokers.silent.discard if event.factor else brokers.silent.add)(number)
+            case Happening.LOSSY:
+                brokers.lossy[number] = event.factor
+            case Happening.LYING:
+                self._reports.lies(number, event.factor)
+            case Happening.CREATE:
+                names = [one.name for one in self._trace.namespaces]
+                self._create(names.index(event.namespace), LOOKUPS_S)
+
+    def _lose(self, number: int) -> None:
+        if number not in self._brokers.alive:
+            return
+        self._brokers.alive.discard(number)
+        lost = list(self._table.served_by(number))
+        for bundle in lost:
+            self._channel.lose(bundle)
+            self._was_gone(bundle, self._trace.costs.loss_detect_s)
+            self._owned(bundle, NOBODY)
+        self._changed()
+        self._look_up(lost, 0.0)
+
+    def _leave(self, number: int) -> None:
+        """Hand over all bundles, then go."""
+        if number not in self._brokers.alive:
+            return
+        self._brokers.leaving.add(number)
+        self._changed()
+        left = []
+        for bundle in list(self._table.served_by(number)):
+            broker = self.manager.place(bundle, self._takers(), self._channel.load())
+            if broker is None or broker == self._names[number]:
+                left.append(bundle)
+                self._channel.unload(bundle)
+                self._owned(bundle, NOBODY)
+            else:
+                self.manager.came(self._channel.transfer(bundle, broker), shed=False)
+                self._was_gone(bundle, self._gap_s())
+                self._owned(bundle, self._number[broker])
+        self._brokers.alive.discard(number)
+        self._brokers.leaving.discard(number)
+        self._look_up(left, 0.0)
+
+    # --- what brokers do --------------------------------------------------------------------------------------------
+
+    def _alive(self) -> Ints:
+        return np.array(sorted(self._brokers.alive), dtype=np.int64)
+
+    def _takers(self) -> list[str]:
+        return [self._names[one] for one in sorted(self._brokers.alive - self._brokers.leaving)]
+
+    def _loads(self) -> tuple[Floats, Floats]:
+        """Use of each broker by what it is asked for, and its load."""
+        use = self._table.by_broker(self._wanted, len(self._names))
+        use[CPU] += self._extra_cpu
+        return use, self._capacity.loads(use)
+
+    def _read(self) -> None:
+        use, loads = self._loads()
+        done = 1.0 / np.maximum(1.0, loads)
+        use = use * done
+        use[CPU] += self._capacity.idle_cpu * np.minimum(1.0, self._capacity.factor)
+        served = self._table.owner >= 0
+        rates = self._wanted[[MSG_IN, MSG_OUT, BYTES_IN, BYTES_OUT]] * np.where(
+            served, done[np.maximum(self._table.owner, 0)], 0.0
+        )
+        alive = self._alive()
+        heard = dict.fromkeys(sorted(self._brokers.silent), False)
+        for number in sorted(self._brokers.lossy):
+            if float(self._losses.random()) < self._brokers.lossy[number]:
+                heard[number] = False
+        if self._reports.read(self._now_s, self._channel.offset, rates, use, [int(one) for one in alive], heard):
+            self.manager.was_read()
+        self._changed()
+
+    def _place(self) -> None:
+        """Bundles that are looked up find a broker."""
+        waiting, self._awaited = self._awaited, []
+        later = []
+        for one in waiting:
+            if one.from_s > self._now_s or self._table.owner[self._table.number[one.bundle]] >= 0:
+                later += [one] if one.from_s > self._now_s else []
+                continue
+            broker = self.manager.place(one.bundle, self._takers(), self._channel.load())
+            if broker is None or self._number[broker] not in self._brokers.alive:
+                later.append(one)
+                continue
+            self.manager.came(self._channel.assign(one.bundle, broker))
+            self._owned(one.bundle, self._number[broker])
+        self._awaited += later
+
+    def _split(self) -> None:
+        for plan in self.manager.splits(self._striking()):
+            self._cut(plan.bundle, plan.positions)
+
+    def _striking(self) -> list[Bundle]:
+        """Bundles that may be over a limit; all others are not looked at."""
+        limits, table = self.manager.split_limits, self._table
+        rates = self._wanted
+        if not self._reports.has_read(len(table)):
+            return []
+        # An average may be over a limit that this moment's figures are below.
+        part = 1.0 if limits.measure == "now" else _AVERAGE_PART
+        over = (
+            (table.topics > limits.max_topics)
+            | ((table.sessions > limits.max_sessions) & (limits.max_sessions > 0))
+            | (rates[MSG_IN] + rates[MSG_OUT] > limits.max_msg_rate * part)
+            | (rates[BYTES_IN] + rates[BYTES_OUT] > limits.max_bandwidth_mib * MIB * part)
+        ) & (table.owner >= 0)
+        return [self._known(int(number)) for number in np.flatnonzero(over)]
+
+    def _known(self, number: int) -> Bundle:
+        """A bundle with what its owner knows of it."""
+        top = self._reports.known_of(number)
+        owner = self._names[int(self._table.owner[number])]
+        return Bundle(top.name, owner, stats=top.stats, averages=top.averages, topics=self._topics(top.name))
+
+    def _cut(self, bundle: str, positions: Sequence[int]) -> None:
+        number = self._table.number[bundle]
+        owner = int(self._table.owner[number])
+        if owner < 0 or not positions:
+            return
+        self._was_gone(bundle, self._trace.costs.split_gap_s)
+        children = self._channel.split(bundle, positions)
+        self._table.split(bundle, children)
+        self.manager.was_split(bundle, sorted(positions))
+        self.meter.split(bundle, children)
+        self._wanted = self._table.demand(self._asked) if self._asked is not None else self._wanted
+        for child in children:
+            self._reports.changed(self._table.number[child], [owner], self._channel.offset, self._now_s)
+        self._changed()
+        if self.manager.decides_after_splits:
+            # They are offered at once (`trigger_gap_s` of the balancer is less than a step).
+            self._decide_s = min(self._decide_s, self._now_s + self._trace.step_s)
+        if self.manager.split_limits.unload_children:
+            for child in children:
+                self._channel.unload(child)
+                self._was_gone(child, self._trace.costs.unload_gap_s)
+                self._owned(child, NOBODY)
+            self._look_up(children, 0.0)
+            # Within this step: that they are unserved for a while is in `unload_gap_s` already.
+            self._place()
+
+    # --- what the leader does ---------------------------------------------------------------------------------------
+
+    def _decide(self) -> None:
+        decided = self.manager.decide()
+        self.decisions_ms.append(decided.took_ms)
+        made = sum(self._move(move) for move in decided.moves)
+        if made:
+            self.meter.rounds_s.append(self._now_s)
+        for bundle in decided.splits:
+            number = self._table.number.get(bundle)
+            if number is not None and self._table.owner[number] >= 0 and self._reports.has_read(number + 1):
+                self._cut(bundle, self.manager.cut(self._known(number)))
+
+    def _move(self, move: BundleMove) -> bool:
+        """Make a move; whether it was."""
+        number, taker = self._table.number.get(move.bundle), self._number.get(move.destination or "")
+        if (
+            number is None
+            or taker not in self._brokers.alive
+            or int(self._table.owner[number]) != self._number[move.source]
+        ):
+            self.manager.failed(move.bundle, "it is not there any more, or its destination is not")
+            return False
+        self._was_gone(move.bundle, self._gap_s())
+        self.meter.moved(self._now_s, move.bundle, move.source, str(move.destination), self._share(number), move.why)
+        self.manager.came(self._channel.transfer(move.bundle, str(move.destination)))
+        self._owned(move.bundle, taker)
+        return True
+
+    def _share(self, number: int) -> float:
+        """A bundle's part of the cluster's bytes or messages, whichever is more."""
+        rates = self._wanted
+        messages = float(rates[MSG_IN, number] + rates[MSG_OUT, number]) / max(float(rates[:2].sum()), _TINY)
+        size = float(rates[BYTES_IN, number] + rates[BYTES_OUT, number]) / max(float(rates[2:4].sum()), _TINY)
+        return max(messages, size)
+
+    # --- bookkeeping ------------------------------------------------------------------------------------------------
+
+    def _owned(self, bundle: str, broker: int) -> None:
+        number = self._table.number[bundle]
+        before = int(self._table.owner[number])
+        self._table.owner[number] = broker
+        self._reports.changed(number, [before, broker], self._channel.offset, self._now_s)
+        if broker >= 0:
+            sessions = int(self._table.sessions[number])
+            self.meter.reconnects += sessions
+            self._extra_cpu[broker] += sessions * self._trace.costs.reconnect_cpu_s / self._trace.step_s * CORE
+        self._told_now = None
+
+    def _gap_s(self) -> float:
+        """How long nobody serves a bundle that goes from one broker to another, the way this manager does it."""
+        costs = self._trace.costs
+        return costs.unload_gap_s if self.manager.unloads else costs.transfer_gap_s
+
+    def _was_gone(self, bundle: str, gap_s: float) -> None:
+        """Nobody served a bundle for so long."""
+        number = self._table.number[bundle]
+        if number < self._wanted.shape[1]:
+            wanted = self._wanted[[BYTES_IN, BYTES_OUT], number].sum()
+            self.meter.gap(gap_s, float(wanted) * gap_s)
+
+    def _changed(self) -> None:
+        self._told_now = None
+        self.manager.forget_surroundings()
+
+    def _measure(self) -> None:
+        use, loads = self._loads()
+        live = self._table.live & (self._table.owner < 0)
+        wanted = self._wanted[[BYTES_IN, BYTES_OUT]].sum(axis=0)
+        whole, step_s = float(wanted.sum()), self._trace.step_s
+        done = 1.0 / np.maximum(1.0, loads)
+        refused = float(((1 - done) * (use[BYTES_IN] + use[BYTES_OUT])).sum())
+        alive = self._alive()
+        bound = self._capacity.bound(self._wanted[:, self._table.live], alive)
+        unserved = float(wanted[live].sum()) * step_s
+        self.meter.step(loads, alive, bound, whole * step_s, refused * step_s, unserved, int(live.sum()))
+
+    def _told(self) -> ManagerView:
+        told = self._told_now
+        if told is None:
+            alive = sorted(self._brokers.alive)
+            machines, leaving = self._trace.machines, self._brokers.leaving
+            brokers = [
+                BrokerSeen(
+                    self._names[one],
+                    self._names[one],
+                    one not in leaving,
+                    True,
+                    0.0,
+                    {} if machines[one].domain is None else {"properties": {"failure-domain": machines[one].domain}},
+                )
+                for one in alive
+            ]
+            loads = self._reports.loads(alive, self._names, self._now_s)
+            tops = self._reports.tops(alive, self._names, self._now_s)
+            told = ManagerView(brokers, self._channel.seen(), loads, tops, self._channel.load(), self._channel.offset)
+            self._told_now = told
+        return told
+
+    def _topics(self, bundle: str) -> Sequence[TopicLoad]:
+        """Units of a bundle as topics."""
+        if self._asked is None:
+            return ()
+        namespace, asked = bundle.rpartition("/")[0], self._asked
+        position = self._trace.units.position
+        return [
+            TopicLoad(
+                f"persistent://{namespace}/u-{unit}",
+                int(position[unit]),
+                float(asked.msg_rate_in[unit]),
+                float(asked.msg_rate_out[unit]),
+                float(asked.msg_throughput_in[unit]),
+                float(asked.msg_throughput_out[unit]),
+            )
+            for unit in self._table.units_of(bundle)
+        ]

@@ -1,0 +1,1 @@
+"""Decision records: how they are built, written, read back and explained."""

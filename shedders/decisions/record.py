@@ -1,0 +1,256 @@
+"""What the balancer writes down: one decision record a cycle, and how each of its moves ended (design/decisions-topic.md).
+
+The format, strict: what is missing or of another type is refused with a reason; fields that are not known are ignored, so that
+a later version may add some. JSON has no NaN and no infinity: scores that are not finite are null.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Final, Literal, NamedTuple
+
+import orjson
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, ValidationError
+
+FORMAT: Final = 1
+VALUE_MAX_BYTES: Final = 900_000
+DRAIN: Final = "drain"
+"""Strategy of the decisions of a drain: they are made on somebody's order, beside the balancer's cycle."""
+
+Id = Annotated[str, Field(pattern=r"^[0-7][0-9A-HJKMNP-TV-Z]{25}$", description="A ULID.")]
+Score = Annotated[float | None, Field(description="null: not finite, as an overloaded broker's may be.")]
+Word = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,63}$")]
+Count = Annotated[int, Field(ge=0)]
+# No literal: pydantic takes `true` for 1.
+Format = Annotated[int, Field(ge=FORMAT, le=FORMAT)]
+
+
+class Subject(StrEnum):
+    """What was decided about."""
+
+    SHED = "shed"
+    PLACE = "place"
+    SPLIT = "split"
+
+
+class RecordPart(BaseModel):
+    """Base of everything in a record."""
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="ignore", allow_inf_nan=False)
+
+
+class Inputs(RecordPart):
+    """How far each log had been read: offset of the newest record taken in; -1: none."""
+
+    channel: dict[str, int] = Field(description="By partition of the channel.")
+    broker_load: int | None = Field(None, description="Topic of the brokers' loads; null: not looked at.")
+    top_bundles: int | None = Field(None, description="Topic of the heaviest bundles; null: not looked at.")
+    policies: int | None = Field(None, description="Topic of the policies; null: not looked at.")
+
+
+class RecordedBudget(RecordPart):
+    """How much may be on its way at once."""
+
+    moves_max: Count
+    moves_left: Count = Field(description="Bundles that may still set out after this decision.")
+    load_percent_max: float
+    load_percent_left: float = Field(description="Traffic that may still set out, in percent of the cluster's.")
+    on_the_way: Count = Field(description="Moves that were on their way before this decision.")
+
+
+class DrainPart(RecordPart):
+    """The drain that a decision belongs to."""
+
+    id: str
+    broker: str = Field(description="The one that is emptied.")
+
+
+class Deed(RecordPart):
+    """What was done about one bundle."""
+
+    bundle: str
+    why: str = Field(description="A sentence with the numbers that decided.")
+    operation: str | None = Field(None, description="Id of the operation on the channel; null: none was begun.")
+    outcome: Word | None = Field(None, description="How it stood when the record was written; outcome records follow.")
+    outcome_why: str | None = None
+
+
+class MoveEntry(Deed):
+    """One move of the plan."""
+
+    source: str
+    destination: str | None = Field(description="null: it is only unloaded, or stays.")
+    planned: str | None = Field(description="The destination that the strategy named; null: left to the placement.")
+    reason: str = Field(description="Upstream's reason.")
+    load: Score = Field(description="Traffic that goes along, in the strategy's own measure.")
+    swap: bool = Field(description="It is given back in exchange for others.")
+    refused: str | None = Field(description="Why it was not made: `filter: reason` or `budget: reason`; null: it was.")
+
+
+class SplitEntry(Deed):
+    """One bundle to be split."""
+
+    positions: list[int] = Field(description="Hashes to cut at; empty: its owner is asked, which decides where.")
+    reason: str = Field(description="Upstream's reason; `Balance`: the leader's strategy wants it.")
+    refused: str | None = Field(None, description="Why its owner was not asked: `word: reason`; null: it was.")
+
+
+class PlacedEntry(Deed):
+    """One bundle that somebody asked for, and where it goes."""
+
+    broker: str | None = Field(description="null: nobody may take it.")
+    score: Score = Field(description="The chosen broker's score, where the placement has any.")
+    best: list[str] = Field(description="Brokers among which the choice was free; the first few.")
+    best_count: Count
+    removed: dict[str, Count] = Field(description="How many brokers each filter took away.")
+
+
+class LeftEntry(RecordPart):
+    """A broker or bundle that was looked at and left alone."""
+
+    name: str
+    reason: str = Field(description="A stable word.")
+    why: str
+
+
+class DecisionRecord(RecordPart):
+    """One cycle of the balancer, one batch of placements, or one look at what should be split."""
+
+    kind: Literal["decision"] = "decision"
+    format: Format = FORMAT
+    id: Id
+    subject: Literal["shed", "place", "split"]
+    term: Count = Field(description="Of the leader that decided.")
+    leader: str
+    cycle: Count = Field(description="1, 2, 3, ... of this leader and subject.")
+    at_ms: Count = Field(description="Estimate of the log's time, milliseconds since 1970.")
+    took_ms: float | None = Field(None, description="Time that the decision took, its inputs' gathering included.")
+    trigger: Word = Field(description="Why it was decided now: `cycle`, `new-leader`, `policy`, `children`, `request`.")
+    manager: Word = Field(description="`extensible` or `modular`.")
+    strategy: str
+    drain: DrainPart | None = Field(None, description="null: of no drain, or written before version 0.2.")
+    placement: str | None = Field(None, description="Strategy that chose destinations that were left open.")
+    profile: str
+    fingerprint: str = Field(description="Of all settings; equal ones, equal settings.")
+    settings: dict[str, JsonValue] | None = Field(
+        None, description="The settings themselves; null: as in the last record with this fingerprint that has them."
+    )
+    memory: dict[str, JsonValue] | None = Field(
+        None, description="What the strategy remembers for the next decision, another leader's, too; null: no room."
+    )
+    inputs: Inputs
+    label: Word = Field(description="Upstream's label.")
+    reason: Word = Field(description="Upstream's reason.")
+    skipped: Word | None = Field(description="Why nothing was decided at all; null: it was.")
+    why: str
+    scores: dict[str, Score] = Field(description="By broker.")
+    stats: dict[str, Score] = Field(description="The strategy's own figures: average, deviation, thresholds.")
+    moves: list[MoveEntry]
+    splits: list[SplitEntry]
+    placed: list[PlacedEntry]
+    left: list[LeftEntry]
+    left_counts: dict[str, Count] = Field(
+        description="How many were left alone by reason, those that are cut included."
+    )
+    budget: RecordedBudget | None
+    cut: dict[str, Count] = Field(
+        description="What there was no room for: entries by field; `texts`: sentences that were shortened."
+    )
+
+    @property
+    def deeds(self) -> list[MoveEntry | SplitEntry | PlacedEntry]:
+        """Everything that was done or refused about a bundle."""
+        return [*self.moves, *self.splits, *self.placed]
+
+
+class OutcomeRecord(RecordPart):
+    """How a move, split or placement of an earlier decision ended."""
+
+    kind: Literal["outcome"] = "outcome"
+    format: Format = FORMAT
+    decision: Id
+    bundle: str
+    operation: str | None
+    result: Word = Field(description="A stable word; design/decisions-topic.md lists them.")
+    why: str
+    at_ms: Count
+    took_ms: float | None = Field(None, description="From the beginning of the operation to its end.")
+    term: Count = Field(description="Of the leader that saw it.")
+    leader: str
+
+
+AnyRecord = DecisionRecord | OutcomeRecord
+RECORDS: TypeAdapter[AnyRecord] = TypeAdapter(Annotated[AnyRecord, Field(discriminator="kind")])
+
+
+class InvalidDecisionReason(StrEnum):
+    """Why a record cannot be read."""
+
+    TOO_LARGE = "too-large"
+    NOT_JSON = "not-json"
+    FORMAT = "format"
+    KIND = "kind"
+    KEY = "key"
+    FIELDS = "fields"
+
+
+class UndecodableDecision(NamedTuple):
+    """Not a record that this version can read; `why` is for people."""
+
+    reason: InvalidDecisionReason
+    why: str
+
+
+class UnwritableRecordError(ValueError):
+    """A record that no reader would take: larger than allowed, or text that is no Unicode."""
+
+
+def key_of(record: AnyRecord) -> bytes:
+    """The decision's id: of an outcome that of its decision."""
+    return (record.id if isinstance(record, DecisionRecord) else record.decision).encode()
+
+
+def encode(record: AnyRecord, max_bytes: int = VALUE_MAX_BYTES) -> bytes:
+    """The record's value.
+
+    Raises:
+        UnwritableRecordError: It is larger than `max_bytes`, or cannot be said in JSON.
+    """
+    try:
+        value = record.model_dump_json().encode()
+    except (ValueError, TypeError) as error:
+        raise UnwritableRecordError(f"the {record.kind} record cannot be written: {error}") from error
+    if len(value) > max_bytes:
+        raise UnwritableRecordError(f"the {record.kind} record has {len(value)} bytes, more than {max_bytes}")
+    return value
+
+
+def decode(key: bytes | None, value: bytes | None) -> AnyRecord | UndecodableDecision:
+    """The record that key and value hold."""
+    if value is None:
+        return UndecodableDecision(InvalidDecisionReason.NOT_JSON, "no value")
+    if len(value) > VALUE_MAX_BYTES:
+        return UndecodableDecision(InvalidDecisionReason.TOO_LARGE, f"{len(value)} bytes, more than {VALUE_MAX_BYTES}")
+    try:
+        found = RECORDS.validate_json(value)
+    except ValidationError as error:
+        return _fault(value, error)
+    if key != key_of(found):
+        return UndecodableDecision(InvalidDecisionReason.KEY, f"the key is not {key_of(found).decode()}")
+    return found
+
+
+def _fault(value: bytes, error: ValidationError) -> UndecodableDecision:
+    try:
+        loaded = orjson.loads(value)
+    except orjson.JSONDecodeError as fault:
+        return UndecodableDecision(InvalidDecisionReason.NOT_JSON, f"not JSON: {fault}")
+    if not isinstance(loaded, dict):
+        return UndecodableDecision(InvalidDecisionReason.NOT_JSON, "not a JSON object")
+    if type(loaded.get("format")) is not int or loaded["format"] != FORMAT:
+        return UndecodableDecision(InvalidDecisionReason.FORMAT, f"format is not {FORMAT}")
+    if loaded.get("kind") not in ("decision", "outcome"):
+        return UndecodableDecision(InvalidDecisionReason.KIND, "kind is neither decision nor outcome")
+    first = error.errors(include_url=False, include_input=False)[0]
+    place = ".".join(str(part) for part in first["loc"][1:])
+    return UndecodableDecision(InvalidDecisionReason.FIELDS, f"{place}: {first['msg']}")

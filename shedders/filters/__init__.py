@@ -1,0 +1,1 @@
+"""Which brokers may take a bundle. Pure."""

@@ -1,0 +1,112 @@
+"""Who may get a bundle that is shed: rules that stand over what strategies and placements say. Pure.
+
+A bundle is moved because of load, so it goes only where the load is known to be less: to a broker with a usable report, and,
+where nobody has reckoned with one in particular, only to one that ends below where the source stands (decision record 49).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from math import isfinite
+
+from loaddata.model.broker_load import BrokerLoad
+from shedders.model.cluster import Bundle, Cluster
+from shedders.model.moved_cluster import traffic_of
+from shedders.model.readings import ReadingSettings, why_unreadable
+
+NAMED_MAX = 5
+"""Brokers that are named in one reason."""
+
+
+class Takers:
+    """The rules on one cluster, with what was decided since counted.
+
+    How loaded a broker is, its score says where the strategy gave one to both; else the moving average of the weighted maximum. A
+    bundle's part of the source's score is its share of the source's bytes or of its messages, whichever is more.
+
+    Args:
+        cluster: With what is on its way counted.
+        scores: Of the strategy.
+        max_age_s: An older report is not usable.
+        lapsed: One that has lapsed is.
+    """
+
+    def __init__(
+        self, cluster: Cluster, max_age_s: float, scores: Mapping[str, float] | None = None, *, lapsed: bool = False
+    ) -> None:
+        self._cluster = cluster
+        self._readings = ReadingSettings(max_age_s=max_age_s)
+        self._scores = scores or {}
+        self._lapsed = lapsed
+        self._faults: dict[str, str | None] = {}
+        self._added: dict[str, float] = {}
+
+    def unknown(self, name: str) -> str | None:
+        """Why a broker's load is not known; None if it is."""
+        if name not in self._faults:
+            broker = self._cluster.brokers.get(name)
+            if broker is None:
+                fault: tuple[str, str] | None = ("gone", "it is not registered")
+            else:
+                known = replace(broker, load_lapsed=False) if self._lapsed and broker.load_lapsed else broker
+                fault = why_unreadable(known, self._readings, None)
+            self._faults[name] = None if fault is None else f"{fault[0]}: {fault[1]}"
+        return self._faults[name]
+
+    def why_not(self, bundle: Bundle, source: str, name: str) -> str | None:
+        """Why a broker is not to be chosen for a bundle that its source sheds; None if it may be."""
+        if name == source:
+            return "it comes from there"
+        fault = self.unknown(name)
+        if fault is not None:
+            return fault
+        mine, theirs = self._levels(source, name)
+        if mine is None:
+            return None  # nobody can say how loaded a source is that is gone
+        end = theirs + mine * self._share(bundle, source)
+        return None if end < mine else f"it would have {end:.6g}, and {source} has {mine:.6g}"
+
+    def open_to(self, bundle: Bundle, source: str) -> tuple[list[str], dict[str, str]]:
+        """Brokers that may be chosen, sorted, and why the others may not."""
+        faults = {name: self.why_not(bundle, source, name) for name in self._cluster.broker_names}
+        return (
+            [name for name, fault in faults.items() if fault is None],
+            {name: fault for name, fault in faults.items() if fault is not None},
+        )
+
+    def book(self, bundle: Bundle, source: str, name: str) -> None:
+        """It goes there: from now on it counts there."""
+        if name in self._cluster.brokers:
+            mine, _ = self._levels(source, name)
+            self._added[name] = self._added.get(name, 0.0) + (mine or 0.0) * self._share(bundle, source)
+
+    def _levels(self, source: str, name: str) -> tuple[float | None, float]:
+        added = self._added.get(name, 0.0)
+        mine, theirs = self._scores.get(source), self._scores.get(name)
+        if mine is not None and theirs is not None and isfinite(mine) and isfinite(theirs):
+            return mine, theirs + added
+        giver, taker = self._load(source), self._load(name)
+        if giver is None or taker is None:
+            return None, added
+        return giver.weighted_max_ema, taker.weighted_max_ema + added
+
+    def _load(self, name: str) -> BrokerLoad | None:
+        broker = self._cluster.brokers.get(name)
+        return None if broker is None else broker.load
+
+    def _share(self, bundle: Bundle, source: str) -> float:
+        load, traffic = self._load(source), traffic_of(bundle)
+        if load is None:
+            return 0.0
+        pairs = ((traffic.msg_throughput, load.msg_throughput), (traffic.msg_rate, load.msg_rate))
+        shares = [min(1.0, own / whole) for own, whole in pairs if own > 0 and whole > 0]
+        # A source that reports no traffic at all may be this bundle alone.
+        return max(shares, default=1.0 if any(own > 0 for own, _ in pairs) else 0.0)
+
+
+def told(faults: Mapping[str, str]) -> str:
+    """Why nobody is left, in a sentence."""
+    named = [f"{name} ({why})" for name, why in sorted(faults.items())[:NAMED_MAX]]
+    more = len(faults) - len(named)
+    return ", ".join(named) + (f" and {more} more" if more > 0 else "")

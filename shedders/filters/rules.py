@@ -1,0 +1,203 @@
+"""The rules of the single filters, and their settings; `shedders.filters.chain` puts them in order."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal
+
+from pydantic import Field
+
+from shedders.filters.bookings import topics_of
+from shedders.filters.isolation import Isolation, Zone
+from shedders.model.cluster import Broker, Bundle, Cluster
+from shedders.model.strategy import StrategySettings
+
+Removed = tuple[str, str]
+"""Name of the filter, and the reason."""
+
+NON_PERSISTENT = "non-persistent://"
+
+
+class FilterSettings(StrategySettings):
+    """What the filters can be told; defaults are upstream's but for `failure_domains` and `fewest_bundles`."""
+
+    upstream: bool = Field(
+        default=False,
+        description="Filter as Pulsar does, its fail-open ways included; moves of one plan are not counted for each other, and "
+        "a hot choice of the older manager is made again.",
+    )
+    generation: Literal["extensible", "modular"] = Field(
+        default="extensible", description="With upstream: the filters of which of its load managers."
+    )
+    manager: str = Field(default="extensible", description="Brokers with another load manager are no destination.")
+    max_topics: int = Field(
+        default=50_000, ge=1, description="Topics that a broker serves at most (loadBalancerBrokerMaxTopics)."
+    )
+    prefer_later_versions: bool = Field(
+        default=False, description="Only brokers with the newest software get bundles (preferLaterVersions)."
+    )
+    failure_domains: bool = Field(
+        default=True,
+        description="Anti-affinity compares failure domains before brokers, where any are known (failureDomainsEnabled; "
+        "upstream: false).",
+    )
+    fewest_bundles: bool = Field(
+        default=False,
+        description="Only brokers with the fewest bundles of the namespace get another one; this ranks above load "
+        "(loadBalancerDistributeBundlesEvenlyEnabled; upstream's older manager: true).",
+    )
+    overloaded_percent: float = Field(
+        default=85.0,
+        ge=0,
+        description="With upstream and its older manager: where the chosen broker is above this, the placement chooses again "
+        "among all that policies allow (loadBalancerBrokerOverloadedThresholdPercentage). A placement's own setting of this "
+        "name comes first.",
+    )
+    taker_max_age_s: float = Field(
+        default=1800.0,
+        gt=0,
+        description="A bundle that is shed goes to no broker whose report is older, in seconds, whatever the strategy says "
+        "(decision record 49); bundles that have no broker go by the strategy alone.",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Passed:
+    """Brokers that may take a bundle, sorted, and the others with filter and reason."""
+
+    names: Sequence[str]
+    removed: Mapping[str, Removed]
+
+
+def needs(bundle: Bundle) -> tuple[bool, bool]:
+    """Whether it needs a broker for persistent topics, and one for non-persistent topics.
+
+    A bundle that is marked non-persistent holds such a topic; persistent ones beside it count where its topics are known
+    (upstream never asks for both).
+    """
+    if not bundle.topics:
+        return not bundle.non_persistent, bundle.non_persistent
+    known = [topic.name.startswith(NON_PERSISTENT) for topic in bundle.topics]
+    non_persistent = bundle.non_persistent or any(known)
+    return not non_persistent or not all(known), non_persistent
+
+
+def incapable(broker: Broker, persistent: bool, non_persistent: bool) -> str | None:
+    """Why a broker does not take topics of such a kind."""
+    if persistent and not broker.persistent:
+        return "it takes no persistent topics"
+    if non_persistent and not broker.non_persistent:
+        return "it takes no non-persistent topics"
+    return None
+
+
+def topics_on(cluster: Cluster, broker: Broker) -> int:
+    """Topics that a broker serves: as reported, else (no report, or a negative number) as known of its bundles."""
+    if broker.load is not None and broker.load.topics >= 0:
+        return broker.load.topics
+    return sum(map(topics_of, cluster.bundles_of.unsorted(broker.name)))
+
+
+def isolated(isolation: Isolation, zone: Zone | None, names: Sequence[str]) -> dict[str, str]:
+    """Which of these brokers isolation takes away, with the reason.
+
+    Args:
+        names: Brokers that could take it otherwise: of these, primaries are counted.
+    """
+    if zone is None:
+        return {}
+    if zone.broken is not None:
+        return dict.fromkeys(names, zone.broken)
+    if zone.policy is None:
+        owners = isolation.owners
+        return {name: f"it is primary in policy `{owners[name]}`" for name in names if name not in zone.primary}
+    here = sum(name in zone.primary for name in names)
+    helped = here < zone.min_available
+    enough = f"policy `{zone.policy}` has {here} of {zone.min_available} primaries, secondaries are not needed"
+    found = {}
+    for name in names:
+        if name in zone.primary:
+            continue
+        if name not in zone.secondary:
+            found[name] = f"policy `{zone.policy}` does not name it"
+        elif not helped:
+            found[name] = enough
+    return found
+
+
+def older_versions(cluster: Cluster, names: Sequence[str]) -> dict[str, str]:
+    """Brokers that are not of the newest version among these; one whose version cannot be read is taken for older."""
+    found: dict[str, Version] = {}
+    away: dict[str, str] = {}
+    for name in names:
+        text = cluster.brokers[name].version
+        version = None if text is None else parse_version(text)
+        if version is None:
+            away[name] = "it tells no version" if not text else f"its version `{text}` cannot be read"
+        else:
+            found[name] = version
+    newest = max(found.values(), default=None)
+    best = next((cluster.brokers[name].version for name in found if found[name] == newest), None)
+    for name, version in found.items():
+        if version != newest:
+            away[name] = f"its version {cluster.brokers[name].version} is older than {best}"
+    return away
+
+
+def summary(removed: Mapping[str, Removed]) -> str:
+    """Who was removed by what, for people: the filters by how many they removed, each with an example."""
+    counts = Counter(word for word, _ in removed.values())
+    parts = []
+    for word, count in sorted(counts.items(), key=lambda pair: (-pair[1], pair[0])):
+        name = min(name for name, one in removed.items() if one[0] == word)
+        more = f" and {count - 1} more" if count > 1 else ""
+        parts.append(f"`{word}` removed {name}{more} ({removed[name][1]})")
+    return "; ".join(parts) if parts else "no broker is registered"
+
+
+def without(base: Passed, away: Mapping[str, Removed]) -> Passed:
+    """What is left when these are removed, too."""
+    return Passed([name for name in base.names if name not in away], {**base.removed, **away})
+
+
+def pinned_to(pin: str, names: Iterable[str], base: Passed) -> Passed:
+    """What is left of all brokers when a bundle is pinned to one."""
+    why = ("pin", f"it is pinned to {pin}")
+    removed = {name: why for name in names if name != pin}
+    if pin in base.removed:
+        removed[pin] = base.removed[pin]
+    elif pin not in base.names:
+        removed[pin] = ("accepting", "the bundle is pinned to it, and it is not registered")
+    return Passed([pin] if pin in base.names else [], removed)
+
+
+Version = tuple[int, int, int, int, tuple[tuple[int, int, str], ...]]
+"""Sortable; build metadata is left out. The fourth member puts a release (1) after its pre-releases (0)."""
+
+_NUMBER = r"(0|[1-9][0-9]{0,17})"
+_VERSION = re.compile(rf"{_NUMBER}\.{_NUMBER}\.{_NUMBER}(?:-([0-9A-Za-z.-]+))?(?:\+[0-9A-Za-z.-]+)?", re.ASCII)
+# A number has no leading zero; anything with a letter or a hyphen may have.
+_IDENTIFIER = re.compile(r"0|[1-9][0-9]{0,17}|[0-9A-Za-z-]*[A-Za-z-][0-9A-Za-z-]*", re.ASCII)
+
+
+@lru_cache(maxsize=256)
+def parse_version(text: str) -> Version | None:
+    """The sortable value of `1.2.3`, `1.2.3-rc.1` or `1.2.3+build`; None for anything else."""
+    match = _VERSION.fullmatch(text)
+    if match is None:
+        return None
+    major, minor, patch, pre = match.groups()
+    if pre is None:
+        return int(major), int(minor), int(patch), 1, ()
+    parts = pre.split(".")
+    if not all(_IDENTIFIER.fullmatch(part) for part in parts):
+        return None
+    return int(major), int(minor), int(patch), 0, tuple(_identifier(part) for part in parts)
+
+
+def _identifier(part: str) -> tuple[int, int, str]:
+    return (0, int(part), "") if part.isdigit() else (1, 0, part)

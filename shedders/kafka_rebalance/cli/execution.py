@@ -1,0 +1,292 @@
+"""What the commands that carry plans out share: where state is kept, signals, the bar, how it ended."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from platformdirs import user_state_path
+
+from shedders.cli.progress_bars import bar
+from shedders.kafka_rebalance.cli.arguments import need_extra, parse_amount, partitions_settings
+from shedders.model.amounts import size
+from statechannel.cli.kit.failures import CommandError
+from statechannel.cli.kit.output import Output, duration, print_json, say, silence_stdout, stdout
+from statechannel.errors import ExitCode
+
+if TYPE_CHECKING:
+    from shedders.kafka_rebalance.execution.machine import ExecutionMachine
+    from shedders.kafka_rebalance.execution.runner import Runner
+    from shedders.kafka_rebalance.execution.session import ExecutionPlace
+    from shedders.kafka_rebalance.execution.state_records import StateBook
+    from shedders.kafka_rebalance.execution.values import ExecutionEnd, ExecutionRequest, Observation
+    from shedders.kafka_rebalance.planning.plan import ReassignmentPlan
+    from statechannel.cli.kit.options import Connect
+    from statechannel.kafka.errors import KafkaAdapterError
+
+State = Annotated[
+    Path | None,
+    typer.Option("--state", metavar="DIR", help="Where plans and journals are kept; default: the user's state folder."),
+]
+PlanId = Annotated[
+    str | None, typer.Argument(metavar="[PLAN-ID]", help="Default: the one that is being carried out, else the newest.")
+]
+Throttle = Annotated[
+    str | None,
+    typer.Option("--throttle", metavar="RATE", help="Of each broker, for what moves: 20MB/s; `none` for no throttle."),
+]
+MovesPerBroker = Annotated[
+    int | None,
+    typer.Option(
+        "--moves-per-broker",
+        metavar="N",
+        min=1,
+        max=10_000,
+        help="Partitions that one broker gets, gives or is read for.",
+    ),
+]
+MovesMax = Annotated[
+    int | None,
+    typer.Option("--moves-max", metavar="N", min=1, max=1_000_000, help="Partitions on their way at a time."),
+]
+BytesInFlight = Annotated[
+    str | None,
+    typer.Option("--bytes-in-flight", metavar="AMOUNT", help="On their way at a time, such as 50GB."),
+]
+OneReplica = Annotated[
+    bool | None, typer.Option("--one-replica/--all-replicas", help="One replica of a partition at a time.")
+]
+Order = Annotated[
+    str | None, typer.Option("--order", metavar="plan|small-first|large-first", help="Which partitions set out first.")
+]
+AcceptUnmet = Annotated[
+    bool, typer.Option("--accept-unmet", help="Also a plan that leaves a hard goal unmet, which it says.")
+]
+Execute = Annotated[bool, typer.Option("--execute", help="Do it; without it only what would be done is shown.")]
+
+ENDING_S = 0.1
+ORDERS = ("plan", "small-first", "large-first")
+_UNKNOWN_ENDS = frozenset({"kafka-away", "failed"})
+
+
+def place_of(connect: Connect, state: Path | None, **pace: Any) -> ExecutionPlace:
+    """Kafka, settings and folder of a command; options of the pace (None: not given) stand over the settings.
+
+    Raises:
+        CommandError: The extra is missing, or no Kafka is known.
+    """
+    need_extra("kafka")
+    if pace.get("order") not in {None, *ORDERS}:
+        raise CommandError(
+            f"--order {pace['order']}: no such order", hint=f"One of {', '.join(ORDERS)}.", code=ExitCode.USAGE
+        )
+    from shedders.kafka_rebalance.execution.session import ExecutionPlace
+
+    connection = connect()
+    settings = partitions_settings(connection.settings)
+    changes = {name: value for name, value in pace.items() if value is not None}
+    if "throttle_bytes_per_s" in changes:
+        changes["throttle_bytes_per_s"] = rate_of(changes["throttle_bytes_per_s"])
+    if "bytes_in_flight" in changes:
+        changes["bytes_in_flight"] = parse_amount(changes["bytes_in_flight"], "--bytes-in-flight")
+    if changes:
+        settings = settings.model_copy(update={"pace": settings.pace.model_copy(update=changes)})
+    root = state or user_state_path("statechannel", appauthor=False) / "partitions"
+    return ExecutionPlace(client=connection.client, settings=settings, root=root, timeout_s=connection.timeout_s)
+
+
+def rate_of(text: str) -> int | None:
+    """Bytes a second: `20MB/s`, `20000000`; None: `none`, no throttle.
+
+    Raises:
+        CommandError: It is none of these.
+    """
+    return None if text == "none" else parse_amount(text.removesuffix("/s"), "--throttle")
+
+
+def as_before(place: ExecutionPlace, kept: Mapping[str, Any]) -> ExecutionPlace:
+    """With the pace that a plan was begun with.
+
+    Args:
+        kept: Settings of the pace, as the journal has them.
+
+    Raises:
+        CommandError: They are none: another version has written them, or somebody else.
+    """
+    from shedders.kafka_rebalance.execution.session import KEPT
+    from shedders.kafka_rebalance.settings import PaceSettings
+
+    pace = place.settings.pace.model_dump() | {name: kept[name] for name in KEPT if name in kept}
+    try:
+        checked = PaceSettings.model_validate(pace)
+    except ValueError as error:
+        raise CommandError(
+            f"the journal has a pace that is none: {error}",
+            hint="Go on with `statechannel partitions apply PLAN --execute` and options of your own.",
+            code=ExitCode.REJECTED,
+        ) from None
+    return replace(place, settings=place.settings.model_copy(update={"pace": checked}))
+
+
+def who() -> str:
+    """Who asks, for people."""
+    try:
+        name = getpass.getuser()
+    except (KeyError, OSError):  # a container may run under an id that nobody has
+        name = f"uid {os.getuid()}"
+    return f"{name}@{socket.gethostname()}"
+
+
+def read_book(place: ExecutionPlace) -> tuple[StateBook | None, KafkaAdapterError | None]:
+    """What the state topic has; None and why where it cannot be read or is not there."""
+    from statechannel.kafka.errors import KafkaAdapterError
+
+    try:
+        with place.topic() as topic:
+            return (topic.read() if topic.exists() else None), None
+    except KafkaAdapterError as error:
+        return None, error
+
+
+def chosen(place: ExecutionPlace, plan_id: str | None, book: StateBook | None) -> str:
+    """The plan that is meant.
+
+    Raises:
+        CommandError: There is none.
+    """
+    from shedders.kafka_rebalance.execution.journal import plan_ids
+    from shedders.kafka_rebalance.execution.session import alive_holder
+
+    if plan_id is not None:
+        return plan_id
+    holder = alive_holder(book)
+    if holder is not None:
+        return holder.plan_id
+    there = plan_ids(place.root)
+    if there:
+        return there[0]
+    if book is not None and book.plans:
+        return max(book.plans, key=lambda one: book.plans[one].last_ms)
+    raise CommandError(
+        "no plan was ever carried out here",
+        hint="`statechannel partitions apply PLAN --execute` begins one; or name --state DIR.",
+        code=ExitCode.NOT_FOUND,
+    )
+
+
+def carry_out(
+    place: ExecutionPlace, plan: ReassignmentPlan, *, accept_unmet: bool = False, wish: ExecutionRequest | None = None
+) -> ExecutionEnd:
+    """Execute a plan in the foreground with a bar; SIGINT and SIGTERM end it in order, a second one at once."""
+    from shedders.kafka_rebalance.execution.session import execute
+    from shedders.kafka_rebalance.execution.status import progress_of
+    from shedders.kafka_rebalance.execution.values import ExecutionRequest as Wishes
+
+    begun_s = time.monotonic()
+    over = threading.Event()
+    copied: Mapping[tuple[str, int, int], int] | None = None
+
+    def wait(length_s: float) -> None:
+        if over.wait(length_s):  # it is ending: not at full speed, Kafka may have its own troubles
+            time.sleep(min(length_s, ENDING_S))
+
+    with bar() as shown, _signals(over) as runs:
+
+        def show(machine: ExecutionMachine, seen: Observation) -> None:
+            nonlocal copied
+            copied = copied if seen.copied is None else seen.copied  # only some looks ask for it
+            if shown.seen:
+                figures = progress_of(plan, machine.stands, seen.topics, copied, elapsed_s=time.monotonic() - begun_s)
+                left = "" if figures.left_s is None else f", {duration(figures.left_s * 1_000)} left"
+                moving = figures.partitions.get("moving", 0)
+                text = f"{plan.id}: {moving} under way, {size(figures.bytes_done)} of {size(figures.bytes_total)}{left}"
+                shown.show(plan.id, text, figures.done, figures.total)
+
+        return execute(
+            place,
+            plan,
+            accept_unmet=accept_unmet,
+            wait=wait,
+            by=who(),
+            wish=wish or Wishes.GO,
+            runs=runs,
+            shown=show,
+        )
+
+
+@contextmanager
+def _signals(over: threading.Event) -> Iterator[Callable[[Runner], None]]:
+    """While it lasts signals end the runner that it is given; before there is one they end the command."""
+    runners: list[Runner] = []
+    told: list[int] = []
+
+    def handle(number: int, _frame: object) -> None:
+        told.append(number)
+        if not runners or len(told) > 1:
+            raise KeyboardInterrupt
+        runners[0].interrupt(f"ended by {signal.Signals(number).name}")
+        over.set()
+        with suppress(Exception):  # the signal may have come while a line was being written
+            say(
+                "ending: throttles are put back, so what is under way goes on at full speed; "
+                "`statechannel partitions cancel` takes it back (once more: end at once)"
+            )
+
+    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield runners.append
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def tell_end(plan: ReassignmentPlan, end: ExecutionEnd, output: Output, **more: Any) -> None:
+    """Say how it ended.
+
+    Raises:
+        CommandError: It did not do what was wanted.
+    """
+    stop = end.stop
+    left = [f"{kind} {name}" for kind, name in end.throttles_left]
+    facts = {
+        "plan": plan.id,
+        "ended": str(stop.kind),
+        "reason": stop.reason or None,
+        "hint": stop.hint or None,
+        "partitions": len(plan.moves),
+        "throttles_left": left,
+        **more,
+    }
+    if output is Output.JSON:
+        try:
+            print_json(facts)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            if stop.good:
+                raise
+            silence_stdout()  # nobody reads it; the exit code still has to tell
+    elif stop.good:
+        word = "carried out" if str(stop.kind) == "done" else "cancelled; what had arrived stays (`rollback` undoes it)"
+        stdout().print(f"plan {plan.id} is {word}: {len(plan.moves)} partitions", markup=False)
+    hint = stop.hint
+    if left:
+        command = "resume" if stop.kind == "done" else "cancel"
+        hint = f"Throttles are left on {', '.join(left)}: `statechannel partitions {command} {plan.id}` removes them. {hint}"
+    if not stop.good:
+        code = ExitCode.INTERRUPTED if str(stop.kind) == "interrupted" else ExitCode.REJECTED
+        if str(stop.kind) in _UNKNOWN_ENDS:
+            code = ExitCode.UNKNOWN
+        raise CommandError(f"plan {plan.id} has stopped ({stop.kind}): {stop.reason}", hint=hint, code=code)
+    if left:
+        say(f"note: {hint}")

@@ -1,0 +1,212 @@
+"""`statechannel partitions plan`: what would have to move; nothing is changed."""
+
+from __future__ import annotations
+
+import shlex
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from shedders.cli.progress_bars import bar
+from shedders.cli.results import say_written
+from shedders.cli.times import parse_length_ms
+from shedders.kafka_rebalance.cli.arguments import need_extra, partitions_settings
+from shedders.kafka_rebalance.cli.outcome import (
+    Files,
+    ReassignmentOut,
+    Replace,
+    RollbackOut,
+    document,
+    print_next,
+    print_plan,
+    refuse_existing,
+    say_infeasible,
+)
+from shedders.kafka_rebalance.cli.request import PlanOptions, request_of
+from shedders.kafka_rebalance.cli.source import seen
+from statechannel.cli.kit.failures import CommandError
+from statechannel.cli.kit.options import Connect, OutputAs, reaching
+from statechannel.cli.kit.output import Output, print_json, say
+from statechannel.errors import ExitCode
+from statechannel.files import check_writable
+
+if TYPE_CHECKING:
+    from shedders.kafka_rebalance.cli.source import PlanSource
+    from shedders.kafka_rebalance.planning.plan import ReassignmentPlan
+    from shedders.kafka_rebalance.planning.request import PlanRequest
+
+LayoutFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--layout", metavar="FILE", help="Layout and loads from `partitions layout`, in place of the cluster."
+    ),
+]
+Window = Annotated[
+    str | None, typer.Option("--window", metavar="LENGTH", help="Samples of so long before now count, such as 6h.")
+]
+LoadsFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--loads", metavar="FILE|TABLE", help="Loads that the Spark job partition-loads has made, in place of samples."
+    ),
+]
+
+
+@reaching
+def plan(
+    connect: Connect,
+    add_brokers: Annotated[
+        str | None, typer.Option("--add-brokers", metavar="IDS", help="Move replicas to these new brokers only: 4,5.")
+    ] = None,
+    remove_brokers: Annotated[
+        str | None, typer.Option("--remove-brokers", metavar="IDS", help="Empty these brokers; move nothing else.")
+    ] = None,
+    demote: Annotated[
+        str | None, typer.Option("--demote", metavar="IDS", help="Take leaderships from these brokers; copy nothing.")
+    ] = None,
+    fix_offline: Annotated[bool, typer.Option("--fix-offline", help="Move offline replicas only.")] = False,
+    replication_factor: Annotated[
+        int | None,
+        typer.Option(
+            "--replication-factor", metavar="N", min=1, max=32, help="Of the --topics: add or remove replicas."
+        ),
+    ] = None,
+    goals: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--goals",
+            metavar="NAME[=RANGE],...",
+            help="In order, such as rack-awareness,disk=10%. Default: all; `partitions goals list` has them.",
+        ),
+    ] = None,
+    brokers: Annotated[
+        str | None, typer.Option("--brokers", metavar="IDS", help="Place replicas on these only, such as 1-6,9.")
+    ] = None,
+    offline_brokers: Annotated[
+        str | None, typer.Option("--offline-brokers", metavar="IDS", help="Going offline: empty them, in any mode.")
+    ] = None,
+    exclude: Annotated[
+        list[str] | None,
+        typer.Option("--exclude", metavar="PATTERN", help="Topics that stay (RE2, whole name); may be repeated."),
+    ] = None,
+    topics: Annotated[
+        list[str] | None,
+        typer.Option("--topics", metavar="PATTERN", help="Only these may move (RE2, whole name); may be repeated."),
+    ] = None,
+    window: Window = None,
+    time_budget: Annotated[
+        str | None,
+        typer.Option("--time-budget", metavar="LENGTH", help="Longest search, such as 30s; then the best so far."),
+    ] = None,
+    max_moves: Annotated[
+        int | None, typer.Option("--max-moves", metavar="N", min=1, max=10**9, help="Most replicas to be moved.")
+    ] = None,
+    max_bytes: Annotated[
+        str | None, typer.Option("--max-bytes", metavar="AMOUNT", help="Most data to be copied, such as 500GB.")
+    ] = None,
+    replicas_max: Annotated[
+        int | None, typer.Option("--replicas-max", metavar="N", min=1, max=10**9, help="Most replicas of a broker.")
+    ] = None,
+    capacity: Annotated[
+        list[str] | None,
+        typer.Option("--capacity", metavar="NAME=AMOUNT", help="Of each broker: disk, bytes-in, bytes-out, cpu."),
+    ] = None,
+    capacities: Annotated[
+        Path | None, typer.Option("--capacities", metavar="FILE", help="Of each broker by itself, as TOML.")
+    ] = None,
+    layout: LayoutFile = None,
+    loads: LoadsFile = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", metavar="FILE", help="The plan. Default: ./partition-plan-ID.json.")
+    ] = None,
+    reassignment: ReassignmentOut = None,
+    rollback: RollbackOut = None,
+    replace_: Replace = False,
+    output: OutputAs = Output.TABLE,
+) -> None:
+    """Plan a rebalance of a Kafka cluster; nothing is moved, the plan is a file to be read first."""
+    files = Files(reassignment=reassignment, rollback=rollback, replace=replace_)
+    files.check(out, read=(layout, loads, capacities))
+    if out is None:
+        check_writable(Path("partition-plan.json"))  # its name is known only after the search
+    if window is not None and (layout or loads):
+        raise CommandError(
+            f"--window is about samples, and {'--loads' if loads else '--layout'} has loads already",
+            hint="Leave out --window.",
+            code=ExitCode.USAGE,
+        )
+    settings = partitions_settings(connect.settings())
+    request = request_of(
+        PlanOptions(
+            add_brokers=add_brokers,
+            remove_brokers=remove_brokers,
+            demote=demote,
+            fix_offline=fix_offline,
+            replication_factor=replication_factor,
+            goals=goals or (),
+            brokers=brokers,
+            offline_brokers=offline_brokers,
+            exclude=exclude or (),
+            topics=topics or (),
+            time_budget=time_budget,
+            moves_max=max_moves,
+            bytes_max=max_bytes,
+            replicas_max=replicas_max,
+            capacities=capacities,
+            capacity=capacity or (),
+        ),
+        settings,
+    )
+    window_s = None if window is None else parse_length_ms(window, "--window", beyond="say less.") / 1_000
+    need_extra("numpy")
+    source = seen(connect, settings, file=layout, window_s=window_s, loads=loads)
+    found = _planned(source, request)
+    path = out or Path(f"partition-plan-{found.id}.json")
+    _write(path, found, files, own_name=out is None)
+    if output is Output.JSON:
+        print_json({"file": str(path), **document(found, settings)})
+    else:
+        print_plan(found, settings)
+        _print_next(path, found, live=source.live)
+    if found.infeasible:
+        say_infeasible(found)
+        raise typer.Exit(ExitCode.REJECTED)
+
+
+def _planned(source: PlanSource, request: PlanRequest) -> ReassignmentPlan:
+    from shedders.kafka_rebalance.planning.planner import plan_partitions
+
+    with bar() as shown:
+        found = plan_partitions(
+            source.layout,
+            source.loads,
+            request,
+            now_s=time.monotonic,
+            progress=lambda goal, done, total: shown.show("goal", f"planning: {goal}", done, total),
+        )
+    return replace(found, made_at_ms=time.time_ns() // 1_000_000)
+
+
+def _write(path: Path, found: ReassignmentPlan, files: Files, *, own_name: bool) -> None:
+    from shedders.kafka_rebalance.planning.plan_file import write_plan
+
+    if own_name and path.exists():
+        say(f"note: {path} is there already: the same moves were planned before; it is replaced")
+    elif not own_name:
+        refuse_existing(path, replace=files.replace)
+    write_plan(path, found)
+    say_written([path, *files.write(found)])
+
+
+def _print_next(path: Path, found: ReassignmentPlan, *, live: bool) -> None:
+    if not found.moves:
+        return
+    name = shlex.quote(str(path))
+    accept = " --accept-unmet" if found.infeasible else ""
+    commands = [f"statechannel partitions show {name} --details"]
+    if live:
+        commands.append(f"statechannel partitions apply {name}{accept} --execute")
+    print_next(commands)

@@ -1,0 +1,86 @@
+"""Which partitions set out next: bounds per broker, in the cluster and in bytes; those that are under-replicated first.
+
+The document's parallelism: of a partition that goes from [10, 11] to [10, 11, 15], broker 10 counts one (its leader is read from)
+and broker 15 counts one. Here each broker that a partition adds to, removes from or is copied from counts it once.
+Bounds as of Cruise Control's executor (`num.concurrent.partition.movements.per.broker`, `max.num.cluster.partition.movements`),
+and bytes beyond that: many small partitions and few large ones need different bounds.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from shedders.kafka_rebalance.execution.values import Key
+    from shedders.kafka_rebalance.settings import PaceSettings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionStep:
+    """One partition that could set out, or is under way.
+
+    Attributes:
+        key: Which.
+        target: Replicas to ask for.
+        brokers: Those that it takes part of the parallelism of.
+        size_bytes: To be copied, as far as known.
+        under_replicated: It goes first.
+        number: Place in the plan.
+    """
+
+    key: Key
+    target: tuple[int, ...]
+    brokers: frozenset[int]
+    size_bytes: int
+    under_replicated: bool = False
+    number: int = 0
+
+
+@dataclass(slots=True)
+class InFlight:
+    """What is under way."""
+
+    partitions: int = 0
+    size_bytes: int = 0
+    of_broker: Counter[int] = field(default_factory=Counter)
+
+    def take(self, brokers: Iterable[int], size_bytes: int) -> None:
+        """One more."""
+        self.partitions += 1
+        self.size_bytes += size_bytes
+        self.of_broker.update(brokers)
+
+
+def concerned(leader: int | None, now: Sequence[int], target: Sequence[int]) -> frozenset[int]:
+    """Brokers whose parallelism a partition takes: those it comes to, those it leaves, and who is read from."""
+    added = frozenset(target) - frozenset(now)
+    removed = frozenset(now) - frozenset(target)
+    source = frozenset(() if leader is None or not added else (leader,))
+    return added | removed | source
+
+
+def in_order(steps: Iterable[PartitionStep], order: str) -> list[PartitionStep]:
+    """Under-replicated ones first, then as asked: by size, or as the plan has them."""
+    sign = {"small-first": 1, "large-first": -1}.get(order, 0)
+    return sorted(steps, key=lambda one: (not one.under_replicated, sign * one.size_bytes, one.number))
+
+
+def choose(steps: Sequence[PartitionStep], flight: InFlight, pace: PaceSettings) -> list[PartitionStep]:
+    """Those that set out now, in order; what does not fit lets what comes behind it pass. `flight` is left with them in it.
+
+    A partition that is larger than the bound of bytes goes when nothing else that is copied is under way.
+    """
+    found: list[PartitionStep] = []
+    for one in steps:
+        if flight.partitions >= pace.moves_max:
+            break
+        if any(flight.of_broker[broker] >= pace.moves_per_broker for broker in one.brokers):
+            continue
+        if flight.size_bytes and flight.size_bytes + one.size_bytes > pace.bytes_in_flight:
+            continue
+        flight.take(one.brokers, one.size_bytes)
+        found.append(one)
+    return found

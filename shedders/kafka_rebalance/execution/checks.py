@@ -1,0 +1,208 @@
+"""What is looked at before a plan is begun or gone on with: every reason to refuse it, and what is only worth a remark."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from loaddata.samples.kafka_cluster import read_layout
+from shedders.kafka_rebalance.errors import ExecutionRefusedError
+from shedders.kafka_rebalance.execution.move_states import LOST, MoveState, stand_of, target_of, unsafe
+from shedders.kafka_rebalance.execution.values import named
+
+if TYPE_CHECKING:
+    from kafka import KafkaAdminClient
+
+    from loaddata.samples.layout import ClusterLayout
+    from shedders.kafka_rebalance.planning.plan import PartitionMove, ReassignmentPlan
+
+
+SHOWN: Final = 3
+_AGAIN: Final = "Make a new plan with `statechannel partitions plan`."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecutionFinding:
+    """One thing that was looked at. `refused`: the plan may not be begun; `hint`: what to do then."""
+
+    check: str
+    text: str
+    refused: bool = False
+    hint: str = ""
+
+
+def findings(
+    plan: ReassignmentPlan, layout: ClusterLayout, *, begun: bool, accept_unmet: bool
+) -> list[ExecutionFinding]:
+    """All of them, those that refuse the plan first.
+
+    Args:
+        plan: What is to be carried out.
+        layout: The cluster as it is.
+        begun: Whether it was begun before.
+        accept_unmet: A plan that leaves hard goals unmet is taken all the same.
+    """
+    if layout.cluster_id != plan.cluster_id:
+        return [_other_cluster(plan, layout)]
+    found = [
+        *_goals(plan, accept_unmet=accept_unmet),
+        *_partitions(plan, layout, begun=begun),
+        *_brokers(plan, layout),
+        *_foreign(plan, layout),
+        *_in_sync(plan, layout),
+    ]
+    return sorted(found, key=lambda one: not one.refused)
+
+
+def refuse(found: list[ExecutionFinding]) -> None:
+    """Refuse the plan if a finding does.
+
+    Raises:
+        ExecutionRefusedError: With all reasons.
+    """
+    refused = [one for one in found if one.refused]
+    if refused:
+        raise ExecutionRefusedError("; ".join(one.text for one in refused), hint=refused[0].hint)
+
+
+def _other_cluster(plan: ReassignmentPlan, layout: ClusterLayout) -> ExecutionFinding:
+    return ExecutionFinding(
+        check="cluster",
+        text=f"the plan is for cluster {plan.cluster_id}, this is {layout.cluster_id}",
+        refused=True,
+        hint="Check --bootstrap-servers.",
+    )
+
+
+def _goals(plan: ReassignmentPlan, *, accept_unmet: bool) -> Iterator[ExecutionFinding]:
+    for goal in plan.infeasible:
+        text = f"hard goal {goal.name} is {goal.status} at the end of the plan"
+        yield ExecutionFinding(
+            check="goals",
+            text=f"{text}: {goal.witness}" if goal.witness else text,
+            refused=not accept_unmet,
+            hint="Read the plan with `statechannel partitions show`; --accept-unmet carries it out all the same.",
+        )
+
+
+def _partitions(plan: ReassignmentPlan, layout: ClusterLayout, *, begun: bool) -> Iterator[ExecutionFinding]:
+    lost = []
+    for move in plan.moves:
+        stand = stand_of(move, layout.topics.get(move.topic), plan.topic_ids.get(move.topic, ""))
+        if stand.standing in LOST:
+            lost.append(stand.reason)
+    if lost:
+        more = f" (and {len(lost) - SHOWN} more)" if len(lost) > SHOWN else ""
+        yield ExecutionFinding(
+            check="layout",
+            text=f"the cluster has changed since the plan was made: {'; '.join(lost[:SHOWN])}{more}",
+            refused=True,
+            hint=_AGAIN,
+        )
+    elif not begun and layout.fingerprint() != plan.layout:
+        yield ExecutionFinding(
+            check="layout",
+            text="other partitions than those of the plan have changed since it was made: its goals may be met less well",
+        )
+
+
+def _brokers(plan: ReassignmentPlan, layout: ClusterLayout) -> Iterator[ExecutionFinding]:
+    alive = {one.id for one in layout.brokers if one.alive}
+    away = sorted({one for move in _open(plan, layout) for one in move.after} - alive)
+    if away:
+        yield ExecutionFinding(
+            check="brokers",
+            text=f"brokers that the plan needs are away: {', '.join(map(str, away))}",
+            refused=True,
+            hint=f"Start them, or: {_AGAIN}",
+        )
+
+
+def _open(plan: ReassignmentPlan, layout: ClusterLayout) -> Iterator[PartitionMove]:
+    for move in plan.moves:
+        stand = stand_of(move, layout.topics.get(move.topic), plan.topic_ids.get(move.topic, ""))
+        if stand.standing is not MoveState.DONE and stand.standing not in LOST:
+            yield move
+
+
+def _foreign(plan: ReassignmentPlan, layout: ClusterLayout) -> Iterator[ExecutionFinding]:
+    planned = {(move.topic, move.partition) for move in plan.moves}
+    foreign = [
+        f"{named((topic.name, one.partition))} to {list(target_of(one))}"
+        for topic, one in layout.partitions()
+        if one.in_motion and (topic.name, one.partition) not in planned
+    ]
+    if foreign:
+        yield ExecutionFinding(
+            check="reassignments",
+            text=f"another reassignment is under way: {'; '.join(foreign[:SHOWN])} ({len(foreign)} partitions)",
+            refused=True,
+            hint="Wait until it is through, or cancel it with whatever began it.",
+        )
+
+
+def _in_sync(plan: ReassignmentPlan, layout: ClusterLayout) -> Iterator[ExecutionFinding]:
+    never, later = [], []
+    for move in _open(plan, layout):
+        topic = layout.topics[move.topic]
+        partition = topic.partitions[move.partition]
+        if len(move.after) < min(topic.min_isr, len(move.before)):
+            never.append(
+                f"{named((move.topic, move.partition))} would keep {len(move.after)}, wanted are {topic.min_isr}"
+            )
+        elif not partition.in_motion and (why := unsafe(partition, move.after, topic.min_isr)):
+            later.append(f"{named((move.topic, move.partition))}: {why}")
+    if never:
+        yield ExecutionFinding(
+            check="min-isr",
+            text=f"fewer replicas than min.insync.replicas: {'; '.join(never[:SHOWN])} ({len(never)} partitions)",
+            refused=True,
+            hint="Lower min.insync.replicas of these topics first, or keep more replicas.",
+        )
+    if later:
+        yield ExecutionFinding(
+            check="min-isr",
+            text=f"{len(later)} partitions have to wait until they are in sync: {'; '.join(later[:SHOWN])}",
+        )
+
+
+_AGAIN_S: Final = 0.5
+
+
+def now_ms() -> int:
+    """Wall clock."""
+    return time.time_ns() // 1_000_000
+
+
+def settled_layout(
+    admin: KafkaAdminClient,
+    plan: ReassignmentPlan,
+    *,
+    timeout_s: float,
+    settle_s: float,
+    wait: Callable[[float], None] = time.sleep,
+) -> ClusterLayout:
+    """The layout; one that shows planned partitions as nobody has planned them is read again until that has lasted.
+
+    Brokers learn of a reassignment's end at different times, so one answer may show it and another one not.
+
+    Args:
+        timeout_s: Bound of the tries of each call.
+        settle_s: So long.
+        wait: Waits so many seconds.
+
+    Raises:
+        KafkaAdapterError: Kafka is away.
+    """
+    ends_s = time.monotonic() + settle_s
+    while True:
+        layout = read_layout(admin, now_ms=now_ms(), timeout_s=timeout_s)
+        lost = any(
+            stand_of(move, layout.topics.get(move.topic), plan.topic_ids.get(move.topic, "")).standing in LOST
+            for move in plan.moves
+        )
+        if not lost or layout.cluster_id != plan.cluster_id or time.monotonic() >= ends_s:
+            return layout
+        wait(_AGAIN_S)

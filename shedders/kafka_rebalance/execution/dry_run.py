@@ -1,0 +1,108 @@
+"""What carrying a plan out would do, without doing anything."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from loaddata.samples.admin import open_admin
+from shedders.kafka_rebalance.execution.batches import InFlight, PartitionStep, choose, concerned, in_order
+from shedders.kafka_rebalance.execution.checks import ExecutionFinding, findings, settled_layout
+from shedders.kafka_rebalance.execution.move_states import LOST, MoveState, next_target, stand_of
+from shedders.kafka_rebalance.execution.session import ExecutionPlace
+from shedders.kafka_rebalance.planning.estimate import Estimate, estimate
+
+if TYPE_CHECKING:
+    from loaddata.samples.layout import ClusterLayout
+    from shedders.kafka_rebalance.planning.plan import ReassignmentPlan
+    from shedders.kafka_rebalance.settings import PaceSettings
+
+WAVES_MAX = 10_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecutionWave:
+    """Partitions that could be on their way together. They do not wait for each other: as one arrives the next sets out."""
+
+    partitions: int
+    copied_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DryRun:
+    """See the module.
+
+    Attributes:
+        plan_id: Of the plan.
+        open_count: Partitions that are not yet where they are to be.
+        copied_bytes: Still to be copied.
+        waves: As if each wave arrived as a whole.
+        estimate: Of the time that it takes.
+        findings: Of the checks.
+    """
+
+    plan_id: str
+    open_count: int
+    copied_bytes: int
+    waves: tuple[ExecutionWave, ...]
+    estimate: Estimate
+    findings: tuple[ExecutionFinding, ...]
+
+    def fields(self) -> dict[str, Any]:
+        """As JSON has it."""
+        return asdict(self)
+
+
+def dry_run(place: ExecutionPlace, plan: ReassignmentPlan, *, accept_unmet: bool) -> DryRun:
+    """Look at the cluster and say what would be done.
+
+    Raises:
+        KafkaAdapterError: Kafka is away.
+    """
+    with open_admin(place.client, timeout_s=place.timeout_s) as admin:
+        layout = settled_layout(admin, plan, timeout_s=place.timeout_s, settle_s=place.settings.pace.settle_s)
+    pace = place.settings.pace
+    steps = _steps(plan, layout, pace)
+    going = {one.key for one in steps}
+    return DryRun(
+        plan_id=plan.id,
+        open_count=len(steps),
+        copied_bytes=sum(one.size_bytes for one in steps),
+        waves=waves(steps, pace),
+        estimate=estimate((move for move in plan.moves if (move.topic, move.partition) in going), place.settings),
+        findings=tuple(findings(plan, layout, begun=False, accept_unmet=accept_unmet)),
+    )
+
+
+def _steps(plan: ReassignmentPlan, layout: ClusterLayout, pace: PaceSettings) -> list[PartitionStep]:
+    found = []
+    for number, move in enumerate(plan.moves):
+        topic = layout.topics.get(move.topic)
+        stand = stand_of(move, topic, plan.topic_ids.get(move.topic, ""))
+        if topic is None or stand.standing in LOST or stand.standing is MoveState.DONE:
+            continue
+        partition = topic.partitions[move.partition]
+        target = next_target(move, partition.replicas, one_replica=pace.one_replica)
+        found.append(
+            PartitionStep(
+                key=(move.topic, move.partition),
+                target=target,
+                brokers=concerned(partition.leader, partition.replicas, target),
+                size_bytes=(move.size_bytes or 0) * len(set(move.after) - set(partition.replicas)),
+                under_replicated=len(partition.isr) < len(partition.replicas),
+                number=number,
+            )
+        )
+    return found
+
+
+def waves(steps: list[PartitionStep], pace: PaceSettings) -> tuple[ExecutionWave, ...]:
+    """Partitions that the pace lets go together, until none is left."""
+    left = in_order(steps, pace.order)
+    found: list[ExecutionWave] = []
+    while left and len(found) < WAVES_MAX:
+        now = choose(left, InFlight(), pace)
+        gone = {one.key for one in now}
+        left = [one for one in left if one.key not in gone]
+        found.append(ExecutionWave(partitions=len(now), copied_bytes=sum(one.size_bytes for one in now)))
+    return tuple(found)

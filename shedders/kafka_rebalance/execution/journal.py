@@ -1,0 +1,340 @@
+"""What an execution keeps on this machine: a folder of the plan with its journal, and a lock of the cluster.
+
+STATE/PLAN-ID/plan.json            the plan
+STATE/PLAN-ID/journal.jsonl        an event a line, on disk before what it speaks of is done
+STATE/PLAN-ID/rollback-0001.json   replicas before the batch, for Kafka's own tool
+STATE/CLUSTER-ID.lock              held while an executor of this machine works on the cluster
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import orjson
+
+from shedders.kafka_rebalance.errors import ExecutionRefusedError, PartitionsError, PlanUnknownError
+from shedders.kafka_rebalance.execution.state_records import record
+from shedders.kafka_rebalance.execution.values import OperatorRequests
+from statechannel.kafka.errors import KafkaAdapterError
+
+if TYPE_CHECKING:
+    from shedders.kafka_rebalance.execution.state_topic import StateTopic
+
+
+JOURNAL: Final = "journal.jsonl"
+PLAN: Final = "plan.json"
+_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
+
+
+class StateFolderError(PartitionsError):
+    """The state folder cannot be read or written."""
+
+
+@contextmanager
+def _told(doing: str, path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, ValueError) as error:  # ValueError: a path with a null character
+        why = getattr(error, "strerror", None) or error
+        raise StateFolderError(f"cannot {doing} {path}: {why}", hint="Name another folder with --state DIR.") from None
+
+
+def folder_of(root: Path, plan_id: str) -> Path:
+    """The folder of a plan; it need not exist.
+
+    Raises:
+        PlanUnknownError: The id can be none: it would be a path.
+    """
+    if not _NAME.fullmatch(plan_id):
+        raise PlanUnknownError(f"{plan_id!r} is no id of a plan", hint="`statechannel partitions status` has them.")
+    return root / plan_id
+
+
+def plan_ids(root: Path) -> list[str]:
+    """Plans that this folder has, the newest journal first.
+
+    Raises:
+        StateFolderError: It cannot be read.
+    """
+    with _told("read", root):
+        if not root.exists():
+            return []
+        found = [one for one in root.iterdir() if _NAME.fullmatch(one.name) and (one / PLAN).exists()]
+        return [one.name for one in sorted(found, key=_changed, reverse=True)]
+
+
+def has_plan(folder: Path) -> bool:
+    """Whether the folder of a plan is there.
+
+    Raises:
+        StateFolderError: It cannot be read.
+    """
+    with _told("read", folder):
+        return (folder / PLAN).exists()
+
+
+def _changed(folder: Path) -> float:
+    journal = folder / JOURNAL
+    return (journal if journal.exists() else folder / PLAN).stat().st_mtime
+
+
+def write_durable(path: Path, raw: bytes) -> None:
+    """A whole file, on disk when this returns; there is never half of it.
+
+    Raises:
+        StateFolderError: It cannot be written.
+    """
+    with _told("write", path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part = path.with_name(f".{path.name}.part")
+        with part.open("wb") as file:
+            file.write(raw)
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+        _sync_folder(path.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def read_journal(folder: Path) -> list[dict[str, Any]]:
+    """Its events, in order; a torn last line is not there.
+
+    Raises:
+        StateFolderError: It cannot be read, or is broken before its last line.
+    """
+    path = folder / JOURNAL
+    with _told("read", path):
+        raw = path.read_bytes() if path.exists() else b""
+    return [event for event, _ in _events(raw, path)]
+
+
+def _events(raw: bytes, path: Path) -> Iterator[tuple[dict[str, Any], int]]:
+    """Events with where they end."""
+    at = 0
+    while (end := raw.find(b"\n", at)) >= 0:
+        try:
+            event = orjson.loads(raw[at:end])
+        except orjson.JSONDecodeError:
+            event = None
+        if not isinstance(event, dict):
+            raise StateFolderError(
+                f"{path} is broken at byte {at}",
+                hint="Move the folder away; `statechannel partitions resume` then goes on from the state topic.",
+            )
+        at = end + 1
+        yield event, at
+
+
+class Journal:
+    """Appends events. A context manager.
+
+    Args:
+        folder: Of the plan; it is made.
+
+    Raises:
+        StateFolderError: It cannot be read or written.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / JOURNAL
+        with _told("write", self._path):
+            folder.mkdir(parents=True, exist_ok=True)
+            raw = self._path.read_bytes() if self._path.exists() else b""
+        whole = 0
+        self.events: list[dict[str, Any]] = []
+        for event, whole in _events(raw, self._path):  # noqa: B007 - the last end is used
+            self.events.append(event)
+        with _told("write", self._path):
+            self._file = self._path.open("ab", buffering=0)
+            if whole < len(raw):  # torn by whatever killed the last executor
+                self._file.truncate(whole)
+            _sync_folder(folder)
+        self._whole = whole
+
+    def append(self, event: Mapping[str, Any]) -> None:
+        """One event; on disk when this returns. One that does not fit leaves nothing behind, so that others may come."""
+        line = orjson.dumps(event, option=orjson.OPT_APPEND_NEWLINE)
+        with _told("write", self._path):
+            try:
+                written = 0
+                while written < len(line):
+                    written += self._file.write(line[written:])
+                os.fsync(self._file.fileno())
+            except OSError:
+                with suppress(OSError):
+                    self._file.truncate(self._whole)
+                raise
+        self._whole += len(line)
+        self.events.append(dict(event))
+
+    def close(self) -> None:
+        """No more."""
+        with suppress(OSError):  # each line is on disk already
+            self._file.close()
+
+    def __enter__(self) -> Journal:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+@contextmanager
+def cluster_lock(root: Path, cluster_id: str) -> Iterator[None]:
+    """Held by one executor of this machine; it goes with the process, however that ends.
+
+    Raises:
+        ExecutionRefusedError: Another one has it.
+    """
+    name = re.sub(r"[^A-Za-z0-9_-]", "_", cluster_id) or "unknown"
+    path = root / f"{name}.lock"
+    with _told("lock", path):
+        root.mkdir(parents=True, exist_ok=True)
+        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            holder = os.pread(handle, 200, 0).decode(errors="replace").strip() or "another process"
+            raise ExecutionRefusedError(
+                f"another executor of this machine works on cluster {cluster_id} ({holder})",
+                hint="`statechannel partitions status` shows how far it is; `pause` and `cancel` reach it.",
+            ) from None
+        os.ftruncate(handle, 0)
+        os.pwrite(handle, f"process {os.getpid()}\n".encode(), 0)
+        yield
+    finally:
+        os.close(handle)
+
+
+def locked(root: Path, cluster_id: str) -> bool:
+    """Whether an executor of this machine works on the cluster now."""
+    try:
+        with cluster_lock(root, cluster_id):
+            return False
+    except ExecutionRefusedError:
+        return True
+
+
+BACKLOG_MAX: Final = 10_000
+EVENTS_AT_ONCE: Final = 50
+BEATS: Final = 4
+"""Heartbeats within the time after which an executor is taken for dead."""
+
+
+class ExecutionLedger:
+    """See the module.
+
+    Args:
+        now_ms: Wall clock.
+        on_batch: Called before a batch is written down: rollback files.
+    """
+
+    def __init__(
+        self,
+        journal: Journal,
+        topic: StateTopic,
+        plan_id: str,
+        executor: str,
+        *,
+        now_ms: Callable[[], int],
+        on_batch: Callable[[Mapping[str, Any]], None],
+    ) -> None:
+        self._journal, self._topic = journal, topic
+        self._plan_id, self._executor = plan_id, executor
+        self._now_ms, self._on_batch = now_ms, on_batch
+        self._number = max((int(one["n"]) for one in journal.events), default=0)
+        self._backlog: list[dict[str, Any]] = []
+        self._heard = OperatorRequests()
+        self.topic_trouble = ""
+
+    def write(self, event: str, facts: Mapping[str, Any]) -> None:
+        """See `runner.Ledger`. What the topic does not take is written with the next event; the journal has it.
+
+        Raises:
+            StateFolderError: The journal cannot be written.
+        """
+        if event == "batch":
+            self._on_batch(facts)
+        self._number += 1
+        whole = {"n": self._number, "at_ms": self._now_ms(), "executor": self._executor, "event": event, **facts}
+        try:
+            self._journal.append(whole)
+        finally:  # on a full disk the topic is the only place that still learns how it ends
+            self._backlog.append(whole)
+            self.flush()
+
+    def flush(self) -> None:
+        """Give the topic what it has not taken yet."""
+        while self._backlog:
+            part = self._backlog[:EVENTS_AT_ONCE]
+            try:
+                self._topic.append(
+                    self._plan_id, [record("events", self._plan_id, executor=self._executor, events=part)]
+                )
+            except KafkaAdapterError as error:
+                self.topic_trouble = str(error)
+                del self._backlog[:-BACKLOG_MAX]
+                return
+            self.topic_trouble = ""
+            del self._backlog[: len(part)]
+
+    def publish(self, events: list[dict[str, Any]]) -> None:
+        """Events that the journal has and the topic has not."""
+        self._backlog = [*events, *self._backlog]
+        self.flush()
+
+    def heard(self) -> tuple[OperatorRequests, str]:
+        """See `runner.Ledger`; while the topic cannot be read, what was heard last holds."""
+        try:
+            book = self._topic.read()
+        except KafkaAdapterError as error:
+            self.topic_trouble = str(error)
+            return self._heard, ""
+        self._heard = book.book(self._plan_id).asked
+        holder = book.holder
+        other = "" if holder is None or holder.executor == self._executor else f"{holder.executor} on {holder.host}"
+        return self._heard, other
+
+
+class Heart:
+    """Says on the topic that this executor lives, from a thread of its own; a context manager.
+
+    Args:
+        every_s: Between two beats.
+    """
+
+    def __init__(self, topic: StateTopic, plan_id: str, executor: str, *, every_s: float) -> None:
+        self._topic, self._plan_id, self._executor, self._every_s = topic, plan_id, executor, every_s
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="partitions-heart", daemon=True)
+
+    def __enter__(self) -> Heart:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join(timeout=self._every_s + 5.0)
+
+    def _run(self) -> None:
+        beat = record("beat", self._plan_id, executor=self._executor)
+        while not self._over.wait(self._every_s):
+            try:
+                self._topic.append(self._plan_id, [beat])
+            except KafkaAdapterError:
+                continue  # the next one may get through; others take us for dead if none does

@@ -1,0 +1,407 @@
+"""The execution of a plan as a pure machine: looks at the cluster come in, effects go out; no clock, no I/O, no threads.
+
+Each step tells from the cluster where each partition stands (`standing`), stops if something went wrong (`stops`), and else
+lets as many partitions set out as the pace allows (`choosing`), throttled (`throttling`). It keeps in mind only what it has
+asked a moment ago and not seen yet. A machine made anew from the journal goes on where the last one was killed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from shedders.kafka_rebalance.execution import events
+from shedders.kafka_rebalance.execution.batches import InFlight, PartitionStep, choose, concerned, in_order
+from shedders.kafka_rebalance.execution.move_states import MoveState, Stand, next_target, stand_of, unsafe
+from shedders.kafka_rebalance.execution.stops import AFTER_MENDING, SHOWN, StopWatch
+from shedders.kafka_rebalance.execution.throttle import TOPIC, Copy, Throttling
+from shedders.kafka_rebalance.execution.values import (
+    CallAnswer,
+    CallOutcome,
+    Effect,
+    Elect,
+    ExecutionEnd,
+    ExecutionRequest,
+    ExecutionStop,
+    JournalWrite,
+    SetConfigs,
+    StopKind,
+    Submit,
+    Withdraw,
+    named,
+)
+
+if TYPE_CHECKING:
+    from shedders.kafka_rebalance.execution.events import ExecutionHistory
+    from shedders.kafka_rebalance.execution.values import Key, Observation, Resource
+    from shedders.kafka_rebalance.planning.plan import ReassignmentPlan
+    from shedders.kafka_rebalance.settings import PaceSettings
+
+RESTORE_S = 20.0
+"""So long an execution that ends tries to put throttles back."""
+_SETS_OUT = frozenset({MoveState.WAITING, MoveState.PARTLY})
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What was asked for a moment ago and not seen yet."""
+
+    at_s: float
+    target: frozenset[int]
+
+
+class ExecutionMachine:
+    """See the module.
+
+    Args:
+        plan: What is carried out.
+        pace: How fast, and what it bears.
+        recorded: What the journal comes to; of a plan that never began: an empty one. What is written is added to it.
+
+    Attributes:
+        stands: Where each partition stood at the last step.
+        ended: The last effect, if it has been given.
+    """
+
+    def __init__(self, plan: ReassignmentPlan, pace: PaceSettings, recorded: ExecutionHistory) -> None:
+        self._plan = plan
+        self._pace = pace
+        self._moves = {(move.topic, move.partition): move for move in plan.moves}
+        self._number = {key: number for number, key in enumerate(self._moves)}
+        self._throttling = Throttling(plan, pace.throttle_bytes_per_s, recorded)
+        self._watch = StopWatch(plan, pace)
+        self._recorded = recorded
+        self._wish = ExecutionRequest.GO
+        self._asked: dict[Key, _Asked] = {}
+        self._elected_s: dict[Key, float] = {}
+        self._withdrawn_s: dict[Key, float] = {}
+        self._withdrawals = 0
+        self._attempts: dict[Key, int] = {}
+        self._refused: dict[Key, str] = {}
+        self._throttle_taken: tuple[bool, int | None] = (False, None)
+        self._stop: ExecutionStop | None = None
+        self._stopping_since_s: float | None = None
+        self.stands: dict[Key, Stand] = {}
+        self.ended: ExecutionEnd | None = None
+
+    @property
+    def unknown_configs(self) -> tuple[Resource, ...]:
+        """Whose throttle settings the next observation has to have."""
+        return self._throttling.unknown
+
+    @property
+    def wish(self) -> ExecutionRequest:
+        """What operators want, as far as it has been taken in."""
+        return self._wish
+
+    @property
+    def in_a_hurry(self) -> bool:
+        """Whether the next look should come at once."""
+        return self._stop is not None and self.ended is None
+
+    def stop(self, stop: ExecutionStop) -> None:
+        """End it from outside: an interrupt, an error. The first reason stays."""
+        self._stop = self._stop or stop
+
+    def give_up(self, stop: ExecutionStop) -> ExecutionEnd:
+        """End at once, with nothing put back: the cluster does not answer."""
+        self.ended = ExecutionEnd(stop=self._stop or stop, throttles_left=self._throttling.left)
+        return self.ended
+
+    def step(self, now_s: float, seen: Observation) -> tuple[Effect, ...]:
+        """What to do now, in order; after an effect that was not accepted the others are not to be done.
+
+        Args:
+            now_s: Monotonic.
+            seen: The cluster, looked at after all earlier effects were done.
+        """
+        if self.ended is not None:
+            return ()
+        self._throttling.learn(seen.configs or {})
+        found: list[Effect] = list(self._look(now_s, seen))
+        if self._stop is not None:
+            found += self._finish(now_s, self._stop)
+        else:
+            found += self._take_wishes(seen)
+            found += self._go_on(now_s, seen)
+        return tuple(found)
+
+    def told(self, effect: Effect, answer: CallAnswer, now_s: float) -> None:
+        """How an effect ended. What nobody knows the end of is looked for before it is asked again."""
+        if isinstance(effect, JournalWrite):
+            self._recorded.take({"event": effect.event, **effect.facts})
+        elif isinstance(effect, SetConfigs):
+            self._throttling.told(effect, answer)
+            if self._throttling.refusals >= self._pace.attempts_max and self._stop is None:
+                reason = f"the throttle cannot be set: {self._throttling.reason}"
+                self.stop(ExecutionStop(kind=StopKind.FAILED, reason=reason, hint=AFTER_MENDING))
+        elif isinstance(effect, Submit):
+            for key, target in effect.targets.items():
+                self._asked[key] = _Asked(now_s, frozenset(target))
+                reason = answer.refused.get(key, answer.reason if answer.outcome is CallOutcome.REJECTED else "")
+                if reason:
+                    self._attempts[key] = self._attempts.get(key, 0) + 1
+                    if self._attempts[key] >= self._pace.attempts_max:
+                        self._refused[key] = reason
+        elif isinstance(effect, Elect):
+            self._elected_s.update(dict.fromkeys(effect.keys, now_s))
+        elif isinstance(effect, Withdraw):
+            self._withdrawn_s.update(dict.fromkeys(effect.keys, now_s))
+
+    # --- looking ------------------------------------------------------------------------------------------------------
+
+    def _look(self, now_s: float, seen: Observation) -> Iterable[Effect]:
+        for key, move in self._moves.items():
+            stand = stand_of(move, seen.topics.get(move.topic), self._plan.topic_ids.get(move.topic, ""))
+            was = self.stands.get(key)
+            # What others do with one that was done is theirs; but its leader may have gone with a broker that is back.
+            if was is not None and was.standing is MoveState.DONE and stand.standing is not MoveState.ELECT:
+                continue
+            self.stands[key] = stand
+            partition, asked = seen.partition(key), self._asked.get(key)
+            if asked is not None and partition is not None:
+                arrived = (
+                    frozenset(partition.replicas) == asked.target and was is not None and was.standing in _SETS_OUT
+                )
+                if partition.in_motion or arrived or stand.standing is not (was or stand).standing:
+                    del self._asked[key]
+        done = [
+            key
+            for key, stand in self.stands.items()
+            if stand.standing is MoveState.DONE and key not in self._recorded.moved
+        ]
+        if done:
+            yield JournalWrite(event=events.MOVED, facts={"partitions": [list(key) for key in done]})
+        stop = self._watch.look(now_s, seen, self.stands, self._moves)
+        for text in self._watch.remarks:
+            yield JournalWrite(event=events.REMARK, facts={"text": text})
+        self._watch.remarks.clear()
+        cancelling = self._wish is ExecutionRequest.CANCEL or seen.asked.wish is ExecutionRequest.CANCEL
+        if stop is not None and not (cancelling and stop.kind not in {StopKind.REPLACED, StopKind.OTHER_CLUSTER}):
+            self.stop(stop)
+
+    def _take_wishes(self, seen: Observation) -> Iterable[Effect]:
+        asked = seen.asked
+        if asked.throttle_changed and self._throttle_taken != (True, asked.throttle_bytes_per_s):
+            self._throttle_taken = (True, asked.throttle_bytes_per_s)
+            self._throttling.change(asked.throttle_bytes_per_s)
+            yield JournalWrite(event=events.PACE, facts={"pace": {"throttle_bytes_per_s": asked.throttle_bytes_per_s}})
+        if asked.wish is self._wish or self._wish is ExecutionRequest.CANCEL:
+            return
+        self._wish = asked.wish
+        name = {
+            ExecutionRequest.GO: events.RESUMED,
+            ExecutionRequest.PAUSE: events.PAUSED,
+            ExecutionRequest.CANCEL: events.CANCELLING,
+        }[asked.wish]
+        yield JournalWrite(event=name, facts={"by": asked.by})
+
+    # --- going on -----------------------------------------------------------------------------------------------------
+
+    def _go_on(self, now_s: float, seen: Observation) -> Iterable[Effect]:
+        if self._wish is ExecutionRequest.CANCEL:
+            yield from self._cancel(now_s, seen)
+            return
+        moving = [key for key, stand in self.stands.items() if stand.standing is MoveState.MOVING]
+        if self._wish is ExecutionRequest.PAUSE:
+            if not moving:
+                yield from self._throttling.restore(self._throttling.left)
+            return
+        if all(stand.standing is MoveState.DONE for stand in self.stands.values()):
+            self.stop(ExecutionStop(kind=StopKind.DONE))
+            return
+        yield from self._elections(now_s, seen)
+        chosen, held = self._choose(now_s, seen, moving)
+        throttle = self._throttle(seen, moving, chosen)
+        if throttle is None:
+            untold = ", ".join(" ".join(one) for one in self._throttling.unknown[:SHOWN])
+            why = f"the throttle settings of {untold} cannot be read"
+            held |= {key: why for key, stand in self.stands.items() if stand.standing is not MoveState.DONE}
+            chosen = []
+        yield from throttle or ()
+        yield from self._start(chosen)
+        yield from self._finished_topics()
+        self._nothing_left(now_s, moving, chosen, held)
+
+    def _elections(self, now_s: float, seen: Observation) -> Iterable[Effect]:
+        keys = []
+        for key, stand in self.stands.items():
+            partition = seen.partition(key)
+            leader = self._moves[key].leader_after
+            if stand.standing is not MoveState.ELECT or partition is None or leader not in partition.isr:
+                continue
+            if leader in seen.alive and not self._recent(self._elected_s, key, now_s):
+                keys.append(key)
+        if keys:
+            yield Elect(keys=tuple(keys[: self._pace.leaders_at_once]))
+
+    def _choose(self, now_s: float, seen: Observation, moving: list[Key]) -> tuple[list[PartitionStep], dict[Key, str]]:
+        """Those that set out now, and why others may not."""
+        flight = self._in_flight(seen, moving)
+        steps: list[PartitionStep] = []
+        orders: list[PartitionStep] = []
+        held: dict[Key, str] = {}
+        for key, stand in self.stands.items():
+            if stand.standing not in _SETS_OUT and stand.standing is not MoveState.REORDER:
+                continue
+            if key in self._refused:
+                continue
+            if self._just_asked(key, now_s):
+                if stand.standing in _SETS_OUT:
+                    step, _ = self._step_of(key, seen)
+                    flight.take(step.brokers, step.size_bytes)
+                continue
+            step, why = self._step_of(key, seen)
+            if stand.standing is MoveState.REORDER:
+                orders.append(step)
+            elif why:
+                held[key] = why
+            else:
+                steps.append(step)
+        if self._watch.extra_urps:
+            return [], held
+        chosen = choose(in_order(steps, self._pace.order), flight, self._pace)
+        return [*chosen, *orders[: self._pace.leaders_at_once]], held
+
+    def _step_of(self, key: Key, seen: Observation) -> tuple[PartitionStep, str]:
+        partition, move = seen.at(key), self._moves[key]
+        now = partition.replicas
+        target = next_target(move, now, one_replica=self._pace.one_replica)
+        added = [one for one in target if one not in now]
+        why = unsafe(partition, target, seen.topics[key[0]].min_isr)
+        away = [one for one in added if one not in seen.alive]
+        if away:
+            why = f"broker {away[0]} is away"
+        step = PartitionStep(
+            key=key,
+            target=target,
+            brokers=concerned(partition.leader, now, target),
+            size_bytes=(move.size_bytes or 0) * len(added),
+            under_replicated=len(partition.isr) < len(now),
+            number=self._number[key],
+        )
+        return step, why
+
+    def _in_flight(self, seen: Observation, moving: list[Key]) -> InFlight:
+        flight = InFlight()
+        for key in moving:
+            partition = seen.at(key)
+            source = () if partition.leader is None or not partition.adding else (partition.leader,)
+            size = (self._moves[key].size_bytes or 0) * len(partition.adding)
+            flight.take({*partition.adding, *partition.removing, *source}, size)
+        for brokers in seen.foreign.values():
+            flight.take(brokers, 0)
+        return flight
+
+    def _throttle(self, seen: Observation, moving: list[Key], chosen: list[PartitionStep]) -> list[Effect] | None:
+        """What throttles them; None: that cannot be told yet, so nothing may set out."""
+        copies = []
+        for key, target in [*((key, None) for key in moving), *((one.key, one.target) for one in chosen)]:
+            partition = seen.at(key)
+            adding = frozenset(partition.adding if target is None else target) - frozenset(
+                () if target is None else partition.replicas
+            )
+            if adding:
+                copies.append(Copy(key, frozenset(partition.replicas) - adding, adding))
+        return self._throttling.needed(copies, seen.alive)
+
+    def _start(self, chosen: list[PartitionStep]) -> Iterable[Effect]:
+        if not chosen:
+            return
+        batch = self._recorded.batches + 1
+        targets = {one.key: one.target for one in chosen}
+        facts = {
+            "batch": batch,
+            "partitions": [[*one.key, list(one.target)] for one in chosen],
+            "size_bytes": sum(one.size_bytes for one in chosen),
+        }
+        yield JournalWrite(event=events.BATCH, facts=facts)
+        yield Submit(batch=batch, targets=targets)
+
+    def _finished_topics(self) -> Iterable[Effect]:
+        going = {key[0] for key, stand in self.stands.items() if stand.standing is not MoveState.DONE}
+        over = [one for one in self._throttling.left if one[0] == TOPIC and one[1] not in going]
+        if self._throttling.rate is None:
+            over = list(self._throttling.left)
+        yield from self._throttling.restore(over)
+
+    def _nothing_left(self, now_s: float, moving: list[Key], chosen: list[PartitionStep], held: dict[Key, str]) -> None:
+        """End if nothing is under way and nothing may set out."""
+        open_ones = {key for key, stand in self.stands.items() if stand.standing is not MoveState.DONE}
+        if open_ones and open_ones <= set(self._refused):
+            shown = "; ".join(f"{named(key)}: {why}" for key, why in sorted(self._refused.items())[:3])
+            self.stop(
+                ExecutionStop(
+                    kind=StopKind.REFUSED,
+                    reason=f"Kafka refused {len(self._refused)} partitions ({shown}); all others are moved",
+                    hint=AFTER_MENDING,
+                )
+            )
+            return
+        elections = {
+            key: f"broker {self._moves[key].leader_after}, which is to lead, does not yet"
+            for key, stand in self.stands.items()
+            if stand.standing is MoveState.ELECT
+        }
+        idle = not moving and not chosen and not any(self._just_asked(key, now_s) for key in open_ones)
+        waiting = held | elections if idle and open_ones - set(self._refused) <= set(held) | set(elections) else {}
+        stop = self._watch.held(now_s, waiting)
+        if stop is not None:
+            self.stop(stop)
+
+    # --- ending -------------------------------------------------------------------------------------------------------
+
+    def _cancel(self, now_s: float, seen: Observation) -> Iterable[Effect]:
+        """Take back what is under way; then give those that came back their old order, which Kafka does not."""
+        moving = [key for key, stand in self.stands.items() if stand.standing is MoveState.MOVING]
+        again = [key for key in moving if not self._recent(self._withdrawn_s, key, now_s)]
+        if again and self._withdrawals < self._pace.attempts_max:
+            self._withdrawals += 1
+            yield Withdraw(keys=tuple(again))
+        elif again:
+            reason = f"Kafka does not take back {len(again)} reassignments, such as {named(again[0])}"
+            self.stop(ExecutionStop(kind=StopKind.FAILED, reason=reason, hint="See the log of Kafka's controller."))
+        if moving or any(self._just_asked(key, now_s) for key in self._asked):
+            return
+        targets = {}
+        for key, stand in self.stands.items():
+            partition = seen.partition(key)
+            if stand.standing is MoveState.WAITING and partition is not None and key in self._withdrawn_s:
+                if partition.replicas != self._moves[key].before and key not in self._refused:
+                    targets[key] = self._moves[key].before
+        if targets:
+            batch = self._recorded.batches + 1
+            facts = {
+                "batch": batch,
+                "partitions": [[*key, list(to)] for key, to in targets.items()],
+                "size_bytes": 0,
+            }
+            yield JournalWrite(event=events.BATCH, facts=facts)
+            yield Submit(batch=batch, targets=targets)
+            return
+        self.stop(ExecutionStop(kind=StopKind.CANCELLED))
+
+    def _finish(self, now_s: float, stop: ExecutionStop) -> Iterable[Effect]:
+        if self._stopping_since_s is None:
+            self._stopping_since_s = now_s
+            facts = {"kind": str(stop.kind), "reason": stop.reason}
+            yield JournalWrite(event=events.STOPPING, facts=facts)
+        ours = stop.kind is not StopKind.REPLACED  # else they are the other's by now
+        if ours and self._throttling.left and now_s - self._stopping_since_s < RESTORE_S:
+            yield from self._throttling.restore(self._throttling.left)
+            if self._throttling.left:
+                return
+        facts = {"kind": str(stop.kind), "reason": stop.reason, "hint": stop.hint}
+        left = self._throttling.left if ours else ()
+        yield JournalWrite(
+            event=events.ENDED, facts=facts | {"throttles_left": [events.resource_text(one) for one in left]}
+        )
+        self.ended = ExecutionEnd(stop=stop, throttles_left=left)
+        yield self.ended
+
+    def _just_asked(self, key: Key, now_s: float) -> bool:
+        return key in self._asked and now_s - self._asked[key].at_s < self._pace.settle_s
+
+    def _recent(self, asked_s: Mapping[Key, float], key: Key, now_s: float) -> bool:
+        return key in asked_s and now_s - asked_s[key] < self._pace.settle_s

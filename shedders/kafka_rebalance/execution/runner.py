@@ -1,0 +1,182 @@
+"""Lets the machine drive a cluster: looks, does what it says, writes down first what has to be known after a kill."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Protocol
+
+from shedders.kafka_rebalance.execution import events
+from shedders.kafka_rebalance.execution.machine import RESTORE_S, ExecutionMachine
+from shedders.kafka_rebalance.execution.stops import AFTER_MENDING, GO_ON
+from shedders.kafka_rebalance.execution.values import (
+    CallAnswer,
+    CallOutcome,
+    Configs,
+    Effect,
+    Elect,
+    ExecutionEnd,
+    ExecutionStop,
+    JournalWrite,
+    Observation,
+    OperatorRequests,
+    SetConfigs,
+    StopKind,
+    Submit,
+    Withdraw,
+)
+from statechannel.errors import StateChannelError
+
+if TYPE_CHECKING:
+    from shedders.kafka_rebalance.execution.values import Key, Resource
+    from shedders.kafka_rebalance.settings import PaceSettings
+
+HURRY_S = 0.1
+_DONE = CallAnswer(outcome=CallOutcome.ACCEPTED)
+
+
+class Port(Protocol):
+    """A cluster. Calls that fail before they are sent, and looks, may raise StateChannelError."""
+
+    def look(self, *, full: bool, configs: tuple[Resource, ...]) -> Observation:
+        """The cluster now; `full`: also all under-replicated partitions and what was copied; settings of `configs`."""
+
+    def set_configs(self, changes: Configs) -> CallAnswer:
+        """Set or delete configuration."""
+
+    def submit(self, targets: Mapping[Key, tuple[int, ...]]) -> CallAnswer:
+        """Ask for replica lists."""
+
+    def elect(self, keys: tuple[Key, ...]) -> CallAnswer:
+        """Have the preferred leaders lead."""
+
+    def withdraw(self, keys: tuple[Key, ...]) -> CallAnswer:
+        """Cancel reassignments."""
+
+
+class LedgerPort(Protocol):
+    """Where events go, and where wishes come from."""
+
+    def write(self, event: str, facts: Mapping[str, Any]) -> None:
+        """Returns when it is safe."""
+
+    def heard(self) -> tuple[OperatorRequests, str]:
+        """What operators want; and which other executor has taken over, if one has. Never raises."""
+
+
+class Runner:
+    """See the module.
+
+    Args:
+        now_s: Monotonic clock.
+        wait: Waits for so many seconds; may return early.
+        shown: Called after each step.
+    """
+
+    def __init__(
+        self,
+        machine: ExecutionMachine,
+        port: Port,
+        ledger: LedgerPort,
+        pace: PaceSettings,
+        *,
+        now_s: Callable[[], float],
+        wait: Callable[[float], None],
+        shown: Callable[[ExecutionMachine, Observation], None] = lambda _machine, _seen: None,
+    ) -> None:
+        self._machine, self._port, self._ledger, self._pace = machine, port, ledger, pace
+        self._now_s, self._wait, self._shown = now_s, wait, shown
+        self._full_at_s: float | None = None
+        self._away_since_s: float | None = None
+        self._interrupted = ""
+        self._failed = False
+
+    def interrupt(self, by: str) -> None:
+        """End soon: throttles are put back first. For signal handlers."""
+        self._interrupted = self._interrupted or by
+
+    def run(self) -> ExecutionEnd:
+        """Until the end.
+
+        Raises:
+            Exception: Whatever went wrong beside Kafka, after throttles were put back as far as they could be.
+        """
+        try:
+            return self._run()
+        except Exception as error:
+            self._failed = True
+            reason = str(error) if isinstance(error, StateChannelError) else f"{type(error).__name__}: {error}"
+            self._machine.stop(ExecutionStop(kind=StopKind.FAILED, reason=reason, hint=AFTER_MENDING))
+            self._run()
+            raise
+
+    def _run(self) -> ExecutionEnd:
+        machine = self._machine
+        while machine.ended is None:
+            if self._interrupted:
+                machine.stop(ExecutionStop(kind=StopKind.INTERRUPTED, reason=self._interrupted, hint=GO_ON))
+            try:
+                seen = self._look()
+            except StateChannelError as error:
+                ended = self._without_kafka(error)
+                if ended is not None:
+                    return ended
+                self._wait(self._pace.poll_s)
+                continue
+            self._away_since_s = None
+            for effect in machine.step(self._now_s(), seen):
+                answer = self._perform(effect)
+                machine.told(effect, answer, self._now_s())
+                # What comes behind rests on it: nothing sets out that is not throttled.
+                if answer.outcome is not CallOutcome.ACCEPTED or (isinstance(effect, SetConfigs) and answer.refused):
+                    break
+            self._shown(machine, seen)
+            if machine.ended is None:
+                self._wait(min(self._pace.poll_s, HURRY_S) if machine.in_a_hurry else self._pace.poll_s)
+        return machine.ended
+
+    def _look(self) -> Observation:
+        now_s = self._now_s()
+        full = self._full_at_s is None or now_s - self._full_at_s >= self._pace.full_look_s
+        seen = self._port.look(full=full, configs=self._machine.unknown_configs)
+        if full:
+            self._full_at_s = now_s
+        asked, replaced_by = self._ledger.heard()
+        return replace(seen, asked=asked, replaced_by=replaced_by)
+
+    def _perform(self, effect: Effect) -> CallAnswer:
+        match effect:
+            case JournalWrite():
+                self._write(effect.event, effect.facts)
+                return _DONE
+            case SetConfigs():
+                return self._port.set_configs(effect.changes)
+            case Submit():
+                return self._port.submit(effect.targets)
+            case Elect():
+                return self._port.elect(effect.keys)
+            case Withdraw():
+                return self._port.withdraw(effect.keys)
+            case ExecutionEnd():
+                return _DONE
+
+    def _without_kafka(self, error: StateChannelError) -> ExecutionEnd | None:
+        """Kafka does not answer: bear it as long as a broker may be away, then end without having put anything back."""
+        now_s = self._now_s()
+        if self._away_since_s is None:
+            self._away_since_s = now_s
+        stopping = self._machine.in_a_hurry
+        if now_s - self._away_since_s < (RESTORE_S if stopping else self._pace.broker_grace_s):
+            return None
+        ended = self._machine.give_up(ExecutionStop(kind=StopKind.KAFKA_AWAY, reason=str(error), hint=AFTER_MENDING))
+        facts = {"kind": str(ended.stop.kind), "reason": ended.stop.reason, "hint": ended.stop.hint}
+        self._write(events.ENDED, facts)
+        return ended
+
+    def _write(self, event: str, facts: Mapping[str, Any]) -> None:
+        try:
+            self._ledger.write(event, facts)
+        except StateChannelError:
+            # A full disk must not keep throttles from being put back: what it was is raised at the end.
+            if not self._failed:
+                raise

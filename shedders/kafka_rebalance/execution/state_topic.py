@@ -1,0 +1,183 @@
+"""The topic of plans, their progress and what operators ask: one partition, so that its order decides who executes.
+
+Policy delete, not compact: events add up, and the last one of a key is not enough. Retention is long; whoever executes writes
+the plan anew when it begins. A lost topic costs the reach from other hosts, no more: the journal is on the executor's disk.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from shedders.kafka_rebalance.execution.state_records import StateBook
+from statechannel.kafka.cluster import ClusterAdmin
+from statechannel.kafka.errors import (
+    AppendOutcomeUnknownError,
+    TopicPolicyError,
+    translate,
+)
+from statechannel.kafka.tail import PartitionTail, Span
+from statechannel.kafka.topic_policy import DAY_MS, ChannelTopics, Requirement, SettingRule, TopicPolicy
+from statechannel.kafka.topics import TopicAdmin, create_topics, inspect
+from statechannel.protocol.log import Topic
+
+if TYPE_CHECKING:
+    from statechannel.kafka.client_settings import ClientSettings
+
+ROLE: Final = "partition-plans"
+RETENTION_MS: Final = 30 * DAY_MS
+RECORD_BYTES: Final = 1_000_000
+_LABEL: Final = Topic.REQUESTS
+"""Records are given a role when they are read; nobody looks at it here."""
+
+
+@dataclass(frozen=True, slots=True)
+class StateTopics(ChannelTopics):
+    """Name and policy of the topic; `channel` is its name."""
+
+    @property
+    def reader_group(self) -> str:
+        """A name that librdkafka asks for; nothing is ever committed to it."""
+        return f"{self.channel}-reader"
+
+    @property
+    def policies(self) -> Mapping[str, TopicPolicy]:
+        """This one topic."""
+        requirements = (
+            Requirement("cleanup.policy", SettingRule.EXACTLY, "delete"),
+            Requirement("message.timestamp.type", SettingRule.EXACTLY, "LogAppendTime"),
+            Requirement("max.message.bytes", SettingRule.AT_LEAST, str(RECORD_BYTES)),
+            Requirement("retention.ms", SettingRule.AT_LEAST, str(RETENTION_MS), hard=False),
+        )
+        return {self.channel: TopicPolicy(role=ROLE, requirements=requirements)}
+
+
+class StateTopic:
+    """Reads and writes the topic. A context manager; for one thread, but `append` may be called from any.
+
+    Args:
+        settings: How Kafka is reached.
+        name: Of the topic.
+        away_s: A holder that says nothing for so long is taken for dead.
+        timeout_s: Bound of one answer.
+    """
+
+    def __init__(self, settings: ClientSettings, name: str, *, away_s: float, timeout_s: float = 20.0) -> None:
+        self._settings, self.name, self._timeout_s = settings, name, timeout_s
+        self._topics = StateTopics(name)
+        self._tail: PartitionTail | None = None
+        self._producer: Producer | None = None
+        self._next = 0
+        self.book = StateBook(round(away_s * 1_000))
+
+    def __enter__(self) -> StateTopic:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._tail is not None:
+            self._tail.close()
+        if self._producer is not None:
+            self._producer.flush(1.0)
+
+    def exists(self) -> bool:
+        """Whether there is one, and it will do.
+
+        Raises:
+            TopicPolicyError: It has settings that will not do.
+        """
+        found = TopicAdmin(self._settings, timeout_s=self._timeout_s).describe([self.name])
+        if self.name not in found:
+            return False
+        hard = inspect(found, self._settings, self._topics).hard
+        if hard:
+            lines = "\n  ".join(str(one) for one in hard)
+            raise TopicPolicyError(
+                f"The topic of partition plans has settings that will not do:\n  {lines}",
+                hint="Run the commands above, or name another one: extensions.partitions.state_topic.",
+            )
+        return True
+
+    def create(self, replication_factor: int) -> None:
+        """Make it if it is missing.
+
+        Raises:
+            KafkaAdapterError: Kafka refuses it, or does not answer.
+        """
+        if self.exists():
+            return
+        nodes = len(ClusterAdmin(self._settings, timeout_s=self._timeout_s).cluster().nodes)
+        factor = max(1, min(replication_factor, nodes))
+        create_topics(self._settings, self._topics, replication_factor=factor, timeout_s=self._timeout_s)
+
+    def read(self) -> StateBook:
+        """Take in what is new, to the end as of now.
+
+        Raises:
+            KafkaAdapterError: Kafka is away, or the topic is missing.
+        """
+        if self._tail is None:
+            self._tail = PartitionTail(
+                self._settings,
+                _LABEL,
+                self.name,
+                0,
+                group_id=self._topics.reader_group,
+                timeout_s=self._timeout_s,
+            )
+        span = self._tail.span(start=self._next)
+        if span.end < self._next:  # it was made anew
+            self._next = 0
+            span = Span(low=span.low, start=span.low, end=span.end)
+        if span.end > span.start:
+            for one in self._tail.records(span):
+                self.book.take(one.timestamp_ms, one.value)
+        self._next = span.end
+        return self.book
+
+    def append(self, plan_id: str, values: Iterable[bytes]) -> None:
+        """Write records, and wait until Kafka has them.
+
+        Raises:
+            AppendOutcomeUnknownError: No answer in time: they may be there or not.
+            KafkaAdapterError: Kafka refused one.
+        """
+        failures: list[KafkaError] = []
+        ended: list[None] = []
+
+        def delivered(error: KafkaError | None, _: Message) -> None:
+            ended.append(None)
+            if error is not None:
+                failures.append(error)
+
+        doing = f"writing to {self.name}"
+        try:
+            producer = self._open()
+            count = 0
+            for value in values:
+                producer.produce(self.name, value=value, key=plan_id.encode(), partition=0, on_delivery=delivered)
+                count += 1
+            deadline_s = time.monotonic() + self._timeout_s
+            while len(ended) < count and time.monotonic() < deadline_s:
+                producer.poll(0.05)
+        except (KafkaException, BufferError, TypeError, ValueError) as error:
+            raise translate(error, doing, secrets=self._settings.secrets()) from None
+        if failures:
+            raise translate(failures[0], doing, secrets=self._settings.secrets())
+        if len(ended) < count:
+            raise AppendOutcomeUnknownError(
+                f"Kafka did not confirm in {self._timeout_s:g} s while {doing}", hint="Look again, then try again."
+            )
+
+    def _open(self) -> Producer:
+        if self._producer is None:
+            config = {
+                **self._settings.producer_config(),
+                "delivery.timeout.ms": max(1_000, round(self._timeout_s * 1_000)),
+                "error_cb": lambda _error: None,
+            }
+            self._producer = Producer(config)
+        return self._producer

@@ -1,0 +1,191 @@
+"""When an execution ends by itself, and the sentences that say why; pure, with times passed in.
+
+Bad news count when they last: a single look may come from a broker that knows less than the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from shedders.kafka_rebalance.execution.move_states import FINISHED, MoveState
+from shedders.kafka_rebalance.execution.values import ExecutionStop, StopKind, named
+
+if TYPE_CHECKING:
+    from shedders.kafka_rebalance.execution.move_states import Stand
+    from shedders.kafka_rebalance.execution.values import Key, Observation
+    from shedders.kafka_rebalance.planning.plan import PartitionMove, ReassignmentPlan
+    from shedders.kafka_rebalance.settings import PaceSettings
+
+VANISHED_MIN: Final = 2
+VANISHED_SHARE: Final = 3
+"""So many brokers away, and at least one of three of those that were there: an outage of more than a broker (Cruise Control
+healed during the outage of a data centre, its issue 1137)."""
+AFTER_MENDING: Final = "When that is mended: `statechannel partitions resume`, or `cancel`."
+GO_ON: Final = "`statechannel partitions resume` goes on, `cancel` takes back what is under way."
+NEW_PLAN: Final = "End it with `statechannel partitions cancel`, then plan anew."
+SHOWN: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class _Progress:
+    """What a move that is under way looked like, and since when."""
+
+    sizes: tuple[int, ...]
+    isr: tuple[int, ...]
+    adding: tuple[int, ...]
+    since_s: float
+
+
+class StopWatch:
+    """Sees what goes wrong, and for how long.
+
+    Args:
+        plan: What is carried out.
+        pace: Times of grace.
+    """
+
+    def __init__(self, plan: ReassignmentPlan, pace: PaceSettings) -> None:
+        self._plan = plan
+        self._pace = pace
+        self._since: dict[object, float] = {}
+        self._first_alive: frozenset[int] = frozenset()
+        self._baseline: frozenset[Key] | None = None
+        self._extra: frozenset[Key] = frozenset()
+        self._progress: dict[Key, _Progress] = {}
+        self._counts: dict[str, int] = {}
+        self.remarks: list[str] = []
+
+    @property
+    def extra_urps(self) -> frozenset[Key]:
+        """Under-replicated partitions beyond those of the beginning and those that the plan moves: nothing new sets out."""
+        return self._extra
+
+    def look(
+        self, now_s: float, seen: Observation, stands: Mapping[Key, Stand], moves: Mapping[Key, PartitionMove]
+    ) -> ExecutionStop | None:
+        """The first reason to end, the gravest first."""
+        self._first_alive = self._first_alive or seen.alive
+        self._learn(seen, stands)
+        for stop in self._reasons(now_s, seen, stands, moves):
+            return stop
+        return None
+
+    def held(self, now_s: float, why: Mapping[Key, str]) -> ExecutionStop | None:
+        """Nothing is under way and nothing may set out, for these reasons."""
+        if not self._lasts(now_s, "held", bool(why), max(self._pace.urp_grace_s, self._pace.broker_grace_s)):
+            return None
+        shown = "; ".join(f"{named(key)}: {reason}" for key, reason in sorted(why.items())[:SHOWN])
+        return ExecutionStop(
+            kind=StopKind.HELD, reason=f"{len(why)} partitions may not set out ({shown})", hint=AFTER_MENDING
+        )
+
+    def _learn(self, seen: Observation, stands: Mapping[Key, Stand]) -> None:
+        for name, topic in seen.topics.items():
+            count = self._counts.setdefault(name, len(topic.partitions))
+            if len(topic.partitions) > count:
+                self._counts[name] = len(topic.partitions)
+                grown = f"topic {name} has grown from {count} to {len(topic.partitions)} partitions"
+                self.remarks.append(f"{grown}; the plan does not move the new ones")
+        for key in seen.foreign:
+            if ("foreign", key) not in self._since:
+                self._since["foreign", key] = 0.0
+                self.remarks.append(f"somebody else has {named(key)} moved, which the plan does not touch")
+        if seen.urps is None:
+            return
+        own = set[tuple[str, int]]()
+        for key in stands:
+            partition = seen.partition(key)
+            if partition is None or partition.in_motion or len(partition.isr) >= len(partition.replicas):
+                own.add(key)
+        found = seen.urps - own - frozenset(seen.foreign)
+        if self._baseline is None:
+            self._baseline = found
+        self._baseline &= found  # one that has recovered and falls behind again is news
+        self._extra = found - self._baseline
+
+    def _reasons(
+        self, now_s: float, seen: Observation, stands: Mapping[Key, Stand], moves: Mapping[Key, PartitionMove]
+    ) -> Iterator[ExecutionStop]:
+        if seen.replaced_by:
+            yield ExecutionStop(
+                kind=StopKind.REPLACED,
+                reason=f"executor {seen.replaced_by} has taken over",
+                hint="`statechannel partitions status` shows how far it is.",
+            )
+        if seen.cluster_id != self._plan.cluster_id:
+            yield ExecutionStop(
+                kind=StopKind.OTHER_CLUSTER,
+                reason=f"this is cluster {seen.cluster_id}, the plan is for {self._plan.cluster_id}",
+                hint="Check --bootstrap-servers.",
+            )
+        yield from self._brokers(now_s, seen, stands, moves)
+        yield from self._lost(now_s, stands)
+        if self._lasts(now_s, "urps", bool(self._extra), self._pace.urp_grace_s):
+            shown = ", ".join(named(key) for key in sorted(self._extra)[:SHOWN])
+            yield ExecutionStop(
+                kind=StopKind.URPS,
+                reason=(
+                    f"{len(self._extra)} partitions ({shown}) are under-replicated that were not at the beginning and are not "
+                    f"being moved, for {self._pace.urp_grace_s:g} s"
+                ),
+                hint=AFTER_MENDING,
+            )
+        yield from self._stalled(now_s, seen, stands)
+
+    def _brokers(
+        self, now_s: float, seen: Observation, stands: Mapping[Key, Stand], moves: Mapping[Key, PartitionMove]
+    ) -> Iterator[ExecutionStop]:
+        away = self._first_alive - seen.alive
+        many = len(away) >= VANISHED_MIN and len(away) * VANISHED_SHARE >= len(self._first_alive)
+        if self._lasts(now_s, "vanished", many, self._pace.settle_s):
+            yield ExecutionStop(
+                kind=StopKind.BROKERS_VANISHED,
+                reason=f"brokers {sorted(away)} of {len(self._first_alive)} are away together",
+                hint=AFTER_MENDING,
+            )
+        needed = {one for key, stand in stands.items() if stand.standing not in FINISHED for one in moves[key].after}
+        for broker in sorted(needed):
+            if self._lasts(now_s, ("away", broker), broker not in seen.alive, self._pace.broker_grace_s):
+                yield ExecutionStop(
+                    kind=StopKind.BROKER_AWAY,
+                    reason=f"broker {broker}, which the plan needs, is away for {self._pace.broker_grace_s:g} s",
+                    hint=AFTER_MENDING,
+                )
+
+    def _lost(self, now_s: float, stands: Mapping[Key, Stand]) -> Iterator[ExecutionStop]:
+        for key, stand in stands.items():
+            gone, changed = stand.standing is MoveState.GONE, stand.standing is MoveState.CHANGED
+            if self._lasts(now_s, ("lost", key), gone or changed, self._pace.settle_s):
+                kind = StopKind.TOPIC_GONE if gone else StopKind.CHANGED
+                yield ExecutionStop(kind=kind, reason=stand.reason, hint=NEW_PLAN)
+
+    def _stalled(self, now_s: float, seen: Observation, stands: Mapping[Key, Stand]) -> Iterator[ExecutionStop]:
+        moving = [key for key, stand in stands.items() if stand.standing is MoveState.MOVING]
+        for key in moving:
+            partition = seen.at(key)
+            before = self._progress.get(key)
+            sizes = before.sizes if before is not None else ()
+            if seen.copied is not None:
+                sizes = tuple(seen.copied.get((*key, broker), 0) for broker in partition.adding)
+            now = _Progress(sizes, partition.isr, partition.adding, now_s)
+            if before is None or replace(now, since_s=before.since_s) != before:
+                self._progress[key] = now
+            elif now_s - before.since_s >= self._pace.stalled_s:
+                yield ExecutionStop(
+                    kind=StopKind.STALLED,
+                    reason=(
+                        f"{named(key)} is on its way to {list(partition.adding)} without any progress "
+                        f"for {self._pace.stalled_s:g} s"
+                    ),
+                    hint=f"Look at these brokers, and at the throttle (`resume --throttle`). {AFTER_MENDING}",
+                )
+        for key in set(self._progress) - set(moving):
+            del self._progress[key]
+
+    def _lasts(self, now_s: float, what: object, is_so: bool, least_s: float) -> bool:
+        if not is_so:
+            self._since.pop(what, None)
+            return False
+        return now_s - self._since.setdefault(what, now_s) >= least_s

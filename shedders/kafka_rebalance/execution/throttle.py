@@ -1,0 +1,241 @@
+"""Kafka's replication throttle (KIP-73) for what moves: what to set, and what to put back.
+
+Four settings: `leader.replication.throttled.rate` and `follower.replication.throttled.rate` of brokers, and the lists
+`leader.replication.throttled.replicas` and `follower.replication.throttled.replicas` of topics ("partition:broker"). A replica
+in sync is never throttled, so entries may stay until their topic is done. What others have set is kept, or put back.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from shedders.kafka_rebalance.execution import events
+from shedders.kafka_rebalance.execution.values import CallAnswer, CallOutcome, Effect, JournalWrite, SetConfigs
+
+if TYPE_CHECKING:
+    from shedders.kafka_rebalance.execution.events import ExecutionHistory
+    from shedders.kafka_rebalance.execution.values import Configs, Key, Resource
+    from shedders.kafka_rebalance.planning.plan import ReassignmentPlan
+
+
+LEADER_RATE: Final = "leader.replication.throttled.rate"
+FOLLOWER_RATE: Final = "follower.replication.throttled.rate"
+LEADERS: Final = "leader.replication.throttled.replicas"
+FOLLOWERS: Final = "follower.replication.throttled.replicas"
+RATES: Final = (LEADER_RATE, FOLLOWER_RATE)
+LISTS: Final = (LEADERS, FOLLOWERS)
+EVERYTHING: Final = "*"
+BROKER: Final = "broker"
+TOPIC: Final = "topic"
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """A partition that is copied: from where, to where."""
+
+    key: Key
+    sources: frozenset[int]
+    adding: frozenset[int]
+
+
+def resources_of(plan: ReassignmentPlan) -> tuple[Resource, ...]:
+    """Brokers and topics whose throttle the plan may touch."""
+    brokers = {one for move in plan.moves if move.added for one in (*move.before, *move.after)}
+    topics = {move.topic for move in plan.moves if move.added}
+    return (*((BROKER, str(one)) for one in sorted(brokers)), *((TOPIC, one) for one in sorted(topics)))
+
+
+def wanted(rate: int, copies: Iterable[Copy], alive: frozenset[int]) -> dict[Resource, dict[str, str]]:
+    """The settings that these copies need, as if nobody had set any."""
+    found: dict[Resource, dict[str, str]] = {}
+    lists: dict[str, dict[str, set[str]]] = defaultdict(lambda: {name: set() for name in LISTS})
+    for one in copies:
+        for broker in (one.sources | one.adding) & alive:
+            found[BROKER, str(broker)] = dict.fromkeys(RATES, str(rate))
+        topic, partition = one.key
+        lists[topic][LEADERS] |= {f"{partition}:{broker}" for broker in one.sources}
+        lists[topic][FOLLOWERS] |= {f"{partition}:{broker}" for broker in one.adding}
+    for topic, named in lists.items():
+        found[TOPIC, topic] = {name: ",".join(sorted(entries)) for name, entries in named.items()}
+    return found
+
+
+def missing(needed: Mapping[Resource, Mapping[str, str]], current: Configs) -> dict[Resource, dict[str, str | None]]:
+    """What has to be changed so that at least the needed holds; lists only grow here."""
+    changes: dict[Resource, dict[str, str | None]] = {}
+    for resource, settings in needed.items():
+        now = current.get(resource, {})
+        for name, value in settings.items():
+            has = now.get(name)
+            to_be = _joined(has, value) if name in LISTS else value
+            if to_be != has:
+                changes.setdefault(resource, {})[name] = to_be
+    return changes
+
+
+def _joined(has: str | None, more: str) -> str | None:
+    if has == EVERYTHING:
+        return has
+    there = set(_entries(has))
+    return has if set(_entries(more)) <= there else ",".join(sorted(there | set(_entries(more))))
+
+
+def restoration(
+    resource: Resource,
+    before: Mapping[str, str | None],
+    current: Mapping[str, str | None],
+    rates: frozenset[str],
+    own: frozenset[str],
+) -> dict[str, str | None]:
+    """What brings a broker or topic back to what it had; what others have changed meanwhile stays.
+
+    Args:
+        before: Its settings before the execution.
+        current: As they are.
+        rates: All rates that the execution has set.
+        own: Entries of lists that may be the execution's.
+    """
+    changes: dict[str, str | None] = {}
+    for name in RATES if resource[0] == BROKER else LISTS:
+        old, has = before.get(name), current.get(name)
+        if has is None or has == EVERYTHING:
+            continue
+        if name in RATES:
+            to_be = old if has in rates else has
+        else:
+            kept = [one for one in _entries(has) if one not in own or one in _entries(old)]
+            to_be = ",".join(kept) or (old or None)
+        if to_be != has and set(_entries(to_be)) != set(_entries(has)):
+            changes[name] = to_be
+    return changes
+
+
+def own_entries(plan: ReassignmentPlan) -> dict[str, frozenset[str]]:
+    """By topic, all entries that an execution of the plan could put into its lists."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for move in plan.moves:
+        found[move.topic].update(f"{move.partition}:{broker}" for broker in {*move.before, *move.after})
+    return {topic: frozenset(entries) for topic, entries in found.items()}
+
+
+def _entries(value: str | None) -> list[str]:
+    return [one.strip() for one in (value or "").split(",") if one.strip()]
+
+
+class Throttling:
+    """See the module. Pure: configurations come in by `learn`, changes go out as effects.
+
+    Args:
+        plan: What is carried out.
+        rate: Bytes a second of each broker; None: no throttle.
+        recorded: What earlier executors have left, and what this one has written since: whoever owns it adds that.
+
+    Attributes:
+        refusals: So often in a row a change was not accepted; the newest `reason`.
+    """
+
+    def __init__(self, plan: ReassignmentPlan, rate: int | None, recorded: ExecutionHistory) -> None:
+        self._own = own_entries(plan)
+        self._rate = rate
+        # Grow and shrink with what is written down, never before: a step may be broken off between wanting and writing.
+        self._before = recorded.throttle_before
+        self._rates = recorded.rates
+        self._known: dict[Resource, dict[str, str | None]] = {}
+        self._resources = frozenset(resources_of(plan))
+        self._fresh: frozenset[Resource] = frozenset()
+        self.refusals = 0
+        self.reason = ""
+
+    @property
+    def rate(self) -> int | None:
+        """The one that is to hold."""
+        return self._rate
+
+    @property
+    def left(self) -> tuple[Resource, ...]:
+        """What is still to be put back."""
+        return tuple(sorted(self._before))
+
+    @property
+    def unknown(self) -> tuple[Resource, ...]:
+        """Whose configuration has to be looked at before anything is changed."""
+        wanted_ones = self._resources if self._rate is not None else frozenset[tuple[str, str]]()
+        return tuple(sorted((wanted_ones | set(self._before)) - set(self._known)))
+
+    def change(self, rate: int | None) -> None:
+        """From now on this rate."""
+        self._rate = rate
+
+    def learn(self, configs: Configs) -> None:
+        """What the cluster has now, of some; called at each look, also if it asked for none."""
+        self._fresh = frozenset(configs)
+        self._known.update({resource: dict(settings) for resource, settings in configs.items()})
+
+    def told(self, effect: SetConfigs, answer: CallAnswer) -> None:
+        """How a change ended: what was accepted is known, all else has to be looked at again."""
+        for resource, changes in effect.changes.items():
+            if answer.outcome is CallOutcome.ACCEPTED and resource not in answer.refused:
+                self._known.setdefault(resource, {}).update(changes)
+            else:
+                self._known.pop(resource, None)
+        failed = answer.outcome is not CallOutcome.ACCEPTED or bool(answer.refused)
+        self.refusals = self.refusals + 1 if failed else 0
+        if failed:
+            self.reason = answer.reason or "; ".join(sorted(set(answer.refused.values())))
+
+    def needed(self, copies: Iterable[Copy], alive: frozenset[int]) -> list[Effect] | None:
+        """Effects that throttle these copies, in order; None: not all that has to be known is, so nothing may set out."""
+        if self._rate is None:
+            return []
+        needed = wanted(self._rate, copies, alive)
+        for resource in self._before:
+            if resource[0] != TOPIC and resource in self._known and int(resource[1]) in alive:
+                needed[resource] = dict.fromkeys(RATES, str(self._rate))
+        changes = missing(needed, self._known)
+        if not changes:
+            return []
+        if not self._seen_now(changes):
+            return None
+        before = {
+            events.resource_text(one): {name: self._known[one].get(name) for name in needed[one]}
+            for one in changes
+            if one not in self._before
+        }
+        facts = {"rate": self._rate, "before": before}
+        return [JournalWrite(event=events.THROTTLE, facts=facts), SetConfigs(changes=changes)]
+
+    def restore(self, resources: Iterable[Resource]) -> list[Effect]:
+        """Effects that put these back; again until `left` has none of them.
+
+        Each is looked at once more before it is changed.
+        """
+        back: list[Resource] = []
+        changes: dict[Resource, Mapping[str, str | None]] = {}
+        for resource in resources:
+            if resource not in self._before or resource not in self._known:
+                continue
+            own = self._own.get(resource[1], frozenset()) if resource[0] == TOPIC else frozenset[str]()
+            change = restoration(resource, self._before[resource], self._known[resource], frozenset(self._rates), own)
+            if not change:
+                back.append(resource)
+            elif self._seen_now([resource]):
+                changes[resource] = change
+        found: list[Effect] = []
+        if back:
+            texts = [events.resource_text(one) for one in back]
+            found.append(JournalWrite(event=events.UNTHROTTLED, facts={"resources": texts}))
+        if changes:
+            found.append(SetConfigs(changes=changes))
+        return found
+
+    def _seen_now(self, resources: Iterable[Resource]) -> bool:
+        """Whether this look told them all: others may have changed since what an earlier one told. Else the next look does."""
+        wanted_ones = set(resources)
+        fresh = wanted_ones <= self._fresh
+        if not fresh:  # all of them, so that the next look tells them together
+            for one in wanted_ones:
+                self._known.pop(one, None)
+        return fresh

@@ -1,0 +1,175 @@
+"""Replicas of a partition on different racks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from shedders.kafka_rebalance.goals.goal import Goal
+from shedders.kafka_rebalance.planning.virtual_cluster import LoadColumn
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from shedders.kafka_rebalance.planning.limits import GoalLimits
+    from shedders.kafka_rebalance.planning.search import Search
+
+
+class RackAwareness(Goal):
+    """The replicas of a partition are spread over the racks.
+
+    Formula, for each partition and rack:
+
+        replicas of the partition in the rack <= the least number with which all of its replicas find a place
+
+    With enough racks that is 1; with RF 3 on 2 racks it is 2 (2 + 1). Where no broker has a rack there is nothing to go by;
+    where some have none, each of those is a rack of its own.
+
+    Moves: a replica off a rack that has too many, from the fullest broker, to the emptiest broker of a rack that has room.
+
+    Example: replicas on brokers a1, a2 and b1 of racks a, b, c: the replica on a2 moves to rack c.
+
+    Source: Cruise Control's RackAwareGoal and RackAwareDistributionGoal.
+    """
+
+    name = "rack-awareness"
+    hard = True
+    unit = "replicas"
+
+    def prepare(self) -> str | None:
+        """Work out the ranges."""
+        cluster = self.cluster
+        if not cluster.racks:
+            return "no broker has a rack"
+        without = np.nonzero((cluster.rack_of < 0) & cluster.alive)[0]
+        self.rack = cluster.rack_of.astype(np.int64)
+        nowhere = np.nonzero(self.rack < 0)[0]
+        self.rack[nowhere] = len(cluster.racks) + np.arange(len(nowhere))
+        if len(without):
+            names = ", ".join(str(cluster.broker_ids[one]) for one in without[:5])
+            self.remarks.append(
+                f"rack-awareness: {len(without)} brokers have no rack ({names}); each is taken for a rack of its own"
+            )
+        sizes = np.bincount(self.rack[self.scope.homes]).tolist()
+        self.usable = sum(size > 0 for size in sizes)
+        places = cluster.replicas.shape[1]
+        self.most = np.array([_most(sizes, factor) for factor in range(places + 1)], dtype=np.int64)
+        return None
+
+    def _surplus(self, partitions: Any = slice(None)) -> NDArray[np.int64]:
+        """Replicas beyond what their rack may have, for each partition."""
+        held = self.cluster.replicas[partitions]
+        racks = np.where(held >= 0, self.rack[held], -1)
+        most = self.most[(held >= 0).sum(axis=1)]
+        found = np.zeros(len(held), dtype=np.int64)
+        for place in range(1, held.shape[1]):
+            before = (racks[:, :place] == racks[:, place, None]).sum(axis=1)
+            found += (racks[:, place] >= 0) & (before >= most)
+        return found
+
+    def measured(self) -> tuple[Any, Any]:
+        """Values of the cells and their distances from the range."""
+        surplus = self._surplus()[~self.scope.frozen]
+        return surplus, surplus
+
+    def limit(self, limits: GoalLimits) -> None:
+        """Lay its ranges down for later goals."""
+        limits.rules.append(self)
+
+    def moves(self, partitions: Any, sources: Any, to: Any) -> NDArray[np.bool_]:
+        """Whether these n replicas may go to each of these m brokers: their rack has room, or is the same. n x m."""
+        held = self.cluster.replicas[partitions]
+        most = self.most[(held >= 0).sum(axis=1)]
+        racks = self.rack[to]
+        counts = np.zeros((len(held), len(racks)), dtype=np.int64)
+        for place in range(held.shape[1]):
+            there = held[:, place]
+            counts += (self.rack[there][:, None] == racks) & (there >= 0)[:, None]
+        found: NDArray[np.bool_] = (counts < most[:, None]) | (self.rack[sources][:, None] == racks)
+        return found
+
+    def moves_to(self, partitions: Any, sources: Any, to: Any) -> NDArray[np.bool_]:
+        """Whether these replicas may go to one broker, or each to its own. n."""
+        held = self.cluster.replicas[partitions]
+        there = held >= 0
+        rack = self.rack[to]
+        counts = ((self.rack[held] == (rack[:, None] if rack.ndim else rack)) & there).sum(axis=1)
+        found: NDArray[np.bool_] = (counts < self.most[there.sum(axis=1)]) | (self.rack[sources] == rack)
+        return found
+
+    def move(self, partition: int, source: int, to: int) -> bool:
+        """Whether one replica may go to one broker."""
+        rack = self.rack[to]
+        if rack == self.rack[source]:
+            return True
+        here = self.cluster.holders(partition)
+        return sum(bool(self.rack[one] == rack) for one in here) < int(self.most[len(here)])
+
+    def improve(self, search: Search) -> int:
+        """Make moves until none is found."""
+        total = 0
+        while True:
+            made = 0
+            beyond = np.nonzero((self._surplus() > 0) & ~self.scope.frozen)[0]
+            beyond = beyond[np.lexsort((beyond, -self.cluster.load[beyond, LoadColumn.DISK]))].tolist()
+            for number, partition in enumerate(beyond):
+                search.advance(number, len(beyond))
+                while self._spread_out(search, partition):
+                    made += 1
+            total += made
+            if not made:
+                return total
+
+    def _spread_out(self, search: Search, partition: int) -> bool:
+        """Move one replica off a rack that has too many."""
+        here = np.array(self.cluster.holders(partition), dtype=np.int32)
+        racks = self.rack[here]
+        most = int(self.most[len(here)])
+        here = here[np.array([int(np.count_nonzero(racks == one)) > most for one in racks], dtype=bool)]
+        partitions = np.full(len(here), partition)
+        fits = self.scope.movable(partitions, here)
+        here, partitions = here[fits], partitions[fits]
+        if not len(here):
+            return False
+        to = np.nonzero(self.scope.takers)[0]
+        found = search.moves(partitions, here, to) & self.moves(partitions, here, to)
+        found &= self.rack[here][:, None] != self.rack[to]
+        if not found.any():
+            return False
+        fullness = search.fullness()
+        leads = here == self.cluster.leader[partition]
+        counts = self.cluster.topic_replicas[self.cluster.topic_of[partition]]
+        order = np.lexsort((here, leads, -counts[here], -fullness[here]))
+        row = next(int(one) for one in order if found[one].any())
+        takers = to[found[row]]
+        best = np.lexsort((takers, fullness[takers], counts[takers]))[0]
+        search.move(partition, int(here[row]), int(takers[best]))
+        return True
+
+    def witness(self, search: Search) -> str:  # noqa: ARG002 - others need it
+        """Where it is not met, and why."""
+        cluster = self.cluster
+        surplus = np.where(self.scope.frozen, 0, self._surplus())
+        worst = int(surplus.argmax())
+        here = cluster.holders(worst)
+        text = (
+            f"{cluster.name_of(worst)} has {len(here)} replicas on brokers "
+            f"{', '.join(str(cluster.broker_ids[one]) for one in here)}, {int(self.most[len(here)])} may share one of the "
+            f"{self.usable} usable racks"
+        )
+        homes = int(np.count_nonzero(self.scope.homes))
+        if homes < len(here):
+            return f"{text}; only {homes} brokers are usable"
+        movable = self.scope.movable(np.full(len(here), worst), np.array(here))
+        if not movable.any():
+            return f"{text}; none of them may move"
+        return f"{text}; no broker of another rack may take one"
+
+
+def _most(sizes: list[int], factor: int) -> int:
+    """The least number of replicas in a rack with which so many find a place; racks have so many brokers."""
+    for most in range(1, factor + 1):
+        if sum(min(most, size) for size in sizes) >= factor:
+            return most
+    return max(1, -(-factor // max(1, sum(size > 0 for size in sizes))))

@@ -1,0 +1,271 @@
+"""Goals of topics: how many replicas, or leaders, of each topic a broker has is to be even."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
+
+import numpy as np
+
+from shedders.kafka_rebalance.goals.goal import Goal, whole_range
+from shedders.kafka_rebalance.planning.limits import FAR, TopicRange
+from shedders.kafka_rebalance.planning.tally import topic_blocked
+from shedders.kafka_rebalance.planning.virtual_cluster import LoadColumn
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from shedders.kafka_rebalance.planning.limits import GoalLimits
+    from shedders.kafka_rebalance.planning.search import Search
+
+
+CHUNK: Final = 128
+
+
+class _Way(NamedTuple):
+    """From where to where a topic is levelled, and as long as what.
+
+    Attributes:
+        sources: B. takers: B.
+        floor: A broker that counts gives as long as it has more.
+        ceiling: A broker takes as long as it has less.
+    """
+
+    sources: NDArray[np.bool_]
+    takers: NDArray[np.bool_]
+    floor: int
+    ceiling: int
+
+
+class TopicGoal(Goal):
+    """A goal whose cells are topics on brokers.
+
+    Attributes:
+        low: T. high: T. cells: brokers that count, B.
+    """
+
+    leading: ClassVar[bool] = False
+    share_of = "of the topic's mean, up and down"
+    default_share = 0.1
+
+    low: NDArray[np.int64]
+    high: NDArray[np.int64]
+    cells: NDArray[np.bool_]
+
+    @property
+    def counts(self) -> NDArray[np.int32]:
+        """What is counted. T x B."""
+        return self.cluster.topic_leaders if self.leading else self.cluster.topic_replicas
+
+    def prepare(self) -> str | None:
+        """Work out the ranges."""
+        scope, cluster = self.scope, self.cluster
+        self.cells = scope.leaders if self.leading else scope.homes
+        totals = self.counts[:, scope.homes].sum(axis=1, dtype=np.int64)
+        rows, brokers = scope.coming()
+        if self.leading:
+            rows = rows[cluster.leader[rows] == brokers]
+        np.add.at(totals, cluster.topic_of[rows], 1)
+        if not self.leading:
+            np.add.at(totals, cluster.topic_of, scope.extra)
+        self.low = np.full(len(totals), -FAR, dtype=np.int64)
+        self.high = np.full(len(totals), FAR, dtype=np.int64)
+        part = Fraction(1, int(np.count_nonzero(self.cells)))
+        ranges = {int(total): whole_range(int(total), part, self.share) for total in np.unique(totals)}
+        for topic in np.nonzero(scope.free_topics)[0].tolist():
+            self.low[topic], self.high[topic] = ranges[int(totals[topic])]
+        return None
+
+    def _distance(self, topics: Any = slice(None)) -> NDArray[np.int64]:
+        counts = self.counts[topics]
+        found: NDArray[np.int64] = np.maximum(counts - self.high[topics, None], 0)
+        found += np.maximum(self.low[topics, None] - counts, 0)
+        found[:, ~self.cells] = 0
+        return found
+
+    def measured(self) -> tuple[Any, Any]:
+        """Values of the cells and their distances from the range."""
+        free = self.scope.free_topics
+        values = self.counts[free][:, self.cells]
+        return values.ravel(), self._distance(free)[:, self.cells].ravel()
+
+    def excess(self) -> int:
+        """Sum of the distances of all cells."""
+        return int(self._distance().sum())
+
+    def limit(self, limits: GoalLimits) -> None:
+        """Lay its ranges down for later goals."""
+        limits.topics.append(TopicRange(self.leading, self.low, self.high, self.cells))
+
+    def improve(self, search: Search) -> int:
+        """Make moves until none is found."""
+        total = 0
+        while True:
+            made = 0
+            topics = np.nonzero(self._distance().any(axis=1))[0].tolist()
+            for number, topic in enumerate(topics):
+                search.advance(number, len(topics))
+                while found := self._step(search, topic):
+                    made += found
+            total += made
+            if not made:
+                return total
+
+    def _step(self, search: Search, topic: int) -> int:
+        """Moves in a topic: from brokers above to those below, else off those above, else onto those below."""
+        counts, low, high = self.counts[topic], int(self.low[topic]), int(self.high[topic])
+        over, under = self.cells & (counts > high), self.cells & (counts < low)
+        if not over.any() and not under.any():
+            return 0
+        givers = np.where(self.cells, counts > low, counts > 0)
+        takers = self.cells & (counts < high)
+        ways = [_Way(over, under, high, low), _Way(over, takers, high, high), _Way(givers, under, low, low)]
+        ways = [way for way in ways if way.sources.any() and way.takers.any()]
+        means = [self._switch] * self.leading + [self._move] * self.moves_data
+        return next((made for by in means for way in ways if (made := by(search, topic, way))), 0)
+
+    def _still(self, topic: int, way: _Way, source: int, to: int) -> bool:
+        """Whether a move from here to there still helps."""
+        counts = self.counts[topic]
+        here = int(counts[source]) > (way.floor if self.cells[source] else 0)
+        return here and int(counts[to]) < way.ceiling
+
+    def _rows(self, topic: int) -> NDArray[np.int64]:
+        first = self.cluster.first_of
+        rows = np.arange(first[topic], first[topic + 1])
+        return rows[~self.scope.frozen[rows]]
+
+    def _switch(self, search: Search, topic: int, way: _Way) -> int:
+        cluster, sources, to = self.cluster, way.sources, way.takers
+        rows = self._rows(topic)
+        rows = rows[search.scope.may_switch(rows)]
+        rows = rows[sources[cluster.leader[rows]]]
+        held = cluster.replicas[rows]
+        fits = (held >= 0) & to[held]
+        at, places = np.nonzero(fits)
+        partitions, brokers = rows[at], held[at, places]
+        if not len(partitions):
+            return 0
+        allowed = search.switches(partitions, brokers)
+        partitions, brokers = partitions[allowed], brokers[allowed]
+        counts = self.counts[topic]
+        order = np.lexsort((partitions, brokers, counts[brokers], -counts[cluster.leader[partitions]]))
+        made = 0
+        for place in order.tolist():
+            partition, broker = int(partitions[place]), int(brokers[place])
+            leader = int(cluster.leader[partition])
+            if leader == broker or not sources[leader] or not self._still(topic, way, leader, broker):
+                continue
+            if not made or search.limits.switch(partition, broker):
+                search.switch(partition, broker)
+                made += 1
+        return made
+
+    def _move(self, search: Search, topic: int, way: _Way) -> int:
+        cluster, sources = self.cluster, way.sources
+        rows = self._rows(topic)
+        held = cluster.replicas[rows]
+        fits = (held >= 0) & sources[held]
+        if self.leading:
+            fits &= held == cluster.leader[rows, None]
+        at, places = np.nonzero(fits)
+        partitions, brokers = rows[at], held[at, places]
+        fits = search.scope.movable(partitions, brokers)
+        partitions, brokers = partitions[fits], brokers[fits]
+        fullness = search.fullness()
+        size = cluster.load[partitions, LoadColumn.DISK]
+        copied = np.where(search.scope.placed(partitions, brokers), 0, size)
+        order = np.lexsort((partitions, brokers, -fullness[brokers], -size, copied))
+        partitions, brokers = partitions[order], brokers[order]
+        takers = np.nonzero(way.takers & search.scope.takers)[0]
+        made = 0
+        for begin in range(0, len(partitions), CHUNK):
+            made = self._some(
+                search, topic, way, partitions[begin : begin + CHUNK], brokers[begin : begin + CHUNK], takers
+            )
+            if made:
+                break
+        return made
+
+    def _some(self, search: Search, topic: int, way: _Way, partitions: Any, sources: Any, takers: Any) -> int:
+        """Move of these replicas, in order, what may be moved and still helps."""
+        found = search.moves(partitions, sources, takers)
+        rows = np.nonzero(found.any(axis=1))[0]
+        counts, full = self.counts[topic], search.cluster.sums[search.full_by]
+        spare = np.where(self.cells, counts - way.floor, counts).tolist()
+        open_ = np.ones(len(takers), dtype=bool)
+        made = 0
+        for row, partition, source in zip(
+            rows.tolist(), partitions[rows].tolist(), sources[rows].tolist(), strict=True
+        ):
+            if spare[source] <= 0:
+                continue
+            choice = takers[found[row] & open_]
+            if not len(choice):
+                continue
+            broker = int(choice[full[choice].argmin()])
+            if made and not search.can_move(partition, source, broker):
+                continue
+            search.move(partition, source, broker)
+            made += 1
+            spare[source] -= 1
+            if counts[broker] >= way.ceiling:
+                open_[takers == broker] = False
+                if not open_.any():
+                    break
+        return made
+
+    def witness(self, search: Search) -> str:
+        """Where it is not met, and why."""
+        beyond = self._distance()
+        topic, broker = (int(one) for one in np.unravel_index(int(beyond.argmax()), beyond.shape))
+        value, low, high = int(self.counts[topic, broker]), int(self.low[topic]), int(self.high[topic])
+        text = (
+            f"broker {self.cluster.broker_ids[broker]} has {value} {self.unit} of topic {self.cluster.topics[topic]}, "
+            f"the range is {low} to {high}"
+        )
+        return f"{text}; {topic_blocked(search, self, topic, broker)}"
+
+
+class TopicLeaders(TopicGoal):
+    """Each broker leads as many partitions of a topic as the others.
+
+    Formula, for each topic and broker:
+
+        mean = leaders of the topic / brokers
+        mean x (1 - range) <= leaders of the topic on the broker <= mean x (1 + range)
+
+    The bounds are whole numbers, and at least those of a fair split: 10 leaders on 4 brokers are 2 or 3 each.
+
+    Moves: leader switches from a broker above to one below (no bytes); then the leader's replica is moved, the smallest first.
+
+    Example: 4 partitions, all led by the first of two brokers that both hold replicas: 2 switches.
+
+    Source: Cruise Control's MinTopicLeadersPerBrokerGoal and
+    LeaderReplicaDistributionGoal.
+    """
+
+    name = "topic-leaders"
+    unit = "leaders"
+    leading = True
+
+
+class TopicReplicas(TopicGoal):
+    """Each broker holds as many replicas of a topic as the others.
+
+    Formula, for each topic and broker:
+
+        mean = replicas of the topic / brokers
+        mean x (1 - range) <= replicas of the topic on the broker <= mean x (1 + range)
+
+    The bounds are whole numbers, and at least those of a fair split: 10 replicas on 4 brokers are 2 or 3 each.
+
+    Moves: from a broker above to one below, the smallest replica first; among equals off the fullest, to the emptiest.
+
+    Example: 6 replicas as 4, 2, 0 on three brokers: two move from the first to the third.
+
+    Source: Cruise Control's TopicReplicaDistributionGoal.
+    """
+
+    name = "topic-replicas"
+    unit = "replicas"

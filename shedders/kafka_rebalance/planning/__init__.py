@@ -1,0 +1,1 @@
+"""Plans of reassignments: the virtual cluster, the search, and plan files. Pure but for files."""

@@ -1,0 +1,296 @@
+"""Reconsiders what copies most: where would the goals end if it had to stay? Fewer bytes for the same goals.
+
+A search that takes the best single step each time does not see that two smaller replicas would have done instead of a large
+one. So the largest that move are sent home and kept there, alone and in pairs, the goals search once more, and that end is
+taken which copies less, if no goal stands worse in it.
+"""
+
+from __future__ import annotations
+
+from itertools import combinations
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from shedders.kafka_rebalance.planning.changes import MoveReplica, Reorder, Swap, SwitchLeader, between
+from shedders.kafka_rebalance.planning.virtual_cluster import LoadColumn
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from shedders.kafka_rebalance.goals.goal import Goal
+    from shedders.kafka_rebalance.planning.changes import Move
+    from shedders.kafka_rebalance.planning.limits import GoalLimits
+    from shedders.kafka_rebalance.planning.search import Search
+
+
+MOVED_MAX: Final = 100
+"""A plan that moves more partitions is left as it is: many sizes divide well, and to search again takes long."""
+ALONE_MAX: Final = 24
+"""So many are sent home alone: the largest."""
+PAIRED_MAX: Final = 6
+"""So many in pairs."""
+GAIN_MIN: Final = 0.01
+"""An end that moves more replicas has to copy less by this part."""
+PARTITIONS_MAX: Final = 10_000
+"""In a larger cluster each search takes long, whatever it moves."""
+
+
+def reconsider(search: Search, goals: Sequence[Goal], settle: Callable[[], None]) -> None:
+    """Try other ends of the search until none is better. Each that is taken copies less, so this ends.
+
+    Args:
+        search: At an end.
+        goals: All of them.
+        settle: Lets the goals search on to an end.
+
+    Raises:
+        TimeSpentError: The time budget is spent; the search stands at the last end that was taken.
+    """
+    if search.bounded or search.cluster.size > PARTITIONS_MAX or len(changed(search)) > MOVED_MAX:
+        return
+    at = _Place(search, goals)
+    tried: set[tuple[int, ...]] = set()
+    while away := next((one for one in _choices(search) if one not in tried), None):
+        tried.add(away)
+        at = _without(search, at, goals, settle, list(away)) or at
+
+
+def _choices(search: Search) -> list[tuple[int, ...]]:
+    """Partitions to send home together, the most promising first."""
+    rows, size = changed(search), search.cluster.load[:, LoadColumn.DISK]
+    rows = rows[size[rows] > 0]
+    rows = rows[np.lexsort((rows, -size[rows]))].tolist()
+    return [*((one,) for one in rows[:ALONE_MAX]), *combinations(rows[:PAIRED_MAX], 2)]
+
+
+def _without(
+    search: Search, at: _Place, goals: Sequence[Goal], settle: Callable[[], None], away: list[int]
+) -> _Place | None:
+    """The end at which these partitions were not moved first, if it is better: the search is there then, else where it was."""
+    cluster, scope, steps = search.cluster, search.scope, search.steps
+    # What is tried is no step of the search: only the way to the end that is taken is.
+    search.trail, search.steps = [], None
+    better = False
+    try:
+        for one in away:
+            search.make(*_way(one, at.replicas[one], at.leader[one], scope.began[one], scope.led[one]), taken_back=True)
+        scope.frozen[away] = True
+        settle()
+        scope.frozen[away] = False
+        settle()
+        end = _Place(search, goals)
+        better = end.is_better_than(at)
+    finally:
+        scope.frozen[away] = False
+        for inverse in reversed(search.trail):
+            cluster.apply(inverse)
+        search.trail, search.steps = None, steps
+        if not better:
+            search.reasons[:] = at.reasons
+    if not better:
+        return None
+    moves: list[Move] = []
+    for one in np.nonzero((end.replicas != at.replicas).any(axis=1) | (end.leader != at.leader))[0].tolist():
+        moves += _way(one, at.replicas[one], at.leader[one], end.replicas[one], end.leader[one])
+    search.make(*moves, taken_back=True)
+    return end
+
+
+class _Place:
+    """Where a search is."""
+
+    def __init__(self, search: Search, goals: Sequence[Goal]) -> None:
+        self.replicas, self.leader = search.cluster.replicas.copy(), search.cluster.leader.copy()
+        self.reasons = search.reasons.copy()
+        self.excesses = [goal.spread().excess for goal in goals]
+        self.copied_replicas, self.copied_bytes = search.copied(changed(search).tolist())
+
+    def is_better_than(self, other: _Place) -> bool:
+        """Whether it copies less, by enough for the replicas that it moves more, and no goal stands worse."""
+        saved_bytes = other.copied_bytes - self.copied_bytes
+        enough = self.copied_replicas <= other.copied_replicas or saved_bytes >= GAIN_MIN * other.copied_bytes
+        excesses = zip(self.excesses, other.excesses, strict=True)
+        return saved_bytes > 0 and enough and all(mine <= before for mine, before in excesses)
+
+
+def _way(partition: int, here: Any, leader: Any, there: Any, leads: Any) -> list[Move]:
+    now, then = ([one for one in row.tolist() if one >= 0] for row in (here, there))
+    return between(partition, now, int(leader), then, int(leads))
+
+
+PAIRS_MAX: Final = 200
+"""So many pairs of brokers are looked at in a pass: those between which most bytes go first."""
+ONES_MAX: Final = 64
+"""So many moved replicas of a pair: the largest first."""
+
+
+def trade(search: Search, limits: GoalLimits) -> int:
+    """Send replicas back and take smaller ones from where they were, as long as no cell of any goal gets worse.
+
+    Each trade copies fewer bytes than before, so this ends. Returns how many were made.
+    """
+    total = 0
+    while made := _trade_pass(search, limits):
+        total += made
+    return total
+
+
+def _trade_pass(search: Search, limits: GoalLimits) -> int:
+    cluster, scope = search.cluster, search.scope
+    rows = np.nonzero((cluster.replicas != scope.began).any(axis=1))[0]
+    here, began = cluster.replicas[rows], scope.began[rows]
+    came = (here >= 0) & ~(here[:, :, None] == began[:, None, :]).any(axis=2)
+    gone = (began >= 0) & ~(began[:, :, None] == here[:, None, :]).any(axis=2)
+    single = (came.sum(axis=1) == 1) & (gone.sum(axis=1) == 1)
+    rows, here, began, came, gone = rows[single], here[single], began[single], came[single], gone[single]
+    size = cluster.load[rows, LoadColumn.DISK]
+    rows, to, home, size = rows[size > 0], here[came][size > 0], began[gone][size > 0], size[size > 0]
+    home_stays = scope.homes[home]
+    rows, to, home, size = rows[home_stays], to[home_stays], home[home_stays], size[home_stays]
+    pair = to.astype(np.int64) * len(scope.homes) + home
+    order = np.lexsort((rows, -size, pair))
+    pairs, first, count = np.unique(pair[order], return_index=True, return_counts=True)
+    bytes_of = np.add.reduceat(size[order], first) if len(first) else size
+    made = 0
+    for place in np.lexsort((pairs, -bytes_of))[:PAIRS_MAX].tolist():
+        ones = rows[order[first[place] : first[place] + min(int(count[place]), ONES_MAX)]]
+        made += _between(search, limits, ones, *divmod(int(pairs[place]), len(scope.homes)))
+    return made
+
+
+def _between(search: Search, limits: GoalLimits, ones: Any, broker: int, home: int) -> int:
+    """Trade replicas that came to a broker from their home for smaller ones that are there still."""
+    cluster, scope, size = search.cluster, search.scope, search.cluster.load[:, LoadColumn.DISK]
+    # Trades between other brokers may have moved them meanwhile.
+    held_by = cluster.replicas[ones]
+    ones = ones[(held_by == broker).any(axis=1) & ~(held_by == home).any(axis=1)]
+    made = 0
+    while len(ones):
+        search.look()
+        held, _ = cluster.on_broker(home)
+        at_home = np.full(len(held), home)
+        fits = scope.movable(held, at_home) & ~scope.placed(held, at_home) & (size[held] < size[ones].max())
+        fits &= ~(cluster.replicas[held] == broker).any(axis=1)
+        others = held[fits]
+        wanted = size[ones][:, None] > size[others]
+        back = cluster.leader[ones] != broker
+        back |= scope.leaders[home] & scope.may_lead(ones, np.full(len(ones), home))
+        wanted &= back[:, None] & (scope.leaders[broker] | (cluster.leader[others] != home))
+        at, also = np.nonzero(limits.swaps(ones, broker, others, home, wanted))
+        if not len(at):
+            break
+        saved = size[ones[at]] - size[others[also]]
+        best = int(np.lexsort((others[also], ones[at], -saved))[0])
+        one, other = int(ones[at[best]]), int(others[also[best]])
+        place, other_place = cluster.holders(one).index(broker), cluster.holders(other).index(home)
+        reasons = search.reasons[one]
+        search.make(Swap(one, place, other, other_place), taken_back=True)
+        search.leader_first(other)
+        search.reasons[other] |= reasons
+        ones = ones[ones != one]
+        made += 1
+    return made
+
+
+def take_back(search: Search, limits: GoalLimits, *, leaders_first: bool) -> int:
+    """Undo what can be undone without any cell of any goal getting (further) out of its range.
+
+    Args:
+        search: Its state.
+        limits: Of all goals.
+        leaders_first: Whether a goal wants leaders to stand first: then an order that was mended is kept.
+
+    Returns:
+        How much was undone.
+    """
+    total = 0
+    while True:
+        made = _take_back_pass(search, limits, leaders_first=leaders_first)
+        total += made
+        if not made:
+            return total
+
+
+def changed(search: Search) -> Any:
+    """Partitions that are not as they were."""
+    cluster, scope = search.cluster, search.scope
+    return np.nonzero((cluster.replicas != scope.began).any(axis=1) | (cluster.leader != scope.led))[0]
+
+
+def _take_back_pass(search: Search, limits: GoalLimits, *, leaders_first: bool) -> int:
+    rows = changed(search)
+    rows = rows[np.lexsort((rows, -search.cluster.load[rows, LoadColumn.DISK]))]
+    made = _replicas(search, limits, rows) + _leaders(search, limits, rows, leaders_first=leaders_first)
+    cluster, scope = search.cluster, search.scope
+    here, began = np.sort(cluster.replicas[rows], axis=1), np.sort(scope.began[rows], axis=1)
+    back = (here == began).all(axis=1) & (cluster.leader[rows] == scope.led[rows])
+    for partition in rows[back].tolist():
+        made += _order(search, partition, leaders_first=leaders_first)
+    return made
+
+
+def _replicas(search: Search, limits: GoalLimits, rows: Any) -> int:
+    """Move replicas back to where they were: all ways back are asked about at once, those that are open again one by one."""
+    cluster, scope = search.cluster, search.scope
+    here, began = cluster.replicas[rows], scope.began[rows]
+    even = (here >= 0).sum(axis=1) == (began >= 0).sum(axis=1)
+    came = (here >= 0) & even[:, None] & ~(here[:, :, None] == began[:, None, :]).any(axis=2)
+    gone = (began >= 0) & ~(began[:, :, None] == here[:, None, :]).any(axis=2)
+    gone &= ~np.append(scope.leaving, np.False_)[began]
+    if scope.lost is not None:
+        gone &= scope.lost[rows] != began
+    at, place, back = np.nonzero(came[:, :, None] & gone[:, None, :])
+    partitions, sources, to = rows[at], here[at, place], began[at, back]
+    leads = cluster.leader[partitions] == sources
+    fits = ~leads | (scope.leaders[to] & scope.may_lead(partitions, to))
+    partitions, sources, to, leads = partitions[fits], sources[fits], to[fits], leads[fits]
+    made = 0
+    for one in np.nonzero(limits.moves_each(partitions, sources, leads, to))[0].tolist():
+        search.look()
+        partition, source, target = int(partitions[one]), int(sources[one]), int(to[one])
+        held = cluster.holders(partition)
+        if source not in held or target in held or bool(cluster.leader[partition] == source) != bool(leads[one]):
+            continue
+        if limits.move(partition, source, bool(leads[one]), target):
+            search.make(MoveReplica(partition, held.index(source), target), taken_back=True)
+            made += 1
+    return made
+
+
+def _leaders(search: Search, limits: GoalLimits, rows: Any, *, leaders_first: bool) -> int:
+    """Let those lead again who did."""
+    cluster, scope = search.cluster, search.scope
+    led = scope.led[rows]
+    fits = (led != cluster.leader[rows]) & (led >= 0) & (cluster.leader[rows] >= 0) & scope.leaders[led]
+    fits &= (cluster.replicas[rows] == led[:, None]).any(axis=1)
+    if leaders_first:
+        fits &= led == scope.began[rows, 0]
+    rows, led = rows[fits], led[fits]
+    made = 0
+    for one in np.nonzero(limits.switches(rows, led))[0].tolist():
+        search.look()
+        partition, to = int(rows[one]), int(led[one])
+        if limits.switch(partition, to):
+            place = cluster.holders(partition).index(to)
+            switch = SwitchLeader(partition, to)
+            search.make(*((switch, Reorder(partition, 0, place)) if place else (switch,)), taken_back=True)
+            made += 1
+    return made
+
+
+def _order(search: Search, partition: int, *, leaders_first: bool) -> int:
+    """Put the list back in its old order, where nothing else is changed any more."""
+    cluster, scope = search.cluster, search.scope
+    began = [one for one in scope.began[partition].tolist() if one >= 0]
+    here = cluster.holders(partition)
+    if here == began or sorted(here) != sorted(began) or cluster.leader[partition] != scope.led[partition]:
+        return 0
+    if leaders_first and began[0] != cluster.leader[partition]:
+        return 0
+    if scope.subjects_lead_nothing and scope.subjects[began[0]]:
+        return 0
+    leader = int(cluster.leader[partition])
+    moves = between(partition, here, leader, began, leader)
+    search.make(*moves, taken_back=True)
+    return 1

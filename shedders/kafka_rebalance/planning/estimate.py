@@ -1,0 +1,141 @@
+"""How long a plan will take: bound by the busiest broker. Pure.
+
+    broker b:  copying_b = max(bytes into b, bytes out of b) / rate
+               turns_b   = ceil(partitions that b takes part in / moves_per_broker) * poll_s
+    in all:    max over b of (copying_b + turns_b), at least ceil(partitions / moves_max) * poll_s
+               + ceil(leader switches / leaders_at_once) * poll_s
+
+A replica is copied from its partition's leader. `rate` is the throttle where there is one (Kafka keeps it per broker and
+direction, KIP-73), else an assumption. A turn costs one look at the cluster, as a slot that is free is given anew then. So it
+is a lower bound for a cluster that copies at `rate`: new data that comes meanwhile, slower disks and pauses come on top.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from shedders.model.amounts import are, count, rate, size
+
+if TYPE_CHECKING:
+    from shedders.kafka_rebalance.planning.plan import PartitionMove
+    from shedders.kafka_rebalance.settings import PartitionsSettings
+
+
+class Bound(StrEnum):
+    """What takes the time."""
+
+    NOTHING = "nothing"
+    IN = "in"
+    OUT = "out"
+    TURNS = "turns"
+    SWITCHES = "switches"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """The answer, and what it rests on.
+
+    Attributes:
+        duration_s: Of the whole plan.
+        bound: What takes most of it: bytes into or out of a broker, turns of small moves, or leader switches.
+        broker: The busiest one; None where nothing is copied.
+        broker_bytes: What goes into it, or out of it.
+        rate_bytes_per_s: Of a broker, as reckoned with.
+        throttled: Whether that is the throttle; else it is assumed.
+        moves_per_broker: The parallelism that was reckoned with.
+        copied_bytes: Of all brokers.
+        unknown_sizes: Moves that copy data of unknown size: reckoned as nothing.
+    """
+
+    duration_s: float
+    bound: Bound
+    broker: int | None
+    broker_bytes: int
+    rate_bytes_per_s: int
+    throttled: bool
+    moves_per_broker: int
+    copied_bytes: int
+    unknown_sizes: int
+
+    def sentences(self) -> tuple[str, ...]:
+        """What was reckoned with and assumed, for people."""
+        found = [_BOUND[self.bound].format(broker=self.broker, size=size(self.broker_bytes))]
+        told = rate(self.rate_bytes_per_s)
+        if self.copied_bytes:
+            found.append(
+                f"each broker copies {told}, the throttle"
+                if self.throttled
+                else f"each broker is assumed to copy {told} each way (no throttle is set: plan.copy_bytes_per_s)"
+            )
+        if self.bound is not Bound.NOTHING:
+            found.append(
+                f"at most {count(self.moves_per_broker, 'partition')} at a time on each broker; new data not counted"
+            )
+        if self.unknown_sizes:
+            unknown = count(self.unknown_sizes, "move")
+            found.append(f"{unknown} of unknown size {are(self.unknown_sizes)} reckoned as nothing")
+        return tuple(found)
+
+
+_BOUND = {
+    Bound.NOTHING: "nothing moves",
+    Bound.IN: "most of it: {size} into broker {broker}",
+    Bound.OUT: "most of it: {size} out of broker {broker}",
+    Bound.TURNS: "most of it: the turns of many small moves",
+    Bound.SWITCHES: "only leaders are switched; no data is copied",
+}
+
+
+def estimate(moves: Iterable[PartitionMove], settings: PartitionsSettings) -> Estimate:
+    """How long these moves take; see the formula above."""
+    pace = settings.pace
+    into, out, parts = Counter[int](), Counter[int](), Counter[int]()
+    placed = switched = unknown = 0
+    for one in moves:
+        added, removed = one.added, one.removed
+        if not added and not removed:
+            switched += 1
+            continue
+        placed += 1
+        parts.update({*added, *removed} | ({one.leader_before} if added and one.leader_before is not None else set()))
+        unknown += bool(added) and one.size_bytes is None
+        for broker in added:
+            into[broker] += one.size_bytes or 0
+            if one.leader_before is not None:
+                out[one.leader_before] += one.size_bytes or 0
+    per_s = pace.throttle_bytes_per_s or settings.plan.copy_bytes_per_s
+    switches_s = _turns(switched, pace.leaders_at_once) * pace.poll_s
+    longest: tuple[float, float, int | None, bool] = (0.0, 0.0, None, False)
+    for broker in sorted({*into, *out, *parts}):
+        inward = into[broker] >= out[broker]
+        copying_s = max(into[broker], out[broker]) / per_s
+        turns_s = _turns(parts[broker], pace.moves_per_broker) * pace.poll_s
+        if copying_s + turns_s > longest[0] + longest[1]:
+            longest = (copying_s, turns_s, broker, inward)
+    copying_s, turns_s, busiest, inward = longest
+    turns_s = max(turns_s, _turns(placed, pace.moves_max) * pace.poll_s - copying_s)
+    if busiest is None:
+        bound = Bound.SWITCHES if switched else Bound.NOTHING
+    elif copying_s <= turns_s:
+        bound = Bound.TURNS
+    else:
+        bound = Bound.IN if inward else Bound.OUT
+    return Estimate(
+        duration_s=copying_s + turns_s + switches_s,
+        bound=bound,
+        broker=busiest,
+        broker_bytes=0 if busiest is None else max(into[busiest], out[busiest]),
+        rate_bytes_per_s=per_s,
+        throttled=pace.throttle_bytes_per_s is not None,
+        moves_per_broker=pace.moves_per_broker,
+        copied_bytes=sum(into.values()),
+        unknown_sizes=unknown,
+    )
+
+
+def _turns(number: int, at_once: int) -> int:
+    return -(-number // at_once)

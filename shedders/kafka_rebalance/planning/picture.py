@@ -1,0 +1,95 @@
+"""The load of each broker before and after a plan, as SVG or PNG: the same bytes for the same plan. Needs matplotlib.
+
+Up to `BARS_MAX` brokers have two bars each; of more, brokers are ordered by what they carried before, and two lines are drawn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter
+
+from shedders.contest.plots import COLOURS, INK, Plot, styled
+from shedders.model.amounts import rate, size
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from matplotlib.axes import Axes
+
+    from shedders.kafka_rebalance.planning.plan import ReassignmentPlan
+
+BARS_MAX: Final = 60
+_COLUMNS: Final = ((3, 9), (2, 24))
+"""So many panels side by side, for at most so many brokers."""
+_MEASURES: Final = (
+    ("disk_bytes", "disk", size),
+    ("bytes_in_per_s", "bytes in (clients, leaders)", rate),
+    ("bytes_out_per_s", "bytes out (clients, leaders)", rate),
+    ("cpu", "CPU", lambda value: f"{value:.0%}"),
+    ("replicas", "replicas", lambda value: f"{value:.0f}"),
+    ("leaders", "leaders", lambda value: f"{value:.0f}"),
+)
+_BEFORE, _AFTER = "#b9c2cf", COLOURS[0]
+
+
+class _Panel(NamedTuple):
+    title: str
+    told: Callable[[float], str]
+    before: list[float]
+    after: list[float]
+
+
+def plan_picture(plan: ReassignmentPlan) -> Plot:
+    """Draw it; a measure of which nothing is known is left out."""
+    panels = list(_panels(plan))
+    names = [str(one.id) for one in plan.brokers]
+    with styled():
+        columns = next((number for number, most in _COLUMNS if len(names) <= most), 1)
+        rows = max(1, -(-len(panels) // columns))
+        figure = Figure(figsize=(10, 0.9 + 1.5 * rows), layout="constrained")
+        found = list(figure.subplots(rows, columns, squeeze=False).flat)
+        alive = max(1, sum(one.alive for one in plan.brokers))
+        for axes, panel in zip(found, panels, strict=False):
+            (_bars if len(names) <= BARS_MAX else _lines)(axes, panel, names)
+            mean = sum(panel.after) / alive
+            axes.axhline(mean, color=INK, linewidth=0.7, linestyle=(0, (3, 2)), label="mean after")
+            axes.set_title(panel.title)
+            axes.set_ylim(0, 1.08 * max(1e-9, *panel.before, *panel.after))
+            axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _, told=panel.told: told(value)))
+        for axes in found[len(panels) :]:
+            axes.set_axis_off()
+        if panels:
+            handles, labels = found[0].get_legend_handles_labels()
+            figure.legend(handles, labels, loc="outside lower right", ncols=3, fontsize=7)
+            figure.supxlabel(
+                "broker" if len(names) <= BARS_MAX else "brokers, each line by what it has, largest first",
+                fontsize=8,
+                color=INK,
+            )
+        figure.suptitle(f"Plan {plan.id}: {size(plan.copied_bytes)} copied", fontsize=10, color=INK, x=0.01, ha="left")
+    return Plot(figure)
+
+
+def _panels(plan: ReassignmentPlan) -> Iterator[_Panel]:
+    for field, title, told in _MEASURES:
+        before = [getattr(one.before, field) for one in plan.brokers]
+        after = [getattr(one.after, field) for one in plan.brokers]
+        if any(value is not None for value in (*before, *after)):
+            yield _Panel(title, told, [float(value or 0) for value in before], [float(value or 0) for value in after])
+
+
+def _bars(axes: Axes, panel: _Panel, names: Sequence[str]) -> None:
+    places = list(range(len(names)))
+    axes.bar([one - 0.2 for one in places], panel.before, width=0.4, color=_BEFORE, label="before")
+    axes.bar([one + 0.2 for one in places], panel.after, width=0.4, color=_AFTER, label="after")
+    axes.set_xticks(places, names, fontsize=7)
+    axes.grid(visible=False, axis="x")
+
+
+def _lines(axes: Axes, panel: _Panel, names: Sequence[str]) -> None:
+    axes.plot(sorted(panel.before, reverse=True), color="#7d8896", linewidth=1.2, label="before")
+    axes.plot(sorted(panel.after, reverse=True), color=_AFTER, linewidth=1.2, label="after")
+    axes.set_xlim(0, len(names) - 1)

@@ -1,0 +1,180 @@
+"""A plan as a file, `partition-plan/1`: JSON, a line a move, so that it can be read, searched and compared by people.
+
+Reading is strict: what is unknown, contradicts itself or is no number is an error that names the place, and nothing is done
+with such a plan. Whether it still fits the cluster is asked when it is carried out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import fields
+from math import isfinite
+from pathlib import Path
+from typing import Any, Final
+
+from pydantic import BaseModel, TypeAdapter
+
+from loaddata.bulk import uncollected
+from loaddata.model.figures import LATEST_MS
+from loaddata.samples.layout_file import TOPIC_NAME
+from loaddata.samples.strict_json import (
+    NUMBER_MAX,
+    STRICT,
+    checked_format,
+    cut,
+    document_parts,
+    read_raw,
+    told,
+    top_level,
+    twice,
+    validated,
+    write_document,
+)
+from shedders.kafka_rebalance.errors import PlanUnusableError
+from shedders.kafka_rebalance.planning.plan import FORMAT, BrokerChange, GoalOutcome, PartitionMove, ReassignmentPlan
+
+ID: Final = re.compile(r"[0-9a-f]{16}", re.ASCII)
+_HINT: Final = "Make it anew with `statechannel partitions plan`; a plan is not to be changed by hand."
+
+
+class _File(BaseModel):
+    """What stands in the file: the fields of `ReassignmentPlan`, and the format."""
+
+    model_config = STRICT
+    format: str
+    id: str
+    cluster_id: str
+    layout: str
+    topic_ids: dict[str, str]
+    made_at_ms: int
+    request: dict[str, Any]
+    goals: tuple[GoalOutcome, ...]
+    brokers: tuple[BrokerChange, ...]
+    moves: tuple[PartitionMove, ...]
+    complete: bool
+    remarks: tuple[str, ...]
+    took_s: float
+
+
+_ADAPTER: Final = TypeAdapter(_File)
+_FIELDS: Final = tuple(one.name for one in fields(ReassignmentPlan))
+
+
+def plan_bytes(plan: ReassignmentPlan) -> bytes:
+    """The plan as the file has it; equal plans made at the same time give equal bytes."""
+    return b"".join(document_parts(_document(plan)))
+
+
+def write_plan(path: Path, plan: ReassignmentPlan) -> None:
+    """Write a plan; the file appears, or is replaced, when it is whole.
+
+    Raises:
+        ValueError: The plan has a number that is not finite: a mistake of whoever made it.
+        StateChannelError: The file cannot be written.
+    """
+    write_document(path, _document(plan))
+
+
+def _document(plan: ReassignmentPlan) -> dict[str, Any]:
+    for one in plan.goals:
+        spreads = (spread for spread in (one.before, one.after) if spread is not None)
+        numbers = [
+            one.range_share,
+            one.took_s,
+            *(n for each in spreads for n in (each.low, each.high, each.mean, each.std)),
+        ]
+        if not all(map(isfinite, numbers)):
+            raise ValueError(f"goal {one.name}: a number is not finite: {numbers}")
+    return {"format": FORMAT} | {name: _plain(getattr(plan, name)) for name in _FIELDS}
+
+
+def _plain(value: object) -> object:
+    return dict(value) if isinstance(value, Mapping) else value
+
+
+def read_plan(path: Path) -> ReassignmentPlan:
+    """Read a plan.
+
+    Raises:
+        PlanUnusableError: The file cannot be read, is no plan, is of another version, or contradicts itself.
+    """
+    raw = read_raw(path, _unusable)
+    return parse_plan(raw, str(path))
+
+
+def parse_plan(raw: bytes, where: str = "the plan") -> ReassignmentPlan:
+    """Check a plan that was read already, such as from a topic; raises as `read_plan`."""
+    with uncollected():
+        return _parsed(raw, where)
+
+
+def _parsed(raw: bytes, where: str) -> ReassignmentPlan:
+    names = top_level(raw, where, _unusable, hint=_HINT)
+    if "partitions" in names and "format" not in names:
+        hint = "`statechannel partitions show` takes it with --layout FILE; apply takes only plans."
+        raise PlanUnusableError(f"{where} is no plan but looks like a reassignment file of Kafka's own tool", hint=hint)
+    if str(names.get("format")).startswith("kafka-layout/"):
+        raise PlanUnusableError(
+            f"{where} is no plan but a layout", hint=f"Plan from it: `statechannel partitions plan --layout {where}`."
+        )
+    checked_format(names.get("format"), FORMAT, where, _unusable, hint=_HINT)
+    file = validated(raw, _ADAPTER, where, _unusable, hint=_HINT)
+    plan = ReassignmentPlan(**{name: getattr(file, name) for name in _FIELDS})
+    faults = list(_faults(plan))
+    if faults:
+        raise PlanUnusableError(told(where, faults), hint=_HINT)
+    return plan
+
+
+def _unusable(message: str, hint: str) -> PlanUnusableError:
+    return PlanUnusableError(message, hint=hint)
+
+
+def _faults(plan: ReassignmentPlan) -> Iterator[str]:
+    """What is wrong with a plan whose fields are all of the right kind."""
+    if not ID.fullmatch(plan.id):
+        yield f"id: 16 hex digits are wanted, found {cut(repr(plan.id))}"
+    if not 0 <= plan.made_at_ms <= LATEST_MS:
+        yield f"made_at_ms: 0 to {LATEST_MS} is wanted, found {cut(str(plan.made_at_ms))}"
+    goals = [one.name for one in plan.goals]
+    if len(set(goals)) < len(goals):
+        yield "goals: one stands there twice"
+    brokers = [one.id for one in plan.brokers]
+    known, again = set(brokers), twice(brokers)
+    if again is not None:
+        yield f"brokers: {again} stands there twice"
+    seen: set[tuple[str, int]] = set()
+    for one in plan.moves:
+        where = f"move of {cut(one.topic)}-{one.partition}"
+        if (one.topic, one.partition) in seen:
+            yield f"{where}: it stands there twice"
+        seen.add((one.topic, one.partition))
+        if plan.topic_ids and one.topic not in plan.topic_ids:
+            yield f"{where}: the topic is not in topic_ids"
+        yield from (f"{where}: {fault}" for fault in _move_faults(one, known))
+
+
+def _move_faults(one: PartitionMove, known: set[int]) -> Iterator[str]:
+    if not TOPIC_NAME.fullmatch(one.topic):
+        yield "no name that Kafka allows"
+    if not 0 <= one.partition < 2**31:
+        yield "no number of a partition"
+    for name in ("before", "after"):
+        replicas: tuple[int, ...] = getattr(one, name)
+        again = twice(replicas)
+        if not replicas or min(replicas) < 0:
+            yield f"{name}: ids of brokers are wanted, found {cut(repr(list(replicas)))}"
+        if again is not None:
+            yield f"{name}: broker {again} stands there twice"
+        strange = sorted(set(replicas) - known) if known else []
+        if strange:
+            yield f"{name}: the plan has no broker {strange[0]}"
+    if one.leader_after not in one.after[:1]:
+        yield f"leader_after: the first of after is to lead, found {one.leader_after}"
+    if one.leader_before is not None and one.leader_before not in one.before:
+        yield f"leader_before: broker {one.leader_before} has no replica of it"
+    if one.before == one.after and one.leader_before == one.leader_after:
+        yield "it moves nothing"
+    if one.size_bytes is not None and not 0 <= one.size_bytes <= NUMBER_MAX:
+        yield f"size_bytes: 0 to {NUMBER_MAX} is wanted, found {cut(str(one.size_bytes))}"

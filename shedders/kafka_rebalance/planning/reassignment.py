@@ -1,0 +1,161 @@
+"""The JSON that Kafka's own tool takes (`kafka-reassign-partitions --reassignment-json-file`): written, and read.
+
+Format: `ReassignPartitionsCommand` of Apache Kafka, `{"version":1,"partitions":[{"topic","partition","replicas"}]}`; `log_dirs`
+are accepted when reading and not used. A file that only changes the order of replicas moves no data: the first of them becomes
+the preferred leader, and leads after an election (`kafka-leader-election --election-type preferred`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal
+
+import orjson
+from pydantic import BaseModel, TypeAdapter
+
+from loaddata.samples.layout import ClusterLayout, KafkaPartition
+from loaddata.samples.layout_file import TOPIC_NAME
+from loaddata.samples.loads import PartitionLoads
+from loaddata.samples.strict_json import STRICT, cut, read_raw, told, top_level, twice, validated
+from shedders.kafka_rebalance.errors import PlanUnusableError
+from shedders.kafka_rebalance.planning.plan import PartitionMove
+
+VERSION: Final = 1
+Which = Literal["after", "before"]
+_HINT: Final = (
+    'Kafka\'s tool writes such files: {"version":1,"partitions":[{"topic":"t","partition":0,"replicas":[1,2]}]}.'
+)
+_REASON: Final = "given"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Part:
+    topic: str
+    partition: int
+    replicas: tuple[int, ...]
+    log_dirs: tuple[str, ...] | None = None
+
+
+class _File(BaseModel):
+    model_config = STRICT
+    version: int
+    partitions: tuple[_Part, ...]
+
+
+_ADAPTER: Final = TypeAdapter(_File)
+
+
+def to_json(moves: Iterable[PartitionMove], which: Which = "after") -> bytes:
+    """The file's bytes, in the order of the moves, an entry a line.
+
+    Args:
+        moves: Of a plan, or of a batch of it.
+        which: `after`: what is to be; `before`: what was, to undo it.
+    """
+    entries = [
+        orjson.dumps({"topic": one.topic, "partition": one.partition, "replicas": getattr(one, which)}) for one in moves
+    ]
+    return b'{"version":1,"partitions":[\n' + b",\n".join(entries) + b"\n]}\n"
+
+
+def looks_like_reassignment(raw: bytes) -> bool:
+    """Whether a file is rather one of Kafka's tool than a plan; says nothing about its being right."""
+    head = raw[:4_096]
+    return b'"partitions"' in head and b'"version"' in raw and b'"format"' not in head
+
+
+def read_reassignment(path: Path) -> Mapping[tuple[str, int], tuple[int, ...]]:
+    """Replicas by topic and partition, as the file names them.
+
+    Raises:
+        PlanUnusableError: It cannot be read, is of another version, names a partition twice, or replicas that cannot be.
+    """
+    return parse_reassignment(read_raw(path, _unusable), str(path))
+
+
+def parse_reassignment(raw: bytes, where: str = "the file") -> Mapping[tuple[str, int], tuple[int, ...]]:
+    """Likewise, of a file that was read already."""
+    top_level(raw, where, _unusable, hint=_HINT)
+    file = validated(raw, _ADAPTER, where, _unusable, hint=_HINT)
+    faults = list(_faults(file))
+    if faults:
+        raise PlanUnusableError(told(where, faults), hint=_HINT)
+    return {(one.topic, one.partition): one.replicas for one in file.partitions}
+
+
+def _faults(file: _File) -> Iterator[str]:
+    if file.version != VERSION:
+        yield f"version: {VERSION} is wanted, found {file.version}"
+    seen: set[tuple[str, int]] = set()
+    for number, one in enumerate(file.partitions):
+        where = f"partitions[{number}]"
+        if (one.topic, one.partition) in seen:
+            yield f"{where}: {cut(one.topic)}-{one.partition} stands there twice"
+        seen.add((one.topic, one.partition))
+        if not TOPIC_NAME.fullmatch(one.topic) or not 0 <= one.partition < 2**31:
+            yield f"{where}: {cut(one.topic)}-{one.partition} can be no partition"
+        if not one.replicas or min(one.replicas) < 0:
+            yield f"{where}.replicas: ids of brokers are wanted, found {cut(repr(list(one.replicas)))}"
+        again = twice(one.replicas)
+        if again is not None:
+            yield f"{where}.replicas: broker {again} stands there twice"
+        if one.log_dirs is not None and len(one.log_dirs) != len(one.replicas):
+            yield f"{where}.log_dirs: as many as replicas are wanted"
+
+
+def moves_of(
+    wanted: Mapping[tuple[str, int], tuple[int, ...]],
+    layout: ClusterLayout,
+    loads: PartitionLoads,
+    *,
+    where: str = "it",
+) -> tuple[PartitionMove, ...]:
+    """What a reassignment that somebody else made would change of a cluster; partitions that stay are left out.
+
+    Args:
+        wanted: From `read_reassignment`.
+        layout: The cluster.
+        loads: Sizes of its partitions, as far as known.
+        where: Name of the file, for people.
+
+    Raises:
+        PlanUnusableError: It names partitions or brokers that the cluster does not have.
+    """
+    known = {one.id for one in layout.brokers}
+    there = {(topic.name, one.partition): one for topic, one in layout.partitions()}
+    faults, found = list[str](), list[PartitionMove]()
+    for (topic, partition), replicas in sorted(wanted.items()):
+        now = there.get((topic, partition))
+        strange = [one for one in replicas if one not in known]
+        if now is None:
+            faults.append(f"{topic}-{partition}: the cluster has no such partition")
+        elif strange:
+            faults.append(f"{topic}-{partition}: the cluster has no broker {strange[0]}")
+        elif now.replicas != replicas:
+            found.append(_move(topic, now, replicas, loads))
+    if faults:
+        raise PlanUnusableError(
+            told(where, faults),
+            hint="It was made for another cluster, or for an older state of this one: make it anew.",
+        )
+    return tuple(found)
+
+
+def _move(topic: str, now: KafkaPartition, after: tuple[int, ...], loads: PartitionLoads) -> PartitionMove:
+    load = loads.of.get((topic, now.partition))
+    return PartitionMove(
+        topic=topic,
+        partition=now.partition,
+        before=now.replicas,
+        after=after,
+        leader_before=now.leader,
+        leader_after=after[0],
+        size_bytes=None if load is None else load.disk_bytes,
+        goals=(_REASON,),
+    )
+
+
+def _unusable(message: str, hint: str) -> PlanUnusableError:
+    return PlanUnusableError(message, hint=hint)

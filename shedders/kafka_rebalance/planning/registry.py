@@ -1,0 +1,198 @@
+"""Which goals there are: entry points of the group `shedders.partition_goals`, and which a mode goes by where none are asked for.
+
+[project.entry-points."shedders.partition_goals"]
+mine = "my_package:MyGoal"
+"""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass
+from importlib.metadata import entry_points
+from typing import TYPE_CHECKING, Final
+
+from shedders.kafka_rebalance.errors import RequestRefusedError
+from shedders.kafka_rebalance.goals.broker_goals import WORDS, BytesIn, BytesOut, Cpu, Leaders, Replicas
+from shedders.kafka_rebalance.goals.capacity_goals import (
+    CpuCapacity,
+    Disk,
+    DiskCapacity,
+    NetworkInCapacity,
+    NetworkOutCapacity,
+    ReplicaCapacity,
+)
+from shedders.kafka_rebalance.goals.evacuation_goals import BrokersLeave, OfflineReplicas
+from shedders.kafka_rebalance.goals.goal import Goal
+from shedders.kafka_rebalance.goals.leader_goals import Demotion, PreferredLeader
+from shedders.kafka_rebalance.goals.rack_awareness import RackAwareness
+from shedders.kafka_rebalance.goals.replication_factor import ReplicationFactor
+from shedders.kafka_rebalance.goals.topic_goals import TopicLeaders, TopicReplicas
+from shedders.kafka_rebalance.planning.request import PlanMode
+from statechannel.suggestions import nearest, shown
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+MODES: Final = {
+    "brokers-leave": (PlanMode.REMOVE_BROKERS.value, "brokers going offline"),
+    "offline-replicas": (PlanMode.FIX_OFFLINE.value,),
+    "demotion": (PlanMode.DEMOTE.value,),
+    "replication-factor": (PlanMode.REPLICATION_FACTOR.value,),
+}
+"""With which modes the goals come that nobody asks for by name."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explained:
+    """One goal.
+
+    Attributes:
+        share: Its range where none is asked for.
+        share_of: What the range is a part of; empty: it has none.
+        needs: Which figures of partitions it goes by.
+        modes: By which modes it is taken where no goals are asked for.
+        with_mode: Whether it comes with its mode, and is not asked for.
+        origin: The module that it is from.
+        about: The first line of what it says.
+        text: All of it.
+    """
+
+    name: str
+    hard: bool
+    unit: str
+    share: float
+    share_of: str
+    needs: tuple[str, ...]
+    modes: tuple[str, ...]
+    with_mode: bool
+    origin: str
+    about: str
+    text: str
+
+    @property
+    def range_text(self) -> str:
+        """The range as people read it."""
+        return f"{self.share:g} {self.share_of}" if self.share_of else "none"
+
+
+def every() -> tuple[Explained, ...]:
+    """All goals, in the order in which they are worked for, then those that come with a mode."""
+    return tuple(_of(one) for one in (*available().values(), *OF_MODES.values()))
+
+
+def explained(name: str) -> Explained:
+    """One goal, by name.
+
+    Raises:
+        RequestRefusedError: There is none.
+    """
+    return _of(OF_MODES[name] if name in OF_MODES else find(name))
+
+
+def _of(goal: type[Goal]) -> Explained:
+    text = inspect.getdoc(goal) or ""
+    with_mode = goal.name in MODES
+    modes = MODES[goal.name] if with_mode else tuple(mode.value for mode in PlanMode if goal.name in DEFAULTS[mode])
+    modes = ("all modes",) if len(modes) == len(PlanMode) else modes
+    return Explained(
+        name=goal.name,
+        hard=goal.hard,
+        unit=goal.unit,
+        share=goal.default_share,
+        share_of=goal.share_of,
+        needs=tuple(WORDS[one] for one in goal.needs),
+        modes=modes,
+        with_mode=with_mode,
+        origin=goal.__module__,
+        about=text.partition("\n")[0],
+        text=text,
+    )
+
+
+GROUP: Final = "shedders.partition_goals"
+
+HARD: Final = (
+    RackAwareness,
+    ReplicaCapacity,
+    DiskCapacity,
+    NetworkInCapacity,
+    NetworkOutCapacity,
+    CpuCapacity,
+)
+SOFT: Final = (
+    TopicLeaders,
+    TopicReplicas,
+    Disk,
+    BytesIn,
+    BytesOut,
+    Cpu,
+    Replicas,
+    Leaders,
+    PreferredLeader,
+)
+OWN: Final[Mapping[str, type[Goal]]] = {one.name: one for one in (*HARD, *SOFT)}
+"""In the order in which they are worked for."""
+OF_MODES: Final[Mapping[str, type[Goal]]] = {
+    one.name: one for one in (BrokersLeave, OfflineReplicas, Demotion, ReplicationFactor)
+}
+"""What a mode is about. Nobody asks for them by name: they come with the mode, after the hard goals."""
+
+_HARD_NAMES: Final = tuple(one.name for one in HARD)
+_SPREAD: Final = (
+    "topic-leaders",
+    "topic-replicas",
+    "disk",
+    "bytes-in",
+    "bytes-out",
+    "replicas",
+    "leaders",
+)
+DEFAULTS: Final[Mapping[PlanMode, tuple[str, ...]]] = {
+    PlanMode.REBALANCE: (*_HARD_NAMES, *_SPREAD, "preferred-leader"),
+    PlanMode.ADD_BROKERS: (*_HARD_NAMES, "disk", "replicas", "bytes-in", "leaders"),
+    PlanMode.REMOVE_BROKERS: (*_HARD_NAMES, *_SPREAD),
+    PlanMode.DEMOTE: (*_HARD_NAMES, "bytes-in", "bytes-out", "leaders"),
+    PlanMode.FIX_OFFLINE: (*_HARD_NAMES, *_SPREAD),
+    PlanMode.REPLICATION_FACTOR: (*_HARD_NAMES, *_SPREAD),
+}
+"""Goals of each mode. add-brokers goes by replicas only where no size is known, and moves nothing for leaders."""
+
+
+def available() -> dict[str, type[Goal]]:
+    """All goals that can be asked for, by name: our own in their order, then those of others."""
+    found = dict(OWN)
+    for point in sorted(entry_points(group=GROUP), key=lambda one: one.name):
+        if point.name in OWN:
+            continue
+        try:
+            made = point.load()
+        except Exception as error:
+            raise RequestRefusedError(
+                f"goal {point.name} cannot be loaded from {point.value}: {error!r}",
+                hint="Repair or uninstall the package that it is from.",
+            ) from error
+        if not (isinstance(made, type) and issubclass(made, Goal)):
+            raise RequestRefusedError(
+                f"goal {point.name} of {point.value} is no goal", hint="It must be a class made from `Goal`."
+            )
+        found[point.name] = made
+    return found
+
+
+def find(name: str) -> type[Goal]:
+    """The class of a goal.
+
+    Raises:
+        RequestRefusedError: There is none of that name.
+    """
+    if name in OWN:
+        return OWN[name]  # without a look at what is installed, which takes longer than a small plan
+    every = available()
+    if name in every:
+        return every[name]
+    if name in OF_MODES:
+        raise RequestRefusedError(f"goal {name} comes with its mode and is not asked for", hint="Leave it out.")
+    near = nearest(name, every)
+    meant = f" Did you mean `{near[0]}`?" if near else ""
+    raise RequestRefusedError(f"there is no goal `{shown(name)}`", hint=f"Goals: {', '.join(every)}.{meant}")

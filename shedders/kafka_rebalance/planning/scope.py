@@ -1,0 +1,149 @@
+"""What of a cluster a plan may change: which replicas may leave, where they may go, who may lead.
+
+The brokers that count for means and ranges are the `homes`: alive, in the broker range, and not on their way out.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from shedders.kafka_rebalance.planning.request import PlanMode
+from shedders.kafka_rebalance.planning.virtual_cluster import LoadColumn, Measure
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from loaddata.samples.layout import ClusterLayout
+    from shedders.kafka_rebalance.planning.request import PlanRequest
+    from shedders.kafka_rebalance.planning.virtual_cluster import VirtualCluster
+
+SWITCHING: Final = frozenset({PlanMode.REBALANCE, PlanMode.ADD_BROKERS, PlanMode.DEMOTE})
+"""Modes in which leaders may be switched."""
+
+
+class Scope:
+    """What may be changed; made once for a plan, from the cluster as it is at the beginning.
+
+    Attributes:
+        homes: Brokers that may hold replicas. B.
+        takers: Those of them that replicas may be moved to. B.
+        leaders: Those of them that may lead. B.
+        leaving: Brokers that are going: what is there leaves. B.
+        sources: Brokers whose replicas may move. B.
+        all_lead: Whether all homes may lead.
+        frozen: Partitions that stay as they are. P.
+        free_topics: Topics of which at least one partition may change. T.
+        began: Replicas at the beginning, P x R. `led`: leaders at the beginning, P.
+        extra: Replicas that each partition is to have more (or less, below 0). P.
+    """
+
+    def __init__(
+        self, cluster: VirtualCluster, layout: ClusterLayout, request: PlanRequest, frozen: NDArray[np.bool_]
+    ) -> None:
+        """Work it out.
+
+        Args:
+            cluster: At its beginning.
+            layout: What it was made from.
+            request: Already checked.
+            all_lead: Whether all homes may lead.
+        frozen: Partitions that stay, P.
+        """
+        mode = request.mode
+        self.cluster = cluster
+        self.layout = layout
+        self.mode = mode
+        subjects = self._mask(request.subjects)
+        going = self._mask(request.offline_brokers)
+        if mode is PlanMode.REMOVE_BROKERS:
+            going |= subjects
+        ranged = self._mask(request.brokers) if request.brokers else np.ones_like(going)
+        self.subjects = subjects
+        self.subjects_lead_nothing = mode is PlanMode.DEMOTE
+        self.leaving = going
+        self.homes: NDArray[np.bool_] = cluster.alive & ranged & ~going
+        self.takers: NDArray[np.bool_] = self.homes & subjects if mode is PlanMode.ADD_BROKERS else self.homes.copy()
+        self.leaders: NDArray[np.bool_] = self.homes & ~subjects if mode is PlanMode.DEMOTE else self.homes.copy()
+        self.sources: NDArray[np.bool_] = going.copy()
+        if mode in {PlanMode.REBALANCE, PlanMode.ADD_BROKERS}:
+            self.sources |= self.homes
+        self.all_lead = bool((self.leaders == self.homes).all())
+        self.frozen = frozen
+        self.free_topics = np.zeros(len(cluster.topics), dtype=bool)
+        self.free_topics[np.unique(cluster.topic_of[~frozen])] = True
+        self.began = cluster.replicas.copy()
+        self.led = cluster.leader.copy()
+        fix = mode is PlanMode.FIX_OFFLINE
+        self.lost: NDArray[np.int32] | None = np.where(cluster.offline, cluster.replicas, -2) if fix else None
+        self.extra = np.zeros(cluster.size, dtype=np.int64)
+        if mode is PlanMode.REPLICATION_FACTOR and request.replication_factor is not None:
+            self.extra[~frozen] = request.replication_factor - (cluster.replicas[~frozen] >= 0).sum(axis=1)
+        self._totals: dict[int, int] = {}
+        self._behind = np.where(cluster.in_sync & ~cluster.offline, -2, cluster.replicas)
+
+    def _mask(self, brokers: Any) -> NDArray[np.bool_]:
+        found = np.zeros(len(self.cluster.broker_ids), dtype=bool)
+        found[[self.cluster.index[one] for one in brokers]] = True
+        return found
+
+    def placed(self, partitions: Any, brokers: Any) -> NDArray[np.bool_]:
+        """Whether this plan has put the replica there: to move it on copies nothing more."""
+        found: NDArray[np.bool_] = ~(self.began[partitions] == brokers[:, None]).any(axis=1)
+        return found
+
+    def movable(self, partitions: Any, brokers: Any) -> NDArray[np.bool_]:
+        """Whether the replicas on these brokers may go elsewhere; both arrays of n."""
+        found: NDArray[np.bool_] = self.sources[brokers]
+        if not found.all():
+            found = found | self.placed(partitions, brokers)
+        if self.lost is not None:
+            found = found | (self.lost[partitions] == brokers[:, None]).any(axis=1)
+        still: NDArray[np.bool_] = ~self.frozen[partitions]
+        return found & still
+
+    def was_lost(self, partitions: Any, broker: int) -> NDArray[np.bool_]:
+        """Which of these partitions have lost their replica on this broker: it is made anew elsewhere, and never there again."""
+        if self.lost is None:
+            return np.zeros(len(partitions), dtype=bool)
+        found: NDArray[np.bool_] = (self.lost[partitions] == broker).any(axis=1)
+        return found
+
+    def total(self, measure: Measure) -> int:
+        """What all homes carry together once that has come which must leave elsewhere, or is to be added: no move changes it."""
+        if measure not in self._totals:
+            cluster = self.cluster
+            rows, brokers = self.coming()
+            leads = cluster.leader[rows] == brokers
+            found = int(cluster.sums[measure][self.homes].sum()) + int(cluster.weight(rows, leads, measure).sum())
+            found += int((self.extra * cluster.as_follower[measure]).sum())
+            if measure is Measure.NET_OUT:
+                found += int((self.extra * cluster.load[:, LoadColumn.BYTES_IN]).sum())
+            self._totals[measure] = found
+        return self._totals[measure]
+
+    def coming(self) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+        """Replicas that may go to homes and are on none: partitions, brokers."""
+        cluster = self.cluster
+        away = np.append(~self.homes, False)[cluster.replicas]
+        rows, places = np.nonzero(away)
+        brokers = cluster.replicas[rows, places]
+        fits = self.movable(rows, brokers)
+        return rows[fits], brokers[fits]
+
+    def may_lead(self, partitions: Any, brokers: Any) -> NDArray[np.bool_]:
+        """Whether these replicas may be made leaders: in sync, or put there by the plan; both arrays of n."""
+        behind = (self._behind[partitions] == brokers[:, None]).any(axis=1)
+        found: NDArray[np.bool_] = self.leaders[brokers] & ~behind
+        return found
+
+    def may_switch(self, partitions: Any) -> NDArray[np.bool_]:
+        """Whether another replica of these partitions may be made leader."""
+        if self.mode not in SWITCHING:
+            return np.zeros(len(partitions), dtype=bool)
+        leader = self.cluster.leader[partitions]
+        found: NDArray[np.bool_] = ~self.frozen[partitions] & (leader >= 0)
+        if self.mode is PlanMode.DEMOTE:
+            found &= self.subjects[leader] | (leader != self.led[partitions])
+        return found

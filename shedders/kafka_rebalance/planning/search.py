@@ -1,0 +1,288 @@
+"""The search: makes moves for one goal after the other, keeps account of them, and of the bounds of a plan."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import numpy as np
+
+from shedders.kafka_rebalance.planning.changes import MoveReplica, Reorder, Swap, SwitchLeader
+from shedders.kafka_rebalance.planning.limits import GoalLimits
+from shedders.kafka_rebalance.planning.virtual_cluster import LoadColumn, Measure
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from numpy.typing import NDArray
+
+    from shedders.kafka_rebalance.goals.goal import Goal
+    from shedders.kafka_rebalance.planning.changes import Move
+    from shedders.kafka_rebalance.planning.request import PlanRequest
+    from shedders.kafka_rebalance.planning.scope import Scope
+    from shedders.kafka_rebalance.planning.virtual_cluster import VirtualCluster
+
+TAKEN_BACK: Final = "take-back"
+
+
+class TimeSpentError(Exception):
+    """The time budget is spent."""
+
+
+class SearchStep(NamedTuple):
+    """One step of the search, for those who check it.
+
+    Attributes:
+        goal: Name of the goal that made it, or `TAKEN_BACK`.
+        moves: One move, or several that are only good together.
+        upto: Of what is taken back: the last goal that was taken up so far; those after it have no say yet.
+    """
+
+    goal: str
+    moves: tuple[Move, ...]
+    upto: str = ""
+
+
+class Search:
+    """State of one search.
+
+    Attributes:
+        limits: Of the goals that come before the one at work.
+        earlier: Goals that come before the one at work.
+        reasons: Which goals moved a partition, a bit each. P.
+        steps: What was done, where somebody wants to know; else None.
+        made: Steps so far.
+        trail: Inverses of all moves since it was set, where somebody may want to go back; else None.
+        kept: What brokers can give by a measure, as long as nothing about them is changed.
+        full_by: What tells how full a broker is.
+        stinted: Whether the bounds of moves or bytes kept it from something.
+    """
+
+    def __init__(
+        self,
+        cluster: VirtualCluster,
+        scope: Scope,
+        request: PlanRequest,
+        *,
+        now_s: Callable[[], float] | None = None,
+        began_s: float = 0.0,
+        steps: list[SearchStep] | None = None,
+    ) -> None:
+        self.cluster = cluster
+        self.scope = scope
+        self.limits = GoalLimits(cluster)
+        self.earlier: tuple[Goal, ...] = ()
+        self.reasons: NDArray[np.int64] = np.zeros(cluster.size, dtype=np.int64)
+        self.steps = steps
+        self.stinted = False
+        self.made = 0
+        self.kept: dict[tuple[int, int], tuple[int, Any, Any]] = {}
+        self.full_by = Measure.DISK if cluster.sums[Measure.DISK].any() else Measure.REPLICAS
+        self.advance: Callable[[int, int], None] = lambda _done, _of: None
+        self.trail: list[Move] | None = None
+        self._goal, self._bit = "", 0
+        self._now_s = now_s
+        self._end_s = None if request.time_budget_s is None else began_s + request.time_budget_s
+        self._moves_left, self._bytes_left = request.moves_max, request.bytes_max
+
+    def begin(self, goal: str, bit: int, limits: GoalLimits, earlier: tuple[Goal, ...]) -> None:
+        """The next moves are this goal's."""
+        self.kept = {}
+        self._goal, self._bit, self.limits, self.earlier = goal, bit, limits, earlier
+
+    def look(self) -> None:
+        """Called at each look at candidates.
+
+        Raises:
+            TimeSpentError: The time budget is spent.
+        """
+        if self._end_s is not None and self._now_s is not None and self._now_s() >= self._end_s:
+            raise TimeSpentError
+
+    # --- what may be done -------------------------------------------------------------------
+
+    def moves(self, partitions: Any, sources: Any, to: Any) -> NDArray[np.bool_]:
+        """Whether n replicas may go to each of m brokers: n x m. They must be movable, and the brokers takers."""
+        self.look()
+        cluster, scope = self.cluster, self.scope
+        leads = cluster.leader[partitions] == sources
+        found: NDArray[np.bool_] = self.limits.moves(partitions, sources, leads, to)
+        if not scope.all_lead:
+            found &= ~leads[:, None] | scope.leaders[to]
+        held = cluster.replicas[partitions]
+        for place in range(held.shape[1]):
+            found &= held[:, place, None] != to
+        if scope.lost is not None:
+            lost = scope.lost[partitions]
+            for place in range(lost.shape[1]):
+                found &= lost[:, place, None] != to
+        return found & self.affordable(partitions, sources)[:, None]
+
+    def moves_to(self, partitions: Any, sources: Any, to: int) -> NDArray[np.bool_]:
+        """Which replicas may go to one broker: n. They must be movable."""
+        self.look()
+        cluster, scope = self.cluster, self.scope
+        if not scope.takers[to]:
+            return np.zeros(len(partitions), dtype=bool)
+        leads = cluster.leader[partitions] == sources
+        found: NDArray[np.bool_] = self.limits.moves_to(partitions, sources, leads, to)
+        rows = np.nonzero(found)[0]
+        if not scope.leaders[to]:
+            rows = rows[~leads[rows]]
+        rows = rows[~(cluster.replicas[partitions[rows]] == to).any(axis=1) & ~scope.was_lost(partitions[rows], to)]
+        rows = rows[self.affordable(partitions[rows], sources[rows])]
+        found[:] = False
+        found[rows] = True
+        return found
+
+    def can_move(self, partition: int, source: int, to: int) -> bool:
+        """Whether one replica, which must be movable, may go to one broker now."""
+        cluster, scope = self.cluster, self.scope
+        here = cluster.holders(partition)
+        if not scope.takers[to] or to in here or source not in here:
+            return False
+        if scope.lost is not None and to in scope.lost[partition]:
+            return False
+        leads = bool(cluster.leader[partition] == source)
+        if (leads and not scope.leaders[to]) or not self.limits.move(partition, source, leads, to):
+            return False
+        return not self.bounded or bool(self.affordable(np.array([partition]), np.array([source]))[0])
+
+    def switches(self, partitions: Any, to: Any) -> NDArray[np.bool_]:
+        """Which of these partitions may be led from these brokers instead: n. They must be switchable."""
+        self.look()
+        found: NDArray[np.bool_] = self.limits.switches(partitions, to)
+        rows = np.nonzero(found)[0]
+        found[rows] = self.scope.may_lead(partitions[rows], to[rows])
+        return found
+
+    def swaps(self, ones: Any, here: int, others: Any, there: int, wanted: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Which replicas here may change places with others there, among wanted pairs: n x m. All must be movable."""
+        self.look()
+        cluster, scope = self.cluster, self.scope
+        if not (scope.takers[here] and scope.takers[there]):
+            return np.zeros_like(wanted)
+        free = ~(cluster.replicas[ones] == there).any(axis=1) & ~scope.was_lost(ones, there)
+        free_too = ~(cluster.replicas[others] == here).any(axis=1) & ~scope.was_lost(others, here)
+        if not scope.leaders[there]:
+            free &= cluster.leader[ones] != here
+        if not scope.leaders[here]:
+            free_too &= cluster.leader[others] != there
+        wanted = wanted & free[:, None] & free_too
+        if self.bounded:
+            rows, columns = np.nonzero(wanted)
+            sources, back = np.full(len(rows), here), np.full(len(rows), there)
+            keep = self.affordable(ones[rows], sources, others[columns], back)
+            wanted[rows[~keep], columns[~keep]] = False
+        found: NDArray[np.bool_] = self.limits.swaps(ones, here, others, there, wanted)
+        return found
+
+    @property
+    def bounded(self) -> bool:
+        """Whether moves or bytes have a bound."""
+        return self._moves_left is not None or self._bytes_left is not None
+
+    def affordable(self, partitions: Any, sources: Any, others: Any = None, there: Any = None) -> NDArray[np.bool_]:
+        """Whether the bounds of moves and bytes leave room for these replicas to move, with those others; n."""
+        found = np.ones(len(partitions), dtype=bool)
+        if not self.bounded:
+            return found
+        moves, size = self._fresh(partitions, sources)
+        if others is not None:
+            more, larger = self._fresh(others, there)
+            moves, size = moves + more, size + larger
+        if self._moves_left is not None:
+            found &= (moves <= self._moves_left) | (moves == 0)
+        if self._bytes_left is not None:
+            found &= (size <= self._bytes_left) | (size == 0)
+        self.stinted = self.stinted or not found.all()
+        return found
+
+    def _fresh(self, partitions: Any, sources: Any) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Replicas and bytes that moving these copies beyond what is to be copied already; n each."""
+        fresh = ~self.scope.placed(partitions, sources)
+        return fresh.astype(np.int64), np.where(fresh, self.cluster.load[partitions, LoadColumn.DISK], 0)
+
+    def affordable_new(self, partition: int) -> bool:
+        """Whether the bounds leave room for one more replica of a partition."""
+        size = int(self.cluster.load[partition, LoadColumn.DISK])
+        moves_left, bytes_left = self._moves_left, self._bytes_left
+        fits = (moves_left is None or moves_left >= 1) and (bytes_left is None or size <= bytes_left)
+        self.stinted = self.stinted or not fits
+        return fits
+
+    # --- doing it ---------------------------------------------------------------------------
+
+    def move(self, partition: int, source: int, to: int) -> None:
+        """Move the replica of a partition."""
+        self.make(MoveReplica(partition, self.cluster.holders(partition).index(source), to))
+
+    def switch(self, partition: int, to: int) -> None:
+        """Let another replica of a partition lead."""
+        self.make(SwitchLeader(partition, to))
+
+    def swap(self, partition: int, here: int, other: int, there: int) -> None:
+        """Let two replicas change places."""
+        place, other_place = self.cluster.holders(partition).index(here), self.cluster.holders(other).index(there)
+        self.make(Swap(partition, place, other, other_place))
+
+    def make(self, *moves: Move, taken_back: bool = False) -> None:
+        """Make moves that belong together."""
+        counted = self.bounded
+        touched = {one.partition for one in moves} | {one.other for one in moves if isinstance(one, Swap)}
+        before = self.copied(touched) if counted else (0, 0)
+        done = list(moves)
+        self.made += 1
+        for one in moves:
+            self._apply(one)
+        if not taken_back:
+            done += self._leaders_first(touched)
+        if counted:
+            after = self.copied(touched)
+            if self._moves_left is not None:
+                self._moves_left -= after[0] - before[0]
+            if self._bytes_left is not None:
+                self._bytes_left -= after[1] - before[1]
+        if not taken_back:
+            for partition in touched:
+                self.reasons[partition] |= self._bit
+        if self.steps is not None:
+            self.steps.append(self._step(tuple(done), taken_back=taken_back))
+
+    def _apply(self, move: Move) -> None:
+        inverse = self.cluster.apply(move)
+        if self.trail is not None:
+            self.trail.append(inverse)
+
+    def _step(self, moves: tuple[Move, ...], *, taken_back: bool) -> SearchStep:
+        return SearchStep(TAKEN_BACK, moves, self._goal) if taken_back else SearchStep(self._goal, moves)
+
+    def leader_first(self, partition: int) -> None:
+        """Put the leader of a partition first, where it is not."""
+        done = self._leaders_first({partition})
+        if done and self.steps is not None:
+            self.steps.append(self._step(tuple(done), taken_back=True))
+
+    def _leaders_first(self, partitions: set[int]) -> list[Move]:
+        """Who is to lead stands first in the list: the election of preferred leaders at the end makes it so."""
+        done: list[Move] = []
+        for partition in sorted(partitions):
+            leader = int(self.cluster.leader[partition])
+            if leader >= 0 and self.cluster.replicas[partition, 0] != leader:
+                done.append(Reorder(partition, 0, self.cluster.holders(partition).index(leader)))
+                self._apply(done[-1])
+        return done
+
+    def copied(self, partitions: Iterable[int]) -> tuple[int, int]:
+        """Replicas and bytes that these partitions copy."""
+        replicas = size = 0
+        for partition in partitions:
+            began = self.scope.began[partition].tolist()
+            new = sum(one not in began for one in self.cluster.holders(partition))
+            replicas += new
+            size += new * int(self.cluster.load[partition, LoadColumn.DISK])
+        return replicas, size
+
+    def fullness(self) -> NDArray[np.float64]:
+        """How full brokers are by size, or by replicas where no size is known: among equals, the emptier takes. B."""
+        found: NDArray[np.float64] = self.cluster.sums[self.full_by].astype(np.float64)
+        return found

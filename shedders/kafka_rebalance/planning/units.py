@@ -1,0 +1,27 @@
+"""Amounts of what goals measure, as people read them."""
+
+from __future__ import annotations
+
+from loaddata.samples.loads import CPU_UNITS
+from shedders.model.amounts import count, rate, size
+
+
+def amount(value: float, unit: str) -> str:
+    """A value without the name of what is counted: `33.0 MB`, `12`, `31.4%`."""
+    if unit == "bytes":
+        return size(value)
+    if unit == "bytes/s":
+        return rate(value)
+    if unit == "millionths of CPU":
+        return f"{value / CPU_UNITS:.1%}"
+    return f"{value:.0f}" if float(value).is_integer() else f"{value:.2f}"
+
+
+def compared(value: int, bound: int, unit: str) -> tuple[str, str]:
+    """A value with its unit, and what it is held against: exact where both would read alike."""
+    told, other = amount(value, unit), amount(bound, unit)
+    if told == other:
+        return f"{value} {unit}", str(bound)
+    if unit == "millionths of CPU":
+        return f"{told} of CPU", other
+    return (count(value, unit.removesuffix("s")) if told == str(value) else told), other

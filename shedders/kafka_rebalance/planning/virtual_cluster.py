@@ -1,0 +1,337 @@
+"""The virtual cluster: a copy of the real one in arrays, changed only by moves that can be taken back.
+
+Brokers, topics and partitions are numbers here (places in arrays); all loads are whole numbers, so that a move and its
+inverse leave every sum exactly as it was. What a broker carries is kept while moves are made, in `sums`, a row for each
+`Measure`. A follower takes a third of its leader's CPU, as partitions-samples.md has it; a follower's bytes in are
+what its leader takes in, and what followers fetch leaves through the leader.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from shedders.kafka_rebalance.planning.changes import (
+    AddReplica,
+    MoveReplica,
+    RemoveReplica,
+    Reorder,
+    Swap,
+    SwitchLeader,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from loaddata.samples.layout import ClusterLayout
+    from loaddata.samples.loads import PartitionLoads
+    from shedders.kafka_rebalance.planning.changes import Move
+
+NOBODY: Final = -1
+FOLLOWER_CPU: Final = 3
+"""A follower takes this part of its leader's CPU: one third."""
+
+
+class Measure(IntEnum):
+    """Rows of `VirtualCluster.sums`: what a broker carries."""
+
+    REPLICAS = 0
+    LEADERS = 1
+    DISK = 2
+    LEADER_IN = 3
+    LEADER_OUT = 4
+    NET_IN = 5
+    NET_OUT = 6
+    CPU = 7
+
+
+class LoadColumn(IntEnum):
+    """Columns of `VirtualCluster.load` and `known`."""
+
+    DISK = 0
+    BYTES_IN = 1
+    BYTES_OUT = 2
+    CPU = 3
+
+
+class VirtualCluster:
+    """Brokers, partitions and what they carry, as arrays. P partitions, R places for replicas, B brokers, T topics.
+
+    Attributes:
+        broker_ids: Kafka's ids, ascending. B.
+        alive: Whether a broker is there. B.
+        racks: Names of the racks, sorted. A broker without one has rack -1. `rack_of`: B.
+        topics: Names, sorted. T.
+        topic_of: P. `partition_of`: number within the topic. P. `first_of`: first partition of each topic, T + 1.
+        replicas: Brokers in preferred order, then -1. P x R.
+        leader: Broker, or -1. P.
+        in_sync: Whether a replica was in sync at the beginning, by the places of the beginning. P x R.
+        offline: Whether a replica was offline at the beginning. P x R.
+        in_motion: Whether a reassignment is under way. P.
+        load: Disk, bytes in, bytes out, CPU of the leader; 0 where not known. P x 4. `known`: P x 4.
+        as_leader: What a broker carries for leading it, a row for each `Measure`. 8 x P. `as_follower`: for following.
+        sums: What brokers carry. 8 x B.
+        changes: How often what a broker holds or leads was changed. B.
+        topic_replicas: Replicas of a topic on a broker. T x B. `topic_leaders`: its leaders.
+    """
+
+    def __init__(self, layout: ClusterLayout, loads: PartitionLoads, *, completeness_min: float = 0.0, room: int = 1):
+        """Copy a layout.
+
+        Args:
+            layout: The real cluster.
+            loads: Of its partitions.
+            completeness_min: Loads that are less complete are taken for unknown.
+            room: Least number of places for replicas, where the replication factor is to grow.
+        """
+        named = {broker for _, part in layout.partitions() for broker in part.replicas}
+        of_id = {broker.id: broker for broker in layout.brokers}
+        ids = sorted(named | set(of_id))
+        self.broker_ids: list[int] = ids
+        self.index: dict[int, int] = {broker: place for place, broker in enumerate(ids)}
+        self.alive = np.array([one in of_id and of_id[one].alive for one in ids], dtype=bool)
+        names = [of_id[one].rack if one in of_id else None for one in ids]
+        self.racks: list[str] = sorted({name for name in names if name is not None})
+        rack_place = {name: place for place, name in enumerate(self.racks)}
+        self.rack_of = np.array([NOBODY if one is None else rack_place[one] for one in names], dtype=np.int32)
+        self.topics: list[str] = sorted(layout.topics)
+        self._read_partitions(layout, room)
+        self._read_loads(loads, completeness_min)
+        self._count()
+
+    # --- reading ---------------------------------------------------------------------------
+
+    def _read_partitions(self, layout: ClusterLayout, room: int) -> None:
+        index = self.index
+        lists: list[tuple[int, ...]] = []
+        leaders: list[int] = []
+        topic_of: list[int] = []
+        numbers: list[int] = []
+        synced: list[tuple[int, int]] = []
+        lost: list[tuple[int, int]] = []
+        moving: list[int] = []
+        first = [0]
+        for topic, name in enumerate(self.topics):
+            for part in layout.topics[name].partitions:
+                row = len(lists)
+                lists.append(tuple([index[one] for one in part.replicas]))
+                leaders.append(NOBODY if part.leader not in part.replicas else index[part.leader])
+                topic_of.append(topic)
+                numbers.append(part.partition)
+                for place, one in enumerate(part.replicas):
+                    if one in part.offline or not self.alive[index[one]]:
+                        lost.append((row, place))
+                    if part.isr and one not in part.isr:
+                        synced.append((row, place))
+                if part.in_motion:
+                    moving.append(row)
+            first.append(len(lists))
+        places = max([room, 1, *map(len, lists)])
+        count = len(lists)
+        self.replicas = np.full((count, places), NOBODY, dtype=np.int32)
+        for length in {len(one) for one in lists} - {0}:
+            rows = [row for row, one in enumerate(lists) if len(one) == length]
+            self.replicas[rows, :length] = [lists[row] for row in rows]
+        self.leader = np.array(leaders, dtype=np.int32)
+        self.topic_of = np.array(topic_of, dtype=np.int32)
+        self.partition_of = np.array(numbers, dtype=np.int32)
+        self.first_of = np.array(first, dtype=np.int64)
+        self.in_sync = self.replicas >= 0
+        self.in_sync[tuple(np.array(synced, dtype=np.int64).reshape(-1, 2).T)] = False
+        self.offline = np.zeros_like(self.in_sync)
+        self.offline[tuple(np.array(lost, dtype=np.int64).reshape(-1, 2).T)] = True
+        self.in_motion = np.zeros(count, dtype=bool)
+        self.in_motion[moving] = True
+
+    def _read_loads(self, loads: PartitionLoads, completeness_min: float) -> None:
+        count = len(self.leader)
+        figures = np.zeros((count, len(LoadColumn)), dtype=np.int64)
+        known = np.zeros((count, len(LoadColumn)), dtype=bool)
+        start = {name: int(self.first_of[topic]) for topic, name in enumerate(self.topics)}
+        end = {name: int(self.first_of[topic + 1]) for topic, name in enumerate(self.topics)}
+        for (name, number), one in loads.of.items():
+            row = start.get(name, count) + number
+            if row >= end.get(name, 0) or number < 0 or one.completeness < completeness_min:
+                continue
+            if self.partition_of[row] != number:
+                continue
+            for column, value in enumerate((one.disk_bytes, one.bytes_in_per_s, one.bytes_out_per_s, one.cpu_units)):
+                if value is not None and value >= 0:
+                    figures[row, column] = value
+                    known[row, column] = True
+        self.load, self.known = figures, known
+        disk, taken, given, cpu = figures.T
+        self.as_leader = np.zeros((len(Measure), count), dtype=np.int64)
+        self.as_follower = np.zeros((len(Measure), count), dtype=np.int64)
+        followers = (self.replicas >= 0).sum(axis=1) - 1
+        weighing: dict[Measure, tuple[Any, Any]] = {
+            Measure.REPLICAS: (1, 1),
+            Measure.LEADERS: (1, 0),
+            Measure.DISK: (disk, disk),
+            Measure.LEADER_IN: (taken, 0),
+            Measure.LEADER_OUT: (given, 0),
+            Measure.NET_IN: (taken, taken),
+            Measure.NET_OUT: (given + taken * np.maximum(followers, 0), 0),
+            Measure.CPU: (cpu, cpu // FOLLOWER_CPU),
+        }
+        for column, (leads, follows) in weighing.items():
+            self.as_leader[column] = leads
+            self.as_follower[column] = follows
+
+    def _count(self) -> None:
+        brokers, topics = len(self.broker_ids), len(self.topics)
+        self.sums = np.zeros((len(Measure), brokers), dtype=np.int64)
+        self.topic_replicas = np.zeros((topics, brokers), dtype=np.int32)
+        self.topic_leaders = np.zeros((topics, brokers), dtype=np.int32)
+        rows, places = np.nonzero(self.replicas >= 0)
+        at = self.replicas[rows, places]
+        leads = self.leader[rows] == at
+        for measure in Measure:
+            weights = np.where(leads, self.as_leader[measure, rows], self.as_follower[measure, rows])
+            np.add.at(self.sums[measure], at, weights)
+        np.add.at(self.topic_replicas, (self.topic_of[rows], at), 1)
+        np.add.at(self.topic_leaders, (self.topic_of[rows[leads]], at[leads]), 1)
+        order = np.argsort(at, kind="stable")
+        self._held = np.split(rows[order], np.searchsorted(at[order], np.arange(1, brokers)))
+        self.changes = [0] * brokers
+        self._came: list[list[int]] = [[] for _ in range(brokers)]
+
+    # --- asking ----------------------------------------------------------------------------
+
+    @property
+    def size(self) -> int:
+        """Number of partitions."""
+        return len(self.leader)
+
+    def holders(self, partition: int) -> list[int]:
+        """Brokers that hold it, in order."""
+        found: list[int] = self.replicas[partition].tolist()
+        return [one for one in found if one >= 0]
+
+    def on_broker(self, broker: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Partitions that it holds, ascending, and the place of its replica in each."""
+        rows = self._held[broker]
+        if self._came[broker]:
+            rows = np.union1d(rows, np.array(self._came[broker], dtype=rows.dtype))
+            self._came[broker] = []
+        hit = self.replicas[rows] == broker
+        there = hit.any(axis=1)
+        if not there.all():
+            rows, hit = rows[there], hit[there]
+        self._held[broker] = rows
+        return rows, hit.argmax(axis=1)
+
+    def name_of(self, partition: int) -> str:
+        """As people write it: topic-number."""
+        return f"{self.topics[self.topic_of[partition]]}-{self.partition_of[partition]}"
+
+    def weight(self, partitions: Any, leads: Any, measure: int) -> NDArray[np.int64]:
+        """What replicas weigh by one measure, n.
+
+        Args:
+            partitions: Numbers of partitions, n.
+            leads: Whether the replica leads, n.
+            measure: Which row of the sums.
+        """
+        found: NDArray[np.int64] = np.where(
+            leads, self.as_leader[measure][partitions], self.as_follower[measure][partitions]
+        )
+        return found
+
+    # --- changing --------------------------------------------------------------------------
+
+    def apply(self, move: Move) -> Move:
+        """Make a move.
+
+        Returns:
+            Its inverse: applied next, everything is as it was.
+        """
+        match move:
+            case SwitchLeader(partition, to):
+                before = int(self.leader[partition])
+                self._lead(partition, before, -1)
+                self.leader[partition] = to
+                self._lead(partition, to, 1)
+                return SwitchLeader(partition, before)
+            case MoveReplica(partition, place, to):
+                return MoveReplica(partition, place, self._relocate(partition, place, to))
+            case Swap(one, place, other, other_place):
+                here, there = int(self.replicas[one, place]), int(self.replicas[other, other_place])
+                self._relocate(one, place, there)
+                self._relocate(other, other_place, here)
+                return move
+            case AddReplica(partition, place, broker):
+                self._insert(partition, place, broker)
+                return RemoveReplica(partition, place)
+            case RemoveReplica(partition, place):
+                return AddReplica(partition, place, self._delete(partition, place))
+            case Reorder(partition, place, other_place):
+                row = self.replicas[partition]
+                row[place], row[other_place] = int(row[other_place]), int(row[place])
+                return move
+
+    def _lead(self, partition: int, broker: int, sign: int) -> None:
+        """Count a leadership in (1) or out (-1): the difference between leading and following."""
+        if broker < 0:
+            return
+        self.sums[:, broker] += sign * (self.as_leader[:, partition] - self.as_follower[:, partition])
+        self.topic_leaders[self.topic_of[partition], broker] += sign
+        self.changes[broker] += 1
+
+    def _relocate(self, partition: int, place: int, to: int) -> int:
+        source = int(self.replicas[partition, place])
+        leads = self.leader[partition] == source
+        weight = self.as_leader[:, partition] if leads else self.as_follower[:, partition]
+        topic = self.topic_of[partition]
+        self.sums[:, source] -= weight
+        self.sums[:, to] += weight
+        self.topic_replicas[topic, source] -= 1
+        self.topic_replicas[topic, to] += 1
+        if leads:
+            self.topic_leaders[topic, source] -= 1
+            self.topic_leaders[topic, to] += 1
+            self.leader[partition] = to
+        self.replicas[partition, place] = to
+        self.changes[source] += 1
+        self.changes[to] += 1
+        self._came[to].append(partition)
+        return source
+
+    def _insert(self, partition: int, place: int, broker: int) -> None:
+        row = self.replicas[partition]
+        row[place + 1 :] = row[place:-1].copy()
+        row[place] = broker
+        self._followers(partition, 1)
+        self.changes[broker] += 1
+        self.sums[:, broker] += self.as_follower[:, partition]
+        self.topic_replicas[self.topic_of[partition], broker] += 1
+        self._came[broker].append(partition)
+
+    def _delete(self, partition: int, place: int) -> int:
+        row = self.replicas[partition]
+        broker = int(row[place])
+        if self.leader[partition] == broker:
+            raise ValueError("a leader's replica is not removed: switch first")
+        row[place:-1] = row[place + 1 :].copy()
+        row[-1] = NOBODY
+        self._followers(partition, -1)
+        self.changes[broker] += 1
+        self.sums[:, broker] -= self.as_follower[:, partition]
+        self.topic_replicas[self.topic_of[partition], broker] -= 1
+        return broker
+
+    def _followers(self, partition: int, more: int) -> None:
+        """One follower more fetches from the leader, or one less."""
+        extra = more * int(self.load[partition, LoadColumn.BYTES_IN])
+        self.as_leader[Measure.NET_OUT, partition] += extra
+        if self.leader[partition] >= 0:
+            self.sums[Measure.NET_OUT, self.leader[partition]] += extra
+
+
+def ids(cluster: VirtualCluster, brokers: Sequence[int]) -> tuple[int, ...]:
+    """Kafka's ids of brokers."""
+    return tuple(cluster.broker_ids[one] for one in brokers)

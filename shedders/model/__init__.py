@@ -1,0 +1,1 @@
+"""What strategies work with: the cluster, plans, ports, registry and profiles. Pure."""

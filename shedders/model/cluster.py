@@ -1,0 +1,235 @@
+"""The cluster at one moment, as every strategy sees it: plain values, no clock, nothing live.
+
+A snapshot file is read into this, and the balancer builds it from what the leader knows; so a plan can always be repeated.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from operator import attrgetter
+
+from loaddata.model.broker_load import BrokerLoad
+from loaddata.model.bundle_load import BundleAverages, BundleStats
+
+
+@dataclass(frozen=True, slots=True)
+class Broker:
+    """One registered broker.
+
+    Attributes:
+        load: Its newest report; None where there is none.
+        load_age_s: Age of that report by the reader's own monotonic clock, in seconds.
+        load_lapsed: The report is older than the last change of ownership of this broker's bundles.
+        version: Software version as the registry tells it.
+        manager: Name of its load manager (`extensible`, `modular`); another one is no destination.
+        accepting: Caught up, not draining, not in safe mode.
+        domain: Failure domain; None without one.
+        web_address: What isolation policies match; the id where none is known.
+    """
+
+    name: str
+    load: BrokerLoad | None = None
+    load_age_s: float = 0.0
+    load_lapsed: bool = False
+    version: str | None = None
+    manager: str = "extensible"
+    accepting: bool = True
+    persistent: bool = True
+    non_persistent: bool = True
+    domain: str | None = None
+    web_address: str | None = None
+
+    @property
+    def address(self) -> str:
+        """What isolation policies match: the host without its port (up to the last colon)."""
+        text = self.web_address or self.name
+        host, colon, _ = text.rpartition(":")
+        return host if colon else text
+
+
+@dataclass(frozen=True, slots=True)
+class TopicLoad:
+    """One topic of a bundle: the hash of its full name, and its rates a second."""
+
+    name: str
+    position: int
+    msg_rate_in: float = 0.0
+    msg_rate_out: float = 0.0
+    msg_throughput_in: float = 0.0
+    msg_throughput_out: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """One live bundle.
+
+    Attributes:
+        name: Key on the channel, `tenant/namespace/0x%08x_0x%08x`.
+        owner: Broker that serves it; None where nobody does or it is on its way.
+        in_flight: Assigning, Releasing or Splitting: it is left alone.
+        stats: This moment's figures; None where nobody reported any.
+        averages: Short- and long-term averages; upstream's defaults where nobody has measured it.
+        reported: Its owner names it among its top bundles, in which order (`rank`, 0 first; upstream: the lightest first).
+        topics: Its topics, where they are known (needed by split algorithms that look at them).
+        non_persistent: It holds a non-persistent topic.
+        estimated: Its figures are reckoned from the bundle that it was split from (`shedders.model.moved_cluster`); nobody has
+            measured it yet.
+        secondhand: Its averages are not its owner's, measured since it came there: placements go by them, nothing is shed by
+            them.
+    """
+
+    name: str
+    owner: str | None = None
+    in_flight: bool = False
+    stats: BundleStats | None = None
+    averages: BundleAverages = field(default_factory=BundleAverages)
+    rank: int | None = None
+    topics: Sequence[TopicLoad] = ()
+    non_persistent: bool = False
+    estimated: bool = False
+    secondhand: bool = False
+
+    @property
+    def namespace(self) -> str:
+        """`tenant/namespace`."""
+        return self.name.rpartition("/")[0]
+
+    @property
+    def topics_known(self) -> str:
+        """How many of its topics are known, for people."""
+        return f"{len(self.topics)} of {0 if self.stats is None else self.stats.topics} topics are known"
+
+
+@dataclass(frozen=True, slots=True)
+class IsolationPolicy:
+    """Which brokers a namespace may use (upstream `NamespaceIsolationData`).
+
+    Attributes:
+        namespaces: Regular expressions of namespaces.
+        primary: Regular expressions of broker addresses; `secondary` those that help out.
+        min_available: Fewer primaries than this that can take it, and secondaries may.
+    """
+
+    name: str
+    namespaces: Sequence[str]
+    primary: Sequence[str]
+    secondary: Sequence[str] = ()
+    min_available: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Policies:
+    """What operators have laid down.
+
+    Attributes:
+        isolation: In the order in which they are matched.
+        anti_affinity: Group by namespace.
+        pins: Broker by bundle or namespace: it goes there, and is not moved from there.
+        cordons: Brokers that take nothing, with the reason.
+        excluded: Namespaces that are never shed.
+    """
+
+    isolation: Sequence[IsolationPolicy] = ()
+    anti_affinity: Mapping[str, str] = field(default_factory=dict)
+    pins: Mapping[str, str] = field(default_factory=dict)
+    cordons: Mapping[str, str] = field(default_factory=dict)
+    excluded: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class RecentMoves:
+    """What was moved lately: ages in seconds by the leader's monotonic clock.
+
+    Attributes:
+        bundles: Seconds since a bundle was moved.
+        brokers: Seconds since a broker gave a bundle away or got one.
+    """
+
+    bundles: Mapping[str, float] = field(default_factory=dict)
+    brokers: Mapping[str, float] = field(default_factory=dict)
+
+
+class Grouped(Mapping[str, Sequence[Bundle]]):
+    """Bundles in groups; each is sorted by name when it is first asked for.
+
+    A decision looks into few of the groups of a hundred thousand bundles, and sorting them all would cost more than it.
+    """
+
+    def __init__(self, groups: Mapping[str, Sequence[Bundle]]) -> None:
+        self._groups = groups
+        self._sorted: dict[str, Sequence[Bundle]] = {}
+
+    def count(self, name: str) -> int:
+        """How many bundles a group has; 0 where there is no such group."""
+        return len(self._groups.get(name, ()))
+
+    def unsorted(self, name: str) -> Sequence[Bundle]:
+        """A group for whom order means nothing; empty where there is no such group."""
+        return self._groups.get(name, ())
+
+    def __getitem__(self, name: str) -> Sequence[Bundle]:
+        found = self._sorted.get(name)
+        if found is None:
+            found = self._sorted[name] = sorted(self._groups[name], key=_BY_NAME)
+        return found
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._groups
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(sorted(self._groups))
+
+    def __len__(self) -> int:
+        return len(self._groups)
+
+
+_BY_NAME = attrgetter("name")
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Everything a decision is made from. Order of brokers and bundles means nothing.
+
+    Attributes:
+        now_ms: Wall time, for people and for upstream's own comparisons.
+        namespaces: Live bundles by namespace, as the channel has them.
+        safe: Why the cluster must be left alone (safe mode of the leader); None while it is well.
+    """
+
+    brokers: Mapping[str, Broker]
+    bundles: Mapping[str, Bundle]
+    policies: Policies = field(default_factory=Policies)
+    recent: RecentMoves = field(default_factory=RecentMoves)
+    now_ms: int = 0
+    safe: str | None = None
+
+    @cached_property
+    def broker_names(self) -> list[str]:
+        """All brokers, sorted."""
+        return sorted(self.brokers)
+
+    # Both go through the bundles in the order of the mapping: that is mostly how they lie in memory, and any other order of
+    # a hundred thousand of them takes several times as long.
+
+    @cached_property
+    def bundles_of(self) -> Grouped:
+        """Bundles by owner; of each broker, and of owners that are no brokers any more."""
+        found: dict[str, list[Bundle]] = {name: [] for name in self.brokers}
+        for bundle in self.bundles.values():
+            owner = bundle.owner
+            if owner in found:
+                found[owner].append(bundle)
+            elif owner is not None:
+                found[owner] = [bundle]
+        return Grouped(found)
+
+    @cached_property
+    def bundles_in(self) -> Grouped:
+        """Bundles by namespace."""
+        found: dict[str, list[Bundle]] = defaultdict(list)
+        for bundle in self.bundles.values():
+            found[bundle.name.rpartition("/")[0]].append(bundle)
+        return Grouped(dict(found))

@@ -1,0 +1,48 @@
+"""Moves that belong together: bundles that two brokers exchange go together or not at all. Pure.
+
+A broker that gives a bundle that is too heavy by itself gets lighter ones back (`BundleMove.swap`). Half of that may be worse
+than nothing: with the way back alone the broker that is to be relieved only gains.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from shedders.model.plan import BundleMove
+
+
+class Turn(NamedTuple):
+    """A move in the order in which moves are begun.
+
+    Attributes:
+        after: Begun only once this one is done, and not at all if it is not.
+        along: These are begun after it: it is not begun either where one of them may not.
+    """
+
+    move: BundleMove
+    after: BundleMove | None = None
+    along: Sequence[BundleMove] = ()
+
+
+def together(moves: Sequence[BundleMove]) -> list[list[BundleMove]]:
+    """The moves one by one, but those of two brokers that exchange bundles in one group, at the first one's place."""
+    pairs = {frozenset((move.source, move.destination)) for move in moves if move.swap}
+    groups: dict[object, list[BundleMove]] = {}
+    for place, move in enumerate(moves):
+        pair = frozenset((move.source, move.destination))
+        groups.setdefault(pair if pair in pairs else place, []).append(move)
+    return list(groups.values())
+
+
+def in_turn(moves: Sequence[BundleMove]) -> Iterator[Turn]:
+    """The order in which moves are begun: of an exchange the heaviest bundle first, what comes back once that has gone."""
+    for group in together(moves):
+        back = [move for move in group if move.swap]
+        going = sorted((move for move in group if not move.swap), key=lambda move: (-move.load, move.bundle))
+        if not back or not going:
+            yield from (Turn(move) for move in group)
+            continue
+        yield Turn(going[0], along=back)
+        yield from (Turn(move) for move in going[1:])
+        yield from (Turn(move, after=going[0]) for move in back)

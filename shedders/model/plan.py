@@ -1,0 +1,138 @@
+"""What strategies answer: moves with reasons, and what was left alone with reasons."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+
+class Label(StrEnum):
+    """Upstream's `UnloadDecision.Label`."""
+
+    SUCCESS = "Success"
+    SKIP = "Skip"
+    FAILURE = "Failure"
+
+
+class Reason(StrEnum):
+    """Upstream's `UnloadDecision.Reason`; the column by which runs can be compared with upstream's metrics."""
+
+    OVERLOADED = "Overloaded"
+    UNDERLOADED = "Underloaded"
+    HIT_COUNT = "HitCount"
+    NO_BUNDLES = "NoBundles"
+    COOL_DOWN = "CoolDown"
+    OUTDATED_DATA = "OutDatedData"
+    NO_LOAD_DATA = "NoLoadData"
+    NO_BROKERS = "NoBrokers"
+    ADMIN = "Admin"
+    UNKNOWN = "Unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class BundleMove:
+    """A bundle that should go.
+
+    Attributes:
+        destination: None where the placement is to choose (a plain unload).
+        load: What of the source's traffic goes with it, in the strategy's own measure (bytes or messages a second).
+        why: A sentence for people, with the numbers that decided.
+        swap: It is given back in exchange for others.
+    """
+
+    bundle: str
+    source: str
+    destination: str | None
+    reason: Reason
+    load: float
+    why: str
+    swap: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """A broker or bundle that was considered and left alone.
+
+    Attributes:
+        name: Broker id or bundle key.
+        reason: A stable word, listed in design/decisions-topic and documented with the strategy.
+    """
+
+    name: str
+    reason: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class SplitWanted:
+    """A bundle that is too big to go anywhere: its owner is asked to split it.
+
+    Attributes:
+        why: A sentence for people, with the numbers that decided.
+    """
+
+    bundle: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One decision.
+
+    Attributes:
+        strategy: Name of the strategy.
+        label: Upstream's label; SUCCESS if there are moves.
+        reason: Upstream's reason: of the moves, or why there are none.
+        why: A sentence for people.
+        scores: Each broker's score as the strategy saw it.
+        stats: The strategy's own figures (average, standard deviation, thresholds).
+        memory: What the next decision has to be given (hit counts, smoothed usage); JSON-able, sorted by key.
+        splits: Bundles whose owners should split them, as nothing less would help.
+    """
+
+    strategy: str
+    label: Label
+    reason: Reason
+    why: str
+    moves: Sequence[BundleMove] = ()
+    left: Sequence[Left] = ()
+    scores: Mapping[str, float] = field(default_factory=dict)
+    stats: Mapping[str, float] = field(default_factory=dict)
+    memory: Mapping[str, Any] = field(default_factory=dict)
+    splits: Sequence[SplitWanted] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """Where a bundle goes.
+
+    Attributes:
+        broker: The choice; None where nobody may take it.
+        best: Brokers among which the choice was free (upstream picks one of them at random), sorted.
+        removed: Brokers that a filter took away, with the filter's name and the reason.
+    """
+
+    bundle: str
+    broker: str | None
+    why: str
+    best: Sequence[str] = ()
+    removed: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    scores: Mapping[str, float] = field(default_factory=dict)
+    memory: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class SplitPlan:
+    """A bundle that should be split, or was considered.
+
+    Attributes:
+        positions: Where to cut; empty where it is left whole.
+        reason: Upstream's split reason (`Topics`, `Sessions`, `MsgRate`, `Bandwidth`, `Admin`), or the word for leaving it.
+    """
+
+    bundle: str
+    positions: Sequence[int]
+    reason: str
+    why: str

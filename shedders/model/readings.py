@@ -1,0 +1,229 @@
+"""Which brokers' reports can be judged, and the settings that say so: shared by the strategies of the older load manager."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import Field
+
+from loaddata.model.broker_load import BrokerLoad, ResourceWeights
+from loaddata.model.bundle_load import BundleStats, MessageAverage
+from shedders.model.amounts import seconds
+from shedders.model.cluster import Broker, Cluster
+from shedders.model.plan import Left, Reason
+from shedders.model.strategy import StrategySettings
+
+MIB = 1024.0 * 1024.0
+
+MOST = 1e30
+"""More than this is no amount of anything; sums and products of amounts stay finite."""
+
+LEAST_LIMIT = 1e-30
+"""A smaller limit of a resource is none."""
+
+
+class ReadingSettings(StrategySettings):
+    """What every strategy here asks of a report."""
+
+    upstream: bool = Field(
+        default=False, description="Behave as Pulsar 4.2.4 does, bit for bit, where this strategy is mended."
+    )
+    max_age_s: float = Field(
+        default=1800.0,
+        gt=0,
+        description="A broker whose report is older is left alone, in seconds; upstream's older manager has no such limit "
+        "(the newer: loadBalancerBrokerLoadDataTTLInSeconds).",
+    )
+
+
+class GraceSettings(ReadingSettings):
+    """What every shedder here asks of a bundle."""
+
+    grace_s: float = Field(
+        default=1800.0,
+        ge=0,
+        description="A bundle is not moved again within so many seconds (loadBalancerSheddingGracePeriodMinutes).",
+    )
+
+
+class SheddingSettings(GraceSettings):
+    """What every shedder of the older load manager asks when it moves bundles."""
+
+    transfer: bool = Field(
+        default=True,
+        description="Name the destination that the plan reckons with; off: unload, and let the placement choose. "
+        "With upstream only `avg` names destinations, always.",
+    )
+    max_destinations_per_bundle: int = Field(
+        default=16,
+        ge=1,
+        description="So many of the least loaded brokers are asked whether their filters let a bundle in.",
+    )
+
+
+class UsageSettings(ReadingSettings):
+    """What each resource counts where brokers are judged by their usage."""
+
+    cpu_weight: float = Field(default=1.0, ge=0, description="Weight of CPU (loadBalancerCPUResourceWeight).")
+    direct_memory_weight: float = Field(
+        default=0.0, ge=0, description="Weight of direct memory (loadBalancerDirectMemoryResourceWeight)."
+    )
+    bandwidth_in_weight: float = Field(
+        default=1.0, ge=0, description="Weight of bytes received (loadBalancerBandwidthInResourceWeight)."
+    )
+    bandwidth_out_weight: float = Field(
+        default=1.0, ge=0, description="Weight of bytes sent (loadBalancerBandwidthOutResourceWeight)."
+    )
+
+    @property
+    def weights(self) -> ResourceWeights:
+        """The four weights; heap memory counts nothing, as upstream since 3.0."""
+        return ResourceWeights(
+            self.cpu_weight, 0.0, self.direct_memory_weight, self.bandwidth_in_weight, self.bandwidth_out_weight
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Readings:
+    """Reports that can be judged, by broker, sorted; and who was left out, why.
+
+    Attributes:
+        usages: Their weighted maximum, where usage decides.
+    """
+
+    loads: Mapping[str, BrokerLoad]
+    usages: Mapping[str, float]
+    left: Sequence[Left]
+
+
+def is_amount(value: float) -> bool:
+    """Whether it can be the amount of anything: a number, not negative, not endless."""
+    return 0.0 <= value <= MOST
+
+
+def is_sound(average: MessageAverage | BundleStats) -> bool:
+    """Whether traffic can be reckoned with."""
+    return (
+        0.0 <= average.msg_throughput_in <= MOST
+        and 0.0 <= average.msg_throughput_out <= MOST
+        and 0.0 <= average.msg_rate_in <= MOST
+        and 0.0 <= average.msg_rate_out <= MOST
+    )
+
+
+def read(
+    cluster: Cluster, settings: ReadingSettings, weights: ResourceWeights | None, *, lapsed: bool = False
+) -> Readings:
+    """Sort out the brokers that can be judged.
+
+    Args:
+        lapsed: Reports count that are older than the last change of what their broker owns: for placements, which reckon with
+            what has come since.
+        weights: Where usage decides: a broker must have a limit for one of the resources that count.
+    """
+    loads: dict[str, BrokerLoad] = {}
+    usages: dict[str, float] = {}
+    left: list[Left] = []
+    for name in cluster.broker_names:
+        broker = cluster.brokers[name]
+        fault = why_unreadable(broker, settings, weights, lapsed=lapsed)
+        if fault is None and broker.load is not None:
+            if weights is not None:
+                usages[name] = usage = broker.load.weighted_max(weights)
+                if not is_amount(usage):
+                    left.append(Left(name, "bad-load", f"its usage comes to {usage}"))
+                    continue
+            loads[name] = broker.load
+        elif fault is not None:
+            left.append(Left(name, *fault))
+    return Readings(loads, {name: usages[name] for name in loads if name in usages}, left)
+
+
+def why_unreadable(
+    broker: Broker, settings: ReadingSettings, weights: ResourceWeights | None, *, lapsed: bool = False
+) -> tuple[str, str] | None:
+    """Why a broker's report is not used: a stable word and a sentence; None where it is.
+
+    Args:
+        lapsed: One that has lapsed is.
+    """
+    load = broker.load
+    if load is None:
+        return "no-load-data", "it has reported no load"
+    wrong = _unsound(load)
+    if wrong is not None:
+        return "bad-load", f"its report says {wrong}"
+    if settings.upstream:
+        return None
+    if not broker.load_age_s <= settings.max_age_s:
+        return "outdated", f"its report is {seconds(broker.load_age_s)} old, more than {seconds(settings.max_age_s)}"
+    if broker.load_lapsed and not lapsed:
+        return "lapsed", "its report is older than the last change of ownership of its bundles"
+    if weights is not None and not _has_limit(load, weights):
+        return "no-limits", "its report has no limit for any resource that counts"
+    return None
+
+
+def no_decision(reasons: Collection[str]) -> Reason:
+    """Upstream's word for too few brokers that can be judged.
+
+    Args:
+        reasons: Why brokers were left out.
+    """
+    if "outdated" in reasons or "lapsed" in reasons:
+        return Reason.OUTDATED_DATA
+    return Reason.NO_LOAD_DATA if reasons else Reason.NO_BROKERS
+
+
+def may_receive(cluster: Cluster, name: str) -> bool:
+    """Whether a broker takes bundles at all; which ones, the filters say."""
+    return cluster.brokers[name].accepting and name not in cluster.policies.cordons
+
+
+def remembered(memory: Mapping[str, Any], key: str) -> dict[str, float]:
+    """A table of amounts by name out of a strategy's memory; what is not an amount is forgotten."""
+    table = memory.get(key)
+    if not isinstance(table, Mapping):
+        return {}
+    return {
+        str(name): float(value)
+        for name, value in table.items()
+        if isinstance(value, int | float) and not isinstance(value, bool) and is_amount(value)
+    }
+
+
+def _unsound(load: BrokerLoad) -> str | None:
+    amounts = (
+        ("cpu", load.cpu.usage, load.cpu.limit),
+        ("memory", load.memory.usage, load.memory.limit),
+        ("direct memory", load.direct_memory.usage, load.direct_memory.limit),
+        ("bandwidth in", load.bandwidth_in.usage, load.bandwidth_in.limit),
+        ("bandwidth out", load.bandwidth_out.usage, load.bandwidth_out.limit),
+        ("message rate", load.msg_rate_in, load.msg_rate_out),
+        ("throughput", load.msg_throughput_in, load.msg_throughput_out),
+        ("moving averages", load.weighted_max_ema, load.msg_throughput_ema),
+    )
+    for what, one, other in amounts:
+        if not (0.0 <= one <= MOST and 0.0 <= other <= MOST):
+            return f"{what} {one}, {other}"
+    for what, resource in (
+        ("cpu", load.cpu),
+        ("memory", load.memory),
+        ("direct memory", load.direct_memory),
+        ("bandwidth in", load.bandwidth_in),
+        ("bandwidth out", load.bandwidth_out),
+    ):
+        if 0.0 < resource.limit < LEAST_LIMIT:
+            return f"{what} has a limit of {resource.limit}"
+    return None
+
+
+def _has_limit(load: BrokerLoad, weights: ResourceWeights) -> bool:
+    return (
+        (weights.cpu > 0 and load.cpu.limit > 0)
+        or (weights.direct_memory > 0 and load.direct_memory.limit > 0)
+        or (weights.bandwidth_in > 0 and load.bandwidth_in.limit > 0)
+        or (weights.bandwidth_out > 0 and load.bandwidth_out.limit > 0)
+    )

@@ -1,0 +1,156 @@
+"""Makes strategies from names and settings, and says what was meant where one of them is wrong."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
+from typing import Any, NamedTuple, TypeVar, cast
+
+import orjson
+from pydantic import ValidationError
+
+from shedders.errors import StrategyFailedError
+from shedders.model import strategy as ports
+from shedders.model.cluster import Bundle
+from shedders.model.strategy import Placing, Shedding, SplitAlgorithm, StrategySettings
+from statechannel.errors import ExitCode, StateChannelError
+from statechannel.suggestions import nearest, shown
+
+Made = TypeVar("Made", bound=StrategySettings)
+
+PROBLEMS_MAX = 20
+"""So many wrong settings are told one by one; of the others, how many there are."""
+
+CanTake = Callable[[Bundle, str], str | None]
+"""Filters, as shedding strategies may ask them: why a broker may not take a bundle; None if it may."""
+
+SheddingMaker = Callable[[CanTake | None], Shedding]
+"""Makes a shedding strategy for one decision, with the filters of the cluster that it is made for."""
+
+
+class StrategyKind(NamedTuple):
+    """One kind of strategy: its word in files and options, its entry point group, its port."""
+
+    word: str
+    group: str
+    port: type[Any]
+
+
+KINDS: Mapping[str, StrategyKind] = {
+    "shedding": StrategyKind("shedding", ports.SHEDDING, Shedding),
+    "placement": StrategyKind("placement", ports.PLACEMENT, Placing),
+    "split": StrategyKind("split", ports.SPLIT, SplitAlgorithm),
+}
+
+
+class StrategySettingsError(StateChannelError):
+    """A setting of a strategy is unknown, malformed or out of bounds.
+
+    Attributes:
+        problems: One sentence for each thing that is wrong.
+    """
+
+    def __init__(self, owner: str, problems: Sequence[str], known: Sequence[str]) -> None:
+        text = problems[0] if len(problems) == 1 else "settings refused:\n  " + "\n  ".join(problems)
+        hint = f"Settings of {owner}: {', '.join(known)}." if known else f"{owner} has no settings."
+        super().__init__(text, hint=hint[:1].upper() + hint[1:], exit_code=ExitCode.BAD_SETTINGS)
+        self.problems = problems
+
+
+def make(kind: str, name: str, values: Mapping[str, Any] | None = None) -> Any:
+    """A strategy of a kind (`shedding`, `placement`, `split`) with these settings; a shedding strategy without filters.
+
+    Raises:
+        UnknownStrategyError: There is none of that name.
+        StrategyFailedError: It cannot be used.
+        StrategySettingsError: It does not take these settings.
+    """
+    found = find(kind, name)
+    return made(kind, found, settings_of(found.Settings, f"{kind}.{name}", values or {}))
+
+
+def made(kind: str, found: type[Any], settings: StrategySettings, **extra: Any) -> Any:
+    """A strategy of a class.
+
+    Raises:
+        StrategyFailedError: Its constructor raises.
+    """
+    try:
+        return found(settings, **extra)
+    except Exception as error:
+        raise StrategyFailedError(kind, found.name, f"cannot be made: {error!r}") from error
+
+
+def shedding_maker(found: type[Any], settings: StrategySettings) -> SheddingMaker:
+    """Makes a shedding strategy of a class anew for each decision; it is given filters if its constructor has `can_take`."""
+    filtered = "can_take" in inspect.signature(found).parameters
+
+    def maker(can_take: CanTake | None) -> Shedding:
+        extra = {"can_take": can_take} if filtered else {}
+        return cast("Shedding", made("shedding", found, settings, **extra))
+
+    return maker
+
+
+def find(kind: str, name: str) -> type[Any]:
+    """The class of a strategy; raises as `make`."""
+    one = KINDS[kind]
+    return ports.load(one.group, name, one.port)
+
+
+def settings_of(model: type[Made], owner: str, values: Mapping[str, Any]) -> Made:
+    """Settings from values as a file or the command line has them.
+
+    Args:
+        owner: Whose settings these are, for people: `shedding.threshold`.
+        values: Texts are read as the field's type, as options give them.
+
+    Raises:
+        StrategySettingsError: Names every setting that is wrong.
+    """
+    try:
+        # By way of JSON, so that lists are taken for tuples and sets.
+        return model.model_validate_json(json.dumps(dict(values)))
+    except ValidationError as error:
+        known = list(model.model_fields)
+        problems = [_problem(owner, detail, known) for detail in islice(error.errors(include_url=False), PROBLEMS_MAX)]
+        if error.error_count() > PROBLEMS_MAX:
+            problems.append(f"{error.error_count() - PROBLEMS_MAX} more")
+        raise StrategySettingsError(owner, problems, known) from error
+
+
+def _problem(owner: str, detail: Any, known: Sequence[str]) -> str:
+    name = ".".join(str(part) for part in detail["loc"])
+    if detail["type"] == "extra_forbidden":
+        near = nearest(name, known)
+        return f"{owner} has no setting `{shown(name)}`{f'; did you mean `{near[0]}`?' if near else ''}"
+    message = shown(detail["msg"][:1].lower() + detail["msg"][1:])
+    return f"{owner}.{shown(name)}: {message}, found {shown(repr(detail['input']))}" if name else f"{owner}: {message}"
+
+
+def parse_flags(flags: Sequence[str]) -> dict[str, Any]:
+    """Settings from `name=value` texts; lists and mappings are JSON, `none` is None.
+
+    Raises:
+        StrategySettingsError: A text is not of that form.
+    """
+    found: dict[str, Any] = {}
+    for flag in flags:
+        name, equals, value = flag.partition("=")
+        if not equals or not name.strip():
+            raise StrategySettingsError("the strategy", [f"--set {flag}: not of the form name=value"], [])
+        found[name.strip()] = _value(value.strip())
+    return found
+
+
+def _value(text: str) -> Any:
+    if text.lower() == "none":
+        return None
+    if text[:1] in ("[", "{"):
+        try:
+            return orjson.loads(text)
+        except orjson.JSONDecodeError:
+            return text
+    return text

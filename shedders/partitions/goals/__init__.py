@@ -1,1 +1,0 @@
-"""Goals of the planner, one file each."""

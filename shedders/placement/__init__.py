@@ -1,0 +1,1 @@
+"""Placement strategies: which broker takes a bundle. Pure."""

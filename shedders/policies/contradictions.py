@@ -1,0 +1,214 @@
+"""Policies that cannot be kept together, named, each with a namespace or bundle that shows it.
+
+Nobody places or moves a bundle against them (the filters fail closed); this says why, before anybody waits for it. Kinds:
+
+* `unreadable`: a pattern of an isolation policy is no regular expression, or it names no brokers.
+* `nobody`: no registered broker satisfies all policies that speak of a bundle. The smallest set of them that has no broker
+  in common is named: a pin, an isolation policy (or those that leave no shared broker), cordons, the kind of topics.
+* `unknown-broker`: a pin, or a cordon, names a broker that is not registered.
+* `unknown-bundle`: a pin is for a bundle or namespace that is not there.
+* `together`: policies put all namespaces of an anti-affinity group on one broker.
+* `unknown-domain`: some brokers have a failure domain, these have none, and there are anti-affinity groups.
+* `min-available`: an isolation policy with `min_available` above what its patterns match, and nobody to help out.
+
+Worked example: bundle `t/n/0x00000000_0x80000000` is pinned to b3, policy `gold` gives `t/n` the brokers b1 and b2: kind
+`nobody`, policies `pin t/n/0x00000000_0x80000000 -> b3` and `isolation gold`, witness the bundle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+from shedders.filters.anti_affinity import group_of
+from shedders.filters.isolation import Isolation, Zone
+from shedders.filters.pins import pin_of, split_up
+from shedders.filters.rules import incapable, needs
+from shedders.model.cluster import Bundle, Cluster, IsolationPolicy
+from shedders.model.patterns import compiled
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Contradiction:
+    """Policies that cannot be kept.
+
+    Attributes:
+        kind: A stable word.
+        policies: Which ones, each by kind and name.
+        witness: A namespace, bundle or broker that shows it.
+        why: A sentence for people.
+        blocks: Bundles get no broker as long as it stands.
+    """
+
+    kind: str
+    policies: tuple[str, ...]
+    witness: str
+    why: str
+    blocks: bool
+
+
+def contradictions(cluster: Cluster) -> Sequence[Contradiction]:
+    """All that is wrong with the policies on this cluster, sorted; one witness for each set of policies."""
+    isolation = Isolation(cluster.policies.isolation, cluster.brokers)
+    found: dict[tuple[str, tuple[str, ...]], Contradiction] = {}
+    for one in (
+        *_unreadable(cluster.policies.isolation),
+        *_unknown(cluster),
+        *_nobody(cluster, isolation),
+        *_together(cluster, isolation),
+        *_domains(cluster),
+        *_too_few(cluster, isolation),
+    ):
+        found.setdefault((one.kind, one.policies), one)
+    return sorted(found.values())
+
+
+def _unreadable(policies: Sequence[IsolationPolicy]) -> Iterator[Contradiction]:
+    for policy in policies:
+        if not policy.primary and not policy.secondary:
+            why = f"isolation policy `{policy.name}` names no brokers; its namespaces get none"
+            yield Contradiction("unreadable", (_isolation(policy.name),), f"primary of `{policy.name}`", why, True)
+        for part, patterns in (
+            ("namespaces", policy.namespaces),
+            ("primary", policy.primary),
+            ("secondary", policy.secondary),
+        ):
+            trouble = compiled(patterns)
+            if isinstance(trouble, str):
+                why = f"{part} of isolation policy `{policy.name}`: {trouble}; whatever depends on it gets no broker"
+                yield Contradiction("unreadable", (_isolation(policy.name),), f"{part} of `{policy.name}`", why, True)
+
+
+def _unknown(cluster: Cluster) -> Iterator[Contradiction]:
+    namespaces = cluster.bundles_in.keys()
+    parents = split_up(cluster.policies, cluster.bundles)
+    for name, broker in sorted(cluster.policies.pins.items()):
+        there = name in cluster.bundles or name in namespaces or name in parents
+        if not there:
+            yield Contradiction("unknown-bundle", (_pin(name, broker),), name, f"`{name}` is not there", False)
+        if broker not in cluster.brokers:
+            why = f"`{name}` is pinned to `{broker}`, which is not registered"
+            yield Contradiction("unknown-broker", (_pin(name, broker),), broker, why, there)
+    for broker in sorted(cluster.policies.cordons.keys() - cluster.brokers.keys()):
+        why = f"`{broker}` is cordoned and not registered"
+        yield Contradiction("unknown-broker", (f"cordon {broker}",), broker, why, False)
+
+
+def _nobody(cluster: Cluster, isolation: Isolation) -> Iterator[Contradiction]:
+    seen: set[tuple[object, ...]] = set()
+    for name in sorted(cluster.bundles):
+        bundle = cluster.bundles[name]
+        zone, pin = isolation.zone(bundle.namespace), pin_of(cluster.policies, bundle)
+        # Bundles under the same policies are in the same position.
+        key = (id(zone), pin, name if name in cluster.policies.pins else None, needs(bundle))
+        if key in seen:
+            continue
+        seen.add(key)
+        yield from _smallest(cluster, bundle, _demands(cluster, isolation, zone, bundle))
+
+
+def _demands(cluster: Cluster, isolation: Isolation, zone: Zone | None, bundle: Bundle) -> dict[str, frozenset[str]]:
+    """Brokers that each policy allows a bundle, by the policy."""
+    brokers = cluster.brokers
+    found: dict[str, frozenset[str]] = {}
+    pin = pin_of(cluster.policies, bundle)
+    if pin is not None:
+        subject = bundle.name if bundle.name in cluster.policies.pins else bundle.namespace
+        found[_pin(subject, pin)] = frozenset({pin} & brokers.keys())
+    if zone is not None and zone.broken is None:
+        if zone.policy is not None:
+            # Fewer primaries than none there never are, so secondaries never help out.
+            helpers = zone.secondary if zone.min_available > 0 else frozenset[str]()
+            found[_isolation(zone.policy)] = zone.primary | helpers
+        else:
+            names = ", ".join(sorted(set(isolation.owners.values())))
+            found[f"isolation {names or 'of shared brokers'} (the namespace has none)"] = zone.primary
+    cordoned = sorted(cluster.policies.cordons.keys() & brokers.keys())
+    if cordoned:
+        found[f"cordon {', '.join(cordoned)}"] = frozenset(brokers.keys() - set(cordoned))
+    persistent, non_persistent = needs(bundle)
+    capable = frozenset(name for name, one in brokers.items() if incapable(one, persistent, non_persistent) is None)
+    if len(capable) < len(brokers):
+        kinds = [word for word, needed in (("persistent", persistent), ("non-persistent", non_persistent)) if needed]
+        found[f"brokers for {' and '.join(kinds)} topics"] = capable
+    return found
+
+
+def _smallest(cluster: Cluster, bundle: Bundle, demands: Mapping[str, frozenset[str]]) -> Iterator[Contradiction]:
+    everybody = frozenset(cluster.brokers)
+    if not everybody or everybody.intersection(*demands.values()):
+        return
+    for size in range(1, len(demands) + 1):
+        for names in combinations(demands, size):
+            if everybody.intersection(*(demands[name] for name in names)):
+                continue
+            allowed = "; ".join(f"{name} allows {_some(demands[name])}" for name in names)
+            yield Contradiction("nobody", names, bundle.name, f"no broker may take `{bundle.name}`: {allowed}", True)
+            return
+
+
+def _together(cluster: Cluster, isolation: Isolation) -> Iterator[Contradiction]:
+    groups: dict[str, list[str]] = {}
+    for namespace in sorted(cluster.policies.anti_affinity):
+        group = group_of(cluster.policies, namespace)
+        if group is not None and namespace in cluster.bundles_in:
+            groups.setdefault(group, []).append(namespace)
+    for group, namespaces in sorted(groups.items()):
+        alone: dict[str, list[tuple[str, Sequence[str]]]] = {}
+        for namespace in namespaces:
+            first = cluster.bundles_in[namespace][0]
+            demands = _demands(cluster, isolation, isolation.zone(namespace), first)
+            left = frozenset(cluster.brokers).intersection(*demands.values())
+            if len(left) == 1 and len(cluster.brokers) > 1:
+                alone.setdefault(min(left), []).append((namespace, list(demands)))
+        for broker, bound in sorted(alone.items()):
+            if len(bound) > 1:
+                policies = (f"anti-affinity {group}", *sorted({name for _, names in bound for name in names}))
+                names = ", ".join(name for name, _ in bound)
+                why = f"group `{group}` should be apart, but {names} may only be on {broker}"
+                yield Contradiction("together", policies, bound[0][0], why, False)
+
+
+def _domains(cluster: Cluster) -> Iterator[Contradiction]:
+    if not any(group_of(cluster.policies, namespace) for namespace in cluster.policies.anti_affinity):
+        return
+    without = [name for name in cluster.broker_names if not (cluster.brokers[name].domain or "").strip()]
+    if without and len(without) < len(cluster.brokers):
+        why = f"{_some(without)} have no failure domain and count as one, others have one"
+        groups = sorted({group_of(cluster.policies, namespace) or "" for namespace in cluster.policies.anti_affinity})
+        policies = tuple(f"anti-affinity {group}" for group in groups if group)
+        yield Contradiction("unknown-domain", policies, without[0], why, False)
+
+
+def _too_few(cluster: Cluster, isolation: Isolation) -> Iterator[Contradiction]:
+    for namespace in sorted(cluster.bundles_in):
+        zone = isolation.zone(namespace)
+        if zone is None or zone.policy is None or zone.broken is not None:
+            continue
+        # None at all is said by `nobody`.
+        if 0 < len(zone.primary) < zone.min_available and not zone.secondary:
+            why = (
+                f"policy `{zone.policy}` wants {zone.min_available} primaries, its patterns match {len(zone.primary)}, "
+                "and no secondary can help out"
+            )
+            yield Contradiction("min-available", (_isolation(zone.policy),), namespace, why, False)
+
+
+def _pin(name: str, broker: str) -> str:
+    return f"pin {name} -> {broker}"
+
+
+def _isolation(name: str) -> str:
+    return f"isolation {name}"
+
+
+_SHOWN = 5
+
+
+def _some(names: Sequence[str] | frozenset[str]) -> str:
+    found = sorted(names)
+    if not found:
+        return "nobody"
+    more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+    return f"{', '.join(found[:_SHOWN])}{more}"

@@ -1,0 +1,205 @@
+"""Strict bytes of policy records in `NAME-policies` (design/policies.md). Pure.
+
+Everything that is not as the page says is refused with a reason, unknown fields included: a reader that ignored a field of a
+later version might allow what it forbids. What is wrong with a record decides nothing by itself; see `policy_book`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Final, NamedTuple
+
+import orjson
+
+from loaddata.model.figures import LATEST_MS
+from shedders.policies.kinds import RULES, BadPolicyError, PolicyKind, complete
+
+FORMAT: Final = 1
+VALUE_MAX_BYTES: Final = 100_000
+KEY_MAX_BYTES: Final = 1_000
+BY_MAX: Final = 256
+WHY_MAX: Final = 1_000
+OVERRIDE: Final = "override"
+"""First part of the keys of temporary policies, which lie over the standing one of the same kind and name."""
+
+_KINDS = {str(kind): kind for kind in PolicyKind}
+_OUTER = ("format", "kind", "name", "by", "why", "until_ms", "written_at_ms")
+
+
+class InvalidPolicyReason(StrEnum):
+    """Why a record is not taken: stable words, counted."""
+
+    KEY = "key"
+    UNKNOWN_KIND = "unknown-kind"
+    NAME = "name"
+    TOO_LARGE = "too-large"
+    NOT_JSON = "not-json"
+    FORMAT = "format"
+    MISMATCH = "mismatch"
+    HEADER = "header"
+    FIELDS = "fields"
+
+
+class UndecodablePolicy(NamedTuple):
+    """Not a record that this version can use; `why` is for people."""
+
+    reason: InvalidPolicyReason
+    why: str
+
+
+class PolicyKey(NamedTuple):
+    """Key of a record.
+
+    Attributes:
+        override: A temporary policy: key `override/KIND/NAME` in place of `KIND/NAME`.
+    """
+
+    kind: PolicyKind
+    name: str
+    override: bool = False
+
+    @property
+    def text(self) -> str:
+        """As people and Kafka read it."""
+        plain = f"{self.kind}/{self.name}"
+        return f"{OVERRIDE}/{plain}" if self.override else plain
+
+    def encode(self) -> bytes:
+        """As Kafka has it."""
+        return self.text.encode()
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyRecord:
+    """One policy as it was written.
+
+    Attributes:
+        value: Fields of its kind, all of them (`policy_kinds.RULES`).
+        by: Who wrote it; `why` in a person's words, empty where none are given.
+        until_ms: Log time at which it is taken back by itself; None: it stands.
+        written_at_ms: The writer's wall clock; for people.
+    """
+
+    key: PolicyKey
+    value: Mapping[str, Any] = field(default_factory=dict)
+    by: str = ""
+    why: str = ""
+    until_ms: int | None = None
+    written_at_ms: int = 0
+
+
+# --- keys -----------------------------------------------------------------------------------------------------------
+
+
+def made_key(kind: PolicyKind, name: str, *, override: bool = False) -> PolicyKey:
+    """A key of these parts.
+
+    Raises:
+        BadPolicyError: Policies of that kind are named by something else.
+    """
+    if not RULES[kind].is_name(name):
+        raise BadPolicyError(f"`{name}` is not {RULES[kind].named}, which a policy of kind {kind} is named by")
+    return PolicyKey(kind, name, override)
+
+
+def decode_key(key: bytes | None) -> PolicyKey | UndecodablePolicy:
+    """The key of a record."""
+    if key is None or len(key) > KEY_MAX_BYTES:
+        return UndecodablePolicy(
+            InvalidPolicyReason.KEY, "there is no key" if key is None else f"the key has {len(key)} bytes"
+        )
+    try:
+        text = key.decode()
+    except UnicodeDecodeError:
+        return UndecodablePolicy(InvalidPolicyReason.KEY, "the key is not UTF-8")
+    word, slash, name = text.partition("/")
+    override = word == OVERRIDE
+    if override:
+        word, slash, name = name.partition("/")
+    if not slash:
+        return UndecodablePolicy(InvalidPolicyReason.KEY, f"the key {text!a} is not KIND/NAME")
+    kind = _KINDS.get(word)
+    if kind is None:
+        return UndecodablePolicy(InvalidPolicyReason.UNKNOWN_KIND, f"there is no kind of policy {word!a}")
+    if not RULES[kind].is_name(name):
+        return UndecodablePolicy(InvalidPolicyReason.NAME, f"{name!a} is not {RULES[kind].named}")
+    return PolicyKey(kind, name, override)
+
+
+# --- values ---------------------------------------------------------------------------------------------------------
+
+
+def encode(record: PolicyRecord) -> bytes:
+    """The record's value.
+
+    Raises:
+        BadPolicyError: It would not be read back as it is.
+    """
+    key = record.key
+    loaded = {
+        "format": FORMAT,
+        "kind": str(key.kind),
+        "name": key.name,
+        **record.value,
+        "by": record.by,
+        "why": record.why,
+        "until_ms": record.until_ms,
+        "written_at_ms": record.written_at_ms,
+    }
+    clash = sorted(set(record.value) & set(_OUTER))
+    if clash:
+        raise BadPolicyError(f"policy {key.text}: `{clash[0]}` is no field of its value")
+    try:
+        value = orjson.dumps(loaded)
+    except orjson.JSONEncodeError as error:
+        raise BadPolicyError(f"policy {key.text} cannot be written: {error}") from error
+    found = decode(decode_key(key.encode()), value)
+    if isinstance(found, UndecodablePolicy):
+        raise BadPolicyError(f"policy {key.text} cannot be written: {found.why}")
+    return value
+
+
+def decode(key: PolicyKey | UndecodablePolicy, value: bytes) -> PolicyRecord | UndecodablePolicy:
+    """The policy that a record under this key holds."""
+    if isinstance(key, UndecodablePolicy):
+        return key
+    if len(value) > VALUE_MAX_BYTES:
+        return UndecodablePolicy(InvalidPolicyReason.TOO_LARGE, f"{len(value)} bytes, more than {VALUE_MAX_BYTES}")
+    try:
+        loaded = orjson.loads(value)
+    except orjson.JSONDecodeError as error:
+        return UndecodablePolicy(InvalidPolicyReason.NOT_JSON, f"not JSON: {error}")
+    if not isinstance(loaded, dict):
+        return UndecodablePolicy(InvalidPolicyReason.NOT_JSON, "not a JSON object")
+    if type(loaded.get("format")) is not int or loaded["format"] != FORMAT:
+        return UndecodablePolicy(InvalidPolicyReason.FORMAT, f"format is not {FORMAT}")
+    if loaded.get("kind") != str(key.kind) or loaded.get("name") != key.name:
+        return UndecodablePolicy(InvalidPolicyReason.MISMATCH, "kind and name are not those of the key")
+    wrong = _header_wrong(key, loaded)
+    if wrong is not None:
+        return UndecodablePolicy(InvalidPolicyReason.HEADER, wrong)
+    fields = complete(key.kind, {name: one for name, one in loaded.items() if name not in _OUTER})
+    if isinstance(fields, str):
+        return UndecodablePolicy(InvalidPolicyReason.FIELDS, fields)
+    return PolicyRecord(key, fields, loaded["by"], loaded["why"], loaded.get("until_ms"), loaded["written_at_ms"])
+
+
+def _header_wrong(key: PolicyKey, loaded: Mapping[str, Any]) -> str | None:
+    by, why, until_ms = loaded.get("by"), loaded.get("why"), loaded.get("until_ms")
+    if not isinstance(by, str) or not 0 < len(by) <= BY_MAX:
+        return f"by is no text of 1 to {BY_MAX} characters"
+    if not isinstance(why, str) or len(why) > WHY_MAX:
+        return f"why is no text of at most {WHY_MAX} characters"
+    if not _is_time(loaded.get("written_at_ms")):
+        return "written_at_ms is no time"
+    if until_ms is not None and not _is_time(until_ms):
+        return "until_ms is neither null nor a time"
+    if key.override and until_ms is None:
+        return "a temporary policy has no until_ms"
+    return None
+
+
+def _is_time(value: Any) -> bool:
+    return type(value) is int and 0 <= value <= LATEST_MS

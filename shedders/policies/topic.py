@@ -1,0 +1,253 @@
+"""The topic `NAME-policies`: what it must be like, reading it whole, and writing one policy so that one knows how it ended."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final
+
+from shedders.policies.book import BookBounds, PolicyBook
+from shedders.policies.record import PolicyKey, PolicyRecord, encode
+from statechannel.kafka.errors import (
+    AppendOutcomeUnknownError,
+    KafkaAdapterError,
+    KafkaUnavailableError,
+    TopicPolicyError,
+)
+from statechannel.kafka.tail import PartitionTail, Span, append_and_wait
+from statechannel.kafka.topic_policy import DAY_MS, HOUR_MS, ChannelTopics, Requirement, SettingRule, TopicPolicy
+from statechannel.kafka.topics import TopicAdmin, create_topics, inspect
+from statechannel.protocol.log import RecordRead, Topic
+
+if TYPE_CHECKING:
+    from statechannel.kafka.client_settings import ClientSettings
+    from statechannel.kafka.topics import TopicInfo
+
+POLICIES: Final = "policies"
+_RECORD_BYTES = 200_000
+_LABEL = Topic.REQUESTS
+"""Records are given a role when they are read; nobody looks at it here."""
+_AGAIN_S = 0.1
+_OPEN_ENDED = (AppendOutcomeUnknownError, KafkaUnavailableError)
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyTopics(ChannelTopics):
+    """Name and policy of the topic of policies; the channel's own topics are not among `policies`."""
+
+    delete_retention_ms: int = 7 * DAY_MS
+
+    @property
+    def policy_topic(self) -> str:
+        """Its name."""
+        return f"{self.channel}-{POLICIES}"
+
+    @property
+    def policies(self) -> Mapping[str, TopicPolicy]:
+        """Topic name to policy, this one topic."""
+        return {self.policy_topic: policy_of_policies(self.delete_retention_ms)}
+
+
+def policy_of_policies(delete_retention_ms: int = 7 * DAY_MS) -> TopicPolicy:
+    """One partition, compacted, the log's own time.
+
+    Args:
+        delete_retention_ms: How long a null outlives what it deleted: a reader that was away for longer starts over.
+    """
+    return TopicPolicy(
+        role=POLICIES,
+        requirements=(
+            Requirement("cleanup.policy", SettingRule.EXACTLY, "compact"),
+            Requirement("message.timestamp.type", SettingRule.EXACTLY, "LogAppendTime"),
+            Requirement("delete.retention.ms", SettingRule.AT_LEAST, str(delete_retention_ms)),
+            Requirement("unclean.leader.election.enable", SettingRule.EXACTLY, "false"),
+            Requirement("max.message.bytes", SettingRule.AT_LEAST, str(_RECORD_BYTES)),
+            Requirement("segment.ms", SettingRule.AT_MOST, str(24 * HOUR_MS), hard=False),
+        ),
+    )
+
+
+def open_policy_topic(
+    settings: ClientSettings,
+    topics: PolicyTopics,
+    *,
+    create: bool,
+    replication_factor: int = -1,
+    timeout_s: float = 20.0,
+) -> TopicInfo:
+    """Create the topic if asked to and it is missing, verify it, and refuse it if it has a hard difference.
+
+    Raises:
+        TopicMissingError: It does not exist and was not to be created.
+        TopicPolicyError: A hard difference; the message has the mending commands.
+        KafkaUnavailableError: Kafka did not answer in time.
+    """
+    name = topics.policy_topic
+    found = TopicAdmin(settings, timeout_s=timeout_s).describe([name])
+    if create and name not in found:
+        # Asking for the creation of what is there costs a round by Kafka's controller, so it is not asked for.
+        return create_topics(settings, topics, replication_factor=replication_factor, timeout_s=timeout_s)[name]
+    refuse_unfit(settings, topics, found)
+    return found[name]
+
+
+def refuse_unfit(settings: ClientSettings, topics: PolicyTopics, found: Mapping[str, TopicInfo]) -> None:
+    """Refuse a topic that is missing or has a hard difference; raises as `open_policy_topic`."""
+    hard = inspect(found, settings, topics).hard
+    if hard:
+        lines = "\n  ".join(str(one) for one in hard)
+        raise TopicPolicyError(
+            f"The topic of policies has settings that will not do:\n  {lines}",
+            hint="Run the commands above, then start again.",
+        )
+
+
+def policy_topic_exists(settings: ClientSettings, topics: PolicyTopics, *, timeout_s: float = 20.0) -> bool:
+    """Whether there is a topic of policies: until one is set there need not be."""
+    return topics.policy_topic in TopicAdmin(settings, timeout_s=timeout_s).describe([topics.policy_topic])
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSeen:
+    """The topic as it is now.
+
+    Attributes:
+        topic_id: Another one than before: it was deleted and made anew; empty: it is not there.
+        end: Offset of the next record.
+        unfit: Why its settings will not do; empty: they do.
+    """
+
+    topic_id: str
+    end: int
+    unfit: str = ""
+
+
+def look_at(settings: ClientSettings, topics: PolicyTopics, *, timeout_s: float = 20.0) -> TopicSeen:
+    """Whether it is the topic that was read, and will do.
+
+    Raises:
+        KafkaAdapterError: Kafka is away.
+    """
+    name = topics.policy_topic
+    found = TopicAdmin(settings, timeout_s=timeout_s).describe([name])
+    if name not in found:
+        return TopicSeen("", 0, f"the topic {name} is gone")
+    with _tail(settings, topics, timeout_s) as tail:
+        end = tail.span().end
+    hard = "; ".join(str(one) for one in inspect(found, settings, topics).hard)
+    return TopicSeen(found[name].topic_id, end, hard and f"the topic of policies has settings that will not do: {hard}")
+
+
+_ALL = BookBounds(1_000_000, 2**34)
+"""Who lists policies, or deletes some, has to see those beyond a broker's bounds as well."""
+
+
+def read_book(settings: ClientSettings, topics: PolicyTopics, *, timeout_s: float = 20.0) -> PolicyBook:
+    """Read the topic to its end as of now; all of it.
+
+    Raises:
+        KafkaAdapterError: Kafka is away, or the topic is missing.
+    """
+    book = PolicyBook(_ALL)
+    with _tail(settings, topics, timeout_s) as tail:
+        for record in tail.records(tail.span()):
+            book.take(record.offset, record.timestamp_ms, record.key, record.value)
+    return book
+
+
+class PolicyWriteOutcome(StrEnum):
+    """How a write ended."""
+
+    ACCEPTED = "accepted"
+    REJECTED = "rejected"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyWritten:
+    """How a write ended.
+
+    Attributes:
+        reason: Why it was not accepted, or what came after it; empty where there is nothing to say.
+        offset: Where the record lies; None where it was not found.
+        logged_at_ms: The log's time of it.
+        superseded: A newer record of the same key lies behind it already.
+        error: What Kafka said, where it was not accepted.
+    """
+
+    outcome: PolicyWriteOutcome
+    reason: str = ""
+    offset: int | None = None
+    logged_at_ms: int | None = None
+    superseded: bool = False
+    error: KafkaAdapterError | None = None
+
+
+def write_policy(
+    settings: ClientSettings,
+    topics: PolicyTopics,
+    key: PolicyKey,
+    record: PolicyRecord | None,
+    *,
+    timeout_s: float = 20.0,
+) -> PolicyWritten:
+    """Write one policy, or delete one (`record` None), with acks=all, and read it back. Blocks for up to four times `timeout_s`.
+
+    The log decides, not the producer: what is read back was written, however the append ended. What is not found once the
+    log was read to its end was rejected if Kafka said so, else nobody knows: it may still come.
+
+    Raises:
+        BadPolicyError: It would not be read back as it is; nothing was written.
+        KafkaAdapterError: Kafka is away or the topic is missing; nothing was written.
+    """
+    value = None if record is None else encode(record)
+    raw = key.encode()
+    with _tail(settings, topics, timeout_s) as tail:
+        start = tail.span().end
+        failure: KafkaAdapterError | None = None
+        try:
+            append_and_wait(settings, topics.policy_topic, 0, key=raw, value=value, timeout_s=timeout_s)
+        except KafkaAdapterError as error:
+            failure = error
+        deadline_s = time.monotonic() + timeout_s
+        while True:
+            read_through = False
+            with suppress(KafkaAdapterError):
+                found = _read_back(tail, start, raw, value)
+                if found is not None:
+                    return found
+                read_through = True
+            if read_through and failure is not None and not isinstance(failure, _OPEN_ENDED):
+                return PolicyWritten(PolicyWriteOutcome.REJECTED, str(failure), error=failure)
+            if time.monotonic() > deadline_s:
+                break
+            time.sleep(_AGAIN_S)
+    if failure is None:
+        return PolicyWritten(
+            PolicyWriteOutcome.UNKNOWN, f"Kafka confirmed the record, but it was not read back in {timeout_s:g} s"
+        )
+    return PolicyWritten(PolicyWriteOutcome.UNKNOWN, str(failure), error=failure)
+
+
+def _read_back(tail: PartitionTail, start: int, key: bytes, value: bytes | None) -> PolicyWritten | None:
+    end = tail.span().end
+    mine: RecordRead | None = None
+    newer: RecordRead | None = None
+    for record in tail.records(Span(low=start, start=start, end=end)):
+        if record.key != key:
+            continue
+        if mine is None and record.value == value:
+            mine = record
+        elif mine is not None:
+            newer = record
+    if mine is None:
+        return None
+    reason = "" if newer is None else f"a newer record of {key.decode()} lies at offset {newer.offset} already"
+    return PolicyWritten(PolicyWriteOutcome.ACCEPTED, reason, mine.offset, mine.timestamp_ms, newer is not None)
+
+
+def _tail(settings: ClientSettings, topics: PolicyTopics, timeout_s: float) -> PartitionTail:
+    return PartitionTail(settings, _LABEL, topics.policy_topic, 0, group_id=topics.reader_group, timeout_s=timeout_s)

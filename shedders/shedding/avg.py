@@ -1,0 +1,293 @@
+"""AvgShedder: pairs the most with the least loaded, and moves between the two of a pair what levels it out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from pydantic import Field
+
+from shedders.model.candidates import CandidateReader, blind, pick
+from shedders.model.cluster import Bundle, Cluster
+from shedders.model.plan import Placed, Plan, Reason
+from shedders.model.projection import Projection
+from shedders.model.readings import SheddingSettings, UsageSettings, may_receive
+from shedders.model.strategy import StrategySettings
+from shedders.shedding.avg_upstream import UpstreamPlans
+from shedders.shedding.draft import Draft, Measure, bytes_of, messages_of
+from shedders.shedding.leveling import CanTake, LoadToGive
+
+HALF = 0.5
+"""What levels a pair out; more would only turn it round."""
+
+_MOST_HITS = 1_000_000
+
+
+class AvgSettings(UsageSettings, SheddingSettings):
+    """Settings of `avg`, for shedding and placement."""
+
+    low_threshold: float = Field(
+        default=15.0,
+        ge=0,
+        description="Points between a pair from which on it counts (loadBalancerAvgShedderLowThreshold).",
+    )
+    high_threshold: float = Field(
+        default=40.0,
+        ge=0,
+        description="Points between a pair from which on it counts as urgent (loadBalancerAvgShedderHighThreshold).",
+    )
+    hit_count_low: int = Field(
+        default=8,
+        ge=0,
+        description="Bundles move when a pair was apart so often in a row (loadBalancerAvgShedderHitCountLowThreshold).",
+    )
+    hit_count_high: int = Field(
+        default=2,
+        ge=0,
+        description="The same for urgent pairs (loadBalancerAvgShedderHitCountHighThreshold).",
+    )
+    min_unload_msg_per_s: int = Field(
+        default=1000, ge=0, description="Not more messages a second than this are not worth moving (minUnloadMessage)."
+    )
+    min_unload_bytes_per_s: int = Field(
+        default=1024 * 1024,
+        ge=0,
+        description="Not more bytes a second than this are not worth moving (minUnloadMessageThroughput).",
+    )
+    max_unload_share: float = Field(
+        default=0.2,
+        ge=0,
+        le=1,
+        description="Part of the difference that is moved; 0.5 levels the pair out, and more counts as 0.5 "
+        "(maxUnloadPercentage; upstream takes it as it is, and advises 0.5).",
+    )
+
+
+class AvgShedder:
+    """Pairs the most with the least loaded broker, the second with the second, and levels out each pair that stays apart.
+
+    - Score: weighted maximum of CPU, direct memory and bandwidths, in points of 100. Brokers in the order of their scores are
+      paired from both ends; one in the middle stays alone.
+    - A pair that is apart by `low_threshold` counts one hit for both its brokers, from `high_threshold` on an urgent one, too;
+      below, both lose theirs. With enough hits of either kind on either broker the pair acts.
+    - It moves (max - min) * min(`max_unload_share`, 0.5) of the messages if that is more than the floor, else of the bytes:
+      bundles that fit, the heaviest first, from the one to the other, each only if that ends below where this one stands,
+      in score and in traffic. Then both lose their hits; if nothing can go they keep them.
+
+    Example (also a test): scores 80, 60, 45, 20; pairs (80, 20) and (60, 45), apart by 60 and 15; the first is urgent. The
+    second time it acts: 50,000 messages/s against 10,000 give 40,000 * 0.2 = 8,000. Of bundles with 30,000, 15,000, 4,000
+    and 1,000 those with 4,000 and 1,000 go. 3,000 are missing, more than the floor of 1,000, and the smallest larger bundle
+    has 15,000. In traffic it may: 10,000 + 5,000 + 15,000 < 45,000. In score, too: a message weighs 80 / 50,000 points, and
+    20 + 20,000 * 0.0016 = 52 < 80 - 5,000 * 0.0016 = 72. So it goes as well. With `upstream` the first two.
+
+    Placement: where the plan wants the bundle, if that may take it; else to the least loaded, with what is on its way
+    (`shedders.model.projection`).
+
+    Words for brokers left alone: `not-apart`, `hit-count`, `little-traffic`, `sole-bundle` (or none), `nothing-fits`,
+    `not-accepting`; and those of `shedders.shedding.draft`.
+
+    `upstream`: see `shedders.shedding.avg_upstream`. Source: `AvgShedder` of Pulsar 4.2.4, PIP-364; what is mended:
+    design/decisions/0029.
+
+    Args:
+        can_take: Filters; without it every broker may take every bundle.
+    """
+
+    name: ClassVar[str] = "avg"
+    Settings: ClassVar[type[StrategySettings]] = AvgSettings
+
+    def __init__(self, settings: AvgSettings, can_take: CanTake | None = None) -> None:
+        self.settings = settings
+        self._can_take = can_take
+        self._reader = CandidateReader(settings, settings.weights)
+        self._projection: tuple[Cluster, Projection] | None = None
+
+    def plan(self, cluster: Cluster, memory: Mapping[str, Any]) -> Plan:
+        """Decide once; remembers hits by broker and where the plan wants bundles to go."""
+        settings = self.settings
+        draft = Draft(self.name, cluster, settings, memory, settings.weights, self._can_take)
+        if draft.stopped is not None:
+            return draft.stopped
+        scores = draft.scores = {name: usage * 100 for name, usage in draft.usages.items()}
+        hits = Hits(memory, cluster.brokers if not settings.upstream else None)
+        names = sorted(scores, key=lambda name: scores[name])
+        pairs = self._pairs(draft, names, hits)
+        draft.stats.update(pairs=float(len(pairs)))
+        if not pairs:
+            hits.clear()
+        ready = [pair for pair in pairs if hits.enough(pair, settings)]
+        for pair in pairs:
+            if pair not in ready:
+                draft.leave(pair[1], "hit-count", f"{_said(draft, pair)}; hits: {hits.said(pair)}")
+        if settings.upstream:
+            planned = UpstreamPlans(memory.get("plan"))
+            for pair in ready:
+                hits.drop(pair)
+                self._level_as_upstream(draft, pair, planned)
+            planned.name_destinations(draft)
+            plan = planned.as_memory(cluster)
+        else:
+            for pair in ready:
+                if self._level(draft, pair):
+                    hits.drop(pair)
+            plan = draft.reckoned
+        draft.memory = {**hits.as_memory(), "plan": dict(sorted(plan.items()))}
+        if ready:
+            return draft.plan(f"{len(ready)} pairs are apart, nothing can go", Reason.NO_BUNDLES)
+        return draft.plan(f"{len(pairs)} pairs are apart, none often enough", Reason.HIT_COUNT)
+
+    def place(
+        self,
+        cluster: Cluster,
+        bundle: Bundle,
+        candidates: Sequence[str],
+        booked: Mapping[str, Sequence[str]],
+        memory: Mapping[str, Any],
+    ) -> Placed:
+        """Choose: where the plan in `memory` wants it, else see the class.
+
+        With `upstream` all candidates are equal, and what was chosen is remembered as the plan.
+        """
+        if self.settings.upstream:
+            return UpstreamPlans(memory.get("plan")).place(bundle, candidates, memory)
+        plan = memory.get("plan")
+        wanted = plan.get(bundle.name) if isinstance(plan, Mapping) else None
+        if wanted is not None and wanted in candidates:
+            return Placed(bundle.name, wanted, "the plan wants it there", (wanted,), memory=memory)
+        known = self._reader.of(cluster)
+        names, removed = known.judged(candidates)
+        if not names:
+            return blind(cluster, bundle, candidates, booked, removed, memory)
+        if self._projection is None or self._projection[0] is not cluster:
+            self._projection = (cluster, Projection(cluster, known.loads, known.usages))
+        projection = self._projection[1]
+        scores = projection.of(names, booked)
+        least = min(scores.values())
+        best = [name for name, score in scores.items() if score == least]
+        why = f"no plan for it; the least loaded of {len(scores)}, with what is on its way, has {least:.3f}"
+        why += known.remark(names)
+        return Placed(bundle.name, pick(bundle.name, best), why, best, removed, scores, memory)
+
+    def _pairs(self, draft: Draft, names: Sequence[str], hits: Hits) -> list[tuple[str, str]]:
+        """(least, most) loaded, from both ends inwards, where they are apart."""
+        pairs: list[tuple[str, str]] = []
+        scores, settings = draft.scores, self.settings
+        # Upstream pairs the one in the middle with itself: it always loses its hits, unless the threshold is 0.
+        for i in range((len(names) + 1) // 2):
+            pair = (names[i], names[len(names) - 1 - i])
+            apart = scores[pair[1]] - scores[pair[0]]
+            if apart < settings.low_threshold or (pair[0] == pair[1] and not settings.upstream):
+                hits.drop(pair)
+                draft.leave(pair[1], "not-apart", _said(draft, pair))
+            else:
+                pairs.append(pair)
+                hits.count(pair, urgent=not apart < settings.high_threshold)
+        return pairs
+
+    def _level(self, draft: Draft, pair: tuple[str, str]) -> bool:
+        low, high = pair
+        said = _said(draft, pair)
+        if not may_receive(draft.cluster, low):
+            draft.leave(low, "not-accepting", f"{said}, but {low} takes nothing")
+            return False
+        if draft.size(high) <= 1:
+            draft.leave(high, "sole-bundle", f"{said}, but {draft.size(high)} bundles")
+            return False
+        share = min(self.settings.max_unload_share, HALF)
+        floors: tuple[tuple[Measure, int], ...] = (
+            (messages_of, self.settings.min_unload_msg_per_s),
+            (bytes_of, self.settings.min_unload_bytes_per_s),
+        )
+        for measure, floor in floors:
+            apart = measure(draft.loads[high]) - measure(draft.loads[low])
+            if apart * share > floor:
+                # In traffic and in score: the narrower of the two gaps decides, in traffic. (A score of 0 has no gap.)
+                points = draft.scores[high] - draft.scores[low]
+                gap = min(apart, points * draft.total(high, measure) / draft.scores[high]) if points > 0 else 0.0
+                need = LoadToGive(high, min(apart * share, gap), floor, gap, 1.0)
+                return draft.relieve(need, measure, draft.receivers({low: 0.0}, ()), Reason.OVERLOADED, said)
+        draft.leave(high, "little-traffic", f"{said}, but not enough traffic between them")
+        return False
+
+    def _level_as_upstream(self, draft: Draft, pair: tuple[str, str], planned: UpstreamPlans) -> None:
+        low, high = (draft.loads[name] for name in pair)
+        share = self.settings.max_unload_share
+        floors: tuple[tuple[Measure, int], ...] = (
+            (messages_of, self.settings.min_unload_msg_per_s),
+            (bytes_of, self.settings.min_unload_bytes_per_s),
+        )
+        for measure, floor in floors:
+            quota = (measure(high) - measure(low)) * share
+            if not quota > floor:
+                continue
+            for bundle, weight in draft.weighed(pair[1], measure):
+                if 0 < weight <= quota:
+                    why = f"{_said(draft, pair)}; this is {weight:.6g} of {quota:.6g} that are left to give"
+                    draft.move(bundle, pair[1], Reason.OVERLOADED, weight, why, pair[0])
+                    planned.put(bundle, pair[0])
+                    quota -= weight
+            return
+        draft.leave(pair[1], "little-traffic", f"{_said(draft, pair)}, but not enough traffic between them")
+
+
+class Hits:
+    """How often in a row brokers were apart from their partners.
+
+    Args:
+        present: Brokers whose hits are kept; None for all.
+    """
+
+    def __init__(self, memory: Mapping[str, Any], present: Mapping[str, object] | None) -> None:
+        self._low = _counts(memory.get("hits_low"), present)
+        self._high = _counts(memory.get("hits_high"), present)
+
+    def count(self, pair: tuple[str, str], *, urgent: bool) -> None:
+        """One more for both; one that is not urgent ends the row of urgent ones."""
+        # A broker paired with itself counts twice (upstream).
+        for name in pair:
+            self._low[name] = min(self._low.get(name, 0) + 1, _MOST_HITS)
+            if urgent:
+                self._high[name] = min(self._high.get(name, 0) + 1, _MOST_HITS)
+            else:
+                self._high.pop(name, None)
+
+    def drop(self, pair: tuple[str, str]) -> None:
+        """Both start anew."""
+        for name in pair:
+            self._low.pop(name, None)
+            self._high.pop(name, None)
+
+    def clear(self) -> None:
+        """Everybody starts anew."""
+        self._low.clear()
+        self._high.clear()
+
+    def enough(self, pair: tuple[str, str], settings: AvgSettings) -> bool:
+        """Whether either broker of a pair has enough of either kind."""
+        return any(
+            self._high.get(name, 0) >= settings.hit_count_high or self._low.get(name, 0) >= settings.hit_count_low
+            for name in pair
+        )
+
+    def said(self, pair: tuple[str, str]) -> str:
+        """For people."""
+        return ", ".join(f"{name} {self._low.get(name, 0)} (urgent {self._high.get(name, 0)})" for name in pair)
+
+    def as_memory(self) -> dict[str, Any]:
+        """What the next decision reads."""
+        return {"hits_high": dict(sorted(self._high.items())), "hits_low": dict(sorted(self._low.items()))}
+
+
+def _counts(table: Any, present: Mapping[str, object] | None) -> dict[str, int]:
+    if not isinstance(table, Mapping):
+        return {}
+    return {
+        str(name): min(count, _MOST_HITS)
+        for name, count in table.items()
+        if type(count) is int and count > 0 and (present is None or name in present)
+    }
+
+
+def _said(draft: Draft, pair: tuple[str, str]) -> str:
+    low, high = pair
+    return f"{high} scores {draft.scores[high]:.1f}, {low} {draft.scores[low]:.1f}"

@@ -1,0 +1,272 @@
+"""A shedder's answer while it is being worked out: what was read, what may be chosen, what was decided."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
+from math import fsum
+from typing import Any
+
+from loaddata.model.broker_load import BrokerLoad, ResourceWeights
+from loaddata.model.bundle_load import MessageAverage
+from shedders.filters.pins import pin_of
+from shedders.model.amounts import BYTES, MESSAGES, rate, seconds
+from shedders.model.cluster import Bundle, Cluster
+from shedders.model.plan import BundleMove, Label, Left, Plan, Reason
+from shedders.model.readings import MOST, SheddingSettings, is_sound, may_receive, no_decision, read
+from shedders.shedding.leveling import CanTake, LoadToGive, Receivers, Weighed, level
+
+Measure = Callable[[MessageAverage | BrokerLoad], float]
+
+# Upstream's heartbeat namespaces (both versions), those that monitor the service level, and its own topics'.
+_INTERNAL = re.compile(r"pulsar/([^/]+/)?[^:]+:\d+|sla-monitor/[^/]+/[^:]+:\d+|pulsar/system", re.ASCII)
+_SYSTEM = ("pulsar/", "sla-monitor/")
+_NEEDED = 2
+_NAMED = 5
+
+
+def bytes_of(load: MessageAverage | BrokerLoad) -> float:
+    """Bytes a second in both directions."""
+    return load.msg_throughput
+
+
+def messages_of(load: MessageAverage | BrokerLoad) -> float:
+    """Messages a second in both directions."""
+    return load.msg_rate
+
+
+class Draft:
+    """One decision in the making.
+
+    Words for brokers left alone: `no-load-data`, `bad-load`, `outdated`, `lapsed`, `no-limits`. Words for bundles:
+    `in-flight`, `pinned`, `recently-moved`, `internal`, `excluded`, `secondhand`, `bad-load`.
+
+    Args:
+        weights: Where usage decides; None where only traffic does.
+        can_take: Filters; without them every broker that accepts anything takes every bundle.
+
+    Attributes:
+        loads: Reports of the brokers that can be judged, by name, sorted.
+        usages: Their weighted maximum, with `weights`.
+        stopped: The answer, if there is nothing to decide: safe mode, or no two brokers to decide between.
+        counted: Bundles that count as moved, those included that upstream refuses afterwards.
+        reckoned: Destinations that the plan reckons with, by bundle, named or not.
+    """
+
+    def __init__(
+        self,
+        strategy: str,
+        cluster: Cluster,
+        settings: SheddingSettings,
+        memory: Mapping[str, Any],
+        weights: ResourceWeights | None,
+        can_take: CanTake | None = None,
+    ) -> None:
+        self.cluster = cluster
+        self.strategy = strategy
+        self._settings = settings
+        self._can_take = can_take
+        self._judged: dict[str, list[Bundle]] = {}
+        self._averaged: dict[str, Mapping[Measure, float]] = {}
+        self._few_rules = not cluster.policies.pins and (not cluster.policies.excluded or settings.upstream)
+        readings = read(cluster, settings, weights)
+        self.loads = readings.loads
+        self.usages = readings.usages
+        self.left = list(readings.left)
+        self.moves: list[BundleMove] = []
+        self.counted = 0
+        self.reckoned: dict[str, str] = {}
+        self.scores: Mapping[str, float] = {}
+        self.stats: dict[str, float] = {}
+        self.memory: dict[str, Any] = dict(memory)
+        self.stopped = self._stop()
+
+    def leave(self, name: str, reason: str, why: str) -> None:
+        """Record a broker or bundle that was left alone."""
+        self.left.append(Left(name, reason, why))
+
+    def size(self, broker: str) -> int:
+        """How many bundles it owns, movable or not."""
+        return self.cluster.bundles_of.count(broker)
+
+    def movable(self, broker: str) -> Sequence[Bundle]:
+        """Its bundles that may be chosen, sorted by name; the others are recorded. Each broker is looked at once.
+
+        In flight, pinned and recently moved bundles never are. Those of excluded namespaces neither; but upstream counts them
+        as moved before it finds that they are excluded, and so does this with `upstream` (they are refused in `move`).
+        """
+        found = self._judged.get(broker)
+        if found is None:
+            owned = self.cluster.bundles_of.get(broker, ())
+            found = self._judged[broker] = [one for one in owned if self._is_plain(one) or self._may_go(one)]
+        return found
+
+    def weighed(self, broker: str, measure: Measure) -> Weighed:
+        """Its movable bundles with their short-term traffic, most first, equal ones by name."""
+        pairs = [(bundle, measure(bundle.averages.short)) for bundle in self.movable(broker)]
+        pairs.sort(key=_by_weight)
+        return pairs
+
+    def averaged(self, broker: str, measure: Measure) -> float:
+        """What the short-term averages of a broker's bundles add up to."""
+        found = self._averaged.get(broker)
+        if found is None:
+            found = self._averaged[broker] = _added_up(self.cluster.bundles_of.unsorted(broker))
+        return found[measure]
+
+    def total(self, broker: str, measure: Measure) -> float:
+        """A broker's traffic: what it reports now, or what its bundles' averages add up to, if that is more."""
+        return max(measure(self.loads[broker]), self.averaged(broker, measure))
+
+    def receivers(self, loads: Mapping[str, float], excluding: Iterable[str]) -> Receivers:
+        """Those that take bundles at all, with their loads."""
+        out = set(excluding)
+        return Receivers(
+            {name: load for name, load in loads.items() if name not in out and may_receive(self.cluster, name)},
+            self._can_take,
+            self._settings.max_destinations_per_bundle,
+        )
+
+    def relieve(
+        self,
+        need: LoadToGive,
+        measure: Measure,
+        receivers: Receivers,
+        reason: Reason,
+        said: str,
+        most: int | None = None,
+    ) -> bool:
+        """Level a broker out as far as it goes (`leveling.level`); whether anything moves.
+
+        Args:
+            said: Where the broker stands, for people.
+            most: No more bundles than this.
+        """
+        unit = BYTES if measure is bytes_of else MESSAGES
+        chosen = level(self.weighed(need.source, measure), need, receivers, most) if receivers else []
+        if not chosen:
+            least = f"the least loaded has {receivers.least:.6g}" if receivers else "nobody takes any"
+            last = f"; {receivers.refusal}" if receivers.refusal else ""
+            why = f"{said}; no bundle levels {rate(need.traffic, unit)} out; {least}{last}"
+            self.leave(need.source, "nothing-fits", why)
+        for bundle, weight, receiver in chosen:
+            why = f"{said} and should give {rate(need.traffic, unit)}; this is {rate(weight, unit)}, for {receiver}"
+            destination = receiver if self._settings.transfer else None
+            self.reckoned[bundle.name] = receiver
+            self.move(bundle, need.source, reason, weight, why, destination)
+        return bool(chosen)
+
+    def move(
+        self, bundle: Bundle, source: str, reason: Reason, load: float, why: str, destination: str | None = None
+    ) -> None:
+        """Decide for a move."""
+        self.counted += 1
+        if bundle.namespace in self.cluster.policies.excluded:
+            self.leave(bundle.name, "excluded", f"chosen and counted as moved, but {bundle.namespace} is excluded")
+            return
+        self.moves.append(BundleMove(bundle.name, source, destination, reason, load, why))
+
+    def plan(self, why: str, otherwise: Reason) -> Plan:
+        """The answer.
+
+        Args:
+            why: Said where nothing moves.
+            otherwise: Upstream's reason where nothing moves.
+        """
+        if self.moves:
+            sources = sorted({move.source for move in self.moves})
+            more = f" and {len(sources) - _NAMED} more" if len(sources) > _NAMED else ""
+            why = f"{_count(len(self.moves), 'bundle')} from {', '.join(sources[:_NAMED])}{more}"
+        return Plan(
+            self.strategy,
+            Label.SUCCESS if self.moves else Label.SKIP,
+            self.moves[0].reason if self.moves else otherwise,
+            why,
+            self.moves,
+            self.left,
+            self.scores,
+            self.stats,
+            self.memory,
+        )
+
+    def _stop(self) -> Plan | None:
+        if self.cluster.safe is not None:
+            return self.plan(f"the cluster is left alone: {self.cluster.safe}", Reason.UNKNOWN)
+        if len(self.loads) >= _NEEDED:
+            return None
+        brokers = _count(len(self.cluster.brokers), "broker")
+        why = f"{len(self.loads)} of {brokers} can be judged by their reports; it takes {_NEEDED} to move anything"
+        return self.plan(why, no_decision({left.reason for left in self.left}))
+
+    def _is_plain(self, bundle: Bundle) -> bool:
+        """Quickly whether nothing at all is special about it: there may be a hundred thousand of them."""
+        return (
+            self._few_rules
+            and not bundle.in_flight
+            and not bundle.secondhand
+            and bundle.name not in self.cluster.recent.bundles
+            and not bundle.name.startswith(_SYSTEM)
+            and is_sound(bundle.averages.short)
+        )
+
+    def _may_go(self, bundle: Bundle) -> bool:
+        policies, namespace = self.cluster.policies, bundle.namespace
+        age_s = self.cluster.recent.bundles.get(bundle.name)
+        pin = pin_of(policies, bundle)
+        if bundle.in_flight:
+            self.leave(bundle.name, "in-flight", "it is on its way or being split")
+        elif pin is not None:
+            self.leave(bundle.name, "pinned", f"it is pinned to {pin}")
+        elif age_s is not None and not age_s > self._settings.grace_s:
+            self.leave(
+                bundle.name, "recently-moved", f"moved {seconds(age_s)} ago, grace {seconds(self._settings.grace_s)}"
+            )
+        elif _is_internal(namespace):
+            self.leave(bundle.name, "internal", f"{namespace} belongs to one broker or to the system")
+        elif namespace in policies.excluded and not self._settings.upstream:
+            self.leave(bundle.name, "excluded", f"{namespace} is excluded")
+        elif bundle.secondhand:
+            self.leave(
+                bundle.name,
+                "secondhand",
+                f"{bundle.owner} has not measured it yet since it came there, or since something else came or went",
+            )
+        elif not is_sound(bundle.averages.short):
+            self.leave(bundle.name, "bad-load", f"its short-term averages are {bundle.averages.short}")
+        else:
+            return True
+        return False
+
+
+def _added_up(bundles: Iterable[Bundle]) -> Mapping[Measure, float]:
+    """Both measures of all sound short-term averages.
+
+    `is_sound` and the measures, written out: they are asked of each of tens of thousands of bundles. Sums are exactly rounded,
+    so the order means nothing.
+    """
+    sizes: list[float] = []
+    rates: list[float] = []
+    for bundle in bundles:
+        if bundle.secondhand:
+            continue
+        average = bundle.averages.short
+        size_in, size_out = average.msg_throughput_in, average.msg_throughput_out
+        rate_in, rate_out = average.msg_rate_in, average.msg_rate_out
+        if 0.0 <= size_in <= MOST and 0.0 <= size_out <= MOST and 0.0 <= rate_in <= MOST and 0.0 <= rate_out <= MOST:
+            sizes.append(size_in + size_out)
+            rates.append(rate_in + rate_out)
+    return {bytes_of: fsum(sizes), messages_of: fsum(rates)}
+
+
+def _by_weight(pair: tuple[Bundle, float]) -> float:
+    return -pair[1]
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+@lru_cache(maxsize=4096)
+def _is_internal(namespace: str) -> bool:
+    return _INTERNAL.fullmatch(namespace) is not None

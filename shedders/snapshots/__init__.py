@@ -1,0 +1,1 @@
+"""Snapshots: everything that a decision is made from, as one JSON file."""

@@ -1,0 +1,220 @@
+"""From a snapshot to the cluster that strategies see, and back: both ways keep every number bit for bit.
+
+So a plan of a snapshot is the plan of the cluster that it was taken from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from operator import attrgetter
+from typing import Any
+
+from pydantic import ValidationError
+
+from loaddata.bulk import uncollected
+from loaddata.model.broker_load import BrokerLoad
+from loaddata.model.bundle_load import BundleAverages, BundleStats, MessageAverage
+from loaddata.model.usage import ResourceUsage
+from shedders.decision.booked_moves import Booked
+from shedders.decision.budget import BudgetSettings, DecisionRules
+from shedders.model.cluster import Broker, Bundle, Cluster, IsolationPolicy, Policies, RecentMoves, TopicLoad
+from shedders.model.moved_cluster import MovedLoad, cargo_of
+from shedders.snapshots.faults import SnapshotError, sentence
+from shedders.snapshots.model import (
+    IN_FLIGHT,
+    BookedPart,
+    BrokerPart,
+    BundlePart,
+    BundleState,
+    IsolationPart,
+    LoadReport,
+    Snapshot,
+    TopicPart,
+    UsageEntry,
+)
+from statechannel.protocol.bundle import topic_hash
+
+_STATS = attrgetter(*BundleStats.__slots__)
+_AVERAGE = attrgetter(*MessageAverage.__slots__)
+"""All fields at once: a snapshot may have a hundred thousand bundles."""
+
+
+def cluster_of(snapshot: Snapshot) -> Cluster:
+    """The cluster as strategies see it."""
+    with uncollected():
+        return _cluster(snapshot)
+
+
+def _cluster(snapshot: Snapshot) -> Cluster:
+    policies = snapshot.policies
+    return Cluster(
+        brokers={name: _broker(name, part) for name, part in snapshot.brokers.items()},
+        bundles={name: _bundle(name, part) for name, part in snapshot.bundles.items()},
+        policies=Policies(
+            isolation=tuple(_isolation(one) for one in policies.isolation),
+            anti_affinity=dict(policies.anti_affinity),
+            pins=dict(policies.pins),
+            cordons=dict(policies.cordons),
+            excluded=frozenset(policies.excluded),
+        ),
+        recent=RecentMoves(bundles=dict(snapshot.recent.bundles), brokers=dict(snapshot.recent.brokers)),
+        now_ms=snapshot.clock.now_ms,
+        safe=snapshot.safe,
+    )
+
+
+def booked_of(snapshot: Snapshot, cluster: Cluster) -> Sequence[Booked]:
+    """The moves on their way.
+
+    Args:
+        cluster: The snapshot's; what goes along is reckoned from it where the snapshot does not say.
+    """
+    return [_booked(one, cluster) for one in snapshot.booked]
+
+
+def rules_of(snapshot: Snapshot) -> DecisionRules:
+    """What stands around the strategies."""
+    balancing = snapshot.balancing
+    budget = None if balancing.budget is None else BudgetSettings(**vars(balancing.budget))
+    return DecisionRules(budget, balancing.unload_mode == "unload", balancing.shedding_off)
+
+
+def with_cluster(snapshot: Snapshot, cluster: Cluster, *, booked: Sequence[Booked] = ()) -> Snapshot:
+    """A snapshot with another cluster in it; profile, settings and memory stay, states of bundles where they still fit.
+
+    Args:
+        booked: Moves on their way.
+
+    Raises:
+        SnapshotError: A number of the cluster is negative or not finite.
+    """
+    try:
+        with uncollected():
+            values = dict(snapshot) | _cluster_fields(cluster, snapshot.bundles)
+            values["booked"] = [_slots(one) | {"cargo": _slots(one.cargo)} for one in booked]
+            return Snapshot.model_validate(values)
+    except ValidationError as error:
+        raise SnapshotError("the cluster", [sentence(one) for one in error.errors(include_url=False)]) from error
+
+
+def snapshot_of(cluster: Cluster, *, profile: str = "default", booked: Sequence[Booked] = ()) -> Snapshot:
+    """A snapshot of a cluster, with no settings of its own and nothing remembered; raises as `with_cluster`."""
+    empty = Snapshot(kind="statechannel-snapshot", format=1, profile=profile, brokers={}, bundles={})
+    return with_cluster(empty, cluster, booked=booked)
+
+
+def _isolation(part: IsolationPart) -> IsolationPolicy:
+    return IsolationPolicy(
+        part.name, tuple(part.namespaces), tuple(part.primary), tuple(part.secondary), part.min_available
+    )
+
+
+def _broker(name: str, part: BrokerPart) -> Broker:
+    values = vars(part).copy()
+    report = values.pop("load")
+    return Broker(name=name, load=None if report is None else _report(report), **values)
+
+
+def _report(part: LoadReport) -> BrokerLoad:
+    values: dict[str, Any] = {
+        name: ResourceUsage(value.usage, value.limit) if isinstance(value, UsageEntry) else value
+        for name, value in vars(part).items()
+    }
+    return BrokerLoad(**values)
+
+
+def _bundle(name: str, part: BundlePart) -> Bundle:
+    return Bundle(
+        name,
+        part.owner,
+        part.state in IN_FLIGHT,
+        None if part.stats is None else BundleStats(*_STATS(part.stats)),
+        BundleAverages(MessageAverage(*_AVERAGE(part.short)), MessageAverage(*_AVERAGE(part.long))),
+        part.rank,
+        tuple(map(_topic, part.topics)) if part.topics else (),
+        part.non_persistent,
+        part.estimated,
+        part.secondhand,
+    )
+
+
+def _topic(part: TopicPart) -> TopicLoad:
+    values = vars(part).copy()
+    if part.position is None:
+        values["position"] = topic_hash(part.name)
+    return TopicLoad(**values)
+
+
+def _booked(part: BookedPart, cluster: Cluster) -> Booked:
+    values = vars(part).copy()
+    if part.cargo is not None:
+        return Booked(**{**values, "cargo": MovedLoad(**vars(part.cargo))})
+    source = cluster.brokers.get(part.source)
+    return Booked(
+        **{**values, "cargo": cargo_of(cluster.bundles[part.bundle], None if source is None else source.load)}
+    )
+
+
+def _cluster_fields(cluster: Cluster, known: Mapping[str, BundlePart]) -> dict[str, Any]:
+    policies, recent = cluster.policies, cluster.recent
+    return {
+        "clock": {"now_ms": cluster.now_ms},
+        "brokers": {name: _broker_fields(cluster.brokers[name]) for name in cluster.broker_names},
+        "bundles": {name: _bundle_fields(one, known.get(name)) for name, one in sorted(cluster.bundles.items())},
+        "gone": sorted(
+            {one.owner for one in cluster.bundles.values() if one.owner is not None} - cluster.brokers.keys()
+        ),
+        "policies": {
+            "isolation": [_slots(one) | _lists(one) for one in policies.isolation],
+            "anti_affinity": dict(policies.anti_affinity),
+            "pins": dict(policies.pins),
+            "cordons": dict(policies.cordons),
+            "excluded": sorted(policies.excluded),
+        },
+        "recent": {"bundles": dict(recent.bundles), "brokers": dict(recent.brokers)},
+        "safe": cluster.safe,
+    }
+
+
+def _slots(value: Any) -> dict[str, Any]:
+    return {name: getattr(value, name) for name in value.__slots__}
+
+
+def _lists(policy: IsolationPolicy) -> dict[str, Any]:
+    return {name: list(getattr(policy, name)) for name in ("namespaces", "primary", "secondary")}
+
+
+def _broker_fields(broker: Broker) -> dict[str, Any]:
+    values = _slots(broker)
+    del values["name"]
+    if broker.load is not None:
+        report = _slots(broker.load)
+        values["load"] = {
+            name: _slots(value) if isinstance(value, ResourceUsage) else value for name, value in report.items()
+        }
+    return values
+
+
+def _bundle_fields(bundle: Bundle, before: BundlePart | None) -> dict[str, Any]:
+    stats, averages = bundle.stats, bundle.averages
+    return {
+        "state": _state(bundle, before),
+        "owner": bundle.owner,
+        "stats": None if stats is None else dict(zip(BundleStats.__slots__, _STATS(stats), strict=True)),
+        "short": dict(zip(MessageAverage.__slots__, _AVERAGE(averages.short), strict=True)),
+        "long": dict(zip(MessageAverage.__slots__, _AVERAGE(averages.long), strict=True)),
+        "rank": bundle.rank,
+        "topics": [_slots(one) for one in bundle.topics],
+        "non_persistent": bundle.non_persistent,
+        "estimated": bundle.estimated,
+        "secondhand": bundle.secondhand,
+    }
+
+
+def _state(bundle: Bundle, before: BundlePart | None) -> BundleState:
+    """A cluster knows only that a bundle is on its way; which way is kept where it is known."""
+    if not bundle.in_flight:
+        return "Assigned" if bundle.owner is not None else "Unassigned"
+    if before is not None and before.state in IN_FLIGHT:
+        return before.state
+    return "Assigning" if bundle.owner is None else "Releasing"

@@ -1,0 +1,233 @@
+"""What is wrong with a snapshot, in sentences that name the field as people write its path."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Any, ClassVar, get_args
+
+from pydantic import BaseModel
+from pydantic_core import ErrorDetails
+
+from shedders.model.patterns import compiled
+from shedders.snapshots.model import BundlePart, IsolationPart, PoliciesPart, Snapshot
+from statechannel.errors import ExitCode, StateChannelError
+from statechannel.protocol.bundle import FULL_UPPER, is_namespace, parse_key, topic_hash
+from statechannel.suggestions import nearest
+
+SHOWN_MAX = 10
+_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*", re.ASCII)
+_FOUND_MAX = 60
+_DEPTH_MAX = 32
+
+
+class FaultyFileError(StateChannelError):
+    """A file of ours cannot be read or written, or says what cannot be.
+
+    Attributes:
+        usual_hint: What helps where nobody knows better.
+        problems: One sentence for each thing that is wrong.
+    """
+
+    usual_hint: ClassVar[str] = ""
+
+    def __init__(self, where: str, problems: Sequence[str], *, hint: str = "") -> None:
+        shown = [*problems[:SHOWN_MAX]]
+        if len(problems) > SHOWN_MAX:
+            shown.append(f"... and {len(problems) - SHOWN_MAX} more")
+        text = f"{where}: {shown[0]}" if len(problems) == 1 else f"{where} has faults:\n  " + "\n  ".join(shown)
+        super().__init__(text, hint=hint or self.usual_hint, exit_code=ExitCode.BAD_EXPORT)
+        self.problems = problems
+
+
+class SnapshotError(FaultyFileError):
+    """A snapshot cannot be read or written, or says what cannot be."""
+
+    usual_hint = "design/snapshot.md explains every field; shedders/snapshot.schema.json is its JSON Schema."
+
+
+def path_text(parts: Sequence[int | str]) -> str:
+    """Path of a field as people write it: `brokers["b-1:8080"].load.cpu.usage`."""
+    text = ""
+    for part in parts:
+        if isinstance(part, int):
+            text += f"[{part}]"
+        elif _PLAIN.fullmatch(part):
+            text += f".{part}" if text else part
+        else:
+            text += f'["{cut(part)}"]'
+    return text
+
+
+def cut(text: str) -> str:
+    """A text that may be shown: printable, and not too long."""
+    shown = text if text.isprintable() else text.encode("unicode_escape", "backslashreplace").decode()
+    return shown if len(shown) <= _FOUND_MAX else shown[:_FOUND_MAX] + "..."
+
+
+def sentence(detail: ErrorDetails, model: type[BaseModel] = Snapshot) -> str:
+    """One of pydantic's errors, told with the path of the field, what is wanted, and what was found.
+
+    Args:
+        model: What the whole file is.
+    """
+    loc = [part for part in detail["loc"] if part != "[key]"]
+    where, kind = path_text(loc), detail["type"]
+    if kind == "missing":
+        return f"{where} is missing"
+    if kind == "extra_forbidden":
+        near = nearest(str(loc[-1]), _known_beside(loc, model))
+        return f"{where} is no field of the format{f'; did you mean {near[0]}?' if near else ''}"
+    message = detail["msg"].removeprefix("Input should be ")
+    wanted = "a finite number is wanted" if kind == "finite_number" else f"{message[:1].lower()}{message[1:]} is wanted"
+    if not detail["msg"].startswith("Input should be "):
+        wanted = f"{message[:1].lower()}{message[1:]}"
+    return f"{where}: {wanted}, found {cut(repr(detail['input']))}"
+
+
+def _known_beside(loc: Sequence[int | str], root: type[BaseModel]) -> list[str]:
+    """Names of the fields that may stand where the last part of a path does."""
+    annotation: Any = root
+    for part in loc[:-1]:
+        model = _model_in(annotation)
+        if model is not None and isinstance(part, str) and part in model.model_fields:
+            annotation = model.model_fields[part].annotation
+    model = _model_in(annotation)
+    return [] if model is None else list(model.model_fields)
+
+
+def _model_in(annotation: Any) -> type[BaseModel] | None:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    return next((found for part in get_args(annotation) if (found := _model_in(part)) is not None), None)
+
+
+def contradictions(snapshot: Snapshot) -> Iterator[str]:
+    """What is wrong with a snapshot whose fields are all of the right kind."""
+    ranges: dict[str, list[tuple[int, int, str]]] = {}
+    known = snapshot.brokers.keys() | set(snapshot.gone)
+    for name, bundle in snapshot.bundles.items():
+        key = parse_key(name.encode(errors="replace"))
+        if key is None or key.is_namespace or key.lower >= key.upper:
+            yield f"{_bundle_path(name)}: a key tenant/namespace/0xLLLLLLLL_0xUUUUUUUU is wanted, lower bound first"
+            continue
+        ranges.setdefault(key.namespace, []).append((key.lower, key.upper, name))
+        if bundle.owner is not None and bundle.owner not in known:
+            near = _near(bundle.owner, known)
+            yield f"{_bundle_path(name)}.owner: {cut(bundle.owner)} stands neither in brokers nor in gone{near}"
+        if bundle.topics or (bundle.owner is None) is (bundle.state == "Assigned"):
+            yield from _bundle_faults(_bundle_path(name), bundle, key.lower, key.upper)
+    for found in ranges.values():
+        for (_, upper, one), (lower, _, other) in pairwise(sorted(found)):
+            if lower < upper:
+                yield f"{_bundle_path(other)} overlaps {one}"
+    for name in snapshot.gone:
+        if name in snapshot.brokers:
+            yield f"{path_text(['gone'])}: {cut(name)} stands in brokers, too"
+    yield from _booked_faults(snapshot)
+    yield from policy_faults(snapshot.policies, snapshot.bundles)
+    for part in ("settings", "memory"):
+        for kind, values in getattr(snapshot, part):
+            yield from (
+                f"{path_text([part, kind, name])}: nested more than {_DEPTH_MAX} deep"
+                for name, value in values.items()
+                if _too_deep(value)
+            )
+
+
+def _bundle_path(name: str) -> str:
+    return path_text(["bundles", name])
+
+
+def _near(name: str, known: Iterable[str]) -> str:
+    near = nearest(name, known)
+    return f"; did you mean {near[0]}?" if near else ""
+
+
+def _bundle_faults(where: str, bundle: BundlePart, lower: int, upper: int) -> Iterator[str]:
+    if bundle.state == "Assigned" and bundle.owner is None:
+        yield f"{where}.owner: a broker is wanted, since its state is Assigned"
+    if bundle.state == "Unassigned" and bundle.owner is not None:
+        yield f"{where}.owner: null is wanted, since its state is Unassigned, found {cut(repr(bundle.owner))}"
+    seen: dict[str, int] = {}
+    for number, topic in enumerate(bundle.topics):
+        first = seen.setdefault(topic.name, number)
+        if first != number:
+            yield f"{where}.topics[{number}].name: {cut(topic.name)} stands in topics[{first}], too"
+        position = topic_hash(topic.name) if topic.position is None else topic.position
+        # The last range of the ring is closed at its end.
+        if not (lower <= position < upper or position == upper == FULL_UPPER):
+            yield f"{where}.topics[{number}].position: 0x{position:08x} lies outside the bundle"
+
+
+def _booked_faults(snapshot: Snapshot) -> Iterator[str]:
+    first: dict[str, int] = {}
+    for number, move in enumerate(snapshot.booked):
+        where = f"booked[{number}]"
+        bundle = snapshot.bundles.get(move.bundle)
+        owner = move.destination if move.arrived else move.source
+        if bundle is None:
+            yield f"{where}.bundle: {cut(move.bundle)} is no bundle of the snapshot{_near(move.bundle, snapshot.bundles)}"
+        elif bundle.owner not in (owner, None):
+            yield f"{where}: {owner} should own {move.bundle}, but {cut(repr(bundle.owner))} does"
+        if first.setdefault(move.bundle, number) != number:
+            yield f"{where}.bundle: {cut(move.bundle)} stands in booked[{first[move.bundle]}], too"
+        if move.destination == move.source:
+            yield f"{where}.destination: it is the source"
+        if move.destination is None and move.arrived:
+            yield f"{where}.destination: a broker is wanted, since it has arrived"
+        for field in ("source", "destination"):
+            name = getattr(move, field)
+            if name is not None and name not in snapshot.brokers and name not in snapshot.gone:
+                yield f"{where}.{field}: {cut(name)} is no broker of the snapshot{_near(name, snapshot.brokers)}"
+
+
+def policy_faults(policies: PoliciesPart, bundles: Iterable[str] = ()) -> Iterator[str]:
+    """Policies that can mean nothing, or two things at once."""
+    first: dict[str, int] = {}
+    for number, policy in enumerate(policies.isolation):
+        where = f"policies.isolation[{number}]"
+        if first.setdefault(policy.name, number) != number:
+            yield f"{where}.name: policies.isolation[{first[policy.name]}] is called {cut(policy.name)}, too"
+        if not policy.namespaces:
+            yield f"{where}.namespaces: it names none"
+        if not policy.primary and not policy.secondary:
+            yield f"{where}: neither primary nor secondary brokers, so that nobody could serve its namespaces"
+        yield from _pattern_faults(where, policy)
+    known = set(bundles)
+    wanted: Mapping[str, Sequence[str]] = {
+        "anti_affinity": list(policies.anti_affinity),
+        "excluded": policies.excluded,
+        "pins": [name for name in policies.pins if name not in known],
+    }
+    for field, names in wanted.items():
+        for name, count in Counter(names).items():
+            key = parse_key(name.encode(errors="replace"))
+            if not is_namespace(name) and (field != "pins" or key is None):
+                yield f"{path_text(['policies', field])}: {cut(repr(name))} is no tenant/namespace"
+            if count > 1:
+                yield f"{path_text(['policies', field])}: {cut(name)} stands there {count} times"
+
+
+def _pattern_faults(where: str, policy: IsolationPart) -> Iterator[str]:
+    for field in ("namespaces", "primary", "secondary"):
+        for index, pattern in enumerate(getattr(policy, field)):
+            trouble = compiled((pattern,))
+            if isinstance(trouble, str):
+                yield f"{where}.{field}[{index}]: a regular expression is wanted: {cut(trouble)}"
+
+
+def _too_deep(value: Any) -> bool:
+    level = [value]
+    for _ in range(_DEPTH_MAX):
+        level = [
+            inner
+            for one in level
+            if isinstance(one, dict | list)
+            for inner in (one.values() if isinstance(one, dict) else one)
+        ]
+        if not level:
+            return False
+    return True

@@ -1,0 +1,236 @@
+"""What `--output json` of the plan commands says (shedders/plan.schema.json): the stable door for outside comparisons."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import isfinite
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue
+
+from shedders.decision.dry_run import CheckedMove, Decision, SplitDecision
+from shedders.model.cuts import children
+from shedders.model.plan import Left, Placed
+from shedders.snapshots.model import BalancingPart
+
+FORMAT = 1
+
+Remarks = Field(description="What is odd about the snapshot, in sentences.")
+Score = Annotated[float | None, Field(description="null: not finite, as an overloaded broker's may be.")]
+
+
+class DocumentPart(BaseModel):
+    """Base of all parts of a plan document."""
+
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False, frozen=True)
+
+
+class PlacedPart(DocumentPart):
+    """Where a bundle goes, and why."""
+
+    bundle: str
+    broker: str | None = Field(description="null: nobody may take it.")
+    why: str
+    best: list[str] = Field(
+        description="Brokers among which the choice was free (upstream picks one at random), sorted."
+    )
+    removed: dict[str, tuple[str, str]] = Field(description="Brokers that a filter took away: the filter, the reason.")
+    scores: dict[str, Score]
+
+
+class MovePart(DocumentPart):
+    """One move."""
+
+    bundle: str
+    source: str
+    destination: str | None = Field(description="null: the bundle stays.")
+    planned: str | None = Field(
+        description="The destination that the strategy named; null: it left that to the placement."
+    )
+    refused: str | None = Field(
+        description="Why the bundle stays: the filter, or what else forbids it, and its reason; null where it goes."
+    )
+    reason: str = Field(description="Upstream's reason.")
+    load: Score = Field(description="Traffic that goes along, in the strategy's own measure.")
+    swap: bool = Field(description="It is given back in exchange for others.")
+    why: str
+
+
+class SplitWantedPart(DocumentPart):
+    """A bundle that should be split; its owner would decide where."""
+
+    bundle: str
+    why: str
+
+
+class LeftPart(DocumentPart):
+    """A broker or bundle that was looked at and left alone."""
+
+    name: str
+    reason: str = Field(description="A stable word.")
+    why: str
+
+
+class CyclePart(DocumentPart):
+    """One decision."""
+
+    cycle: int = Field(ge=1)
+    now_ms: int
+    label: str = Field(description="Upstream's label.")
+    reason: str = Field(description="Upstream's reason.")
+    why: str
+    moves: list[MovePart]
+    splits: list[SplitWantedPart] = Field(
+        description="Bundles whose owners would be asked to split them; later cycles do not reckon with it."
+    )
+    left: list[LeftPart]
+    placed: list[PlacedPart] = Field(description="How destinations were found that the strategy left open.")
+    scores: dict[str, Score]
+    stats: dict[str, Score]
+    memory: dict[str, JsonValue] = Field(description="What the next decision is given.")
+
+
+class ShedPlan(DocumentPart):
+    """Answer of `shed plan`."""
+
+    kind: Literal["shed-plan"] = "shed-plan"
+    format: Literal[1] = 1
+    strategy: str
+    placement: str = Field(description="The strategy that chooses destinations that are left open.")
+    profile: str
+    settings: dict[str, JsonValue] = Field(description="Every setting of the strategy as it was used.")
+    filters: dict[str, JsonValue] = Field(description="Settings of the filters as they were used.")
+    balancing: BalancingPart = Field(
+        description="What stood around the strategy: what did not set out by it is refused with `budget`, `unload-mode` or "
+        "`shedding-off`. In unload mode a destination is what was reckoned with; nobody is told it."
+    )
+    remarks: list[str] = Remarks
+    every_s: float = Field(description="Seconds from one cycle to the next.")
+    cycles: list[CyclePart]
+
+
+class PlacePlan(DocumentPart):
+    """Answer of `place plan`."""
+
+    kind: Literal["place-plan"] = "place-plan"
+    format: Literal[1] = 1
+    strategy: str
+    profile: str
+    settings: dict[str, JsonValue]
+    filters: dict[str, JsonValue] = Field(description="Settings of the filters as they were used.")
+    remarks: list[str] = Remarks
+    placed: list[PlacedPart] = Field(description="In the order asked for; each counts for those after it.")
+    memory: dict[str, JsonValue] = Field(description="What the next placement is given.")
+
+
+class SplitPart(DocumentPart):
+    """One bundle that should be split, or was looked at."""
+
+    bundle: str
+    positions: list[int] = Field(description="Hashes to cut at; empty: it is left whole.")
+    children: list[str] = Field(description="Keys of the parts; empty: it is left whole.")
+    reason: str
+    why: str
+
+
+class SplitPlanDocument(DocumentPart):
+    """Answer of `split plan`."""
+
+    kind: Literal["split-plan"] = "split-plan"
+    format: Literal[1] = 1
+    algorithm: str
+    profile: str
+    settings: dict[str, JsonValue] = Field(description="Settings of the algorithm as they were used.")
+    splitting: dict[str, JsonValue] = Field(description="Settings of when to split as they were used.")
+    remarks: list[str] = Remarks
+    every_s: float
+    cycles: list[SplitCycle]
+
+
+class SplitCycle(DocumentPart):
+    """One look at all bundles."""
+
+    cycle: int = Field(ge=1)
+    now_ms: int
+    why: str | None = Field(description="Why nothing was looked at; null if it was.")
+    splits: list[SplitPart] = Field(description="Those to split in order, then those left whole.")
+    memory: dict[str, JsonValue] = Field(description="What the next look is given.")
+
+
+PlanDocument = Annotated[ShedPlan | PlacePlan | SplitPlanDocument, Field(discriminator="kind")]
+
+
+def finite(scores: Mapping[str, float]) -> dict[str, float | None]:
+    """Numbers by name, sorted; those that JSON cannot say become null."""
+    return {name: value if isfinite(value) else None for name, value in sorted(scores.items())}
+
+
+def cycle_part(number: int, decision: Decision) -> CyclePart:
+    """One decision as the document has it."""
+    plan = decision.plan
+    return CyclePart(
+        cycle=number,
+        now_ms=decision.cluster.now_ms,
+        label=plan.label.value,
+        reason=plan.reason.value,
+        why=plan.why,
+        moves=[_move(one) for one in decision.checked],
+        splits=[SplitWantedPart(bundle=one.bundle, why=one.why) for one in plan.splits],
+        left=[_left(one) for one in plan.left],
+        placed=[placed_part(one) for one in decision.placed],
+        scores=finite(plan.scores),
+        stats=finite(plan.stats),
+        memory=dict(decision.memory),
+    )
+
+
+def _move(checked: CheckedMove) -> MovePart:
+    move = checked.move
+    return MovePart(
+        bundle=move.bundle,
+        source=move.source,
+        destination=move.destination,
+        planned=checked.planned,
+        refused=checked.refused,
+        reason=move.reason.value,
+        load=move.load if isfinite(move.load) else None,
+        swap=move.swap,
+        why=move.why,
+    )
+
+
+def _left(left: Left) -> LeftPart:
+    return LeftPart(name=left.name, reason=left.reason, why=left.why)
+
+
+def placed_part(placed: Placed) -> PlacedPart:
+    """A placement as the document has it."""
+    return PlacedPart(
+        bundle=placed.bundle,
+        broker=placed.broker,
+        why=placed.why,
+        best=list(placed.best),
+        removed={name: tuple(one) for name, one in sorted(placed.removed.items())},
+        scores=finite(placed.scores),
+    )
+
+
+def split_cycle(number: int, decision: SplitDecision) -> SplitCycle:
+    """One look at all bundles as the document has it."""
+    bundles = decision.cluster.bundles
+    return SplitCycle(
+        cycle=number,
+        now_ms=decision.cluster.now_ms,
+        why=decision.why,
+        splits=[
+            SplitPart(
+                bundle=one.bundle,
+                positions=list(one.positions),
+                children=list(children(bundles[one.bundle], one.positions)) if one.positions else [],
+                reason=one.reason,
+                why=one.why,
+            )
+            for one in decision.splits
+        ],
+        memory=dict(decision.memory),
+    )

@@ -1,0 +1,1 @@
+"""When bundles are split and where. Pure."""

@@ -1,0 +1,170 @@
+"""What `weighted-move` remembers from one decision to the next, and what it learns from that. Pure.
+
+All of it goes through JSON and may come from anywhere: what makes no sense is forgotten.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from shedders.model.cluster import Bundle
+from shedders.model.readings import remembered
+from shedders.weighted_move.doubt import Doubts
+from shedders.weighted_move.watch import BrokerHistory, numbers, watched
+from statechannel.protocol.bundle import parse_key
+
+GAP_MAX_S = 600.0
+"""A longer time between two decisions says nothing about what was in between."""
+
+MISSED = 0.1
+"""A plan of which more was not carried out has changed nothing that was to be judged by it."""
+
+
+@dataclass(slots=True)
+class Memory:
+    """All of it.
+
+    Attributes:
+        at_ms: When the last decision was made.
+        passed_s: Since then; `known_s`: for how long nothing has been moved here without being remembered, at most `keep_s`.
+        watched: By broker.
+        came: By bundle, where it came from, with the seconds since.
+        touched: Brokers of the last plan, with what it changed of their levels; `large`: it moved so much that it may want
+            finishing.
+        doubts: Brokers whose figures cannot be what they say.
+        asked: By bundle that was to be split, its bytes a second and the seconds since.
+    """
+
+    at_ms: int = 0
+    passed_s: float = 0.0
+    known_s: float = 0.0
+    watched: dict[str, BrokerHistory] = field(default_factory=dict)
+    came: dict[str, list[tuple[str, float]]] = field(default_factory=dict)
+    touched: dict[str, float] = field(default_factory=dict)
+    large: bool = False
+    asked: dict[str, tuple[float, float]] = field(default_factory=dict)
+    doubts: Doubts = field(default_factory=Doubts)
+    _gone: dict[str, list[tuple[int, int, str]]] = field(default_factory=dict)
+
+    @classmethod
+    def recall(cls, memory: Mapping[str, Any], now_ms: int, keep_s: float, present: Mapping[str, object]) -> Memory:
+        """Out of JSON.
+
+        Args:
+            present: Brokers; others are forgotten.
+            keep_s: Where a bundle came from longer ago is forgotten.
+        """
+        at_ms = memory.get("at_ms")
+        known = type(at_ms) is int and 0 <= at_ms <= now_ms
+        passed_s = min(GAP_MAX_S, (now_ms - at_ms) / 1000) if known and at_ms is not None else 0.0
+        known_s = remembered({"": {"": memory.get("known_s")}}, "").get("", 0.0)
+        return cls(
+            now_ms,
+            passed_s,
+            min(keep_s, known_s + passed_s),
+            {
+                name: one
+                for name, row in _table(memory.get("watched"))
+                if (one := watched(row)) is not None and name in present
+            },
+            {name: found for name, rows in _table(memory.get("came")) if (found := _came(rows, passed_s, keep_s))},
+            remembered(memory, "touched"),
+            memory.get("large") is True,
+            {
+                name: (pair[0], pair[1] + passed_s)
+                for name, row in _table(memory.get("asked"))
+                if (pair := numbers(row, 2)) is not None and pair[1] + passed_s <= keep_s
+            },
+            Doubts.recall(memory.get("doubts"), passed_s, present),
+        )
+
+    def dumped(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "asked": {name: list(self.asked[name]) for name in sorted(self.asked)},
+            "at_ms": self.at_ms,
+            "came": {name: [list(one) for one in self.came[name]] for name in sorted(self.came)},
+            "doubts": self.doubts.dumped(),
+            "known_s": self.known_s,
+            "large": self.large,
+            "touched": {name: float(f"{self.touched[name]:.3g}") for name in sorted(self.touched)},
+            "watched": {name: self.watched[name].dumped() for name in sorted(self.watched)},
+        }
+
+    def settle(self, bundles: Mapping[str, Bundle], recent: Mapping[str, float]) -> None:
+        """See what became of the last plan: moves that were not made are forgotten, and who was to be relieved still is.
+
+        A move of an older plan that was given up since (it was refused, or its time was over) is forgotten, too.
+        Attributes are changed: `came`, and `touched` is emptied where much of the plan was not carried out.
+
+        Args:
+            recent: How long ago bundles came to where they are, in seconds.
+        """
+        planned = missed = 0
+        there: Counter[str | None] = Counter()
+        for name in list(self.came):
+            source, age_s = self.came[name][-1]
+            bundle = bundles.get(name)
+            parts = parse_key(name.encode()) if bundle is None else None
+            if parts is not None:
+                self._gone.setdefault(parts.namespace, []).append((parts.lower, parts.upper, name))
+            still = bundle is not None and bundle.owner == source and not bundle.in_flight
+            newest = age_s <= self.passed_s and bool(self.touched)
+            planned += newest
+            if newest and bundle is not None:
+                there[bundle.owner] += 1
+            # One that came back was moved all the same.
+            if still and (newest or recent.get(name, age_s) >= age_s):
+                missed += newest
+                self.came[name].pop()
+                if not self.came[name]:
+                    del self.came[name]
+        if missed > planned * MISSED:
+            self.touched = {}
+            self.doubts.sent, self.doubts.probes = {}, {}
+        # What went elsewhere (the placement may have chosen) or is still to come cannot show.
+        self.doubts.sent = {name: row for name, row in self.doubts.sent.items() if there[name] >= row[2]}
+
+    def moved(self, bundle: str, age_s: float | None) -> bool:
+        """Whether a bundle was moved by this strategy lately, or may have been, when nobody remembered it.
+
+        Args:
+            age_s: How long ago it came to where it is; None: long ago.
+        """
+        return bundle in self.came or (age_s is not None and age_s > self.known_s)
+
+    def has_left(self, bundle: str, broker: str) -> float | None:
+        """How long ago a bundle left a broker, in seconds; None if it did not, or long ago."""
+        ages = [age_s for name, age_s in self.came.get(bundle, ()) if name == broker]
+        if self._gone:
+            ages += self._parents(bundle, broker)
+        return min(ages, default=None)
+
+    def _parents(self, bundle: str, broker: str) -> list[float]:
+        """The same of the bundles that it was split from."""
+        parts = parse_key(bundle.encode())
+        around = () if parts is None else self._gone.get(parts.namespace, ())
+        return [
+            age_s
+            for lower, upper, parent in around
+            if parts is not None and lower <= parts.lower and parts.upper <= upper
+            for name, age_s in self.came[parent]
+            if name == broker
+        ]
+
+
+def _came(rows: Any, passed_s: float, keep_s: float) -> list[tuple[str, float]]:
+    found = []
+    for row in rows if isinstance(rows, list | tuple) else ():
+        if isinstance(row, list | tuple) and len(row) == 2 and isinstance(row[0], str):  # noqa: PLR2004 - a pair
+            age = numbers(row[1:], 1)
+            if age is not None and age[0] + passed_s <= keep_s:
+                found.append((row[0], age[0] + passed_s))
+    return found
+
+
+def _table(table: Any) -> Iterable[tuple[str, Any]]:
+    return [(name, row) for name, row in table.items() if isinstance(name, str)] if isinstance(table, Mapping) else ()

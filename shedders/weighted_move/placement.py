@@ -1,0 +1,142 @@
+"""Placement of `weighted-move`: what each broker will use of each resource, what is on its way counted. Pure."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Mapping, Sequence
+from math import inf
+
+from loaddata.model.broker_load import ResourceWeights
+from shedders.model.candidates import KnownBrokers
+from shedders.model.cluster import Bundle, Cluster
+from shedders.model.projection import LEAST, MOST_UNSEEN, came_since
+from shedders.weighted_move.cpu_cost import cpu_costs, per
+from shedders.weighted_move.loads import Use, inverse_of, traffic_of, use_of
+
+_NONE: Use = (0.0, 0.0, 0.0)
+_FREE = 0, "", _NONE
+
+
+class Expected:
+    """What brokers of one cluster will use, in parts of their limits.
+
+    A bundle is reckoned by what a byte and a message cost all over the cluster, as the broker that it comes from may be no more;
+    one that nobody has measured as the average bundle (at most a twentieth of an average broker); none as less than a thousandth.
+    """
+
+    def __init__(self, cluster: Cluster, known: KnownBrokers, weights: ResourceWeights) -> None:
+        self._cluster = cluster
+        loads = known.loads
+        self._use = {name: use_of(load) for name, load in loads.items()}
+        self._inverse = {name: inverse_of(load, weights) for name, load in loads.items()}
+        used = [sum(use[resource] for use in self._use.values()) for resource in range(3)]
+        count = max(1, len(loads))
+        limits = [
+            sum(1 / inverse[resource] for inverse in self._inverse.values() if inverse[resource] > 0) / count
+            for resource in range(3)
+        ]
+        self._bytes_in = per(used[1], sum(load.msg_throughput_in for load in loads.values()))
+        self._bytes_out = per(used[2], sum(load.msg_throughput_out for load in loads.values()))
+        self._cpu = cpu_costs(loads.values())
+        self._least = tuple(limit * LEAST for limit in limits)
+        bundles = sum(map(cluster.bundles_of.count, loads))
+        self._unseen = self._at_least(
+            tuple(min(limit * MOST_UNSEEN, use / bundles) for limit, use in zip(limits, used, strict=True))
+            if bundles
+            else _NONE
+        )
+        self._costs: dict[str, Use] = {}
+        self._came = came_since(cluster, self._use)
+        for name, found in self._came.items():
+            self._use[name] = _plus(self._use[name], [self._cost_of(one) for one in sorted(found)])
+        # By broker: bundles on their way that are counted, the last of them, and what they use together.
+        self._booked: dict[str, tuple[int, str, Use]] = {}
+        self._levels = {name: self._level(name, _NONE, _NONE) for name in self._use}
+        self._order = sorted((level, name) for name, level in self._levels.items())
+
+    def levels(self, names: Sequence[str], booked: Mapping[str, Sequence[str]]) -> dict[str, float]:
+        """The most used resource of each broker, with what is on its way."""
+        for name in sorted(self._booked.keys() - booked.keys()):
+            self._count(name, ())
+        for name in booked:
+            bundles = booked[name]
+            count, last, _ = self._booked.get(name, (0, "", _NONE))
+            if name in self._use and (count != len(bundles) or (count and bundles[-1] != last)):
+                self._count(name, bundles)
+        levels = self._levels
+        return {name: levels[name] for name in names}
+
+    def best(self, bundle: Bundle, among: Mapping[str, float]) -> tuple[float, list[str]]:
+        """Which brokers have most left once they have this bundle, too, and how much of their most used resource is used then.
+
+        Args:
+            among: As `levels` gave them.
+        """
+        cost = self._cost(bundle)
+        least, found = inf, list[str]()
+        for level, name in self._order:
+            if level > least:
+                break  # with it they have more still
+            if name in among:
+                after = self._level(name, cost, self._booked.get(name, _FREE)[2])
+                if after < least:
+                    least, found = after, [name]
+                elif after == least:
+                    found.append(name)
+        return least, sorted(found)
+
+    def _level(self, name: str, more: Use, booked: Use) -> float:
+        use, inverse = self._use[name], self._inverse[name]
+        return max(
+            (use[0] + booked[0] + more[0]) * inverse[0],
+            (use[1] + booked[1] + more[1]) * inverse[1],
+            (use[2] + booked[2] + more[2]) * inverse[2],
+        )
+
+    def _count(self, name: str, bundles: Sequence[str]) -> None:
+        """So many are on their way to a broker now; what was counted before is not counted again while lists only grow."""
+        count, last, total = self._booked.pop(name, _FREE)
+        if count > len(bundles) or (count and bundles[count - 1] != last):
+            count, total = 0, _NONE
+        if bundles:
+            came = self._came.get(name, ())
+            total = _plus(total, [self._cost_of(one) for one in bundles[count:] if one not in came])
+            self._booked[name] = len(bundles), bundles[-1], total
+        self._order.pop(bisect_left(self._order, (self._levels[name], name)))
+        self._levels[name] = self._level(name, _NONE, total)
+        insort(self._order, (self._levels[name], name))
+
+    def _cost_of(self, name: str) -> Use:
+        bundle = self._cluster.bundles.get(name)
+        return self._unseen if bundle is None else self._cost(bundle)
+
+    def _cost(self, bundle: Bundle) -> Use:
+        found = self._costs.get(bundle.name)
+        if found is None:
+            found = self._costs[bundle.name] = self._reckon(bundle)
+        return found
+
+    def _reckon(self, bundle: Bundle) -> Use:
+        traffic = traffic_of(bundle)
+        if traffic is None:
+            return self._unseen
+        return self._at_least(
+            (
+                self._cpu.of(traffic.msg_rate, traffic.msg_throughput),
+                self._bytes_in * traffic.msg_throughput_in,
+                self._bytes_out * traffic.msg_throughput_out,
+            )
+        )
+
+    def _at_least(self, use: Sequence[float]) -> Use:
+        cpu, inwards, outwards = map(max, use, self._least)
+        return cpu, inwards, outwards
+
+
+def _plus(use: Use, more: Sequence[Use]) -> Use:
+    cpu, inwards, outwards = use
+    for one in more:
+        cpu += one[0]
+        inwards += one[1]
+        outwards += one[2]
+    return cpu, inwards, outwards

@@ -1,0 +1,1 @@
+"""The job `table-view`: the channel's log as snapshots of accepted states."""

@@ -1,0 +1,230 @@
+"""The records of one namespace, judged from where the snapshot before them stands. Pure: the fold itself is the brokers'.
+
+A group is what must be folded together: one namespace in one partition (keys of no known form make groups of their own). What
+crosses groups is settled before, in `plan.py`, and comes as a `FoldPlan`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from statechannel.protocol.digest import line
+from statechannel.protocol.joiner import Joiner
+from statechannel.protocol.keys import KeyState
+from statechannel.protocol.view import Judgement, View
+from statechannel.protocol.view_rows import KeyRow, dump, restore
+from statechannel.replay.survey import STRICT, ReadFacts
+
+
+class FoldPlan(NamedTuple):
+    """How the records of one partition are read in one batch.
+
+    Attributes:
+        partitions: Of the channel.
+        position: Offset of the first record that is new; older ones are read only where a join needs them.
+        joins: The view is made anew out of the whole log, as a joining broker does; else it goes on from the snapshot.
+        facts: What a join takes without a verdict, and where a newer format stops.
+        switch: Offset of the heartbeat that vouched for a cold start: through it the archive has the verdicts of the view before,
+            which had no gap. -1: the join follows none.
+        keeps: Nobody has vouched yet for what was joined: the view stays as it is, and records get no verdict.
+    """
+
+    partitions: int
+    position: int = 0
+    joins: bool = False
+    facts: ReadFacts = STRICT
+    switch: int = -1
+    keeps: bool = False
+
+    @property
+    def cold_start(self) -> bool:
+        """Whether the join follows a cold start."""
+        return self.switch >= 0
+
+
+class Before(NamedTuple):
+    """A key's accepted state before a record; all None where it did not exist, or nobody can know."""
+
+    state: str | None = None
+    version: int | None = None
+    from_: str | None = None
+    to: str | None = None
+    id: str | None = None
+
+
+class Line(NamedTuple):
+    """What the archive says of a record beside its bytes and coordinates.
+
+    Attributes:
+        verdict: None where the record was taken leniently: nobody who joins there has a verdict.
+        why: For people, where the verdict does not say it all.
+    """
+
+    verdict: str | None = None
+    why: str = ""
+    kind: str | None = None
+    id: str | None = None
+    version: int | None = None
+    state: str | None = None
+    from_: str | None = None
+    to: str | None = None
+    base: str | None = None
+    covers: int | None = None
+    forced: bool | None = None
+    broker: str | None = None
+    incarnation: str | None = None
+    action: str | None = None
+    operation: str | None = None
+    reason: str | None = None
+    before: Before = Before()
+
+
+class OverruledKey(NamedTuple):
+    """A key on which a cold start has overruled what was accepted before."""
+
+    key: str
+    held: str | None
+    asserted: str | None
+
+
+_LENIENT = Line()
+_NOTHING = Before()
+
+
+class GroupFold:
+    """Folds one group: first its rows of the snapshot before, then its records in the order of their offsets."""
+
+    def __init__(self, partition: int, plan: FoldPlan) -> None:
+        self._partition = partition
+        self._plan = plan
+        self._held: list[KeyRow] = []
+        self._view: View | None = None
+        self._before_join: View | None = None
+        self._joiner: Joiner | None = None
+        self._at_switch: dict[str, str] | None = None
+        self.touched = False
+
+    def hold(self, row: KeyRow) -> None:
+        """Take a row of the snapshot before."""
+        self._held.append(row)
+
+    def read(self, offset: int, key: bytes | None, value: bytes | None) -> Line | None:
+        """Take in one record; None for those that are not archived: the old ones, and all from the stop on."""
+        plan = self._plan
+        if plan.facts.stop is not None and offset >= plan.facts.stop.offset:
+            return None
+        if plan.keeps:
+            return _LENIENT if offset >= plan.position else None
+        if not self.touched:
+            self._begin()
+        if offset > plan.switch:
+            self._compare()
+        found = self._read(offset, key, value)
+        if offset < plan.position:
+            return None
+        if self._before_join is not None and offset <= plan.switch:
+            return _judged(self._before_join, offset, key, value)
+        return found
+
+    def _read(self, offset: int, key: bytes | None, value: bytes | None) -> Line:
+        if self._joiner is not None:
+            if self._plan.facts.is_lenient(offset):
+                self._joiner.read(offset, key, value)
+                return _LENIENT
+            self._end_join()
+        if self._view is None:
+            raise RuntimeError("a group has no view after its join")
+        return _judged(self._view, offset, key, value)
+
+    def rows(self) -> Iterator[KeyRow]:
+        """The group's keys after all of its records."""
+        if not self.touched and not self._plan.joins:
+            yield from self._held
+            return
+        if not self.touched:
+            self._begin()
+        self._end_join()
+        self._compare()
+        if self._view is not None:
+            yield from dump(self._view)
+
+    def differences(self) -> list[OverruledKey]:
+        """Keys on which the view before a cold start and the one behind it do not agree; to be asked when the fold has ended."""
+        if self._before_join is None or self._at_switch is None:
+            return []
+        return [*_differ(self._at_switch, _lines(self._before_join))]
+
+    def _begin(self) -> None:
+        self.touched = True
+        plan = self._plan
+        held = restore(self._partition, plan.partitions, self._held)
+        if not plan.joins:
+            self._view = held
+            return
+        if plan.cold_start:
+            self._before_join = held
+        if plan.facts.tentative or plan.facts.lenient_to >= 0:
+            self._joiner = Joiner(self._partition, plan.partitions)
+        else:
+            self._view = View(self._partition, plan.partitions)
+
+    def _end_join(self) -> None:
+        if self._joiner is None:
+            return
+        self._view = self._joiner.view()
+        self._joiner = None
+
+    def _compare(self) -> None:
+        """Keep what the new view holds where it takes over, to be held against the view before."""
+        if self._before_join is None or self._at_switch is not None:
+            return
+        self._end_join()
+        if self._view is not None:
+            self._at_switch = _lines(self._view)
+
+
+def _lines(view: View) -> dict[str, str]:
+    return {key.name: line(key).decode() for key in view.existing()}
+
+
+def _differ(joined: dict[str, str], before: dict[str, str]) -> Iterator[OverruledKey]:
+    for name in sorted(joined.keys() | before.keys()):
+        if joined.get(name) != before.get(name):
+            yield OverruledKey(name, before.get(name), joined.get(name))
+
+
+def _judged(view: View, offset: int, key: bytes | None, value: bytes | None) -> Line:
+    held = view.keys.get(key) if key is not None else None
+    before = _NOTHING if held is None or held.state is None else _before(held)
+    return _line(view.read(offset, key, value), before)
+
+
+def _before(key: KeyState) -> Before:
+    return Before(str(key.state), key.version, key.from_, key.to, key.accepted_id)
+
+
+def _line(judgement: Judgement, before: Before) -> Line:
+    record = judgement.record
+    verdict = judgement.verdict.value
+    if record is None:
+        return Line(verdict, judgement.why, before=before)
+    return Line(
+        verdict,
+        judgement.why,
+        record.kind.value,
+        record.id,
+        record.version,
+        record.state.value,
+        record.from_,
+        record.to,
+        record.base,
+        record.covers,
+        record.forced,
+        record.broker,
+        record.incarnation,
+        record.text("action"),
+        record.text("operation"),
+        record.text("reason"),
+        before,
+    )

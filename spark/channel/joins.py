@@ -1,0 +1,134 @@
+"""Partitions that cannot go on from the snapshot: what of their log is read again, and how they are read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+from pyspark import StorageLevel
+from pyspark.sql import functions as F
+
+from spark.channel.plan import UNKNOWN_END, BatchStep, JoinReason, ReadingPosition, WholeLog, join, why_join
+from spark.channel.survey import BatchSurvey, newest_old, not_below, survey
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from statechannel.kafka.topic_bounds import OffsetBounds
+
+Older = Callable[[Mapping[int, int], Mapping[int, int]], "DataFrame"]
+"""Reads partitions up to the first offsets, exclusive, from the second ones on or else from their beginning; with the unit of
+the fold beside each row."""
+
+
+class Began(NamedTuple):
+    """How things were when a batch began.
+
+    Attributes:
+        bounds: Of the partitions, as far as they are known.
+    """
+
+    ms: int
+    bounds: Mapping[int, OffsetBounds]
+
+
+class Joins(NamedTuple):
+    """What came of the partitions that could not go on.
+
+    Attributes:
+        rows: All rows to be folded, of the other partitions too.
+        found: What is new, where there was more than the batch held.
+        steps: Of the partitions that join.
+        older: To be let go when the rows are folded.
+    """
+
+    rows: DataFrame
+    found: BatchSurvey
+    steps: dict[int, BatchStep]
+    older: DataFrame | None = None
+
+
+class JoinSettlement:
+    """Settles joins.
+
+    Args:
+        wall_ms: See `ChannelTable`.
+    """
+
+    def __init__(self, partitions: int, compaction_lag_ms: int, older: Older, wall_ms: Callable[[], int]) -> None:
+        self._partitions = partitions
+        self._lag_ms = compaction_lag_ms
+        self._older = older
+        self._wall_ms = wall_ms
+
+    def settle(self, places: Mapping[int, ReadingPosition], rows: DataFrame, found: BatchSurvey, began: Began) -> Joins:
+        """Read what lies before the batch in the partitions that do not go on, and say how they are read."""
+        joins = {*self._joining(places, found, began)}
+        joins |= self._lacking({n: one for n, one in places.items() if n not in joins}, found, began)
+        if not joins:
+            return Joins(rows, found, {})
+        asked = {number: places[number] for number in joins}
+        # Only that: what the batch holds may have been cleaned away by now, and is archived all the same.
+        older = self._older({number: found.seen[number].first for number in joins}, {})
+        older = older.persist(StorageLevel.MEMORY_AND_DISK)
+        log = older.unionByName(rows.where(F.col("partition").isin(list(joins))))
+        # Records that only the batch lacks are no gap: a table may be older than its checkpoint.
+        new = not_below({number: place.position for number, place in asked.items()})
+        again = survey(log.where(new), {number: place.position for number, place in asked.items()})
+        found = BatchSurvey({**found.seen, **again.seen}, {**found.needed, **again.needed})
+        steps = self._steps(places, log, found, self._joining(places, found, began), began.ms)
+        joining = [str(number) for number, step in steps.items() if step.plan.joins]
+        wanted = older.where(f"partition in ({', '.join(joining)}) or {new}" if joining else new)
+        return Joins(rows.unionByName(wanted), found, steps, older)
+
+    def _joining(
+        self, places: Mapping[int, ReadingPosition], found: BatchSurvey, began: Began
+    ) -> dict[int, JoinReason]:
+        kept_ms = began.ms - self._lag_ms
+        ends = {number: bounds.high for number, bounds in began.bounds.items()}
+        reasons = (
+            (n, why_join(places[n], seen, oldest_kept_ms=kept_ms, log_end=ends.get(n, UNKNOWN_END)))
+            for n, seen in found.seen.items()
+        )
+        return {number: why for number, why in reasons if why is not None}
+
+    def _lacking(self, places: Mapping[int, ReadingPosition], found: BatchSurvey, began: Began) -> set[int]:
+        """Of the partitions that are taken with a gap before the batch, those where Kafka has what the batch lacks."""
+        starts, ends = {}, {}
+        for number, seen in found.seen.items():
+            if number not in places or number not in began.bounds:
+                continue
+            start = max(places[number].position, began.bounds[number].low)
+            if start < seen.first:
+                starts[number], ends[number] = start, seen.first
+        if not ends:
+            return set()
+        return {row["partition"] for row in self._older(ends, starts).select("partition").distinct().collect()}
+
+    def _steps(
+        self,
+        places: Mapping[int, ReadingPosition],
+        log: DataFrame,
+        found: BatchSurvey,
+        joins: Mapping[int, JoinReason],
+        begun_ms: int,
+    ) -> dict[int, BatchStep]:
+        if not joins:
+            return {}
+        whole = survey(log.where(F.col("partition").isin(list(joins))), {}).seen
+        # Asked behind the reading: what was younger than the lag even then was not cleaned away while it was read.
+        now_ms = self._wall_ms()
+        late = now_ms - begun_ms > self._lag_ms // 2
+        newest_ms = max(now_ms, *(one.newest_ms for one in whole.values()))
+        old = newest_old(log, whole, oldest_kept_ms=newest_ms - self._lag_ms)
+        return {
+            number: join(
+                self._partitions,
+                number,
+                places[number],
+                found.seen[number],
+                WholeLog(whole[number], old[number], late),
+                why,
+            )
+            for number, why in joins.items()
+        }

@@ -1,0 +1,115 @@
+"""The channel's topic as the jobs read it: what it is, whether it still is, and its records as rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import orjson
+from pyspark.sql import functions as F
+
+from spark.channel.table import ChannelLog
+from spark.errors import TopicBrokenError
+from statechannel.kafka.client_settings import ClientSettings
+from statechannel.kafka.errors import TopicMissingError
+from statechannel.kafka.topic_bounds import BoundsAsker, OffsetBounds
+from statechannel.kafka.topics import TopicAdmin
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_EARLIEST = -2
+_LAG = "min.compaction.lag.ms"
+
+
+def raw_rows(rows: DataFrame) -> DataFrame:
+    """What the Kafka source gives, as `schemas.RAW`."""
+    return rows.select(
+        "partition", "offset", F.unix_millis("timestamp").alias("timestamp_ms"), "key", "value", "headers"
+    )
+
+
+class ChannelTopic:
+    """Asks Kafka about one topic, and reads it.
+
+    Args:
+        kafka: Options of Spark's source.
+        accept_lost_head: Go on where records were deleted (not compacted) before they were read.
+        timeout_s: Bound of one answer of Kafka.
+    """
+
+    def __init__(
+        self,
+        client: ClientSettings,
+        name: str,
+        kafka: Mapping[str, str],
+        *,
+        accept_lost_head: bool = False,
+        timeout_s: float = 20.0,
+    ) -> None:
+        self.name = name
+        self._client = client
+        self._kafka = dict(kafka)
+        self._accept_lost_head = accept_lost_head
+        self._admin = TopicAdmin(client, timeout_s=timeout_s)
+        self._bounds = BoundsAsker(client, timeout_s=timeout_s)
+        self.log = self._describe()
+
+    def _describe(self) -> ChannelLog:
+        found = self._admin.describe([self.name]).get(self.name)
+        if found is None:
+            raise TopicMissingError(
+                f"the topic {self.name} does not exist at {self._client.bootstrap_servers}",
+                hint="Check --channel and --bootstrap-servers, or create the topics with `statechannel init`.",
+            )
+        return ChannelLog(self.name, found.topic_id, found.partitions, int(found.settings.get(_LAG, "0")))
+
+    def check(self, positions: Mapping[int, int]) -> dict[int, OffsetBounds]:
+        """See that the topic is the one that was opened, and has all that is still to be read; where it begins and ends.
+
+        Args:
+            positions: Next offset of each partition.
+
+        Raises:
+            TopicBrokenError: It was made anew, ends before a position, or lost records that were not read.
+        """
+        now = self._describe()
+        if (now.topic_id, now.partitions) != (self.log.topic_id, self.log.partitions):
+            raise TopicBrokenError(
+                f"the topic {self.name} was re-created (id {now.topic_id}, was {self.log.topic_id}) or has other partitions",
+                hint="What was read stays as it is. Start the job with other folders for table and checkpoint.",
+            )
+        asked = self._bounds.ask((self.name, partition) for partition in positions)
+        found = {number: bounds for (_, number), bounds in asked.items()}
+        for number, bounds in found.items():
+            position = positions[number]
+            if bounds.high < position:
+                raise TopicBrokenError(
+                    f"{self.name}-{number} ends at {bounds.high}, before the position {position} that was already read",
+                    hint="Records were lost by Kafka, or the topic was made anew; see its brokers' logs.",
+                )
+            if bounds.low > position and not self._accept_lost_head:
+                raise TopicBrokenError(
+                    f"{self.name}-{number} has lost its head: the offsets {position} to {bounds.low - 1} were deleted "
+                    "before they were read",
+                    hint="The channel's topic must be compacted and never trimmed. --accept-lost-head joins behind them, and "
+                    "the archive marks them as missing.",
+                )
+        return found
+
+    def first(self, positions: Mapping[int, int]) -> str:
+        """Where a query without a checkpoint begins, for `startingOffsets`."""
+        if not any(positions.values()):
+            return "earliest"
+        places = {str(number): position or _EARLIEST for number, position in positions.items()}
+        return orjson.dumps({self.name: places}).decode()
+
+    def whole(self, session: SparkSession, ends: Mapping[int, int], starts: Mapping[int, int]) -> DataFrame:
+        """Partitions up to these offsets, exclusive; from their beginning where no start is told."""
+        reader = session.read.format("kafka").options(**self._kafka)
+        reader = reader.option("assign", orjson.dumps({self.name: sorted(ends)}).decode())
+        since = {self.name: {str(number): starts.get(number, _EARLIEST) for number in ends}}
+        reader = reader.option("startingOffsets", orjson.dumps(since).decode())
+        until = {self.name: {str(number): end for number, end in ends.items()}}
+        reader = reader.option("endingOffsets", orjson.dumps(until).decode())
+        return raw_rows(reader.option("includeHeaders", "true").load())

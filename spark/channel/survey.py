@@ -1,0 +1,298 @@
+"""Looks through rows of a log for what `plan.py` has to know, without a Python worker wherever the JVM can tell.
+
+A row has `partition`, `offset`, `timestamp_ms`, `key`, `value`, and `group`: the unit of the fold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F
+
+from spark.channel.plan import BatchContents, ColdStartMark, Vouching
+from spark.core.schemas import batch_of
+from statechannel.protocol.bundle import bundle_key, parse_key
+from statechannel.protocol.codec import COLD_START_KEY, HEARTBEAT_KEY, decode_heartbeat, newer_format
+from statechannel.protocol.cold_start_marks import decode_mark
+from statechannel.protocol.view_rows import KeyRow
+from statechannel.replay.survey import FormatStop
+
+if TYPE_CHECKING:
+    from pyspark.sql import Row
+
+
+KEYS_MAX = 5_000
+"""More keys than that are not told apart: all rows of the partition are taken."""
+
+
+class Needed(NamedTuple):
+    """Rows of one partition.
+
+    Attributes:
+        everything: All of them.
+        namespaces: Those of which all rows are needed.
+        keys: Bundles that are needed. `of`: their namespaces, with all keys in them that are only remembered.
+    """
+
+    everything: bool = False
+    namespaces: frozenset[str] = frozenset()
+    keys: frozenset[str] = frozenset()
+    of: frozenset[str] = frozenset()
+
+    def holds(self, row: KeyRow) -> bool:
+        """Whether this row is needed."""
+        if self.everything or row.namespace in self.namespaces:
+            return True
+        return row.namespace in self.of and (row.lower < 0 or row.state is None or row.key in self.keys)
+
+    def condition(self, partition: int) -> str:
+        """The same in SQL; a key of a known form has no letter that SQL would understand."""
+        here = f"partition = {partition}"
+        if self.everything:
+            return f"({here})"
+        rows = []
+        if self.namespaces:
+            rows.append(f"namespace in ({_listed(self.namespaces)})")
+        if self.of:
+            rows.append(
+                f"(namespace in ({_listed(self.of)}) and (lower < 0 or state is null or key in ({_listed(self.keys)})))"
+            )
+        return f"({here} and ({' or '.join(rows) or 'false'}))"
+
+
+EVERYTHING = Needed(everything=True)
+
+
+def needed_for(keys: Iterable[bytes] | None) -> Needed:
+    """The rows that records on these keys need; None: nobody knows which."""
+    if keys is None:
+        return EVERYTHING
+    known = [parts for key in keys if (parts := parse_key(key)) is not None]
+    namespaces = frozenset(parts.namespace for parts in known if parts.is_namespace)
+    bundles = [parts for parts in known if not parts.is_namespace and parts.namespace not in namespaces]
+    return Needed(
+        namespaces=namespaces,
+        keys=frozenset(bundle_key(*parts) for parts in bundles),
+        of=frozenset(parts.namespace for parts in bundles),
+    )
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(f"'{name}'" for name in sorted(names))
+
+
+_LAST = 2**63 - 1
+_KEY_MAX_BYTES = 300  # of a known form has at most 279
+_TOLD_OFFSETS, _TOLD_BYTES = 10_000, 1_000
+"""Control records within so many offsets, and of so many bytes, come along with the first look; more are decoded by workers."""
+_STOPS = "partition int, offset long, format long"
+_WORDS = "partition int, offset long, is_mark boolean, number long"
+_WORDS_ARROW = pa.schema(
+    [("partition", pa.int32()), ("offset", pa.int64()), ("is_mark", pa.bool_()), ("number", pa.int64())]
+)
+_STOPS_ARROW = pa.schema([("partition", pa.int32()), ("offset", pa.int64()), ("format", pa.int64())])
+
+
+class BatchSurvey(NamedTuple):
+    """What rows of a log hold.
+
+    Attributes:
+        seen: By partition; partitions without a row are left out.
+        needed: Rows of a view that are needed to judge them, by partition.
+    """
+
+    seen: Mapping[int, BatchContents]
+    needed: Mapping[int, Needed]
+
+
+_TEXT = "cast(key as string)"
+GROUP: Final = (
+    # Spark does not look at bytes that it calls a string; a namespace is in ASCII, so the others may have any name.
+    f"coalesce(if(is_valid_utf8({_TEXT}), substring_index({_TEXT}, '/', 2), hex(key)), '')"
+)
+"""The unit of the fold: `tenant/namespace` of keys of a known form; of others anything that is the same for the same key."""
+
+_VALUE = "cast(value as string)"
+_PLAIN = (
+    f"length({_VALUE}) - length(replace({_VALUE}, 'format', '')) = 6 and instr({_VALUE}, char(92)) = 0 "
+    f"and {_VALUE} rlike '\"format\": ?1[,}} ]'"
+)
+MAY_BE_NEWER: Final = f"value is not null and not coalesce(startswith({_TEXT}, '!'), false) and not ({_PLAIN})"
+"""Whether a value may be of a newer format; the JVM clears those that say `"format":1` once and plainly."""
+
+_TOLD = f"key in (X'{HEARTBEAT_KEY.hex()}', X'{COLD_START_KEY.hex()}')"
+_LOOK = (
+    "count(*) as records",
+    "min(offset) as first",
+    "max(offset) as last",
+    "min(timestamp_ms) as oldest_ms",
+    "max(timestamp_ms) as newest_ms",
+    f"count_if({MAY_BE_NEWER}) as doubtful",
+)
+
+
+def survey(rows: DataFrame, positions: Mapping[int, int]) -> BatchSurvey:
+    """Look through rows whose offsets are unique; they are gone through once, and again only where something is found.
+
+    What lies behind a newer format is not looked at: it is read again when its stop is.
+
+    Args:
+        positions: Offset that the first row of each partition should have.
+    """
+    found = _look(rows, positions)
+    doubtful = [row["partition"] for row in found if row["doubtful"]]
+    stops = find_stops(rows.where(F.col("partition").isin(doubtful))) if doubtful else {}
+    if stops:
+        rows = rows.where(below({number: stop.offset + 1 for number, stop in stops.items()}))
+        found = _look(rows, positions)
+    gapped = [row["partition"] for row in found if _has_gap(row, positions.get(row["partition"], 0))]
+    gaps = _gap_ends(rows.where(F.col("partition").isin(gapped)), positions) if gapped else {}
+    more = [row["partition"] for row in found if row["more_told"]]
+    words = words_of(rows.where(F.col("partition").isin(more))) if more else {}
+    words |= {row["partition"]: [*_words(row["told"])] for row in found if not row["more_told"]}
+    seen = {
+        number: _seen(row, stops.get(number), gaps.get(number), words.get(number, ()))
+        for row in found
+        for number in (row["partition"],)
+    }
+    return BatchSurvey(seen, {row["partition"]: _needed(row, positions) for row in found})
+
+
+def _look(rows: DataFrame, positions: Mapping[int, int]) -> list[Row]:
+    # A set that hostile keys cannot make larger than this; where there are more records nobody asks for it.
+    near = f"offset < {_by_partition(positions)} + {KEYS_MAX} and length(key) <= {_KEY_MAX_BYTES}"
+    keys = f"collect_set(if({near}, key, null)) as keys"
+    few = f"offset < {_by_partition(positions)} + {_TOLD_OFFSETS} and coalesce(length(value), 0) <= {_TOLD_BYTES}"
+    told = f"collect_list(if({_TOLD} and {few}, struct(offset, key, value), null)) as told"
+    more_told = f"count_if({_TOLD} and not ({few})) as more_told"
+    return rows.groupBy("partition").agg(*map(F.expr, (*_LOOK, keys, told, more_told))).collect()
+
+
+def _needed(row: Row, positions: Mapping[int, int]) -> Needed:
+    few = row["last"] < positions.get(row["partition"], 0) + KEYS_MAX
+    return needed_for(map(bytes, row["keys"]) if few else None)
+
+
+def _has_gap(row: Row, position: int) -> bool:
+    return bool(row["first"] != position or row["records"] != row["last"] - row["first"] + 1)
+
+
+def _words(told: Iterable[tuple[int, bytes, bytes | None]]) -> Iterator[Vouching | ColdStartMark]:
+    """What control records say; those that do not decode say nothing."""
+    for offset, key, value in told:
+        content = None if value is None else bytes(value)
+        if bytes(key) == HEARTBEAT_KEY:
+            heartbeat = decode_heartbeat(content)
+            if heartbeat is not None:
+                yield Vouching(offset, heartbeat.clean_to)
+        else:
+            mark = decode_mark(content)
+            if mark is not None:
+                yield ColdStartMark(offset, mark.through)
+
+
+def words_of(rows: DataFrame) -> dict[int, list[Vouching | ColdStartMark]]:
+    """What control records of each partition say, decoded by the workers: neither junk nor values come to the driver."""
+    told = rows.where(_TOLD).select("partition", "offset", "key", "value").mapInArrow(_decoded, _WORDS).toArrow()
+    found: dict[int, list[Vouching | ColdStartMark]] = {}
+    for partition, offset, is_mark, number in zip(*(column.to_pylist() for column in told.columns), strict=True):
+        found.setdefault(partition, []).append((ColdStartMark if is_mark else Vouching)(offset, number))
+    return found
+
+
+def _decoded(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        names = ("partition", "offset", "key", "value")
+        found = [
+            (
+                partition,
+                word.offset,
+                isinstance(word, ColdStartMark),
+                word.through if isinstance(word, ColdStartMark) else word.clean_to,
+            )
+            for partition, *told in zip(*(batch.column(name).to_pylist() for name in names), strict=True)
+            for word in _words([(told[0], told[1], told[2])])
+        ]
+        if found:
+            yield batch_of(found, _WORDS_ARROW)
+
+
+def _seen(
+    row: Row, stop: FormatStop | None, gap: tuple[int, int] | None, words: Iterable[Vouching | ColdStartMark]
+) -> BatchContents:
+    ordered = sorted(words, key=lambda one: one.offset)
+    gap_end, gap_end_ms = gap or (-1, 0)
+    return BatchContents(
+        records=row["records"],
+        first=row["first"],
+        last=row["last"],
+        oldest_ms=row["oldest_ms"],
+        newest_ms=row["newest_ms"],
+        gap_end=gap_end,
+        gap_end_ms=gap_end_ms,
+        stop=stop,
+        heartbeats=tuple(one for one in ordered if isinstance(one, Vouching)),
+        marks=tuple(one for one in ordered if isinstance(one, ColdStartMark)),
+    )
+
+
+def find_stops(rows: DataFrame) -> dict[int, FormatStop]:
+    """The first record of a newer format in each partition that has one."""
+    doubtful = rows.where(MAY_BE_NEWER).select("partition", "offset", "key", "value")
+    found = doubtful.mapInArrow(_newer, _STOPS)
+    first = found.groupBy("partition").agg(F.min(F.struct("offset", "format")).alias("first")).collect()
+    return {row["partition"]: FormatStop(row["first"]["offset"], row["first"]["format"]) for row in first}
+
+
+def _newer(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        columns = [batch.column(name).to_pylist() for name in ("partition", "offset", "key", "value")]
+        found: list[tuple[Any, ...]] = []
+        for partition, offset, key, value in zip(*columns, strict=True):
+            newer = newer_format(key, value)
+            if newer:
+                found.append((partition, offset, newer))
+        if found:
+            yield batch_of(found, _STOPS_ARROW)
+
+
+def _gap_ends(rows: DataFrame, positions: Mapping[int, int]) -> dict[int, tuple[int, int]]:
+    """The record behind the last gap of each partition: its offset and log time."""
+    order = Window.partitionBy("partition").orderBy("offset")
+    expected = F.coalesce(F.lag("offset").over(order) + 1, F.expr(_by_partition(positions)))
+    behind = (
+        rows.select("partition", "offset", "timestamp_ms", expected.alias("expected"))
+        .where(F.col("offset") != F.col("expected"))
+        .groupBy("partition")
+        .agg(F.max(F.struct("offset", "timestamp_ms")).alias("last"))
+        .collect()
+    )
+    return {row["partition"]: (row["last"]["offset"], row["last"]["timestamp_ms"]) for row in behind}
+
+
+def _by_partition(values: Mapping[int, int], other: int = 0) -> str:
+    whens = " ".join(f"when {partition} then {value}" for partition, value in sorted(values.items()))
+    return f"case partition {whens} else {other} end" if whens else str(other)
+
+
+def not_below(positions: Mapping[int, int]) -> str:
+    """Whether a row is not older than where its partition's reading stands."""
+    return f"offset >= {_by_partition(positions)}"
+
+
+def below(limits: Mapping[int, int], *, otherwise: bool = True) -> str:
+    """Condition of rows below an offset of their partition; of partitions that are not named all, or none."""
+    return f"(offset < {_by_partition(limits, _LAST if otherwise else 0)})"
+
+
+def newest_old(rows: DataFrame, seen: Mapping[int, BatchContents], *, oldest_kept_ms: int) -> dict[int, int]:
+    """Offset of the last record of each partition, up to its stop, whose log time is not behind this one; -1 if none is."""
+    old = rows.where(F.col("timestamp_ms") <= oldest_kept_ms)
+    stops = {number: one.last + 1 for number, one in seen.items() if one.stop is not None}
+    if stops:
+        old = old.where(below(stops))
+    newest = old.groupBy("partition").agg(F.max("offset").alias("newest")).collect()
+    return dict.fromkeys(seen, -1) | {row["partition"]: row["newest"] for row in newest}

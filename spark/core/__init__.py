@@ -1,0 +1,1 @@
+"""What all jobs share: sessions, streams, tables on disk, locks and metrics."""

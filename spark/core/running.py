@@ -1,0 +1,308 @@
+"""Runs a streaming query until it is asked to stop: in order, with retries where Kafka is away, with errors that say why.
+
+What a batch writes must hold whatever happens here: a kill at any moment is as safe as a stop in order, only less polite.
+"""
+
+from __future__ import annotations
+
+import re
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from enum import StrEnum
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from spark.errors import SparkJobError
+from statechannel.errors import ExitCode, StateChannelError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+
+class QueryEndCause(StrEnum):
+    """Why a query ended."""
+
+    KAFKA_AWAY = "Kafka does not answer"
+    KAFKA_DENIED = "Kafka refuses this client"
+    TOPIC_BROKEN = "the topic is not what it was"
+    JVM_ENDED = "Spark's JVM has ended"
+    WORKER_LACKS = "the Python of the executors lacks a module"
+    OTHER = "Spark ended the query"
+
+
+# In this order: a refusal is also told as a failure to connect, and lost offsets come wrapped in time-outs.
+_SIGNS = (
+    (
+        QueryEndCause.TOPIC_BROKEN,
+        r"KAFKA_DATA_LOSS|UnknownTopicOrPartitionException|OffsetOutOfRangeException|InvalidTopicException"
+        r"|Partitions? .* (?:lost|gone|deleted)|data may have been lost",
+    ),
+    (
+        QueryEndCause.KAFKA_DENIED,
+        r"SaslAuthenticationException|SslAuthenticationException|AuthorizationException|AuthenticationException",
+    ),
+    (
+        QueryEndCause.KAFKA_AWAY,
+        r"org\.apache\.kafka\.common\.errors\.(?:TimeoutException|DisconnectException|NetworkException"
+        r"|CoordinatorNotAvailableException|LeaderNotAvailableException|NotLeaderOrFollowerException"
+        r"|BrokerNotAvailableException|RetriableException)"
+        r"|No resolvable bootstrap urls|Cannot fetch record for offset",
+    ),
+    (QueryEndCause.WORKER_LACKS, r"PythonException.*\bModuleNotFoundError: No module named "),
+    (QueryEndCause.JVM_ENDED, r"Py4JNetworkError|Answer from Java side is empty|Connection refused.*py4j"),
+)
+_COMPILED = tuple((cause, re.compile(pattern, re.DOTALL)) for cause, pattern in _SIGNS)
+_CAUSED_BY = re.compile(r"^\s*Caused by: (.+)$", re.MULTILINE)
+_MISSING_MODULE = re.compile(r"^ModuleNotFoundError: .+$", re.MULTILINE)
+_LENGTH = 400
+
+
+def cause_of(text: str) -> QueryEndCause:
+    """Which of the causes that have an exit code this text tells of."""
+    return next((cause for cause, pattern in _COMPILED if pattern.search(text)), QueryEndCause.OTHER)
+
+
+def gist(text: str) -> str:
+    """The line of a long text that says most: a module that is missing, the innermost cause, else the first line."""
+    causes = _MISSING_MODULE.findall(text) or _CAUSED_BY.findall(text)
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    told = causes[-1] if causes else lines[0] if lines else "no reason was given"
+    return told if len(told) <= _LENGTH else told[:_LENGTH] + "..."
+
+
+STOP_TIMEOUT_S = 30.0
+RETRIES = 5
+_LOOK_S = 1
+_STOP_LOOK_S = 0.05
+_BACKOFF_S, _BACKOFF_MAX_S = 1.0, 60.0
+
+Say = Callable[[str], None]
+BatchFunction = Callable[["DataFrame", int], None]
+
+_EXITS = {
+    QueryEndCause.KAFKA_AWAY: ExitCode.KAFKA_AWAY,
+    QueryEndCause.KAFKA_DENIED: ExitCode.KAFKA_DENIED,
+    QueryEndCause.TOPIC_BROKEN: ExitCode.TOPIC_BROKEN,
+    QueryEndCause.WORKER_LACKS: ExitCode.SPARK_MISSING,
+}
+_HINTS = {
+    QueryEndCause.KAFKA_AWAY: "Start the job again when Kafka answers: it goes on where it was.",
+    QueryEndCause.KAFKA_DENIED: "See the security settings given with -X, and the ACLs of the topic.",
+    QueryEndCause.TOPIC_BROKEN: "If the topic was made anew, start with a new checkpoint and new tables.",
+    QueryEndCause.JVM_ENDED: "It may have been killed for want of memory: `--conf spark.driver.memory=...` gives it more.",
+    QueryEndCause.WORKER_LACKS: "Every node needs the package and what it requires: install it there and name that Python with "
+    "`--conf spark.pyspark.python=...`, or ship it as a zip with --py-files (design/spark-cluster.md).",
+    QueryEndCause.OTHER: "`--debug` shows all that Spark says of it.",
+}
+
+
+class _NoMoreBatchesError(Exception):
+    """A batch was to begin after the stop; it is repeated after the next start."""
+
+
+class Work:
+    """What `foreachBatch` calls: the job's function, and what is known of its runs.
+
+    A batch that would begin after the stop is refused, so that a query that is never idle stops behind a batch and not in
+    one. An error is kept: Spark hands on only its text.
+
+    Args:
+        function: The job's work on a batch.
+        stop: Set when no further batch is wanted.
+    """
+
+    def __init__(self, function: BatchFunction, stop: threading.Event) -> None:
+        self._function = function
+        self._stop = stop
+        self.running = threading.Event()
+        self.done = 0
+        self.error: Exception | None = None
+        self._loud: Callable[[], None] | None = None
+
+    def begin(self) -> None:
+        """The query is about to start: what was known of its last run is over."""
+        self.error = None
+
+    def end(self) -> None:
+        """The query has ended."""
+        loud, self._loud = self._loud, None
+        if loud is not None:
+            loud()
+
+    def __call__(self, frame: DataFrame, batch_id: int) -> None:
+        """Do a batch."""
+        if self._stop.is_set():
+            self.error = _NoMoreBatchesError()
+            self._loud = _hushed(frame.sparkSession)
+            raise self.error
+        self.running.set()
+        try:
+            self._function(frame, batch_id)
+        except Exception as error:
+            self.error = error
+            raise
+        else:
+            self.done += 1
+        finally:
+            self.running.clear()
+
+
+def _hushed(session: SparkSession) -> Callable[[], None]:
+    """Keep Spark from logging as an error, with pages of stack, that a batch was refused; returns what ends the silence."""
+    jvm: Any = session.sparkContext._jvm  # noqa: SLF001 - the only way to the JVM's log
+    log = jvm.org.apache.logging.log4j
+    name = "org.apache.spark.sql.execution.streaming"
+    before = log.LogManager.getLogger(name).getLevel()
+    log.core.config.Configurator.setLevel(name, log.Level.OFF)
+
+    def loud() -> None:
+        with suppress(Exception):  # the JVM may have gone with the query
+            log.core.config.Configurator.setLevel(name, before)
+
+    return loud
+
+
+@contextmanager
+def stopped_by_signals(stop: threading.Event) -> Iterator[None]:
+    """SIGTERM and SIGINT set `stop`; a second one ends the process as it would anything else.
+
+    Only the main thread can do this; elsewhere signals stay with whoever has them.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    wanted = (signal.SIGTERM, signal.SIGINT)
+    before = {number: signal.getsignal(number) for number in wanted}
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        del frame
+        signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+        stop.set()
+
+    for number in wanted:
+        signal.signal(number, handle)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler if handler is not None else signal.SIG_DFL)
+
+
+def run_query(
+    start: Callable[[], StreamingQuery],
+    *,
+    stop: threading.Event,
+    work: Work | None = None,
+    retries: int = RETRIES,
+    stop_timeout_s: float = STOP_TIMEOUT_S,
+    say: Say = lambda line: print(line, file=sys.stderr, flush=True),
+) -> None:
+    """Start a query and stay with it until it ends by itself or is asked to stop.
+
+    Args:
+        start: Starts it; called again after Kafka was away.
+        stop: Ends it; SIGTERM and SIGINT set it as long as this runs in the main thread.
+        work: What the query gives to `foreachBatch`, if it does; without it errors of the job's own function are Spark's.
+        retries: How often it is started again because Kafka was away, without a batch done in between.
+        stop_timeout_s: How long a running batch may take to end; it is broken off then, and repeated after the next start.
+        say: Told of retries.
+
+    Raises:
+        SparkJobError: The query failed; what the job's own function raised on purpose comes as it was.
+    """
+    tries = 0
+    with stopped_by_signals(stop):
+        while not stop.is_set():
+            done_before = work.done if work else 0
+            try:
+                _attend(start, stop, work, stop_timeout_s)
+            except _KafkaAwayError as away:
+                if stop.is_set():
+                    return
+                tries = 1 if work and work.done > done_before else tries + 1
+                if tries > retries:
+                    raise _failure(QueryEndCause.KAFKA_AWAY, f"{away} (tried {tries} times)") from away.__cause__
+                pause_s = min(_BACKOFF_MAX_S, _BACKOFF_S * 2 ** (tries - 1))
+                say(f"Kafka does not answer: {away}; start {tries} of {retries} in {pause_s:.0f} s")
+                stop.wait(pause_s)
+            else:
+                return
+
+
+class _KafkaAwayError(Exception):
+    pass
+
+
+def _attend(start: Callable[[], StreamingQuery], stop: threading.Event, work: Work | None, timeout_s: float) -> None:
+    if work:
+        work.begin()
+    try:
+        query = start()
+        while not stop.is_set():
+            if query.awaitTermination(_LOOK_S):
+                return
+        _stop(query, work, timeout_s)
+        _raise_on_failure(query)
+    except Exception as error:
+        told = (work.error if work else None) or error
+        if isinstance(told, _NoMoreBatchesError) or (stop.is_set() and not isinstance(told, StateChannelError)):
+            return
+        _raise(told, str(error))
+    finally:
+        if work:
+            work.end()
+
+
+def _stop(query: StreamingQuery, work: Work | None, timeout_s: float) -> None:
+    """Wait until no batch runs, then stop; a batch that takes too long is broken off."""
+    end_s = time.monotonic() + timeout_s
+    while query.isActive and time.monotonic() < end_s:
+        if not (work and work.running.is_set()) and not query.status["isTriggerActive"]:
+            break
+        time.sleep(_STOP_LOOK_S)
+    query.stop()
+
+
+def _raise_on_failure(query: StreamingQuery) -> None:
+    failure = query.exception()
+    if failure is not None:
+        raise failure
+
+
+def _raise(error: Exception, spark_says: str) -> None:
+    """Say in our words what ended the query."""
+    if isinstance(error, StateChannelError):
+        if error.exit_code == ExitCode.KAFKA_AWAY:
+            raise _KafkaAwayError(str(error)) from error
+        raise error
+    text = f"{type(error).__name__}: {error}\n{_java_trace(error)}\n{spark_says}"
+    cause = cause_of(text)
+    if cause is QueryEndCause.KAFKA_AWAY:
+        raise _KafkaAwayError(gist(text)) from error
+    raise _failure(cause, gist(text)) from error
+
+
+def _failure(cause: QueryEndCause, why: str) -> SparkJobError:
+    code = _EXITS.get(cause, ExitCode.SPARK_FAILED)
+    return SparkJobError(f"{cause}: {why}", hint=_HINTS[cause], exit_code=code)
+
+
+def _java_trace(error: Any) -> str:
+    """The JVM's own text, where the error brought it along."""
+    for name in ("getStackTrace", "stackTrace", "_stackTrace"):
+        found = getattr(error, name, None)
+        found = found() if callable(found) else found
+        if isinstance(found, str):
+            return found
+    return ""
+
+
+def failure_of(error: Exception) -> SparkJobError:
+    """What became of batch work that Spark or its JVM has ended with this error."""
+    text = f"{type(error).__name__}: {error}\n{_java_trace(error)}"
+    return _failure(cause_of(text), gist(text))

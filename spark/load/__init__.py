@@ -1,0 +1,1 @@
+"""The job `load-views`: load reports as views and as a history."""

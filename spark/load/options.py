@@ -1,0 +1,115 @@
+"""Figures of the job load-views beside those that every job has."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from prometheus_client import CollectorRegistry, Counter, Gauge
+
+from loaddata.view.expiry import ExpiryRules
+from loaddata.view.table_view import ViewRules
+from statechannel.kafka.client_settings import ClientSettings
+
+if TYPE_CHECKING:
+    from spark.load.fold import JudgedRecord
+
+
+class LoadFigures:
+    """What the batches say."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.records = Counter(
+            "statechannel_spark_load_records_total",
+            "Records of the load topics, by what became of them and, if they were dropped, why.",
+            ["kind", "fate", "reason"],
+            registry=registry,
+        )
+        self.tombstones = Counter(
+            "statechannel_spark_load_tombstones_total", "Tombstones written.", ["kind"], registry=registry
+        )
+        self.brokers = Gauge(
+            "statechannel_spark_load_brokers", "Brokers whose report is held.", ["kind"], registry=registry
+        )
+        self.suspects = Gauge(
+            "statechannel_spark_load_suspects", "Those of them that are suspect.", ["kind"], registry=registry
+        )
+        self.judged_s = Gauge(
+            "statechannel_spark_load_unjudged_seconds",
+            "How long ago the moment was as of which suspects were looked for: it grows while the job is behind.",
+            ["kind"],
+            registry=registry,
+        )
+
+    def took(self, taken: LoadBatchResult) -> None:
+        """A batch is done."""
+        for one in taken.judged:
+            self.records.labels(one.kind, one.fate, one.reason).inc()
+        for kind, topic in taken.topics.items():
+            self.brokers.labels(kind).set(topic.brokers)
+            self.suspects.labels(kind).set(topic.suspects)
+            self.tombstones.labels(kind).inc(topic.buried)
+            if topic.unjudged_s is not None:
+                self.judged_s.labels(kind).set(topic.unjudged_s)
+
+
+JOB = "load-views"
+OFFSETS_MAX = 100_000
+"""Offsets of one batch where nobody says otherwise: the headers of its records pass through this process."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadViewsOptions:
+    """What the job is told.
+
+    Attributes:
+        client: How this process reaches Kafka.
+        spark_kafka: How Spark reaches it: options of its source and sink, `kafka.bootstrap.servers` among them.
+        trigger: Arguments of `DataStreamWriter.trigger`.
+        trigger_s: Time from the beginning of a batch to that of the next.
+        max_offsets_per_trigger: Most offsets of both topics in one batch.
+        available_now: Take in what is there, then end; nobody is judged.
+        tombstones: Whether to bury; without it suspects are only shown.
+        accept_new_topic: Go on with a topic that was re-created.
+        compacts: Put the history's batches of days that are over into one.
+        keep: Snapshots that are kept.
+    """
+
+    channel: str
+    table: str
+    checkpoint: str
+    client: ClientSettings
+    spark_kafka: Mapping[str, str] = field(repr=False)  # passwords are in it
+    trigger: Mapping[str, Any] = field(default_factory=dict)
+    trigger_s: float = 5.0
+    max_offsets_per_trigger: int = OFFSETS_MAX
+    available_now: bool = False
+    tombstones: bool = True
+    accept_new_topic: bool = False
+    view: ViewRules = field(default_factory=ViewRules)
+    expiry: ExpiryRules = field(default_factory=ExpiryRules)
+    keep: int = 10
+    compacts: bool = True
+    answer_s: float = 10.0
+
+
+class TopicTaken(NamedTuple):
+    """How a topic stands after a batch.
+
+    Attributes:
+        buried: Tombstones written.
+        unjudged_s: How long ago the moment was as of which was judged last; None before the first.
+    """
+
+    brokers: int
+    suspects: int
+    buried: int
+    unjudged_s: float | None
+
+
+class LoadBatchResult(NamedTuple):
+    """What a batch did."""
+
+    judged: list[JudgedRecord]
+    topics: Mapping[str, TopicTaken]

@@ -1,0 +1,218 @@
+"""One record of a load topic as a row of the history, decoded by the brokers' own functions. Pure.
+
+Every record becomes a row, whatever it holds. What is no report keeps its bytes and says why (`reason`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields
+from datetime import UTC, datetime
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+
+from loaddata.model.broker_load import BrokerLoad
+from loaddata.model.bundle_load import BundleStats, MessageAverage
+from loaddata.model.figures import wall_ms
+from loaddata.model.usage import ResourceUsage
+from loaddata.report.record import (
+    BrokerLoadReport,
+    InvalidReportReason,
+    ReportKind,
+    TopBundlesReport,
+    UndecodableReport,
+    decode_broker_load,
+    decode_top_bundles,
+)
+from loaddata.report.tombstone import parse_tombstone
+from statechannel.protocol.codec import is_broker_id
+
+DECODE: Mapping[
+    ReportKind, Callable[[bytes | None, bytes], BrokerLoadReport | TopBundlesReport | UndecodableReport]
+] = {
+    ReportKind.BROKER_LOAD: decode_broker_load,
+    ReportKind.TOP_BUNDLES: decode_top_bundles,
+}
+WHY_MAX_CHARS: Final = 300
+
+_ARROW = {"int": pa.int64(), "float": pa.float64()}
+_HEADERS = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
+_NAMES = {
+    kind: tuple(one.name for one in fields(kind)) for kind in (ResourceUsage, BrokerLoad, BundleStats, MessageAverage)
+}
+
+
+def _struct(kind: type[Any]) -> pa.DataType:
+    """The columns of a flat dataclass of figures; annotations are text in those modules."""
+    found = [(one.name, str(one.type)) for one in fields(kind)]
+    return pa.struct([pa.field(n, _struct(ResourceUsage) if t == "ResourceUsage" else _ARROW[t]) for n, t in found])
+
+
+LOAD: Final = _struct(BrokerLoad)
+BUNDLES: Final = pa.list_(
+    pa.struct(
+        [
+            pa.field("bundle", pa.string()),
+            pa.field("stats", _struct(BundleStats)),
+            pa.field("short", _struct(MessageAverage)),
+            pa.field("long", _struct(MessageAverage)),
+            pa.field("non_persistent", pa.bool_()),
+        ]
+    )
+)
+
+PLACE = pa.schema([("kind", pa.string()), ("topic", pa.string()), ("offset", pa.int64())])
+REPORT = pa.schema(
+    [
+        ("broker", pa.string()),
+        ("incarnation", pa.string()),
+        ("seq", pa.int64()),
+        ("written_at_ms", pa.int64()),
+        ("owned_as_of", pa.map_(pa.int32(), pa.int64())),
+        ("size_bytes", pa.int64()),
+        ("load", LOAD),
+        ("bundles", BUNDLES),
+    ]
+)
+TIME = pa.schema([("log_time", pa.timestamp("us", tz="UTC")), ("log_time_ms", pa.int64())])
+REST = pa.schema(
+    [
+        ("key", pa.binary()),
+        ("tombstone", pa.bool_()),
+        ("headers", _HEADERS),
+        ("reason", pa.string()),
+        ("why", pa.string()),
+        ("raw", pa.binary()),
+        ("dt", pa.string()),
+    ]
+)
+ROW: Final = pa.schema([*PLACE, *TIME, *REPORT, *REST])
+"""A decoded record.
+
+`kind` is that of its topic. `broker` is who reports, or whom a tombstone names. `tombstone` marks nulls. `reason` is empty
+for a report and for a null, else why the record is neither. `raw` holds the value of what could not be decoded. `dt` is the
+UTC date of `log_time`.
+"""
+
+
+class SourceRow(NamedTuple):
+    """What Kafka's source gives of a record."""
+
+    topic: str
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: Sequence[Mapping[str, Any]] | None
+
+
+SOURCE_COLUMNS: Final = SourceRow._fields
+
+
+def plain_headers(headers: Sequence[Mapping[str, Any]] | None) -> tuple[tuple[str, bytes | None], ...]:
+    """Headers as `loaddata.report.tombstone` takes them."""
+    return tuple((one["key"], one["value"]) for one in headers or ())
+
+
+def row_of(record: SourceRow, kind: ReportKind) -> dict[str, Any]:
+    """The row of one record, by the names of `ROW`; columns that do not apply are left out."""
+    log_time_ms = wall_ms(record.timestamp_ms)
+    at = datetime.fromtimestamp(log_time_ms / 1_000, UTC)
+    row: dict[str, Any] = {
+        "kind": str(kind),
+        "topic": record.topic,
+        "offset": record.offset,
+        "log_time": log_time_ms * 1_000,
+        "log_time_ms": log_time_ms,
+        "key": record.key,
+        "tombstone": record.value is None,
+        "headers": record.headers,
+        "size_bytes": len(record.value or b""),
+        "reason": "",
+        "dt": f"{at:%Y-%m-%d}",
+    }
+    if record.value is None:
+        if parse_tombstone(plain_headers(record.headers), record.offset) is not None:
+            name = (record.key or b"").decode("ascii", errors="replace")
+            # A key may be as long as a record: what cannot be a broker is told apart before it reaches the driver.
+            row |= (
+                {"broker": name}
+                if is_broker_id(name)
+                else {"reason": str(InvalidReportReason.KEY), "why": "the key is no broker id"}
+            )
+        return row
+    found = DECODE[kind](record.key, record.value)
+    if isinstance(found, UndecodableReport):
+        return row | {"reason": str(found.reason), "why": found.why[:WHY_MAX_CHARS], "raw": record.value}
+    header = found.header
+    row |= {
+        "broker": header.broker,
+        "incarnation": header.incarnation,
+        "seq": header.seq,
+        "written_at_ms": header.written_at_ms,
+        "owned_as_of": sorted(header.owned_as_of.items()),
+    }
+    if isinstance(found, BrokerLoadReport):
+        row["load"] = _figures(found.load)
+    else:
+        row["bundles"] = [
+            {
+                "bundle": one.name,
+                "stats": _figures(one.stats),
+                "short": _figures(one.averages.short),
+                "long": _figures(one.averages.long),
+                "non_persistent": one.non_persistent,
+            }
+            for one in found.bundles
+        ]
+    return row
+
+
+def _figures(value: Any) -> dict[str, Any]:
+    found = {name: getattr(value, name) for name in _NAMES[type(value)]}
+    return {name: _figures(one) if type(one) is ResourceUsage else one for name, one in found.items()}
+
+
+def decoded(
+    batches: Iterable[pa.RecordBatch], kinds: Mapping[str, ReportKind], rows_max: int = 500
+) -> Iterator[pa.RecordBatch]:
+    """For `mapInArrow`: batches of `SOURCE_COLUMNS` to batches of `ROW`.
+
+    Args:
+        kinds: The kind of each topic.
+        rows_max: Of one batch given back: a report may have a thousand bundles.
+    """
+    for batch in batches:
+        columns = [batch.column(name) for name in SOURCE_COLUMNS]
+        for start in range(0, batch.num_rows, rows_max):
+            lists = [column.slice(start, rows_max).to_pylist() for column in columns]
+            records = (SourceRow(*one) for one in zip(*lists, strict=True))
+            yield pa.RecordBatch.from_pylist([row_of(one, kinds[one.topic]) for one in records], schema=ROW)
+
+
+def ddl(kind: pa.DataType) -> str:
+    """A type in Spark's words."""
+    if pa.types.is_struct(kind):
+        return f"struct<{', '.join(f'{one.name}: {ddl(one.type)}' for one in kind)}>"
+    if pa.types.is_list(kind):
+        return f"array<{ddl(kind.value_type)}>"
+    if pa.types.is_map(kind):
+        return f"map<{ddl(kind.key_type)}, {ddl(kind.item_type)}>"
+    return _SPARK[str(kind)]
+
+
+_SPARK = {
+    "string": "string",
+    "int32": "int",
+    "int64": "bigint",
+    "double": "double",
+    "bool": "boolean",
+    "binary": "binary",
+    "timestamp[us, tz=UTC]": "timestamp",
+}
+
+
+def schema_ddl(schema: pa.Schema) -> str:
+    """A schema in Spark's words."""
+    return ", ".join(f"`{one.name}` {ddl(one.type)}" for one in schema)

@@ -1,0 +1,1 @@
+"""The job `partition-loads`: samples of Kafka's partitions as loads."""

@@ -1,0 +1,94 @@
+"""Figures of the job partition-loads beside those that every job has."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from prometheus_client import CollectorRegistry, Counter, Gauge
+
+from statechannel.kafka.client_settings import ClientSettings
+
+
+class PartitionFigures:
+    """What the batches say."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.records = Counter(
+            "statechannel_spark_partition_records_total",
+            "Records of the sample topic, by why they do not count; an empty reason: they are samples.",
+            ["reason"],
+            registry=registry,
+        )
+        self.partitions = Gauge("statechannel_spark_partition_loads", "Partitions that have a load.", registry=registry)
+        self.complete = Gauge(
+            "statechannel_spark_partition_window_ratio",
+            "Part of the window's intervals that have a sample of any partition.",
+            registry=registry,
+        )
+
+    def took(self, taken: PartitionBatchResult) -> None:
+        """A batch is done."""
+        for reason, count in taken.records.items():
+            self.records.labels(reason).inc(count)
+        self.partitions.set(taken.partitions)
+        self.complete.set(taken.minutes / taken.slots)
+
+
+JOB = "partition-loads"
+OFFSETS_MAX = 5_000_000
+"""Offsets of one batch where nobody says otherwise: the workers read them, nothing of them passes through the driver."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionLoadsOptions:
+    """What the job is told.
+
+    Attributes:
+        topic: The sample topic.
+        table: Folder or URI of what it writes.
+        checkpoint: Folder or URI of scratch.
+        client: How this process reaches Kafka.
+        spark_kafka: How Spark reaches it.
+        trigger: Arguments of `DataStreamWriter.trigger`.
+        max_offsets_per_trigger: Most offsets of one batch.
+        window_s: Samples of so long are averaged.
+        interval_s: Time between two samples of a partition.
+        cluster: Samples of other clusters do not count; empty: those of the Kafka that is read.
+        accept_new_topic: Go on with a topic that was made anew.
+        keep: Snapshots that are kept.
+        compacts: Put the history's batches of days that are over into one.
+        answer_s: Bound of one answer of Kafka.
+    """
+
+    topic: str
+    table: str
+    checkpoint: str
+    client: ClientSettings
+    spark_kafka: Mapping[str, str] = field(repr=False)  # passwords are in it
+    trigger: Mapping[str, Any] = field(default_factory=dict)
+    max_offsets_per_trigger: int = OFFSETS_MAX
+    window_s: float = 6 * 3_600.0
+    interval_s: float = 60.0
+    cluster: str = ""
+    accept_new_topic: bool = False
+    keep: int = 10
+    compacts: bool = True
+    answer_s: float = 10.0
+
+
+class PartitionBatchResult(NamedTuple):
+    """What a batch did.
+
+    Attributes:
+        records: Records by what became of them: "" for samples, else why they are none.
+        partitions: Partitions that have a load.
+        minutes: Intervals of the window that have a sample.
+        slots: Intervals of the window.
+    """
+
+    records: Mapping[str, int]
+    partitions: int
+    minutes: int
+    slots: int

@@ -1,0 +1,1 @@
+"""The replay of a whole log by many tasks, and the audit engine `spark`."""

@@ -1,0 +1,245 @@
+"""An archive as the log of a replay."""
+
+from __future__ import annotations
+
+import re
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import orjson
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from spark.channel.survey import below
+from spark.core.archive import Archive
+from spark.core.archive_check import check_complete, covers_of, why_gapped
+from spark.core.client_properties import kafka_options
+from spark.core.schemas import ARCHIVE
+from spark.core.store import Folder, Pointer, SnapshotStore
+from spark.errors import SparkJobError
+from spark.replay.export_rows import check_notes, export_rows, header_of
+from spark.replay.log import ReplayLog
+from statechannel.errors import ExitCode
+from statechannel.kafka.client_settings import ClientSettings
+from statechannel.kafka.errors import TopicMissingError
+from statechannel.kafka.topic_bounds import BoundsAsker
+from statechannel.kafka.topics import TopicAdmin
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+_COLUMNS = ("partition", "offset", "timestamp_ms", "key", "value")
+_VIEW, _ARCHIVE = "view", "archive"
+"""Folders of a table that the job table-view keeps."""
+
+
+def _to_stderr(line: str) -> None:
+    sys.stderr.write(f"{line}\n")
+
+
+def archive_log(
+    session: SparkSession, folder: str, *, partitions: int | None = None, warn: Callable[[str], None] = _to_stderr
+) -> ReplayLog:
+    """An archive.
+
+    Args:
+        folder: Of the job table-view; the view beside the archive says how many partitions the channel has, and which records
+            the archive holds. Or that of an archive alone, of which nobody can tell whether it is complete.
+        partitions: Of the channel, where there is no view.
+        warn: Told what the answer does not say.
+
+    Raises:
+        SparkJobError: The folder holds no archive; the archive is not what the view beside it says; or nobody says how many
+            partitions the channel has, or something that is not true.
+    """
+    pointer = SnapshotStore((Folder(folder) / _VIEW).uri).latest()
+    rows = _stored_rows(session, folder)
+    if pointer is not None:
+        return _of_table(f"the archive {folder}", rows, pointer, partitions)
+    if partitions is None:
+        raise SparkJobError(
+            f"{folder} does not say how many partitions the channel has: no view was published beside the archive",
+            hint="Name the folder that the job table-view writes to, or give their number.",
+            exit_code=ExitCode.TABLE_UNUSABLE,
+        )
+    last = {
+        row["partition"]: row["last"] for row in rows.groupBy("partition").agg(F.max("offset").alias("last")).collect()
+    }
+    if max(last, default=0) >= partitions:
+        raise _contradicted(partitions, f"{folder} holds records of partition {max(last)}")
+    warn(
+        f"warning: no view lies beside the archive {folder}: whether it is complete cannot be known, and not whether its newest "
+        "records count (name the folder that the job table-view writes to)"
+    )
+    ends = {number: last.get(number, -1) + 1 for number in range(partitions)}
+    why = "has gaps: records were compacted before they were archived, or a part of the archive is away"
+    return ReplayLog(
+        f"the archive {folder}", rows.select(*_COLUMNS), ends, wall_ms, why_gapped=lambda _: why, stored=rows
+    )
+
+
+def _of_table(name: str, rows: DataFrame, pointer: Pointer, partitions: int | None) -> ReplayLog:
+    covers = covers_of(pointer.meta)
+    if partitions is not None and partitions != len(covers):
+        raise _contradicted(partitions, f"the view beside {name} says that the channel has {len(covers)}")
+    positions = {number: cover.position for number, cover in covers.items()}
+    # What lies behind is of a batch that no pointer names.
+    rows = rows.where(below(positions, otherwise=False))
+    check_complete(name, rows, covers)
+    written_at_ms = int(pointer.meta["written_at_ms"])  # all of it was read before
+    return ReplayLog(
+        name,
+        rows.select(*_COLUMNS),
+        positions,
+        lambda: written_at_ms,
+        why_gapped=lambda number: why_gapped(covers[number]),
+        stored=rows,
+    )
+
+
+def _contradicted(partitions: int, told: str) -> SparkJobError:
+    return SparkJobError(
+        f"the number of partitions was given as {partitions}, but {told}",
+        hint="Leave it out, or correct it.",
+        exit_code=ExitCode.USAGE,
+    )
+
+
+def _stored_rows(session: SparkSession, folder: str) -> DataFrame:
+    """All rows of an archive, with what it says of them.
+
+    Raises:
+        SparkJobError: There is none.
+    """
+    archive = Archive((Folder(folder) / _ARCHIVE).uri)
+    if not archive.days():
+        archive = Archive(folder)
+    if not archive.days():
+        raise SparkJobError(
+            f"{archive.root.uri} holds no archive",
+            hint="Name the folder that the job table-view writes to.",
+            exit_code=ExitCode.TABLE_UNUSABLE,
+        )
+    return session.read.schema(from_arrow_schema(ARCHIVE)).parquet(archive.root.pattern)
+
+
+_PLAIN_NAME = re.compile(r"(?![._])[A-Za-z0-9_.=+@-]+", re.ASCII)
+_COMPRESSED = (".gz", ".bz2", ".zst", ".lz4", ".snappy", ".deflate")
+_PLAIN_FOLDER = re.compile(r"[A-Za-z0-9_.=+@/-]+", re.ASCII)
+# Spark asks Kafka for little at a time, and waits for it each time.
+_FETCHING = {"kafka.max.partition.fetch.bytes": str(8 << 20), "kafka.max.poll.records": "5000"}
+_PROBED_OFFSETS = 20_000
+_READS_A_CORE = 4
+_OFFSETS_OF_A_READ = 50_000
+
+
+def wall_ms() -> int:
+    """Now, in milliseconds since 1970."""
+    return time.time_ns() // 1_000_000
+
+
+@contextmanager
+def export_log(session: SparkSession, path: Path) -> Iterator[ReplayLog]:
+    """An export file, which every executor must be able to read under this name.
+
+    Raises:
+        ExportFileError: It cannot be read, or its header is malformed; `Replay.run` raises it for all other lines.
+    """
+    header = header_of(path)
+    with _plain(path) as readable:
+        yield ReplayLog(
+            str(path),
+            export_rows(session, readable, header),
+            header.end_offsets,
+            lambda: header.exported_at_ms,
+            lambda notes: check_notes(path, header, notes),
+        )
+
+
+@contextmanager
+def _plain(path: Path) -> Iterator[Path]:
+    """A name of the file that Spark takes as it stands.
+
+    It passes over hidden ones, takes brackets for patterns, and unpacks what has a name like that of a packed file.
+    """
+    whole = path.resolve()
+    is_plain = _PLAIN_NAME.fullmatch(whole.name) and not whole.name.lower().endswith(_COMPRESSED)
+    if is_plain and _PLAIN_FOLDER.fullmatch(str(whole.parent)):
+        yield whole
+        return
+    with tempfile.TemporaryDirectory(prefix="statechannel-audit-") as folder:
+        link = Path(folder) / "export.jsonl"
+        link.symlink_to(whole)
+        yield link
+
+
+def topic_log(
+    session: SparkSession,
+    client: ClientSettings,
+    topic: str,
+    *,
+    properties: Mapping[str, str] | None = None,
+    start: Callable[[int], int | None] = lambda _: None,
+    until: Callable[[int], int | None] = lambda _: None,
+    timeout_s: float = 20.0,
+) -> ReplayLog:
+    """A topic from its beginning to where it ends now, or a range of it.
+
+    Args:
+        properties: Properties of the Java client, which win over the translated ones.
+        start: First offset of a partition; what lies before is missing, as if it had been cleaned away. None: its beginning.
+        until: Offset after the last one. None: its end.
+
+    Raises:
+        TopicMissingError: It does not exist.
+    """
+    found = TopicAdmin(client, timeout_s=timeout_s).describe([topic]).get(topic)
+    if found is None:
+        raise TopicMissingError(
+            f"the topic {topic} does not exist at {client.bootstrap_servers}",
+            hint="Check --channel and --bootstrap-servers, or create the topics with `statechannel init`.",
+        )
+    asked = BoundsAsker(client, timeout_s=timeout_s).ask((topic, number) for number in range(found.partitions))
+    ends, starts = {}, {}
+    for (_, number), bounds in sorted(asked.items()):
+        end, first = until(number), start(number)
+        ends[number] = bounds.high if end is None else min(end, bounds.high)
+        starts[number] = min(ends[number], bounds.low if first is None else max(first, bounds.low))
+    options = _FETCHING | kafka_options(
+        client, properties, read_text=lambda name: Path(name).read_text(encoding="utf-8")
+    )
+    length = sum(ends.values()) - sum(starts.values())
+    cores = session.sparkContext.defaultParallelism
+    reads = max(found.partitions, min(_READS_A_CORE * cores, length // _OFFSETS_OF_A_READ))
+    rows = topic_rows(session, options | {"minPartitions": str(reads)}, topic, starts, ends)
+    gapped = any(starts.values())
+    if not gapped and length > _PROBED_OFFSETS:
+        # The cleaner begins with what is oldest: where nothing is missing there, it has most likely not been at work.
+        head = {number: min(end, _PROBED_OFFSETS) for number, end in ends.items()}
+        gapped = topic_rows(session, options, topic, starts, head).count() < sum(head.values())
+    return ReplayLog(f"the topic {topic}", rows, ends, wall_ms, likely_gapped=gapped)
+
+
+def topic_rows(
+    session: SparkSession,
+    options: Mapping[str, str],
+    topic: str,
+    starts: Mapping[int, int],
+    ends: Mapping[int, int],
+) -> DataFrame:
+    """Records of a topic between these offsets, the second ones exclusive."""
+    reader = session.read.format("kafka").options(**options)
+    reader = reader.option("assign", orjson.dumps({topic: sorted(ends)}).decode())
+    reader = reader.option("startingOffsets", _places(topic, starts)).option("endingOffsets", _places(topic, ends))
+    time_ms = F.unix_millis("timestamp").alias("timestamp_ms")
+    return reader.load().select("partition", "offset", time_ms, "key", "value")
+
+
+def _places(topic: str, offsets: Mapping[int, int]) -> str:
+    return orjson.dumps({topic: {str(number): offset for number, offset in offsets.items()}}).decode()

@@ -1,0 +1,372 @@
+"""The replay of a whole log: what the local audit finds, found by many tasks.
+
+All that crosses namespaces is settled for each partition as `ReadFacts`; the records of each namespace are folded apart, and what
+is found adds up. The first pass takes it that a log has neither gaps nor records of a newer format, since most have none, and
+finds out whether that holds; where it does not, the facts are gathered and the log is folded again.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import orjson
+import pyarrow as pa
+from pyspark import StorageLevel
+from pyspark.sql import functions as F
+
+from spark.channel.survey import below, find_stops
+from spark.errors import SparkJobError
+from spark.replay.fold import (
+    GAPS,
+    HISTORY,
+    LINE,
+    NOTE_PARTITION,
+    OWNED,
+    PART,
+    SPLIT,
+    VERDICT,
+    FoldTask,
+    bytes_of,
+    work_of,
+)
+from spark.replay.log import ReplayLog, ReplayRequest
+from spark.replay.sum import findings_of_all, gap_count_of, gap_sums_of, moves_of, origins_of, races_of, rejected_of
+from spark.replay.survey import LogSurvey, known_points, named, survey
+from statechannel.audit.as_of import Cut
+from statechannel.audit.engine import AuditResult, ReadMode
+from statechannel.audit.observers import gap_order
+from statechannel.errors import ExitCode
+from statechannel.protocol.digest import digest_of
+from statechannel.replay.auditor import GapsError, completeness, reading_of, summary
+from statechannel.replay.survey import STRICT, CompleteFrom, FormatStop, ReadFacts, story_facts
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, Row, SparkSession
+
+_FOUND = "kind string, partition int, offset long, key binary, content binary"
+_OFFSETS_OF_A_TASK = 100_000
+_TASKS_MAX = 64
+_PASSES_MAX = 5
+_LATEST_MS = 2**63 - 1
+_JOINED_BYTES = 1 << 20
+
+
+@dataclass(slots=True)
+class _Seen:
+    """What the fold itself saw of a partition."""
+
+    records: int = 0
+    inside: int = 0
+    last: int = -1
+    stop: FormatStop | None = None
+
+    def take(self, body: Mapping[str, Any]) -> None:
+        self.records += body["records"]
+        self.inside += body["inside"]
+        self.last = max(self.last, body["last"])
+        if body["stop"] and (self.stop is None or body["stop"][0] < self.stop.offset):
+            self.stop = FormatStop(*body["stop"])
+
+
+class Replay:
+    """One replay.
+
+    Args:
+        tasks: Number of parts of the fold; None chooses by the length of the log.
+        presorted: Rows are not sorted before the fold: where all runs in one process, they come in the order of the source,
+            which is that of the log. The fold sees whether it holds, and if not, they are sorted and folded again.
+
+    Attributes:
+        passes: How often the log was folded.
+        spent_s: Seconds of the Python workers, by what they did.
+    """
+
+    def __init__(
+        self,
+        session: SparkSession,
+        log: ReplayLog,
+        request: ReplayRequest,
+        *,
+        tasks: int | None = None,
+        presorted: bool | None = None,
+    ) -> None:
+        self._session = session
+        self._log = log
+        self._request = request
+        cores = session.sparkContext.defaultParallelism
+        length = sum(log.ends.values())
+        self._tasks = tasks or min(_TASKS_MAX, max(cores, length // _OFFSETS_OF_A_TASK))
+        local = (session.sparkContext.master or "").startswith("local")
+        self._presorted = local if presorted is None else presorted
+        self._survey: LogSurvey | None = None
+        self._outside: dict[int, int] = {}
+        self._folded: DataFrame | None = None
+        self._bodies: list[tuple[int, dict[str, Any]]] = []
+        self._seen: dict[int, _Seen] = {}
+        self._gapped: list[int] = []
+        self._facts: dict[int, ReadFacts] = {}
+        self._known: dict[int, CompleteFrom | None] = {}
+        self.passes = 0
+        self.spent_s: Counter[str] = Counter()
+
+    def __enter__(self) -> Replay:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._forget()
+
+    def run(self) -> AuditResult:
+        """Fold the log, as often as it takes to know how it is to be read.
+
+        Raises:
+            GapsError: A full read was asked for and a partition has gaps.
+            SparkJobError: The log changed again and again while it was read.
+        """
+        self._outside = self._first_outside()
+        if self._log.likely_gapped:
+            self._facts = self._facts_of(self._look())
+        while not self._fold():
+            if self.passes >= _PASSES_MAX:
+                raise SparkJobError(
+                    f"{self._log.name} was another one at each of {self.passes} readings",
+                    hint="It is cleaned while it is read, faster than it can be read: export it, or give Spark more cores.",
+                    exit_code=ExitCode.SPARK_FAILED,
+                )
+        return self._result()
+
+    def _fold(self) -> bool:
+        """One pass; whether the log was read as it has to be."""
+        self.passes += 1
+        self._forget()
+        task = FoldTask(
+            len(self._log.ends),
+            dict(self._facts),
+            {number: story_facts(facts, self._known.get(number)) for number, facts in self._facts.items()},
+            self._outside,
+            self._request.wants,
+            verdicts=self._request.verdicts,
+        )
+        self._folded = self._parted().mapInArrow(work_of(task), _FOUND).persist(StorageLevel.MEMORY_AND_DISK)
+        found = self._folded.where(F.col("kind").isin(PART, SPLIT)).collect()
+        self._log.check([row["content"] for row in found if row["kind"] == SPLIT])
+        self._bodies = [(row["partition"], orjson.loads(row["content"])) for row in found if row["kind"] == PART]
+        if not all(body["in_order"] for _, body in self._bodies):
+            if not self._presorted:
+                raise SparkJobError(
+                    f"{self._log.name} holds an offset twice",
+                    hint="Each record may be there once: name the right folder, or make the archive anew.",
+                    exit_code=ExitCode.TABLE_UNUSABLE,
+                )
+            self._presorted = False
+            return False
+        self._seen = {partition: _Seen() for partition in self._log.ends}
+        for partition, body in self._bodies:
+            if partition not in self._seen:
+                raise SparkJobError(
+                    f"{self._log.name} holds records of partition {partition}, but has {len(self._log.ends)} partitions",
+                    hint="Say how many partitions the channel has.",
+                    exit_code=ExitCode.TABLE_UNUSABLE,
+                )
+            self._seen[partition].take(body)
+            self.spent_s.update(body["spent_s"])
+        self._gapped = [number for number, seen in sorted(self._seen.items()) if self._has_gaps(number, seen)]
+        self._check_reading()
+        needed = self._needed()
+        if all(self._facts.get(number, STRICT) == facts for number, facts in needed.items()):
+            return True
+        self._facts = needed
+        return False
+
+    def _check_reading(self) -> None:
+        """Raise where a full read was asked for and is not possible."""
+        why = self._log.why_gapped(self._gapped[0]) if self._gapped and self._request.read is ReadMode.FULL else ""
+        if why:
+            raise GapsError(f"partition {self._gapped[0]} {why}")
+        reading_of(self._request.read, self._gapped)
+
+    def _needed(self) -> dict[int, ReadFacts]:
+        """How each partition has to be read, by what was seen of it."""
+        found = {number: ReadFacts(stop=seen.stop) for number, seen in self._seen.items()}
+        if self._gapped:
+            looked = self._survey
+            if looked is None or any(
+                not looked.is_of(n, self._seen[n].inside, self._seen[n].last) for n in self._gapped
+            ):
+                looked = self._look()
+            facts = self._facts_of(looked)
+            found |= {number: facts[number] for number in self._gapped}
+        return found
+
+    def _look(self) -> LogSurvey:
+        self._survey = survey(self._inside())
+        return self._survey
+
+    def _facts_of(self, looked: LogSurvey) -> dict[int, ReadFacts]:
+        oldest_kept_ms = self._log.now_ms() - self._request.compaction_lag_ms
+        found = {}
+        gapped = []
+        for number in self._log.ends:
+            seen = looked.of(number)
+            if seen.records == seen.last + 1 == self._end_of(number):
+                found[number] = ReadFacts(stop=seen.stop)
+            else:
+                gapped.append(number)
+                found[number] = looked.facts(number, oldest_kept_ms=oldest_kept_ms)
+        self._known = self._known_of(gapped, found, oldest_kept_ms)
+        return found
+
+    def _known_of(
+        self, gapped: Sequence[int], facts: Mapping[int, ReadFacts], oldest_kept_ms: int
+    ) -> dict[int, CompleteFrom | None]:
+        """From where on the partitions with gaps tell all; where the moment asked for is too early, by the whole log."""
+        found: dict[int, CompleteFrom | None] = dict.fromkeys(gapped)
+        early = [number for number in gapped if facts[number].tentative and self._outside]
+        for rows, numbers in ((self._inside(), set(gapped) - set(early)), (self._records(), early)):
+            if numbers:
+                of_these = rows.where(F.col("partition").isin(*numbers))
+                stops = find_stops(of_these) if early else {n: facts[n].stop for n in numbers}
+                limits = {number: stop.offset for number, stop in stops.items() if stop is not None}
+                found |= known_points(of_these.where(below(limits)), oldest_kept_ms=oldest_kept_ms)
+        return found
+
+    def _has_gaps(self, partition: int, seen: _Seen) -> bool:
+        return not seen.inside == seen.last + 1 == self._end_of(partition)
+
+    def _end_of(self, partition: int) -> int:
+        """Offset after the last of what is looked at; if it has no gaps, it has as many records."""
+        end = self._log.ends[partition]
+        as_of = self._request.as_of
+        if as_of is not None and as_of.offset is not None:
+            return min(end, as_of.offset + 1)
+        return self._outside.get(partition, end)
+
+    def _first_outside(self) -> dict[int, int]:
+        as_of = self._request.as_of
+        if as_of is not None and as_of.offset is not None:
+            return dict.fromkeys(self._log.ends, as_of.offset + 1)
+        if as_of is None or as_of.time_ms is None or as_of.time_ms >= _LATEST_MS:
+            return {}
+        later = self._records().where(F.col("timestamp_ms") > as_of.time_ms)
+        return {
+            row["partition"]: row["first"]
+            for row in later.groupBy("partition").agg(F.min("offset").alias("first")).collect()
+        }
+
+    def _records(self) -> DataFrame:
+        return self._log.rows.where(F.col("partition") != NOTE_PARTITION)
+
+    def _inside(self) -> DataFrame:
+        return self._records().where(below(self._outside))
+
+    def _parted(self) -> DataFrame:
+        """The rows, those of a namespace in one task, in the order of their offsets."""
+        rows = self._log.rows
+        wants = self._request.wants
+        names = ["partition", "offset"]
+        timed = (wants.gaps, wants.gap_count, wants.moves, wants.owned, wants.rejected, wants.origins)
+        if any(timed) or wants.history is not None:
+            names.append("timestamp_ms")
+        if self._outside:
+            # What lies outside is only counted.
+            inside = F.expr(below(self._outside))
+            rows = rows.select(*names, *(F.when(inside, F.col(name)).alias(name) for name in ("key", "value")))
+        else:
+            rows = rows.select(*names, "key", "value")
+        group = F.substring_index(F.col("key").cast("string"), "/", 2)
+        parted = rows.repartition(self._tasks, group)
+        return parted if self._presorted else parted.sortWithinPartitions("offset")
+
+    def _result(self) -> AuditResult:
+        found = findings_of_all(self._facts, self._log.ends, self._bodies)
+        wants = self._request.wants
+        answer = summary(
+            found,
+            digest=digest_of(self._joined(LINE, "key")),
+            records=sum(seen.records for seen in self._seen.values()),
+            end_offsets=self._log.ends,
+            read=reading_of(self._request.read, self._gapped),
+        )
+        unsure = [number for number, facts in self._facts.items() if facts.tentative]
+        complete = completeness({number: self._known.get(number) for number in self._gapped}, unsure)
+        cuts = None
+        if wants.cuts and self._request.as_of is not None:
+            cuts = {number: Cut(seen.inside, seen.last) for number, seen in sorted(self._seen.items())}
+        return AuditResult(
+            answer,
+            gaps=sorted(self._listed(GAPS), key=gap_order) if wants.gaps else None,
+            gap_count=gap_count_of(self._bodies) if wants.gap_count else None,
+            races=races_of(self._bodies) if wants.races else None,
+            history=sorted(self._listed(HISTORY), key=_place) if wants.history is not None else None,
+            named=wants.history is None or named(self._records(), wants.history),
+            owned=sorted(self._listed(OWNED), key=lambda one: str(one["bundle"])) if wants.owned else None,
+            moves=moves_of(self._bodies) if wants.moves else None,
+            cuts=cuts,
+            gap_sums=gap_sums_of(self._bodies) if wants.gaps else None,
+            rejected=rejected_of(self._bodies) if wants.rejected else None,
+            origins=origins_of(self._bodies) if wants.origins else None,
+            states=[*self._states()] if wants.states else None,
+            complete=complete,
+        )
+
+    def _states(self) -> Iterator[bytes]:
+        for piece in self._joined(LINE, "key"):
+            yield from piece.splitlines(keepends=True)
+
+    def _listed(self, kind: str) -> list[dict[str, Any]]:
+        rows = self.found(kind).select("content").collect()
+        return [one for row in rows for one in orjson.loads(row["content"])]
+
+    def found(self, kind: str) -> DataFrame:
+        """Rows of `replay_fold.FOUND` of one kind, of the newest pass."""
+        if self._folded is None:
+            raise RuntimeError("nothing was folded yet")
+        return self._folded.where(F.col("kind") == kind)
+
+    def outside(self) -> dict[int, int]:
+        """First offset of each partition that is behind the moment asked for; those without one are left out."""
+        return dict(self._outside)
+
+    def stops(self) -> dict[int, int]:
+        """Offsets at which a newer format has stopped the reading."""
+        return {number: facts.stop.offset for number, facts in self._facts.items() if facts.stop is not None}
+
+    def verdict_lines(self) -> Iterator[bytes]:
+        """Lines of the file of verdicts, in log order, some of them at a time."""
+        return self._joined(VERDICT, "partition", "offset")
+
+    def _joined(self, kind: str, *order: str) -> Iterator[bytes]:
+        """Contents in order, joined to pieces: the driver never holds more than a few."""
+        ordered = self.found(kind).select(*order, "content").orderBy(*order).select("content")
+        rows: Iterator[Row] = ordered.mapInArrow(_join, "content binary").toLocalIterator(prefetchPartitions=True)
+        for row in rows:
+            yield bytes(row["content"])
+
+    def _forget(self) -> None:
+        if self._folded is not None:
+            self._folded.unpersist()
+            self._folded = None
+
+
+def _place(line: Mapping[str, Any]) -> tuple[int, int]:
+    return line["partition"], line["offset"]
+
+
+def _join(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    held: list[bytes] = []
+    size = 0
+    for batch in batches:
+        for content in bytes_of(batch.column("content")):
+            held.append(content or b"")
+            size += len(held[-1])
+            if size >= _JOINED_BYTES:
+                yield _piece(held)
+                held, size = [], 0
+    if held:
+        yield _piece(held)
+
+
+def _piece(held: Sequence[bytes]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([pa.array([b"".join(held)], pa.binary())], names=["content"])

@@ -1,0 +1,472 @@
+"""The story that a log tells: gaps in service with their causes.
+
+Pure functions over what an audit observes (`RecordRead`, `Judgement`), so that Spark can fold them too, a partition at
+a time. Times are the log's own, milliseconds since 1970. Only strictly judged records have a verdict: of what a joining read
+took leniently it is known how it ended, and what of it the ids connect with that end (`statechannel.audit.gaps`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from statechannel.protocol.bundle import bundle_key
+from statechannel.protocol.keys import KeyState
+from statechannel.protocol.log import RecordRead
+from statechannel.protocol.record import Kind, Record
+from statechannel.protocol.states import Action, Flow, State
+from statechannel.protocol.verdict import Verdict
+from statechannel.protocol.view import Judgement, View
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+_SERVED = frozenset({State.ASSIGNED, State.SPLITTING})
+_BEFORE_LOG = "began before the first record judged"
+_NOT_TOLD = "not served since before the first record judged; the log no longer tells whether anybody had served it"
+
+
+class GapCause(StrEnum):
+    """Why a bundle was without a serving owner."""
+
+    TRANSFER = "transfer"
+    UNLOAD = "unload"
+    OWNER_LOST = "owner-lost"  # a repair, or its next process, says which owner was gone and when it was last heard
+    REPAIR = "repair"  # forced, and the record does not say who was lost
+    BEFORE_LOG = "before-log"  # it began before the first record judged
+
+
+class GapEnd(StrEnum):
+    """How a gap ended."""
+
+    ASSIGNED = "assigned"
+    TAKEN_BACK = "taken-back"
+    NAMESPACE_DELETED = "namespace-deleted"
+    OPEN = "open"
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """An interval in which nobody served a bundle.
+
+    Attributes:
+        start_ms: The accepted Releasing, or when the lost owner was last heard.
+        end_ms: The next accepted Assigned; None while open.
+        on_request_ms: Part of it that the bundle was Unassigned because somebody had it unloaded, waiting for somebody to ask
+            for it; for an open gap only what has ended of it.
+        repaired: A forced record was needed on the way.
+        why: A sentence, with the names of the brokers.
+        certain: False: the log no longer tells whether anybody had served the bundle before. Only of gaps `before-log`.
+    """
+
+    bundle: str
+    cause: GapCause
+    partition: int
+    start_offset: int
+    start_ms: int
+    before: str | None
+    why: str
+    operation: str | None = None
+    end: GapEnd = GapEnd.OPEN
+    end_offset: int | None = None
+    end_ms: int | None = None
+    after: str | None = None
+    on_request_ms: int = 0
+    repaired: bool = False
+    certain: bool = True
+
+    @property
+    def length_ms(self) -> int | None:
+        """Length without the time on request; None while open."""
+        return None if self.end_ms is None else max(0, self.end_ms - self.start_ms - self.on_request_ms)
+
+
+class _Served(NamedTuple):
+    """A bundle, who serves it, and when it last said so: log time of its Assigned or Splitting; 0: not known."""
+
+    owner: str | None
+    said_ms: int = 0
+
+
+@dataclass(slots=True)
+class _Open:
+    gap: Gap
+    state: State
+    unassigned_since_ms: int | None = None
+
+
+class Gaps:
+    """Finds the gaps in service of every bundle. Feed it an audit's observations in log order.
+
+    A bundle that nobody has ever served has no gap; a split has none either, since its parent serves until its children do.
+
+    Args:
+        ended: Told each gap that has ended, in their stead: nothing is kept of them but the sums then.
+    """
+
+    def __init__(self, ended: Callable[[Gap], None] | None = None) -> None:
+        self.closed: list[Gap] = []
+        self._ended = self.closed.append if ended is None else ended
+        self._open: dict[str, _Open] = {}
+        self._served: dict[str, _Served] = {}
+        self._unserved: set[str] = set()
+        self._trails = Trails()
+
+    def taken(self, record: RecordRead, decoded: Record) -> None:
+        """Take in a record that a joining reader holds for its key."""
+        self._trails.take(record, decoded)
+
+    def joined(self, view: View, *, sure: bool) -> None:
+        """A joining reader has come to its view: who serves what, and what nobody serves since when."""
+        trails, self._trails = self._trails, Trails()
+        if not sure:
+            return
+        splits = splits_of(view)
+        created = {key.namespace: key.version for key in view.existing() if key.is_namespace}
+        for key in view.live():
+            if key.state in _SERVED:
+                self._served[key.name] = _Served(key.owner, trails.time_ms(key.offset))
+            elif key.derived:
+                self._unserved.add(key.name)
+            else:
+                split = splits.get(key.key)
+                if split is not None:
+                    self._served_since_split(key.name, split, trails)
+                self._not_served(key, trails.of(key.key), split, created[key.namespace])
+
+    def _served_since_split(self, bundle: str, split: KeyState, trails: Trails) -> None:
+        self._served[bundle] = _Served(split.from_, trails.time_ms(split.offset))
+
+    def _not_served(self, key: KeyState, trail: Trail, split: KeyState | None, created: int) -> None:
+        """Nobody serves the bundle at the join: go through the records that lead to this state, as far as the log has them."""
+        bundle = key.name
+        was: State | None = None
+        if split is not None and trail and trail[0].decoded.version == split.version + 2:
+            was = State.ASSIGNED  # the split itself made the splitter its owner
+        for record, change in trail:
+            # A late copy of a record stands behind it, and may be all that the cleaner left. The record that is held at a
+            # clean join is the accepted one, and so is one that lies right behind what its writer had read.
+            held = record.offset == key.offset
+            first = change.kind is Kind.PROPOSAL and (held or record.offset == change.covers + 1)
+            begins = change.state not in _SERVED and bundle not in self._open and bundle not in self._unserved
+            known = was is not None or change.state in _SERVED
+            alone = held and first and change.state is State.RELEASING
+            if alone or (known and (first or not begins)):
+                self._step(record, change, bundle, was)
+            elif not known and never_served(change, split, created):
+                self._unserved.add(bundle)
+            else:
+                self._served.pop(bundle, None)
+                self._begun_before(record, change, bundle, certain=known or was_served(change, split))
+            was = change.state
+
+    def _step(self, record: RecordRead, change: Record, bundle: str, was: State | None) -> None:
+        """Take in an accepted record of one bundle that is no split."""
+        if change.forced:
+            self._forced(record, change, bundle)
+        else:
+            self._moved(record, change, bundle, was)
+
+    def _begun_before(self, record: RecordRead, change: Record, bundle: str, *, certain: bool) -> None:
+        """A gap that was open when this record was written, or began with one that the log no longer has."""
+        what, before = _BEFORE_LOG, None
+        if not change.forced and change.from_ is not None and change.state in (State.RELEASING, State.ASSIGNING):
+            before = change.from_
+            what = f"{_let_go(change.from_, change.to)[1]}, {_BEFORE_LOG}"
+        elif not certain:
+            what = _NOT_TOLD
+        gap = Gap(
+            bundle, GapCause.BEFORE_LOG, record.partition, record.offset, record.timestamp_ms, before, what,
+            change.text("operation"), repaired=change.forced, certain=certain,
+        )  # fmt: skip
+        self._open[bundle] = _Open(gap, change.state)
+        unloaded = change.state is State.UNASSIGNED and not change.forced and change.text("action") == Action.UNLOAD
+        if unloaded and change.kind is Kind.PROPOSAL:
+            self._open[bundle].unassigned_since_ms = record.timestamp_ms
+
+    def observe(self, record: RecordRead, judgement: Judgement) -> None:
+        """Take in one judged record."""
+        if judgement.verdict is not Verdict.ACCEPTED or judgement.record is None or judgement.key is None:
+            return
+        key, change = judgement.key, judgement.record
+        if key.is_namespace:
+            self._namespace(record, change, key)
+        elif change.state is State.DELETED:
+            self._split(record, key)
+        else:
+            self._step(record, change, key.name, key.was)
+
+    def all(self) -> list[Gap]:
+        """All gaps by start, those still open among them."""
+        every = [*self.closed, *self.open()]
+        return sorted(every, key=lambda gap: (gap.start_ms, gap.partition, gap.start_offset))
+
+    def open(self) -> list[Gap]:
+        """The gaps that have not ended."""
+        return [held.gap for held in self._open.values()]
+
+    def _namespace(self, record: RecordRead, change: Record, key: KeyState) -> None:
+        prefix = f"{key.namespace}/"
+        if change.state is State.ACTIVE:
+            self._unserved.update(prefix + child for child in key.children or ())
+            return
+        for bundle in [name for name in self._open if name.startswith(prefix)]:
+            self._close(bundle, record, GapEnd.NAMESPACE_DELETED, None)
+        for bundle in [name for name in self._served if name.startswith(prefix)]:
+            del self._served[bundle]
+        self._unserved = {name for name in self._unserved if not name.startswith(prefix)}
+
+    def _split(self, record: RecordRead, key: KeyState) -> None:
+        served = self._served.pop(key.name, None)
+        owner = key.from_ if served is None else served.owner
+        for child in key.children or ():
+            self._served[f"{key.namespace}/{child}"] = _Served(owner, record.timestamp_ms)
+
+    def _moved(self, record: RecordRead, change: Record, bundle: str, was: State | None) -> None:
+        if change.state in _SERVED:
+            owner = change.to if change.state is State.ASSIGNED else change.from_
+            held = self._open.get(bundle)
+            back = held is not None and held.state is State.RELEASING
+            if held is None and bundle in self._served:
+                self._resumed(record, change, bundle, self._served[bundle])
+            self._close(bundle, record, GapEnd.TAKEN_BACK if back else GapEnd.ASSIGNED, owner)
+            self._served[bundle] = _Served(owner, record.timestamp_ms)
+            self._unserved.discard(bundle)
+            return
+        if change.state is State.RELEASING:
+            self._begin(record, change, bundle, *_let_go(change.from_, change.to), change.from_)
+        elif bundle not in self._open and bundle not in self._unserved:
+            if _had_owner(change):
+                self._begin(record, change, bundle, GapCause.BEFORE_LOG, _BEFORE_LOG, None)
+            else:
+                self._unserved.add(bundle)
+        self._note_unassigned(record, bundle, change.state, on_request=was is not State.ASSIGNING)
+
+    def _resumed(self, record: RecordRead, change: Record, bundle: str, served: _Served) -> None:
+        """A new process of the owner goes on; the one before it was gone for a while, which no repair has noticed."""
+        lost = lost_of(change)
+        if lost is not None:
+            why = f"{lost.broker} was gone, and resumed when it was started again"
+            self._begin(record, change, bundle, GapCause.OWNER_LOST, why, served.owner)
+            self._missing_since(bundle, lost, served)
+
+    def _forced(self, record: RecordRead, change: Record, bundle: str) -> None:
+        held = self._open.get(bundle)
+        if held is not None:
+            held.gap = replace(held.gap, repaired=True, why=f"{held.gap.why}; {repair_reason(change)}")
+        elif bundle not in self._unserved:
+            served = self._served.get(bundle)
+            lost = lost_of(change)
+            cause = GapCause.REPAIR if lost is None else GapCause.OWNER_LOST
+            before = served.owner if served is not None else None if lost is None else lost.broker
+            self._begin(record, change, bundle, cause, repair_reason(change), before)
+            if lost is not None:
+                self._missing_since(bundle, lost, served)
+            self._open[bundle].gap = replace(self._open[bundle].gap, repaired=True)
+        self._note_unassigned(record, bundle, change.state, on_request=False)
+
+    def _missing_since(self, bundle: str, lost: LostOwner, served: _Served | None) -> None:
+        """Who was lost cannot have been missing before it last said that it serves."""
+        gap = self._open[bundle].gap
+        heard_ms = max(lost.last_heard_ms, served.said_ms if served is not None else 0)
+        self._open[bundle].gap = replace(gap, start_ms=min(gap.start_ms, heard_ms))
+
+    def _begin(
+        self, record: RecordRead, change: Record, bundle: str, cause: GapCause, why: str, before: str | None
+    ) -> None:
+        self._served.pop(bundle, None)
+        if bundle in self._open:
+            return
+        reason = change.text("reason")
+        self._open[bundle] = _Open(
+            Gap(
+                bundle=bundle,
+                cause=cause,
+                partition=record.partition,
+                start_offset=record.offset,
+                start_ms=record.timestamp_ms,
+                before=before,
+                why=why if reason is None else f"{why} ({reason})",
+                operation=change.text("operation"),
+            ),
+            change.state,
+        )
+
+    def _note_unassigned(self, record: RecordRead, bundle: str, state: State, *, on_request: bool) -> None:
+        """Time Unassigned is on request where an unload has led to it, not where a broker has declined or was lost."""
+        held = self._open.get(bundle)
+        if held is None:
+            return
+        self._end_waiting(held, record)
+        held.state = state
+        if state is State.UNASSIGNED and on_request:
+            held.unassigned_since_ms = record.timestamp_ms
+
+    @staticmethod
+    def _end_waiting(held: _Open, record: RecordRead) -> None:
+        if held.unassigned_since_ms is None:
+            return
+        waited_ms = max(0, record.timestamp_ms - held.unassigned_since_ms)
+        held.gap = replace(held.gap, on_request_ms=held.gap.on_request_ms + waited_ms)
+        held.unassigned_since_ms = None
+
+    def _close(self, bundle: str, record: RecordRead, end: GapEnd, owner: str | None) -> None:
+        held = self._open.pop(bundle, None)
+        if held is None:
+            return
+        self._end_waiting(held, record)
+        end_ms = max(record.timestamp_ms, held.gap.start_ms)
+        self._ended(replace(held.gap, end=end, end_offset=record.offset, end_ms=end_ms, after=owner))
+
+
+def _let_go(source: str | None, to: str | None) -> tuple[GapCause, str]:
+    """Cause of the gap that an accepted Releasing begins, and the words for it."""
+    cause = GapCause.UNLOAD if to is None else GapCause.TRANSFER
+    return cause, f"{cause.value} from {source}" + ("" if to is None else f" to {to}")
+
+
+class LostOwner(NamedTuple):
+    """What a repair, or a resume by the next process, says of the owner that was lost."""
+
+    broker: str
+    incarnation: str | None
+    last_heard_ms: int
+
+
+def lost_of(record: Record) -> LostOwner | None:
+    """The field `lost`, if it is of the form that brokers write; nobody judges it."""
+    lost = record.raw.get("lost")
+    if not isinstance(lost, dict):
+        return None
+    broker, incarnation, heard_ms = lost.get("broker"), lost.get("incarnation"), lost.get("last_heard_ms")
+    if not isinstance(broker, str) or type(heard_ms) is not int or heard_ms < 0:
+        return None
+    return LostOwner(broker, incarnation if isinstance(incarnation, str) else None, heard_ms)
+
+
+def _had_owner(record: Record) -> bool:
+    """Whether the first record seen of a bundle speaks of an owner that had let go before."""
+    if record.state is State.ASSIGNING:
+        return record.from_ is not None
+    return record.text("action") != Action.DECLINE
+
+
+def repair_reason(record: Record) -> str:
+    """What a forced record says of itself."""
+    lost = lost_of(record)
+    what = f"repaired by {record.broker}"
+    return what if lost is None else f"{lost.broker} was gone, {what}"
+
+
+def gap_fields(gap: Gap) -> dict[str, Any]:
+    """A gap as the JSON output has it."""
+    return {
+        "bundle": gap.bundle,
+        "cause": gap.cause.value,
+        "partition": gap.partition,
+        "start_offset": gap.start_offset,
+        "start_ms": gap.start_ms,
+        "end": gap.end.value,
+        "end_offset": gap.end_offset,
+        "end_ms": gap.end_ms,
+        "length_ms": gap.length_ms,
+        "on_request_ms": gap.on_request_ms,
+        "from": gap.before,
+        "to": gap.after,
+        "operation": gap.operation,
+        "repaired": gap.repaired,
+        "why": gap.why,
+        "certain": gap.certain,
+    }
+
+
+STEPS_MAX = 64
+"""Records of a trail; of a longer one only the last is kept, and how the gap began is not known then."""
+
+_LET_GO = frozenset({Flow.TRANSFER, Flow.UNLOAD})
+_FIRST_ASSIGNED = 2
+"""Moves from a namespace's record to the first Assigned of a bundle of it: Assigning, Assigned."""
+
+
+class TrailStep(NamedTuple):
+    """One record of a trail."""
+
+    record: RecordRead
+    decoded: Record
+
+
+Trail = list[TrailStep]
+
+
+class Trails:
+    """Follows the records that a joining reader holds, one after the other, for each key."""
+
+    def __init__(self) -> None:
+        self._trails: dict[bytes, Trail] = {}
+        self._times_ms: dict[int, int] = {}
+
+    def take(self, record: RecordRead, decoded: Record) -> None:
+        """The reader now holds this record for its key."""
+        key = record.key
+        if key is None:
+            return
+        self._times_ms[record.offset] = record.timestamp_ms
+        trail = self._trails.get(key)
+        step = TrailStep(record._replace(value=None), decoded)
+        if trail is None or decoded.state in _SERVED or not _follows(trail, decoded) or len(trail) >= STEPS_MAX:
+            self._forget(trail)
+            self._trails[key] = [step]
+        elif decoded.kind is Kind.PROPOSAL:  # an assert that restates the last step adds nothing
+            trail.append(step)
+
+    def _forget(self, trail: Trail | None) -> None:
+        for step in trail or ():
+            self._times_ms.pop(step.record.offset, None)
+
+    def of(self, key: bytes) -> Trail:
+        """The trail that ends with the record held; the first step may be an assert, the others are proposals."""
+        return self._trails.get(key, [])
+
+    def time_ms(self, offset: int) -> int:
+        """Log time of a record that is held; 0 where nobody knows."""
+        return self._times_ms.get(offset, 0)
+
+
+def was_served(first: Record, split: KeyState | None) -> bool:
+    """Whether the first record of a trail shows, by the moves or in its writer's words, that somebody had served the bundle."""
+    if split is not None or first.state is State.RELEASING:
+        return True
+    moved = first.state is State.ASSIGNING and not first.forced and first.from_ is not None
+    return moved or first.text("flow") in _LET_GO
+
+
+def never_served(first: Record, split: KeyState | None, created: int) -> bool:
+    """Whether nobody can have served the bundle before the first record of its trail: its version leaves no room for it.
+
+    Args:
+        created: Version of the namespace's record.
+    """
+    return split is None and first.state is not State.RELEASING and first.version <= created + _FIRST_ASSIGNED
+
+
+def _follows(trail: Sequence[TrailStep], decoded: Record) -> bool:
+    last = trail[-1].decoded
+    if decoded.kind is Kind.PROPOSAL:
+        return last.kind is Kind.PROPOSAL and decoded.base == last.id and decoded.version == last.version + 1
+    restated = last.id if last.kind is Kind.PROPOSAL else last.base
+    same = (decoded.version, decoded.state, decoded.from_, decoded.to)
+    return decoded.base == restated and same == (last.version, last.state, last.from_, last.to)
+
+
+def splits_of(view: View) -> dict[bytes, KeyState]:
+    """The bundle by whose split each bundle came to be, by the key of the child; without those of a namespace's own ring."""
+    found = {}
+    for parent in view.existing():
+        if parent.lower < 0 or parent.state is not State.DELETED or parent.bounds is None:
+            continue
+        for lower, upper in zip(parent.bounds, parent.bounds[1:], strict=False):
+            found[bundle_key(parent.namespace, lower, upper).encode()] = parent
+    return found

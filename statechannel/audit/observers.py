@@ -1,0 +1,183 @@
+"""What an audit observes, put together from what is wanted: the same for every engine, and for any part of a log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+from statechannel.audit.engine import GapCount, Wants
+from statechannel.audit.gap_sums import GapSums
+from statechannel.audit.gaps import Gap, Gaps, gap_fields
+from statechannel.audit.history import History
+from statechannel.audit.moves import Moves
+from statechannel.audit.origins import Origins
+from statechannel.audit.races import LostRaces
+from statechannel.audit.rejections import Rejections
+from statechannel.audit.spool import Spool
+from statechannel.audit.verdict_file import Observe
+from statechannel.protocol.digest import line
+from statechannel.protocol.log import RecordRead
+from statechannel.protocol.record import Record
+from statechannel.protocol.states import State
+from statechannel.protocol.verdict import Verdict
+from statechannel.protocol.view import Judgement, View
+from statechannel.replay.part import JoinObserver, PartitionAudit
+
+
+def gap_order(gap: dict[str, Any]) -> tuple[int, int, int, str]:
+    """By start; gaps of several bundles may begin with the same record of their namespace."""
+    return gap["start_ms"], gap["partition"], gap["start_offset"], gap["bundle"]
+
+
+class Observers:
+    """The observers of one part of a log, or of all of it.
+
+    Attributes:
+        gaps, races, history, moves, owners, rejections, origins: None where nobody wants to know.
+        gap_rows: The gaps that have ended, and when all is read, all of them.
+        owned: Who serves what, as far as parts have ended.
+        states: Key and line of the digest, of the parts that have ended.
+    """
+
+    def __init__(self, wants: Wants) -> None:
+        self._wants = wants
+        self.gap_rows = Spool(gap_order)
+        self.gap_sums = GapSums()
+        self.gap_number = 0
+        self.gaps = Gaps(self._gap) if wants.gaps or wants.gap_count else None
+        self.races = LostRaces() if wants.races else None
+        self.history = None if wants.history is None else History(wants.history)
+        self.moves = Moves() if wants.moves else None
+        self.owners = Owners() if wants.owned else None
+        self.rejections = Rejections() if wants.rejected else None
+        self.origins = Origins() if wants.origins else None
+        self.owned: list[dict[str, Any]] = []
+        self.states: list[tuple[bytes, bytes]] = []
+
+    def observe(self, others: Iterable[Observe] = ()) -> Observe | None:
+        """What is to be told each judged record; None where nobody listens."""
+        every = [one.observe for one in self._all()] + list(others)
+        if len(every) <= 1:
+            return every[0] if every else None
+
+        def observe(record: RecordRead, judgement: Judgement) -> None:
+            for told in every:
+                told(record, judgement)
+
+        return observe
+
+    @property
+    def join_observer(self) -> JoinObserver | None:
+        """Who is told what a joining reader takes; None where nobody listens."""
+        listening = [one for one in (self.gaps, self.owners, self.history, self.origins) if one is not None]
+        return _Both(listening) if listening else None
+
+    def _all(self) -> Iterator[Gaps | LostRaces | History | Moves | Owners | Rejections | Origins]:
+        for one in (self.gaps, self.races, self.history, self.moves, self.owners, self.rejections, self.origins):
+            if one is not None:
+                yield one
+
+    def _gap(self, gap: Gap) -> None:
+        self.gap_number += gap.certain
+        if self._wants.gaps:
+            self._keep(gap)
+
+    def _keep(self, gap: Gap) -> None:
+        row = gap_fields(gap)
+        self.gap_sums.take(row)
+        self.gap_rows.append(row)
+
+    def ended(self, part: PartitionAudit) -> None:
+        """A part has been read to its end."""
+        if self.owners is not None:
+            self.owned.extend(self.owners.found(part))
+        if self._wants.states:
+            self.states.extend((key.key, line(key)) for key in part.view.existing())
+
+    def count_gaps(self) -> GapCount:
+        """Numbers of gaps, once all is read."""
+        still = 0 if self.gaps is None else sum(gap.certain for gap in self.gaps.open())
+        return GapCount(self.gap_number + still, still)
+
+    def end_gaps(self) -> Spool:
+        """All gaps, those still open among them, once all is read."""
+        if self.gaps is not None:
+            for gap in self.gaps.open():
+                self._keep(gap)
+        return self.gap_rows
+
+
+class _Both:
+    """Tells several."""
+
+    def __init__(self, listening: list[Gaps | Owners | History | Origins]) -> None:
+        self._listening = listening
+
+    def taken(self, record: RecordRead, decoded: Record) -> None:
+        for one in self._listening:
+            one.taken(record, decoded)
+
+    def joined(self, view: View, *, sure: bool) -> None:
+        for one in self._listening:
+            one.joined(view, sure=sure)
+
+
+class _Since(NamedTuple):
+    generation: int
+    offset: int
+    timestamp_ms: int
+
+
+class Owners:
+    """Notes with which record the generation of each owner began.
+
+    Feed it an audit's observations in log order, what a joining reader takes, and the view that it ends with.
+    """
+
+    def __init__(self) -> None:
+        self._since: dict[bytes, _Since] = {}
+        self._held: dict[bytes, tuple[int, int]] = {}
+
+    def observe(self, record: RecordRead, judgement: Judgement) -> None:
+        """Take in one judged record."""
+        key = judgement.key
+        if judgement.verdict is not Verdict.ACCEPTED or key is None or key.is_namespace or record.key is None:
+            return
+        if key.state is State.ASSIGNED:
+            self._since[record.key] = _Since(key.version, record.offset, record.timestamp_ms)
+        elif key.state is State.DELETED:
+            self._since.pop(record.key, None)
+            for child in key.children or ():
+                name = f"{key.namespace}/{child}".encode()
+                self._since[name] = _Since(key.version + 1, record.offset, record.timestamp_ms)
+
+    def taken(self, record: RecordRead, decoded: Record) -> None:  # noqa: ARG002
+        """Take in a record that a joining reader holds for its key."""
+        if record.key is not None:
+            self._held[record.key] = (record.offset, record.timestamp_ms)
+
+    def joined(self, view: View, *, sure: bool) -> None:  # noqa: ARG002 - a guess is marked as one by the answer
+        """A joining reader has come to its view: of what it holds, proposals tell when a generation began, asserts do not."""
+        times = dict(self._held.values())
+        for key in view.existing():
+            if key.state is State.ASSIGNED and key.writer is not None and key.offset in times:
+                self._since[key.key] = _Since(key.version, key.offset, times[key.offset])
+        self._held.clear()
+
+    def found(self, part: PartitionAudit) -> Iterator[dict[str, Any]]:
+        """Every bundle of the part that is served, as the JSON output has it; since when is null where the log does not tell."""
+        for key in part.view.live():
+            generation = key.generation
+            if generation is None:
+                continue
+            since = self._since.get(key.key)
+            known = since is not None and since.generation == generation
+            yield {
+                "bundle": key.name,
+                "partition": part.view.partition,
+                "owner": key.owner,
+                "generation": generation,
+                "state": None if key.state is None else key.state.value,
+                "since_offset": since.offset if known and since is not None else None,
+                "since_ms": since.timestamp_ms if known and since is not None else None,
+            }

@@ -1,0 +1,194 @@
+"""What the registry tells of the last hour: processes that came and went, leaders, modes, silence. A pure fold, by log time.
+
+`engine.membership` says who is in the cluster now; this says what happened, for people, and what each process told of itself.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from statechannel.audit.incidents import KEPT_MAX, Incident, IncidentKind, seconds
+from statechannel.protocol.bounded import remember
+from statechannel.protocol.log import RecordRead
+
+_SKEWS = 30
+_TOLD_WITHOUT_LEADER_MS = 1_000
+_QUIET_MODES = ("starting", "settling")
+
+
+@dataclass(slots=True)
+class RegisteredProcess:
+    """One process as its heartbeats tell of it.
+
+    Attributes:
+        first_ms, last_ms: Log times of its first and newest heartbeat.
+        info: The newest one.
+        left: It said goodbye.
+        lost: Silent for longer than its patience, and not heard since.
+        leads_since_ms: Log time since which it says that it leads; None while it does not.
+        claim: Offset of the record by which it leads, its term; None where that was not seen.
+        skews_ms: Log time minus its own clock, of the newest heartbeats; the least one has the least delay in it.
+    """
+
+    broker: str
+    incarnation: str
+    first_ms: int
+    last_ms: int
+    info: Mapping[str, Any]
+    left: bool = False
+    lost: bool = False
+    leads_since_ms: int | None = None
+    claim: int | None = None
+    mode_since_ms: int = 0
+    skews_ms: deque[int] = field(default_factory=lambda: deque(maxlen=_SKEWS))
+
+    @property
+    def clock_behind_ms(self) -> int | None:
+        """By how much its clock is behind the log's (negative: ahead); None where it does not tell its time."""
+        return min(self.skews_ms, default=None)
+
+
+class RegistryStory:
+    """Feed it the heartbeats in log order.
+
+    Args:
+        expiry_s: Patience of this reader; processes that tell their own are measured by that.
+
+    Attributes:
+        processes: Newest process of each broker id.
+        doubled: Broker ids under which two processes were heard in turns, with the log time at which that was seen last.
+        newest_ms: Log time of the newest heartbeat of anybody; 0 where there is none.
+        led_ms: Log time of the newest heartbeat of a leader; None where there is none.
+        heard_from_ms: Log time at which the first one was heard, or the first one after nobody was.
+    """
+
+    def __init__(self, expiry_s: float) -> None:
+        self._expiry_ms = expiry_s * 1_000
+        self.processes: dict[str, RegisteredProcess] = {}
+        self.doubled: dict[str, int] = {}
+        self.newest_ms = 0
+        self.led_ms: int | None = None
+        self.leader: str | None = None
+        self._replaced: dict[tuple[str, str], None] = {}
+        self.heard_from_ms = 0
+        self._looked_ms = 0
+        self.incidents: deque[Incident] = deque(maxlen=KEPT_MAX)
+
+    def observe(self, record: RecordRead, info: Mapping[str, Any]) -> None:
+        """Take in one heartbeat that decodes (`engine.membership.decode_member`)."""
+        at_ms = record.timestamp_ms
+        self._pass_time(at_ms)
+        process = self._process(info, at_ms, record.offset)
+        if process is None:
+            return
+        before = process.info
+        if process.lost:
+            process.lost = False
+            self._tell(
+                at_ms, IncidentKind.LOST, f"{process.broker} is heard again, after {seconds(at_ms - process.last_ms)}"
+            )
+        process.last_ms = at_ms
+        sent_ms = info.get("sent_at_ms")
+        if type(sent_ms) is int:
+            process.skews_ms.append(at_ms - sent_ms)
+        self._changes(process, before, info, record)
+        process.info = info
+
+    def _process(self, info: Mapping[str, Any], at_ms: int, offset: int) -> RegisteredProcess | None:
+        broker, incarnation = info["broker"], info["incarnation"]
+        known = self.processes.get(broker)
+        if known is not None and known.incarnation == incarnation:
+            return known
+        if (broker, incarnation) in self._replaced:  # of two processes in turns the later one counts
+            remember(self.doubled, broker, at_ms, KEPT_MAX)
+            return None
+        if known is not None:
+            remember(self._replaced, (broker, known.incarnation), None, 10 * KEPT_MAX)
+        made = RegisteredProcess(broker, incarnation, at_ms, at_ms, info, mode_since_ms=at_ms)
+        remember(self.processes, broker, made, 10 * KEPT_MAX)
+        # What was running when the topic's memory began has not just started.
+        if isinstance(info.get("seq"), int) and info["seq"] <= 1:
+            again = "" if known is None else " again, as a new process"
+            self._tell(at_ms, IncidentKind.STARTED, f"{broker} started{again}")
+        if info.get("leading") is True:
+            self._leads(made, at_ms, offset if info["seq"] <= 1 else None)
+        return made
+
+    def _changes(
+        self, process: RegisteredProcess, before: Mapping[str, Any], info: Mapping[str, Any], record: RecordRead
+    ) -> None:
+        name, at_ms = process.broker, record.timestamp_ms
+        if info.get("leading") is True:
+            if process.leads_since_ms is None:
+                self._leads(process, at_ms, record.offset)
+            self.led_ms = at_ms
+        elif process.leads_since_ms is not None:
+            process.leads_since_ms = None
+        self._mode(process, before, info, at_ms)
+        pause, paused = info.get("repair_paused"), before.get("repair_paused")
+        if pause and not paused:
+            self._tell(at_ms, IncidentKind.REPAIR_PAUSED, f"{name} paused repair: {pause}")
+        elif paused and not pause:
+            self._tell(at_ms, IncidentKind.REPAIR_PAUSED, f"{name} repairs again")
+        if info.get("draining") is True and before.get("draining") is not True:
+            self._tell(at_ms, IncidentKind.LEFT, f"{name} was asked to stop, and hands its bundles over")
+        if info.get("leaving") is True and not process.left:
+            process.left, process.leads_since_ms = True, None
+            self._tell(at_ms, IncidentKind.LEFT, f"{name} said goodbye")
+
+    def _mode(self, process: RegisteredProcess, before: Mapping[str, Any], info: Mapping[str, Any], at_ms: int) -> None:
+        mode, was = info.get("mode"), before.get("mode")
+        if mode == was:
+            return
+        if mode == "safe":
+            process.mode_since_ms = at_ms
+            self._tell(at_ms, IncidentKind.MODE, f"{process.broker} is in safe mode: it had lost Kafka")
+        elif was in ("starting", None):
+            return
+        elif mode == "normal":
+            took = seconds(at_ms - process.mode_since_ms)
+            self._tell(at_ms, IncidentKind.MODE, f"{process.broker} is back in normal mode, after {took}")
+        elif mode not in _QUIET_MODES:
+            self._tell(at_ms, IncidentKind.MODE, f"{process.broker} is in the mode {mode}")
+        elif was == "normal":
+            process.mode_since_ms = at_ms
+
+    def _leads(self, process: RegisteredProcess, at_ms: int, claim: int | None) -> None:
+        process.leads_since_ms, process.claim = at_ms, claim
+        without_ms = 0 if self.led_ms is None else at_ms - max(self.led_ms, self.heard_from_ms)
+        if claim is not None and self.leader is not None:
+            late = f" {seconds(without_ms)} without a leader" if without_ms > _TOLD_WITHOUT_LEADER_MS else ""
+            same = self.leader == process.broker
+            said = f"{process.broker} leads again" if same else f"{process.broker} leads, after {self.leader}"
+            self._tell(at_ms, IncidentKind.LEADER, f"{said}{',' if late and same else ' and' if late else ''}{late}")
+        elif claim is not None:
+            self._tell(at_ms, IncidentKind.LEADER, f"{process.broker} leads")
+        self.leader, self.led_ms = process.broker, at_ms
+
+    def _pass_time(self, at_ms: int) -> None:
+        """See who is lost; where nobody at all was heard nobody's silence counts, as for a member that was cut off."""
+        silent_ms = at_ms - self.newest_ms if self.newest_ms else 0
+        self.heard_from_ms = self.heard_from_ms or at_ms
+        if silent_ms > self._expiry_ms / 2:
+            self.heard_from_ms = at_ms
+            said = f"nobody was heard for {seconds(silent_ms)}: Kafka was away, or no broker ran"
+            self._tell(self.newest_ms, IncidentKind.SILENCE, said)
+        self.newest_ms = max(self.newest_ms, at_ms)
+        if at_ms - self._looked_ms < 500:  # noqa: PLR2004 - often enough
+            return
+        self._looked_ms = at_ms
+        for process in self.processes.values():
+            if process.left or process.lost:
+                continue
+            told = process.info.get("expiry_s")
+            patience_ms = told * 1_000 if isinstance(told, int | float) else self._expiry_ms
+            if at_ms - max(process.last_ms, self.heard_from_ms) > patience_ms:
+                process.lost = True
+                process.leads_since_ms = None
+                self._tell(process.last_ms, IncidentKind.LOST, f"{process.broker} fell silent without a goodbye")
+
+    def _tell(self, at_ms: int, kind: IncidentKind, said: str) -> None:
+        self.incidents.append(Incident(at_ms, kind, said))

@@ -1,0 +1,1 @@
+"""The data of the HTML report of an audit, in bounded memory."""

@@ -1,0 +1,246 @@
+"""What a report of an audit holds, found in two passes over an export file, in bounded memory.
+
+The first pass is the audit itself, with everything that is summed up; it also tells how much there is to say of each bundle.
+The second reads the namespaces of the bundles that were chosen, once more, for their timelines.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import takewhile
+from typing import Any
+
+from statechannel.audit.as_of import AsOf
+from statechannel.audit.engine import DEFAULT_COMPACTION_LAG_MS, ProgressBar, ReadMode
+from statechannel.audit.errors import AuditQuestionError
+from statechannel.audit.local import audit_export
+from statechannel.audit.report.area import Area, area_fields
+from statechannel.audit.report.gaps import GapsFound
+from statechannel.audit.report.lanes import KeyTimelines, lane_fields
+from statechannel.audit.report.rejected import RejectedFound
+from statechannel.audit.report.tree import TreeSeen, choose, overlap, wanted_part
+from statechannel.audit.transfer.export_file import ExportFile
+from statechannel.audit.views import NotInLogError
+from statechannel.protocol.bundle import KeyParts, parse_key, partition_of
+from statechannel.protocol.log import RecordRead
+from statechannel.protocol.record import Record
+from statechannel.protocol.verdict import Verdict
+from statechannel.protocol.view import Judgement, View
+from statechannel.replay.auditor import audit_part
+from statechannel.replay.part import PartitionAudit
+from statechannel.replay.survey import ReadFacts
+
+REPORT_FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class ReportLimits:
+    """How much a report may hold; each limit that is met is said in the page.
+
+    Attributes:
+        points: Buckets of time in a chart, and marks on a timeline.
+        bundles: Timelines, those of ancestors and namespaces among them.
+        rows: Rows of each table.
+        brokers: Brokers that the chart tells apart.
+    """
+
+    points: int = 400
+    bundles: int = 100
+    rows: int = 1_000
+    brokers: int = 40
+
+
+@dataclass(frozen=True, slots=True)
+class ReportQuestion:
+    """What a report is to be made of.
+
+    Attributes:
+        wanted: Bundles, namespaces or topics whose timelines are shown; empty: those with the most to tell.
+    """
+
+    read: ReadMode = ReadMode.AUTO
+    as_of: AsOf | None = None
+    compaction_lag_ms: int = DEFAULT_COMPACTION_LAG_MS
+    wanted: Sequence[str] = ()
+    limits: ReportLimits = field(default_factory=ReportLimits)
+
+
+class _Overview:
+    """Everything that the first pass looks for."""
+
+    def __init__(self, limits: ReportLimits) -> None:
+        self.gaps = GapsFound(limits.rows, limits.points)
+        self.rejected = RejectedFound(limits.points)
+        self.tree = TreeSeen()
+        self.areas: dict[int, Area] = {}
+        self.verdicts: Counter[str] = Counter()
+        self.facts: dict[int, ReadFacts] = {}
+        self.first: dict[int, int] = {}
+        self._points = limits.points
+
+    def taken(self, record: RecordRead, decoded: Record) -> None:
+        """Take in a record that a joining reader holds for its key."""
+        self.gaps.finder.taken(record, decoded)
+
+    def joined(self, view: View, *, sure: bool) -> None:
+        """A joining reader has come to its view."""
+        self.gaps.finder.joined(view, sure=sure)
+        if not sure:
+            return
+        self.tree.joined(view)
+        self._area(view.partition).joined(view)
+
+    def observe(self, record: RecordRead, judgement: Judgement) -> None:
+        """Take in one judged record."""
+        self.first.setdefault(record.partition, record.offset)
+        self.verdicts[judgement.verdict.value] += 1
+        self._area(record.partition).observe(record, judgement)
+        self.gaps.finder.observe(record, judgement)
+        self.rejected.observe(record, judgement)
+        self.tree.observe(record, judgement)
+
+    def ended(self, part: PartitionAudit) -> None:
+        """A partition has been read to its end: notes how, so that its timelines are read alike."""
+        partition = part.view.partition
+        self._area(partition)
+        lenient_to = -1 if part.strict_from is None else part.strict_from - 1
+        if partition in self.first:
+            lenient_to = self.first[partition] - 1
+        self.facts[partition] = ReadFacts(lenient_to, part.stop, part.tentative)
+
+    def _area(self, partition: int) -> Area:
+        area = self.areas.get(partition)
+        if area is None:
+            area = self.areas[partition] = Area(self._points)
+        return area
+
+
+def report_data(export: ExportFile, question: ReportQuestion, *, progress: ProgressBar) -> dict[str, Any]:
+    """Everything that the page shows, as JSON values.
+
+    Raises:
+        AuditQuestionError: A name that is wanted means nothing.
+        NotInLogError: The log tells of no such bundle; the message is the name.
+    """
+    wanted = [_wanted(name) for name in question.wanted]
+    limits = question.limits
+    found, complete = _Overview(limits), dict[str, Any]()
+    with progress("judging", export.records, unit="records") as told:
+        answer = audit_export(
+            export,
+            read=question.read,
+            as_of=question.as_of,
+            compaction_lag_ms=question.compaction_lag_ms,
+            observers=[found.observe],
+            join_observer=found,
+            each_part=found.ended,
+            tell_complete=complete.update,
+            progress=told,
+        )
+    still_open = found.gaps.end()
+    now_ms = max((area.now_ms for area in found.areas.values()), default=0)
+    for area in found.areas.values():
+        area.end(now_ms)
+    for name, parts in zip(question.wanted, wanted, strict=True):
+        if not _is_told(name, parts, found.tree.records):
+            raise NotInLogError(name)
+    chosen = choose(found.tree.records, found.gaps.by_bundle, wanted, limits.bundles)
+    return {
+        "report": REPORT_FORMAT,
+        "topic": export.header.topic,
+        "exported_at_ms": export.header.exported_at_ms,
+        "answer": answer,
+        "complete": complete,
+        "verdicts": {verdict.value: found.verdicts[verdict.value] for verdict in Verdict},
+        "partitions": [_partition(found, number, complete) for number in sorted(export.header.end_offsets)],
+        "limits": {"points": limits.points, "bundles": limits.bundles, "rows": limits.rows, "brokers": limits.brokers},
+        "area": area_fields(list(found.areas.values()), points=limits.points, shown=limits.brokers),
+        "gaps": found.gaps.fields(still_open, limits.rows),
+        "rejected": found.rejected.fields(limits.rows),
+        "keys_all": len(found.tree.records),
+        "lanes": _lanes(export, question, found, chosen, progress),
+    }
+
+
+def _is_told(name: str, parts: KeyParts, told: Iterable[bytes]) -> bool:
+    """Whether the log has the bundle of that very name, or anything of the namespace or the topic."""
+    if parse_key(name.encode()) is not None and not parts.is_namespace:
+        return any(key == name.encode() for key in told)
+    return any((known := parse_key(key)) is not None and overlap(known, parts) for key in told)
+
+
+def _wanted(name: str) -> KeyParts:
+    parts = wanted_part(name)
+    if parts is None:
+        raise AuditQuestionError(
+            f"{name!r} is neither a bundle nor a namespace nor a topic.",
+            hint="Say tenant/namespace/0x..._0x..., tenant/namespace/topic, or tenant/namespace.",
+        )
+    return parts
+
+
+def _partition(found: _Overview, number: int, complete: Mapping[str, Any]) -> dict[str, Any]:
+    facts, area = found.facts[number], found.areas[number]
+    gapped = complete.get("complete_from", {})
+    return {
+        "partition": number,
+        "first_offset": found.first.get(number),
+        "first_ms": area.first_ms,
+        "gapped": str(number) in gapped,
+        "complete_from": gapped.get(str(number)),
+        "tentative": facts.tentative,
+        "stopped": None if facts.stop is None else {"offset": facts.stop.offset, "format": facts.stop.format},
+    }
+
+
+def _lanes(
+    export: ExportFile, question: ReportQuestion, found: _Overview, chosen: Sequence[str], progress: ProgressBar
+) -> list[dict[str, Any]]:
+    lanes = KeyTimelines(chosen, question.limits.points)
+    partitions = len(export.header.end_offsets)
+    by_partition: dict[int, set[bytes]] = {}
+    for namespace in lanes.namespaces:
+        by_partition.setdefault(partition_of(namespace, partitions), set()).add(namespace.encode())
+    total = sum(len(export.partitions.get(number, ())) for number in by_partition)
+    done = 0
+    with progress("timelines", total, unit="records") as told:
+        for number, namespaces in sorted(by_partition.items()):
+            records = export.partitions.get(number)
+            if records is None:
+                continue
+            base = done
+            counted = records.telling(lambda read, base=base: told(base + read))  # type: ignore[misc]
+            some = _of_namespaces(counted, namespaces, question.as_of or _always)
+            audit_part(number, partitions, some, found.facts[number], lanes.observe, lanes)
+            done += len(records)
+    every = []
+    for name, lane in lanes.lanes.items():
+        parts = parse_key(name.encode())
+        bounds = () if parts is None or parts.is_namespace else (parts.lower, parts.upper)
+        namespace = name if parts is None else parts.namespace
+        every.append(lane_fields(name, lane, partition_of(namespace, partitions), bounds))
+    return every
+
+
+def _always(record: RecordRead) -> bool:  # noqa: ARG001 - as a moment is asked
+    return True
+
+
+def _of_namespaces(
+    records: Iterable[RecordRead], namespaces: set[bytes], inside: Callable[[RecordRead], bool]
+) -> Iterator[RecordRead]:
+    for record in takewhile(inside, records):
+        if record.key is not None and b"/".join(record.key.split(b"/", 2)[:2]) in namespaces:
+            yield record
+
+
+def complete_from(partitions: Sequence[Mapping[str, Any]]) -> int | None:
+    """The log time from which the report tells everything of every partition that has records; None: from no time on."""
+    judged = [one for one in partitions if one["first_ms"] is not None]
+    if not judged or any(one["tentative"] for one in partitions):
+        return None
+    late: list[int] = [one["complete_from"]["timestamp_ms"] for one in judged if one["complete_from"]]
+    first: list[int] = [one["first_ms"] for one in judged]
+    return max(late, default=min(first))

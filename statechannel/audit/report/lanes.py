@@ -1,0 +1,235 @@
+"""Timelines of some keys: what each record meant, and the state after it, in bounded memory. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from statechannel.audit.history import history_line
+from statechannel.audit.id_series import IdSeries
+from statechannel.audit.report.rejected import is_rejected
+from statechannel.audit.report.time_buckets import shown, wider
+from statechannel.audit.report.tree import derived_from
+from statechannel.protocol.keys import KeyState
+from statechannel.protocol.log import RecordRead
+from statechannel.protocol.record import Record
+from statechannel.protocol.states import State
+from statechannel.protocol.verdict import Verdict
+from statechannel.protocol.view import Judgement, View
+
+DERIVED = "derived"
+"""Stands in the place of a verdict where a state follows from a record of another key."""
+
+
+class Band(NamedTuple):
+    """The accepted state of a key; `state` is None while it does not exist."""
+
+    state: str | None
+    owner: str | None
+    to: str | None
+    version: int
+    generation: int | None
+
+
+@dataclass(slots=True)
+class TimelineMark:
+    """A record on a timeline, or several that came close together.
+
+    Attributes:
+        band: The state after it; None where nothing changed.
+        verdicts: How many of each.
+        facts: What the first of them says, for people.
+    """
+
+    first_ms: int
+    last_ms: int
+    offset: int
+    last_offset: int
+    verdicts: Counter[str]
+    band: Band | None
+    facts: dict[str, Any] = field(default_factory=dict)
+
+    def take(self, later: TimelineMark) -> None:
+        """Take in a later one."""
+        self.last_ms = max(self.last_ms, later.last_ms)
+        self.last_offset = later.last_offset
+        self.verdicts.update(later.verdicts)
+        self.band = later.band or self.band
+
+
+class KeyTimeline:
+    """The timeline of one key.
+
+    Args:
+        points: At most so many marks; where there are more, those of one bucket of time become one.
+
+    Attributes:
+        width_ms: Of the buckets; 0: every record stands for itself.
+        records: Number of marks before they were put together.
+    """
+
+    def __init__(self, points: int) -> None:
+        self._points = points
+        self.width_ms = 0
+        self.records = 0
+        self.start: Band | None = None
+        self.marks: list[TimelineMark] = []
+
+    def add(self, mark: TimelineMark) -> None:
+        """One more, not before the others."""
+        self.records += 1
+        if self.marks:
+            mark.first_ms = max(mark.first_ms, self.marks[-1].last_ms)
+            mark.last_ms = max(mark.last_ms, mark.first_ms)
+        self._put(self.marks, mark)
+        while len(self.marks) > self._points:
+            self.width_ms = wider(self.width_ms)
+            merged: list[TimelineMark] = []
+            for held in self.marks:
+                self._put(merged, held)
+            self.marks = merged
+
+    def _put(self, marks: list[TimelineMark], mark: TimelineMark) -> None:
+        if marks and self.width_ms and marks[-1].first_ms // self.width_ms == mark.first_ms // self.width_ms:
+            marks[-1].take(mark)
+        else:
+            marks.append(mark)
+
+
+class KeyTimelines:
+    """Collects the timelines of the keys that were chosen. Feed it the records of their namespaces.
+
+    Args:
+        names: Those keys.
+        points: At most so many marks for each.
+    """
+
+    def __init__(self, names: Iterable[str], points: int) -> None:
+        self.lanes = {name: KeyTimeline(points) for name in names}
+        self._ids = IdSeries()
+        self._by_namespace: dict[str, list[str]] = {}
+        for name in self.lanes:
+            self._by_namespace.setdefault("/".join(name.split("/")[:2]), []).append(name)
+
+    @property
+    def namespaces(self) -> list[str]:
+        """Namespaces whose records are wanted."""
+        return sorted(self._by_namespace)
+
+    def taken(self, record: RecordRead, decoded: Record) -> None:
+        """A joining reader holds this record; its view says what comes of it."""
+
+    def joined(self, view: View, *, sure: bool) -> None:
+        """A joining reader has come to its view: nothing before it is known."""
+        if not sure:
+            return
+        for key in view.existing():
+            lane = self.lanes.get(key.name)
+            if lane is not None:
+                lane.start = _band(key)
+
+    def observe(self, record: RecordRead, judgement: Judgement) -> None:
+        """Take in one judged record."""
+        if record.key is None:
+            return
+        key = judgement.key
+        accepted = judgement.verdict is Verdict.ACCEPTED and key is not None
+        lane = self.lanes.get(record.key.decode(errors="replace"))
+        foreign = self._ids.is_foreign(record, judgement.record)
+        if lane is not None:
+            lane.add(_mark(record, judgement, _band(key) if accepted and key is not None else None, foreign=foreign))
+        if accepted and key is not None and key.state in {State.ACTIVE, State.DELETED}:
+            self._derive(record, judgement, key)
+
+    def _derive(self, record: RecordRead, judgement: Judgement, key: KeyState) -> None:
+        if key.is_namespace:
+            gone = Band(None, None, None, 0, None)
+            children = set(derived_from(key))
+            for name in self._by_namespace.get(key.namespace, ()):
+                if name != key.namespace and name not in children and self._exists(name):
+                    self._tell(name, record, judgement, gone)
+        for name in derived_from(key):
+            if key.is_namespace:
+                band = Band(State.UNASSIGNED.value, None, None, key.version, None)
+            else:
+                owner = shown(key.from_)
+                band = Band(State.ASSIGNED.value, owner, owner, key.version + 1, key.version + 1)
+            self._tell(name, record, judgement, band)
+
+    def _exists(self, name: str) -> bool:
+        lane = self.lanes[name]
+        bands = [mark.band for mark in lane.marks if mark.band is not None]
+        last = bands[-1] if bands else lane.start
+        return last is not None and last.state is not None
+
+    def _tell(self, name: str, record: RecordRead, judgement: Judgement, band: Band) -> None:
+        lane = self.lanes.get(name)
+        if lane is None:
+            return
+        mark = _mark(record, judgement, band)
+        mark.verdicts = Counter({DERIVED: 1})
+        mark.facts["note"] = f"follows from the record of {shown(mark.facts['key'])}"
+        lane.add(mark)
+
+
+def _band(key: KeyState) -> Band:
+    state = None if key.state is None else key.state.value
+    return Band(state, shown(key.owner), shown(key.to), key.version, key.generation)
+
+
+def _mark(record: RecordRead, judgement: Judgement, band: Band | None, *, foreign: bool = False) -> TimelineMark:
+    line = history_line(record, judgement, foreign=foreign)
+    facts = {
+        "key": shown(line.key),
+        "kind": line.kind,
+        "version": line.version,
+        "state": line.state,
+        "from": shown(line.from_),
+        "to": shown(line.to),
+        "by": shown(line.by),
+        "action": shown(line.action),
+        "operation": shown(line.operation),
+        "reason": shown(line.reason),
+        "note": shown(line.note),
+    }
+    at_ms = record.timestamp_ms
+    return TimelineMark(at_ms, at_ms, record.offset, record.offset, Counter({line.verdict.value: 1}), band, facts)
+
+
+def lane_fields(name: str, lane: KeyTimeline, partition: int, parts: Sequence[int]) -> dict[str, Any]:
+    """A timeline as the report has it.
+
+    Args:
+        parts: Lower and upper bound of the range; empty for a namespace.
+    """
+    return {
+        "name": name,
+        "namespace": "/".join(name.split("/")[:2]),
+        "lower": parts[0] if parts else None,
+        "upper": parts[1] if parts else None,
+        "partition": partition,
+        "records": lane.records,
+        "width_ms": lane.width_ms,
+        "start": None if lane.start is None else list(lane.start),
+        "marks": [_mark_fields(mark) for mark in lane.marks],
+    }
+
+
+def _mark_fields(mark: TimelineMark) -> dict[str, Any]:
+    number = mark.verdicts.total()
+    found: dict[str, Any] = {
+        "ms": mark.first_ms,
+        "offset": mark.offset,
+        "verdict": next(iter(mark.verdicts)) if len(mark.verdicts) == 1 else "several",
+        "rejected": sum(count for verdict, count in mark.verdicts.items() if verdict in _REJECTED_NAMES),
+        "band": None if mark.band is None else list(mark.band),
+    }
+    if number > 1:
+        listed = ", ".join(f"{verdict} {count}" for verdict, count in mark.verdicts.most_common())
+        return found | {"n": number, "last_ms": mark.last_ms, "last_offset": mark.last_offset, "note": listed}
+    return found | {name: value for name, value in mark.facts.items() if value is not None and name != "key"}
+
+
+_REJECTED_NAMES = frozenset(verdict.value for verdict in Verdict if is_rejected(verdict))

@@ -1,0 +1,78 @@
+"""Rejected records for a report: by reason and by writer, over time, and the newest of them, in bounded memory."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from statechannel.audit.rejections import Rejections, rejected_document
+from statechannel.audit.report.time_buckets import TimeCounts, shown
+from statechannel.protocol.log import RecordRead
+from statechannel.protocol.verdict import MEANING, REJECTIONS, Verdict
+from statechannel.protocol.view import Judgement
+
+_REJECTED = frozenset(REJECTIONS)
+_ORDER = {reason.value: number for number, reason in enumerate(REJECTIONS)}
+NOBODY = "(cannot be decoded)"
+"""Writer of records that do not say whose they are. No broker is called so: the brackets are not of a name's letters."""
+
+
+class RejectedFound:
+    """Counts what was rejected, and when.
+
+    Args:
+        points: Number of buckets on the axis of time.
+    """
+
+    def __init__(self, points: int) -> None:
+        self._found = Rejections()
+        self._times = TimeCounts(points)
+
+    def observe(self, record: RecordRead, judgement: Judgement) -> None:
+        """Take in one judged record."""
+        if judgement.verdict in _REJECTED:
+            self._found.observe(record, judgement)
+            self._times.add(record.timestamp_ms)
+
+    def fields(self, writers: int) -> dict[str, Any]:
+        """What the report has.
+
+        Args:
+            writers: At most so many are listed, those with the most.
+        """
+        found = rejected_document(self._found)
+        reasons: dict[str | None, Counter[str]] = {}
+        for group in found["groups"]:
+            reasons.setdefault(group["writer"], Counter())[group["reason"]] += group["records"]
+        by_reason = sorted(found["by_reason"], key=lambda one: _ORDER[one["reason"]])
+        return {
+            "all": found["records"],
+            "by_reason": [one | {"meaning": MEANING[Verdict(one["reason"])]} for one in by_reason],
+            "writers_all": len(found["by_writer"]),
+            "by_writer": [
+                one | {"writer": shown(one["writer"]) or NOBODY, "reasons": _listed(reasons[one["writer"]])}
+                for one in found["by_writer"][:writers]
+            ],
+            "newest": [_row(one) for one in found["newest"]],
+            "times": self._times.fields(),
+        }
+
+
+def _row(rejected: dict[str, Any]) -> dict[str, Any]:
+    winner = rejected["winner"]
+    row = {name: shown(value) if isinstance(value, str) else value for name, value in rejected.items()}
+    return row | {
+        "meaning": MEANING[Verdict(rejected["reason"])],
+        "winner": None
+        if winner is None
+        else f"{winner['state']} v{winner['version']} of {shown(winner['by']) or 'an assert'}",
+    }
+
+
+def _listed(reasons: Counter[str]) -> str:
+    return ", ".join(f"{reason} {count}" for reason, count in sorted(reasons.items(), key=lambda one: _ORDER[one[0]]))
+
+
+def is_rejected(verdict: Verdict) -> bool:
+    """Whether the audit counts it as rejected."""
+    return verdict in _REJECTED

@@ -1,0 +1,123 @@
+"""Which bundles a log knows, how much there is to tell of each, and whose timelines a report shows. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from statechannel.protocol.bundle import FULL_UPPER, KeyParts, bundle_key, parse_key, split_typed_topic, topic_hash
+from statechannel.protocol.keys import KeyState
+from statechannel.protocol.log import RecordRead
+from statechannel.protocol.states import State
+from statechannel.protocol.verdict import Verdict
+from statechannel.protocol.view import Judgement, View
+
+
+class TreeSeen:
+    """Every namespace and bundle that ever existed, with the number of records on its key.
+
+    Attributes:
+        records: By key. Keys that the tree never reached are not in it, however many records they have.
+    """
+
+    def __init__(self) -> None:
+        self.records: dict[bytes, int] = {}
+
+    def joined(self, view: View) -> None:
+        """A joining reader has come to its view."""
+        for key in view.existing():
+            self.records.setdefault(key.key, 0)
+
+    def observe(self, record: RecordRead, judgement: Judgement) -> None:
+        """Take in one judged record."""
+        key, name = judgement.key, record.key
+        if name is None:
+            return
+        if judgement.verdict is Verdict.ACCEPTED and key is not None:
+            self.records.setdefault(name, 0)
+            if key.bounds is not None:
+                for child in derived_from(key):
+                    self.records.setdefault(child.encode(), 0)
+        if name in self.records:
+            self.records[name] += 1
+
+
+def derived_from(key: KeyState) -> list[str]:
+    """Names of the bundles that an accepted state derives: those of a ring, or of a split."""
+    if key.bounds is None or key.state not in {State.ACTIVE, State.DELETED}:
+        return []
+    return [bundle_key(key.namespace, lower, upper) for lower, upper in zip(key.bounds, key.bounds[1:], strict=False)]
+
+
+def wanted_part(name: str) -> KeyParts | None:
+    """What a name means: a namespace, a bundle, or the place of a topic on the ring; None: nothing."""
+    parts = parse_key(name.encode())
+    if parts is not None:
+        return parts
+    topic = split_typed_topic(name)
+    if topic is None:
+        return None
+    place = topic_hash(topic[1])
+    return KeyParts(topic[0], place, place + 1)
+
+
+def overlap(one: KeyParts, other: KeyParts) -> bool:
+    """Whether two ranges of a namespace have a hash in common; a namespace has all of them."""
+    if one.namespace != other.namespace:
+        return False
+    return one.is_namespace or other.is_namespace or (one.lower < _end(other) and other.lower < _end(one))
+
+
+def _end(parts: KeyParts) -> int:
+    """First hash that is not in the range any more: the last range of the ring is closed."""
+    return parts.upper + (parts.upper == FULL_UPPER)
+
+
+def choose(
+    records: Mapping[bytes, int], gaps: Mapping[str, Sequence[int]], wanted: Sequence[KeyParts], most: int
+) -> list[str]:
+    """Keys whose timelines are shown: those with the most to tell first, each with what it came from.
+
+    Args:
+        records: Number of records by key.
+        gaps: By bundle: number of gaps, and the sum of their lengths.
+        wanted: Only what overlaps one of these; empty: all.
+        most: At most so many.
+
+    Returns:
+        In the order in which they were chosen.
+    """
+    by_namespace: dict[str, list[KeyParts]] = {}
+    for key in records:
+        parts = parse_key(key)
+        if parts is not None and not parts.is_namespace:
+            if not wanted or any(overlap(parts, one) for one in wanted):
+                by_namespace.setdefault(parts.namespace, []).append(parts)
+    exact = set(wanted)
+
+    def rank(parts: KeyParts) -> tuple[bool, int, int, str, int]:
+        name = _name(parts)
+        number, sum_ms = gaps.get(name, (0, 0))
+        told = records[name.encode()] + number
+        return parts not in exact, -sum_ms, -told, parts.namespace, parts.lower
+
+    chosen: dict[str, None] = {}
+    for parts in sorted((one for every in by_namespace.values() for one in every), key=rank):
+        family = [parts.namespace, *_ancestors(parts, by_namespace[parts.namespace]), _name(parts)]
+        missing = [name for name in family if name not in chosen]
+        if len(chosen) + len(missing) <= most:
+            chosen.update(dict.fromkeys(missing))
+        if len(chosen) >= most:
+            break
+    return list(chosen)
+
+
+def _ancestors(parts: KeyParts, known: Iterable[KeyParts]) -> Iterator[str]:
+    """Wider ranges that held some of this one's hashes, the widest first."""
+    width = parts.upper - parts.lower
+    wider = [one for one in known if one.upper - one.lower > width and overlap(one, parts)]
+    for one in sorted(wider, key=lambda held: (held.lower - held.upper, held.lower)):
+        yield _name(one)
+
+
+def _name(parts: KeyParts) -> str:
+    return bundle_key(parts.namespace, parts.lower, parts.upper)

@@ -1,0 +1,1 @@
+"""Export files and the import of a channel from one."""

@@ -1,0 +1,204 @@
+"""Lines of an export file (design/cli.md, "Export file"): text to values and back. Pure."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from statechannel.protocol.log import RecordRead, Topic
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+EXPORT_FORMAT = 1
+_MAX_INT = 2**63 - 1
+LINK_BYTES = 16
+"""Of a link of the chain, and of the header's digest; they are written as hex digits."""
+_PARTITION = re.compile(r"[0-9]{1,10}", re.ASCII)
+_LINK = re.compile(rf"[0-9a-f]{{{2 * LINK_BYTES}}}", re.ASCII)
+
+
+class BadLine(ValueError):  # noqa: N818 - its message ends a sentence that the reader of the file begins
+    """A line is not what it must be; the message says what is wrong with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExportHeader:
+    """First line of an export file.
+
+    Attributes:
+        end_offsets: Offset after the last record of each partition of the topic, empty partitions included.
+        exported_at_ms: When the export ended, milliseconds since 1970.
+        digest: Of the whole file (`export_chain`); None: it has no chain, so an edit of it is not seen.
+    """
+
+    topic: str
+    end_offsets: Mapping[int, int]
+    exported_at_ms: int
+    digest: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ExportLine:
+    """A line behind the header.
+
+    Attributes:
+        link: What it says its place in the chain is; None: nothing.
+    """
+
+    record: RecordRead
+    link: str | None
+
+
+def format_header(header: ExportHeader) -> bytes:
+    """The header as a line."""
+    return _line(
+        {
+            "export": EXPORT_FORMAT,
+            "topic": header.topic,
+            "end_offsets": {str(partition): end for partition, end in sorted(header.end_offsets.items())},
+            "exported_at_ms": header.exported_at_ms,
+            **({} if header.digest is None else {"digest": header.digest}),
+        }
+    )
+
+
+def parse_header(line: bytes) -> ExportHeader:
+    """Read the first line.
+
+    Raises:
+        BadLine: It is not the header of an export of format 1.
+    """
+    fields = _object(line)
+    if "export" not in fields:
+        raise BadLine("the first line is not the header of an export (it has no `export`)")
+    if fields["export"] != EXPORT_FORMAT or type(fields["export"]) is not int:
+        raise BadLine(f"export format {fields['export']!r} is not known, only {EXPORT_FORMAT}")
+    topic = fields.get("topic")
+    if not isinstance(topic, str):
+        raise BadLine("`topic` is missing or not a text")
+    ends = _end_offsets(fields.get("end_offsets"))
+    return ExportHeader(topic, ends, _integer(fields, "exported_at_ms"), _link(fields, "digest"))
+
+
+def _end_offsets(found: object) -> dict[int, int]:
+    if not isinstance(found, dict) or not found:
+        raise BadLine("`end_offsets` is missing, or names no partition")
+    ends = {}
+    for name, end in found.items():
+        if not _PARTITION.fullmatch(name) or type(end) is not int or not 0 <= end <= _MAX_INT:
+            raise BadLine(f"`end_offsets` holds {name[:40]!r}: {end!r}, not a partition with its end offset")
+        ends[int(name)] = end
+    if sorted(ends) != list(range(len(found))):
+        raise BadLine(f"`end_offsets` must name all partitions from 0 on, not {', '.join(sorted(found))}")
+    return ends
+
+
+def format_record(record: RecordRead, link: bytes | None = None) -> bytes:
+    """A record as a line; what is not UTF-8 stands as base64.
+
+    Args:
+        link: Its place in the chain.
+    """
+    return _line(
+        {
+            "partition": record.partition,
+            "offset": record.offset,
+            "timestamp_ms": record.timestamp_ms,
+            **text_or_base64("key", record.key),
+            **text_or_base64("value", record.value),
+            **({} if link is None else {"chain": link.hex()}),
+        }
+    )
+
+
+def text_or_base64(name: str, content: bytes | None) -> dict[str, str | None]:
+    """The field `name`, or `name_base64` where the content is not valid UTF-8."""
+    if content is None:
+        return {name: None}
+    try:
+        return {name: content.decode()}
+    except UnicodeDecodeError:
+        return {f"{name}_base64": base64.b64encode(content).decode()}
+
+
+def parse_record(line: bytes) -> RecordRead:
+    """Read one record, wherever it stands.
+
+    Raises:
+        BadLine: The line is not a record.
+    """
+    return parse_line(line).record
+
+
+def parse_line(line: bytes) -> ExportLine:
+    """Read one record and its place in the chain.
+
+    Raises:
+        BadLine: The line is not a record.
+    """
+    fields = _object(line)
+    record = RecordRead(
+        Topic.CHANNEL,
+        _integer(fields, "partition"),
+        _integer(fields, "offset"),
+        _integer(fields, "timestamp_ms", least=-1),
+        _content(fields, "key"),
+        _content(fields, "value"),
+    )
+    return ExportLine(record, _link(fields, "chain"))
+
+
+def _object(line: bytes) -> dict[str, Any]:
+    try:
+        loaded = orjson.loads(line)
+    except orjson.JSONDecodeError as error:
+        raise BadLine(f"not JSON: {error}") from None
+    if not isinstance(loaded, dict):
+        raise BadLine("not a JSON object")
+    return loaded
+
+
+def _integer(fields: dict[str, Any], name: str, least: int = 0) -> int:
+    value = fields.get(name)
+    if type(value) is not int or not least <= value <= _MAX_INT:
+        raise BadLine(f"`{name}` is missing or not an integer of at least {least}")
+    return value
+
+
+def _link(fields: dict[str, Any], name: str) -> str | None:
+    value = fields.get(name)
+    if value is None and name not in fields:
+        return None
+    if not isinstance(value, str) or not _LINK.fullmatch(value):
+        raise BadLine(f"`{name}` is not a digest")
+    return value
+
+
+def _content(fields: dict[str, Any], name: str) -> bytes | None:
+    encoded_name = f"{name}_base64"
+    if encoded_name in fields:
+        encoded = fields[encoded_name]
+        if name in fields or not isinstance(encoded, str):
+            raise BadLine(f"`{encoded_name}` is not a text, or stands beside `{name}`")
+        try:
+            return base64.b64decode(encoded, validate=True)
+        except (binascii.Error, ValueError):
+            raise BadLine(f"`{encoded_name}` is not base64") from None
+    if name not in fields:
+        raise BadLine(f"neither `{name}` nor `{encoded_name}` is there")
+    text = fields[name]
+    if text is None:
+        return None
+    if not isinstance(text, str):
+        raise BadLine(f"`{name}` is not a text or null")
+    return text.encode()
+
+
+def _line(fields: dict[str, Any]) -> bytes:
+    return orjson.dumps(fields, option=orjson.OPT_APPEND_NEWLINE)

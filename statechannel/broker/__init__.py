@@ -1,0 +1,1 @@
+"""A running broker around the engine: event loop, threads, Kafka clients, hooks, and the requests topic."""

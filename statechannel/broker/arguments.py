@@ -1,0 +1,313 @@
+"""What callers hand over, looked at before the engine sees it: a wrong argument is its caller's, and must not end the member."""
+
+from __future__ import annotations
+
+import math
+import reprlib
+from collections.abc import Iterable, Mapping
+from itertools import islice
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import orjson
+from prometheus_client import CollectorRegistry
+
+from statechannel.engine import commands
+from statechannel.errors import ExitCode, StateChannelError
+from statechannel.protocol.bundle import FULL_UPPER, MAX_CHILDREN
+from statechannel.protocol.codec import ID, is_new_broker_id
+from statechannel.settings import Settings
+
+if TYPE_CHECKING:
+    from statechannel.engine.commands import Command
+
+
+ADVERTISED_MAX_BYTES = 8 * 1024
+"""Listeners and properties of a broker together, as JSON: every heartbeat carries them, and the registry keeps an hour."""
+
+_HINT = "Correct the call; nothing was asked of the channel."
+_NUMBER = "a number of seconds, 0 or more"
+
+
+class ArgumentTypeError(StateChannelError, TypeError):
+    """An argument is of the wrong type."""
+
+
+class ArgumentValueError(StateChannelError, ValueError):
+    """An argument is of the right type, but out of its bounds or of the wrong form."""
+
+
+# --- one argument ---------------------------------------------------------------------------------------------------
+
+
+def wrong_type(name: str, found: object, wanted: str) -> NoReturn:
+    """Refuse an argument for its type.
+
+    Raises:
+        ArgumentTypeError: Always.
+    """
+    text = f"`{name}` is {_shown(found)} of type {type(found).__name__}; wanted: {wanted}"
+    raise ArgumentTypeError(text, hint=_HINT, exit_code=ExitCode.USAGE)
+
+
+def wrong_value(name: str, found: object, wanted: str) -> NoReturn:
+    """Refuse an argument for its value.
+
+    Raises:
+        ArgumentValueError: Always.
+    """
+    raise ArgumentValueError(f"`{name}` is {_shown(found)}; wanted: {wanted}", hint=_HINT, exit_code=ExitCode.USAGE)
+
+
+def _shown(found: object) -> str:
+    try:
+        return reprlib.repr(found)
+    except Exception:  # numbers of thousands of digits, and whatever a caller's class may do
+        return "a value that cannot be shown"
+
+
+def instance(name: str, found: object, wanted: type[Any]) -> None:
+    """An object of a class, or None."""
+    if found is not None and not isinstance(found, wanted):
+        wrong_type(name, found, f"an instance of {wanted.__name__}, or None")
+
+
+def one_of(name: str, found: object, wanted: type[Any]) -> None:
+    """An object of a class."""
+    if not isinstance(found, wanted):
+        wrong_type(name, found, f"an instance of {wanted.__name__}")
+
+
+def text(name: str, found: object) -> None:
+    """Text; whether it names anything is the engine's to say."""
+    if not isinstance(found, str):
+        wrong_type(name, found, "text")
+
+
+def flag(name: str, found: object) -> None:
+    """True or False, and nothing that is merely true."""
+    if not isinstance(found, bool):
+        wrong_type(name, found, "True or False")
+
+
+def seconds(name: str, found: object) -> None:
+    """A time that ends: NaN and infinity would wait for ever."""
+    if isinstance(found, bool) or not isinstance(found, int | float):
+        wrong_type(name, found, _NUMBER)
+    try:
+        fits = 0 <= float(found) < math.inf
+    except OverflowError:
+        fits = False
+    if not fits:
+        wrong_value(name, found, _NUMBER)
+
+
+def whole(name: str, found: object, low: int | None = None, high: int | None = None) -> None:
+    """A whole number, within bounds where there are any."""
+    if isinstance(found, bool) or not isinstance(found, int):
+        wrong_type(name, found, "a whole number")
+    if low is not None and (found < low or (high is not None and found > high)):
+        wrong_value(name, found, f"{low} or more" if high is None else f"{low} to {high}")
+
+
+def hashes(name: str, found: object) -> tuple[int, ...]:
+    """Positions on the ring, fewer than a bundle may have children; whether they lie inside it is the engine's to say."""
+    if isinstance(found, str | bytes | Mapping) or not isinstance(found, Iterable):
+        wrong_type(name, found, "a list of hashes, whole numbers")
+    positions = tuple(islice(found, MAX_CHILDREN))
+    if len(positions) >= MAX_CHILDREN:
+        wrong_value(name, found, f"at most {MAX_CHILDREN - 1} hashes")
+    for index, position in enumerate(positions):
+        whole(f"{name}[{index}]", position)
+    return positions
+
+
+def texts(name: str, found: object) -> None:
+    """A mapping of text to text, as the registry can hold it; None is an empty one."""
+    if found is None:
+        return
+    if not isinstance(found, Mapping):
+        wrong_type(name, found, "a mapping of text to text")
+    for key, value in found.items():
+        for one in (key, value):
+            if not isinstance(one, str):
+                wrong_type(f"{name}[{_shown(key)}]", value, "text as name and as value")
+            if not _is_unicode(one):
+                wrong_value(f"{name}[{_shown(key)}]", value, "text without lone surrogates")
+
+
+def _advertised(listeners: Mapping[str, str] | None, properties: Mapping[str, str] | None) -> None:
+    """What goes into every heartbeat, as large as it is there."""
+    size_bytes = len(orjson.dumps({"listeners": dict(listeners or {}), "properties": dict(properties or {})}))
+    if size_bytes > ADVERTISED_MAX_BYTES:
+        raise ArgumentValueError(
+            f"`listeners` and `properties` take {size_bytes} bytes as JSON; wanted: at most {ADVERTISED_MAX_BYTES} bytes "
+            "together, since every heartbeat of the registry carries them",
+            hint="Keep what is long elsewhere, and name the place in a property.",
+            exit_code=ExitCode.USAGE,
+        )
+
+
+def offsets(name: str, found: object) -> None:
+    """A mapping of partitions to offsets; None is none."""
+    if found is None:
+        return
+    if not isinstance(found, Mapping):
+        wrong_type(name, found, "a mapping of partitions to offsets")
+    for partition, offset in found.items():
+        whole(f"{name}[{_shown(partition)}]", partition, 0)
+        whole(f"{name}[{_shown(partition)}]", offset, 0)
+
+
+def function(name: str, found: object) -> None:
+    """Something that can be called."""
+    if not callable(found):
+        wrong_type(name, found, "a function")
+
+
+def broker_id(name: str, found: object) -> None:
+    """A broker id."""
+    text(name, found)
+    if not is_new_broker_id(found):
+        wrong_value(name, found, "1 to 128 of A-Za-z0-9_.:-, the first of them not -")
+
+
+def _is_unicode(found: str) -> bool:
+    try:
+        found.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _bounds(name: str, found: object) -> None:
+    """Bounds of a whole ring: the engine makes bundles of them as they are."""
+    if not isinstance(found, tuple | list):
+        wrong_type(name, found, "a tuple of hashes")
+    if len(found) > MAX_CHILDREN + 1:
+        wrong_value(name, found, f"at most {MAX_CHILDREN + 1} bounds")
+    before = -1
+    for index, bound in enumerate(found):
+        whole(f"{name}[{index}]", bound)
+        if bound <= before:
+            wrong_value(f"{name}[{index}]", bound, f"ascending bounds, each once: more than {before}")
+        before = bound
+    if not found or found[0] != 0 or found[-1] != FULL_UPPER:
+        wrong_value(name, found, f"bounds from 0 to {FULL_UPPER}, the whole ring")
+
+
+def _operation(found: str, reason: object = None) -> None:
+    text("operation", found)
+    if ID(found) is None:
+        wrong_value("operation", found, "1 to 64 of A-Za-z0-9-")
+    if reason is not None:
+        text("reason", reason)
+
+
+# --- opening --------------------------------------------------------------------------------------------------------
+
+
+def check_opening(
+    *,
+    hooks_class: type[Any],
+    settings: object,
+    broker: object,
+    hooks: object,
+    listeners: object,
+    properties: object,
+    flags: Mapping[str, object],
+    join_timeout_s: object,
+    placement: object,
+    extensions: object,
+    metrics_registry: object,
+    on_stuck: object,
+) -> None:
+    """Refuse what nobody can open a member with; the arguments are those of `StateChannel.open`.
+
+    Raises:
+        ArgumentTypeError: Something is of the wrong type.
+        ArgumentValueError: Something is out of its bounds or of the wrong form.
+    """
+    instance("settings", settings, Settings)
+    broker_id("broker", broker)
+    instance("hooks", hooks, hooks_class)
+    texts("listeners", listeners)
+    texts("properties", properties)
+    _advertised(listeners, properties)  # type: ignore[arg-type]  # `texts` saw to that
+    for name, value in flags.items():
+        flag(name, value)
+    if join_timeout_s is not None:
+        seconds("join_timeout_s", join_timeout_s)
+    if placement is not None and not callable(getattr(placement, "choose", None)):
+        wrong_type("placement", placement, "an object with a method `choose`, or None")
+    _extensions(extensions)
+    instance("metrics_registry", metrics_registry, CollectorRegistry)
+    if on_stuck is not None and not callable(on_stuck):
+        wrong_type("on_stuck", on_stuck, "a function without arguments, or None")
+
+
+def _extensions(found: object) -> None:
+    if not isinstance(found, list | tuple):
+        wrong_type("extensions", found, "a list of extensions")
+    names = set()
+    for index, one in enumerate(found):
+        if not all(callable(getattr(one, part, None)) for part in ("start", "close", "status")):
+            wrong_type(f"extensions[{index}]", one, "an object with `name`, `placement`, `start`, `close` and `status`")
+        text(f"extensions[{index}].name", getattr(one, "name", None))
+        if one.name in names:
+            wrong_value(f"extensions[{index}].name", one.name, "each extension once")
+        names.add(one.name)
+
+
+# --- commands -------------------------------------------------------------------------------------------------------
+
+
+def check(command: Command) -> None:
+    """Refuse a command that the engine could not execute, whoever made it.
+
+    Raises:
+        ArgumentTypeError: It is no command, or something in it is of the wrong type.
+        ArgumentValueError: Something in it is out of its bounds or of the wrong form.
+    """
+    match command:
+        case commands.Lookup(name, timeout_s, read_only):
+            text("name", name)
+            seconds("timeout_s", timeout_s)
+            flag("read_only", read_only)
+        case commands.AwaitOperation(operation, timeout_s):
+            text("operation", operation)
+            seconds("timeout_s", timeout_s)
+        case commands.Shutdown(budget_s):
+            seconds("budget_s", budget_s)
+        case commands.ResumeRepair():
+            pass
+        case _:
+            _check_change(command)
+
+
+def _check_change(command: Command) -> None:
+    """The commands that write records."""
+    match command:
+        case commands.Transfer(name, destination, operation, timeout_s, reason):
+            text("name", name)
+            text("destination", destination)
+            _operation(operation, reason)
+        case commands.Unload(name, operation, timeout_s, reason):
+            text("name", name)
+            _operation(operation, reason)
+        case commands.Split(name, operation, timeout_s, at, parts, reason):
+            text("name", name)
+            if not isinstance(at, tuple | list):
+                wrong_type("at", at, "a tuple of hashes, whole numbers")
+            hashes("at", at)
+            whole("parts", parts)
+            _operation(operation, reason)
+        case commands.CreateNamespace(namespace, bounds, operation, timeout_s):
+            text("namespace", namespace)
+            _bounds("bounds", bounds)
+            _operation(operation)
+        case commands.DeleteNamespace(namespace, operation, timeout_s):
+            text("namespace", namespace)
+            _operation(operation)
+        case _:
+            wrong_type("command", command, "a command of statechannel.engine.commands")
+    seconds("timeout_s", timeout_s)

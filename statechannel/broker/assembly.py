@@ -1,0 +1,197 @@
+"""Settings in, a running member out."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
+
+from statechannel.broker.driver import DriverOptions
+from statechannel.broker.hooks import BrokerHooks, ThreadedHooks
+from statechannel.broker.host import Host, HostOptions
+from statechannel.broker.observe.endpoint import Endpoint, EndpointLimits, url_of
+from statechannel.broker.observe.events import Level
+from statechannel.broker.observe.health import routes
+from statechannel.broker.observe.metrics import Metrics
+from statechannel.broker.observe.observer import Availability
+from statechannel.broker.parts import KafkaLog
+from statechannel.broker.requests import DeskOptions
+from statechannel.broker.supervision import RestartPolicy
+from statechannel.engine.engine import Engine
+from statechannel.kafka.acl_rules import OWN_ENDS, Role
+from statechannel.kafka.acls import require_rights
+from statechannel.kafka.from_settings import to_client, to_topics
+from statechannel.kafka.topics import create_topics as create
+from statechannel.kafka.topics import verify_topics
+from statechannel.protocol.log import Topic
+from statechannel.settings import to_engine
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from prometheus_client import CollectorRegistry
+
+    from statechannel.broker.observe.traces import Traces
+    from statechannel.engine.config import Identity
+    from statechannel.engine.placement import Placement
+    from statechannel.kafka.client_settings import ClientSettings
+    from statechannel.kafka.topic_policy import ChannelTopics
+    from statechannel.kafka.topics import TopicInfo
+    from statechannel.settings import Settings
+
+
+class Access(NamedTuple):
+    """How a channel is reached: the clients' settings and the names of its topics."""
+
+    client: ClientSettings
+    topics: ChannelTopics
+
+
+class Opened(NamedTuple):
+    """A member that was started, and what it was made with."""
+
+    host: Host
+    access: Access
+    partitions: int
+    compaction_lag_s: float
+
+
+def access(settings: Settings, *, client_id: str = "statechannel") -> Access:
+    """Addresses, properties and topic names out of the settings.
+
+    Raises:
+        ClientSettingRefusedError: A property that the design fixes, or no address at all.
+    """
+    return Access(to_client(settings, client_id=client_id), to_topics(settings))
+
+
+def host_options(settings: Settings) -> HostOptions:
+    """Bounds of a host and of its desk."""
+    runtime, requests = settings.runtime, settings.requests
+    return HostOptions(
+        watchdog_s=runtime.watchdog_s,
+        close_timeout_s=runtime.close_timeout_s,
+        hooks_close_s=settings.hooks.deadline_s,
+        commands_max=runtime.commands_max,
+        debt_alarm_s=settings.observe.debt_alarm_fraction * settings.channel.min_compaction_lag_ms / 1_000,
+        extension_requests_max=requests.extension_requests_max,
+        changes_max_bytes=runtime.changes_max_mib * 2**20,
+        driver=DriverOptions(
+            inbox_limit=settings.limits.inbox_max, inbox_limit_bytes=settings.limits.inbox_max_mib * 2**20
+        ),
+        desk=DeskOptions(
+            open_max=requests.open_max,
+            open_max_bytes=requests.open_max_mib * 2**20,
+            remembered=requests.remembered_max,
+            repeat_s=requests.repeat_s,
+            review_s=requests.review_s,
+            linger_ms=int(requests.linger_s * 1_000),
+            reply_max_bytes=requests.reply_max_bytes,
+        ),
+    )
+
+
+def restart_policy(settings: Settings) -> RestartPolicy:
+    """How often a thread at the engine's side may fail."""
+    runtime = settings.runtime
+    return RestartPolicy(
+        limit=runtime.restarts_max,
+        window_s=runtime.restart_window_s,
+        first_wait_s=runtime.restart_first_wait_s,
+        longest_wait_s=runtime.restart_longest_wait_s,
+    )
+
+
+async def open_member(
+    settings: Settings,
+    identity: Identity,
+    hooks: BrokerHooks,
+    *,
+    create_topics: bool = False,
+    placement: Placement | None = None,
+    registry: CollectorRegistry | None = None,
+    on_stuck: Callable[[], None] | None = None,
+) -> Opened:
+    """Verify the topics (or create them), and start a member on the running loop.
+
+    Raises:
+        KafkaAdapterError: Kafka is away, or a topic is missing or has settings that void the protocol.
+        MetricsPortError: The port for metrics is taken.
+    """
+    found = access(settings, client_id=f"statechannel-{identity.broker}")
+    infos = await asyncio.to_thread(_topics, settings, found, create_topics=create_topics)
+    partitions = infos[Topic.CHANNEL].partitions
+    config = to_engine(settings, partitions=partitions)
+    observe = settings.observe
+    metrics = Metrics(
+        settings.channel.name,
+        identity.broker,
+        registry,
+        least=Level[observe.log_level.name],
+        events_per_second_max=observe.events_per_second_max,
+    )
+    traces = _traces(settings, identity) if observe.traces else None
+    endpoint = _endpoint(settings, metrics)
+    if endpoint is not None:
+        identity = replace(identity, http=url_of(observe.metrics_address, endpoint.port or 0))
+    log = KafkaLog(
+        found.client,
+        found.topics,
+        infos,
+        policy=restart_policy(settings),
+        on_restart=metrics.restarted,
+        on_availability=Availability(metrics).changed,
+        progress_limit_s=config.member_expiry_s,
+    )
+    if isinstance(hooks, ThreadedHooks):
+        hooks.threads = settings.hooks.threads_max
+    engine = Engine(identity, config, placement)
+    host = Host(engine, log, hooks, metrics, options=host_options(settings), traces=traces, on_stuck=on_stuck)
+    if endpoint is not None:
+        host.endpoint = endpoint
+        endpoint.routes = dict(routes(host, asyncio.get_running_loop(), timeout_s=observe.http_timeout_s))
+    try:
+        host.start()
+    except BaseException:
+        await asyncio.to_thread(log.close, 1.0)
+        if endpoint is not None:
+            endpoint.close()
+        raise
+    return Opened(host, found, partitions, config.compaction_lag_s)
+
+
+def _endpoint(settings: Settings, metrics: Metrics) -> Endpoint | None:
+    """The endpoint, on its port; it has its pages once there is somebody to tell of."""
+    observe = settings.observe
+    if observe.metrics_port is None:
+        return None
+    endpoint = Endpoint(
+        {},
+        limits=EndpointLimits(observe.http_connections_max, observe.http_timeout_s),
+        on_answer=lambda path, status: metrics.counted("http_requests", path, str(status)),
+        on_refused=lambda: metrics.counted("http_refused"),
+    )
+    endpoint.serve(observe.metrics_port, observe.metrics_address)
+    return endpoint
+
+
+def _traces(settings: Settings, identity: Identity) -> Traces:
+    from statechannel.broker.observe.traces import exporting  # noqa: PLC0415 - an extra: nothing of it is needed without
+
+    return exporting(settings.channel.name, identity.broker, identity.incarnation)
+
+
+def _topics(settings: Settings, found: Access, *, create_topics: bool) -> Mapping[Topic, TopicInfo]:
+    timeout_s = settings.kafka.command_timeout_s
+    require_rights(found.client, Role.BROKER, found.topics.channel, ends=OWN_ENDS, timeout_s=timeout_s)
+    if create_topics:
+        topics = create(
+            found.client,
+            found.topics,
+            partitions=settings.channel.partitions,
+            replication_factor=settings.channel.replication_factor,
+            timeout_s=timeout_s,
+        )
+    else:
+        topics = verify_topics(found.client, found.topics, timeout_s=timeout_s).topics
+    return {topic: topics[name] for topic, name in found.topics.names.items()}

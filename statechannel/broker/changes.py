@@ -1,0 +1,417 @@
+"""What was accepted, in log order: from a position in the past, then live."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import TYPE_CHECKING, Any, NamedTuple, overload
+
+from statechannel.broker.outcomes import plain
+from statechannel.errors import StateChannelError
+from statechannel.kafka.tail import PartitionTail
+from statechannel.protocol.bundle import bundle_key, parse_key
+from statechannel.protocol.cold_start_marks import Mark, Marks
+from statechannel.protocol.joiner import Joiner
+from statechannel.protocol.log import Topic
+from statechannel.protocol.overruling import Restated, overrule
+from statechannel.protocol.states import State
+from statechannel.protocol.verdict import Verdict
+from statechannel.protocol.view import View
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+
+    from statechannel.kafka.client_settings import ClientSettings
+    from statechannel.protocol.log import RecordRead
+    from statechannel.protocol.record import Record
+
+_CHUNK = 500
+WAITING_MAX_BYTES = 64 * 2**20
+
+
+class ChangesError(StateChannelError):
+    """The stream of changes cannot go on."""
+
+
+class Derived(NamedTuple):
+    """A bundle that an accepted record brought into being (protocol.md section 2)."""
+
+    bundle: str
+    state: State
+    version: int
+    owner: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One accepted record.
+
+    Attributes:
+        timestamp_ms: The log's own time.
+        bundle: Key that changed: a bundle, or `tenant/namespace`.
+        from_: `from` of the record.
+        by: Broker that wrote it.
+        derived: Bundles that came into being by it.
+        lost: In a repair: whose bundle it was, and when that broker was last heard.
+    """
+
+    partition: int
+    offset: int
+    timestamp_ms: int
+    bundle: str
+    state: State
+    version: int
+    from_: str | None
+    to: str | None
+    by: str
+    incarnation: str
+    action: str | None = None
+    operation: str | None = None
+    flow: str | None = None
+    reason: str | None = None
+    decision: str | None = None
+    forced: bool = False
+    lost: Mapping[str, Any] | None = None
+    derived: Sequence[Derived] = ()
+
+    @classmethod
+    def of(cls, record: Record, read: RecordRead) -> Change:
+        """The change that an accepted record is."""
+        key = (read.key or b"").decode()
+        lost = record.raw.get("lost")
+        return cls(
+            partition=read.partition,
+            offset=read.offset,
+            timestamp_ms=read.timestamp_ms,
+            bundle=key,
+            state=record.state,
+            version=record.version,
+            from_=record.from_,
+            to=record.to,
+            by=record.broker,
+            incarnation=record.incarnation,
+            action=record.text("action"),
+            operation=record.text("operation"),
+            flow=record.text("flow"),
+            reason=record.text("reason"),
+            decision=record.text("decision"),
+            forced=record.forced,
+            lost=lost if isinstance(lost, dict) else None,
+            derived=_derived(record, key),
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """As an object for JSON; `from_` is called `from` there."""
+        found: dict[str, Any] = {name: plain(getattr(self, name)) for name in self.__slots__}
+        found["from"] = found.pop("from_")
+        found["derived"] = [one._asdict() | {"state": str(one.state)} for one in self.derived]
+        return found
+
+
+class Derivation(Sequence[Derived]):
+    """The bundles that a record brought into being, made when somebody looks at them: a ring has up to 32,768."""
+
+    __slots__ = ("_bounds", "_namespace", "_owner", "_state", "_version")
+
+    def __init__(self, namespace: str, bounds: Sequence[int], state: State, version: int, owner: str | None) -> None:
+        self._namespace = namespace
+        self._bounds = bounds
+        self._state = state
+        self._version = version
+        self._owner = owner
+
+    def __len__(self) -> int:
+        return len(self._bounds) - 1
+
+    @overload
+    def __getitem__(self, index: int) -> Derived: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Derived, ...]: ...
+
+    def __getitem__(self, index: int | slice) -> Derived | tuple[Derived, ...]:
+        if isinstance(index, slice):
+            return tuple(self[place] for place in range(*index.indices(len(self))))
+        place = index + len(self) if index < 0 else index
+        if not 0 <= place < len(self):
+            raise IndexError(index)
+        bundle = bundle_key(self._namespace, self._bounds[place], self._bounds[place + 1])
+        return Derived(bundle, self._state, self._version, self._owner)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and tuple(self) == tuple(other)
+
+    def __hash__(self) -> int:
+        return hash(tuple(self))
+
+    def __repr__(self) -> str:
+        return repr(tuple(self))
+
+
+def _derived(record: Record, key: str) -> Sequence[Derived]:
+    parts = parse_key(key.encode())
+    bounds = record.bounds()
+    if bounds is None or parts is None:
+        return ()
+    split = not parts.is_namespace
+    state = State.ASSIGNED if split else State.UNASSIGNED
+    return Derivation(parts.namespace, bounds, state, record.version + split, record.from_ if split else None)
+
+
+# --- the past -------------------------------------------------------------------------------------------------------
+
+
+def accepted_of(
+    records: Callable[[], Iterable[RecordRead]], partition: int, partitions: int, since: int, oldest_kept_ms: int
+) -> Iterator[Change]:
+    """The changes from offset `since` on, judged by the rules of the channel.
+
+    A log without gaps is judged from its beginning, record by record, across the marks of cold starts as members cross
+    them. A cleaned one is joined as a member would join it: only what follows the newest clean point can be told.
+
+    Args:
+        records: Reads the partition from its first offset; called again where a gap is met.
+        oldest_kept_ms: See `clean_points`.
+
+    Raises:
+        ChangesError: The wanted offsets were cleaned away, or a newer format was met.
+    """
+    view, marks, restated = View(partition, partitions), Marks(), Restated()
+    expected = 0
+    for read in records():
+        if read.offset != expected:
+            break
+        expected += 1
+        judgement = view.read(read.offset, read.key, read.value)
+        if judgement.verdict is Verdict.CONTROL:
+            asserts = restated.control_read(read, marks, view.newest_format)
+            if asserts:
+                view, _ = overrule(view, asserts)
+        elif judgement.verdict is Verdict.ASSERT_STALE and judgement.key is not None and judgement.record is not None:
+            restated.read(read.offset, judgement.key, judgement.record)
+        if judgement.verdict is Verdict.UNSUPPORTED_FORMAT:
+            raise _newer(partition, read.offset, judgement.format)
+        if judgement.verdict is Verdict.ACCEPTED and judgement.record is not None and read.offset >= since:
+            yield Change.of(judgement.record, read)
+    else:
+        return
+    yield from _after_join(records, partition, partitions, max(since, expected), oldest_kept_ms)
+
+
+def _after_join(
+    records: Callable[[], Iterable[RecordRead]], partition: int, partitions: int, since: int, oldest_kept_ms: int
+) -> Iterator[Change]:
+    # Read twice and not kept: the log may be of any length.
+    points = clean_points(records(), oldest_kept_ms)
+    clean_to = max((point for point in points if point < since), default=None)
+    if clean_to is None:
+        later = f" The first position that can be told is {min(points) + 1}." if points else ""
+        raise ChangesError(
+            f"Changes of partition {partition} from offset {since} on cannot be told: the log was cleaned there.",
+            hint=f"Begin at a later position.{later}",
+        )
+    joiner = Joiner(partition, partitions)
+    view: View | None = None
+    expected = clean_to + 1
+    for read in records():
+        if read.offset <= clean_to:
+            joiner.read(read.offset, read.key, read.value)
+            if joiner.stopped:
+                raise _newer(partition, read.offset, joiner.stopped)
+            continue
+        if read.offset != expected:
+            raise ChangesError(
+                f"Offsets {expected} to {read.offset - 1} of partition {partition} were cleaned away while they were read.",
+                hint="Subscribe again.",
+            )
+        expected += 1
+        view = view or joiner.view()
+        judgement = view.read(read.offset, read.key, read.value)
+        if judgement.verdict is Verdict.UNSUPPORTED_FORMAT:
+            raise _newer(partition, read.offset, judgement.format)
+        if judgement.verdict is Verdict.ACCEPTED and judgement.record is not None and read.offset >= since:
+            yield Change.of(judgement.record, read)
+
+
+def clean_points(records: Iterable[RecordRead], oldest_kept_ms: int) -> list[int]:
+    """Offsets at which a joining reader may begin to judge: vouched for, without gaps after them, and recent enough.
+
+    Records that are older than the lag may have hidden others, below the point, from the cleaner (audit.md). Nor
+    is one before the mark of a cold start: what was accepted there may not count any more.
+    """
+    floor, expected = 0, 0
+    points: set[int] = set()
+    marks = Marks()
+    for read in records:
+        if read.offset != expected:
+            floor = read.offset - 1
+        if read.timestamp_ms <= oldest_kept_ms:
+            floor = max(floor, read.offset)
+        expected = read.offset + 1
+        said = marks.control_read(read)
+        if isinstance(said, Mark):
+            floor = max(floor, read.offset)
+        elif said is not None and 0 <= said.clean_to < read.offset:
+            points.add(said.clean_to)
+    return sorted(point for point in points if point >= floor)
+
+
+def _newer(partition: int, offset: int, number: int) -> ChangesError:
+    return ChangesError(
+        f"Offset {offset} of partition {partition} is written in format {number}.", hint="Upgrade to read on."
+    )
+
+
+class PastReader:
+    """Reads the past of one partition again, in bounded portions, without blocking the loop."""
+
+    def __init__(
+        self,
+        settings: ClientSettings,
+        name: str,
+        partition: int,
+        *,
+        partitions: int,
+        group_id: str,
+        compaction_lag_s: float,
+    ) -> None:
+        self._tail = PartitionTail(settings, Topic.CHANNEL, name, partition, group_id=group_id)
+        self._partition = partition
+        self._partitions = partitions
+        self._lag_ms = int(compaction_lag_s * 1000)
+
+    async def read(self, since: int, until: int) -> AsyncIterator[Change]:
+        """Changes of the offsets `since <= offset < until`."""
+        try:
+            whole = await asyncio.to_thread(self._tail.span)
+            span = replace(whole, end=min(whole.end, until))
+            oldest_kept_ms = time.time_ns() // 1_000_000 - self._lag_ms
+            found = accepted_of(
+                lambda: self._tail.records(span), self._partition, self._partitions, since, oldest_kept_ms
+            )
+            while chunk := await asyncio.to_thread(_portion, found):
+                for change in chunk:
+                    yield change
+        finally:
+            await asyncio.to_thread(self._tail.close)
+
+
+def _portion(found: Iterator[Change]) -> list[Change]:
+    return list(islice(found, _CHUNK))
+
+
+# --- live -----------------------------------------------------------------------------------------------------------
+
+
+class Watcher:
+    """One subscriber: what came and was not taken yet, bounded in number and in size."""
+
+    def __init__(self, owner: LiveChanges, limit: int, limit_bytes: int) -> None:
+        self._owner = owner
+        self._limit = limit
+        self._limit_bytes = limit_bytes
+        self._bytes = 0
+        self._items: deque[tuple[Change, int]] = deque()
+        self._came = asyncio.Event()
+        self._error: StateChannelError | None = None
+
+    def tell(self, change: Change, size_bytes: int) -> None:
+        """A new change; the size is that of its record."""
+        if self._error is not None:
+            return
+        waiting = len(self._items)
+        if waiting >= self._limit or (waiting and self._bytes + size_bytes > self._limit_bytes):
+            self.fail(
+                ChangesError(
+                    f"The consumer of the changes is too slow: {waiting} ({self._bytes} bytes) wait; the next is "
+                    f"offset {change.offset} of partition {change.partition}.",
+                    hint="Take changes faster, or subscribe again from the position of the last one taken.",
+                )
+            )
+            return
+        self._items.append((change, size_bytes))
+        self._bytes += size_bytes
+        self._came.set()
+
+    def fail(self, error: StateChannelError) -> None:
+        """End the stream after what waits."""
+        self._error = self._error or error
+        self._came.set()
+
+    async def next(self) -> Change:
+        """The next change, in order."""
+        while not self._items:
+            if self._error is not None:
+                raise self._error
+            self._came.clear()
+            await self._came.wait()
+        change, size_bytes = self._items.popleft()
+        self._bytes -= size_bytes
+        return change
+
+    def close(self) -> None:
+        """Unsubscribe."""
+        self._owner.forget(self)
+
+
+class LiveChanges:
+    """Hands every accepted record of a caught-up replica to those who watch.
+
+    Args:
+        limit_bytes: What may wait for one subscriber, by the size of the records.
+        closed_why: Says why nobody can follow what is accepted from now on; None where everybody can.
+    """
+
+    def __init__(
+        self, limit_bytes: int = WAITING_MAX_BYTES, closed_why: Callable[[], str | None] = lambda: None
+    ) -> None:
+        self._limit_bytes = limit_bytes
+        self._closed_why = closed_why
+        self._watchers: list[Watcher] = []
+        self._closed: StateChannelError | None = None
+
+    def watch(self, limit: int) -> Watcher:
+        """A new subscriber, at most `limit` changes behind.
+
+        Raises:
+            ChangesError: A partition is not followed now; what is accepted meanwhile would be missing.
+        """
+        why = None if self._closed is not None else self._closed_why()
+        if why is not None:
+            raise ChangesError(f"Changes cannot be followed from here on: {why}.", hint="Subscribe again soon.")
+        watcher = Watcher(self, limit, self._limit_bytes)
+        if self._closed is not None:
+            watcher.fail(self._closed)
+        self._watchers.append(watcher)
+        return watcher
+
+    def forget(self, watcher: Watcher) -> None:
+        """Tell it nothing more."""
+        if watcher in self._watchers:
+            self._watchers.remove(watcher)
+
+    def tell(self, record: Record, read: RecordRead) -> None:
+        """An accepted record."""
+        if self._watchers:
+            change = Change.of(record, read)
+            for watcher in self._watchers:
+                watcher.tell(change, len(read.value or b""))
+
+    def interrupt(self, partition: int, why: str) -> None:
+        """What is accepted in a partition from here on is not seen here one by one."""
+        error = ChangesError(
+            f"Partition {partition} {why}; changes from here on were not seen one by one.",
+            hint="Subscribe again from the position of the last change taken.",
+        )
+        for watcher in self._watchers:
+            watcher.fail(error)
+
+    def close(self, error: StateChannelError) -> None:
+        """The member stops."""
+        self._closed = error
+        for watcher in self._watchers:
+            watcher.fail(error)

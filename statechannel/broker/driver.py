@@ -1,0 +1,267 @@
+"""Steps one engine: inputs in, effects performed in order, on one asyncio loop.
+
+The driver is a callback of the loop and not a task: an input that arrives is stepped on the very next turn of the loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections import deque
+from contextvars import copy_context
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from statechannel.broker.clocks import read_clocks
+from statechannel.broker.inbox import SIZE_LIMIT_BYTES, Inbox
+from statechannel.broker.observe.stalls import Stalls
+from statechannel.engine.inputs import Now, Tick
+from statechannel.protocol.log import RecordRead, RecordsRead
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from statechannel.engine.effects import Effect
+    from statechannel.engine.inputs import Input
+
+_BATCH = 256
+_TIMER_SLACK_S = 0.001
+_TICK = Tick()
+
+
+class SteppedEngine(Protocol):
+    """The part of `statechannel.engine.engine.Engine` that a driver needs."""
+
+    @property
+    def wake_at_s(self) -> float:
+        """Time by the engine's clock at which the engine wants a `Tick`, unless an input comes first."""
+
+    def step(self, now: Now, given: Input, /) -> list[Effect]:
+        """Take one input in; what is to be done about it."""
+
+
+@dataclass(frozen=True, slots=True)
+class DriverOptions:
+    """Bounds of a driver.
+
+    Attributes:
+        inbox_limit: Inputs that may wait before the reader of the log is held back.
+        slice_s: Longest time before other callbacks of the loop get their turn.
+        beat_s: Longest time between two looks at the clock; the watchdog counts these beats.
+        evidence: Inputs kept to explain a violated invariant, besides the one at which it shows: that is kept whole,
+            also a portion of a replay with more records than this.
+        evidence_bytes: Of a larger value only so much is kept among them.
+    """
+
+    inbox_limit: int = 20_000
+    inbox_limit_bytes: int = SIZE_LIMIT_BYTES
+    slice_s: float = 0.005
+    beat_s: float = 0.25
+    evidence: int = 300
+    evidence_bytes: int = 4_096
+
+
+class Driver:
+    """One engine, one inbox, one loop.
+
+    Args:
+        perform: Performs one effect; called in the loop's thread, in the engine's order.
+        divert: Looks at each input first; True keeps it from the engine (records of the requests topic).
+        on_progress: Called after each burst of steps.
+        on_failure: Called once if a step or an effect raises; nothing is stepped after that.
+        on_loop_closed: Called in the thread that finds the loop closed while inputs are still stepped.
+        now: The engine's clock and the wall clock; others are for tests.
+    """
+
+    def __init__(
+        self,
+        engine: SteppedEngine,
+        *,
+        perform: Callable[[Effect], None],
+        on_failure: Callable[[Exception, Sequence[Input]], None],
+        divert: Callable[[Input], bool] | None = None,
+        on_progress: Callable[[], None] | None = None,
+        on_loop_closed: Callable[[], None] | None = None,
+        options: DriverOptions | None = None,
+        now: Callable[[], Now] | None = None,
+    ) -> None:
+        self._engine = engine
+        self._perform = perform
+        self._divert = divert
+        self._on_progress = on_progress
+        self._on_loop_closed = on_loop_closed
+        self._on_failure = on_failure
+        self._options = options or DriverOptions()
+        self._now = now or read_clocks
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._recent: deque[Input] = deque(maxlen=self._options.evidence)
+        self._given: Sequence[Input] = ()
+        self._context = copy_context()  # not that of whoever happens to wake us
+        self._running = False
+        self._ending = threading.Lock()
+        self._scheduled = False
+        self._taken: deque[Input] = deque()
+        self._effects: deque[Effect] = deque()
+        self.inbox = Inbox(self._options.inbox_limit, self._wake, self._options.inbox_limit_bytes)
+        self.stalls = Stalls()
+        self.beats = 0
+        self.steps = 0
+        self.last_progress_s = time.monotonic()
+
+    @property
+    def running(self) -> bool:
+        """Whether inputs are still stepped."""
+        return self._running
+
+    def _alive(self) -> bool:
+        return self._running
+
+    def start(self) -> None:
+        """Begin to step, on the running loop."""
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.get_ident()
+        self._running = True
+        self._context = copy_context()
+        self._wake()
+
+    def stop(self) -> None:
+        """Step nothing more; blocked readers are let go. In the loop's thread."""
+        self._running = False
+        self.inbox.close()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def now_s(self) -> float:
+        """The engine's clock now, which may be ahead of the engine; from any thread."""
+        return self._now().mono_s
+
+    def unperformed(self) -> list[Effect]:
+        """Effects of the last step that were not performed; after `stop` nobody else performs them."""
+        effects = list(self._effects)
+        self._effects.clear()
+        return effects
+
+    def _wake(self) -> None:
+        """Have a turn soon; one is enough, however many ask for it. In any thread."""
+        loop = self._loop
+        if loop is None or not self._running or self._scheduled:
+            return
+        self._scheduled = True
+        self.stalls.due(loop.time())
+        # In its own thread without the detour through the loop's socket.
+        call = loop.call_soon if threading.get_ident() == self._thread else loop.call_soon_threadsafe
+        try:
+            call(self._pump, context=self._context)
+        except RuntimeError:  # the embedder closed its loop under us
+            self.check_loop()
+
+    def check_loop(self) -> bool:
+        """Whether the loop can still run; one that was closed is told of. In any thread.
+
+        A turn that was asked for before the loop was closed never comes, and nobody asks for another: somebody has to look.
+        """
+        loop = self._loop
+        if loop is None or not self._running or not loop.is_closed():
+            return True
+        if self._end() and self._on_loop_closed is not None:
+            self._on_loop_closed()
+        return False
+
+    def _end(self) -> bool:
+        """Step nothing more; True for the first thread that asks for it."""
+        with self._ending:
+            first, self._running = self._running, False
+        self.inbox.close()
+        return first
+
+    def _pump(self) -> None:
+        """Step what waits, for one slice of time at most."""
+        self._scheduled = False  # whoever puts something from here on asks for another turn
+        if not self._running:
+            return
+        self.stalls.begin()
+        try:
+            more = self._burst()
+            if self._on_progress is not None:
+                self._on_progress()
+        except Exception as error:
+            self._fail(error)
+            return
+        self.stalls.end()
+        if not self._alive():
+            return
+        self.beats += 1
+        if more:
+            self._wake()
+        else:
+            self._set_timer()
+
+    def _burst(self) -> bool:
+        """Whether inputs are left. The slice is looked at after each input and effect: one may be large, or many."""
+        until_s = time.monotonic() + self._options.slice_s
+        while self._alive():
+            if not self._perform_until(until_s):
+                return True
+            now = self._now()
+            self.last_progress_s = time.monotonic()
+            if now.mono_s >= self._engine.wake_at_s:
+                self._give(now, _TICK)
+            elif self._taken:
+                self._give(now, self._taken.popleft())
+            else:
+                self._taken += self.inbox.take(_BATCH)
+                if not self._taken:
+                    return False
+            if time.monotonic() > until_s:
+                return True
+        return False
+
+    def _perform_until(self, until_s: float) -> bool:
+        """Perform the effects of the last step, in their order; False if some are left when the time is over."""
+        effects = self._effects
+        while effects:
+            self._perform(effects.popleft())
+            if not self._alive():
+                effects.clear()
+            elif effects and time.monotonic() > until_s:
+                return False
+        return True
+
+    def _give(self, now: Now, given: Input) -> None:
+        self._remember(self._given)
+        self._given = given.records if isinstance(given, RecordsRead) else (given,)
+        self.steps += 1
+        if given is _TICK or self._divert is None or not self._divert(given):
+            self._effects += self._engine.step(now, given)
+
+    def _remember(self, given: Sequence[Input]) -> None:
+        """What was given before is evidence: the newest of it, without the bulk of large values."""
+        limit = self._options.evidence_bytes
+        for item in given[-self._options.evidence :]:
+            if item.__class__ is RecordRead and len(item.value or b"") > limit:
+                item = item._replace(value=item.value[:limit])  # type: ignore[index]  # noqa: PLW2901
+            self._recent.append(item)
+
+    def _set_timer(self) -> None:
+        """One timer at a time: for the engine's next wish, or the next beat; one that comes sooner does as well."""
+        if self._loop is None:
+            return
+        wait_s = max(0.0, min(self._options.beat_s, self._engine.wake_at_s - self.now_s()))
+        if self._timer is not None:
+            if self._timer.when() <= self._loop.time() + wait_s + _TIMER_SLACK_S:
+                return
+            self._timer.cancel()
+        self._timer = self._loop.call_later(wait_s, self._timed, context=self._context)
+        self.stalls.due(self._timer.when())
+
+    def _timed(self) -> None:
+        self._timer = None
+        self._pump()
+
+    def _fail(self, error: Exception) -> None:
+        self.stop()
+        self._on_failure(error, (*self._recent, *self._given))

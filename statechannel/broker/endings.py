@@ -1,0 +1,51 @@
+"""What a member says at its end: to its log, and to callers that still wait."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from statechannel.broker.exits import Stopped
+from statechannel.engine import commands
+from statechannel.logger import SafeLogger
+
+if TYPE_CHECKING:
+    from statechannel.engine.commands import Command, Outcome
+
+_log = SafeLogger(__name__)
+
+LOG_AWAY = "log-away"
+GOODBYE_UNCONFIRMED = (
+    "the log did not answer: this broker left, and its goodbye is not in the registry as far as it knows; "
+    "the others notice when it expires"
+)
+
+
+def after_all(stopped: Stopped, *, registered: bool, left: str) -> Stopped:
+    """Kafka may have come back while the clients closed: then the goodbye is in the registry, and all say `left`.
+
+    Args:
+        registered: Whether the last record for the registry was written.
+        left: What it had not handed over, for people; empty where that is nothing.
+    """
+    if not registered:
+        return Stopped(stopped.reason, GOODBYE_UNCONFIRMED)
+    if not left:
+        return Stopped("closed", "this broker left on request; Kafka answered at the last moment")
+    detail = (
+        f"Kafka was away for too long, {left} were not handed over; the goodbye was written, the leader repairs them"
+    )
+    return Stopped("shutdown-late", detail)
+
+
+def tell_end(stopped: Stopped) -> None:
+    """How it ended, as a line of the log."""
+    (_log.info if stopped.clean else _log.error)("stopped", reason=stopped.reason, detail=stopped.detail)
+
+
+def outcome_of_stopping(command: Command, stopped: Stopped) -> Outcome:
+    """The answer for whoever asked for something that has none yet."""
+    detail = f"this member stopped ({stopped.reason}) before the answer came"
+    operation = getattr(command, "operation", None)
+    if operation is not None:
+        return commands.Unknown(operation, detail)
+    return commands.Undetermined("stopped", detail)

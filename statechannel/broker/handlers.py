@@ -1,0 +1,126 @@
+"""Requests that extensions answer: what comes through the requests topic for them, in tasks of their own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from statechannel.engine import commands
+from statechannel.engine.commands import Rejected, Undetermined, Unknown
+from statechannel.logger import SafeLogger
+
+if TYPE_CHECKING:
+    from statechannel.engine.commands import Outcome
+
+_log = SafeLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ExtensionAsk:
+    """What somebody wants of an extension.
+
+    Attributes:
+        extension: Its name.
+        ask: A word of the extension's own.
+        args: All arguments of the request; not checked yet.
+        operation: Id of the request: a second broker may be given the same one after the death of the first.
+        timeout_s: After so long nobody waits for the answer any more.
+    """
+
+    extension: str
+    ask: str
+    args: Mapping[str, Any]
+    operation: str
+    timeout_s: float
+
+
+Handler = Callable[[ExtensionAsk], Awaitable["Outcome"]]
+"""Answers a request. What it raises is answered as `internal-error`; it is cancelled when the member stops."""
+Tell = Callable[["Outcome"], None]
+ANSWER_MAX_S = 7_200.0
+"""A request waits an hour at most; what others have joined meanwhile may go on as long again."""
+
+
+@dataclass(slots=True)
+class _Answering:
+    """One request that is being answered, and who is to be told."""
+
+    task: asyncio.Task[Outcome]
+    tell: list[Tell] = field(default_factory=list)
+
+
+class Handlers:
+    """The handlers of one member, by extension. In the loop's thread only.
+
+    Args:
+        running_max: Requests that may be answered at the same time; more are refused.
+        answer_max_s: A handler that takes longer is cancelled: it would hold its place for ever.
+    """
+
+    def __init__(self, running_max: int, answer_max_s: float = ANSWER_MAX_S) -> None:
+        self._handlers: dict[str, Handler] = {}
+        self._answer_max_s = answer_max_s
+        self._running_max = running_max
+        self._running: dict[str, _Answering] = {}
+
+    def __len__(self) -> int:
+        return len(self._running)
+
+    def register(self, extension: str, handler: Handler) -> None:
+        """From now on this handler answers for the extension."""
+        self._handlers[extension] = handler
+
+    def give(self, ask: ExtensionAsk, tell: Tell) -> None:
+        """Have a request answered; `tell` is called once, later, however that ends."""
+        running = self._running.get(ask.operation)
+        if running is not None:
+            # The requests topic was read anew, and this broker's claim with it: it is not begun a second time.
+            running.tell.append(tell)
+            return
+        handler = self._handlers.get(ask.extension)
+        if handler is None:
+            tell(Rejected("no-extension", f"this broker runs no extension {ask.extension}"))
+        elif len(self._running) >= self._running_max:
+            tell(Rejected("busy", f"{self._running_max} requests to extensions are being answered", "Try again later."))
+        else:
+            task = asyncio.get_running_loop().create_task(
+                _answer(handler, ask, self._answer_max_s), name=f"ask-{ask.extension}"
+            )
+            self._running[ask.operation] = _Answering(task, [tell])
+            task.add_done_callback(lambda _: self._answered(ask))
+
+    def close(self) -> None:
+        """Answer nothing more; those who wait are told that they should ask again."""
+        for one in list(self._running.values()):
+            one.task.cancel()
+
+    def _answered(self, ask: ExtensionAsk) -> None:
+        running = self._running.pop(ask.operation)
+        if running.task.cancelled():
+            outcome: Outcome = Unknown(ask.operation, "the broker that executed it has stopped", "Ask again.")
+        else:
+            outcome = running.task.result()
+        for tell in running.tell:
+            try:
+                tell(outcome)
+            except Exception:
+                _log.exception("extension-answer-untold", extension=ask.extension, operation=ask.operation)
+
+
+async def _answer(handler: Handler, ask: ExtensionAsk, within_s: float) -> Outcome:
+    limit = asyncio.timeout(within_s)
+    try:
+        async with limit:
+            outcome: object = await handler(ask)
+    except Exception as error:  # one bad request must not stop a broker
+        if isinstance(error, TimeoutError) and limit.expired():
+            detail = f"{ask.extension} did not answer {ask.ask} within {within_s:g} s"
+            return Undetermined("timed-out", detail)
+        _log.exception("extension-request-failed", extension=ask.extension, ask=ask.ask, operation=ask.operation)
+        return Rejected("internal-error", f"{type(error).__name__}: {error}")
+    if isinstance(outcome, commands.Outcome):
+        return outcome
+    _log.error("extension-answer-refused", extension=ask.extension, ask=ask.ask, found=type(outcome).__name__)
+    return Rejected("internal-error", f"{ask.extension} answered {ask.ask} with {type(outcome).__name__}")

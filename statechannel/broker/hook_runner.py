@@ -1,0 +1,364 @@
+"""How hooks are called: with a deadline, one after the other for each bundle, never trusted to return."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from asyncio.tasks import _enter_task, _leave_task
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
+from contextvars import copy_context
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from statechannel.broker.hooks import BrokerHooks, HookRunsOnError, ThreadedHooks, mark_caller
+from statechannel.engine.effects import Hook
+from statechannel.engine.inputs import HookFinished
+from statechannel.logger import SafeLogger
+
+if TYPE_CHECKING:
+    from statechannel.engine.effects import CallHook
+    from statechannel.engine.inputs import Input
+
+
+class BegunCoroutine(Coroutine[Any, Any, None]):
+    """A coroutine whose first stretch runs at once, as if the task that is to run the rest ran it already.
+
+    A hook that waits for nothing has ended after it; by a task it would end two turns of the loop later, and these
+    turns would lie between two owners. (Python 3.12 can start its own tasks so, `eager_start`.) The first step of the
+    task takes what the first stretch came to.
+    """
+
+    __slots__ = ("_coroutine", "_raised", "_taken", "_waits_for", "ended")
+
+    def __init__(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        self._coroutine = coroutine
+        self._waits_for: Any = None
+        self._raised: BaseException | None = None
+        self._taken = False
+        self.ended = False
+
+    def run(self, loop: asyncio.AbstractEventLoop, task: asyncio.Task[None]) -> None:
+        """The first stretch; what it raises is kept for the task."""
+        _enter_task(loop, task)
+        try:
+            self._waits_for = self._coroutine.send(None)
+        except BaseException as error:
+            self._raised = error
+            self.ended = isinstance(error, StopIteration) and not task.cancelling()
+        finally:
+            _leave_task(loop, task)
+
+    def send(self, value: Any) -> Any:
+        """A step of the task."""
+        if self._taken:
+            return self._coroutine.send(value)
+        self._taken = True
+        if self._raised is not None:
+            raise self._raised
+        return self._waits_for
+
+    def throw(self, error: Any, _value: Any = None, _trace: Any = None, /) -> Any:
+        """A step of the task that was cancelled, by the hook's first stretch itself or since; tasks give one argument."""
+        if self._taken:
+            return self._coroutine.throw(error)
+        self._taken = True
+        if self._raised is not None:
+            raise error if isinstance(self._raised, StopIteration) else self._raised
+        if asyncio.isfuture(self._waits_for) and self._waits_for.cancel(*error.args):
+            return self._waits_for  # as a task does: it ends what it waits for, and hears of that end
+        return self._coroutine.throw(error)
+
+    def close(self) -> None:
+        """Nobody goes on with it."""
+        self._coroutine.close()
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        raise TypeError("a coroutine that has begun is for its task only")
+
+
+_log = SafeLogger(__name__)
+_NAMED_MAX = 10
+
+
+class HookCounts(NamedTuple):
+    """Hooks of one member.
+
+    Attributes:
+        running: Those that were asked for and have not ended, late ones included.
+        late: Those that run on after their deadline.
+        owed: Releases that wait, after their deadline, for a late hook of their bundle.
+        threads: How many may run at the same time; None without such a limit.
+    """
+
+    running: int
+    late: int
+    owed: int
+    threads: int | None
+
+    def to_json(self) -> dict[str, int]:
+        """As `status` shows them."""
+        return {"running_hooks": self.running, "late_hooks": self.late, "owed_releases": self.owed}
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether late hooks keep all threads, so that no other can be called."""
+        return self.threads is not None and self.late >= self.threads
+
+
+class _Call:
+    """One call of a hook: waiting for the one before it on the same bundle, running, or running late."""
+
+    __slots__ = ("asked_s", "began", "effect", "reported", "task", "timer")
+
+    def __init__(self, effect: CallHook) -> None:
+        self.effect = effect
+        self.asked_s = time.monotonic()
+        self.task: asyncio.Task[None] | None = None
+        self.timer: asyncio.TimerHandle | None = None
+        self.began = False
+        self.reported = False
+        """Whether its end, or its lateness, was told."""
+
+
+class _Lane:
+    """The calls of one bundle: the one that runs, and those that wait behind it in the order in which they were asked for."""
+
+    __slots__ = ("running", "waiting")
+
+    def __init__(self, first: _Call) -> None:
+        self.running = first
+        self.waiting: deque[_Call] = deque()
+
+
+class HookRunner:
+    """Runs hooks as tasks and tells the engine how they ended; those of one bundle one after the other.
+
+    A hook that has not returned by its deadline counts as failed and is cancelled. It keeps its turn until it really
+    returns: a thread, or a coroutine that swallows its cancellation, may run on, and nothing else of its bundle is called
+    beside it. What waits behind it ends at its own deadline without being called, but for `on_release`: that is
+    called afterwards, so that it is the last that is heard of a generation.
+
+    Args:
+        feed: Takes `HookFinished`.
+        urls_of: Listeners of a broker as it registered them, for `on_moved`.
+        on_problem: Told the hook and the error of each that failed; for metrics.
+        on_end: Told of each call that ended, with the seconds since it was asked for, and its error.
+    """
+
+    def __init__(
+        self,
+        hooks: BrokerHooks,
+        *,
+        feed: Callable[[Input], None],
+        urls_of: Callable[[str], Mapping[str, str]],
+        on_problem: Callable[[Hook, str], None] | None = None,
+        on_end: Callable[[CallHook, float, str | None], None] | None = None,
+    ) -> None:
+        self._hooks = hooks
+        self._feed = feed
+        self._urls_of = urls_of
+        self._on_problem = on_problem
+        self._on_end = on_end
+        self._open: set[_Call] = set()
+        self._late: set[_Call] = set()
+        self._owed: set[_Call] = set()
+        self._lanes: dict[str, _Lane] = {}
+        self._changed = asyncio.Event()
+        self._closed = False
+        self._wanted = frozenset(hook for hook in Hook if _overridden(hooks, hook))
+
+    @property
+    def counts(self) -> HookCounts:
+        """How many run, and how many of them late; may be read from any thread."""
+        threads = self._hooks.threads if isinstance(self._hooks, ThreadedHooks) else None
+        return HookCounts(len(self._open) + len(self._late), len(self._late), len(self._owed), threads)
+
+    def call(self, effect: CallHook) -> None:
+        """Call a hook; one that nobody has overridden has ended already."""
+        if effect.hook not in self._wanted:
+            self._tell(effect, None)
+            return
+        call = _Call(effect)
+        self._open.add(call)
+        loop = asyncio.get_running_loop()
+        ends_s = loop.time() + effect.deadline_s
+        lane = self._lanes.get(effect.bundle)
+        if lane is not None:
+            lane.waiting.append(call)
+            self._merge(lane)
+        else:
+            self._lanes[effect.bundle] = _Lane(call)
+            if asyncio.current_task() is None and loop.get_task_factory() is None:
+                self._start_at_once(call)
+            else:
+                self._start(call)
+        if call in self._open:
+            call.timer = loop.call_at(ends_s, self._overran, call)
+
+    def _start_at_once(self, call: _Call) -> None:
+        """As `_start`, but the hook runs up to its first wait before this returns.
+
+        Only for asyncio's own tasks: what those of the embedder's task factory do with a coroutine is not known.
+        """
+        loop, context = asyncio.get_running_loop(), copy_context()
+        call.began = True
+        begun = BegunCoroutine(self._marked(call.effect))
+        name = f"statechannel {call.effect.hook} {call.effect.bundle}"
+        call.task = task = loop.create_task(begun, name=name, context=context)
+        context.run(begun.run, loop, task)
+        if begun.ended and call in self._open:
+            self._report(call, None)
+            self._over(call)
+        else:
+            task.add_done_callback(lambda task: self._returned(call, task))
+
+    def _start(self, call: _Call) -> None:
+        name = f"statechannel {call.effect.hook} {call.effect.bundle}"
+        call.began = True
+        call.task = asyncio.get_running_loop().create_task(self._marked(call.effect), name=name)
+        call.task.add_done_callback(lambda task: self._returned(call, task))
+
+    def _returned(self, call: _Call, ended: asyncio.Future[None]) -> None:
+        raised = None if ended.cancelled() else ended.exception()  # taken in any case, or asyncio complains
+        if isinstance(raised, HookRunsOnError):
+            if not call.reported:  # somebody else cancelled the task
+                self._report(call, f"{call.effect.hook} was cancelled")
+                self._late.add(call)
+            raised.ended.add_done_callback(lambda ended: self._returned(call, ended))
+            return
+        effect = call.effect
+        if raised is not None:
+            _log.error("hook-raised", hook=effect.hook, bundle=effect.bundle, exc_info=raised)
+        if not call.reported:
+            if ended.cancelled():
+                self._report(call, f"{effect.hook} was cancelled")
+            elif raised is not None:
+                self._report(call, f"{effect.hook} raised {type(raised).__name__}: {raised}")
+            else:
+                self._report(call, None)
+        self._over(call)
+
+    def _overran(self, call: _Call) -> None:
+        effect = call.effect
+        if call.task is not None:
+            self._late.add(call)
+            call.task.cancel()
+            self._report(call, f"{effect.hook} did not return within {effect.deadline_s:g} s")
+            return
+        self._report(call, f"{effect.hook} was not called: the hook before it did not return in time")
+        lane = self._lanes[effect.bundle]
+        if effect.hook is Hook.ON_RELEASE:
+            self._owed.add(call)
+        else:
+            lane.waiting.remove(call)
+        self._merge(lane)
+
+    def _merge(self, lane: _Lane) -> None:
+        """Of two releases with nothing called between them the second is enough, once the first has overrun.
+
+        So at most one of them waits behind a hook that never returns, however often its bundle comes and goes. It
+        names the older generation: of the newer one the embedder was never told.
+        """
+        for place in range(len(lane.waiting) - 1):
+            older, newer = lane.waiting[place], lane.waiting[place + 1]
+            if older in self._owed and newer.effect.hook is Hook.ON_RELEASE:
+                self._owed.discard(older)
+                newer.effect = replace(newer.effect, generation=older.effect.generation)
+                del lane.waiting[place]
+                return
+
+    def _report(self, call: _Call, error: str | None) -> None:
+        """Tell how a call ended, or that it has failed although it runs on."""
+        effect = call.effect
+        call.reported = True
+        self._open.discard(call)
+        if call.timer is not None:
+            call.timer.cancel()
+        if error is not None:
+            _log.warning("hook-failed", bundle=effect.bundle, generation=effect.generation, error=error)
+            if self._on_problem is not None:
+                self._on_problem(effect.hook, error)
+        if self._on_end is not None:
+            self._on_end(effect, time.monotonic() - call.asked_s, error)
+        self._tell(effect, error)
+        self._changed.set()
+
+    def _over(self, call: _Call) -> None:
+        """A call has really returned: the next one of its bundle begins."""
+        effect = call.effect
+        if call in self._late:
+            self._late.discard(call)
+            _log.warning(
+                "late-hook-returned",
+                hook=effect.hook,
+                bundle=effect.bundle,
+                generation=effect.generation,
+                took_s=round(time.monotonic() - call.asked_s, 3),
+            )
+        lane = self._lanes[effect.bundle]
+        if lane.waiting and not self._closed:
+            lane.running = lane.waiting.popleft()
+            if lane.running in self._owed:
+                self._owed.discard(lane.running)
+                self._late.add(lane.running)
+            self._start(lane.running)
+        else:
+            del self._lanes[effect.bundle]
+        self._changed.set()
+
+    def _tell(self, effect: CallHook, error: str | None) -> None:
+        if effect.hook_id:
+            self._feed(HookFinished(effect.hook_id, error))
+
+    async def _marked(self, effect: CallHook) -> None:
+        mark_caller()
+        await self._coroutine(effect)
+
+    def _coroutine(self, effect: CallHook) -> Awaitable[None]:
+        hooks, bundle, generation = self._hooks, effect.bundle, effect.generation
+        match effect.hook:
+            case Hook.ON_OWN:
+                return hooks.on_own(bundle, generation)
+            case Hook.ON_SERVE:
+                return hooks.on_serve(bundle, generation)
+            case Hook.ON_RELEASE:
+                return hooks.on_release(bundle, generation, effect.peer)
+            case Hook.ON_MOVED:
+                urls = {} if effect.peer is None else self._urls_of(effect.peer)
+                return hooks.on_moved(bundle, effect.peer, urls)
+
+    async def close(self, timeout_s: float) -> None:
+        """Wait for what runs and what waits, each call to its deadline at the longest; then cancel what is left.
+
+        Args:
+            timeout_s: Bound of it all, also for releases that wait behind a hook that has overrun already.
+        """
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + timeout_s
+        while self._open or self._owed:
+            self._changed.clear()
+            try:
+                async with asyncio.timeout_at(until_s):
+                    await self._changed.wait()
+            except TimeoutError:
+                break
+        self._closed = True
+        uncalled = [call.effect.bundle for lane in self._lanes.values() for call in lane.waiting]
+        if uncalled or self._late or self._open:
+            _log.warning(
+                "hooks-left", running=len(self._lanes), not_called=len(uncalled), bundles=uncalled[:_NAMED_MAX]
+            )
+        for call in [*self._open, *self._late]:
+            if call.timer is not None:
+                call.timer.cancel()
+            if call.task is not None:
+                call.task.cancel()
+        self._open.clear()
+
+
+def _overridden(hooks: BrokerHooks, hook: Hook) -> bool:
+    if isinstance(hooks, ThreadedHooks):
+        return hooks.overrides(hook)
+    method = getattr(hooks, hook)
+    return getattr(method, "__func__", method) is not getattr(BrokerHooks, hook)

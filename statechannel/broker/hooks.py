@@ -1,0 +1,207 @@
+"""The hooks of an embedding broker: coroutines, or plain functions in threads of their own."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextvars import ContextVar, copy_context
+
+from statechannel.engine.effects import Hook
+from statechannel.errors import StateChannelError
+
+_caller: ContextVar[object | None] = ContextVar("statechannel_hook", default=None)
+
+
+class HookReentryError(StateChannelError):
+    """A hook called a method that waits for the channel, which waits for the hook."""
+
+    def __init__(self, method: str) -> None:
+        super().__init__(
+            f"A hook called {method}(), which waits for the channel, while the channel waits for the hook.",
+            hint="Start a task of your own from the hook, and let the hook return.",
+        )
+
+
+class BrokerHooks:
+    """What a broker wants to be told; inherit and override what you need. Every default does nothing.
+
+    Each call has a deadline (`hooks.deadline_s`, at most the rest of the flow's own limit). What raises or
+    overruns it is logged, counted, and ends in the state named below; no bundle is ever stuck because of a hook.
+    Hooks of different bundles run at the same time; those of one bundle run one after the other, also behind one that
+    runs on after its deadline. (PIP-192, "Bundle
+    State Channel"; upstream does this inside `NamespaceService.onNamespaceBundleOwned` and `unload`.)
+    """
+
+    async def on_own(self, bundle: str, generation: int) -> None:
+        """Prepare to serve a bundle that is being assigned to this broker; do not serve yet.
+
+        Raising, or overrunning the deadline, declines the bundle: another broker is chosen. When the bundle was this
+        broker's already (a restart, a bundle taken back), it unloads itself instead; a split is given up.
+        """
+
+    async def on_serve(self, bundle: str, generation: int) -> None:
+        """Serve: this broker owns the bundle. Fence storage with `generation`; it only grows for a topic.
+
+        A notification: what can fail belongs into `on_own`. Raising is logged and counted; the bundle stays here.
+        """
+
+    async def on_release(self, bundle: str, generation: int, destination: str | None) -> None:
+        """Stop serving; when this returns, no operation with `generation` may begin any more.
+
+        Also called when somebody else ended the generation, and to undo `on_own` when the verdict went against this
+        broker. Raising or overrunning does not hold the bundle back: storage fences by generation.
+
+        Args:
+            bundle: Key of the bundle.
+            generation: The generation that ends.
+            destination: Broker to which clients may be sent on; None where it is not known.
+        """
+
+    async def on_moved(self, bundle: str, owner: str | None, urls: Mapping[str, str]) -> None:
+        """A bundle that this broker served has a new owner: clients that still ask can be told its `urls`.
+
+        A notification: nothing waits for it.
+        """
+
+
+class BlockingBrokerHooks:
+    """The same hooks as plain functions, for `BlockingStateChannel`; they run in threads of their own.
+
+    A function cannot be stopped at its deadline. It counts as failed, and the next hook of its bundle waits until it returns.
+    """
+
+    def on_own(self, bundle: str, generation: int) -> None:
+        """See `BrokerHooks.on_own`."""
+
+    def on_serve(self, bundle: str, generation: int) -> None:
+        """See `BrokerHooks.on_serve`."""
+
+    def on_release(self, bundle: str, generation: int, destination: str | None) -> None:
+        """See `BrokerHooks.on_release`."""
+
+    def on_moved(self, bundle: str, owner: str | None, urls: Mapping[str, str]) -> None:
+        """See `BrokerHooks.on_moved`."""
+
+
+class HookRunsOnError(Exception):
+    """A hook in a thread has not returned although its task was cancelled: no thread can be stopped from outside."""
+
+    def __init__(self, ended: asyncio.Future[None]) -> None:
+        super().__init__("the thread of a hook runs on")
+        self.ended = ended
+
+
+class ThreadedHooks(BrokerHooks):
+    """Calls plain functions in a bounded pool of threads.
+
+    A function that never returns keeps its thread; with all threads kept, later hooks overrun their deadlines.
+
+    Args:
+        hooks: The functions.
+        threads: Hooks that may run at the same time; may be set until the first is called.
+    """
+
+    def __init__(self, hooks: BlockingBrokerHooks, *, threads: int = 32) -> None:
+        self._hooks = hooks
+        self._pool: ThreadPoolExecutor | None = None
+        self.threads = threads
+
+    def overrides(self, hook: Hook) -> bool:
+        """Whether the user's class has this hook at all."""
+        return getattr(type(self._hooks), hook) is not getattr(BlockingBrokerHooks, hook)
+
+    async def on_own(self, bundle: str, generation: int) -> None:
+        """See `BrokerHooks.on_own`."""
+        await self._call(lambda: self._hooks.on_own(bundle, generation))
+
+    async def on_serve(self, bundle: str, generation: int) -> None:
+        """See `BrokerHooks.on_serve`."""
+        await self._call(lambda: self._hooks.on_serve(bundle, generation))
+
+    async def on_release(self, bundle: str, generation: int, destination: str | None) -> None:
+        """See `BrokerHooks.on_release`. One that waits for a thread goes on waiting after its deadline."""
+        await self._call(lambda: self._hooks.on_release(bundle, generation, destination), keep=True)
+
+    async def on_moved(self, bundle: str, owner: str | None, urls: Mapping[str, str]) -> None:
+        """See `BrokerHooks.on_moved`."""
+        await self._call(lambda: self._hooks.on_moved(bundle, owner, urls))
+
+    async def _call(self, function: Callable[[], None], *, keep: bool = False) -> None:
+        """Run it in a thread.
+
+        Args:
+            keep: A cancellation does not take it back while it waits for a free thread.
+
+        Raises:
+            HookRunsOnError: Cancelled, and the function runs on in its thread (or, if kept, will run).
+        """
+
+        def run() -> None:
+            _caller.set(threading.get_ident())
+            function()
+
+        loop = asyncio.get_running_loop()
+        ended: asyncio.Future[None] = loop.create_future()
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(self.threads, thread_name_prefix="statechannel-hook")
+        begun = self._pool.submit(copy_context().run, run)
+        begun.add_done_callback(lambda begun: _post(loop, lambda: _settle(ended, begun)))
+        try:
+            await asyncio.shield(ended)
+        except asyncio.CancelledError:
+            if ended.done() or (not keep and begun.cancel()):
+                raise
+            raise HookRunsOnError(ended) from None
+
+    def close(self) -> None:
+        """Let idle threads go; those that hang are left behind."""
+        if self._pool is not None:
+            self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _post(loop: asyncio.AbstractEventLoop, act: Callable[[], None]) -> None:
+    """Have the loop do something, if it is still there; from any thread."""
+    with contextlib.suppress(RuntimeError):  # closed: what waited there has ended with it
+        loop.call_soon_threadsafe(act)
+
+
+def _settle(ended: asyncio.Future[None], begun: Future[None]) -> None:
+    """Hand the end of a function over to the loop."""
+    if ended.done():
+        return
+    if begun.cancelled():
+        ended.cancel()
+        return
+    raised = begun.exception()
+    if raised is None:
+        ended.set_result(None)
+    else:
+        ended.set_exception(raised)
+
+
+def mark_caller() -> None:
+    """What runs from here on, in this task, is a hook."""
+    _caller.set(asyncio.current_task())
+
+
+def refuse_inside_hook(method: str) -> None:
+    """Raise if the caller is a hook itself (not a task that a hook started).
+
+    Raises:
+        HookReentryError: It is.
+    """
+    caller = _caller.get()
+    if caller is None:
+        return
+    if isinstance(caller, int):
+        inside = caller == threading.get_ident()
+    else:
+        try:
+            inside = caller is asyncio.current_task()
+        except RuntimeError:
+            inside = False
+    if inside:
+        raise HookReentryError(method)

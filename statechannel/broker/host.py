@@ -1,0 +1,561 @@
+"""One running member of the channel: engine, driver, Kafka, hooks, desk and watchdog, put together and watched over."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from ulid import ULID
+
+from statechannel.broker import arguments, request_record
+from statechannel.broker.changes import WAITING_MAX_BYTES, LiveChanges
+from statechannel.broker.driver import Driver, DriverOptions
+from statechannel.broker.endings import LOG_AWAY, after_all, outcome_of_stopping, tell_end
+from statechannel.broker.exits import ChannelStoppedError, JoinTimeoutError, Stopped
+from statechannel.broker.handlers import Handlers
+from statechannel.broker.hook_runner import HookCounts, HookRunner
+from statechannel.broker.hooks import BrokerHooks
+from statechannel.broker.inbox import InboxLane
+from statechannel.broker.observe.collector import ReplayCalm, short_walks
+from statechannel.broker.observe.observer import Observer
+from statechannel.broker.request_record import Request, RequestCommand
+from statechannel.broker.requests import DeskOptions, RequestDesk
+from statechannel.broker.supervision import LOOP_CLOSED, SeatRequest, Watchdog, abandon, log_evidence, within
+from statechannel.engine import commands
+from statechannel.engine.commands import Command, Outcome
+from statechannel.engine.effects import (
+    Append,
+    CallHook,
+    Complete,
+    Effect,
+    Emit,
+    Hook,
+    InterruptStream,
+    RestartReading,
+    StandForLeader,
+    StopEngine,
+)
+from statechannel.engine.inputs import (
+    Appended,
+    AppendFailed,
+    CommandReceived,
+    Input,
+    PartitionBroken,
+    PartitionOpened,
+    PositionReached,
+)
+from statechannel.engine.presence import Mode
+from statechannel.logger import SafeLogger, unwritten
+from statechannel.protocol.log import RecordRead, Topic
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from statechannel.broker.observe.endpoint import Endpoint
+    from statechannel.broker.observe.metrics import Metrics
+    from statechannel.broker.observe.traces import Traces
+    from statechannel.broker.parts import KafkaParts
+    from statechannel.engine.engine import Engine
+
+
+_log = SafeLogger(__name__)
+
+CLOSING_SLACK_S = 3.0
+"""What hooks and then the Kafka clients may take beyond their own bounds at the end."""
+CLOSING_BEAT_S = 0.1
+LAST_WORDS_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class HostOptions:
+    """Bounds of a host.
+
+    Attributes:
+        watchdog_s: A loop that stands still for so long is called stuck.
+        close_timeout_s: Longest time for flushing and closing the Kafka clients.
+        hooks_close_s: Longest time for the hooks of what is let go at the end, before that.
+        commands_max: Commands that may wait for an answer.
+        extension_requests_max: Requests that extensions may be answering at the same time.
+        changes_max_bytes: What may wait for one subscriber of the changes.
+        observe_s: Time between two updates of the gauges.
+        debt_alarm_s: An open debt that is older raises the alarm.
+    """
+
+    watchdog_s: float = 10.0
+    close_timeout_s: float = 8.0
+    hooks_close_s: float = 15.0
+    commands_max: int = 100_000
+    extension_requests_max: int = 100
+    changes_max_bytes: int = WAITING_MAX_BYTES
+    observe_s: float = 1.0
+    debt_alarm_s: float = 900.0
+    driver: DriverOptions = field(default_factory=DriverOptions)
+    desk: DeskOptions = field(default_factory=DeskOptions)
+
+
+class TooManyCommandsError(ChannelStoppedError):
+    """More commands wait than may."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(Stopped("busy", f"{limit} commands wait for an answer already; try again later"))
+
+
+class Host:
+    """See the module. All methods belong to the loop's thread.
+
+    Args:
+        on_stuck: Told, in the watchdog's thread, when the loop stands still (a broker process ends itself then).
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        log: KafkaParts,
+        hooks: BrokerHooks,
+        metrics: Metrics,
+        *,
+        options: HostOptions | None = None,
+        traces: Traces | None = None,
+        on_stuck: Callable[[], None] | None = None,
+    ) -> None:
+        self.engine = engine
+        self.options = options or HostOptions()
+        self.metrics = metrics
+        self.live = LiveChanges(self.options.changes_max_bytes, engine.streams.closed_why)
+        self.endpoint: Endpoint | None = None
+        self._log = log
+        self._on_stuck = on_stuck
+        self._around = EngineSurroundings(engine)
+        self._watch = Observer(engine, metrics, traces, debt_alarm_s=self.options.debt_alarm_s)
+        self._driver = Driver(
+            engine,
+            perform=self._perform,
+            divert=self._divert,
+            on_progress=self._progressed,
+            on_failure=self._violated,
+            on_loop_closed=self._loop_closed,
+            options=self.options.driver,
+        )
+        self._driver.stalls.on_burst, self._driver.stalls.on_turn = self._watch.burst, self._watch.turn
+        self._hooks = HookRunner(
+            hooks,
+            feed=self._driver.inbox.push,
+            urls_of=self._around.urls_of,
+            on_problem=metrics.hook_failed,
+            on_end=self._watch.hook_ended,
+        )
+        self.handlers = Handlers(self.options.extension_requests_max)
+        self._desk = RequestDesk(
+            self._around,
+            append=self._append_request,
+            submit=self._give,
+            ask_extension=self.handlers.give,
+            options=self.options.desk,
+        )
+        self._watchdog: Watchdog | None = None
+        self._waiting: dict[int, tuple[Command, Callable[[Outcome], None], float]] = {}
+        self._tokens = self._desk_tokens = self._closing_beats = 0
+        self._observed_s = self._beats_until_s = 0.0
+        self._caught_up = asyncio.Event()
+        self._calm = ReplayCalm()
+        self._ended: asyncio.Future[Stopped] | None = None
+        self._stopping: Stopped | None = None
+        self._left_behind: Stopped | None = None
+        self._winding_down: asyncio.Task[None] | None = None
+        self._seat = SeatRequest(log.stand)
+
+    # --- life -------------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Begin, on the running loop."""
+        self._ended = asyncio.get_running_loop().create_future()
+        self._watchdog = Watchdog(
+            lambda: self._driver.beats + self._closing_beats,
+            limit_s=self.options.watchdog_s,
+            on_stuck=self._stuck,
+            loop_thread=threading.get_ident(),
+            loop_lives=self._driver.check_loop,
+        )
+        self._log.start(
+            self._driver.inbox,
+            lambda _, why: self.stop(Stopped("part-failed", why)),
+            lambda: self._driver.last_progress_s,
+        )
+        self._calm.begin()
+        short_walks.begin()
+        self._driver.start()
+        self._watchdog.start()
+
+    @property
+    def stopped(self) -> Stopped | None:
+        """Why this member ends or has ended; None while it runs."""
+        return self._stopping
+
+    async def wait_stopped(self) -> Stopped:
+        """Return once everything is closed."""
+        if self._ended is None:
+            raise RuntimeError("the host was not started")
+        return await asyncio.shield(self._ended)
+
+    async def wait_caught_up(self, timeout_s: float) -> None:
+        """Return once this member judges every partition and is registered.
+
+        Raises:
+            ChannelStoppedError: It stopped before.
+            JoinTimeoutError: It takes longer.
+        """
+        caught_up = asyncio.ensure_future(self._caught_up.wait())
+        ended = asyncio.ensure_future(self.wait_stopped())
+        try:
+            await asyncio.wait({caught_up, ended}, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            caught_up.cancel()
+            ended.cancel()
+        if self._stopping is not None:
+            raise ChannelStoppedError(self._stopping)
+        if not self._caught_up.is_set():
+            why = "; ".join(f"partition {r.partition}: {r.phase}, {r.why}" for r in self.engine.replicas)
+            raise JoinTimeoutError(timeout_s, f"mode {self.engine.mode}; {why}")
+
+    def stop(self, stopped: Stopped) -> None:
+        """Step nothing more and close everything; `wait_stopped` tells when that is done."""
+        if self._stopping is not None:
+            return
+        self._stopping = stopped
+        self._calm.end(keep=False)
+        self._driver.stop()
+        self._beats_until_s = time.monotonic() + self.options.hooks_close_s + CLOSING_SLACK_S
+        self._beat()
+        if stopped.reason == "id-in-use" and not self._caught_up.is_set():
+            _log.debug("stopped", reason=stopped.reason, detail=stopped.detail)  # whoever opens it gets it as an error
+        elif stopped.reason != LOG_AWAY:  # whether its goodbye is in the log shows while the clients close
+            tell_end(stopped)
+        self._seat.ask(stand=False)
+        self._release(stopped)
+        self._winding_down = asyncio.get_running_loop().create_task(self._wind_down(stopped))
+
+    def _release(self, stopped: Stopped) -> None:
+        """Let go of what is served, also where the engine has not ended by a step of its own."""
+        try:
+            for effect in (*self._driver.unperformed(), *self._around.let_go(stopped)):
+                if isinstance(effect, CallHook) and effect.hook is Hook.ON_RELEASE:
+                    self._hooks.call(effect)
+        except Exception:  # an engine that has violated an invariant may not even know what it serves
+            _log.exception("closing-failed")
+
+    async def _wind_down(self, stopped: Stopped) -> None:
+        """In order: callers, hooks, then the clients (records flushed, seat given up)."""
+        try:
+            for command, tell, _ in list(self._waiting.values()):
+                tell(outcome_of_stopping(command, stopped))
+            self._waiting.clear()
+            self.handlers.close()
+            self.live.close(ChannelStoppedError(stopped))
+            await self._hooks.close(self.options.hooks_close_s)
+            self._beats_until_s = time.monotonic() + self.options.close_timeout_s + CLOSING_SLACK_S
+            await asyncio.to_thread(self._log.close, self.options.close_timeout_s)
+        except Exception:
+            _log.exception("closing-failed")
+        finally:
+            short_walks.end()
+            if stopped.reason == LOG_AWAY:
+                stopped = self._stopping = after_all(
+                    stopped, registered=self._log.registered, left=self._around.left_behind()
+                )
+                tell_end(stopped)
+            if self._watchdog is not None:
+                await asyncio.to_thread(self._watchdog.close)
+            if self.endpoint is not None:
+                await asyncio.to_thread(self.endpoint.close)
+            self._watch.close()
+            if self._ended is not None and not self._ended.done():
+                self._ended.set_result(stopped)
+
+    def _violated(self, error: Exception, inputs: Sequence[Input]) -> None:
+        log_evidence(error, inputs)
+        detail = f"{type(error).__name__}: {error}; this is a bug, the log holds the last inputs"
+        self.stop(Stopped("invariant-violated", detail))
+
+    def _beat(self) -> None:
+        """The driver beats no more: the loop lives on while it closes, but not for ever."""
+        if (self._ended is None or not self._ended.done()) and time.monotonic() < self._beats_until_s:
+            self._closing_beats += 1
+            asyncio.get_running_loop().call_later(CLOSING_BEAT_S, self._beat)
+
+    def _stuck(self, stack: str) -> None:
+        """In the watchdog's thread. What holds the loop may hold the log as well, and must not hold back the end."""
+        self._seat.yield_it()
+
+        def say() -> None:
+            self.metrics.stuck(stuck=True)
+            _log.critical("loop-stuck", seconds=self.options.watchdog_s, stack=stack)
+
+        within(LAST_WORDS_S, say)
+        if self._on_stuck is not None:
+            try:
+                self._on_stuck()
+            except Exception as error:
+                raised = error
+                within(LAST_WORDS_S, lambda: _log.error("on-stuck-raised", exc_info=raised))
+
+    def _loop_closed(self) -> None:
+        """In any thread: the embedder's loop ended with this member open."""
+        if self._stopping is None:
+            self._stopping = LOOP_CLOSED
+            closing = (
+                lambda: self._seat.ask(stand=False),
+                lambda: self._log.close(self.options.close_timeout_s),
+                lambda: self._calm.end(keep=False),
+                short_walks.end,
+                lambda: None if self.endpoint is None else self.endpoint.close(),
+                self._watch.close,
+            )
+            abandon(LOOP_CLOSED, closing)
+
+    # --- commands ---------------------------------------------------------------------------------------------------
+
+    def submit(self, command: Command) -> asyncio.Future[Outcome]:
+        """Give a command to the engine.
+
+        Raises:
+            ArgumentTypeError: Something in the command is of the wrong type.
+            ArgumentValueError: Something in the command is out of its bounds or of the wrong form.
+            ChannelStoppedError: This member has stopped, or too many commands wait.
+        """
+        future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+
+        def tell(outcome: Outcome) -> None:
+            if not future.done():
+                future.set_result(outcome)
+
+        self._give(command, tell)
+        return future
+
+    def _give(self, command: Command, tell: Callable[[Outcome], None]) -> None:
+        arguments.check(command)
+        if self._stopping is not None:
+            raise ChannelStoppedError(self._stopping)
+        if len(self._waiting) >= self.options.commands_max:
+            raise TooManyCommandsError(self.options.commands_max)
+        self._tokens += 1
+        self._waiting[self._tokens] = (command, tell, time.monotonic())
+        self._driver.inbox.push(CommandReceived(self._tokens, command), InboxLane.CALLS)
+
+    # --- effects ----------------------------------------------------------------------------------------------------
+
+    def _perform(self, effect: Effect) -> None:
+        match effect:
+            case Append():
+                self._watch.appending(effect.token)
+                self._log.append(effect)
+            case Emit(event, facts):
+                if event == "record.accepted":
+                    self.live.tell(facts["record"], facts["read"])
+                    self._watch.accepted(facts["record"], facts["read"])
+                self.metrics.told(effect)
+            case Complete(token, outcome):
+                self._answered(token, outcome)
+            case CallHook():
+                self._hooks.call(effect)
+            case RestartReading(topic, partition):
+                self._log.restart_reading(topic, partition)
+            case InterruptStream(partition, why):
+                self.live.interrupt(partition, why)
+                self._watch.flights.restart()
+            case StandForLeader(stand):
+                self._seat.ask(stand=stand)
+            case StopEngine(reason, detail):
+                self.stop(self._left_behind or Stopped(reason, detail))
+
+    def _answered(self, token: int, outcome: Outcome) -> None:
+        found = self._waiting.pop(token, None)
+        if found is None:
+            return
+        command, tell, asked_s = found
+        self._watch.answered(command, outcome, asked_s)
+        if isinstance(command, commands.Shutdown) and isinstance(outcome, commands.Rejected):
+            away = self.engine.presence.mode is Mode.SAFE  # not where a newer format made it stop
+            if outcome.reason != "draining":
+                self._left_behind = Stopped(LOG_AWAY if away else "shutdown-late", outcome.message)
+        tell(outcome)
+
+    def _append_request(self, identifier: str, value: bytes) -> None:
+        self._desk_tokens -= 1
+        self._log.append(Append(self._desk_tokens, Topic.REQUESTS, 0, identifier.encode(), value))
+
+    def request(
+        self,
+        asked: RequestCommand,
+        args: Mapping[str, Any],
+        timeout_s: float,
+        told: Callable[[Outcome], None] | None = None,
+    ) -> str:
+        """Write a request for whichever broker it concerns; its id.
+
+        Args:
+            told: Called once with the reply, if one is read in time.
+
+        Raises:
+            ChannelStoppedError: This member has stopped.
+        """
+        if self._stopping is not None:
+            raise ChannelStoppedError(self._stopping)
+        request = Request(str(ULID()), asked.value, 0, args, self._around.broker)
+        if told is not None:
+            self._desk.hear(request.id, told)
+        self._append_request(request.id, request_record.encode(request, timeout_s=timeout_s))
+        return request.id
+
+    # --- inputs -----------------------------------------------------------------------------------------------------
+
+    def _divert(self, item: Input) -> bool:
+        """Keep the requests topic from the engine."""
+        if item.__class__ is RecordRead:
+            return self._divert_record(item)
+        if isinstance(item, Appended | AppendFailed):
+            self._watch.appended(item)
+            return item.token < 0  # the desk's own: it writes again what it does not read back
+        if isinstance(item, PartitionOpened | PositionReached | PartitionBroken) and item.topic is Topic.REQUESTS:
+            self._requests_topic(item)
+            return True
+        if isinstance(item, PartitionOpened) and item.topic is Topic.CHANNEL:
+            self._calm.begin()  # a replay begins, whoever asked for it
+        return False
+
+    def _divert_record(self, record: RecordRead) -> bool:
+        if record.topic is Topic.REQUESTS:
+            self._desk.read(record)
+            return True
+        if record.topic is Topic.REGISTRY:
+            self._desk.heard(record.timestamp_ms)
+        return False
+
+    def _requests_topic(self, item: PartitionOpened | PositionReached | PartitionBroken) -> None:
+        match item:
+            case PartitionOpened():
+                self._desk.opened(item)
+            case PositionReached():
+                self._desk.reached(item)
+            case PartitionBroken(detail=detail):
+                self.stop(Stopped("topic-broken", f"the requests topic: {detail}; create it again with init"))
+
+    # --- after each burst -------------------------------------------------------------------------------------------
+
+    def _progressed(self) -> None:
+        now_s, engine = self._driver.last_progress_s, self.engine
+        self._seat.resume()
+        if engine.caught_up and engine.mode is Mode.NORMAL:
+            self._calm.end()
+            self._caught_up.set()
+        self._desk.look(now_s)
+        if now_s - self._observed_s >= self.options.observe_s:
+            self._observed_s = now_s
+            self._observe()
+
+    def _observe(self) -> None:
+        self._watch.look(
+            inbox=len(self._driver.inbox),
+            commands=len(self._waiting),
+            requests=len(self._desk),
+            hooks=self._hooks.counts,
+            unanswered=self._log.unanswered,
+        )
+
+    def serves(self, bundle: str) -> int | None:
+        """Generation by which this process may serve a bundle at this very moment, by the engine's own clock."""
+        return self.engine.lease.serves_at(bundle, self._driver.now_s())
+
+    @property
+    def hooks(self) -> HookCounts:
+        """How many hooks run, and how many of them longer than they may; may be read from any thread."""
+        return self._hooks.counts
+
+    @property
+    def last_progress_s(self) -> float:
+        """When the loop last looked at its inputs; may be read from any thread."""
+        return self._driver.last_progress_s
+
+    def status(self) -> dict[str, Any]:
+        """The engine's status, and that of this runtime."""
+        return {
+            **self.engine.status(),
+            "runtime": {
+                "steps": self._driver.steps,
+                "waiting_inputs": len(self._driver.inbox),
+                "waiting_inputs_bytes": self._driver.inbox.size_bytes,
+                "stalls": self._driver.stalls.to_json(),
+                "waiting_commands": len(self._waiting),
+                **self._hooks.counts.to_json(),
+                "open_requests": len(self._desk),
+                "unwritten_log_lines": unwritten(),
+                "metrics_port": None if self.endpoint is None else self.endpoint.port,
+                "stopped": None if self._stopping is None else self._stopping.reason,
+            },
+        }
+
+
+class EngineSurroundings:
+    """What desk and hooks may know of the engine (see `requests.Surroundings`)."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    @property
+    def broker(self) -> str:
+        """Id of this broker."""
+        return self._engine.identity.broker
+
+    @property
+    def incarnation(self) -> str:
+        """This process."""
+        return self._engine.identity.incarnation
+
+    @property
+    def leading(self) -> bool:
+        """Whether this process leads and may act on it."""
+        return self._engine.leading
+
+    @property
+    def deputizing(self) -> bool:
+        """Whether this process acts for a leader that is not heard."""
+        return self._engine.deputizing
+
+    @property
+    def acting(self) -> bool:
+        """Whether this process may begin operations."""
+        return self._engine.stopped is None and self._engine.refusal() is None
+
+    def owner_of(self, name: str) -> str | None:
+        """Owner of a bundle, or of a topic's bundle."""
+        found = self._engine.locate(name)
+        return None if isinstance(found, commands.NotFound) else found.owner
+
+    def is_alive(self, broker: str, incarnation: str | None = None) -> bool:
+        """Whether the registry hears this broker (this very process)."""
+        member = self._engine.presence.members.alive.get(broker)
+        return member is not None and incarnation in (None, member.incarnation)
+
+    def left_behind(self) -> str:
+        """What a departure has not handed over, for people; empty where nothing was left."""
+        return self._engine.departure.left_behind
+
+    def let_go(self, stopped: Stopped) -> list[CallHook]:
+        """End the engine between two steps, for a cause outside of it; the hooks for what it served or prepared until now."""
+        engine = self._engine
+        releases = []
+        if engine.stopped is None:
+            deadline_s = engine.config.hook_deadline_s
+            for name, held in engine.reactions.holdings.items():
+                generation = held.generation if held.generation is not None else held.prepared
+                releases.append(CallHook(0, Hook.ON_RELEASE, name, generation or 0, None, deadline_s))
+            engine.stop(stopped.reason, stopped.detail)
+        return releases
+
+    def urls_of(self, broker: str) -> Mapping[str, str]:
+        """Listeners of a broker as it registered them."""
+        member = self._engine.presence.members.alive.get(broker)
+        return {} if member is None else member.urls

@@ -1,0 +1,116 @@
+"""A private event loop in a thread of its own, for callers that block."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from concurrent.futures import CancelledError
+from typing import TYPE_CHECKING, TypeVar
+
+from statechannel.broker.exits import ChannelStoppedError, Stopped
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Coroutine
+
+T = TypeVar("T")
+
+
+CLOSED = Stopped("closed", "this channel was closed")
+_LET_GO_S = 1.0
+
+
+class LoopThread:
+    """Runs coroutines for callers in other threads."""
+
+    def __init__(self, name: str) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._submitting = threading.Lock()
+        self._finishing = threading.Lock()
+        self._ended = False
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        try:
+            self._loop.run_forever()
+        finally:
+            with self._submitting:
+                self._ended = True  # nothing is submitted from here on
+            self._loop.run_until_complete(self._let_go())
+            self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+            self._loop.close()
+
+    @staticmethod
+    async def _let_go() -> None:
+        """Cancel what still runs: its callers wait in other threads, and would wait for ever."""
+        await asyncio.sleep(0)  # what was submitted last becomes a task
+        rest = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in rest:
+            task.cancel()
+        if rest:
+            await asyncio.wait(rest, timeout=_LET_GO_S)
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing can be called any more."""
+        return self._ended
+
+    def call(self, coroutine: Coroutine[object, object, T]) -> T:
+        """Run a coroutine to its end, and wait for it. Not from the loop's own thread.
+
+        Raises:
+            ChannelStoppedError: The loop has ended, or ended before the coroutine did.
+            RuntimeError: Called from the loop's own thread, which would wait for itself.
+        """
+        if threading.current_thread() is self._thread:
+            coroutine.close()
+            raise RuntimeError("a blocking method was called from the channel's own thread")
+        with self._submitting:
+            if self._ended:
+                coroutine.close()
+                raise ChannelStoppedError(CLOSED)
+            future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        try:
+            return future.result()
+        except CancelledError:
+            if self._ended:
+                raise ChannelStoppedError(CLOSED) from None
+            raise
+        except BaseException:
+            future.cancel()
+            raise
+
+    def ask(self, function: Callable[[], T]) -> T:
+        """Run a plain function in the loop's thread, and wait for it."""
+
+        async def run() -> T:
+            return function()
+
+        return self.call(run())
+
+    def finish(self, last: Callable[[], Awaitable[object]]) -> None:
+        """Run the last coroutine, then end loop and thread; once, however often and from however many threads it is called.
+
+        Raises:
+            RuntimeError: Called from the loop's own thread, which would wait for itself.
+        """
+        if threading.current_thread() is self._thread:
+            raise RuntimeError("a blocking method was called from the channel's own thread")
+
+        async def run() -> None:
+            await last()
+
+        with self._finishing:  # whoever comes second waits until it is closed
+            if self._ended:
+                return
+            try:
+                self.call(run())
+            finally:
+                self.close()
+
+    def close(self) -> None:
+        """End loop and thread."""
+        if self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join(10.0)

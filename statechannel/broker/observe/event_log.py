@@ -1,0 +1,197 @@
+"""The events of a member as structured log lines: as many as somebody can read, never as many as a flood would make."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from statechannel.broker.observe.events import EVENTS, EventKind, Level
+from statechannel.broker.outcomes import plain
+from statechannel.engine.presence import Mode
+from statechannel.logger import SafeLogger
+from statechannel.protocol.states import State
+from statechannel.protocol.verdict import MEANING
+
+if TYPE_CHECKING:
+    from statechannel.engine.effects import Emit
+    from statechannel.protocol.log import RecordRead
+    from statechannel.protocol.record import Record
+    from statechannel.protocol.view import Judgement
+
+_log = SafeLogger("statechannel")
+_WINDOW_S = 1.0
+_EMPTY = ("", None)
+_CHARACTERS = 1_000
+_UNLISTED = EventKind("", Level.INFO, (), "")
+
+
+class EventLog:
+    """Tells what the engine and its surroundings say.
+
+    Args:
+        broker: Who tells; stands in every line.
+        least: What is less loud is not even put together.
+        per_second_max: Lines of one event within a second; what is above is counted and summed up (`flush`).
+        counted: Told the name of each event but those of single records.
+    """
+
+    def __init__(
+        self,
+        broker: str,
+        *,
+        least: Level = Level.INFO,
+        per_second_max: int = 200,
+        counted: Callable[[str], None] | None = None,
+    ) -> None:
+        self._broker = broker
+        self._least = least
+        self._max = per_second_max
+        self._counted = counted
+        self._windows: dict[str, tuple[float, int]] = {}
+        self._left_out: Counter[str] = Counter()
+
+    @property
+    def tells_all(self) -> bool:
+        """Whether the verdict on every record is wanted."""
+        return self._least <= Level.DEBUG
+
+    def told(self, emit: Emit) -> None:
+        """An event of the engine."""
+        name, facts = emit.event, emit.facts
+        make = _RECORDS.get(name)
+        if make is None:
+            if self._counted is not None:
+                self._counted(name)
+            self._say(name, facts, otherwise=name == "mode.changed" and facts.get("mode") == Mode.NORMAL)
+        else:
+            elsewhere = not self._concerns(name, facts)
+            if (Level.DEBUG if elsewhere else Level.INFO) >= self._least:
+                self._say(name, facts, otherwise=elsewhere, make=make)
+
+    def tell(self, name: str, **facts: Any) -> None:
+        """An event of what surrounds the engine; from any thread."""
+        if self._counted is not None:
+            self._counted(name)
+        self._say(name, facts)
+
+    def _concerns(self, name: str, facts: Mapping[str, Any]) -> bool:
+        if name != "record.accepted":
+            return bool(facts.get("concerns"))
+        record, me = facts["record"], self._broker
+        return me in (record.to, record.from_, record.broker)
+
+    def _say(
+        self,
+        name: str,
+        facts: Mapping[str, Any],
+        *,
+        otherwise: bool = False,
+        make: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None,
+    ) -> None:
+        entry = EVENTS.get(name, _UNLISTED)
+        level = entry.otherwise.level if otherwise and entry.otherwise is not None else entry.level
+        if level < self._least or not self._may(name):
+            return
+        found = facts if make is None else make(facts)
+        said = {field: _short(plain(value)) for field, value in found.items() if value not in _EMPTY}
+        _log.log(level, name, broker=self._broker, **said)
+
+    def _may(self, name: str) -> bool:
+        now_s = time.monotonic()
+        began_s, count = self._windows.get(name, (float("-inf"), 0))
+        if now_s - began_s >= _WINDOW_S:
+            began_s, count = now_s, 0
+        self._windows[name] = began_s, count + 1
+        if count < self._max:
+            return True
+        self._left_out[name] += 1
+        return False
+
+    def flush(self) -> Mapping[str, int]:
+        """Say what was left out since the last time; how many, by event."""
+        left_out, self._left_out = self._left_out, Counter()
+        for name, count in left_out.items():
+            self.tell("events.suppressed", suppressed=name, count=count)
+        return left_out
+
+
+def _short(value: Any) -> Any:
+    """What others write may be long, and must not fill the log."""
+    if isinstance(value, str) and len(value) > _CHARACTERS:
+        return f"{value[:_CHARACTERS]}... ({len(value)} characters)"
+    return value
+
+
+def generation_of(record: Record) -> int | None:
+    """The generation by which the owner serves after this record; None where there is none, or for a namespace."""
+    if record.state is State.ASSIGNED:
+        return record.version
+    return record.version - 1 if record.state in (State.RELEASING, State.SPLITTING) else None
+
+
+def _accepted(facts: Mapping[str, Any]) -> dict[str, Any]:
+    record: Record = facts["record"]
+    read: RecordRead = facts["read"]
+    return {
+        **_place(read),
+        **_proposed(record),
+        "generation": generation_of(record),
+        "action": record.text("action"),
+        "flow": record.text("flow"),
+        "operation": record.text("operation"),
+        "from": record.from_,
+        "to": record.to,
+        "forced": record.forced or None,
+        "reason": record.text("reason"),
+        "lost": _lost(record),
+    }
+
+
+def _rejected(facts: Mapping[str, Any]) -> dict[str, Any]:
+    judgement: Judgement = facts["judgement"]
+    record = judgement.record
+    return {
+        **_place(facts["read"]),
+        **({} if record is None else {**_proposed(record), "operation": record.text("operation")}),
+        "verdict": judgement.verdict,
+        "why": judgement.why or MEANING[judgement.verdict],
+        "winner": facts["winner"],
+    }
+
+
+def _unchanging(facts: Mapping[str, Any]) -> dict[str, Any]:
+    judgement: Judgement = facts["judgement"]
+    record = judgement.record
+    by = {} if record is None else {"by": record.broker, "incarnation": record.incarnation}
+    return {**_place(facts["read"]), "verdict": judgement.verdict, **by}
+
+
+def _lost(record: Record) -> dict[str, Any] | None:
+    lost = record.raw.get("lost")
+    if not isinstance(lost, dict):
+        return None
+    known = {name: lost.get(name) for name in ("broker", "incarnation", "last_heard_ms")}
+    return {name: _short(value) for name, value in known.items() if isinstance(value, str | int)}
+
+
+def _place(read: RecordRead) -> dict[str, Any]:
+    key = "" if read.key is None else read.key[:_CHARACTERS].decode(errors="replace")
+    return {"partition": read.partition, "offset": read.offset, "bundle": key}
+
+
+def _proposed(record: Record) -> dict[str, Any]:
+    return {
+        "state": record.state,
+        "version": record.version,
+        "by": record.broker,
+        "incarnation": record.incarnation,
+    }
+
+
+_RECORDS: dict[str, Callable[[Mapping[str, Any]], Mapping[str, Any]]] = {
+    "record.accepted": _accepted,
+    "record.rejected": _rejected,
+    "record.unchanging": _unchanging,
+}

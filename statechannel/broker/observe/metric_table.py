@@ -1,0 +1,126 @@
+"""Every metric of a member, as data: `design/observability.md`, the dashboard and the alert rules are held against it.
+
+All names begin with `statechannel_`; all have the labels `channel` and `broker`. A bundle never stands in a label.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import NamedTuple
+
+
+class MetricKind(StrEnum):
+    """Kinds of metrics."""
+
+    COUNTER = "counter"
+    GAUGE = "gauge"
+    HISTOGRAM = "histogram"
+
+
+class Metric(NamedTuple):
+    """One family.
+
+    Attributes:
+        name: Without the prefix, and without `_total`.
+        buckets: Upper bounds in seconds, of a histogram.
+    """
+
+    name: str
+    kind: MetricKind
+    meaning: str
+    labels: tuple[str, ...] = ()
+    buckets: tuple[float, ...] = ()
+
+    @property
+    def full_name(self) -> str:
+        """As a scraper finds it."""
+        return f"{PREFIX}{self.name}" + ("_total" if self.kind is MetricKind.COUNTER else "")
+
+
+PREFIX = "statechannel_"
+_C, _G, _H = MetricKind.COUNTER, MetricKind.GAUGE, MetricKind.HISTOGRAM
+_FLIGHT_S = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+_GAP_S = (*_FLIGHT_S, 120.0, 300.0, 900.0)
+_CALL_S = (0.000_1, 0.000_5, 0.001, 0.005, 0.01, 0.025, 0.1, 0.25, 1.0, 2.5, 5.0, 10.0, 30.0)
+_LOOP_S = (0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
+
+TABLE: tuple[Metric, ...] = (
+    # --- bundles
+    Metric("bundles_serving", _G, "Bundles that this member serves"),
+    Metric("bundles_in_flight", _G, "Bundles of the channel that are being moved, by state", ("state",)),
+    Metric("oldest_in_flight_seconds", _G, "Age of the oldest move that this member saw begin; 0 without any"),
+    Metric(
+        "handoff_seconds",
+        _H,
+        "Phases of moves by the log's time, told by whoever ended the phase; `whole` is first to last record",
+        ("flow", "phase"),
+        _FLIGHT_S,
+    ),
+    Metric(
+        "gap_seconds",
+        _H,
+        "Intervals in which nobody served a bundle, told by its new owner: from Releasing, or from when a lost owner was "
+        "last heard, to Assigned",
+        ("cause",),
+        _GAP_S,
+    ),
+    Metric("operations", _C, "Operations ended, by flow and result", ("flow", "result")),
+    # --- callers
+    Metric("commands", _C, "Commands answered, by command and answer", ("command", "answer")),
+    Metric("commands_waiting", _G, "Commands and lookups that wait for an answer"),
+    Metric("lookups", _C, "Lookups answered, by answer", ("answer",)),
+    Metric("lookup_wait_seconds", _H, "From a lookup to its answer", ("answer",), _CALL_S),
+    Metric("lookups_waiting", _G, "Lookups that wait for the channel to say more"),
+    Metric("requests_open", _G, "Requests of the requests topic that this member keeps an eye on"),
+    Metric("hook_seconds", _H, "From the call of a hook to its end", ("hook",), _CALL_S),
+    Metric("hook_failures", _C, "Hooks that raised or overran their deadline", ("hook",)),
+    Metric("hooks_running", _G, "Hooks that have not returned"),
+    Metric("hooks_late", _G, "Those that run on after their deadlines; other hooks of their bundles wait for them"),
+    # --- the log
+    Metric("records", _C, "Channel records read, by verdict", ("verdict",)),
+    Metric("forged_records", _G, "Records read that bear this member's incarnation and that it did not write"),
+    Metric("lag_records", _G, "Records between the end of the log and what was applied", ("partition",)),
+    Metric(
+        "view_lag_seconds",
+        _G,
+        "Since everything in the log had been applied; answers say so when it is long",
+        ("partition",),
+    ),
+    Metric("open_debts", _G, "Keys in debt: no join ends before they are paid"),
+    Metric("oldest_debt_seconds", _G, "Age of the oldest open debt; 0 without debts"),
+    Metric("pending_records", _G, "Own records whose verdict has not been read back"),
+    Metric("append_seconds", _H, "From handing a record to the client to its delivery report", (), _CALL_S),
+    Metric("append_failures", _C, "Own records that were not, or may not be, in the log"),
+    Metric("writer_queue_records", _G, "Own records that the Kafka client has not reported on"),
+    Metric("kafka_available", _G, "1 while Kafka answers the client"),
+    Metric("kafka_outages", _C, "Times that Kafka ceased to answer"),
+    # --- the cluster
+    Metric("mode", _G, "1 for the mode that this member is in", ("mode",)),
+    Metric("caught_up", _G, "1 while this member judges every partition"),
+    Metric("draining", _G, "1 while this member hands over to leave"),
+    Metric("is_leader", _G, "1 while this member leads"),
+    Metric("leader_term", _G, "Offset of its claim to lead; -1 while it does not"),
+    Metric("members", _G, "Members in the registry, by what they are", ("what",)),
+    Metric("log_silence_seconds", _G, "Age of the picture: since the newest own heartbeat that was read back was sent"),
+    Metric("repair_paused", _G, "1 while repair waits because too many brokers vanished"),
+    # --- the process
+    Metric("info", _G, "1; the labels say what runs", ("incarnation", "software")),
+    Metric("events", _C, "Everything that the member told but verdicts, by event", ("event",)),
+    Metric("events_suppressed", _C, "Events that were not said because there were too many", ("event",)),
+    Metric("part_restarts", _C, "Parts that failed and were started again", ("part",)),
+    Metric("inbox_records", _G, "Inputs that wait for the loop"),
+    Metric("loop_burst_seconds", _H, "For how long the loop was held by one burst of inputs", (), _LOOP_S),
+    Metric(
+        "loop_lag_seconds",
+        _H,
+        "How late the member's turns in the loop came: what else runs in it holds it",
+        (),
+        _LOOP_S,
+    ),
+    Metric("loop_last_progress_timestamp_seconds", _G, "When the loop last looked at its inputs"),
+    Metric("loop_stuck", _G, "1 while the loop makes no progress"),
+    Metric("http_requests", _C, "Answers of the endpoint, by path and status", ("path", "status")),
+    Metric("http_refused", _C, "Connections to the endpoint that were one too many"),
+)
+
+METRICS: dict[str, Metric] = {one.name: one for one in TABLE}

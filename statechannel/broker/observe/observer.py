@@ -1,0 +1,183 @@
+"""What is seen of a member from outside: how it stands, how long things take, who hears of it. Nothing it does hangs on it."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from statechannel.broker import outcomes
+from statechannel.broker.observe.handovers import Flights
+from statechannel.engine.commands import Lookup
+from statechannel.engine.freshness import lag_s
+from statechannel.engine.inputs import AppendFailed
+from statechannel.protocol.bounded import remember
+from statechannel.protocol.states import IN_FLIGHT
+
+if TYPE_CHECKING:
+    from statechannel.broker.hook_runner import HookCounts
+    from statechannel.broker.observe.metrics import Metrics
+    from statechannel.broker.observe.traces import Traces
+    from statechannel.engine.commands import Command, Outcome
+    from statechannel.engine.effects import CallHook
+    from statechannel.engine.engine import Engine
+    from statechannel.engine.inputs import Appended
+    from statechannel.protocol.log import RecordRead
+    from statechannel.protocol.record import Record
+
+_APPENDS_MAX = 200_000
+
+
+class Observer:
+    """Metrics, alarms and traces of one member. In the loop's thread.
+
+    Args:
+        debt_alarm_s: An open debt that is older raises the alarm.
+    """
+
+    def __init__(
+        self, engine: Engine, metrics: Metrics, traces: Traces | None = None, *, debt_alarm_s: float = 900.0
+    ) -> None:
+        self.flights = Flights()
+        self._engine = engine
+        self._metrics = metrics
+        self._traces = traces
+        self._debt_alarm_s = debt_alarm_s
+        self._alarmed = False
+        self._appending: dict[int, float] = {}
+        engine.tells_all = metrics.log.tells_all
+        identity = engine.identity
+        metrics.set("info", 1, identity.incarnation, identity.software)
+
+    # --- what happened ----------------------------------------------------------------------------------------------
+
+    def accepted(self, record: Record, read: RecordRead) -> None:
+        """A record was accepted: who wrote it says how long the phase took that it ends, so that each counts once."""
+        landing = self.flights.accepted(record, read, time.monotonic())
+        if record.incarnation != self._engine.identity.incarnation:
+            return
+        if landing is not None:
+            self._metrics.landed(landing)
+        if self._traces is not None:
+            self._traces.accepted(record, read, landing)
+
+    def answered(self, command: Command, outcome: Outcome, asked_s: float) -> None:
+        """A command got its answer."""
+        took_s = time.monotonic() - asked_s
+        self._metrics.answered(type(command).__name__, outcomes.name_of(outcome), took_s)
+        if self._traces is not None and not isinstance(command, Lookup):
+            self._traces.answered(command, outcome, took_s)
+
+    def hook_ended(self, effect: CallHook, took_s: float, error: str | None) -> None:
+        """A hook of the embedder returned, raised, or was given up."""
+        self._metrics.timed("hook_seconds", took_s, effect.hook)
+        if self._traces is not None:
+            key = self._engine.key(effect.bundle)
+            self._traces.hook(effect, None if key is None else key.operation, took_s, error)
+
+    def appending(self, token: int) -> None:
+        """A record is handed to the client."""
+        remember(self._appending, token, time.monotonic(), _APPENDS_MAX)
+
+    def appended(self, report: Appended | AppendFailed) -> None:
+        """The client says what became of it."""
+        began_s = self._appending.pop(report.token, None)
+        if isinstance(report, AppendFailed):
+            self._metrics.counted("append_failures")
+        elif began_s is not None:
+            self._metrics.timed("append_seconds", time.monotonic() - began_s)
+
+    def burst(self, held_s: float) -> None:
+        """The loop was held for so long."""
+        self._metrics.timed("loop_burst_seconds", held_s)
+
+    def turn(self, late_s: float) -> None:
+        """The driver's turn came so late."""
+        self._metrics.timed("loop_lag_seconds", max(0.0, late_s))
+
+    # --- how things are ---------------------------------------------------------------------------------------------
+
+    def look(self, *, inbox: int, commands: int, requests: int, hooks: HookCounts, unanswered: int) -> None:
+        """Set the gauges; called about once a second.
+
+        Args:
+            unanswered: Records that the client has not reported on.
+        """
+        engine, put = self._engine, self._metrics.set
+        presence = engine.presence
+        self._metrics.stuck(stuck=False)
+        self._metrics.verdicts({str(verdict): count for verdict, count in engine.counts.items()})
+        self._metrics.mode(str(engine.mode))
+        self._debts()
+        put("is_leader", engine.leading)
+        put("leader_term", presence.term if engine.leading else -1)
+        put("caught_up", engine.caught_up)
+        put("draining", engine.draining)
+        put("repair_paused", engine.repair.paused_why is not None)
+        put("log_silence_seconds", presence.silence_s)
+        put("bundles_serving", engine.reactions.serving_count)
+        put("oldest_in_flight_seconds", self.flights.oldest_s(time.monotonic()))
+        put("forged_records", engine.provenance.forged)
+        put("pending_records", len(engine.proposals))
+        put("lookups_waiting", engine.lookups.waiting)
+        put("commands_waiting", commands)
+        put("requests_open", requests)
+        put("hooks_running", hooks.running)
+        put("hooks_late", hooks.late)
+        put("writer_queue_records", unanswered)
+        put("inbox_records", inbox)
+        put("loop_last_progress_timestamp_seconds", time.time())
+        for replica in engine.replicas:
+            put("lag_records", max(0, replica.end_offset - replica.position), str(replica.partition))
+            put("view_lag_seconds", lag_s(engine, replica), str(replica.partition))
+        for state in IN_FLIGHT:
+            count = sum(key.state is state for replica in engine.replicas for key in replica.view.in_flight)
+            put("bundles_in_flight", count, state)
+        self._members()
+        self._metrics.flush()
+
+    def _members(self) -> None:
+        alive = self._engine.presence.members.alive.values()
+        put = self._metrics.set
+        put("members", len(alive), "alive")
+        put("members", sum(one.caught_up for one in alive), "caught-up")
+        put("members", sum(one.accepting for one in alive), "accepting")
+        put("members", sum(one.info.get("leading") is True for one in alive), "leading")
+        put("members", sum(one.info.get("draining") is True for one in alive), "draining")
+
+    def _debts(self) -> None:
+        engine, log = self._engine, self._metrics.log
+        count = sum(len(replica.view.ledger.open) for replica in engine.replicas)
+        oldest_s = engine.duties.oldest_debt_s()
+        self._metrics.set("open_debts", count)
+        self._metrics.set("oldest_debt_seconds", oldest_s)
+        if oldest_s > self._debt_alarm_s and not self._alarmed:
+            self._alarmed = True
+            log.tell("debt.alarm", oldest_debt_s=round(oldest_s, 1), limit_s=self._debt_alarm_s, debts=count)
+        elif oldest_s <= self._debt_alarm_s and self._alarmed:
+            self._alarmed = False
+            log.tell("debt.alarm-over", oldest_debt_s=round(oldest_s, 1))
+
+    def close(self) -> None:
+        """Say what was left out; let go of the traces."""
+        self._metrics.flush()
+        if self._traces is not None:
+            self._traces.close()
+
+
+class Availability:
+    """Whether Kafka is there, as the client's reader sees it; called in that thread."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+        self._away_since_s: float | None = None
+
+    def changed(self, available: bool) -> None:
+        """Kafka went or came."""
+        self._metrics.set("kafka_available", available)
+        if not available:
+            self._away_since_s = time.monotonic()
+            self._metrics.counted("kafka_outages")
+            self._metrics.log.tell("kafka.away")
+        elif self._away_since_s is not None:
+            self._metrics.log.tell("kafka.back", away_s=round(time.monotonic() - self._away_since_s, 1))
+            self._away_since_s = None

@@ -1,0 +1,216 @@
+"""What a running replica says of itself to an auditor: the digest of its accepted states at an offset, and a dump of them.
+
+The states are copied on the loop's thread in short steps, and all else works on the copy, in whatever thread. A server mounts it
+like this (`GET /digest`, `GET /dump`; design/audit.md has the documents):
+
+    digests = ReplicaDigests(host.engine)
+    copy = await digests.copy()            # on the engine's loop; from elsewhere by asyncio.run_coroutine_threadsafe
+    digest_document(copy)                  # the body of /digest, as JSON
+    dump_lines(copy)                       # the lines of /dump: a JSON header, then one line a key
+
+`digest_document` and `dump_lines` take up to a second or two of processor time for a million keys: call them in a thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from statechannel.errors import StateChannelError
+from statechannel.protocol.replica import Phase
+from statechannel.protocol.view_copy import ViewChangedError, ViewCopier, ViewCopy
+
+if TYPE_CHECKING:
+    from statechannel.engine.engine import Engine
+    from statechannel.protocol.replica import Replica
+
+DIGEST_FORMAT = 1
+_SAFE = frozenset({Phase.CAUGHT_UP, Phase.STOPPED})
+
+
+class CopyTimeoutError(StateChannelError):
+    """The states could not be copied in the time allowed."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionCopy:
+    """One partition of a replica.
+
+    Attributes:
+        applied: Offset through which it has taken everything in.
+        phase: How far its reader is (`Phase`); `why` says the rest.
+        states: None where this replica does not know the accepted states: it is joining, or its topic is broken.
+    """
+
+    partition: int
+    applied: int
+    phase: str
+    why: str
+    states: ViewCopy | None
+
+    def lines(self) -> Iterator[bytes]:
+        """Lines of the digest, by key."""
+        return _merged([] if self.states is None else self.states.pieces)
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaCopy:
+    """What a replica held, each partition as of an offset of its own; nothing in it changes any more.
+
+    Attributes:
+        at_ms: When the copying ended, by the wall clock of this machine.
+    """
+
+    broker: str
+    incarnation: str
+    software: str
+    at_ms: int
+    partitions: Sequence[PartitionCopy]
+
+    @property
+    def complete(self) -> bool:
+        """Whether the states of every partition are known."""
+        return all(part.states is not None for part in self.partitions)
+
+
+async def copy_replicas(engine: Engine, *, keys_a_step: int = 2_000, timeout_s: float = 30.0) -> ReplicaCopy:
+    """Copy the accepted states of every partition. On the loop of the engine, which gets its turn after each short step.
+
+    Raises:
+        CopyTimeoutError: They change too fast, or the loop has too much else to do.
+    """
+    until_s = time.monotonic() + timeout_s
+    parts = [await _copy_partition(engine, replica, keys_a_step, until_s) for replica in engine.replicas]
+    return ReplicaCopy(
+        engine.identity.broker,
+        engine.identity.incarnation,
+        engine.identity.software,
+        time.time_ns() // 1_000_000,
+        parts,
+    )
+
+
+async def _copy_partition(engine: Engine, replica: Replica, keys_a_step: int, until_s: float) -> PartitionCopy:
+    while _known(engine, replica):
+        view = replica.view
+        copier = ViewCopier(view, keys_a_step=keys_a_step)
+        while replica.view is view and _known(engine, replica):
+            try:
+                states = copier.step()
+            except ViewChangedError as error:
+                raise _late(replica) from error
+            if states is not None:
+                return PartitionCopy(replica.partition, replica.applied, replica.phase, replica.why, states)
+            if time.monotonic() > until_s:
+                raise _late(replica)
+            await asyncio.sleep(0)
+    why = replica.why if replica.phase not in _SAFE else "a cold start puts its history in doubt"
+    return PartitionCopy(replica.partition, replica.applied, replica.phase, why or "nothing was read yet", None)
+
+
+def _late(replica: Replica) -> CopyTimeoutError:
+    return CopyTimeoutError(
+        f"the accepted states of partition {replica.partition} were not copied in time",
+        hint="This broker has much to do: ask again later.",
+    )
+
+
+def _known(engine: Engine, replica: Replica) -> bool:
+    """Whether this view is what the partition says: where a newer format has stopped the reader, up to there."""
+    if replica.phase is Phase.STOPPED:
+        return replica.view.applied == replica.applied
+    return engine.judges(replica.partition)
+
+
+class ReplicaDigests:
+    """Gives copies to whoever asks: one is made at a time, and those who ask meanwhile share the next one.
+
+    Args:
+        min_interval_s: A copy that is not older than this is given again, so that asking again and again costs little.
+    """
+
+    def __init__(self, engine: Engine, *, min_interval_s: float = 0.5, timeout_s: float = 30.0) -> None:
+        self._engine = engine
+        self._min_interval_s = min_interval_s
+        self._timeout_s = timeout_s
+        self._lock = asyncio.Lock()
+        self._newest: ReplicaCopy | None = None
+
+    async def copy(self) -> ReplicaCopy:
+        """A copy, as of now or of a moment ago. On the loop of the engine.
+
+        Raises:
+            CopyTimeoutError: See `copy_replicas`.
+        """
+        async with self._lock:
+            if self._newest is None:
+                self._newest = await copy_replicas(self._engine, timeout_s=self._timeout_s)
+                asyncio.get_running_loop().call_later(self._min_interval_s, self._forget)
+            return self._newest
+
+    def _forget(self) -> None:
+        self._newest = None
+
+
+@dataclass(slots=True)
+class _Sum:
+    """A digest under way."""
+
+    total: Any = field(default_factory=sha256)
+    keys: int = 0
+
+    def through(self, lines: Iterable[bytes]) -> Iterator[bytes]:
+        for one in lines:
+            self.total.update(one)
+            self.keys += 1
+            yield one
+
+
+def digest_document(copy: ReplicaCopy) -> dict[str, Any]:
+    """What `GET /digest` answers. `digest` is that of all partitions; null where this replica does not know all states."""
+    sums = [_Sum() for _ in copy.partitions]
+    whole = _Sum()
+    merged = heapq.merge(*(one.through(part.lines()) for one, part in zip(sums, copy.partitions, strict=True)))
+    for _ in whole.through(merged):
+        pass
+    return {
+        "replica": DIGEST_FORMAT,
+        "broker": copy.broker,
+        "incarnation": copy.incarnation,
+        "software": copy.software,
+        "at_ms": copy.at_ms,
+        "digest": whole.total.hexdigest() if copy.complete else None,
+        "partitions": {
+            str(part.partition): {
+                "applied": part.applied,
+                "digest": None if part.states is None else one.total.hexdigest(),
+                "keys": None if part.states is None else one.keys,
+                "phase": part.phase,
+                "why": part.why,
+            }
+            for one, part in zip(sums, copy.partitions, strict=True)
+        },
+    }
+
+
+def dump_lines(copy: ReplicaCopy) -> Iterator[str]:
+    """What `GET /dump` answers: the document of the digest as a line, then the digest's own lines, by key.
+
+    Where all states are known, the SHA-256 of what follows the first line is the digest in it.
+    """
+    yield orjson.dumps(digest_document(copy)).decode() + "\n"
+    for one in heapq.merge(*(part.lines() for part in copy.partitions)):
+        yield one.decode()
+
+
+def _merged(pieces: Sequence[Sequence[bytes]]) -> Iterator[bytes]:
+    """Sorted lines of pieces; small sorts and one lazy merge, so that no other thread waits long for its turn."""
+    # A line begins with the key in quotes, and a quote is below every letter that a key has: lines sort as keys do.
+    return heapq.merge(*(sorted(piece) for piece in pieces))

@@ -1,0 +1,274 @@
+"""The Kafka side of one member: writer, readers and election, and what happens when one of their threads ends."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from typing import TYPE_CHECKING, Protocol
+
+from statechannel.broker.clocks import engine_s
+from statechannel.broker.inbox import InboxLane
+from statechannel.broker.supervision import RestartPolicy, Restarts
+from statechannel.engine.inputs import Appended
+from statechannel.kafka.client_log import once_per_kind
+from statechannel.kafka.election import LeaderElection, LoopProgress
+from statechannel.kafka.reader import LogReader
+from statechannel.kafka.writer import LogWriter
+from statechannel.logger import SafeLogger
+from statechannel.protocol.log import Topic
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from statechannel.broker.inbox import Inbox
+    from statechannel.engine.effects import Append
+    from statechannel.engine.inputs import Input
+    from statechannel.kafka.client_settings import ClientSettings
+    from statechannel.kafka.reader import ReaderTuning
+    from statechannel.kafka.topic_policy import ChannelTopics
+    from statechannel.kafka.topics import TopicInfo
+
+_log = SafeLogger(__name__)
+
+WRITER, READER, REGISTRY_READER, ELECTION = "writer", "reader", "registry-reader", "election"
+_LANES = {READER: InboxLane.LOG, REGISTRY_READER: InboxLane.MEMBERSHIP}
+
+
+class KafkaParts(Protocol):
+    """What a host performs an engine's effects with."""
+
+    def start(
+        self, inbox: Inbox, on_end: Callable[[str, str], None], last_progress_s: Callable[[], float] | None = None
+    ) -> None:
+        """Begin to read and write; `on_end` is told, in the loop's thread, which part is beyond help and why.
+
+        Args:
+            last_progress_s: When the loop last made progress (monotonic); asked in other threads.
+        """
+
+    def append(self, effect: Append) -> None:
+        """Append one record."""
+
+    def restart_reading(self, topic: Topic, partition: int) -> None:
+        """Read a partition from its beginning."""
+
+    def stand(self, *, stand: bool) -> None:
+        """Enter or leave the election; in any thread."""
+
+    def close(self, timeout_s: float) -> bool:
+        """Resign, flush, stop; blocks. False if records are left without an answer."""
+
+    @property
+    def unanswered(self) -> int:
+        """Records whose outcome the client has not reported."""
+
+    @property
+    def registered(self) -> bool:
+        """Whether the newest record for the registry is known to be in the log."""
+
+
+class KafkaLog:
+    """Writer, readers and election on Kafka; readers and election are started again when their threads fail.
+
+    The registry has a reader of its own, down to the connection: however much is written to the channel, and however far
+    behind it this process falls, it hears who is there, itself included.
+
+    A failed writer is not started again: nobody could say any more which of its records are in the log.
+
+    Args:
+        infos: The topics as verified, by role.
+        on_restart: Told the name of a part that is started again.
+        on_availability: Told, in some thread, when Kafka goes and comes.
+        progress_limit_s: A loop that halts for so long may not keep the leader's seat; None: any may.
+    """
+
+    def __init__(
+        self,
+        settings: ClientSettings,
+        topics: ChannelTopics,
+        infos: Mapping[Topic, TopicInfo],
+        *,
+        policy: RestartPolicy | None = None,
+        reader_tuning: ReaderTuning | None = None,
+        on_restart: Callable[[str], None] | None = None,
+        on_availability: Callable[[bool], None] | None = None,
+        progress_limit_s: float | None = None,
+    ) -> None:
+        self._settings = settings
+        self._topics = topics
+        self._infos = dict(infos)
+        self._tuning = reader_tuning
+        self._on_restart = on_restart
+        self._availability = ReadersAvailability(on_availability)
+        self._progress_limit_s = progress_limit_s
+        self._progress: LoopProgress | None = None
+        self._restarts = {part: Restarts(policy or RestartPolicy()) for part in (*_LANES, ELECTION)}
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._inbox: Inbox | None = None
+        self._on_end: Callable[[str, str], None] | None = None
+        self._writer: LogWriter | None = None
+        self._readers: dict[str, LogReader] = {}
+        self._election: LeaderElection | None = None
+        self._standing = False
+        self._closing = False
+        self._registry_token = 0
+        self._registered_token = 0
+
+    def start(
+        self, inbox: Inbox, on_end: Callable[[str, str], None], last_progress_s: Callable[[], float] | None = None
+    ) -> None:
+        """See `KafkaParts.start`."""
+        self._loop = asyncio.get_running_loop()
+        if last_progress_s is not None and self._progress_limit_s is not None:
+            self._progress = LoopProgress(last_progress_s, self._progress_limit_s)
+        self._inbox, self._on_end = inbox, on_end
+        once_per_kind.closing(self._settings.client_id, closes=False)
+        self._writer = LogWriter(self._settings, self._topics.names, self._answered, on_failure=self._failed(WRITER))
+        self._election = self._make_election(inbox)
+        for part in _LANES:
+            self._start_reader(part, inbox)
+
+    def _start_reader(self, part: str, inbox: Inbox) -> None:
+        lane = _LANES[part]
+        infos = {topic: info for topic, info in self._infos.items() if _part_of(topic) == part}
+        reader = LogReader(
+            self._settings,
+            infos,
+            lambda inputs: inbox.offer(inputs, lane),
+            group_id=self._topics.reader_group,
+            tuning=self._tuning,
+            on_availability=lambda available: self._availability.changed(part, available=available),
+            on_failure=self._failed(part),
+            clock=engine_s,
+            thread_name=f"log-{part}",
+        )
+        self._readers[part] = reader
+        reader.start()
+
+    def _make_election(self, inbox: Inbox) -> LeaderElection:
+        topics = self._topics
+        failed = self._failed(ELECTION)
+        return LeaderElection(
+            self._settings,
+            topics.leader_topic,
+            topics.leader_group,
+            lambda item: inbox.push(item, InboxLane.MEMBERSHIP),
+            on_failure=failed,
+            progress=self._progress,
+        )
+
+    def _failed(self, part: str) -> Callable[[BaseException], None]:
+        """The call-back of a part's thread: hand the failure to the loop."""
+
+        def tell(error: BaseException) -> None:
+            loop = self._loop
+            if loop is not None and not self._closing and not loop.is_closed():
+                loop.call_soon_threadsafe(self._part_failed, part, error)
+
+        return tell
+
+    def _part_failed(self, part: str, error: BaseException) -> None:
+        restarts = self._restarts.get(part)
+        wait_s = None if restarts is None else restarts.failed(time.monotonic())
+        if self._closing or self._loop is None or self._on_end is None:
+            return
+        if wait_s is None:
+            self._on_end(part, f"the {part}'s thread ended with {type(error).__name__}: {error}")
+            return
+        _log.error("part-failed", part=part, error=repr(error), restart_in_s=wait_s)
+        if self._on_restart is not None:
+            self._on_restart(part)
+        self._loop.call_later(wait_s, self._revive, part)
+
+    def _revive(self, part: str) -> None:
+        inbox = self._inbox
+        if self._closing or inbox is None or self._on_end is None:
+            return
+        try:
+            if part in _LANES:
+                self._start_reader(part, inbox)
+            else:
+                self._election = self._make_election(inbox)
+                self._election.stand(self._standing)
+        except Exception as error:
+            self._part_failed(part, error)
+
+    def append(self, effect: Append) -> None:
+        """See `KafkaParts.append`."""
+        if effect.topic is Topic.REGISTRY:
+            self._registry_token = effect.token
+        if self._writer is not None:
+            self._writer.append(effect)
+
+    def _answered(self, item: Input) -> None:
+        """In the writer's thread."""
+        if isinstance(item, Appended) and item.token == self._registry_token:
+            self._registered_token = item.token
+        if self._inbox is not None:
+            self._inbox.push(item)
+
+    @property
+    def unanswered(self) -> int:
+        """See `KafkaParts.unanswered`."""
+        return 0 if self._writer is None else self._writer.unanswered
+
+    @property
+    def registered(self) -> bool:
+        """See `KafkaParts.registered`."""
+        return self._registered_token == self._registry_token > 0
+
+    def restart_reading(self, topic: Topic, partition: int) -> None:
+        """See `KafkaParts.restart_reading`."""
+        reader = self._readers.get(_part_of(topic))
+        if reader is not None:
+            reader.restart(topic, partition)
+
+    def stand(self, *, stand: bool) -> None:
+        """See `KafkaParts.stand`."""
+        self._standing = stand
+        if self._election is not None:
+            self._election.stand(stand)
+
+    def close(self, timeout_s: float) -> bool:
+        """See `KafkaParts.close`."""
+        self._closing = True
+        once_per_kind.closing(self._settings.client_id, closes=True)
+        until_s = time.monotonic() + timeout_s
+        flushed = True
+        if self._writer is not None:
+            flushed = self._writer.close(max(0.1, timeout_s / 2))
+        if self._election is not None:
+            self._election.close(max(0.5, until_s - time.monotonic()))
+        for reader in self._readers.values():
+            reader.close(max(0.5, until_s - time.monotonic()))
+        return flushed
+
+
+def _part_of(topic: Topic) -> str:
+    """Which part reads a topic."""
+    return REGISTRY_READER if topic is Topic.REGISTRY else READER
+
+
+class ReadersAvailability:
+    """Kafka is there while every reader says so.
+
+    Args:
+        on_change: Told when that changes, in the thread of the reader that changed it.
+    """
+
+    def __init__(self, on_change: Callable[[bool], None] | None) -> None:
+        self._on_change = on_change
+        self._lock = threading.Lock()
+        self._by_part: dict[str, bool] = {}
+        self._available: bool | None = None
+
+    def changed(self, part: str, *, available: bool) -> None:
+        """A reader's word."""
+        with self._lock:
+            self._by_part[part] = available
+            everywhere = all(self._by_part.values())
+            if everywhere is not self._available:
+                self._available = everywhere
+                if self._on_change is not None:
+                    self._on_change(everywhere)

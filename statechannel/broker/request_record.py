@@ -1,0 +1,319 @@
+"""Records of the requests topic (design/requests-topic.md): strict to read, the same for everyone."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from statechannel.broker import arguments
+from statechannel.broker.arguments import ArgumentTypeError, ArgumentValueError
+from statechannel.broker.handlers import ExtensionAsk
+from statechannel.engine import commands
+from statechannel.protocol.bundle import is_namespace, namespace_bounds
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from statechannel.engine.commands import Command
+
+FORMAT = 1
+TIMEOUT_MAX_S = 3600.0
+DEFAULT_TIMEOUT_S = 60.0
+_ID = re.compile(r"[A-Za-z0-9-]{1,64}", re.ASCII)
+_BOUNDS_MAX = 32_769
+
+
+class RequestRecordKind(StrEnum):
+    """What a record of the topic is."""
+
+    REQUEST = "request"
+    PROGRESS = "progress"
+    REPLY = "reply"
+
+
+class ProgressStage(StrEnum):
+    """What a progress record tells."""
+
+    CLAIMED = "claimed"  # this broker executes it
+    STARTED = "started"  # its first record was accepted
+
+
+class RequestCommand(StrEnum):
+    """The commands that can be asked for through the topic."""
+
+    LOOKUP = "lookup"
+    CREATE_NAMESPACE = "create-namespace"
+    DELETE_NAMESPACE = "delete-namespace"
+    TRANSFER = "transfer"
+    UNLOAD = "unload"
+    SPLIT = "split"
+    RESUME_REPAIR = "resume-repair"
+    SHUTDOWN = "shutdown"
+    EXTENSION = "extension"
+
+
+class Addressee(StrEnum):
+    """Which broker answers a request to an extension."""
+
+    LEADER = "leader"
+    OWNER = "owner"  # of the bundle called `name`; the leader where nobody serves it
+    BROKER = "broker"  # the one called `broker`
+
+
+class RequestError(ValueError):
+    """A request that nobody can execute; the text says what is wrong with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A request as read.
+
+    Attributes:
+        id: The operation id, too.
+        deadline_ms: Log time after which nobody need answer.
+        command: As asked; None where it cannot be executed, and then `problem` says why.
+        broker: Addressee of a request that only one broker can execute.
+        name: Bundle, topic or namespace that it is about.
+    """
+
+    id: str
+    asked: str
+    deadline_ms: int
+    args: Mapping[str, Any]
+    by: str
+    problem: str = ""
+
+    @property
+    def broker(self) -> str | None:
+        """The broker addressed (shutdown, and extensions where one broker is meant)."""
+        value = self.args.get("broker")
+        return value if isinstance(value, str) else None
+
+    @property
+    def addressee(self) -> Addressee:
+        """Who answers a request to an extension."""
+        return Addressee(self.args.get("to", Addressee.LEADER))
+
+    @property
+    def name(self) -> str:
+        """The bundle, topic or namespace that it is about."""
+        value = self.args.get("name") or self.args.get("namespace")
+        return value if isinstance(value, str) else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """A broker executes the request (`claimed`), or its first record was accepted (`started`).
+
+    Attributes:
+        supersedes: Offset of the claim that this one replaces because its broker is lost; -1 for the first claim.
+    """
+
+    id: str
+    stage: ProgressStage
+    broker: str
+    incarnation: str
+    supersedes: int = -1
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """The end of a request; the first one in the log counts."""
+
+    id: str
+    broker: str
+    incarnation: str
+    outcome: Mapping[str, Any]
+
+
+def encode(item: Request | Progress | Reply, *, timeout_s: float = 0.0, at_ms: int | None = None) -> bytes:
+    """Bytes of a record. `timeout_s` is that of a request, counted from the log's own time."""
+    found: dict[str, Any] = {"format": FORMAT, "id": item.id}
+    match item:
+        case Request():
+            found |= {"kind": RequestRecordKind.REQUEST, "command": item.asked, "args": dict(item.args)}
+            found |= {"timeout_s": timeout_s, "by": item.by}
+        case Progress():
+            found |= {"kind": RequestRecordKind.PROGRESS, "stage": item.stage, "supersedes": item.supersedes}
+            found |= {"by": {"broker": item.broker, "incarnation": item.incarnation}, "facts": dict(item.facts)}
+        case Reply():
+            found |= {"kind": RequestRecordKind.REPLY, "outcome": dict(item.outcome)}
+            found["by"] = {"broker": item.broker, "incarnation": item.incarnation}
+    if at_ms is not None:
+        found["written_at_ms"] = at_ms
+    return orjson.dumps(found)
+
+
+def decode(value: bytes | None, timestamp_ms: int) -> Request | Progress | Reply | None:
+    """A record as read, or None for whatever is not one."""
+    if value is None:
+        return None
+    try:
+        loaded = orjson.loads(value)
+    except orjson.JSONDecodeError:
+        return None
+    if not isinstance(loaded, dict) or type(loaded.get("format")) is not int or loaded["format"] != FORMAT:
+        return None
+    identifier = loaded.get("id")
+    if not isinstance(identifier, str) or _ID.fullmatch(identifier) is None:
+        return None
+    kind = loaded.get("kind")
+    if kind == RequestRecordKind.REQUEST:
+        return _request(identifier, loaded, timestamp_ms)
+    by = loaded.get("by")
+    if not isinstance(by, dict):
+        return None
+    broker, incarnation = by.get("broker"), by.get("incarnation")
+    if not isinstance(broker, str) or not isinstance(incarnation, str):
+        return None
+    if kind == RequestRecordKind.PROGRESS:
+        return _progress(identifier, loaded, broker, incarnation)
+    outcome = loaded.get("outcome")
+    if kind == RequestRecordKind.REPLY and isinstance(outcome, dict):
+        return Reply(identifier, broker, incarnation, outcome)
+    return None
+
+
+def _progress(identifier: str, loaded: dict[str, Any], broker: str, incarnation: str) -> Progress | None:
+    stage, supersedes, facts = loaded.get("stage"), loaded.get("supersedes", -1), loaded.get("facts", {})
+    if stage not in list(ProgressStage) or type(supersedes) is not int or not isinstance(facts, dict):
+        return None
+    return Progress(identifier, ProgressStage(stage), broker, incarnation, supersedes, facts)
+
+
+def _request(identifier: str, loaded: dict[str, Any], timestamp_ms: int) -> Request:
+    given = loaded.get("timeout_s")
+    fits = isinstance(given, int | float) and not isinstance(given, bool) and 0 < given <= TIMEOUT_MAX_S
+    timeout_s = float(given) if fits and given is not None else DEFAULT_TIMEOUT_S
+    args, by, asked = loaded.get("args"), loaded.get("by"), loaded.get("command")
+    request = Request(
+        identifier,
+        asked if isinstance(asked, str) else "",
+        timestamp_ms + int(timeout_s * 1000),
+        args if isinstance(args, dict) else {},
+        by if isinstance(by, str) else "",
+    )
+    try:
+        command_of(request, 1.0)
+    except RequestError as error:
+        return Request(request.id, request.asked, request.deadline_ms, request.args, request.by, str(error))
+    return request
+
+
+def command_of(request: Request, timeout_s: float) -> Command | ExtensionAsk:
+    """The engine's command for a request, or what an extension is asked.
+
+    Raises:
+        RequestError: Unknown command, or an argument that is missing or of the wrong form.
+    """
+    try:
+        asked = RequestCommand(request.asked)
+    except ValueError:
+        raise RequestError(f"no command is called {request.asked!r}; known: {', '.join(RequestCommand)}") from None
+    if asked is RequestCommand.EXTENSION:
+        return _extension_ask(request, timeout_s)
+    command = _command(asked, request.args, request.id, timeout_s)
+    try:
+        arguments.check(command)
+    except (ArgumentTypeError, ArgumentValueError) as error:
+        raise RequestError(str(error)) from None
+    return command
+
+
+def _extension_ask(request: Request, timeout_s: float) -> ExtensionAsk:
+    args = request.args
+    extension, ask = _text(args, "extension"), _text(args, "ask")
+    to = args.get("to", Addressee.LEADER)
+    if to not in list(Addressee):
+        raise RequestError(f"`to` is none of {', '.join(Addressee)}")
+    if to == Addressee.OWNER:
+        _text(args, "name")
+    if to == Addressee.BROKER:
+        _text(args, "broker")
+    return ExtensionAsk(extension, ask, args, request.id, timeout_s)
+
+
+def _command(asked: RequestCommand, args: Mapping[str, Any], operation: str, timeout_s: float) -> Command:
+    match asked:
+        case RequestCommand.LOOKUP:
+            return commands.Lookup(_text(args, "name"), timeout_s, _flag(args, "read_only"))
+        case RequestCommand.CREATE_NAMESPACE:
+            return commands.CreateNamespace(_namespace(args), _bounds(args), operation, timeout_s)
+        case RequestCommand.DELETE_NAMESPACE:
+            return commands.DeleteNamespace(_namespace(args), operation, timeout_s)
+        case RequestCommand.TRANSFER:
+            name, destination = _text(args, "name"), _text(args, "destination")
+            return commands.Transfer(name, destination, operation, timeout_s, _reason(args))
+        case RequestCommand.UNLOAD:
+            return commands.Unload(_text(args, "name"), operation, timeout_s, _reason(args))
+        case RequestCommand.SPLIT:
+            at, parts = _whole_numbers(args, "at"), _whole(args, "parts", 2)
+            return commands.Split(_text(args, "name"), operation, timeout_s, at, parts, _reason(args))
+        case RequestCommand.RESUME_REPAIR:
+            return commands.ResumeRepair()
+        case RequestCommand.SHUTDOWN:
+            _text(args, "broker")
+            return commands.Shutdown(_seconds(args, "budget_s", timeout_s))
+        case RequestCommand.EXTENSION:
+            raise RequestError("an extension is no command of the engine")
+
+
+def _text(args: Mapping[str, Any], name: str) -> str:
+    value = args.get(name)
+    if not isinstance(value, str) or not value:
+        raise RequestError(f"`{name}` is missing or not text")
+    return value
+
+
+def _namespace(args: Mapping[str, Any]) -> str:
+    value = _text(args, "namespace")
+    if not is_namespace(value):
+        raise RequestError(f"{value!r} is not of the form tenant/namespace")
+    return value
+
+
+def _flag(args: Mapping[str, Any], name: str) -> bool:
+    value = args.get(name, False)
+    if not isinstance(value, bool):
+        raise RequestError(f"`{name}` is not true or false")
+    return value
+
+
+def _whole(args: Mapping[str, Any], name: str, default: int) -> int:
+    value = args.get(name, default)
+    if type(value) is not int:
+        raise RequestError(f"`{name}` is not a whole number")
+    return value
+
+
+def _whole_numbers(args: Mapping[str, Any], name: str) -> tuple[int, ...]:
+    value = args.get(name, [])
+    if not isinstance(value, list) or len(value) > _BOUNDS_MAX or any(type(one) is not int for one in value):
+        raise RequestError(f"`{name}` is not a list of whole numbers")
+    return tuple(value)
+
+
+def _bounds(args: Mapping[str, Any]) -> tuple[int, ...]:
+    if "bounds" in args:
+        return _whole_numbers(args, "bounds")
+    try:
+        return tuple(namespace_bounds(_whole(args, "bundles", 4)))
+    except ValueError as error:
+        raise RequestError(str(error)) from error
+
+
+def _seconds(args: Mapping[str, Any], name: str, default: float) -> float:
+    value = args.get(name, default)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
+        raise RequestError(f"`{name}` is not a number of seconds")
+    return float(value)
+
+
+def _reason(args: Mapping[str, Any]) -> str | None:
+    value = args.get("reason")
+    return value if isinstance(value, str) else None

@@ -1,0 +1,400 @@
+"""The desk of one broker: reads the requests topic, claims what concerns this broker, executes it, replies.
+
+The first claim of a request in the log wins, so that one broker executes it, whatever the others believe about who
+leads or owns; only a claim whose broker is lost may be superseded. See design/requests-topic.md.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING, Protocol
+
+from statechannel.broker import outcomes, request_record
+from statechannel.broker.exits import ChannelStoppedError
+from statechannel.broker.handlers import ExtensionAsk, Handlers
+from statechannel.broker.request_record import Addressee, Progress, ProgressStage, Reply, Request, RequestCommand
+from statechannel.engine.commands import AwaitOperation, Rejected, Started, Unknown
+from statechannel.logger import SafeLogger
+from statechannel.protocol.bounded import remember
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from statechannel.engine.commands import Command, Outcome
+    from statechannel.engine.inputs import PartitionOpened, PositionReached
+    from statechannel.protocol.log import RecordRead
+
+_log = SafeLogger(__name__)
+
+_FORGOTTEN_AT_ONCE = 100
+_WRITTEN_AT_ONCE = 200
+_BY_LEADER = frozenset(
+    {
+        RequestCommand.CREATE_NAMESPACE,
+        RequestCommand.DELETE_NAMESPACE,
+        RequestCommand.RESUME_REPAIR,
+        RequestCommand.LOOKUP,
+    }
+)
+
+
+class DeskView(Protocol):
+    """What the desk must know of its broker's view of the cluster."""
+
+    @property
+    def broker(self) -> str:
+        """Id of this broker."""
+
+    @property
+    def incarnation(self) -> str:
+        """This process."""
+
+    @property
+    def leading(self) -> bool:
+        """Whether this process leads and may act on it."""
+
+    @property
+    def deputizing(self) -> bool:
+        """Whether this process acts for a leader that is not heard."""
+
+    @property
+    def acting(self) -> bool:
+        """Whether this process may begin operations: caught up, not draining, the log not away."""
+
+    def owner_of(self, name: str) -> str | None:
+        """Owner of a bundle, or of a topic's bundle."""
+
+    def is_alive(self, broker: str, incarnation: str | None = None) -> bool:
+        """Whether the registry hears this broker (this very process)."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeskOptions:
+    """Bounds of a desk.
+
+    Attributes:
+        open_max: Requests without a reply that are kept; more are refused with a reply, and not kept.
+        open_max_bytes: Likewise, by the size of the requests and of the replies that were not read back yet.
+        remembered: Ended requests that are remembered, so that a repeated id is not executed again.
+        repeat_s: A claim or reply that was not read back is written again after this long.
+        review_s: Time between two looks at all open requests; those that were read of are looked at at once.
+        reply_max_bytes: A larger reply is replaced by one that says so.
+        linger_ms: A request is forgotten this long after its deadline, replied to or not.
+    """
+
+    open_max: int = 10_000
+    open_max_bytes: int = 64 * 2**20
+    remembered: int = 20_000
+    repeat_s: float = 2.0
+    linger_ms: int = 300_000
+    review_s: float = 0.25
+    reply_max_bytes: int = 500_000
+
+
+@dataclass(slots=True)
+class _Open:
+    request: Request
+    size_bytes: int
+    claimed_at: int = -1
+    claimer: tuple[str, str] | None = None
+    executing: bool = False
+    reply: bytes | None = None
+    sent_at_s: float = float("-inf")
+
+
+class RequestDesk:
+    """Requests without a reply, and this broker's part in them. In the loop's thread only.
+
+    Args:
+        around: This broker's view of the cluster.
+        append: Writes one record to the requests topic.
+        submit: Gives a command to the engine; the outcome comes to the callback.
+        ask_extension: Likewise for what an extension answers; None: there are none.
+    """
+
+    def __init__(
+        self,
+        around: DeskView,
+        *,
+        append: Callable[[str, bytes], None],
+        submit: Callable[[Command, Callable[[Outcome], None]], None],
+        ask_extension: Callable[[ExtensionAsk, Callable[[Outcome], None]], None] | None = None,
+        options: DeskOptions | None = None,
+    ) -> None:
+        self._around = around
+        self._append = append
+        self._submit = submit
+        self._ask_extension = ask_extension or Handlers(0).give
+        self._options = options or DeskOptions()
+        self._open: dict[str, _Open] = {}
+        self._open_bytes = 0
+        self._touched: dict[str, None] = {}
+        self._review_all = False
+        self._refusals: dict[str, int] = {}
+        self._ended: OrderedDict[str, None] = OrderedDict()
+        self._heard: dict[str, Callable[[Outcome], None]] = {}
+        self._end_offset: int | None = None
+        self._position = 0
+        self._log_ms = 0
+        self._now_s = 0.0
+        self._written = 0
+        self._reviewed_s = 0.0
+        self.executed = 0
+        self.undecodable = 0
+        self.refused = 0
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    # --- reading ----------------------------------------------------------------------------------------------------
+
+    def opened(self, event: PartitionOpened) -> None:
+        """The topic is read from its beginning; nothing is done before its end is reached."""
+        self._end_offset = event.end_offset
+        self._position = event.first_offset
+        self._open.clear()
+        self._touched.clear()
+        self._open_bytes = 0
+
+    def reached(self, event: PositionReached) -> None:
+        """Everything below the position was delivered."""
+        self._review_all = True
+        self._position = max(self._position, event.position)
+
+    def heard(self, timestamp_ms: int) -> None:
+        """The log's clock, from any record; deadlines are reckoned with it."""
+        self._log_ms = max(self._log_ms, timestamp_ms)
+
+    def hear(self, identifier: str, told: Callable[[Outcome], None]) -> None:
+        """Have somebody told the reply to a request as it is read, once; of too many who wait the oldest is forgotten."""
+        remember(self._heard, identifier, told, self._options.remembered)
+
+    def read(self, record: RecordRead) -> None:
+        """Take in one record of the requests topic."""
+        self._position = record.offset + 1
+        self.heard(record.timestamp_ms)
+        item = request_record.decode(record.value, record.timestamp_ms)
+        match item:
+            case Request():
+                self._asked(item, len(record.value or b""))
+            case Progress(stage=ProgressStage.CLAIMED):
+                self._claimed(item, record.offset)
+            case Reply():
+                told = self._heard.pop(item.id, None)
+                self._end(item.id)
+                if told is not None:
+                    told(_outcome_of(item))
+            case None:
+                self.undecodable += 1
+
+    def _asked(self, request: Request, size_bytes: int) -> None:
+        if request.id in self._open or request.id in self._ended:
+            return
+        if self._is_full(size_bytes):
+            self._forget_late()
+        if self._is_full(size_bytes):
+            self._refuse(request)
+            return
+        self._open[request.id] = _Open(request, size_bytes)
+        self._open_bytes += size_bytes
+        self._touched[request.id] = None
+
+    def _is_full(self, size_bytes: int) -> bool:
+        options = self._options
+        return len(self._open) >= options.open_max or self._open_bytes + size_bytes > options.open_max_bytes
+
+    def _forget_late(self) -> None:
+        """Those at the front that nobody waits for any more; in the history of a week these are many."""
+        for found in list(islice(self._open.values(), _FORGOTTEN_AT_ONCE)):
+            if found.request.deadline_ms >= self._log_ms or found.executing:
+                return
+            self._end(found.request.id)
+
+    def _refuse(self, request: Request) -> None:
+        """The leader will say so; of the request only its id is kept, so a flood of them fills no memory."""
+        self.refused += 1
+        remember(self._refusals, request.id, request.deadline_ms, self._options.remembered)
+
+    def _say_refusals(self) -> None:
+        """Some at a time: the producer's queue does not take ten thousand replies in one turn."""
+        for identifier in list(islice(self._refusals, _WRITTEN_AT_ONCE)):
+            if self._refusals.pop(identifier) >= self._log_ms:
+                message = f"{len(self._open)} requests are open ({self._open_bytes} bytes)"
+                self._write(identifier, self._encoded(identifier, Rejected("busy", message, "Try again later.")))
+
+    @property
+    def _read_to_end(self) -> bool:
+        return self._end_offset is not None and self._position >= self._end_offset
+
+    def _claimed(self, claim: Progress, offset: int) -> None:
+        found = self._open.get(claim.id)
+        if found is None or claim.supersedes != found.claimed_at:
+            return
+        found.claimed_at = offset
+        found.claimer = (claim.broker, claim.incarnation)
+        self._touched[claim.id] = None
+        found.sent_at_s = float("-inf")
+
+    def _end(self, identifier: str) -> None:
+        found = self._open.pop(identifier, None)
+        self._touched.pop(identifier, None)
+        self._refusals.pop(identifier, None)
+        self._heard.pop(identifier, None)
+        if found is not None:
+            self._open_bytes -= found.size_bytes
+        self._ended[identifier] = None
+        while len(self._ended) > self._options.remembered:
+            self._ended.popitem(last=False)
+
+    # --- acting -----------------------------------------------------------------------------------------------------
+
+    def look(self, now_s: float) -> None:
+        """After each turn of the loop: `review`, if there is anything to it."""
+        whole = now_s - self._reviewed_s >= self._options.review_s
+        if self._refusals and self._read_to_end and self._answers_for_all:
+            self._say_refusals()
+        if self._open and (self._touched or self._review_all or whole):
+            if whole:
+                self._reviewed_s = now_s
+            self.review(now_s, whole=whole)
+
+    def review(self, now_s: float, *, whole: bool = True) -> None:
+        """Do what is due: called after records of the topic, and now and then because owners and leaders change.
+
+        Args:
+            whole: Look at all requests, not only at those that were read of since the last time.
+        """
+        self._now_s = now_s
+        if not self._open or not self._read_to_end:
+            return
+        whole = whole or self._review_all
+        names = list(self._open) if whole else list(self._touched)
+        self._touched.clear()
+        self._review_all = False
+        written = self._written
+        for name in names:
+            found = self._open.get(name)
+            if found is not None:
+                self._review(found, now_s)
+            if self._written - written >= _WRITTEN_AT_ONCE:
+                self._review_all = True  # the loop has other things to do, too
+                return
+
+    def _review(self, found: _Open, now_s: float) -> None:
+        if found.request.deadline_ms + self._options.linger_ms < self._log_ms:
+            # Answered or not (a reply may be refused by Kafka for ever): nobody waits for it any more.
+            self._end(found.request.id)
+        elif found.reply is not None:
+            self._repeat(found, found.reply, now_s)
+        elif found.request.deadline_ms < self._log_ms and not found.executing:
+            self._end(found.request.id)
+        elif not found.executing and (self._around.acting or found.request.asked == RequestCommand.SHUTDOWN):
+            self._consider(found, now_s)
+
+    def _consider(self, found: _Open, now_s: float) -> None:
+        around, request = self._around, found.request
+        if found.claimer == (around.broker, around.incarnation):
+            self._execute(found)
+        elif request.problem:
+            if self._answers_for_all:
+                self._answer(found, Rejected("bad-request", request.problem), now_s)
+        elif (found.claimer is None or not around.is_alive(*found.claimer)) and self._concerns_us(request):
+            claim = Progress(request.id, ProgressStage.CLAIMED, around.broker, around.incarnation, found.claimed_at)
+            self._repeat(found, request_record.encode(claim), now_s)
+
+    @property
+    def _answers_for_all(self) -> bool:
+        """Whether requests that concern no broker by its id are for this one; the first claim in the log decides."""
+        return self._around.leading or self._around.deputizing
+
+    def _concerns_us(self, request: Request) -> bool:
+        around = self._around
+        if request.asked == RequestCommand.SHUTDOWN:
+            return request.broker == around.broker
+        if request.asked in _BY_LEADER:
+            return self._answers_for_all
+        if request.asked == RequestCommand.EXTENSION and request.addressee is not Addressee.OWNER:
+            # Not for a deputy: what an extension does as leader need not be judged by the log.
+            return around.leading if request.addressee is Addressee.LEADER else request.broker == around.broker
+        owner = around.owner_of(request.name)
+        if owner is None or not around.is_alive(owner):
+            return self._answers_for_all
+        return owner == around.broker
+
+    def _repeat(self, found: _Open, value: bytes, now_s: float) -> None:
+        """Write, and write again if it was not read back: copies do no harm."""
+        if now_s - found.sent_at_s >= self._options.repeat_s:
+            found.sent_at_s = now_s
+            self._write(found.request.id, value)
+
+    def _write(self, identifier: str, value: bytes) -> None:
+        self._written += 1
+        self._append(identifier, value)
+
+    def _execute(self, found: _Open) -> None:
+        found.executing = True
+        self.executed += 1
+        request = found.request
+        _log.info("request-executing", operation=request.id, command=request.asked, by=request.by)
+        try:
+            command = request_record.command_of(request, self._left_s(request))
+            # The engine begins no operation id twice, so what a lost claimer began is not begun again.
+            if isinstance(command, ExtensionAsk):
+                self._ask_extension(command, lambda outcome: self._finish(found, outcome))
+            else:
+                self._submit(command, lambda outcome: self._outcome(found, outcome))
+        except ChannelStoppedError as error:  # too many commands wait, or this member ends
+            reason = error.stopped.reason
+            self._finish(found, Rejected("busy" if reason == "busy" else "draining", error.stopped.detail))
+        except Exception as error:  # one bad request must not stop a broker, nor every broker after it
+            _log.exception("request-failed", operation=request.id)
+            self._finish(found, Rejected("internal-error", f"{type(error).__name__}: {error}"))
+
+    def _outcome(self, found: _Open, outcome: Outcome) -> None:
+        if not isinstance(outcome, Started):
+            self._finish(found, outcome)
+            return
+        around, request = self._around, found.request
+        facts = outcomes.to_json(outcome)
+        started = Progress(request.id, ProgressStage.STARTED, around.broker, around.incarnation, facts=facts)
+        self._write(request.id, request_record.encode(started))
+        self._submit(AwaitOperation(request.id, self._left_s(request)), lambda end: self._finish(found, end))
+
+    def _finish(self, found: _Open, outcome: Outcome) -> None:
+        self._answer(found, outcome, self._now_s)
+
+    def _answer(self, found: _Open, outcome: Outcome, now_s: float) -> None:
+        try:
+            found.reply = self._encoded(found.request.id, outcome)
+        except (TypeError, ValueError, RecursionError) as error:
+            # One outcome that cannot be written must not stop a broker, nor every broker after it.
+            _log.error("reply-refused", operation=found.request.id, error=type(error).__name__)
+            found.reply = self._encoded(
+                found.request.id, Unknown(found.request.id, "the outcome cannot be written as a reply")
+            )
+        found.size_bytes += len(found.reply)
+        if found.request.id in self._open:
+            self._open_bytes += len(found.reply)
+        found.sent_at_s = now_s
+        self._write(found.request.id, found.reply)
+
+    def _encoded(self, identifier: str, outcome: Outcome) -> bytes:
+        around = self._around
+        facts = outcomes.to_json(outcome) | {"answer": outcomes.answer_of(outcome)}
+        reply = request_record.encode(Reply(identifier, around.broker, around.incarnation, facts))
+        if len(reply) > self._options.reply_max_bytes:
+            raise ValueError(f"a reply of {len(reply)} bytes")
+        return reply
+
+    def _left_s(self, request: Request) -> float:
+        return max(0.5, (request.deadline_ms - self._log_ms) / 1000)
+
+
+def _outcome_of(reply: Reply) -> Outcome:
+    """What a reply says; anybody may write to the topic, so it may be anything."""
+    try:
+        return outcomes.from_json(reply.outcome)
+    except ValueError as error:
+        return Unknown(reply.id, f"the reply cannot be read: {error}")

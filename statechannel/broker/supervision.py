@@ -1,0 +1,210 @@
+"""Nobody dies unseen: parts that fail are started again within bounds, loops that stand still are noticed."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+import traceback
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from statechannel.broker.exits import Stopped
+from statechannel.logger import SafeLogger
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from statechannel.engine.inputs import Input
+
+
+_log = SafeLogger(__name__)
+
+LOOP_CLOSED = Stopped(
+    "loop-closed",
+    "the event loop was closed while this member was open: it reads and writes no more, the others repair what it owned; "
+    "close the channel before its loop ends",
+)
+LAST_WORDS_S = 1.0
+
+
+class _Stand(Protocol):
+    def __call__(self, *, stand: bool) -> None:
+        """Enter or leave the election."""
+
+
+class SeatRequest:
+    """What the engine asks of the election, and whether a hung loop holds it back. For any thread.
+
+    Args:
+        stand: Enters or leaves the election; returns at once.
+    """
+
+    def __init__(self, stand: _Stand) -> None:
+        self._stand = stand
+        self._lock = threading.Lock()
+        self._wanted = False
+        self._yielded = False
+
+    def ask(self, *, stand: bool) -> None:
+        """The engine's own request."""
+        with self._lock:
+            self._wanted = stand
+            self._stand(stand=stand)
+
+    def yield_it(self) -> None:
+        """The loop hangs: leave the election, whatever the engine asked for."""
+        with self._lock:
+            self._yielded = True
+            self._stand(stand=False)
+
+    def resume(self) -> None:
+        """The loop goes on: ask again for what was given up."""
+        if not self._yielded:
+            return
+        with self._lock:
+            self._yielded = False
+            self._stand(stand=self._wanted)
+
+
+def abandon(stopped: Stopped, closing: Sequence[Callable[[], object]]) -> None:
+    """Close what a closed loop left behind, in a thread of its own: nothing can be awaited any more.
+
+    No goodbye is written: the others call the member lost, and repair.
+
+    Args:
+        closing: What closes the parts, in order; each is bounded by itself.
+    """
+
+    def close_all() -> None:
+        within(LAST_WORDS_S, lambda: _log.critical("stopped", reason=stopped.reason, detail=stopped.detail))
+        for close in closing:
+            try:
+                close()
+            except Exception:
+                _log.exception("closing-failed")
+
+    threading.Thread(target=close_all, name="statechannel-abandoned", daemon=True).start()
+
+
+@dataclass(frozen=True, slots=True)
+class RestartPolicy:
+    """How often a part may fail before the process ends.
+
+    Attributes:
+        limit: Failures within `window_s` that are borne.
+        first_wait_s: Wait before the first restart; doubled each time.
+        longest_wait_s: Upper bound of that wait.
+    """
+
+    limit: int = 5
+    window_s: float = 60.0
+    first_wait_s: float = 0.2
+    longest_wait_s: float = 5.0
+
+
+class Restarts:
+    """Counts the failures of one part. Not for more than one thread."""
+
+    def __init__(self, policy: RestartPolicy) -> None:
+        self._policy = policy
+        self._failures: deque[float] = deque()
+        self.total = 0
+
+    def failed(self, now_s: float) -> float | None:
+        """Note a failure: seconds to wait before the restart, or None if it was one too many."""
+        policy = self._policy
+        self.total += 1
+        self._failures.append(now_s)
+        while self._failures and self._failures[0] < now_s - policy.window_s:
+            self._failures.popleft()
+        count = len(self._failures)
+        if count > policy.limit:
+            return None
+        return min(policy.longest_wait_s, policy.first_wait_s * 2.0 ** (count - 1))
+
+
+class Watchdog:
+    """A thread that notices when the loop makes no progress.
+
+    Time counts only while this thread itself runs, so that a process which was stopped as a whole (SIGSTOP, a
+    suspended laptop) is not taken for one that hangs.
+
+    Args:
+        beats: A number that grows while the loop lives.
+        limit_s: Standing still for so long is called stuck.
+        on_stuck: Told once, in this thread, what the loop's thread was doing; again after a recovery.
+        loop_lives: Asked in this thread each time: False where the loop was closed, which ends the watch.
+    """
+
+    def __init__(
+        self,
+        beats: Callable[[], int],
+        *,
+        limit_s: float,
+        on_stuck: Callable[[str], None],
+        loop_thread: int,
+        loop_lives: Callable[[], bool] = lambda: True,
+    ) -> None:
+        self._beats = beats
+        self._limit_s = limit_s
+        self._on_stuck = on_stuck
+        self._loop_thread = loop_thread
+        self._loop_lives = loop_lives
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="statechannel-watchdog", daemon=True)
+        self.stuck = False
+
+    def start(self) -> None:
+        """Begin to watch."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop watching."""
+        self._stopping.set()
+        if self._thread.ident is not None and self._thread is not threading.current_thread():
+            self._thread.join(5.0)
+
+    def _run(self) -> None:
+        interval_s = self._limit_s / 10
+        seen, still_s, looked_s = self._beats(), 0.0, time.monotonic()
+        while not self._stopping.wait(interval_s) and self._loop_lives():
+            now_s = time.monotonic()
+            still_s += min(now_s - looked_s, 2 * interval_s)
+            looked_s = now_s
+            count = self._beats()
+            if count != seen:
+                seen, still_s, self.stuck = count, 0.0, False
+            elif still_s > self._limit_s and not self.stuck:
+                self.stuck = True
+                self._on_stuck(stack_of(self._loop_thread))
+
+
+def within(limit_s: float, act: Callable[[], None]) -> bool:
+    """Do something that may block for ever, such as writing to a pipe that nobody reads; False if it has not ended."""
+    thread = threading.Thread(target=act, name="statechannel-last-words", daemon=True)
+    thread.start()
+    thread.join(limit_s)
+    return not thread.is_alive()
+
+
+def stack_of(thread: int) -> str:
+    """What a thread is doing right now."""
+    frame = sys._current_frames().get(thread)  # noqa: SLF001 - the documented way, for debuggers
+    return "(the thread has ended)" if frame is None else "".join(traceback.format_stack(frame))
+
+
+def log_evidence(error: BaseException, inputs: Sequence[Input]) -> None:
+    """Write what led to a violated invariant into the log, one line an input, the newest last."""
+    for place, item in enumerate(inputs, start=-len(inputs)):
+        _log.error("evidence", place=place, input=_shown(item))
+    _log.critical("invariant-violated", error=repr(error), exc_info=error)
+
+
+def _shown(item: Input) -> str:
+    text = repr(item)
+    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}... ({len(text)} characters)"
+
+
+_SHOWN_CHARACTERS = 2_000

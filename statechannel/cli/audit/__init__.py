@@ -1,0 +1,1 @@
+"""`statechannel audit` and its subcommands."""

@@ -1,0 +1,205 @@
+"""`statechannel audit` with its subcommands, and `statechannel export`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from statechannel.audit.as_of import parse_as_of
+from statechannel.audit.engine import (
+    DEFAULT_COMPACTION_LAG_MS,
+    LOCAL,
+    AuditQuestion,
+    AuditResult,
+    ReadMode,
+    Wants,
+    load_engine,
+)
+from statechannel.audit.errors import AuditQuestionError
+from statechannel.cli.audit import tables
+from statechannel.cli.audit.options import (
+    Archive,
+    AsOfText,
+    CompactionLag,
+    EngineName,
+    EngineOptions,
+    File,
+    HowRead,
+    options_of,
+    source_of,
+)
+from statechannel.cli.audit.origins import origins
+from statechannel.cli.audit.parts import diff, gaps_of, history_of, not_named, rejected, title_of
+from statechannel.cli.audit.report import report
+from statechannel.cli.audit.verify import verify as verify_replicas
+from statechannel.cli.kit.options import BootstrapServers, Connect, OutputAs, reaching
+from statechannel.cli.kit.output import Output, print_json_lists, progress, say
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
+export_app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+
+@app.callback(invoke_without_command=True)
+@reaching
+def audit(
+    connect: Connect,
+    context: typer.Context,
+    file: File = None,
+    archive: Archive = None,
+    bootstrap_servers: BootstrapServers = None,
+    as_of: AsOfText = None,
+    read: HowRead = ReadMode.AUTO,
+    compaction_lag_ms: CompactionLag = DEFAULT_COMPACTION_LAG_MS,
+    verdicts: Annotated[
+        Path | None, typer.Option("--verdicts", metavar="OUT", help="Write each record's verdict there (full read).")
+    ] = None,
+    history: Annotated[
+        str | None,
+        typer.Option(
+            "--history", metavar="BUNDLE|TOPIC", help="Also every record that concerned it; a namespace: all of it."
+        ),
+    ] = None,
+    gaps: Annotated[
+        bool, typer.Option("--gaps", help="List the gaps in service; a table only counts them else.")
+    ] = False,
+    races: Annotated[
+        bool, typer.Option("--races", help="Also who was rejected in favour of whom, in JSON too.")
+    ] = False,
+    owned: Annotated[bool, typer.Option("--owned", help="List who served what, and since when.")] = False,
+    moves: Annotated[
+        bool, typer.Option("--moves", help="Count the changes of owner by hour of log time and cause.")
+    ] = False,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Compare the digests of live replicas with the log's, at the same offsets.")
+    ] = False,
+    replicas: Annotated[
+        list[str] | None,
+        typer.Option("--replica", metavar="URL", help="A replica to verify; may be repeated. Default: the registry's."),
+    ] = None,
+    engine: EngineName = LOCAL,
+    engine_options: EngineOptions = None,
+    output: OutputAs = Output.TABLE,
+) -> None:
+    """Ask the log what happened: accepted states, verdicts, debts, owners, gaps in service and their causes."""
+    if context.invoked_subcommand is not None:
+        _nothing_before(context)
+        return
+    source = source_of(file, archive, bootstrap_servers, connect)
+    moment = None if as_of is None else parse_as_of(as_of)
+    table = output is Output.TABLE
+    if verify or replicas:
+        _alone(context)
+        verify_replicas(connect, source, replicas or (), compaction_lag_ms=compaction_lag_ms, table=table)
+        return
+    title = None if history is None else title_of(history, "--history ")
+    question = AuditQuestion(
+        source,
+        read=read,
+        as_of=moment,
+        compaction_lag_ms=compaction_lag_ms,
+        verdicts=verdicts,
+        wants=Wants(
+            gaps=gaps,
+            gap_count=table and not gaps,
+            races=races or table,
+            history=history,
+            owned=owned,
+            moves=moves,
+            cuts=table,
+        ),
+        options=options_of(engine_options or ()),
+    )
+    result = load_engine(engine)(question, progress=progress)
+    if history is not None and not result.named:
+        raise not_named(history)
+    past = moment is not None or any((gaps, races, history, owned, moves))
+    if table:
+        cuts = None if moment is None or result.cuts is None else tables.MomentAndRest(moment, result.cuts)
+        tables.show(result, title, cuts, races=races or history is None)
+    else:
+        print_json_lists(result.answer | (dict(result.complete) if past else {}), _extra(result, moment is not None))
+
+
+def _nothing_before(context: typer.Context) -> None:
+    """Options of `audit` itself do not reach a subcommand: they are refused rather than lost."""
+    given = _given(context)
+    if given:
+        option = given[0]
+        command = context.invoked_subcommand
+        raise AuditQuestionError(
+            f"The option {option} stands before `{command}`.",
+            hint=f"Say `statechannel audit {command} ... {option} ...`.",
+        )
+
+
+def _given(context: typer.Context) -> list[str]:
+    """Options that stand on the command line."""
+    names = {parameter.name: parameter.opts[0] for parameter in context.command.params}
+    return [
+        names[name]
+        for name in context.params
+        if (source := context.get_parameter_source(name)) is not None and source.name == "COMMANDLINE"
+    ]
+
+
+def _alone(context: typer.Context) -> None:
+    """A verification has one question, and looks at no other moment than the replicas'."""
+    where = {"--file", "--bootstrap-servers", "--archive", "--channel", "--config", "-X", "--set", "--output"}
+    other = [name for name in _given(context) if name not in where | {"--verify", "--replica", "--compaction-lag-ms"}]
+    if other:
+        raise AuditQuestionError(
+            f"--verify and {other[0]} exclude each other.",
+            hint="It reads the log as it is, up to the replicas' own offsets.",
+        )
+
+
+def _extra(result: AuditResult, of_a_moment: bool) -> dict[str, Any]:
+    parts = {
+        "gaps": result.gaps,
+        "races": result.races,
+        "history": result.history,
+        "owned": _known_owners(result, of_a_moment),
+        "moves": result.moves,
+    }
+    return {name: part for name, part in parts.items() if part is not None}
+
+
+def _known_owners(result: AuditResult, of_a_moment: bool) -> list[dict[str, Any]] | None:
+    """No owner is named of a moment that the log does not tell any more."""
+    unsure = set(result.complete.get("incomplete", ())) if of_a_moment else set()
+    return None if result.owned is None else [one for one in result.owned if one["partition"] not in unsure]
+
+
+app.command("history")(history_of)
+app.command("gaps")(gaps_of)
+app.command("rejected")(rejected)
+app.command("origins")(origins)
+app.command("diff")(diff)
+app.command("report")(report)
+
+
+@export_app.command()
+@reaching
+def export(
+    connect: Connect,
+    file: Annotated[Path | None, typer.Argument(metavar="FILE", help="Where the export goes; replaces FILE.")] = None,
+    out: Annotated[Path | None, typer.Option("-o", "--out", metavar="FILE", help="The same, as an option.")] = None,
+) -> None:
+    """Write the channel's topic to a file that `audit --file` and other programs read."""
+    path = _one_of(file, out)
+    from statechannel.cli.kit.live_log import export_live
+
+    header = export_live(connect(), path)
+    ends = ", ".join(f"{partition}: {end}" for partition, end in sorted(header.end_offsets.items()))
+    say(f"{header.topic} written to {path} (end offsets {ends}; digest {header.digest})")
+
+
+def _one_of(file: Path | None, out: Path | None) -> Path:
+    path = file or out
+    if path is None or (file is not None and out is not None):
+        raise AuditQuestionError(
+            "The export needs one file to go to, not none and not two.", hint="Say `statechannel export FILE`."
+        )
+    return path

@@ -1,0 +1,186 @@
+"""Which log an audit reads, up to which moment, by which program: options that `audit` and its subcommands share."""
+
+from __future__ import annotations
+
+import inspect
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import wraps
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from statechannel.audit.as_of import AsOf, parse_as_of
+from statechannel.audit.engine import (
+    DEFAULT_COMPACTION_LAG_MS,
+    LOCAL,
+    ArchiveSource,
+    AuditQuestion,
+    AuditResult,
+    ExportSource,
+    LiveSource,
+    ReadMode,
+    Source,
+    Wants,
+    load_engine,
+)
+from statechannel.audit.errors import AuditQuestionError
+from statechannel.cli.kit.options import BootstrapServers, Connect, OutputAs
+from statechannel.cli.kit.output import Output, progress
+from statechannel.cli.kit.remarks import remark_unchained
+
+File = Annotated[Path | None, typer.Option("--file", metavar="F", help="An export file to be audited.")]
+Archive = Annotated[
+    str | None, typer.Option("--archive", metavar="DIR", help="An audit archive (with --engine spark).")
+]
+AsOfText = Annotated[str | None, typer.Option("--as-of", metavar="OFFSET|TIME", help="Look at this moment, inclusive.")]
+HowRead = Annotated[ReadMode, typer.Option("--read", help="Strictly, as a joiner does, or what the log allows.")]
+CompactionLag = Annotated[int, typer.Option("--compaction-lag-ms", min=0, help="min.compaction.lag.ms of the topic.")]
+EngineName = Annotated[str, typer.Option("--engine", metavar="NAME", help="Which program reads the log: local, spark.")]
+EngineOptions = Annotated[
+    list[str] | None,
+    typer.Option("--engine-option", metavar="KEY=VALUE", help="A setting of the engine; may be repeated."),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class AuditOptions:
+    """What the options of a subcommand say.
+
+    Attributes:
+        as_of: The moment looked at; None: the end of the log.
+        table: The answer is for people.
+        connect: Connects to the channel of the settings, for what is in other topics.
+    """
+
+    source: Source
+    as_of: AsOf | None
+    read: ReadMode
+    compaction_lag_ms: int
+    engine: str
+    options: Mapping[str, str] = field(repr=False)
+    table: bool
+    connect: Connect
+
+    def answer(self, wants: Wants, as_of: AsOf | None = None) -> AuditResult:
+        """What the log says.
+
+        Raises:
+            StateChannelError: It cannot be read, or not answer what was asked.
+        """
+        question = AuditQuestion(
+            self.source,
+            read=self.read,
+            as_of=as_of or self.as_of,
+            compaction_lag_ms=self.compaction_lag_ms,
+            wants=wants,
+            options=self.options,
+        )
+        return load_engine(self.engine)(question, progress=progress)
+
+    @contextmanager
+    def standing_still(self) -> Iterator[AuditOptions]:
+        """The same log for several questions: a live topic is read once, into a file."""
+        if not isinstance(self.source, LiveSource) or self.engine != LOCAL:
+            yield self
+            return
+        with tempfile.TemporaryDirectory(prefix="statechannel-audit-") as folder:
+            path = Path(folder) / "export.jsonl"
+            self.source.export(path)
+            yield AuditOptions(
+                ExportSource(path, made_here=True),
+                self.as_of,
+                self.read,
+                self.compaction_lag_ms,
+                self.engine,
+                self.options,
+                self.table,
+                self.connect,
+            )
+
+
+def asking(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command the options that say which log it reads; its first argument is an `AuditOptions`.
+
+    A command that has an argument `as_of` of its own takes its moments by itself. Goes below `reaching`.
+    """
+    own = list(inspect.signature(command, eval_str=True).parameters.values())[1:]
+    names = {one.name for one in own}
+    shared = [one for one in _LOG.values() if one.name not in names]
+
+    @wraps(command)
+    def run(connect: Connect, **given: Any) -> Any:
+        log = {one.name: given.pop(one.name) for one in shared}
+        as_of = log.get("as_of")
+        asked = AuditOptions(
+            source_of(log["file"], log["archive"], log["bootstrap_servers"], connect),
+            None if as_of is None else parse_as_of(as_of),
+            log["read"],
+            log["compaction_lag_ms"],
+            log["engine"],
+            options_of(log["engine_options"] or ()),
+            log["output"] is Output.TABLE,
+            connect,
+        )
+        return command(asked, **given)
+
+    first = inspect.Parameter("connect", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=Connect)
+    keyword = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in (*own, *shared)]
+    run.__signature__ = inspect.Signature([first, *keyword])  # type: ignore[attr-defined]
+    return run
+
+
+def _log(
+    file: File = None,
+    archive: Archive = None,
+    bootstrap_servers: BootstrapServers = None,
+    as_of: AsOfText = None,
+    read: HowRead = ReadMode.AUTO,
+    compaction_lag_ms: CompactionLag = DEFAULT_COMPACTION_LAG_MS,
+    engine: EngineName = LOCAL,
+    engine_options: EngineOptions = None,
+    output: OutputAs = Output.TABLE,
+) -> None:
+    """The options themselves, as a signature."""
+
+
+_LOG = dict(inspect.signature(_log, eval_str=True).parameters)
+
+
+def source_of(file: Path | None, archive: str | None, bootstrap_servers: str | None, connect: Connect) -> Source:
+    """The log that was named; the channel of the settings where none was.
+
+    Raises:
+        AuditQuestionError: More than one was named.
+    """
+    named = {"--file": file, "--archive": archive, "--bootstrap-servers": bootstrap_servers}
+    given = [option for option, value in named.items() if value is not None]
+    if len(given) > 1:
+        raise AuditQuestionError(f"{given[0]} and {given[1]} exclude each other.", hint="Name one of them.")
+    if file is not None:
+        remark_unchained(file)
+        return ExportSource(file)
+    if archive is not None:
+        return ArchiveSource(archive)
+    # Only a live audit needs the Kafka client; files are read on machines that have none of it.
+    from statechannel.cli.kit.live_log import live_source
+
+    return live_source(connect())
+
+
+def options_of(given: Sequence[str]) -> dict[str, str]:
+    """Settings of an engine.
+
+    Raises:
+        AuditQuestionError: One is not KEY=VALUE.
+    """
+    found = {}
+    for option in given:
+        name, equals, value = option.partition("=")
+        if not (name and equals):
+            raise AuditQuestionError(f"--engine-option {option!r} is not KEY=VALUE.", hint="Say KEY=VALUE.")
+        found[name] = value
+    return found

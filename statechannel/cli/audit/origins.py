@@ -1,0 +1,220 @@
+"""`statechannel audit origins`: each operation with the request or decision that asked for it, and those that have none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from importlib.metadata import entry_points
+from typing import Annotated, Any, Final
+
+import typer
+
+from statechannel.audit.engine import LiveSource, Wants
+from statechannel.audit.origins import MEANING, OperationCause, Origin, OriginTopic, origins_document, without_origin
+from statechannel.broker import request_record
+from statechannel.broker.request_record import Request, RequestCommand
+from statechannel.cli.audit.options import AuditOptions, asking
+from statechannel.cli.audit.parts import about, log_line
+from statechannel.cli.kit.connection import Connection
+from statechannel.cli.kit.live_log import now_ms, open_tail
+from statechannel.cli.kit.options import reaching
+from statechannel.cli.kit.output import moment, print_json_lists, print_table, say, stdout
+from statechannel.engine.membership import decode_member
+from statechannel.protocol.log import RecordRead, Topic
+from statechannel.protocol.states import State
+
+
+@reaching
+@asking
+def origins(
+    asked: AuditOptions,
+    every: Annotated[
+        bool, typer.Option("--every", help="List all operations; a table has only those that nothing asked for.")
+    ] = False,
+    with_topics: Annotated[
+        bool,
+        typer.Option(
+            "--with-topics", help="With --file or --archive: look up requests and decisions in the channel's topics."
+        ),
+    ] = False,
+) -> None:
+    """What asked for each operation: a request, a decision, a rule of the brokers; and those that nothing asked for."""
+    result = asked.answer(Wants(origins=True, cuts=True))
+    looked_up = with_topics or isinstance(asked.source, LiveSource)
+    document = origins_document(result.origins or {}, _sources(asked.connect()) if looked_up else ())
+    if not looked_up:
+        say("note: requests and decisions are in topics of their own, which were not looked at (--with-topics)")
+    if not asked.table:
+        operations = document.pop("operations")
+        print_json_lists(about(asked, result) | document, {"operations": operations})
+        return
+    log_line(asked, result)
+    _show(document, document["operations"] if every else list(without_origin(document)))
+
+
+def _sources(connection: Connection) -> list[Any]:
+    # Files are audited on machines that have no Kafka client.
+    from statechannel.cli.audit.origins import sources
+
+    return sources(connection)
+
+
+def _show(document: Mapping[str, Any], rows: Iterable[Mapping[str, Any]]) -> None:
+    print_table(
+        ("asked for by", "operations", "meaning"),
+        [(name, count, MEANING[Origin(name)]) for name, count in document["counts"].items()],
+        title="What asked for operations",
+        empty="no operation",
+    )
+    if document["left_out"]:
+        say(f"note: {document['left_out']:,} older operations are not looked at")
+    stdout().print()
+    print_table(
+        ("offset", "time", "name", "begins", "from", "to", "by", "asked for by", "operation", "reason", "doubt"),
+        [
+            (
+                row["offset"],
+                moment(row["began_ms"]),
+                row["name"],
+                row["state"],
+                row["from"],
+                row["to"],
+                row["by"],
+                _asked(row),
+                row["operation"],
+                row["reason"],
+                "; ".join(row["doubts"]) or None,
+            )
+            for row in rows
+        ],
+        title="Operations",
+        empty="none is without an origin, and none is doubted",
+    )
+
+
+def _asked(row: Mapping[str, Any]) -> str:
+    asked = row["asked"]
+    return row["origin"] if asked is None else f"{row['origin']} of {asked['by'] or '?'}: {asked['what']}"
+
+
+GROUP: Final = "statechannel.origins"
+_BEGINS: Final[Mapping[str, frozenset[State]]] = {
+    RequestCommand.CREATE_NAMESPACE.value: frozenset({State.ACTIVE}),
+    RequestCommand.TRANSFER.value: frozenset({State.RELEASING}),
+    RequestCommand.UNLOAD.value: frozenset({State.RELEASING}),
+    RequestCommand.SPLIT.value: frozenset({State.SPLITTING}),
+}
+
+
+def sources(connection: Connection) -> list[OriginTopic]:
+    """All topics that say what was asked for; those of other packages first, as they say most.
+
+    Raises:
+        StateChannelError: One cannot be read: what it knows must not be said to have no origin.
+    """
+    points = sorted(entry_points(group=GROUP), key=lambda one: one.name)
+    return [*(point.load()(connection) for point in points), requests(connection), shutdowns(connection)]
+
+
+def requests(connection: Connection) -> Requests:
+    """The requests that are left."""
+    found = Requests()
+    with _all(connection, Topic.REQUESTS) as (records, first_ms):
+        for record in records:
+            found.take(record)
+        since_ms = first_ms()
+        # What began just after the oldest request may be due to an older one, which could wait for so long.
+        found.since_ms = since_ms + int(request_record.TIMEOUT_MAX_S * 1_000) if since_ms else 0
+    return found
+
+
+def shutdowns(connection: Connection) -> Shutdowns:
+    """The heartbeats that are left of members that were leaving."""
+    found = Shutdowns(slack_ms=int(connection.settings.membership.expiry_s * 1_000))
+    with _all(connection, Topic.REGISTRY) as (records, first_ms):
+        for record in records:
+            found.take(record)
+        found.since_ms = first_ms()
+    return found
+
+
+@contextmanager
+def _all(connection: Connection, topic: Topic) -> Iterator[tuple[Iterator[RecordRead], Any]]:
+    """Whatever a topic has, and a function that says from when on that is everything."""
+    with open_tail(connection, topic, 0) as tail:
+        span = tail.span()
+        first: list[int] = []
+
+        def records() -> Iterator[RecordRead]:
+            for record in tail.records(span):
+                if not first:
+                    first.append(record.timestamp_ms)
+                yield record
+
+        yield records(), lambda: 0 if span.low == 0 else first[0] if first else now_ms()
+
+
+@dataclass(slots=True)
+class Requests:
+    """What commands asked for."""
+
+    since_ms: int = 0
+    name: str = "requests"
+    _askers: dict[str, OperationCause] = field(default_factory=dict)
+
+    def take(self, record: RecordRead) -> None:
+        """Take in one record of the topic."""
+        item = request_record.decode(record.value, record.timestamp_ms)
+        if not isinstance(item, Request) or item.id in self._askers:
+            return
+        extension = item.asked == RequestCommand.EXTENSION.value
+        what = f"{item.args.get('extension')} {item.args.get('ask')}" if extension else item.asked
+        destination = item.args.get("destination")
+        self._askers[item.id] = OperationCause(
+            Origin.REQUEST,
+            item.id,
+            item.by,
+            record.timestamp_ms,
+            what,
+            item.name or None,
+            _BEGINS.get(item.asked, frozenset()),
+            destination if isinstance(destination, str) else None,
+        )
+
+    def asker(self, begun: Mapping[str, Any]) -> OperationCause | None:
+        """The request whose id the operation has."""
+        return None if begun["operation"] is None else self._askers.get(begun["operation"])
+
+
+@dataclass(slots=True)
+class Shutdowns:
+    """Members that were leaving, and when.
+
+    Args:
+        slack_ms: A heartbeat comes so much later than what it speaks of, at most.
+    """
+
+    slack_ms: int
+    since_ms: int = 0
+    name: str = "registry"
+    _leaving: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
+
+    def take(self, record: RecordRead) -> None:
+        """Take in one heartbeat."""
+        info = decode_member(record.value)
+        if info is None or (info.get("draining") is not True and info.get("leaving") is not True):
+            return
+        process = info["broker"], info["incarnation"]
+        first_ms, _ = self._leaving.get(process, (record.timestamp_ms, 0))
+        self._leaving[process] = first_ms, record.timestamp_ms
+
+    def asker(self, begun: Mapping[str, Any]) -> OperationCause | None:
+        """The shutdown in whose course a broker let go of what it served."""
+        if begun["state"] != State.RELEASING.value or begun["from"] != begun["by"]:
+            return None
+        process = begun["by"], begun["incarnation"]
+        first_ms, last_ms = self._leaving.get(process, (0, -self.slack_ms - 1))
+        if not first_ms - self.slack_ms <= begun["began_ms"] <= last_ms + self.slack_ms:
+            return None
+        return OperationCause(Origin.SHUTDOWN, begun["incarnation"], begun["by"], first_ms, "shutdown")

@@ -1,0 +1,211 @@
+"""`statechannel audit history`, `gaps`, `rejected` and `diff`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+from rich.text import Text
+
+from statechannel.audit import gap_sums
+from statechannel.audit.as_of import parse_as_of
+from statechannel.audit.difference import StateDifferences
+from statechannel.audit.engine import AuditResult, Wants
+from statechannel.audit.errors import AuditQuestionError
+from statechannel.audit.history import History, meant
+from statechannel.audit.spool import Spool
+from statechannel.cli.audit import part_tables, tables
+from statechannel.cli.audit.options import AuditOptions, asking
+from statechannel.cli.kit.failures import CommandError
+from statechannel.cli.kit.options import reaching
+from statechannel.cli.kit.output import print_json_lists, say, stdout
+from statechannel.errors import ExitCode
+from statechannel.protocol.bundle import FULL_UPPER, KeyParts, parse_key
+
+
+@reaching
+@asking
+def history_of(
+    asked: AuditOptions,
+    name: Annotated[str, typer.Argument(metavar="BUNDLE|TOPIC", help="A namespace means all of its bundles.")],
+) -> None:
+    """Every record that concerned a bundle: verdict, writer, why, what it changed; through splits and re-creations."""
+    title = title_of(name)
+    result = asked.answer(Wants(history=name, cuts=True))
+    if not result.named:
+        raise not_named(name)
+    rows = result.history if result.history is not None else Spool()
+    if not asked.table:
+        print_json_lists({"of": name} | about(asked, result), {"history": rows})
+        return
+    log_line(asked, result)
+    part_tables.history(title, rows)
+
+
+@reaching
+@asking
+def gaps_of(
+    asked: AuditOptions,
+    of: Annotated[
+        str | None, typer.Argument(metavar="[NAMESPACE|BUNDLE|TOPIC]", help="Only those of it; default: all.")
+    ] = None,
+) -> None:
+    """Each interval in which nobody served a bundle: cause and length; by namespace the worst and the sum."""
+    with asked.standing_still() as still:
+        result = still.answer(Wants(gaps=True, cuts=True))
+        rows, sums = _of(result, of)
+        if of is not None and not len(rows) and not still.answer(Wants(history=of)).named:
+            raise not_named(of)
+    if not asked.table:
+        head = {"namespaces": sums, "all": gap_sums.whole(sums)}
+        print_json_lists(about(asked, result) | head, {"gaps": rows})
+        return
+    log_line(asked, result)
+    part_tables.gap_sums(sums)
+    tables.gaps(rows, untold=tables.untold(result))
+
+
+def _of(result: AuditResult, of: str | None) -> tuple[Any, list[dict[str, Any]]]:
+    """The gaps of one bundle or namespace, or of every bundle that held a topic, and their sums."""
+    every = result.gaps if result.gaps is not None else Spool()
+    if of is None:
+        return every, list(result.gap_sums or ())
+    try:
+        wanted, _ = meant(of)
+    except ValueError as error:
+        raise AuditQuestionError(
+            f"{error}.", hint="Say tenant/namespace, tenant/namespace/0x..._0x... or tenant/namespace/topic."
+        ) from None
+    topic = parse_key(of.encode()) is None
+    rows = Spool()
+    sums = gap_sums.GapSums()
+    for gap in every:
+        if of in (gap["bundle"], gap["bundle"].rpartition("/")[0]) or (topic and _holds(gap["bundle"], wanted)):
+            rows.append(gap)
+            sums.take(gap)
+    return rows, sums.rows()
+
+
+def _holds(bundle: str, wanted: KeyParts) -> bool:
+    parts = parse_key(bundle.encode())
+    if parts is None or parts.namespace != wanted.namespace:
+        return False
+    return parts.lower <= wanted.lower and (wanted.lower < parts.upper or parts.upper == FULL_UPPER)
+
+
+@reaching
+@asking
+def rejected(asked: AuditOptions) -> None:
+    """What was rejected: by reason, by writer, and whose accepted record stood in the way."""
+    result = asked.answer(Wants(rejected=True, cuts=True))
+    found = result.rejected or {}
+    if not asked.table:
+        print_json_lists(about(asked, result) | {"rejected": found}, {})
+        return
+    log_line(asked, result)
+    part_tables.rejected(found, untold=tables.untold(result))
+
+
+@reaching
+@asking
+def diff(
+    asked: AuditOptions,
+    t1: Annotated[str, typer.Argument(metavar="T1", help="Offset or time, as --as-of takes it; inclusive.")],
+    t2: Annotated[str | None, typer.Argument(metavar="T2", help="The later one. Default: the end of the log.")] = None,
+    as_of: Annotated[str | None, typer.Option("--as-of", hidden=True)] = None,
+) -> None:
+    """What differs in the accepted states of two moments: owners, states, generations, bundles that came and went."""
+    if as_of is not None:
+        raise AuditQuestionError("diff looks at T1 and T2, not at --as-of.", hint="Leave --as-of out.")
+    first, second = parse_as_of(t1, "T1"), None if t2 is None else parse_as_of(t2, "T2")
+    t2 = t2 or "the end"
+    with asked.standing_still() as still:
+        before = still.answer(Wants(states=True, cuts=True), first)
+        after = still.answer(Wants(states=True, cuts=True), second)
+    _in_order(before, after, t1, t2)
+    unsure = {number: side for side in (after, before) for number in side.complete.get("incomplete", ())}
+    differences = StateDifferences(len(before.answer["end_offsets"]), frozenset(unsure))
+    rows = Spool()
+    for row in differences.rows(before.states or (), after.states or ()):
+        rows.append(row)
+    head: dict[str, Any] = {
+        "from": part_tables.side(t1, before),
+        "to": part_tables.side(t2, after),
+        "counts": dict(sorted(differences.counts.items())),
+        "owners": differences.moved(),
+    }
+    if unsure:
+        head |= {
+            "incomplete": sorted(unsure),
+            "complete_from": (before if before.complete else after).complete["complete_from"],
+        }
+    if not asked.table:
+        print_json_lists(head, {"differences": rows})
+        return
+    for name, moment, text in (("T1", first, t1), ("T2", second, t2)):
+        if moment is not None and moment.offset is not None and moment.offset >= _last_end(after):
+            say(f"note: {name} {text} lies behind the end of every partition: it is the end of the log")
+    part_tables.differences(head, rows, untold=any(tables.untold(one) for one in (before, after)))
+
+
+def _last_end(result: AuditResult) -> int:
+    return max(result.answer["end_offsets"].values(), default=0)
+
+
+def _in_order(before: AuditResult, after: AuditResult, t1: str, t2: str) -> None:
+    cuts = (before.cuts or {}), (after.cuts or {})
+    for number, cut in cuts[0].items():
+        other = cuts[1].get(number)
+        if other is not None and cut.last_offset > other.last_offset:
+            raise AuditQuestionError(
+                f"{t1} is later than {t2}: in partition {number} it ends with offset {cut.last_offset}, not {other.last_offset}.",
+                hint="Name the earlier moment first.",
+            )
+
+
+def about(asked: AuditOptions, result: AuditResult) -> dict[str, Any]:
+    """What a JSON document says of the log that it is about."""
+    names = ("digest", "records", "read", "end_offsets", "tentative", "stopped")
+    found = {name: result.answer[name] for name in names if name in result.answer}
+    if asked.as_of is not None:
+        found["last_offsets"] = {str(number): cut.last_offset for number, cut in (result.cuts or {}).items()}
+    return found | dict(result.complete)
+
+
+def log_line(asked: AuditOptions, result: AuditResult) -> None:
+    """What was read, and how, for people."""
+    answer = result.answer
+    how = "in full, strictly" if answer["read"] == "full" else "as a joining broker does"
+    line = f"read {how}; {answer['records']:,} records; end offsets {tables.ends(answer)}; digest {answer['digest']}"
+    stdout().print(Text(line))
+    if asked.as_of is not None and result.cuts is not None:
+        for what, value in tables.MomentAndRest(asked.as_of, result.cuts).facts(answer):
+            stdout().print(Text(f"{what}: {value}"))
+    tables.completeness(result.complete)
+    stdout().print()
+
+
+def title_of(name: str, option: str = "") -> str:
+    """What a history is of, for people.
+
+    Args:
+        option: Where the name stood.
+
+    Raises:
+        AuditQuestionError: The name is no bundle, namespace or topic.
+    """
+    try:
+        return History(name).title
+    except ValueError as error:
+        raise AuditQuestionError(
+            f"{option}{error}.", hint="Say tenant/namespace/0x..._0x..., tenant/namespace/topic, or tenant/namespace."
+        ) from error
+
+
+def not_named(name: str) -> CommandError:
+    """The error of a name that the log does not know."""
+    return CommandError(
+        f"no record of the log is about {name}",
+        hint="Check the name; `statechannel namespace list` has the namespaces, `statechannel bundles` the live bundles.",
+        code=ExitCode.NOT_FOUND,
+    )

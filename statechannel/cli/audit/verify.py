@@ -1,0 +1,296 @@
+"""`statechannel audit --verify`: what live replicas hold, against what the log says at the same offsets."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.client import HTTPException, HTTPResponse
+from pathlib import Path
+from typing import Any, cast
+from urllib.error import HTTPError
+from urllib.parse import urlsplit
+from urllib.request import OpenerDirector, ProxyHandler, build_opener
+
+import orjson
+import typer
+
+from statechannel.audit.engine import ExportSource, LiveSource, Source
+from statechannel.audit.errors import AuditQuestionError
+from statechannel.audit.local import read_log
+from statechannel.audit.replica_answers import ReplicaDump, ReplicaWord, ReplicaWordError, parse_dump, parse_word
+from statechannel.audit.transfer.export_file import ExportFile
+from statechannel.audit.verify import (
+    VerifiedPartition,
+    VerifyStatus,
+    check_words,
+    checked_fields,
+    different,
+    explain,
+    worst,
+)
+from statechannel.cli.kit.failures import CommandError
+from statechannel.cli.kit.options import Connect
+from statechannel.cli.kit.output import print_json, print_table, progress
+from statechannel.errors import ExitCode, StateChannelError
+from statechannel.no_redirect import NoRedirect
+
+TIMEOUT_S = 15.0
+
+
+@dataclass(slots=True)
+class _Asked:
+    """One replica."""
+
+    endpoint: ReplicaEndpoint
+    word: ReplicaWord | None = None
+    error: str = ""
+    checked: list[VerifiedPartition] = field(default_factory=list)
+
+    @property
+    def status(self) -> str:
+        return "unreachable" if self.word is None else worst(self.checked).value
+
+
+def verify(connect: Connect, source: Source, replicas: Sequence[str], *, compaction_lag_ms: int, table: bool) -> None:
+    """Ask the replicas, recompute, compare, and tell; ends with 1 where a replica differs, with 4 where one cannot tell.
+
+    Raises:
+        StateChannelError: No replica is known, the log cannot be read, or it is one that does not fit.
+        typer.Exit: Not all are equal.
+    """
+    if not isinstance(source, ExportSource | LiveSource):
+        raise AuditQuestionError(
+            "--verify reads a topic or an export file, not an archive.", hint="Leave --archive and --engine out."
+        )
+    urls = list(replicas) or _registered(connect, source)
+    asked = [_Asked(endpoint) for endpoint in endpoints_of(urls, timeout_s=TIMEOUT_S)]
+    for one in asked:
+        try:
+            one.word = one.endpoint.word()
+        except StateChannelError as error:
+            one.error = str(error)
+    _compare(asked, source, compaction_lag_ms)
+    _explain(asked, source, compaction_lag_ms)
+    _tell(asked, table=table)
+    statuses = {one.status for one in asked}
+    if VerifyStatus.DIFFERENT in statuses:
+        raise typer.Exit(ExitCode.FAILED)
+    if statuses != {VerifyStatus.EQUAL.value}:
+        raise typer.Exit(ExitCode.UNDETERMINED)
+
+
+def _registered(connect: Connect, source: Source) -> list[str]:
+    """Endpoints of the brokers that the registry hears."""
+    if isinstance(source, ExportSource):
+        raise AuditQuestionError(
+            "A file does not say which replicas there are.", hint="Name them: --replica http://HOST:PORT."
+        )
+    from statechannel.cli.kit.registry import read_registry
+
+    alive = read_registry(connect()).members.alive
+    found = [str(member.info["http"]) for _, member in sorted(alive.items()) if member.info.get("http")]
+    if found:
+        return found
+    raise CommandError(
+        "no broker of the registry names an HTTP endpoint" if alive else "no broker is alive",
+        hint="Start brokers with observe.metrics_port, or name a replica: --replica http://HOST:PORT.",
+        code=ExitCode.NOT_FOUND if alive else ExitCode.NO_BROKER,
+    )
+
+
+def _compare(asked: Sequence[_Asked], source: Source, compaction_lag_ms: int) -> None:
+    answered = [(one, one.word) for one in asked if one.word is not None]
+    if not answered:
+        return
+    # The replicas are asked first: the log then reaches at least as far as they do.
+    with _log(source) as export:
+        partitions = len(export.header.end_offsets)
+        for one, word in answered:
+            if len(word.partitions) != partitions:
+                one.word, one.error = None, f"it has {len(word.partitions)} partitions, and the log {partitions}"
+        fitting = [(one, word) for one, word in answered if one.word is not None]
+        found = check_words(export, [word for _, word in fitting], compaction_lag_ms=compaction_lag_ms)
+        for (one, _), checked in zip(fitting, found, strict=True):
+            one.checked = checked
+
+
+def _explain(asked: Sequence[_Asked], source: Source, compaction_lag_ms: int) -> None:
+    """Where a replica differs: by its dump, which is of a later offset, and by the log as it is then."""
+    for one in asked:
+        wrong = list(different(one.checked))
+        if not wrong:
+            continue
+        try:
+            dump = one.endpoint.dump()
+        except StateChannelError as error:
+            for checked in wrong:
+                checked.why = f"no dump to find the difference by: {error}"
+            continue
+        with _log(source) as export:
+            for checked in wrong:
+                explain(export, checked, dump, compaction_lag_ms=compaction_lag_ms)
+
+
+@contextmanager
+def _log(source: Source) -> Iterator[ExportFile]:
+    if isinstance(source, ExportSource):
+        yield read_log(source.path, progress)
+    elif isinstance(source, LiveSource):
+        with tempfile.TemporaryDirectory(prefix="statechannel-audit-") as folder:
+            path = Path(folder) / "export.jsonl"
+            source.export(path)
+            yield read_log(path, progress, made_here=True)
+
+
+def _tell(asked: Sequence[_Asked], *, table: bool) -> None:
+    if not table:
+        print_json({"replicas": [_fields(one) for one in asked]})
+        return
+    print_table(
+        ("broker", "partition", "applied", "status", "digest", "by the log", "why"),
+        [row for one in asked for row in _rows(one)],
+    )
+    for one in asked:
+        for checked in different(one.checked):
+            first = checked.first
+            if first is None:
+                continue
+            print_table(
+                ("what", "value"),
+                [
+                    ("first difference", f"offset {first['offset']}, key {first['key']}: {first['how']}"),
+                    ("by the log", first["log"] or "no such key"),
+                    ("in the replica", first["replica"] or "no such key"),
+                    ("differing keys", f"{checked.differing:,} (at offset {checked.dump_applied})"),
+                ],
+                title=f"\n{one.word.broker if one.word else one.endpoint.url}, partition {checked.partition}",
+            )
+
+
+def _rows(one: _Asked) -> Iterator[tuple[object, ...]]:
+    if one.word is None:
+        yield one.endpoint.url, None, None, one.status, None, None, one.error
+        return
+    for checked in one.checked:
+        yield (
+            one.word.broker,
+            checked.partition,
+            checked.applied,
+            checked.status.value,
+            _short(checked.digest),
+            _short(checked.recomputed),
+            checked.why or MEANING[checked.status],
+        )
+
+
+MEANING = {
+    VerifyStatus.EQUAL: "",
+    VerifyStatus.DIFFERENT: "",
+    VerifyStatus.UNKNOWN: "the replica does not know the states itself",
+    VerifyStatus.INCOMPLETE: "the log was compacted, and does not tell the states at this offset",
+    VerifyStatus.BEYOND: "the log ends before this offset",
+}
+
+
+def _short(digest: str | None) -> str | None:
+    return None if digest is None else digest[:12]
+
+
+def _fields(one: _Asked) -> dict[str, Any]:
+    word = one.word
+    return {
+        "url": one.endpoint.url,
+        "broker": None if word is None else word.broker,
+        "incarnation": None if word is None else word.incarnation,
+        "status": one.status,
+        "error": one.error or None,
+        "partitions": [checked_fields(checked) for checked in one.checked],
+    }
+
+
+WORD_MAX_BYTES = 4 << 20
+DUMP_MAX_BYTES = 1 << 30
+LINE_MAX_BYTES = 4 << 20
+
+
+class ReplicaEndpoint:
+    """One broker's endpoint.
+
+    Args:
+        url: `http://HOST:PORT`.
+        timeout_s: Longest time for an answer to begin, and between two pieces of it; a dump may take ten times as long.
+
+    Raises:
+        CommandError: The address is no such thing.
+    """
+
+    def __init__(self, url: str, *, timeout_s: float) -> None:
+        self.url = url.rstrip("/")
+        try:
+            parts = urlsplit(self.url)
+            usable = parts.scheme in {"http", "https"} and bool(parts.hostname) and (parts.port or 1) > 0
+        except ValueError:
+            usable = False
+        if not usable:
+            raise CommandError(f"{url!r} is no address of a replica", hint="Say http://HOST:PORT.", code=ExitCode.USAGE)
+        self._timeout_s = timeout_s
+        # A proxy of the environment would be asked for the loopback, and answer.
+        self._opener: OpenerDirector = build_opener(ProxyHandler({}), NoRedirect())
+
+    def word(self) -> ReplicaWord:
+        """Digests, with the offsets that they are of.
+
+        Raises:
+            CommandError: There is no answer.
+            ReplicaWordError: The answer is not a digest.
+        """
+        return parse_word(b"".join(self._get("/digest", WORD_MAX_BYTES, self._timeout_s)))
+
+    def dump(self) -> ReplicaDump:
+        """All states.
+
+        Raises:
+            CommandError: There is no answer.
+            ReplicaWordError: The answer is not a dump.
+        """
+        return parse_dump(self._get("/dump", DUMP_MAX_BYTES, 10 * self._timeout_s))
+
+    def _get(self, path: str, most_bytes: int, within_s: float) -> Iterator[bytes]:
+        until_s = time.monotonic() + within_s
+        got = 0
+        try:
+            with cast("HTTPResponse", self._opener.open(self.url + path, timeout=self._timeout_s)) as answer:
+                while piece := answer.readline(LINE_MAX_BYTES):
+                    got += len(piece)
+                    if got > most_bytes or time.monotonic() > until_s:
+                        raise ReplicaWordError(
+                            f"{self.url}{path} sends more than {most_bytes:,} bytes, or longer than {within_s:.0f} s.",
+                            hint="Check that it is the endpoint of a broker.",
+                        )
+                    yield piece
+        except HTTPError as error:
+            with error:
+                raise self._refused(path, error.code, error.read(10_000)) from error
+        except (OSError, HTTPException) as error:
+            raise CommandError(
+                f"{self.url}{path} does not answer: {getattr(error, 'reason', None) or error}",
+                hint="Check that the broker runs and serves HTTP (observe.metrics_port), or name it with --replica URL.",
+                code=ExitCode.UNDETERMINED,
+            ) from error
+
+    def _refused(self, path: str, status: int, body: bytes) -> CommandError:
+        said, hint = f"status {status}", ""
+        try:
+            told = orjson.loads(body)
+            said, hint = str(told["error"]), str(told.get("hint") or "")
+        except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError):
+            pass  # not an endpoint of ours, or an old one: the status is all there is
+        return CommandError(f"{self.url}{path} refuses: {said}", hint=hint, code=ExitCode.UNDETERMINED)
+
+
+def endpoints_of(urls: Sequence[str], *, timeout_s: float) -> list[ReplicaEndpoint]:
+    """Endpoints by their addresses, each once."""
+    return [ReplicaEndpoint(url, timeout_s=timeout_s) for url in dict.fromkeys(urls)]

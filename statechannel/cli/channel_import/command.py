@@ -1,0 +1,197 @@
+"""`statechannel import`: an exported channel, brought into an empty one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from ulid import ULID
+
+from statechannel.audit.engine import DEFAULT_COMPACTION_LAG_MS
+from statechannel.audit.transfer.export_file import ExportFile, read_export, size_bytes
+from statechannel.audit.transfer.import_plan import DEFAULT_HEADROOM, ImportPlan, PlannedNamespace, plan_import
+from statechannel.audit.transfer.import_run import Importer, ImportStage
+from statechannel.audit.views import LogViews, read_views
+from statechannel.cli.kit.failures import CommandError
+from statechannel.cli.kit.options import Connect, OutputAs, reaching
+from statechannel.cli.kit.output import Output, moment, print_json, print_table, progress, say
+from statechannel.cli.kit.remarks import remark_unchained
+from statechannel.errors import ExitCode
+from statechannel.protocol.digest import digest
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+
+@app.command()
+@reaching
+def import_(
+    connect: Connect,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="What `statechannel export` wrote.")],
+    namespaces: Annotated[
+        list[str] | None,
+        typer.Option("--namespace", metavar="TENANT/NAMESPACE", help="Only this one; may be repeated."),
+    ] = None,
+    headroom: Annotated[
+        int, typer.Option("--headroom", min=1, help="How far above those of the file the new versions begin.")
+    ] = DEFAULT_HEADROOM,
+    accept_tentative: Annotated[
+        bool,
+        typer.Option("--accept-tentative", help="Import although the file may not say what was accepted in the end."),
+    ] = False,
+    compaction_lag_ms: Annotated[
+        int, typer.Option("--compaction-lag-ms", min=0, help="min.compaction.lag.ms of the topic that was exported.")
+    ] = DEFAULT_COMPACTION_LAG_MS,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Look at everything, show the plan, write nothing.")
+    ] = False,
+    output: OutputAs = Output.TABLE,
+) -> None:
+    """Bring an exported channel into an empty one: same rings, bundles forced to their owners, higher generations."""
+    remark_unchained(file)
+    export, views = _read(file, compaction_lag_ms)
+    _refuse_doubtful(file, views, accepted=accept_tentative)
+    plan = plan_import((part.view for part in views.parts), only=namespaces or (), headroom=headroom)
+    # Only from here on a Kafka is needed: what the file cannot give is said without one.
+    from statechannel.cli.channel_import.live import carry_out, refuse_live_brokers, survey
+    from statechannel.cli.kit.kafka_wait import told_if_slow
+    from statechannel.cli.kit.live_log import now_ms
+    from statechannel.kafka.topics import verify_topics
+
+    connection = connect()
+    with told_if_slow(connection):
+        found = verify_topics(connection.client, connection.topics, timeout_s=connection.timeout_s)
+    refuse_live_brokers(connection)
+    header = export.header
+    source = {"topic": header.topic, "exported_at_ms": header.exported_at_ms, "digest": _digest(views)}
+    importer = Importer(
+        plan,
+        found.topics[connection.topics.channel].partitions,
+        incarnation=str(ULID()),
+        new_id=lambda: str(ULID()),
+        about=f"imported from {header.topic}, exported {moment(header.exported_at_ms)}",
+        facts={"source": source},
+        now_ms=now_ms,
+    )
+    survey(connection, importer)
+    already = importer.stage is ImportStage.DONE
+    if not dry_run and not already:
+        with progress(f"importing into {connection.topics.channel}", plan.records, unit="records") as told:
+            carry_out(connection, importer, told)
+    result = {
+        "import": plan.operation,
+        "source": {"file": str(file), **source, "tentative": views.tentative, "stopped": _stopped(views)},
+        "target": {
+            "bootstrap_servers": connection.client.bootstrap_servers,
+            "channel": connection.topics.channel,
+            "partitions": len(importer.views),
+        },
+        "dry_run": dry_run,
+        "already": already,
+        "records": plan.records,
+        "found": importer.counts.found,
+        "written": importer.counts.written,
+        "gone_on": None if already or dry_run else importer.gone_on(),
+        "digest": None if already or dry_run else digest(importer.views),
+        "namespaces": [_namespace(one) for one in plan.namespaces],
+        "owners": dict(sorted(plan.owners.items())),
+    }
+    if output is Output.JSON:
+        print_json(result)
+    else:
+        _show(plan, result)
+
+
+def _read(file: Path, compaction_lag_ms: int) -> tuple[ExportFile, LogViews]:
+    with progress(f"reading {file.name}", size_bytes(file), unit="bytes") as told:
+        export = read_export(file, progress=told)
+    with progress("judging", export.records, unit="records") as told:
+        return export, read_views(export, compaction_lag_ms=compaction_lag_ms)
+
+
+def _refuse_doubtful(file: Path, views: LogViews, *, accepted: bool) -> None:
+    """What a file does not say for sure is imported only by somebody who has been told so."""
+    whys = []
+    for part in views.parts:
+        if part.stop is not None:
+            whys.append(
+                f"partition {part.view.partition} stops at offset {part.stop.offset}, at a record of format "
+                f"{part.stop.format}: what follows was not judged"
+            )
+        if part.tentative:
+            whys.append(
+                f"partition {part.view.partition} was compacted, and no heartbeat in it vouches for what is left: "
+                f"its states are tentative"
+            )
+    for why in whys:
+        if accepted:
+            say(f"note: {why}")
+    if whys and not accepted:
+        raise CommandError(
+            f"{file}: {'; '.join(whys)}",
+            hint="Export again while a broker runs, with a version that knows the format; or import what the file says, "
+            "which may name other owners and lower versions: --accept-tentative.",
+            code=ExitCode.REJECTED,
+        )
+
+
+def _digest(views: LogViews) -> str:
+    return digest(part.view for part in views.parts)
+
+
+def _stopped(views: LogViews) -> dict[str, Any]:
+    return {
+        str(part.view.partition): {"offset": part.stop.offset, "format": part.stop.format}
+        for part in views.parts
+        if part.stop is not None
+    }
+
+
+def _namespace(one: PlannedNamespace) -> dict[str, Any]:
+    forced = sum(owner is not None for owner in one.owners)
+    return {
+        "namespace": one.name,
+        "state": "Deleted" if one.deleted else "Active",
+        "bundles": 0 if one.deleted else len(one.owners),
+        "forced": forced,
+        "unassigned": 0 if one.deleted else len(one.owners) - forced,
+        "in_flight": dict(sorted(one.in_flight.items())),
+        "highest_version": one.highest,
+        "first_version": one.version,
+    }
+
+
+def _show(plan: ImportPlan, result: dict[str, Any]) -> None:
+    print_table(
+        ("namespace", "state", "bundles", "to their owners", "unassigned", "in flight", "highest version", "begins at"),
+        [
+            (
+                one["namespace"],
+                one["state"],
+                one["bundles"],
+                one["forced"],
+                one["unassigned"],
+                ", ".join(f"{number} {state}" for state, number in one["in_flight"].items()),
+                one["highest_version"],
+                one["first_version"],
+            )
+            for one in result["namespaces"]
+        ],
+    )
+    print_table(("broker", "bundles"), list(result["owners"].items()), title="\nOwners", empty="no bundle has an owner")
+    where = f"{result['target']['channel']} at {result['target']['bootstrap_servers']}"
+    if result["already"]:
+        say(f"{where} was imported from this before ({plan.operation}); nothing was written")
+    elif result["dry_run"]:
+        say(f"{result['records'] - result['found']} of {result['records']} records would be written to {where}")
+    else:
+        say(f"{result['written']} records written to {where}, {result['found']} were there ({plan.operation})")
+        if result["gone_on"]:
+            say(
+                f"note: others have changed {result['gone_on']} keys since the import began; those were left as they are"
+            )
+        if result["owners"]:
+            say(
+                "Now start the brokers that are named, together: bundles of one that is not heard within "
+                "membership.expiry_s are given to others. Until then they are Assigning; `statechannel bundles` shows them."
+            )

@@ -1,0 +1,79 @@
+"""Commands that ask the brokers for one thing: they say what, this asks, waits and tells how it ended."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import wraps
+from typing import TYPE_CHECKING, Any
+
+from statechannel.broker.request_record import RequestCommand
+from statechannel.cli.kit.failures import CommandError
+from statechannel.cli.kit.options import Connect, NoWait, OutputAs, Timeout, reaching, wears
+from statechannel.cli.kit.output import Output, print_json, say, stdout
+from statechannel.cli.kit.requests import RequestAnswer, ask, require_success
+from statechannel.errors import ExitCode
+
+if TYPE_CHECKING:
+    from statechannel.cli.kit.connection import Connection
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerRequest:
+    """What is asked for.
+
+    Attributes:
+        done: What people read when it came true.
+        refused: RequestCommand first: what speaks against it; None where nothing does.
+    """
+
+    asked: RequestCommand
+    args: Mapping[str, Any]
+    done: str
+    refused: Callable[[Connection], RequestAnswer | None] | None = None
+
+
+def wishing(command: Callable[..., BrokerRequest]) -> Callable[..., Any]:
+    """Make a command of a function that returns a wish: adds `--timeout`, `--no-wait`, `--output` and those of `reaching`."""
+
+    @wraps(command)
+    def run(connect: Connect, timeout: float | None, no_wait: bool, output: Output, **given: Any) -> None:
+        wish = command(connect, **given)
+        against = _against(wish, connect(), wait=not no_wait)
+        if against is not None:
+            _finish(against, output, wish.done)
+            return
+        answer = ask(connect(), wish.asked, wish.args, timeout_s=timeout, wait=not no_wait)
+        _finish(answer, output, wish.done)
+
+    own = list(inspect.signature(command, eval_str=True).parameters.values())
+    wears(run, [*own, *inspect.signature(_asking, eval_str=True).parameters.values()])
+    return reaching(run)
+
+
+def _against(wish: BrokerRequest, connection: Connection, *, wait: bool) -> RequestAnswer | None:
+    if wish.refused is None:
+        return None
+    try:
+        return wish.refused(connection)
+    except CommandError as error:
+        if wait or error.exit_code != ExitCode.NO_BROKER:
+            raise
+        return None  # the request waits for a broker, and nobody can be asked before
+
+
+def _asking(timeout: Timeout = None, no_wait: NoWait = False, output: OutputAs = Output.TABLE) -> None:
+    """The options themselves, as a signature."""
+
+
+def _finish(answer: RequestAnswer, output: Output, done: str) -> None:
+    if output is Output.JSON:
+        print_json(answer.fields())
+        require_success(answer)
+        return
+    require_success(answer)
+    if answer.outcome is None:
+        say(f"asked for; `statechannel operation show {answer.operation}` tells how it stands")
+        return
+    stdout().print(f"{done} (operation {answer.operation}, by {answer.claimed_by})", markup=False)

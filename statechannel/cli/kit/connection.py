@@ -1,0 +1,122 @@
+"""From options to a Kafka: settings, addresses, names of topics."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from platformdirs import user_data_path
+
+from statechannel.cli.kit.failures import CommandError
+from statechannel.embedded import BrokerState, resume_hint, status
+from statechannel.errors import ExitCode
+from statechannel.kafka.client_settings import ClientSettings, parse_override
+from statechannel.kafka.from_settings import names_servers, to_client, to_topics
+from statechannel.kafka.topic_policy import ChannelTopics
+from statechannel.settings import Settings, load
+
+_LEAST_S = 5.0
+"""A first answer of Kafka may take that long without anything being wrong."""
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """All that a command needs to speak to a channel."""
+
+    settings: Settings
+    client: ClientSettings
+    topics: ChannelTopics
+
+    @property
+    def timeout_s(self) -> float:
+        """Longest wait of one call to Kafka."""
+        return self.settings.kafka.command_timeout_s
+
+    def within(self, most_s: float | None) -> Connection:
+        """The same for a command that ends after so long: no call to Kafka waits much longer than that."""
+        if most_s is None or self.timeout_s <= max(most_s, _LEAST_S):
+            return self
+        kafka = self.settings.kafka.model_copy(update={"command_timeout_s": max(most_s, _LEAST_S)})
+        return replace(self, settings=self.settings.model_copy(update={"kafka": kafka}))
+
+
+def read_settings(
+    config: Path | None, flags: Sequence[str] | None, overrides: Mapping[str, Mapping[str, Any]] | None = None
+) -> Settings:
+    """Settings from the options of a command."""
+    return load(config=config, flags=flags or (), overrides=overrides)
+
+
+def embedded_folder(settings: Settings) -> Path:
+    """Data folder of the embedded Kafka."""
+    return settings.embedded.folder or user_data_path("statechannel", appauthor=False) / "kafka"
+
+
+def connect(
+    bootstrap_servers: str | None,
+    channel: str | None,
+    config: Path | None,
+    properties: Sequence[str] | None,
+    flags: Sequence[str] | None,
+    properties_file: Path | None = None,
+) -> Connection:
+    """Put the options together.
+
+    Raises:
+        CommandError: No address is given anywhere, and no embedded Kafka runs.
+    """
+    return connection_of(settings_of(bootstrap_servers, channel, config, properties_file, properties, flags))
+
+
+def connection_of(settings: Settings) -> Connection:
+    """What the settings name, else the embedded Kafka that runs here; raises as `connect`."""
+    if not names_servers(settings):
+        kafka = settings.kafka.model_copy(update={"bootstrap_servers": _running(settings)})
+        settings = settings.model_copy(update={"kafka": kafka})
+    return Connection(settings, to_client(settings), to_topics(settings))
+
+
+def settings_of(
+    bootstrap_servers: str | None,
+    channel: str | None,
+    config: Path | None,
+    properties_file: Path | None,
+    properties: Sequence[str] | None,
+    flags: Sequence[str] | None,
+) -> Settings:
+    """Settings from the options by which Kafka and the channel are found."""
+    given = dict(parse_override(option) for option in properties or ())
+    kafka = {
+        "bootstrap_servers": bootstrap_servers,
+        "properties_file": properties_file,
+        "properties": given or None,
+    }
+    return read_settings(config, flags, {"kafka": kafka, "channel": {"name": channel}})
+
+
+def _running(settings: Settings) -> str:
+    folder = embedded_folder(settings)
+    found = status(folder)
+    address = found.bootstrap_servers
+    if found.state is BrokerState.RUNNING and address is not None:
+        return address
+    start = "Start it"
+    if found.state is BrokerState.STARTING:
+        what, start = "the embedded Kafka is starting", "Wait for it"
+    elif found.state is BrokerState.SUSPENDED:
+        raise CommandError(
+            f"the embedded Kafka of {address} is suspended", hint=resume_hint(found), code=ExitCode.KAFKA_AWAY
+        )
+    elif address is None:
+        what, start = f"no Kafka address is given, and no embedded Kafka runs in {folder}", "Start one"
+    elif found.state is BrokerState.CRASHED:
+        what = f"the embedded Kafka of {address} ended unexpectedly; its log is {found.log_path}"
+    else:
+        what = f"the embedded Kafka of {address} is stopped"
+    raise CommandError(
+        what,
+        hint=f"{start} with `statechannel kafka up`, or give --bootstrap-servers HOST:PORT.",
+        code=ExitCode.KAFKA_AWAY,
+    )

@@ -1,0 +1,124 @@
+"""What to do next about each reason for which the cluster refuses something, or does not know.
+
+Keyed by the stable words of the outcomes; `tests/cli/test_hints.py` finds every such word in the code and wants it here.
+"""
+
+from __future__ import annotations
+
+import shlex
+
+from statechannel.engine.commands import NotFound, Rejected, Undetermined
+from statechannel.protocol.bundle import is_bundle, is_namespace, split_topic
+
+_AGAIN = "Try again in a moment"
+_RACE = f"`statechannel audit --history {{name}}` shows what was first. {_AGAIN}."
+_DAMAGE = "`statechannel audit --history {name}` shows the records. It should not happen: report it."
+_WHO = "`statechannel brokers` lists them with their states"
+
+REJECTED: dict[str, str] = {
+    # The request itself.
+    "bad-request": f"The broker may be older than this command: {_WHO}.",
+    "bad-name": "Say tenant/namespace; both are 1 to 128 of A-Za-z0-9_=:.-",
+    "bad-split": "`statechannel positions {bundle}` shows what lies where, and where it could be cut.",
+    "bound-namespace": "It is served by that broker alone and needs no creation: `statechannel lookup {namespace}/TOPIC`.",
+    "namespace-exists": "`statechannel namespace show {namespace}` shows it.",
+    "being-deleted": "`statechannel operation list` shows the deletion.",
+    "not-unloaded": "`statechannel bundles --namespace {namespace}` shows what is left; delete again, with a longer --timeout.",
+    # The bundle's state.
+    "not-assigned": "`statechannel lookup {name}` has it assigned; `statechannel status` shows what is on its way.",
+    "not-serving-yet": f"{_AGAIN}: its owner has just come back.",
+    "superseded": "`statechannel audit --history {name}` shows what came between.",
+    "declined": "`statechannel operation show {operation}` says who declined; the next lookup chooses another broker.",
+    "taken-back": "`statechannel operation show {operation}` tells why; the former owner serves it.",
+    "given-up": "`statechannel operation show {operation}` tells why; the bundle is served, unsplit.",
+    # The destination.
+    "destination-is-owner": f"Choose another broker: {_WHO}. To let it go: `statechannel unload {{name}}`.",
+    "destination-lost": f"Choose a living broker: {_WHO}.",
+    "unknown-destination": f"Choose a living broker: {_WHO}.",
+    "destination-not-accepting": f"Try again when it takes bundles, or choose another one: {_WHO}.",
+    # The broker that was asked.
+    "busy": f"{_AGAIN}; `statechannel status` shows what is in flight.",
+    "joining": f"{_AGAIN}: {_WHO}.",
+    "starting-mode": f"{_AGAIN}: {_WHO}.",
+    "safe-mode": f"{_AGAIN}: the broker had lost Kafka. {_WHO}.",
+    "settling-mode": f"{_AGAIN}: the broker had lost Kafka, and waits until it hears the others.",
+    "draining": f"{_AGAIN}: another broker takes over. {_WHO}.",
+    "not-written": f"{_AGAIN}; if it goes on, see the broker's log and `statechannel status`.",
+    "log-away": "`statechannel bundles` shows what it still owns: the leader repairs that when it misses the broker.",
+    "shutdown-late": "`statechannel bundles` shows what it still owns: the leader repairs that.",
+    "internal-error": "This is a bug: the broker's log has it beside the operation {operation}. Report it.",
+    # Verdicts on the first record of the operation.
+    "unsupported-format": "Run brokers of the newer version; `statechannel status` shows where the log stopped.",
+    "wrong-partition": _DAMAGE,
+    "undecodable": _DAMAGE,
+    "unknown-bundle": "`statechannel bundles --namespace {namespace}` lists what is there now.",
+    "stale-version": _RACE,
+    "version-gap": _RACE,
+    "wrong-base": _RACE,
+    "illegal-move": _RACE,
+    "wrong-broker": _RACE,
+    "bad-children": _DAMAGE,
+    "namespace-in-use": f"A lookup had a bundle assigned meanwhile. {_AGAIN}.",
+    # Extensions, and the balancer among them.
+    "no-extension": f"Brokers run it where it is installed and extensions.NAME.enabled is not false. {_WHO}.",
+    "unknown-ask": f"The broker may be older than this command: {_WHO}.",
+    "not-leader": f"{_AGAIN}: another broker leads now. {_WHO}.",
+    "policies-unread": f"{_AGAIN}: the leader has not read the policies yet.",
+    "unknown-algorithm": "`statechannel strategy list` shows those that are installed here; the owner's may differ.",
+    "bad-settings": "`statechannel strategy show` lists the settings of a strategy with their bounds.",
+    "strategy-failed": "Choose another strategy; the broker's log has the error beside the operation {operation}.",
+    "nothing-to-cut": "`statechannel positions {bundle}` shows what lies where; --at or --parts cut all the same.",
+    "splitting-off": "Its broker splits nothing on a balancer's wish (extensions.balancer.splitting); `statechannel split` does.",
+    "filtered": "Change the policy that is named, or say --force, and the record's reason tells of it.",
+    "unknown-broker": f"Name another one: {_WHO}.",
+    "no-destination": "Change the policies, start another broker, or say --force.",
+    "uncordoned": "Drain it again if that was a mistake: `statechannel drain`.",
+    "not-cordoned": "`statechannel drain` cordons a broker and empties it.",
+}
+UNDETERMINED: dict[str, str] = {
+    "tentative": "Ask a broker: the same without --read-only.",
+    "in-flight": f"{_AGAIN}; `statechannel status` shows what is on its way, and for how long.",
+    "owner-not-heard": f"{_AGAIN}: the leader gives its bundles to others. {_WHO}.",
+    "joining": f"{_AGAIN}: {_WHO}.",
+    "timed-out": "`statechannel status` shows what is on its way; a longer wait: --timeout SECONDS.",
+    "busy": f"{_AGAIN}, or raise lookups.waiting_max at the brokers.",
+    "running": "It may still end well: `statechannel operation show {operation}`.",
+    "stopped": f"{_AGAIN}: another broker answers. {_WHO}.",
+}
+NOT_FOUND: dict[str, str] = {
+    "unknown-namespace": "`statechannel namespace create {namespace}` makes it; `statechannel namespace list` has them all.",
+    "unknown-bundle": "`statechannel bundles --namespace {namespace}` lists them.",
+    "split-bundle": "`statechannel bundles --namespace {namespace}` lists its children.",
+    "being-deleted": "`statechannel operation list` shows the deletion.",
+    "bad-name": "Use tenant/namespace/topic or tenant/namespace/0x..._0x..., as UTF-8.",
+    "unknown-operation": "`statechannel operation list` has the newest.",
+}
+_OF_ALL_ELSE = "`statechannel operation show {operation}` tells more."
+
+
+def hint_for(outcome: Rejected | Undetermined | NotFound, *, name: str = "", operation: str = "") -> str:
+    """The hint for an outcome that is not what was asked for.
+
+    Args:
+        outcome: As it came back.
+        name: Topic, bundle or namespace that was asked about.
+        operation: Id of the request; empty where none was written.
+    """
+    hints = NOT_FOUND if isinstance(outcome, NotFound) else REJECTED if isinstance(outcome, Rejected) else UNDETERMINED
+    found = hints.get(outcome.reason, "")
+    if not found:  # a newer broker's reason: its own hint, if it has any
+        return outcome.hint or (_OF_ALL_ELSE if operation else "").replace("{operation}", operation)
+    bundle = outcome.bundle if isinstance(outcome, Rejected) else None
+    return found.format(operation=operation, **_names(name, bundle))
+
+
+def _names(name: str, bundle: str | None) -> dict[str, str]:
+    """What a hint may name, ready for a shell."""
+    bundle = bundle or (name if is_bundle(name) else "")
+    topic = split_topic(name)
+    namespace = name if is_namespace(name) else topic[0] if topic is not None else ""
+    return {
+        "name": shlex.quote(name) if name else bundle or "NAME",
+        "bundle": bundle or "BUNDLE",
+        "namespace": namespace or "TENANT/NAMESPACE",
+    }

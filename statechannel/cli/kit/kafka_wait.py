@@ -1,0 +1,87 @@
+"""Waiting for Kafka where people look on: nobody sits before a silent terminal, and errors name the address."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from statechannel.cli.kit.connection import Connection
+from statechannel.cli.kit.output import say
+from statechannel.kafka.errors import KafkaUnavailableError
+from statechannel.kafka.tail import PartitionTail
+
+TOLD_AFTER_S = 2.0
+BEAT_S = 0.5
+ANSWER_S = 1.5
+"""Behind a fetch that waits for records (up to 0.5 s) the next question of the same client waits, too."""
+
+
+@contextmanager
+def told_if_slow(connection: Connection) -> Iterator[None]:
+    """Around a command's first calls to Kafka: says what it waits for, if it has to wait.
+
+    Raises:
+        KafkaUnavailableError: As the calls raised it, with the address and what to do.
+    """
+    timer = threading.Timer(TOLD_AFTER_S, _tell, (connection,))
+    timer.daemon = True
+    timer.start()
+    try:
+        with naming_address(connection):
+            yield
+    finally:
+        timer.cancel()
+
+
+@contextmanager
+def naming_address(connection: Connection) -> Iterator[None]:
+    """Names the address in the error of whoever finds Kafka away."""
+    address = connection.client.bootstrap_servers
+    try:
+        yield
+    except KafkaUnavailableError as error:
+        if error.address:
+            raise
+        raise error.at(
+            address,
+            hint="Start one here with `statechannel kafka up`, or check the address: --bootstrap-servers, "
+            "setting kafka.bootstrap_servers.",
+        ) from error
+
+
+class Pulse:
+    """For a command without end: says on standard error when Kafka stops answering, and when it is back.
+
+    Args:
+        tail: Any reader of the command; asked every `BEAT_S`, and waited for `ANSWER_S`.
+    """
+
+    def __init__(self, connection: Connection, tail: PartitionTail) -> None:
+        self._address = connection.client.bootstrap_servers
+        self._tail = tail
+        self._answered_s = self._asked_s = time.monotonic()
+        self._told = False
+
+    def beat(self) -> None:
+        """To be called again and again."""
+        now_s = time.monotonic()
+        if now_s - self._asked_s < BEAT_S:
+            return
+        answers = self._tail.answers(ANSWER_S)
+        self._asked_s = time.monotonic()
+        if answers:
+            if self._told:
+                say(f"Kafka at {self._address} answers again, after {self._asked_s - self._answered_s:.0f} s")
+            self._answered_s, self._told = self._asked_s, False
+        elif not self._told and self._asked_s - self._answered_s >= TOLD_AFTER_S:
+            self._told = True
+            say(f"Kafka at {self._address} does not answer; what comes is shown when it does again (Ctrl-C ends this)")
+
+
+def _tell(connection: Connection) -> None:
+    say(
+        f"Kafka at {connection.client.bootstrap_servers} has not answered yet; "
+        f"waiting for at most {connection.timeout_s:g} s (setting kafka.command_timeout_s)"
+    )

@@ -1,0 +1,69 @@
+"""What was asked for by commands, as the requests topic has it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from statechannel.broker import outcomes, request_record
+from statechannel.broker.request_record import Progress, Reply, Request, RequestCommand
+from statechannel.cli.kit.connection import Connection
+from statechannel.cli.kit.live_log import now_ms, open_tail
+from statechannel.protocol.log import Topic
+
+
+def requests_seen(connection: Connection) -> dict[str, dict[str, Any]]:
+    """What the requests topic still knows, by operation: a JSON-able object for each."""
+    found: dict[str, dict[str, Any]] = {}
+    with open_tail(connection, Topic.REQUESTS, 0) as tail:
+        for record in tail.records(tail.span()):
+            item = request_record.decode(record.value, record.timestamp_ms)
+            if isinstance(item, Request):
+                found.setdefault(item.id, _asked(item, record.timestamp_ms))
+            elif item is not None and item.id in found:
+                _follow(found[item.id], item, record.timestamp_ms)
+    return found
+
+
+def _asked(request: Request, at_ms: int) -> dict[str, Any]:
+    return {
+        "operation": request.id,
+        "flow": _flow(request),
+        "name": request.name,
+        "status": "asked" if request.deadline_ms >= now_ms() else "expired",
+        "result": None,
+        "message": request.problem or None,
+        "began_ms": at_ms,
+        "changed_ms": at_ms,
+        "by": request.by,
+        "executed_by": None,
+        "destination": request.args.get("destination"),
+    }
+
+
+def _flow(request: Request) -> str:
+    """What was asked for; of an extension what it was asked, as `extension` says nothing to anybody."""
+    ask = request.args.get("ask")
+    return ask if request.asked == RequestCommand.EXTENSION.value and isinstance(ask, str) and ask else request.asked
+
+
+def _follow(found: dict[str, Any], item: Progress | Reply, at_ms: int) -> None:
+    if found["status"] in ("ended", "failed"):
+        return
+    found["executed_by"] = item.broker
+    found["changed_ms"] = at_ms
+    if isinstance(item, Progress):
+        found["status"] = "running"
+        return
+    outcome: Mapping[str, Any] = item.outcome
+    accepted = outcome.get("answer") == "accepted"
+    found["status"] = "ended" if accepted else "failed" if outcome.get("answer") == "rejected" else "unknown"
+    found["result"] = outcome.get("result") or outcome.get("reason") or outcome.get("outcome")
+    found["message"] = _message(outcome)
+
+
+def _message(outcome: Mapping[str, Any]) -> str | None:
+    try:
+        return getattr(outcomes.from_json(outcome), "message", None)
+    except ValueError:  # anybody may write a reply
+        return None

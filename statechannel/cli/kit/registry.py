@@ -1,0 +1,150 @@
+"""Who is in the cluster, for commands that have not joined: a fold of the registry topic, as of now."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from statechannel.cli.kit.connection import Connection
+from statechannel.cli.kit.kafka_wait import told_if_slow
+from statechannel.cli.kit.live_log import now_ms, open_tail
+from statechannel.cli.kit.output import waiting
+from statechannel.engine.membership import LostMember, Member, Membership, decode_member
+from statechannel.kafka.tail import PartitionTail
+from statechannel.protocol.log import RecordRead, Topic
+
+_LEAST_WINDOW_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Registry:
+    """The members as of now.
+
+    Attributes:
+        members: Those heard within the expiry, and those lost within the last minute.
+        read_at_ms: Time of this reading, by our clock or, where it was heard, by Kafka's; ages are reckoned from it.
+        last_lost: The member that was heard last, of those that are not heard any more, however long ago.
+    """
+
+    members: Membership
+    read_at_ms: int
+    last_lost: LostMember | None
+
+    @property
+    def leader(self) -> Member | None:
+        """The member that says it leads; the newest to say so if there are two."""
+        leading = [member for member in self.members.alive.values() if member.info.get("leading") is True]
+        return max(leading, key=lambda member: member.heard_at_ms, default=None)
+
+    def state_of(self, broker: str) -> str:
+        """`alive`, `lost` or `unknown`."""
+        if broker in self.members.alive:
+            return "alive"
+        return "lost" if broker in self.members.lost else "unknown"
+
+
+Observe = Callable[[RecordRead, Mapping[str, Any]], None]
+"""Told each heartbeat that decodes, in log order."""
+
+
+def read_registry(connection: Connection, *, listen: bool = True, observe: Observe | None = None) -> Registry:
+    """Fold the heartbeats that the topic has: those of the last minute, where they show that anybody is alive.
+
+    Two clocks meet here, ours and Kafka's, and where ours is ahead everybody looks dead. So before nobody is said to be
+    alive, the whole topic is read (an hour), and whoever fell silent without a goodbye gets two intervals for a
+    heartbeat; with it comes Kafka's own time.
+
+    Args:
+        connection: Where.
+        listen: False: take our clock for right, and be quick.
+        observe: Told all that the topic has; without it the last minute is enough where anybody is alive.
+    """
+    membership = connection.settings.membership
+    with open_tail(connection, Topic.REGISTRY, 0) as tail:
+        fold = RegistryFold(membership.expiry_s, observe=observe)
+        with told_if_slow(connection):
+            span = tail.span(from_time_ms=None if observe is not None else now_ms() - fold.window_ms)
+        fold.take(tail.records(span))
+        if not fold.anybody:
+            if observe is None:
+                span = tail.span()
+                fold = RegistryFold(membership.expiry_s)
+                fold.take(tail.records(span))
+            if listen and fold.silent and not fold.anybody:
+                fold.listen(tail, span.end, 2 * membership.interval_s)
+    return fold.registry()
+
+
+class RegistryFold:
+    """The members by the log's own times; nobody expires before it is known how late it is.
+
+    Args:
+        clock: Wall clock in milliseconds, for who knows the log's time better than our clock does.
+    """
+
+    def __init__(
+        self, expiry_s: float, *, observe: Observe | None = None, clock: Callable[[], int] | None = None
+    ) -> None:
+        self.window_ms = int(max(_LEAST_WINDOW_S, 5 * expiry_s) * 1_000)
+        self._members = Membership(expiry_s)
+        self._observe = observe
+        self._clock = clock or now_ms
+        self._newest_ms = 0
+        self._log_time_ms: int | None = None
+
+    @property
+    def _now_ms(self) -> int:
+        """Kafka's time if it was heard, else ours; never before the newest record."""
+        return max(self._clock() if self._log_time_ms is None else self._log_time_ms, self._newest_ms)
+
+    @property
+    def silent(self) -> bool:
+        """Whether the topic has anybody who did not say goodbye."""
+        return bool(self._members.alive)
+
+    @property
+    def anybody(self) -> bool:
+        """Whether anybody was heard within the expiry."""
+        oldest_ms = self._now_ms - self._members.expiry_s * 1_000
+        return any(member.heard_at_ms >= oldest_ms for member in self._members.alive.values())
+
+    def take(self, records: Iterable[RecordRead]) -> bool:
+        """Take records in; whether there was a heartbeat among them that is no goodbye."""
+        beaten = False
+        for record in records:
+            self._newest_ms = max(self._newest_ms, record.timestamp_ms)
+            info = decode_member(record.value)
+            if info is not None:
+                at_ms = record.timestamp_ms
+                self._members.heard(at_ms / 1_000, record.offset, at_ms, info)
+                beaten = beaten or info.get("leaving") is not True
+                if self._observe is not None:
+                    self._observe(record, info)
+        return beaten
+
+    def hear_all(self) -> None:
+        """Whoever reads was cut off: nobody's silence counts from before now."""
+        self._members.hear_all(self._now_ms / 1_000)
+
+    def listen(self, tail: PartitionTail, start: int, listen_s: float) -> None:
+        """Wait for a heartbeat: the log time of what is written now is Kafka's time now."""
+        ends_s = time.monotonic() + listen_s
+        with waiting("listening for heartbeats", listen_s) as told:
+            for batch in tail.follow(start, stop=lambda: time.monotonic() > ends_s):
+                told("")
+                beaten = self.take(batch)
+                if batch:
+                    self._log_time_ms = batch[-1].timestamp_ms
+                if beaten:
+                    return
+
+    def registry(self) -> Registry:
+        """The members as of now."""
+        members, read_at_ms = self._members, self._now_ms
+        members.expire(read_at_ms / 1_000, keep="")
+        last = max(members.lost.values(), key=lambda lost: lost.last_heard_ms, default=None)
+        lately = {k: lost for k, lost in members.lost.items() if lost.last_heard_ms >= read_at_ms - self.window_ms}
+        members.lost = lately
+        return Registry(members, read_at_ms, last)

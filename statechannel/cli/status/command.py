@@ -1,0 +1,120 @@
+"""`statechannel status`: leader, lag, debts, what is in flight and for how long, modes, what happened last; once or kept open."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Annotated, Any
+
+import typer
+from rich.live import Live
+from rich.text import Text
+
+from statechannel.audit.incidents import ChannelIncidents
+from statechannel.audit.registry_incidents import RegistryStory
+from statechannel.cli.kit.channel_view import read_channel
+from statechannel.cli.kit.connection import Connection
+from statechannel.cli.kit.options import Connect, OutputAs, reaching
+from statechannel.cli.kit.output import Output, moment, print_json, print_json_line, stdout, waiting
+from statechannel.cli.kit.registry import read_registry
+from statechannel.cli.kit.remarks import remarks
+from statechannel.cli.status.drains import drains_seen
+from statechannel.cli.status.figures import GAP_OVER_S, INCIDENTS, StatusInputs, figures
+from statechannel.cli.status.follower import Lookout
+from statechannel.cli.status.tables import render
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+_EVERY_S = 2.0
+_LEAST_ROWS = 4
+
+
+@app.command()
+@reaching
+def status(
+    connect: Connect,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Stay, and show it anew until interrupted.")] = False,
+    every: Annotated[
+        float, typer.Option("--every", metavar="SECONDS", min=0.2, max=3600, help="With --watch: how often.")
+    ] = _EVERY_S,
+    max_seconds: Annotated[
+        float | None, typer.Option("--for", metavar="SECONDS", min=0.1, help="With --watch: end after this.")
+    ] = None,
+    incidents: Annotated[int, typer.Option("--incidents", min=0, max=200, help="How many of the last.")] = INCIDENTS,
+    gap_over: Annotated[
+        float, typer.Option("--gaps-over", metavar="SECONDS", min=0, help="Shorter gaps in service are no incident.")
+    ] = GAP_OVER_S,
+    output: OutputAs = Output.TABLE,
+) -> None:
+    """Show how the channel and its brokers are, and what happened last; with --watch again and again."""
+    connection = connect().within(max_seconds if watch else None)
+    told = StatusInputs(
+        RegistryStory(connection.settings.membership.expiry_s), incidents=ChannelIncidents(max(0.0, gap_over) * 1_000)
+    )
+    if watch:
+        _stay(connection, told, incidents, every_s=every, max_s=max_seconds, output=output)
+        return
+    found = read_once(connection, told, incidents)
+    if output is Output.JSON:
+        print_json(found)
+    else:
+        stdout().print(render(found))
+
+
+def read_once(connection: Connection, told: StatusInputs, incidents: int) -> dict[str, Any]:
+    """Read log and registry to their ends, once; the figures."""
+    views = read_channel(connection, told.observers())
+    registry = read_registry(connection, observe=told.story.observe)
+    return figures(
+        views,
+        registry,
+        told,
+        remarks(connection),
+        channel=connection.topics.channel,
+        bootstrap_servers=connection.client.bootstrap_servers,
+        drains=drains_seen(connection),
+        incidents=incidents,
+    )
+
+
+def _stay(
+    connection: Connection, told: StatusInputs, incidents: int, *, every_s: float, max_s: float | None, output: Output
+) -> None:
+    began_s = time.monotonic()
+    try:
+        with ExitStack() as stack:
+            lookout = stack.enter_context(Lookout(connection, told))
+            _read_up(lookout, connection)
+            show = _shower(stack, output)
+            shown_s = 0.0
+            while max_s is None or time.monotonic() - began_s < max_s:
+                if time.monotonic() - shown_s >= every_s:
+                    show(lookout.figures(incidents))
+                    shown_s = time.monotonic()
+                lookout.turn()
+    except KeyboardInterrupt:
+        return  # the way to end it
+
+
+def _read_up(lookout: Lookout, connection: Connection) -> None:
+    """The first reading; of a log whose cleaner was first it ends before anybody vouches for it."""
+    with waiting("reading the log", connection.timeout_s) as told:
+        while not lookout.ready:
+            lookout.turn()
+            told("")
+
+
+def _shower(stack: ExitStack, output: Output) -> Callable[[dict[str, Any]], None]:
+    if output is Output.JSON:
+        return print_json_line
+    console = stdout()
+    if not console.is_terminal or console.is_dumb_terminal:
+
+        def line_by_line(found: dict[str, Any]) -> None:
+            console.print(Text(f"--- {moment(found['at_ms'])}"))
+            console.print(render(found))
+
+        return line_by_line
+    live = stack.enter_context(Live(console=console, screen=True, auto_refresh=False, vertical_overflow="crop"))
+    return lambda found: live.update(render(found, at_most=max(_LEAST_ROWS, console.height // 5)), refresh=True)

@@ -1,0 +1,172 @@
+"""What `statechannel status` tells, reckoned from the log and the registry. Nothing here reads or prints."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from statechannel.audit.incidents import ChannelIncidents, Incident, newest
+from statechannel.audit.log_times import LogTimes
+from statechannel.audit.rates import VerdictRates
+from statechannel.audit.registry_incidents import RegistryStory
+from statechannel.audit.verdict_file import Observe
+from statechannel.audit.views import LogViews
+from statechannel.cli.brokers import leader_name, members
+from statechannel.cli.kit.registry import Registry
+from statechannel.cli.kit.remarks import Remarks
+from statechannel.protocol.log import RecordRead
+from statechannel.protocol.states import State
+from statechannel.protocol.view import Judgement
+
+INCIDENTS = 8
+GAP_OVER_S = 1.0
+
+
+@dataclass(slots=True)
+class StatusInputs:
+    """What is gathered while log and registry are read.
+
+    Attributes:
+        times: Of the channel's records.
+        story: Of the registry.
+    """
+
+    story: RegistryStory
+    times: LogTimes = field(default_factory=LogTimes)
+    rates: VerdictRates = field(default_factory=VerdictRates)
+    incidents: ChannelIncidents = field(default_factory=lambda: ChannelIncidents(GAP_OVER_S * 1_000))
+
+    def observers(self) -> list[Observe]:
+        """What is to be told of each judged record."""
+        return [self.times.observe, self.rates.observe, self.incidents.observe]
+
+    def observe(self, record: RecordRead, judgement: Judgement) -> None:
+        """Take in one judged record."""
+        for observer in self.observers():
+            observer(record, judgement)
+
+
+def figures(
+    views: LogViews,
+    registry: Registry,
+    told: StatusInputs,
+    said: Remarks,
+    *,
+    channel: str,
+    bootstrap_servers: str,
+    drains: Sequence[Incident] = (),
+    incidents: int = INCIDENTS,
+) -> dict[str, Any]:
+    """The document that `status --output json` prints (design/cli.md). Ages are reckoned from `registry.read_at_ms`."""
+    at_ms = registry.read_at_ms
+    live = views.live()
+    debts = _debts(views, told.times, at_ms)
+    return {
+        "channel": channel,
+        "bootstrap_servers": bootstrap_servers,
+        "at_ms": at_ms,
+        "blind_since_ms": None,
+        **leadership(registry, told.story, at_ms),
+        "tentative": views.tentative,
+        "stopped": {
+            str(part.view.partition): {"offset": part.stop.offset, "format": part.stop.format}
+            for part in views.parts
+            if part.stop is not None
+        },
+        "partitions": [
+            {
+                "partition": part.view.partition,
+                "applied": part.view.applied,
+                "newest_record_ago_ms": max(0, at_ms - newest_ms) if newest_ms else None,
+                "debts": len(part.view.ledger.open),
+                "in_flight": len(part.view.in_flight),
+            }
+            for part, newest_ms in zip(views.parts, views.newest_ms, strict=True)
+        ],
+        "bundles": len(live),
+        "assigned": sum(key.state is State.ASSIGNED for key in live),
+        "unassigned": sum(key.state in (None, State.UNASSIGNED) for key in live),
+        "orphans": sum(key.owner is not None and key.owner not in registry.members.alive for key in live),
+        "debts": debts,
+        "oldest_debt_ms": debts[0]["age_ms"] if debts else None,
+        "in_flight": _in_flight(views, told.times, at_ms),
+        "repair_paused": [
+            {"broker": member.broker, "why": member.info["repair_paused"]}
+            for member in registry.members.alive.values()
+            if member.info.get("repair_paused")
+        ],
+        "remarks": list(said.cluster),
+        "brokers": [one | _late(one, views, registry, told.times) for one in members(registry, views, said)],
+        "rates": told.rates.per_minute(max(told.rates.newest_ms, told.story.newest_ms)),
+        "incidents": [
+            {"at_ms": one.at_ms, "kind": one.kind.value, "said": one.said}
+            for one in newest([*told.story.incidents, *told.incidents.all(), *drains], incidents)
+        ],
+    }
+
+
+def leadership(registry: Registry, story: RegistryStory, at_ms: int) -> dict[str, Any]:
+    """Who leads, by which term, since when; or for how long nobody has."""
+    leader = registry.leader
+    process = None if leader is None else story.processes.get(leader.broker)
+    leads_ms = None if process is None else process.leads_since_ms
+    term = None if leader is None else leader.info.get("term")
+    since = max(story.led_ms or 0, story.heard_from_ms)  # while nobody was heard nobody could lead
+    without_ms = None if leader is not None or not since else max(0, at_ms - since)
+    return {
+        "leader": leader_name(registry),
+        "term": term if isinstance(term, int) and term >= 0 else None if process is None else process.claim,
+        "leading_for_ms": None if leads_ms is None else max(0, at_ms - leads_ms),
+        "no_leader_for_ms": without_ms,
+    }
+
+
+def _late(one: dict[str, Any], views: LogViews, registry: Registry, times: LogTimes) -> dict[str, int | None]:
+    """How long ago the log took the first record that a broker had not applied when it was last heard."""
+    member = registry.members.alive.get(one["broker"])
+    applied = None if member is None else member.info.get("applied")
+    if member is None or not isinstance(applied, dict):
+        return {"lag_ms": None}
+    waits = [0]
+    for part in views.parts:
+        at = applied.get(str(part.view.partition))
+        if isinstance(at, int) and at < part.view.applied:
+            first_ms = times.of(part.view.partition, at + 1)
+            # What came after its heartbeat it may have read long since: only what was there by then counts.
+            waits.append(0 if first_ms is None else member.heard_at_ms - first_ms)
+    return {"lag_ms": max(waits)}
+
+
+def _debts(views: LogViews, times: LogTimes, at_ms: int) -> list[dict[str, Any]]:
+    found = []
+    for part in views.parts:
+        for key, debt in part.view.ledger.open.items():
+            since_ms = times.of(part.view.partition, debt.since_offset)
+            found.append(
+                {
+                    "key": key.name,
+                    "partition": part.view.partition,
+                    "since_offset": debt.since_offset,
+                    "age_ms": None if since_ms is None else max(0, at_ms - since_ms),
+                }
+            )
+    return sorted(found, key=lambda debt: -(debt["age_ms"] or 0))
+
+
+def _in_flight(views: LogViews, times: LogTimes, at_ms: int) -> list[dict[str, Any]]:
+    found = []
+    for part in views.parts:
+        for key in part.view.in_flight:
+            since_ms = times.of(part.view.partition, key.offset)
+            found.append(
+                {
+                    "bundle": key.name,
+                    "state": None if key.state is None else key.state.value,
+                    "from": key.from_,
+                    "to": key.to,
+                    "operation": key.operation,
+                    "age_ms": None if since_ms is None else max(0, at_ms - since_ms),
+                }
+            )
+    return sorted(found, key=lambda one: -(one["age_ms"] or 0))

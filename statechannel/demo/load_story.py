@@ -1,0 +1,308 @@
+"""What happens in `demo --balance`: a namespace becomes three times as busy at once, and the cluster balances itself."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+from statechannel.demo.broker_settings import LAUNCH_SETTINGS
+from statechannel.demo.chapters import Chapters, topic_names
+from statechannel.demo.client import Client
+from statechannel.demo.cluster import DemoCluster
+from statechannel.demo.errors import DemoError
+from statechannel.demo.narrator import Narrator
+from statechannel.demo.promises import Promises, alone_at_the_end, same_digest
+from statechannel.demo.series import Sampler
+from statechannel.demo.served import place_of_bundle
+from statechannel.protocol.bundle import range_name
+
+LAUNCH = "public/launch"
+NAMESPACES = (LAUNCH, "public/orders", "public/clicks")
+BUNDLES = 16
+"""Of each namespace."""
+BROKERS = ("b1", "b2", "b3", "b4")
+HOME = "b1"
+"""All of the launch lies here until it begins."""
+FACTOR = 3
+SPREAD_MAX = 0.15
+"""The busiest broker and the idlest are at the end no further apart than this part of a machine."""
+STEADY_S = 10.0
+"""So long it is watched after it has settled."""
+_LATE_S = 2.0
+_POLL_S = 0.2
+_SHOWN = 6
+
+
+@dataclass(slots=True)
+class LaunchStory(Chapters):
+    """One run of `demo --balance`.
+
+    Attributes:
+        folder: Where the plot is written.
+        quiet_s: So long after the start of the brokers the launch begins.
+    """
+
+    EXAMPLES: ClassVar[Sequence[str]] = (
+        "status",
+        "decisions --moves-only",
+        "why {topic}",
+        "why-not {topic}",
+        "snapshot take > cluster.json",
+        "shed plan --snapshot cluster.json",
+        "watch",
+    )
+
+    folder: Path = Path()
+    quiet_s: float = 45.0
+    topics: list[str] = field(
+        default_factory=lambda: [topic for namespace in NAMESPACES for topic in topic_names(namespace, BUNDLES)]
+    )
+    sampler: Sampler | None = None
+    launch_ms: int = 0
+
+    def tell(self) -> None:
+        """Everything, up to the plot; raises `DemoError` where it cannot go on."""
+        self.start_kafka()
+        self._start_brokers()
+        self._create_namespaces()
+        self._start_client()
+        self._quiet()
+        self._launch()
+        self._after()
+        self._plot()
+
+    def close(self) -> None:
+        """Stop the client and the readings."""
+        if self.sampler is not None:
+            self.sampler.stop()
+        if self.client is not None:
+            self.client.stop()
+
+    # --- steps ------------------------------------------------------------------------------------------------------
+
+    def _start_brokers(self) -> None:
+        n = self.narrator
+        n.step(f"{len(BROKERS)} brokers with load that is made up")
+        n.say(
+            "Each is a process of its own, and reports how busy it is. What its topics do is made up, a function of the "
+            f"time that all brokers agree on: in {self.quiet_s:.0f} s from now the topics of {LAUNCH} will have {FACTOR} times "
+            "as much to do."
+        )
+        # The setting knows whole seconds, and the mark of the plot has to be where the load begins.
+        from_s = round(_now_ms() / 1_000 + self.quiet_s)
+        self.launch_ms = from_s * 1_000
+        settings = LAUNCH_SETTINGS.format(namespace=LAUNCH, factor=FACTOR, from_s=from_s)
+        self.cluster.settings.write_text(settings)
+        self.start_brokers(BROKERS)
+        self.sampler = Sampler(self.cluster.living)
+        self.sampler.start()
+
+    def _create_namespaces(self) -> None:
+        n = self.narrator
+        n.step(f"{len(NAMESPACES)} namespaces of {BUNDLES} bundles")
+        n.say(f"All of {LAUNCH} is kept on {HOME}: so far it is as quiet as the others.")
+        self.command("policy", "set", "pin", LAUNCH, HOME)
+        for namespace in NAMESPACES:
+            self.command("namespace", "create", namespace, "--bundles", str(BUNDLES))
+        n.good(f"{len(NAMESPACES) * BUNDLES} bundles; nobody serves them before somebody asks")
+
+    def _start_client(self) -> None:
+        n = self.narrator
+        n.step(f"A client writes to {len(self.topics)} topics, one in each bundle")
+        n.say("The first lookup of a bundle has it placed: where there is most room, as far as the reports tell.")
+        self.client = Client(self.topics, [broker.url for broker in self.cluster.living()])
+        self.client.start()
+        took_s = self.until_served()
+        n.good(f"every topic was written to after {took_s:.1f} s; from now on the client notes every gap")
+
+    def _quiet(self) -> None:
+        n = self.narrator
+        n.step("Before the launch")
+        self._wait_until(self.launch_ms - round(_LATE_S * 1_000))
+        self.show("brokers", "broker", "leader", "bundles")
+        self._show_loads({"before the launch": self._lately()})
+        n.say(f"Now {LAUNCH} may go anywhere:")
+        self.command("policy", "delete", "pin", LAUNCH)
+
+    def _launch(self) -> None:
+        n = self.narrator
+        n.step(f"The launch: {LAUNCH} becomes {FACTOR} times as busy")
+        self._wait_until(self.launch_ms)
+        series = self._sampler.series
+        series.mark("launch", self.launch_ms)
+        n.say(
+            f"All of it on {HOME}. The leader hears of it by the next report, decides every other second, and moves "
+            "bundles to where there is room, a part of the load at a time."
+        )
+        found = until_settled(self.cluster, self.launch_ms, len(BROKERS))
+        settled_ms = _now_ms()
+        n.command(f"{self.name} decisions --moves-only")
+        moves = [move for _, move in found.moves]
+        n.say(f"says of {len(moves)} moves in {len(found.decisions)} decisions, the first of which are:")
+        n.table(
+            ("bundle", "from", "to", "result", "why"),
+            [
+                (_short(one["bundle"]), one["source"], one["destination"] or "-", str(one["result"]), one["why"])
+                for one in moves[:_SHOWN]
+            ],
+        )
+        self.promises.all(found.unsettled, f"{len(moves)} moves in {len(found.decisions)} decisions, all done")
+        seconds = (settled_ms - self.launch_ms) / 1_000
+        n.good(f"after {seconds:.0f} s it has found nothing more to move three times in a row")
+        n.say("Why is that bundle there? The log and the decisions know:")
+        self.print("why", moves[-1]["bundle"])
+
+    def _after(self) -> None:
+        n = self.narrator
+        n.step("What has come of it")
+        self._wait_until(_now_ms() + round(STEADY_S * 1_000))
+        self._sampler.stop()
+        series, after = self._sampler.series, self._lately()
+        self._show_loads({"at the worst": series.worst(), "now": after})
+        made = self.cluster.ask("decisions", "--since", "1h")["decisions"]
+        series.moved([one for one in made if one["subject"] == "shed"])
+        apart = spread(after)
+        self.promises.check(
+            apart <= SPREAD_MAX,
+            f"the busiest broker and the idlest are {100 * apart:.0f} % of a machine apart (at most {100 * SPREAD_MAX:.0f} %)",
+        )
+        back = series.returned()
+        self.promises.all(
+            [f"{bundle} came back to where it was" for bundle in back],
+            f"none of {len(series.moves)} moves brought a bundle back to where it had been",
+        )
+        self.until_served()
+        self._writer_ends()
+        alone_at_the_end(self.promises, self.bundles(), self.cluster.living())
+        same_digest(self.promises, self.cluster)
+
+    def _plot(self) -> None:
+        n = self.narrator
+        n.step("The plot")
+        files, why = self._sampler.series.write(self.folder)
+        for path in files:
+            n.good(f"{path}")
+        if why:
+            n.say(f"There is no picture: {why}")
+
+    # --- parts of steps ---------------------------------------------------------------------------------------------
+
+    @property
+    def _sampler(self) -> Sampler:
+        if self.sampler is None:
+            raise RuntimeError("nobody has begun to read the loads")
+        return self.sampler
+
+    def _writer_ends(self) -> None:
+        """What the client noticed."""
+        self.writer.stop()
+        gaps = [one.length_ms for one in self.writer.gaps() if one.length_ms is not None]
+        longest = f"the longest gap of a topic {max(gaps) / 1_000:.1f} s" if gaps else "no gap noticed"
+        self.promises.all(
+            self.writer.broken,
+            f"{self.writer.writes:,} writes, none taken by two owners or by one that was over; {longest}",
+        )
+
+    def _lately(self) -> dict[str, float]:
+        return self._sampler.series.lately()
+
+    def _show_loads(self, rows: Mapping[str, Mapping[str, float]]) -> None:
+        self.narrator.table(
+            ("load, part of a machine", *BROKERS, "apart"),
+            [
+                (name, *(_part(loads.get(one)) for one in BROKERS), _part(spread(dict(loads))))
+                for name, loads in rows.items()
+            ],
+        )
+
+    def _wait_until(self, at_ms: int) -> None:
+        while (left_ms := at_ms - _now_ms()) > 0:
+            time.sleep(min(_POLL_S, left_ms / 1_000))
+
+
+def _part(load: float | None) -> str:
+    return "-" if load is None else f"{100 * load:.0f} %"
+
+
+def _short(bundle: str) -> str:
+    place = place_of_bundle(bundle)
+    return f"{place.namespace}/{range_name(place.lower, place.upper)}"
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def story_in(folder: Path, quiet_s: float) -> Callable[[DemoCluster, Narrator, Promises], Chapters]:
+    """Makes the story for `run_demo`, with its plot in a folder."""
+    return lambda cluster, narrator, promises: LaunchStory(cluster, narrator, promises, folder=folder, quiet_s=quiet_s)
+
+
+CALM = 3
+"""So many decisions in a row that could have moved something and did not, and it has settled."""
+COOLING = "CoolDown"
+"""Reason of a decision that waits for the brokers' figures after a move."""
+SETTLED_S = 120.0
+_COMMAND_POLL_S = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Balanced:
+    """What the balancer did.
+
+    Attributes:
+        decisions: Those that moved something, the oldest first.
+        before: Each broker's score at the first of them; after: at the newest decision.
+    """
+
+    decisions: Sequence[dict[str, Any]]
+    before: dict[str, float]
+    after: dict[str, float]
+
+    @property
+    def moves(self) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+        """Each move that set out, with its decision."""
+        return ((one, move) for one in self.decisions for move in _begun(one))
+
+    @property
+    def unsettled(self) -> Sequence[str]:
+        """Moves that did not end well, in words."""
+        return [f"{move['bundle']}: {move['result']}" for _, move in self.moves if move["result"] != "done"]
+
+
+def spread(scores: dict[str, float]) -> float:
+    """How far the brokers are apart."""
+    return max(scores.values()) - min(scores.values()) if scores else 0.0
+
+
+def until_settled(cluster: DemoCluster, since_ms: int, brokers: int) -> Balanced:
+    """Wait until the balancer has moved something and then found nothing more to move.
+
+    Args:
+        since_ms: Decisions before this are not looked at.
+        brokers: So many brokers have to be judged.
+
+    Raises:
+        DemoError: It takes too long.
+    """
+    until_s = time.monotonic() + SETTLED_S
+    while True:
+        listed = cluster.ask("decisions", "--since", "1h")["decisions"]
+        made = [
+            one for one in listed if one["subject"] == "shed" and one["skipped"] is None and one["at_ms"] >= since_ms
+        ]
+        moved = [one for one in made if _begun(one)]
+        calm = not any(_begun(one) or one["reason"] == COOLING for one in made[-CALM:])
+        if moved and calm and len(made[-1]["scores"]) == brokers:
+            return Balanced(moved, moved[0]["scores"], made[-1]["scores"])
+        if time.monotonic() > until_s:
+            said = made[-1]["why"] if made else listed[-1]["why"] if listed else "nothing at all"
+            raise DemoError(f"the cluster was not balanced within {SETTLED_S:.0f} s; the newest decision says: {said}")
+        time.sleep(_COMMAND_POLL_S)
+
+
+def _begun(decision: dict[str, Any]) -> list[dict[str, Any]]:
+    return [one for one in decision["moves"] if one["operation"] is not None]

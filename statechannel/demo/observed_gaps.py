@@ -1,0 +1,265 @@
+"""What a client notices: gaps in service, and answers that two owners, or a stale one, must have given. Pure.
+
+Times are wall-clock milliseconds, since they are compared with the log's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from statechannel.demo.served import place_of_bundle, place_of_topic
+
+
+class NoticedGap(NamedTuple):
+    """Time in which writes of a bundle's topics failed.
+
+    Attributes:
+        start_ms: The first write that nobody took.
+        end_ms: The first that was taken again; None while they fail.
+        bundle: Bundle that took the write in the end (after a split a child); before that the last one known.
+    """
+
+    bundle: str
+    start_ms: int
+    end_ms: int | None
+    before: str
+    after: str | None
+    topics: int = 1
+
+    @property
+    def length_ms(self) -> int | None:
+        """None while it is open."""
+        return None if self.end_ms is None else self.end_ms - self.start_ms
+
+
+class AcceptedWrite(NamedTuple):
+    """A write, or a claim to serve, that a broker answered with its generation."""
+
+    broker: str
+    bundle: str
+    generation: int
+    sent_ms: int
+    answered_ms: int
+
+
+@dataclass(slots=True)
+class _Topic:
+    last: AcceptedWrite | None = None
+    failing_since_ms: int | None = None
+    writes: int = 0
+
+
+@dataclass(slots=True)
+class Notebook:
+    """Everything that a client noticed.
+
+    Attributes:
+        broken: Sentences about answers that must never be given: two owners of one generation, or a generation that was
+            already over when it was asked.
+    """
+
+    topics: dict[str, _Topic] = field(default_factory=dict)
+    closed: list[NoticedGap] = field(default_factory=list)
+    broken: list[str] = field(default_factory=list)
+    _newest: dict[str, AcceptedWrite] = field(default_factory=dict)
+
+    def taken(self, topic: str, taken: AcceptedWrite) -> None:
+        """A write was taken."""
+        held = self.topics.setdefault(topic, _Topic())
+        held.writes += 1
+        self._check(topic, taken)
+        if held.failing_since_ms is not None and held.last is not None:
+            before = held.last
+            self.closed.append(
+                NoticedGap(taken.bundle, held.failing_since_ms, taken.answered_ms, before.broker, taken.broker)
+            )
+        held.failing_since_ms = None
+        held.last = taken
+
+    def claimed(self, claim: AcceptedWrite) -> None:
+        """A broker said that it serves a bundle."""
+        place = place_of_bundle(claim.bundle)
+        for topic in self.topics:
+            if place.holds(*place_of_topic(topic)):
+                self._check(topic, claim)
+
+    def failed(self, topic: str, at_ms: int) -> None:
+        """Nobody took a write. Before the first one was taken that is no gap: nobody has served the topic yet."""
+        held = self.topics.setdefault(topic, _Topic())
+        if held.last is not None and held.failing_since_ms is None:
+            held.failing_since_ms = at_ms
+
+    def _check(self, topic: str, taken: AcceptedWrite) -> None:
+        newest = self._newest.get(topic)
+        if newest is not None and taken.generation == newest.generation and taken.broker != newest.broker:
+            self.broken.append(
+                f"{topic}: {newest.broker} and {taken.broker} both served generation {taken.generation} of {taken.bundle}"
+            )
+        # Asked after a newer generation had answered, so this one was over by then.
+        if newest is not None and taken.generation < newest.generation and taken.sent_ms > newest.answered_ms:
+            self.broken.append(
+                f"{topic}: {taken.broker} still served generation {taken.generation} when {newest.broker} "
+                f"had served {newest.generation}"
+            )
+        if newest is None or taken.generation >= newest.generation:
+            self._newest[topic] = taken
+
+    @property
+    def writes(self) -> int:
+        """Writes taken so far."""
+        return sum(topic.writes for topic in self.topics.values())
+
+    @property
+    def unserved(self) -> list[str]:
+        """Topics whose last write was not taken, or that never had one taken."""
+        return [name for name, held in self.topics.items() if held.last is None or held.failing_since_ms is not None]
+
+    def gaps(self) -> list[NoticedGap]:
+        """All gaps by start, a bundle's at a time: what its topics noticed at the same time is one gap."""
+        still_open = [
+            NoticedGap(held.last.bundle, held.failing_since_ms, None, held.last.broker, None)
+            for held in self.topics.values()
+            if held.failing_since_ms is not None and held.last is not None
+        ]
+        return _merged([*self.closed, *still_open])
+
+
+def _merged(gaps: list[NoticedGap]) -> list[NoticedGap]:
+    found: list[NoticedGap] = []
+    for gap in sorted(gaps, key=lambda gap: gap.start_ms):
+        for index, other in enumerate(found):
+            if _same(gap, other):
+                ends = [one.end_ms for one in (gap, other) if one.end_ms is not None]
+                open_ = len(ends) < 2  # noqa: PLR2004 - one of the two
+                found[index] = other._replace(end_ms=None if open_ else max(ends), topics=other.topics + 1)
+                break
+        else:
+            found.append(gap)
+    return found
+
+
+def _same(gap: NoticedGap, other: NoticedGap) -> bool:
+    if not place_of_bundle(gap.bundle).overlaps(place_of_bundle(other.bundle)):
+        return False
+    return other.end_ms is None or gap.start_ms <= other.end_ms
+
+
+CLOCK_MS = 250
+"""How much earlier than the log a client may see a change: a record is stamped when it is appended, and acted on later."""
+LATE_MS = 1_500
+"""How much later than the log a client may see the end: hooks, its own retries and lookups."""
+SEEN_FROM_MS = 500
+"""A client that writes four times a second cannot miss a gap of this length."""
+EXPLAINED = frozenset({"transfer", "unload", "owner-lost"})
+"""Causes that name what happened; any other one means that the log cannot tell."""
+
+
+class ToldGap(NamedTuple):
+    """A gap as `statechannel audit --gaps --output json` has it."""
+
+    bundle: str
+    cause: str
+    start_ms: int
+    end_ms: int | None
+    before: str | None
+    after: str | None
+    on_request_ms: int
+    why: str
+
+    @classmethod
+    def of(cls, fields: Mapping[str, Any]) -> ToldGap:
+        """Out of the audit's JSON."""
+        return cls(
+            fields["bundle"],
+            fields["cause"],
+            fields["start_ms"],
+            fields["end_ms"],
+            fields["from"],
+            fields["to"],
+            fields["on_request_ms"],
+            fields["why"],
+        )
+
+
+class Pair(NamedTuple):
+    """A gap of the audit, and what the client noticed of it."""
+
+    told: ToldGap
+    noticed: NoticedGap | None
+
+
+@dataclass(slots=True)
+class GapComparison:
+    """What came out.
+
+    Attributes:
+        pairs: Every gap of the audit, by start.
+        problems: Sentences; none: the two agree.
+    """
+
+    pairs: list[Pair] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+
+def compare(
+    told: Sequence[ToldGap], noticed: Sequence[NoticedGap], *, topics: Iterable[str], since_ms: int, until_ms: int
+) -> GapComparison:
+    """Pair them up.
+
+    Args:
+        topics: What the client wrote to.
+        since_ms, until_ms: When it wrote to all of them.
+    """
+    places = [place_of_topic(topic) for topic in topics]
+    found = GapComparison()
+    used: set[int] = set()
+    for gap in sorted(told, key=lambda gap: gap.start_ms):
+        index = next((i for i, one in enumerate(noticed) if i not in used and _meets(gap, one)), None)
+        if index is None:
+            index = next((i for i, one in enumerate(noticed) if _meets(gap, one)), None)
+        seen = None if index is None else noticed[index]
+        if index is not None:
+            used.add(index)
+        found.pairs.append(Pair(gap, seen))
+        found.problems += _problems_of(gap, seen, places, since_ms=since_ms, until_ms=until_ms)
+    for index, one in enumerate(noticed):
+        if index not in used:
+            found.problems.append(f"the client had a gap in {one.bundle} that the audit does not tell of: {one}")
+        found.problems += _problems_of_end(one, [gap for gap in told if _meets(gap, one)])
+    return found
+
+
+def _meets(gap: ToldGap, one: NoticedGap) -> bool:
+    if not place_of_bundle(gap.bundle).overlaps(place_of_bundle(one.bundle)):
+        return False
+    begins_before_it_ends = gap.end_ms is None or one.start_ms <= gap.end_ms + CLOCK_MS
+    ends_after_it_begins = one.end_ms is None or one.end_ms >= gap.start_ms - CLOCK_MS
+    return begins_before_it_ends and ends_after_it_begins
+
+
+def _problems_of(
+    gap: ToldGap, seen: NoticedGap | None, places: Sequence[tuple[str, int]], *, since_ms: int, until_ms: int
+) -> Iterable[str]:
+    if gap.cause not in EXPLAINED:
+        yield f"the audit cannot tell why {gap.bundle} was not served ({gap.cause}: {gap.why})"
+    if gap.end_ms is None:
+        yield f"{gap.bundle} is not served by anybody ({gap.why})"
+        return
+    written = any(place_of_bundle(gap.bundle).holds(*place) for place in places)
+    in_sight_ms = min(gap.end_ms, until_ms) - max(gap.start_ms, since_ms)
+    if seen is None and written and in_sight_ms > SEEN_FROM_MS:
+        yield f"the audit tells of a gap of {in_sight_ms} ms in {gap.bundle} that the client did not notice ({gap.why})"
+
+
+def _problems_of_end(one: NoticedGap, told: Sequence[ToldGap]) -> Iterable[str]:
+    if one.end_ms is None:
+        yield f"writes to {one.bundle} fail still"
+        return
+    ends = [gap.end_ms for gap in told if gap.end_ms is not None]
+    if ends and one.end_ms > max(ends) + LATE_MS:
+        yield f"the client was served again {one.end_ms - max(ends)} ms after the audit's end of the gap in {one.bundle}"
+    starts = [gap.start_ms for gap in told]
+    if starts and one.start_ms < min(starts) - CLOCK_MS:
+        yield f"the client's gap in {one.bundle} began {min(starts) - one.start_ms} ms before the audit's"

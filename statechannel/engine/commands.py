@@ -1,0 +1,216 @@
+"""What callers may ask of an engine, and what they are answered: values, never exceptions, for every expected outcome."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from statechannel.protocol.verdict import Verdict
+
+# --- commands -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Lookup:
+    """Who serves a topic or bundle? Starts an assignment where nobody does, unless `read_only`.
+
+    Attributes:
+        name: `tenant/namespace/topic`, a full topic name, or a bundle key.
+        timeout_s: How long the answer may be deferred.
+    """
+
+    name: str
+    timeout_s: float
+    read_only: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CreateNamespace:
+    """Create a namespace with the bundles between the given bounds."""
+
+    namespace: str
+    bounds: tuple[int, ...]
+    operation: str
+    timeout_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteNamespace:
+    """Close a namespace, unload its bundles, delete it."""
+
+    namespace: str
+    operation: str
+    timeout_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """Hand a bundle (or a topic's bundle) over to a named broker.
+
+    Attributes:
+        decision: Id of the balancer's decision that wants it; None: a person, or another program.
+    """
+
+    name: str
+    destination: str
+    operation: str
+    timeout_s: float
+    reason: str | None = None
+    decision: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Unload:
+    """Let a bundle go without naming a destination. `decision`: see `Transfer`."""
+
+    name: str
+    operation: str
+    timeout_s: float
+    reason: str | None = None
+    decision: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """Split a bundle at the given hashes, or into `parts` even parts where none are given."""
+
+    name: str
+    operation: str
+    timeout_s: float
+    at: tuple[int, ...] = ()
+    parts: int = 2
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitOperation:
+    """Answer when the operation has ended."""
+
+    operation: str
+    timeout_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class ResumeRepair:
+    """End a pause of repair (after many brokers vanished at once) before its time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shutdown:
+    """Drain, hand over, resign, say goodbye, within a time budget. Answered just before the engine stops."""
+
+    budget_s: float
+
+
+Command = (
+    Lookup | CreateNamespace | DeleteNamespace | Transfer | Unload | Split | AwaitOperation | ResumeRepair | Shutdown
+)
+
+
+# --- outcomes -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Owned:
+    """The bundle is served.
+
+    Attributes:
+        urls: Listeners of the owner as it registered them.
+        stale_age_s: None for an answer from a current view; else how old it is: the log is out of reach, or far ahead.
+    """
+
+    bundle: str
+    broker: str
+    generation: int
+    urls: Mapping[str, str] = field(default_factory=dict)
+    stale_age_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Unowned:
+    """Nobody serves the bundle (the answer to a read-only lookup). `stale_age_s`: see `Owned`."""
+
+    bundle: str
+    stale_age_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BoundTo:
+    """A namespace that belongs to one broker by rule (heartbeat and SLA namespaces); the channel does not know it."""
+
+    broker: str
+    urls: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class NotFound:
+    """There is no such namespace, bundle or operation.
+
+    Attributes:
+        reason: A stable code: `unknown-namespace`, `unknown-bundle`, `split-bundle`, `being-deleted`, `bad-name`,
+            `unknown-operation`.
+        stale_age_s: Of a lookup, see `Owned`: what a view does not know that is so old may be there by now.
+    """
+
+    reason: str
+    message: str
+    hint: str = ""
+    stale_age_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Undetermined:
+    """Not known within the time allowed; never a stale owner."""
+
+    reason: str
+    message: str = ""
+    hint: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """The first record of the operation was accepted at `offset`; the rest follows by reactions."""
+
+    operation: str
+    bundle: str
+    partition: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """The operation has ended as asked. `result` is a stable word (`owned`, `unloaded`, `split`, `created`, ...)."""
+
+    operation: str
+    result: str
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """The command was refused before any record was written, or its record was rejected.
+
+    Attributes:
+        reason: A verdict of the protocol, or another stable code (`not-assigned`, `unknown-destination`, ...).
+        winner: Id of the accepted record that stood in the way, if one did.
+        bundle: The one that the command was about, where the name in the command was another.
+    """
+
+    reason: Verdict | str
+    message: str
+    hint: str = ""
+    winner: str | None = None
+    bundle: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """The record may or may not be in the log: it was not read back in time. The operation id tells later."""
+
+    operation: str
+    message: str
+    hint: str = ""
+
+
+Outcome = Owned | Unowned | BoundTo | NotFound | Undetermined | Started | Done | Rejected | Unknown

@@ -1,0 +1,83 @@
+"""Plain values that an engine is made with. `statechannel.settings` checks and explains them; the core only uses them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from statechannel.protocol.record import NEWEST_FORMAT
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who this process is.
+
+    Attributes:
+        incarnation: New for every start of the process.
+        entropy: Random bytes (10) that make the ids of this process unique; the core draws no randomness itself.
+        listeners: URL by protocol name, as told to clients.
+        http: Where its endpoint for operators is; empty where it has none.
+    """
+
+    broker: str
+    incarnation: str
+    entropy: bytes
+    started_at_ms: int
+    listeners: Mapping[str, str] = field(default_factory=dict)
+    persistent: bool = True
+    non_persistent: bool = True
+    properties: Mapping[str, str] = field(default_factory=dict)
+    software: str = "0"
+    http: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineConfig:
+    """Limits and intervals of one engine; the unit is the last word of each name.
+
+    Attributes:
+        newest_format: Format of records that this engine reads, beside all older ones, and writes once everybody reads it
+            (`statechannel.protocol.record`). No setting: a version reads what its code reads. Others are for tests.
+    """
+
+    partitions: int = 1
+    compaction_lag_s: float = 3600.0
+    heartbeat_interval_s: float = 1.0
+    member_interval_s: float = 1.0
+    member_expiry_s: float = 6.0
+    safe_after_s: float = 4.0
+    settle_s: float = 10.0
+    take_over: bool = False
+    hook_deadline_s: float = 15.0
+    in_flight_limit_s: float = 30.0
+    retry_interval_s: float = 0.5
+    unknown_limit_s: float = 60.0
+    pending_max: int = 4096
+    lookup_waiting_max: int = 100_000
+    assigning_max: int = 64
+    debt_age_leader_s: float = 1.0
+    debt_batch_max: int = 256
+    repair_interval_s: float = 1.0
+    scan_interval_s: float = 30.0
+    repair_batch_max: int = 1024
+    mass_loss_window_s: float = 10.0
+    mass_loss_fraction: float = 1 / 3
+    mass_loss_pause_s: float = 60.0
+    decline_memory_s: float = 30.0
+    handover_window: int = 64
+    purge_interval_s: float = 60.0
+    purge_deleted_after_s: float = 3 * 86_400.0
+    cold_start_after_s: float = 10.0
+    cold_start_window: int = 1000
+    kept_records_max: int = 1_000_000
+    kept_max_bytes: int = 256 * 2**20
+    split_parts_max: int = 4_096
+    closing_mark_s: float = 120.0
+    operations_max: int = 10_000
+    replay_tail_records: int = 10_000
+    remembered_max: int = 10_000
+    members_max: int = 2_000
+    members_max_bytes: int = 64 * 2**20
+    lease_s: float | None = None
+    newest_format: int = NEWEST_FORMAT
+    bound_tenants: tuple[str, ...] = ("pulsar", "sla-monitor")

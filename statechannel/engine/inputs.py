@@ -1,0 +1,141 @@
+"""What may happen to an engine: the inputs of `Engine.step`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from statechannel.protocol.log import RecordRead, RecordsRead, Topic
+
+if TYPE_CHECKING:
+    from statechannel.engine.commands import Command
+
+
+@dataclass(frozen=True, slots=True)
+class Now:
+    """The two clocks at one moment.
+
+    Attributes:
+        mono_s: Monotonic seconds that pass also while the machine sleeps; every deadline and age is measured with it.
+        wall_ms: Milliseconds since 1970; only ever shown to people and used in ids.
+    """
+
+    mono_s: float
+    wall_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionOpened:
+    """A reader starts, or starts over, at the beginning of a partition.
+
+    Attributes:
+        first_offset: Low watermark of the partition when it was opened.
+        end_offset: High watermark (next offset to be written) when it was opened.
+    """
+
+    topic: Topic
+    partition: int
+    first_offset: int
+    end_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class PositionReached:
+    """Everything below `position` has been delivered, whether or not records are left there.
+
+    Attributes:
+        as_of_s: By the engine's clock: the newest moment at which the log is known not to have ended beyond `position`. An
+            engine that takes this in late, because much waits before it, knows by it how old its view is.
+    """
+
+    topic: Topic
+    partition: int
+    position: int
+    as_of_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionBroken:
+    """The partition is no longer the one that was opened: re-created, or it ends before the reader's position."""
+
+    topic: Topic
+    partition: int
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """Delivery report of an append: the log has it at `offset`. `session` names the producer session."""
+
+    token: int
+    offset: int
+    session: int
+
+
+@dataclass(frozen=True, slots=True)
+class AppendFailed:
+    """Delivery report of an append that ended in an error.
+
+    Attributes:
+        never_written: True only if the client knows that the record never left it (refused before sending, purged from
+            the queue); otherwise the outcome is unknown.
+    """
+
+    token: int
+    error: str
+    session: int
+    never_written: bool
+
+
+def delivery_report(token: int, offset: int | None, session: int) -> Appended | AppendFailed:
+    """What a client's report of a record that was written comes to.
+
+    A report may name no offset: where a retry finds its batch in the log already, and the broker has forgotten where. Then
+    only reading tells where the record lies.
+    """
+    if offset is None or offset < 0:
+        return AppendFailed(token, "reported as written, without an offset", session, never_written=False)
+    return Appended(token, offset, session)
+
+
+@dataclass(frozen=True, slots=True)
+class LeadershipChanged:
+    """The election gave or took the leader's seat."""
+
+    elected: bool
+
+
+@dataclass(frozen=True, slots=True)
+class HookFinished:
+    """A hook of the embedding broker returned (`error` None) or raised."""
+
+    hook_id: int
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CommandReceived:
+    """A caller asks for something; the answer is a `Complete` effect with the same token."""
+
+    token: int
+    command: Command
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Time passed; nothing else happened."""
+
+
+Input = (
+    PartitionOpened
+    | RecordRead
+    | RecordsRead
+    | PositionReached
+    | PartitionBroken
+    | Appended
+    | AppendFailed
+    | LeadershipChanged
+    | HookFinished
+    | CommandReceived
+    | Tick
+)

@@ -1,0 +1,401 @@
+"""Lookups: who serves a topic, answered from memory where the answer is sure, deferred where it is not.
+
+A stale owner is never named: on time-out the answer is "undetermined". Source: PIP-192 "Bundle-Broker Ownership State";
+upstream `getOwnerAsync`, which redirects to a destination before it serves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from heapq import heapify, heappop, heappush
+from itertools import islice
+from typing import TYPE_CHECKING
+from zlib import crc32
+
+from statechannel.engine.commands import BoundTo, Lookup, NotFound, Outcome, Owned, Undetermined, Unowned
+from statechannel.engine.deadlines import Deadlines
+from statechannel.engine.freshness import is_current, view_age_s
+from statechannel.engine.names import place
+from statechannel.engine.pending_assignments import OnTheirWay, PendingAssignment
+from statechannel.engine.proposals import ProposalResult
+from statechannel.protocol.replica import Phase
+from statechannel.protocol.states import Action, Flow, State
+
+if TYPE_CHECKING:
+    from statechannel.engine.engine import Engine
+    from statechannel.protocol.keys import KeyState
+    from statechannel.protocol.record import Record
+
+
+class InLine:
+    """A storm asks every broker for the same bundles, often in the same order.
+
+    If all of them began at its head, each bundle would be proposed by each broker and all records but one would come to
+    nothing. So each broker takes them in an order of its own, and by the time it comes to a bundle mostly finds it assigned.
+
+    Args:
+        salt: What makes the order this process's own, such as its incarnation.
+    """
+
+    def __init__(self, salt: str) -> None:
+        self._salt = crc32(salt.encode())
+        self._line: list[tuple[int, str]] = []
+        self._names: set[str] = set()
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def __contains__(self, bundle: str) -> bool:
+        return bundle in self._names
+
+    def add(self, bundle: str) -> None:
+        """It waits from now on, once."""
+        if bundle not in self._names:
+            self._names.add(bundle)
+            heappush(self._line, (crc32(bundle.encode(), self._salt), bundle))
+
+    def take(self) -> str | None:
+        """The next one, which waits no more; None if none does."""
+        while self._line:
+            bundle = heappop(self._line)[1]
+            if bundle in self._names:
+                self._names.discard(bundle)
+                return bundle
+        return None
+
+    def drop(self, bundle: str) -> None:
+        """Nobody waits for it any more."""
+        self._names.discard(bundle)
+        if len(self._line) > 2 * len(self._names) + 64:
+            self._line = [one for one in self._line if one[1] in self._names]
+            heapify(self._line)
+
+
+TRIES_A_STEP = 500
+"""Lookups that are tried again in one step; the others have their turn in the steps that follow at once."""
+LOOKED_AT_A_TICK = 2_000
+"""Bundles with waiting lookups that a tick looks at, in turn: whether an assignment can be begun, or nothing is left of them."""
+
+
+@dataclass(slots=True)
+class Waiter:
+    """A lookup that could not be answered yet."""
+
+    token: int
+    command: Lookup
+    deadline_s: float
+    why: str
+    bundle: str = ""
+
+
+class Lookups:
+    """All lookups that wait, by the bundle that they wait for (`""` where no bundle is known yet).
+
+    However many wait, a step tries a bounded number of them: the loop has other things to do between two steps.
+
+    Attributes:
+        assigning: Bundles whose assignment is written and not read back, with the broker chosen.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._waiting: dict[str, dict[int, Waiter]] = {}
+        self._by_token: dict[int, Waiter] = {}
+        self._deadlines = Deadlines()
+        self._again: dict[str, int] = {}
+        self._turn: Iterator[str] = iter(())
+        self.assigning = OnTheirWay()
+        self._in_line = InLine(engine.identity.incarnation)
+        self._decliners: dict[str, dict[str, float]] = {}
+        self._later: set[str] | None = None
+
+    def look_up(self, token: int, command: Lookup) -> None:
+        """Answer now, or as soon as the channel says more."""
+        engine = self._engine
+        if len(self._by_token) >= engine.config.lookup_waiting_max:
+            engine.complete(token, Undetermined("busy", "too many lookups wait (lookup_waiting_max)", "Try again."))
+            return
+        self._try(Waiter(token, command, engine.now.mono_s + command.timeout_s, "new"))
+
+    def _try(self, waiter: Waiter) -> None:
+        outcome, bundle, why = self._answer(waiter.command)
+        token = waiter.token
+        if outcome is not None:
+            self._engine.complete(token, outcome)
+            if self._by_token.pop(token, None) is not None:
+                self._deadlines.drop(token)
+            return
+        waiter.why, waiter.bundle = why, bundle
+        self._waiting.setdefault(bundle, {})[token] = waiter
+        if token not in self._by_token:
+            self._by_token[token] = waiter
+            self._deadlines.add(token, waiter.deadline_s)
+
+    def _answer(self, command: Lookup) -> tuple[Outcome | None, str, str]:
+        """The answer, or None with the bundle that the lookup waits for and why."""
+        engine = self._engine
+        found_place = place(command.name)
+        if isinstance(found_place, NotFound):
+            return found_place, "", ""
+        bound = engine.bound_broker(found_place.namespace)
+        if bound is not None:
+            return BoundTo(bound, engine.presence.members.alive[bound].urls), "", ""
+        replica = engine.replicas[engine.partition_of(found_place.namespace)]
+        if not engine.judges(replica.partition) and replica.phase is not Phase.STOPPED:
+            return None, "", "joining"
+        found = engine.locate(command.name)
+        if isinstance(found, NotFound):
+            return replace(found, stale_age_s=self._stale_age_s(found_place.namespace)), "", ""
+        if engine.closing(found_place.namespace):
+            return NotFound("being-deleted", f"namespace {found_place.namespace} is being deleted"), "", ""
+        if found.state is State.UNASSIGNED:
+            return self._unassigned(found, command)
+        if found.state in (State.ASSIGNING, State.RELEASING):
+            return None, found.name, f"bundle is {found.state}"
+        return self._owned(found)
+
+    def _owned(self, key: KeyState) -> tuple[Outcome | None, str, str]:
+        engine = self._engine
+        owner = key.owner
+        if owner is None or key.generation is None:
+            return None, key.name, "no owner"
+        member = engine.presence.members.alive.get(owner)
+        age_s = self._stale_age_s(key.namespace)
+        if age_s is not None:
+            urls = member.urls if member is not None else {}
+            return Owned(key.name, owner, key.generation, urls, age_s), "", ""
+        if owner == engine.identity.broker:
+            if not engine.reactions.serves(key):
+                return None, key.name, "the owner has to resume"
+        elif member is None:
+            return None, key.name, f"owner {owner} is not heard; its bundles will be given to others"
+        elif key.server is None or key.server.incarnation != member.incarnation:
+            return None, key.name, "the owner has to resume"
+        return Owned(key.name, owner, key.generation, member.urls if member is not None else {}), "", ""
+
+    def _stale_age_s(self, namespace: str) -> float | None:
+        """None where the answer comes from a current view, else how old that is."""
+        engine = self._engine
+        return None if is_current(engine, namespace) else view_age_s(engine, namespace)
+
+    def _unassigned(self, key: KeyState, command: Lookup) -> tuple[Outcome | None, str, str]:
+        if command.read_only:
+            return Unowned(key.name, self._stale_age_s(key.namespace)), "", ""
+        refusal = self._engine.refusal()
+        if refusal is not None:
+            return None, key.name, refusal.reason
+        return None, key.name, self._assign(key)
+
+    def _assign(self, key: KeyState) -> str:
+        """Start an assignment, once; upstream publishes one for every lookup."""
+        name = key.name
+        if name in self.assigning:
+            return "being assigned"
+        engine = self._engine
+        if self._room <= 0:  # asked first: to choose a broker is the dearer part
+            self._in_line.add(name)
+            return "too many records are on their way"
+        self._in_line.drop(name)
+        broker = self.choose(key)
+        if broker is None:
+            return "no broker accepts bundles"
+
+        def done(_: ProposalResult) -> None:
+            self.assigning.drop(name)
+            self.recheck(name)
+            self._next_in_line()
+
+        written = engine.proposals.propose(
+            key,
+            State.ASSIGNING,
+            done,
+            action=Action.OWN,
+            flow=Flow.ASSIGNMENT,
+            operation=engine.proposals.new_id(),
+            to=broker,
+        )
+        if written is None:
+            return "too many records are on their way"
+        self.assigning.add(name, PendingAssignment(broker, engine.now.mono_s))
+        return "being assigned"
+
+    @property
+    def _room(self) -> int:
+        """How many more assignments may be begun now."""
+        return min(self._engine.proposals.room, self._engine.config.assigning_max - len(self.assigning))
+
+    def _next_in_line(self) -> None:
+        """Begin those whose turn it is, as long as there is room; most were assigned by others meanwhile."""
+        for _ in range(TRIES_A_STEP):
+            if self._room <= 0:
+                return
+            name = self._in_line.take()
+            if name is None:
+                return
+            key = self._engine.key(name) if name in self._waiting else None
+            if key is not None and key.state is State.UNASSIGNED and self._engine.refusal() is None:
+                self._assign(key)
+        self._engine.wake_soon(self._more)
+
+    # --- placement --------------------------------------------------------------------------------------------------
+
+    def choose(self, key: KeyState, *, without: str | None = None) -> str | None:
+        """A broker for the bundle: alive, caught up, accepting, and not one that declined it lately."""
+        engine = self._engine
+        now_s = engine.now.mono_s
+        declined = self._decliners.get(key.name, {})
+        candidates = sorted(
+            broker
+            for broker in engine.presence.members.alive
+            if broker != without and declined.get(broker, 0.0) <= now_s and engine.accepts(broker)
+        )
+        return engine.placement.choose(key.name, candidates, self._load())
+
+    def _load(self) -> dict[str, int]:
+        load: dict[str, int] = {}
+        engine = self._engine
+        tables = [self.assigning.counts, engine.repair.on_their_way.counts, engine.departure.on_their_way.counts]
+        for counts in (*(replica.view.load for replica in engine.replicas), *tables):
+            for broker, count in counts.items():
+                load[broker] = load.get(broker, 0) + count
+        return load
+
+    def accepted(self, record: Record, key: KeyState) -> None:
+        """A broker that could not serve a bundle is left out by its placement for a while."""
+        if record.from_ is None or record.forced:
+            return
+        declined = record.state is State.UNASSIGNED and key.was is State.ASSIGNING
+        gave_up = record.state is State.RELEASING and record.text("action") == Action.DECLINE
+        if declined or gave_up:  # the action of the second is a hint: an owner that could not resume
+            self._declined(key.name, record.from_)
+
+    def _declined(self, name: str, broker: str) -> None:
+        until_s = self._engine.now.mono_s + self._engine.config.decline_memory_s
+        self._decliners.setdefault(name, {})[broker] = until_s
+
+    # --- when to look again -----------------------------------------------------------------------------------------
+
+    @contextmanager
+    def held_back(self) -> Iterator[None]:
+        """Meanwhile nobody is answered; afterwards all are who might have been."""
+        later: set[str] = set()
+        self._later = later
+        try:
+            yield
+        finally:
+            self._later = None
+        for name in sorted(later):
+            self._note(name)
+        self._go_on()
+
+    def recheck(self, name: str) -> None:
+        """The state of this bundle changed."""
+        if self._later is not None:
+            self._later.add(name)
+        elif name in self._waiting:
+            self._note(name)
+            self._try_again(name, TRIES_A_STEP)
+
+    def recheck_all(self) -> None:
+        """Membership, mode or the view itself changed."""
+        if self._later is not None:
+            self._later.update(self._waiting)
+            return
+        self._again = {name: len(waiters) for name, waiters in self._waiting.items()}
+        self._go_on()
+
+    def _note(self, name: str) -> None:
+        """All that wait for this bundle now are to be tried again."""
+        waiters = self._waiting.get(name)
+        if waiters:
+            self._again[name] = len(waiters)
+
+    def _go_on(self) -> None:
+        """As many of those that are to be tried again as a step may."""
+        room = TRIES_A_STEP
+        while self._again and room > 0:
+            room -= self._try_again(next(iter(self._again)), room)
+
+    def _try_again(self, name: str, most: int) -> int:
+        """Try the first of those that wait for a bundle; how many. The rest is left noted."""
+        waiters = self._waiting.pop(name, {})
+        left = min(self._again.pop(name, 0), len(waiters))
+        turn = list(islice(waiters.values(), min(left, most)))
+        for waiter in turn:
+            del waiters[waiter.token]
+        if waiters:
+            self._waiting[name] = waiters
+        for waiter in turn:
+            self._try(waiter)
+        if left > len(turn):
+            self._again[name] = left - len(turn)
+            self._engine.wake_soon(self._more)
+        return max(1, len(turn))
+
+    def tick(self) -> None:
+        """Time-outs; and another try for those that wait for a broker or for room."""
+        now_s = self._engine.now.mono_s
+        # Lost or slow: another proposal does no harm, only one can be accepted.
+        self.assigning.drop_late(now_s, self._engine.config.retry_interval_s)
+        self._more()
+        for name, brokers in list(self._decliners.items()):
+            if all(until_s <= now_s for until_s in brokers.values()):
+                del self._decliners[name]
+
+    def _more(self) -> None:
+        self._time_out()
+        self._go_on()
+        self._next_in_line()
+        self._look_around()
+
+    def _time_out(self) -> None:
+        late = self._deadlines.due(self._engine.now.mono_s, TRIES_A_STEP)
+        for token in late:
+            waiter = self._by_token.pop(token)
+            waiters = self._waiting[waiter.bundle]
+            del waiters[token]
+            if not waiters:
+                del self._waiting[waiter.bundle]
+            message = f"{waiter.command.name}: {waiter.why}"
+            self._engine.complete(token, Undetermined(_word(waiter.why), message))
+        if len(late) == TRIES_A_STEP:
+            self._engine.wake_soon(self._more)
+
+    def _look_around(self) -> None:
+        """Begin what could not be begun; and who waits for what is no more is told so."""
+        engine, begun = self._engine, len(self.assigning)
+        may_begin = engine.refusal() is None and self._room > 0
+        # Where nothing can be begun there are only those to be found that wait for what has gone: no haste.
+        for name in self._next_names(LOOKED_AT_A_TICK if may_begin else LOOKED_AT_A_TICK // 10):
+            if len(self._again) >= TRIES_A_STEP:
+                break  # a turn later comes round to it
+            if not name or name not in self._waiting or name in self.assigning or name in self._in_line:
+                continue
+            key = engine.key(name)
+            if key is None or (may_begin and key.state is State.UNASSIGNED and self._room > 0):
+                self._note(name)
+        self._go_on()
+        if len(self.assigning) > begun and self._room > 0:
+            engine.wake_soon(self._more)
+
+    def _next_names(self, most: int) -> Iterator[str]:
+        """In turn, and each once at most."""
+        left = min(most, len(self._waiting))
+        while left > 0:
+            name = next(self._turn, None)
+            if name is None:
+                self._turn = iter(list(self._waiting))
+                name = next(self._turn, "")
+            left -= 1
+            yield name
+
+    @property
+    def waiting(self) -> int:
+        """Number of lookups that wait."""
+        return len(self._by_token)
+
+
+def _word(why: str) -> str:
+    return "joining" if why == "joining" else "timed-out"

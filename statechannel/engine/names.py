@@ -1,0 +1,57 @@
+"""What a caller's name means: a topic, or a bundle."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from statechannel.engine.commands import NotFound
+from statechannel.protocol.bundle import parse_key, split_topic, topic_hash
+from statechannel.protocol.states import State
+
+if TYPE_CHECKING:
+    from statechannel.engine.engine import Engine
+    from statechannel.protocol.keys import KeyState
+
+
+class NameTarget(NamedTuple):
+    """Where a lookup's name points: a namespace, and a hash on its ring or a bundle's key."""
+
+    namespace: str
+    hash: int
+    key: str | None
+
+
+def place(name: str) -> NameTarget | NotFound:
+    """What a name means: a bundle key, or a topic."""
+    try:
+        parts = parse_key(name.encode())
+    except UnicodeEncodeError:  # a lone surrogate, as some JSON parsers let them through
+        return NotFound("bad-name", f"{name!a} is not valid Unicode text", "Give the name as UTF-8.")
+    if parts is not None and not parts.is_namespace:
+        return NameTarget(parts.namespace, parts.lower, name)
+    topic = split_topic(name)
+    if topic is None:
+        return NotFound(
+            "bad-name",
+            f"`{name}` is not the name of a topic or bundle",
+            "Use tenant/namespace/topic or tenant/namespace/0x..._0x...",
+        )
+    return NameTarget(topic[0], topic_hash(topic[1]), None)
+
+
+def locate(engine: Engine, name: str) -> KeyState | NotFound:
+    """The live bundle that a name means, in the engine's view."""
+    found = place(name)
+    if isinstance(found, NotFound):
+        return found
+    namespace = engine.key(found.namespace)
+    if namespace is None or namespace.ring is None:
+        return NotFound("unknown-namespace", f"there is no namespace {found.namespace}", "Create it first.")
+    if found.key is None:
+        return namespace.ring.at(found.hash)
+    bundle = engine.key(found.key)
+    if bundle is None:
+        return NotFound("unknown-bundle", f"{found.key} is not a bundle of {found.namespace}", "`bundles` lists them.")
+    if bundle.state is State.DELETED:
+        return NotFound("split-bundle", f"{found.key} was split", "`bundles` lists its children.")
+    return bundle

@@ -1,0 +1,515 @@
+"""Commands that change the channel, and what became of them.
+
+An operation is known by its id, which every record of it carries; so whoever reads the log can say how it stands, and a
+ticket survives a restart of its caller. Upstream's calls return when the first record is *appended*, accepted or not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from statechannel.engine.commands import (
+    AwaitOperation,
+    CreateNamespace,
+    DeleteNamespace,
+    Done,
+    NotFound,
+    Outcome,
+    Rejected,
+    Split,
+    Started,
+    Transfer,
+    Undetermined,
+    Unknown,
+    Unload,
+)
+from statechannel.engine.deadlines import Deadlines
+from statechannel.engine.proposals import ProposalResult, ProposalStatus
+from statechannel.engine.streams import tell_began, tell_ended
+from statechannel.protocol.bounded import remember
+from statechannel.protocol.bundle import bounds_at, children_of, even_bounds, is_namespace
+from statechannel.protocol.codec import CLOSING_PREFIX
+from statechannel.protocol.keys import KeyState
+from statechannel.protocol.states import IN_FLIGHT, Action, Flow, State
+from statechannel.protocol.verdict import MEANING
+
+if TYPE_CHECKING:
+    from statechannel.engine.engine import Engine
+    from statechannel.protocol.record import Record
+    from statechannel.protocol.view import View
+
+RUNNING, ENDED, FAILED = "running", "ended", "failed"
+REASON_MAX = 1_000
+TIMED_OUT_A_STEP = 1_000
+LATER = "Ask for the operation again later."
+
+
+@dataclass(slots=True)
+class Operation:
+    """How an operation stands, as the log tells it.
+
+    Attributes:
+        status: `running`, `ended` (as asked) or `failed` (ended otherwise).
+        result: A stable word: `owned`, `transferred`, `taken-back`, `unloaded`, `declined`, `split`, `given-up`,
+            `created`, `deleted`, `superseded`, `repaired`.
+    """
+
+    id: str
+    flow: str
+    name: str
+    partition: int
+    offset: int
+    status: str = RUNNING
+    result: str = ""
+    state: str = ""
+    destination: str | None = None
+    changed_offset: int = -1
+
+
+@dataclass(slots=True)
+class _Deletion:
+    """A namespace on its way out: closed, unloaded, deleted.
+
+    Attributes:
+        writing: Its record is on its way.
+        unsure: What became of one that was, nobody knows.
+    """
+
+    token: int
+    namespace: str
+    accepted_id: str | None
+    operation: str
+    deadline_s: float
+    retry_at_s: float = 0.0
+    writing: bool = False
+    unsure: bool = False
+    answered: bool = False
+
+
+class Operations:
+    """Commands under way and the operations seen in the log."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self.known: dict[str, Operation] = {}
+        self._current: dict[str, str] = {}
+        self._waiters: dict[str, dict[int, None]] = {}
+        self._waited_for: dict[int, str] = {}
+        self._deadlines = Deadlines()
+        self._deletions: dict[str, _Deletion] = {}
+        self._starting: dict[int, tuple[str, float]] = {}
+        self._through: dict[int, int] = {}
+
+    # --- what the log says ------------------------------------------------------------------------------------------
+
+    def accepted(self, record: Record, key: KeyState, partition: int, offset: int) -> None:
+        """An accepted record moves its operation on, and ends one that it interrupts."""
+        if offset <= self._through.get(partition, -1):
+            return  # a partition that is read again from its beginning
+        self._through[partition] = offset
+        name = key.name
+        operation_id = key.operation
+        before = self._current.get(name)
+        if before is not None and before != operation_id:
+            del self._current[name]
+            self._end(before, FAILED, "superseded", offset)
+        if operation_id is None:
+            return
+        operation = self.known.get(operation_id)
+        if operation is None:
+            # The unloads of a namespace's deletion come before its own record: the operation is the namespace's.
+            subject = key.namespace if key.flow == Flow.NAMESPACE else name
+            operation = Operation(operation_id, key.flow or "", subject, partition, offset)
+            remember(self.known, operation_id, operation, self._engine.config.operations_max)
+            tell_began(self._engine, operation)
+        operation.changed_offset = offset
+        operation.state = record.state
+        if operation.flow == Flow.NAMESPACE and not key.is_namespace:
+            return
+        if operation.name != name:
+            return
+        if record.state in IN_FLIGHT:
+            operation.status = RUNNING
+            operation.destination = record.to or operation.destination
+            self._current[name] = operation_id
+            return
+        self._came_to_rest(operation, record.state, record.from_, offset)
+
+    def seed(self, view: View) -> None:
+        """After a lenient join: what the newest record of each key says of its operation."""
+        for key in view.existing():
+            self._seen_to_end(key)
+            room = len(self.known) < self._engine.config.operations_max
+            of_deletion = key.flow == Flow.NAMESPACE and not key.is_namespace
+            if key.operation is None or key.operation in self.known or key.derived or of_deletion or not room:
+                continue
+            if key.state is None:
+                continue
+            operation = Operation(key.operation, key.flow or "", key.name, view.partition, key.offset)
+            operation.state = key.state
+            operation.changed_offset = key.offset
+            if key.state in IN_FLIGHT:
+                self._current[key.name] = key.operation
+            else:
+                operation.status, operation.result = _ending(operation.flow, key.state, key.from_)
+            self.known[key.operation] = operation
+
+    def _seen_to_end(self, key: KeyState) -> None:
+        """An operation that was running when the view was left may have ended meanwhile."""
+        known = self.known.get(key.operation or "")
+        if known is None or known.status != RUNNING or known.name != key.name or key.state is None:
+            return
+        known.state, known.changed_offset = key.state, key.offset
+        if key.state not in IN_FLIGHT:
+            self._came_to_rest(known, key.state, key.from_, key.offset)
+
+    def _came_to_rest(self, operation: Operation, state: State, from_: str | None, offset: int) -> None:
+        """The subject of an operation is no longer in flight."""
+        self._current.pop(operation.name, None)
+        status, result = _ending(operation.flow, state, from_)
+        self._end(operation.id, status, result, offset)
+
+    def _end(self, operation_id: str, status: str, result: str, offset: int) -> None:
+        operation = self.known.get(operation_id)
+        if operation is None or operation.status != RUNNING:
+            return
+        operation.status, operation.result, operation.changed_offset = status, result, offset
+        tell_ended(self._engine, operation)
+        for token in self._waiters.pop(operation_id, ()):
+            del self._waited_for[token]
+            self._deadlines.drop(token)
+            self._engine.complete(token, self._outcome(operation))
+
+    @staticmethod
+    def _outcome(operation: Operation) -> Outcome:
+        facts = {"bundle": operation.name, "flow": operation.flow, "offset": operation.changed_offset}
+        if operation.status == ENDED:
+            return Done(operation.id, operation.result, facts)
+        return Rejected(operation.result, f"operation {operation.id} on {operation.name} ended: {operation.result}")
+
+    # --- commands ---------------------------------------------------------------------------------------------------
+
+    def start(self, token: int, command: Transfer | Unload | Split | CreateNamespace | DeleteNamespace) -> None:
+        """Begin an operation: `Started`, or why not. The same operation id is never begun twice."""
+        engine = self._engine
+        known = self.known.get(command.operation)
+        if known is not None:
+            engine.complete(token, Started(known.id, known.name, known.partition, known.offset))
+            return
+        refusal = engine.refusal()
+        if refusal is not None:
+            engine.complete(token, refusal)
+            return
+        match command:
+            case CreateNamespace():
+                self._create(token, command)
+            case DeleteNamespace():
+                self._delete(token, command)
+            case Transfer() | Unload() | Split():
+                self._move(token, command)
+
+    def _answering(self, token: int, operation: str, name: str, timeout_s: float) -> Callable[[ProposalResult], None]:
+        """The answer to a command when the end of its first record is known, or its time is over."""
+        self._starting[token] = (operation, self._engine.now.mono_s + timeout_s)
+
+        def done(result: ProposalResult) -> None:
+            if self._starting.pop(token, None) is None:
+                return
+            self._engine.complete(token, self._first_record(result, operation, name))
+
+        return done
+
+    def _first_record(self, result: ProposalResult, operation: str, name: str) -> Outcome:
+        if result.status is ProposalStatus.ACCEPTED:
+            partition = self._engine.partition_of("/".join(name.split("/")[:2]))
+            return Started(operation, name, partition, result.offset)
+        known = self.known.get(operation)
+        if known is not None:
+            # Another broker was asked for the same operation, and its record was first: it is begun all the same.
+            return Started(known.id, known.name, known.partition, known.offset)
+        if result.status is ProposalStatus.REJECTED and result.verdict is not None:
+            message = f"{name}: {MEANING[result.verdict]}"
+            return Rejected(result.verdict, message, "Look at its history and try again.", winner=result.winner)
+        if result.status is ProposalStatus.NOT_WRITTEN:
+            return Rejected("not-written", f"{name}: the record never reached the log", "Try again.")
+        return Unknown(operation, f"{name}: the record was not read back", LATER)
+
+    def _propose(self, token: int, command_name: str, written: str | None) -> None:
+        if written is None:
+            self._starting.pop(token, None)
+            message = f"{command_name}: too many records are in flight (pending_max)"
+            self._engine.complete(token, Rejected("busy", message, "Try again."))
+
+    def _move(self, token: int, command: Transfer | Unload | Split) -> None:
+        engine = self._engine
+        found = engine.locate(command.name)
+        if isinstance(found, NotFound):
+            engine.complete(token, found)
+            return
+        refusal = self._unfit(found, command)
+        if refusal is not None:
+            engine.complete(token, refusal)
+            return
+        children: list[str] | None = None
+        state, action, flow, to = State.RELEASING, Action.UNLOAD, Flow.UNLOAD, None
+        if isinstance(command, Transfer):
+            action, flow, to = Action.TRANSFER, Flow.TRANSFER, command.destination
+        elif isinstance(command, Split):
+            state, action, flow = State.SPLITTING, Action.SPLIT, Flow.SPLIT
+            try:
+                bounds = (
+                    bounds_at(found.lower, found.upper, command.at)
+                    if command.at
+                    else even_bounds(command.parts, found.lower, found.upper)
+                )
+            except ValueError as error:
+                engine.complete(token, Rejected("bad-split", f"{found.name}: {error}", bundle=found.name))
+                return
+            if len(bounds) - 1 > engine.config.split_parts_max:
+                message = f"{found.name}: a split makes {engine.config.split_parts_max} parts at most (split_parts_max)"
+                engine.complete(token, Rejected("bad-split", message, "Split the parts again.", bundle=found.name))
+                return
+            if len(bounds) < 3:  # noqa: PLR2004 - two children have three bounds
+                message = f"{found.name}: a split makes two parts or more"
+                engine.complete(token, Rejected("bad-split", message, bundle=found.name))
+                return
+            children = children_of(bounds)
+        written = engine.proposals.propose(
+            found,
+            state,
+            self._answering(token, command.operation, found.name, command.timeout_s),
+            action=action,
+            flow=flow,
+            operation=command.operation,
+            from_=found.to,
+            to=to,
+            children=children,
+            reason=_sayable(command.reason),
+            decision=None if isinstance(command, Split) else command.decision,
+        )
+        self._propose(token, found.name, written)
+
+    def _unfit(self, key: KeyState, command: Transfer | Unload | Split) -> Outcome | None:
+        if key.state is not State.ASSIGNED:
+            return Rejected(
+                "not-assigned",
+                f"{key.name} is {key.state}, and only an Assigned bundle can be moved",
+                winner=key.accepted_id,
+            )
+        engine = self._engine
+        if key.to == engine.identity.broker and not engine.reactions.serves(key):
+            return Rejected("not-serving-yet", f"{key.name} is being resumed by this broker", "Try again in a moment.")
+        if not isinstance(command, Transfer):
+            return None
+        destination = command.destination
+        if destination == key.to:
+            return Rejected("destination-is-owner", f"{key.name} is owned by {destination} already")
+        members = engine.presence.members
+        if destination not in members.alive:
+            if destination in members.lost:
+                return Rejected("destination-lost", f"broker {destination} is not heard any more", "Choose a live one.")
+            return Rejected("unknown-destination", f"no broker {destination} is registered", "`brokers` lists them.")
+        if not engine.accepts(destination):
+            return Rejected(
+                "destination-not-accepting",
+                f"broker {destination} is joining, draining, in safe mode or cut off from the log",
+            )
+        return None
+
+    def _create(self, token: int, command: CreateNamespace) -> None:
+        engine = self._engine
+        name = command.namespace
+        if not is_namespace(name):
+            engine.complete(token, Rejected("bad-name", f"`{name}` is not tenant/namespace of A-Za-z0-9_=:.-"))
+            return
+        if engine.bound_broker(name) is not None:
+            engine.complete(token, Rejected("bound-namespace", f"{name} belongs to its broker by rule"))
+            return
+        key = engine.key(name)
+        if key is not None and key.state is State.ACTIVE:
+            engine.complete(token, Rejected("namespace-exists", f"{name} exists already", winner=key.accepted_id))
+            return
+        written = engine.proposals.propose(
+            key or KeyState(name, -1, -1),
+            State.ACTIVE,
+            self._answering(token, command.operation, name, command.timeout_s),
+            action=Action.CREATE,
+            flow=Flow.NAMESPACE,
+            operation=command.operation,
+            children=children_of(command.bounds),
+        )
+        self._propose(token, name, written)
+
+    # --- deletion of a namespace ------------------------------------------------------------------------------------
+
+    def _delete(self, token: int, command: DeleteNamespace) -> None:
+        engine = self._engine
+        key = engine.key(command.namespace)
+        if key is None or key.state is not State.ACTIVE:
+            engine.complete(token, NotFound("unknown-namespace", f"there is no namespace {command.namespace}"))
+            return
+        if command.namespace in self._deletions:
+            engine.complete(token, Rejected("being-deleted", f"{command.namespace} is being deleted already"))
+            return
+        deadline_s = engine.now.mono_s + command.timeout_s
+        self._deletions[command.namespace] = _Deletion(
+            token, command.namespace, key.accepted_id, command.operation, deadline_s
+        )
+        mark = {"namespace": command.namespace, "operation": command.operation, "by": engine.identity.broker}
+        mark["for_ms"] = int(min(command.timeout_s, engine.config.closing_mark_s) * 1000)  # type: ignore[assignment]
+        partition = engine.partition_of(command.namespace)
+        engine.proposals.control(partition, CLOSING_PREFIX + command.namespace.encode(), mark)
+        self._drive(self._deletions[command.namespace])
+
+    def _drive(self, deletion: _Deletion) -> None:
+        engine = self._engine
+        key = engine.key(deletion.namespace)
+        if key is None and not engine.judges(engine.partition_of(deletion.namespace)):
+            if engine.now.mono_s >= deletion.deadline_s:
+                self._end_deletion(deletion, Unknown(deletion.operation, "this broker had to join again meanwhile"))
+            return
+        if key is None or key.ring is None or key.accepted_id != deletion.accepted_id:
+            # Deleted, by this operation or another one; perhaps created again: not the namespace that was meant.
+            self._end_deletion(deletion, self._deleted(deletion, key))
+            return
+        if engine.now.mono_s >= deletion.deadline_s:
+            if deletion.writing or deletion.unsure:
+                message = f"{deletion.namespace}: the record was not read back"
+                self._end_deletion(deletion, Unknown(deletion.operation, message, LATER))
+                return
+            message = f"{deletion.namespace}: {key.ring.owned} bundles were not unloaded in time, and it opens again"
+            self._end_deletion(deletion, Rejected("not-unloaded", message))
+            return
+        if engine.now.mono_s < deletion.retry_at_s or not engine.may_write:
+            return
+        deletion.retry_at_s = engine.now.mono_s + engine.config.retry_interval_s
+        if key.ring.owned:
+            self._unload_all(deletion, key)
+        elif not deletion.writing:
+            deletion.writing = True
+
+            def done(result: ProposalResult) -> None:
+                deletion.writing = False
+                deletion.unsure |= result.status is ProposalStatus.UNKNOWN
+                if result.status is ProposalStatus.ACCEPTED and not deletion.answered:
+                    deletion.answered = True
+                    partition = engine.partition_of(deletion.namespace)
+                    started = Started(deletion.operation, deletion.namespace, partition, result.offset)
+                    engine.complete(deletion.token, started)
+
+            written = engine.proposals.propose(
+                key,
+                State.DELETED,
+                done,
+                action=Action.DELETE,
+                flow=Flow.NAMESPACE,
+                operation=deletion.operation,
+                version=key.ring.highest + 1,
+            )
+            deletion.writing = written is not None
+
+    def _deleted(self, deletion: _Deletion, key: KeyState | None) -> Outcome:
+        known = self.known.get(deletion.operation)
+        if known is not None and known.result == "deleted":
+            return Started(deletion.operation, deletion.namespace, known.partition, known.changed_offset)
+        winner = key.accepted_id if key is not None else None
+        return Rejected(
+            "superseded", f"{deletion.namespace} was deleted or re-created by another operation", winner=winner
+        )
+
+    def _end_deletion(self, deletion: _Deletion, outcome: Outcome) -> None:
+        del self._deletions[deletion.namespace]
+        if not deletion.answered:
+            deletion.answered = True
+            self._engine.complete(deletion.token, outcome)
+
+    def _unload_all(self, deletion: _Deletion, key: KeyState) -> None:
+        if key.ring is None:
+            return
+        room = self._engine.config.handover_window
+        for bundle in key.ring.live.values():
+            if bundle.state is not State.ASSIGNED:
+                continue
+            room -= 1
+            if room < 0:
+                return
+            self._engine.proposals.propose(
+                bundle,
+                State.RELEASING,
+                _ignore,
+                action=Action.UNLOAD,
+                flow=Flow.NAMESPACE,
+                operation=deletion.operation,
+                from_=bundle.to,
+            )
+
+    # --- waiting ----------------------------------------------------------------------------------------------------
+
+    def wait(self, token: int, command: AwaitOperation) -> None:
+        """Answer when the operation has ended."""
+        known = self.known.get(command.operation)
+        if known is not None and known.status != RUNNING:
+            self._engine.complete(token, self._outcome(known))
+            return
+        self._waiters.setdefault(command.operation, {})[token] = None
+        self._waited_for[token] = command.operation
+        self._deadlines.add(token, self._engine.now.mono_s + command.timeout_s)
+
+    def tick(self) -> None:
+        """Deadlines of waiters and commands; deletions go on."""
+        now_s = self._engine.now.mono_s
+        for token, (operation, deadline_s) in list(self._starting.items()):
+            if now_s >= deadline_s:
+                del self._starting[token]
+                self._engine.complete(token, Unknown(operation, "its first record was not read back in time", LATER))
+        self._time_out()
+        for deletion in list(self._deletions.values()):
+            self._drive(deletion)
+
+    def _time_out(self) -> None:
+        late = self._deadlines.due(self._engine.now.mono_s, TIMED_OUT_A_STEP)
+        for token in late:
+            operation_id = self._waited_for.pop(token)
+            others = self._waiters[operation_id]
+            del others[token]
+            if not others:
+                del self._waiters[operation_id]
+            known = self.known.get(operation_id)
+            if known is None:
+                outcome: Outcome = NotFound("unknown-operation", f"no record of operation {operation_id} was read")
+            else:
+                outcome = Undetermined("running", f"operation {known.id} on {known.name} is at {known.state}")
+            self._engine.complete(token, outcome)
+        if len(late) == TIMED_OUT_A_STEP:
+            self._engine.wake_soon(self._time_out)
+
+
+def _sayable(reason: str | None) -> str | None:
+    """A caller's words as a record can hold them."""
+    return None if reason is None else reason[:REASON_MAX].encode(errors="replace").decode()
+
+
+def _ignore(_: ProposalResult) -> None:
+    """The state tells; the next round looks at it."""
+
+
+def _ending(flow: str, state: State, from_: str | None) -> tuple[str, str]:
+    """How an operation ended, by the state in which its bundle came to rest."""
+    if state is State.ACTIVE:
+        return ENDED, "created"
+    if state is State.DELETED:
+        return ENDED, "deleted" if flow == Flow.NAMESPACE else "split"
+    if state is State.UNASSIGNED:
+        if flow == Flow.UNLOAD:
+            return ENDED, "unloaded"
+        return (ENDED, "repaired") if flow == Flow.REPAIR else (FAILED, "declined")
+    if flow == Flow.TRANSFER:
+        # The destination's record carries the source; what was taken back carries null.
+        return (ENDED, "transferred") if from_ is not None else (FAILED, "taken-back")
+    if flow == Flow.SPLIT:
+        return FAILED, "given-up"
+    if flow == Flow.UNLOAD:
+        return FAILED, "taken-back"
+    return ENDED, "repaired" if flow == Flow.REPAIR else "owned"

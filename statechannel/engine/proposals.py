@@ -1,0 +1,384 @@
+"""Records on their way: written, perhaps in the log, judged when read back (protocol.md section 7)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from statechannel.engine.effects import Append
+from statechannel.protocol import codec
+from statechannel.protocol.bounded import remember
+from statechannel.protocol.log import Topic
+from statechannel.protocol.record import Kind
+from statechannel.protocol.states import State
+from statechannel.protocol.verdict import Verdict
+
+if TYPE_CHECKING:
+    from statechannel.engine.engine import Engine
+    from statechannel.engine.inputs import Appended, AppendFailed
+    from statechannel.protocol.keys import KeyState
+    from statechannel.protocol.log import RecordRead
+    from statechannel.protocol.states import Action, Flow
+    from statechannel.protocol.view import Judgement
+
+
+class ProposalStatus(StrEnum):
+    """How a record of ours ended."""
+
+    ACCEPTED = "accepted"
+    REJECTED = "rejected"
+    NOT_WRITTEN = "not-written"
+    UNKNOWN = "unknown"
+
+
+class ProposalResult(NamedTuple):
+    """The end of one record.
+
+    Attributes:
+        verdict: Set where the record was judged.
+        winner: Id of the accepted record that stood in its way.
+    """
+
+    status: ProposalStatus
+    verdict: Verdict | None = None
+    offset: int = -1
+    winner: str | None = None
+
+
+@dataclass(slots=True)
+class Pending:
+    """A record that was handed to the log and whose end is not known yet.
+
+    Attributes:
+        unseen_through: The view was rebuilt meanwhile: what lies in the log up to here was not judged one by one.
+    """
+
+    token: int
+    partition: int
+    name: str
+    record_id: str
+    version: int
+    sent_at_s: float
+    done: Callable[[ProposalResult], None]
+    is_proposal: bool
+    offset: int = -1
+    session: int = -1
+    failed: bool = False
+    unseen_through: int = -1
+    seen: dict[int, ProposalResult] = field(default_factory=dict)
+
+
+class _Other(NamedTuple):
+    """A record that is not judged: only its delivery matters, and to few."""
+
+    partition: int
+    failed: Callable[[], None] | None = None
+
+
+class _Held(NamedTuple):
+    """A record that may have to wait for a heartbeat.
+
+    Attributes:
+        record_id: None for those that are not judged.
+    """
+
+    append: Append
+    record_id: str | None = None
+
+
+class Proposals:
+    """All records of this process on the channel topic whose end is open."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._pending: dict[int, Pending] = {}
+        self._by_id: dict[str, Pending] = {}
+        self._failed: dict[int, Pending] = {}
+        self._delivered: dict[tuple[int, int], tuple[int, int]] = {}
+        self._others: dict[int, _Other] = {}
+        self._held: list[list[_Held]] = [[] for _ in range(engine.config.partitions)]
+
+    def __len__(self) -> int:
+        return len(self._pending)
+
+    @property
+    def room(self) -> int:
+        """How many more proposals and asserts may be on their way."""
+        return max(0, self._engine.config.pending_max - len(self._pending))
+
+    def new_id(self) -> str:
+        """A ULID: wall time, this process's own random part, and a counter."""
+        return self._engine.provenance.ids.new_id(self._engine.now.wall_ms)
+
+    def propose(
+        self,
+        key: KeyState,
+        state: State,
+        done: Callable[[ProposalResult], None],
+        *,
+        action: Action,
+        flow: Flow | str | None,
+        operation: str | None,
+        from_: str | None = None,
+        to: str | None = None,
+        version: int | None = None,
+        carried: Mapping[str, Any] | None = None,
+        **more: Any,
+    ) -> str | None:
+        """Write a proposal that builds on the accepted state of the key; its id, or None if too much is on its way.
+
+        Args:
+            done: Called once with the end.
+            version: Where it is not the accepted version plus one.
+            carried: Fields that this version does not know, of the record that is answered.
+            more: Further fields (`children`, `forced`, `lost`, `reason`, `decision`); those that are None are left out.
+        """
+        fields: dict[str, Any] = {
+            "version": key.version + 1 if version is None else version,
+            "base": key.accepted_id,
+            "state": state,
+            "action": action,
+        }
+        if not key.is_namespace:
+            fields |= {"from": from_, "to": to}
+        more |= {"flow": flow, "operation": operation}
+        fields |= {name: value for name, value in more.items() if value is not None}
+        fields |= carried or {}
+        return self._write(key, Kind.PROPOSAL, fields, done)
+
+    def restate(self, key: KeyState, done: Callable[[ProposalResult], None]) -> str | None:
+        """Write an assert of the accepted state of the key (Absent where it does not exist)."""
+        fields: dict[str, Any] = {
+            "version": key.version if key.state is not None else 0,
+            "asserts": key.accepted_id if key.state is not None else None,
+            "state": key.state or State.ABSENT,
+        }
+        if not key.is_namespace:
+            fields |= {"from": key.from_, "to": key.to}
+        if key.operation is not None:
+            fields["operation"] = key.operation
+        if key.flow is not None:
+            fields["flow"] = key.flow
+        if key.bounds is not None:
+            fields["children"] = key.children
+        if key.server is not None:
+            # For joiners, who could not know otherwise which process serves; never judged.
+            fields["server"] = {"broker": key.server.broker, "incarnation": key.server.incarnation}
+        fields |= key.more or {}
+        return self._write(key, Kind.ASSERT, fields, done)
+
+    def _write(
+        self, key: KeyState, kind: Kind, fields: dict[str, Any], done: Callable[[ProposalResult], None]
+    ) -> str | None:
+        engine = self._engine
+        if len(self._pending) >= engine.config.pending_max or fields["version"] > codec.MAX_INT:
+            return None  # the second: an import, or a hostile one, began at the end of all versions
+        partition = engine.partition_of(key.namespace)
+        record_id = self.new_id()
+        value = codec.encode(
+            {
+                "format": engine.presence.writes_format,
+                "kind": kind,
+                "id": record_id,
+                "covers": engine.replicas[partition].applied,
+                "by": {"broker": engine.identity.broker, "incarnation": engine.identity.incarnation},
+                **fields,
+                "written_at_ms": engine.now.wall_ms,
+            }
+        )
+        token = engine.new_token()
+        pending = Pending(
+            token,
+            partition,
+            key.name,
+            record_id,
+            fields["version"],
+            engine.now.mono_s,
+            done,
+            is_proposal=kind is Kind.PROPOSAL,
+        )
+        self._pending[token] = pending
+        self._by_id[record_id] = pending
+        engine.provenance.wrote(record_id, key.key, value)
+        self._send(_Held(Append(token, Topic.CHANNEL, partition, key.key, value), record_id))
+        return record_id
+
+    def _send(self, held: _Held) -> None:
+        """Hand a record to the log; after a silence of all heartbeats not before one of this process was read back."""
+        engine, partition = self._engine, held.append.partition
+        if self._held[partition] or engine.controls.is_silent(partition):
+            # Records that are judged are fewer than that; of the others some are lost.
+            if len(self._held[partition]) < 2 * engine.config.pending_max:
+                self._held[partition].append(held)
+            engine.wake_soon(engine.duties.tick)
+            return
+        if held.record_id is not None:
+            engine.candidacy.echo.written(partition, held.record_id, engine.now.mono_s)
+        engine.perform(held.append)
+
+    def holds_back(self, partition: int) -> bool:
+        """Whether records wait for a heartbeat."""
+        return bool(self._held[partition])
+
+    def release(self, partition: int) -> None:
+        """Somebody who knows the history spoke: what was held back goes out, in order.
+
+        Not while a cold start puts the history in doubt: it may be the heartbeat of whoever has started cold.
+        """
+        if self._held[partition] and self._engine.judges(partition):
+            held, self._held[partition] = self._held[partition], []
+            for one in held:
+                if one.record_id is None or one.append.token in self._pending:
+                    self._send(self._numbered(one))
+
+    def _numbered(self, held: _Held) -> _Held:
+        """A record that waited, with a new token: tokens tell in which order records were handed to the log."""
+        before, token = held.append.token, self._engine.new_token()
+        pending, other = self._pending.pop(before, None), self._others.pop(before, None)
+        if pending is not None:
+            pending.token = token
+            self._pending[token] = pending
+        if other is not None:
+            remember(self._others, token, other, self._engine.config.pending_max)
+        return held._replace(append=replace(held.append, token=token))
+
+    def control(
+        self, partition: int, key: bytes, fields: dict[str, Any], *, failed: Callable[[], None] | None = None
+    ) -> None:
+        """Write a control record.
+
+        Args:
+            failed: Called where its delivery is reported as an error; then it may be in the log all the same.
+        """
+        value = codec.encode(fields)
+        if key != codec.HEARTBEAT_KEY:
+            self._engine.provenance.wrote_mark(key, value)
+        self._unjudged(_Other(partition, failed), key, value)
+
+    def purge(self, partition: int, key: bytes) -> None:
+        """Write the null that takes away a key which does not exist."""
+        self._unjudged(_Other(partition), key, None)
+
+    def _unjudged(self, other: _Other, key: bytes, value: bytes | None) -> None:
+        token = self._engine.new_token()
+        remember(self._others, token, other, self._engine.config.pending_max)
+        append = Append(token, Topic.CHANNEL, other.partition, key, value)
+        if key == codec.HEARTBEAT_KEY:
+            self._engine.perform(append)
+        else:
+            self._send(_Held(append))
+
+    def appended(self, report: Appended) -> None:
+        """A delivery report: the record is in the log, its verdict follows (or came already)."""
+        pending = self._pending.get(report.token)
+        other = self._others.pop(report.token, None)
+        delivered = pending or other
+        if delivered is not None:
+            partition = delivered.partition
+            before = self._delivered.get((partition, report.session), (-1, -1))
+            self._delivered[partition, report.session] = max(before, (report.token, report.offset))
+        if pending is None:
+            return
+        pending.offset = report.offset
+        pending.session = report.session
+        result = pending.seen.get(report.offset)
+        if result is not None:
+            self._finish(pending, result)
+        elif report.offset <= pending.unseen_through:
+            self._finish(pending, ProposalResult(ProposalStatus.UNKNOWN))
+
+    def append_failed(self, report: AppendFailed) -> None:
+        """An error is not an end, unless the record never left the client."""
+        other = self._others.pop(report.token, None)
+        if other is not None and other.failed is not None:
+            other.failed()
+        pending = self._pending.get(report.token)
+        if pending is None:
+            return
+        if report.never_written:
+            self._finish(pending, ProposalResult(ProposalStatus.NOT_WRITTEN))
+            return
+        pending.failed = True
+        pending.session = report.session
+        self._failed[pending.token] = pending
+        if pending.seen:
+            self._finish(pending, next(iter(pending.seen.values())))
+
+    def read_back(self, record: RecordRead, judgement: Judgement) -> None:
+        """A record that names this process as its writer was judged."""
+        decoded = judgement.record
+        pending = self._by_id.get(decoded.id) if decoded is not None else None
+        if pending is None or judgement.key is None or judgement.key.name != pending.name:
+            return
+        verdict = judgement.verdict
+        if verdict is Verdict.ACCEPTED or verdict is Verdict.ASSERT_EQUAL:
+            self._finish(pending, ProposalResult(ProposalStatus.ACCEPTED, verdict, record.offset))
+            return
+        result = ProposalResult(ProposalStatus.REJECTED, verdict, record.offset, judgement.key.accepted_id)
+        if pending.failed and pending.unseen_through >= 0:
+            # This may be a second copy; what became of a first one was not seen here.
+            result = ProposalResult(ProposalStatus.UNKNOWN)
+        if pending.failed or pending.offset == record.offset:
+            self._finish(pending, result)
+        elif pending.offset < 0:
+            # Not told yet at which offset ours lies: a copy of our id by somebody else must not end it.
+            pending.seen[record.offset] = result
+
+    def tick(self) -> None:
+        """End what can be known by now of records that were not read back as such, or whose report was an error."""
+        for pending in list(self._pending.values()):
+            replica = self._engine.replicas[pending.partition]
+            if 0 <= pending.offset <= replica.applied and self._engine.judges(pending.partition):
+                # It was read, and named neither us nor its id: nobody could decode it (an argument of no known form).
+                self._finish(pending, ProposalResult(ProposalStatus.REJECTED, Verdict.UNDECODABLE, pending.offset))
+        for pending in list(self._failed.values()):
+            replica = self._engine.replicas[pending.partition]
+            token, offset = self._delivered.get((pending.partition, pending.session), (-1, -1))
+            if pending.unseen_through >= 0:
+                self._finish(pending, ProposalResult(ProposalStatus.UNKNOWN))
+            elif token > pending.token and 0 <= offset <= replica.applied and self._engine.judges(pending.partition):
+                self._finish(pending, ProposalResult(ProposalStatus.NOT_WRITTEN))
+            elif pending.is_proposal and self._superseded(pending):
+                self._finish(pending, ProposalResult(ProposalStatus.REJECTED, Verdict.STALE_VERSION))
+            elif self._engine.now.mono_s - pending.sent_at_s > self._engine.config.unknown_limit_s:
+                self._finish(pending, ProposalResult(ProposalStatus.UNKNOWN))
+
+    def _superseded(self, pending: Pending) -> bool:
+        """Another record has its version: wherever ours lands, it can no longer be accepted."""
+        judges = self._engine.judges(pending.partition)  # else its own record may be accepted and was not looked at
+        key = self._engine.replicas[pending.partition].view.get(pending.name) if judges else None
+        return key is not None and key.version >= pending.version and key.record_id != pending.record_id
+
+    def view_replaced(self, partition: int, *, assumed: bool = False) -> None:
+        """The view was rebuilt: what was judged in between was not seen here.
+
+        Args:
+            assumed: It is what a cold start takes for the truth; before its mark counts, it does not tell what was accepted.
+        """
+        held, self._held[partition] = self._held[partition], []
+        never_left = {one.append.token for one in held}
+        view = self._engine.replicas[partition].view
+        copied = self._engine.provenance.is_copied
+        for pending in [p for p in self._pending.values() if p.partition == partition]:
+            key = view.get(pending.name)
+            if pending.token in never_left:
+                self._finish(pending, ProposalResult(ProposalStatus.NOT_WRITTEN))
+            elif not assumed and key is not None and _is_state_by(pending, key) and not copied(key.record_id):
+                self._finish(pending, ProposalResult(ProposalStatus.ACCEPTED, Verdict.ACCEPTED, key.offset))
+            elif pending.failed or 0 <= pending.offset <= view.applied:
+                self._finish(pending, ProposalResult(ProposalStatus.UNKNOWN))
+            else:
+                pending.unseen_through = view.applied
+
+    def _finish(self, pending: Pending, result: ProposalResult) -> None:
+        self._pending.pop(pending.token, None)
+        self._by_id.pop(pending.record_id, None)
+        self._failed.pop(pending.token, None)
+        pending.done(result)
+
+
+def _is_state_by(pending: Pending, key: KeyState) -> bool:
+    """Whether a key's accepted record has the id of one of ours."""
+    return key.record_id == pending.record_id and not key.derived

@@ -1,0 +1,171 @@
+"""Which records of the log this process wrote, and which only bear its name.
+
+Whoever may write to the topics is trusted, and the log decides: a forged record has its verdict, and is accepted for everybody.
+But a process knows what it wrote. Its ids are ULIDs whose random part is its own entropy plus a counter, so that an id says by
+itself whether it can be one of them; of the newest records the content is remembered too, as ids can be copied. A replay of an
+own record, or a second copy by a retry, is no forgery.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import orjson
+from ulid import ULID
+
+from statechannel.protocol import codec
+from statechannel.protocol.bounded import remember
+
+if TYPE_CHECKING:
+    from statechannel.engine.engine import Engine
+    from statechannel.protocol.keys import KeyState
+    from statechannel.protocol.log import RecordRead, Topic
+    from statechannel.protocol.record import Record
+
+_RANDOM_BITS = 80
+_RANDOM = 2**_RANDOM_BITS - 1
+_TIME = 2**48 - 1
+
+
+class OwnIds:
+    """Makes the ids of one process, and recognises them."""
+
+    def __init__(self, entropy: bytes) -> None:
+        self._first = int.from_bytes(entropy[:10], "big")
+        self._count = 0
+
+    def new_id(self, wall_ms: int) -> str:
+        """A ULID: wall time, this process's own random part, and a counter."""
+        self._count += 1
+        return str(ULID.from_int(((wall_ms & _TIME) << _RANDOM_BITS) | ((self._first + self._count) & _RANDOM)))
+
+    def made(self, record_id: object) -> bool:
+        """Whether an id has a random part that this process has given out."""
+        if not isinstance(record_id, str):
+            return False
+        try:
+            parsed = ULID.from_str(record_id)
+        except ValueError:
+            return False
+        return 1 <= (int(parsed) - self._first) & _RANDOM <= self._count and str(parsed) == record_id
+
+
+class Forgery(NamedTuple):
+    """A record that bears this process's broker id and incarnation, and was written by somebody else."""
+
+    topic: Topic
+    partition: int
+    offset: int
+    timestamp_ms: int
+
+
+class Provenance:
+    """What this process wrote.
+
+    Attributes:
+        forged: Number of forged records that were read.
+        newest: The last of them.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self.ids = OwnIds(engine.identity.entropy)
+        self.forged = 0
+        self.newest: Forgery | None = None
+        self._incarnation = engine.identity.incarnation.encode()
+        self._written: dict[str, int] = {}
+        self._copied: dict[str, None] = {}
+        self._checked: dict[int, int] = {}
+        self._marks: dict[tuple[bytes, bytes], None] = {}
+
+    def wrote_mark(self, key: bytes, value: bytes) -> None:
+        """Note a control record without an id that is handed to the log."""
+        remember(self._marks, (key, value), None, self._engine.config.remembered_max)
+
+    def wrote(self, record_id: str, key: bytes, value: bytes) -> None:
+        """Note a record that is handed to the log."""
+        remember(self._written, record_id, hash((key, value)), self._engine.config.remembered_max)
+
+    def is_own(self, key: KeyState) -> bool:
+        """Whether this process wrote the accepted record of a key (the parent's record, where the state is derived)."""
+        record_id = key.record_id
+        return key.writer == self._engine.writer and self.ids.made(record_id) and not self.is_copied(record_id)
+
+    def is_copied(self, record_id: str | None) -> bool:
+        """Whether somebody else wrote something else under this id."""
+        return record_id in self._copied
+
+    def is_forged(self, event: RecordRead, record_id: object) -> bool:
+        """Whether a record of the channel that bears this process's name is not its own."""
+        if not isinstance(record_id, str) or not self.ids.made(record_id):
+            return True
+        written = self._written.get(record_id)
+        return written is not None and written != hash((event.key, event.value))
+
+    def is_own_record(self, event: RecordRead, record: Record) -> bool:
+        """Whether this process wrote a record that decodes; one that only says so is told of."""
+        identity = self._engine.identity
+        named = record.incarnation == identity.incarnation and record.broker == identity.broker
+        return named and self.check(event, record.id, record.state, record.version)
+
+    def look_at(self, event: RecordRead) -> None:
+        """Look at a record of the channel in whatever phase of a join; cheap where it does not name this process."""
+        if event.value is None or self._incarnation not in event.value:
+            return
+        try:
+            loaded: Any = orjson.loads(event.value)
+        except orjson.JSONDecodeError:
+            return
+        if isinstance(loaded, dict):
+            identity = self._engine.identity
+            if loaded.get("by") == {"broker": identity.broker, "incarnation": identity.incarnation}:
+                self.check(event, loaded.get("id"), loaded.get("state"), loaded.get("version"))
+
+    def check(self, event: RecordRead, record_id: object, state: object, version: object) -> bool:
+        """Look at a record that bears this process's name, once at each offset; whether it is its own."""
+        if event.key is not None and event.key[:1] == b"!" and event.key != codec.HEARTBEAT_KEY:
+            forged = (event.key, event.value) not in self._marks
+        else:
+            forged = self.is_forged(event, record_id)
+        if forged and event.offset > self._checked.get(event.partition, -1):
+            if isinstance(record_id, str) and self.ids.made(record_id):
+                remember(self._copied, record_id, None, self._engine.config.remembered_max)
+            self._forged(event, record_id, state, version)
+        self._checked[event.partition] = max(event.offset, self._checked.get(event.partition, -1))
+        return not forged
+
+    def registry_forged(self, event: RecordRead) -> None:
+        """The registry holds a heartbeat of this process that it did not write."""
+        self._forged(event)
+
+    def _forged(
+        self, event: RecordRead, record_id: object = None, state: object = None, version: object = None
+    ) -> None:
+        engine = self._engine
+        self.forged += 1
+        self.newest = Forgery(event.topic, event.partition, event.offset, event.timestamp_ms)
+        engine.emit(
+            "record.forged",
+            topic=event.topic,
+            partition=event.partition,
+            offset=event.offset,
+            bundle=(event.key or b"").decode(errors="replace"),
+            state=state if isinstance(state, str) else None,
+            version=version if isinstance(version, int) else None,
+            id=record_id if isinstance(record_id, str) else None,
+        )
+        if self.forged == 1:
+            engine.presence.announce_change()
+
+    def fields(self) -> dict[str, Any] | None:
+        """For the registry and for people: how many, and the newest; None without any."""
+        newest = self.newest
+        if newest is None:
+            return None
+        return {
+            "records": self.forged,
+            "topic": newest.topic,
+            "partition": newest.partition,
+            "offset": newest.offset,
+            "timestamp_ms": newest.timestamp_ms,
+        }

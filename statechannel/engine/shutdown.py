@@ -1,0 +1,185 @@
+"""Ordered departure: announce, hand over, resign, say goodbye, within a time budget.
+
+Upstream closes its load stores before it hands ownerships over, so that its choices are random; here placement works to the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from statechannel.engine.commands import Done, Rejected
+from statechannel.engine.pending_assignments import OnTheirWay, PendingAssignment
+from statechannel.engine.proposals import ProposalResult
+from statechannel.protocol.replica import Phase
+from statechannel.protocol.states import Action, Flow, State
+
+if TYPE_CHECKING:
+    from statechannel.engine.engine import Engine
+    from statechannel.protocol.replica import Replica
+
+GOODBYE_WAIT_S = 3.0
+_ENDED = (Phase.STOPPED, Phase.BROKEN)
+SHUTDOWN = "shutdown"
+"""Reason in the records of a hand-over by a broker that leaves."""
+
+
+class Departure:
+    """The end of a process that leaves on purpose.
+
+    While a partition is joined anew nobody can say what is still this broker's own, and nothing can be handed over: that is
+    waited for, within the budget. Where a partition was never joined nothing was taken on, and nothing is waited for.
+
+    Attributes:
+        on_their_way: Bundles whose Releasing is written and not read back, with the destination chosen.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self.begun = False
+        self._token = 0
+        self._deadline_s = 0.0
+        self.on_their_way = OnTheirWay()
+        self._retry_at_s = 0.0
+        self._todo: list[str] = []
+        self._goodbye_at_s: float | None = None
+        self._left = 0
+        self._unsure = False
+        self._judged: set[int] = set()
+
+    def begin(self, token: int, budget_s: float) -> None:
+        """Start to leave; answered when all is handed over or the budget is used up."""
+        engine = self._engine
+        if self.begun:
+            engine.complete(token, Rejected("draining", "this broker is shutting down already"))
+            return
+        self.begun = True
+        self._token = token
+        self._deadline_s = engine.now.mono_s + budget_s
+        engine.emit("shutdown.began", serving=engine.reactions.serving_count, budget_s=budget_s)
+        engine.presence.announce_change()
+        engine.reactions.recheck()
+        self.tick()
+
+    def tick(self) -> None:
+        """Hand over a window of bundles at a time; then leave."""
+        engine = self._engine
+        self._judged.update(replica.partition for replica in engine.replicas if engine.judges(replica.partition))
+        if not self.begun or engine.stopped is not None:
+            return
+        now_s = engine.now.mono_s
+        if self._goodbye_at_s is not None:
+            if now_s - self._goodbye_at_s >= GOODBYE_WAIT_S or engine.presence.goodbye_heard:
+                self._leave()
+            return
+        idle = not self._todo and not self.on_their_way and not self._moving()
+        if now_s < self._retry_at_s and not idle:
+            self.go_on()
+            return
+        # A walk over all bundles: at intervals, not for every record that is read back.
+        self._retry_at_s = now_s + engine.config.retry_interval_s
+        self.on_their_way.clear()
+        self._todo = self._mine()
+        rejoining = self._rejoining()
+        if engine.presence.announced:
+            if now_s < self._deadline_s and (rejoining or (self._todo and not self._ended())):
+                if engine.caught_up and engine.may_write:
+                    self._hand_over()
+                return
+            # Before that, what bears this broker's name is its predecessor's.
+            self._left, self._unsure = len(self._todo), rejoining
+        self._goodbye_at_s = now_s
+        engine.presence.say_goodbye()
+
+    def go_on(self) -> None:
+        """A bundle left, or its record came to nothing: there may be room in the window for another one."""
+        engine = self._engine
+        if (
+            self._todo
+            and engine.stopped is None
+            and self._goodbye_at_s is None
+            and engine.may_write
+            and engine.caught_up
+        ):
+            self._hand_over()
+
+    def _moving(self) -> int:
+        """Bundles that are on their way out of here."""
+        me, replicas = self._engine.identity.broker, self._engine.replicas
+        return sum(key.from_ == me for replica in replicas if replica.caught_up for key in replica.view.in_flight)
+
+    def _ended(self) -> bool:
+        """Whether a partition is read no further: nothing will be handed over any more."""
+        return any(replica.phase in _ENDED for replica in self._engine.replicas)
+
+    def _rejoining(self) -> bool:
+        """Whether it will be known again what is still this broker's own."""
+        return not self._ended() and any(not self._engine.judges(partition) for partition in self._judged)
+
+    def _mine(self) -> list[str]:
+        return [name for replica in self._engine.replicas for name in self._mine_in(replica)]
+
+    def _mine_in(self, replica: Replica) -> list[str]:
+        """By the view where there is one, be it the last one known; else by what this process serves."""
+        engine = self._engine
+        me = engine.identity.broker
+        if not replica.caught_up and replica.phase not in _ENDED:
+            places = ((name, engine.partition_of(name.rpartition("/")[0])) for name in engine.reactions.serving())
+            return [name for name, partition in places if partition == replica.partition]
+        if me not in replica.view.load and all(key.from_ != me for key in replica.view.in_flight):
+            return []
+        return [key.name for key in replica.view.live() if me in (key.owner, key.bound_for)]
+
+    def _hand_over(self) -> None:
+        engine = self._engine
+        me = engine.identity.broker
+        window = engine.config.handover_window
+        moving = self._moving()
+        while self._todo:
+            if moving + len(self.on_their_way) >= window:
+                return
+            name = self._todo.pop()
+            key = engine.key(name)
+            if key is None or key.state is not State.ASSIGNED or key.to != me or name in self.on_their_way:
+                continue
+            destination = engine.lookups.choose(key, without=me)
+            self.on_their_way.add(name, PendingAssignment(destination, engine.now.mono_s))
+            engine.proposals.propose(
+                key,
+                State.RELEASING,
+                self._written(name),
+                action=Action.TRANSFER if destination is not None else Action.UNLOAD,
+                flow=Flow.TRANSFER if destination is not None else Flow.UNLOAD,
+                operation=engine.proposals.new_id(),
+                from_=me,
+                to=destination,
+                reason=SHUTDOWN,
+            )
+
+    def _written(self, name: str) -> Callable[[ProposalResult], None]:
+        def done(_: ProposalResult) -> None:
+            self.on_their_way.drop(name)
+            self.go_on()
+
+        return done
+
+    @property
+    def left_behind(self) -> str:
+        """What was not handed over, for people; empty where nothing was left."""
+        if self._unsure:
+            return f"{self._left} bundles, and what else bears this broker's name (a partition was being joined),"
+        return f"{self._left} bundles" if self._left else ""
+
+    def _leave(self) -> None:
+        engine = self._engine
+        if engine.presence.announced and not engine.presence.goodbye_heard:
+            detail = "the log did not answer: this broker left without a goodbye, the others notice when it expires"
+            engine.complete(self._token, Rejected("log-away", detail))
+            engine.stop("log-away", detail)
+        elif self.left_behind:
+            detail = f"{self.left_behind} were not handed over within the budget; the leader repairs them"
+            engine.complete(self._token, Rejected("shutdown-late", detail))
+            engine.stop("shutdown-late", detail)
+        else:
+            engine.complete(self._token, Done("", "closed"))
+            engine.stop("closed", "this broker left on request")

@@ -1,0 +1,87 @@
+"""Files that appear under their name only when they are whole."""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+from statechannel.errors import ExitCode, StateChannelError
+
+
+class FileUnwritableError(StateChannelError):
+    """A file cannot be written; the exit code is that of export files, which most of them are."""
+
+    def __init__(self, path: Path, error: OSError) -> None:
+        if not os.path.isdir(path.parent):  # noqa: PTH112 - Path.is_dir fails of a name that is too long
+            hint = f"There is no folder {path.parent}: make it, or choose another."
+        elif error.errno in (errno.ENOSPC, errno.EDQUOT):
+            hint = "Make room on the disk, or choose a file on another one."
+        else:
+            hint = "Choose a file that you may write."
+        super().__init__(f"{path} cannot be written: {error.strerror}.", hint=hint, exit_code=ExitCode.BAD_EXPORT)
+
+
+class NotReplaceableError(StateChannelError):
+    """A path names a device, a pipe or a socket, which a new file must not replace."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(
+            f"{path} is not a file but a device, a pipe or a socket, which a file would replace.",
+            hint="Name a file.",
+            exit_code=ExitCode.USAGE,
+        )
+
+
+@contextmanager
+def new_file(path: Path) -> Iterator[IO[bytes]]:
+    """Open a scratch file beside the one meant, which it replaces when all went well; a link stays, its target is replaced.
+
+    Raises:
+        NotReplaceableError: The path is a device, a pipe or a socket.
+        FileUnwritableError: It cannot be written.
+    """
+    try:
+        target = _target(path)
+        # Two that write the same file do not disturb each other: the last one to end has it.
+        scratch = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
+        file = scratch.open("xb")
+    except OSError as error:
+        raise FileUnwritableError(path, error) from error
+    try:
+        with file:
+            yield file
+        scratch.replace(target)
+    except OSError as error:
+        raise FileUnwritableError(path, error) from error
+    finally:
+        scratch.unlink(missing_ok=True)
+
+
+def check_writable(path: Path) -> None:
+    """Refuse at once, not after a long reading; what is there is left as it is.
+
+    Raises:
+        NotReplaceableError: See `new_file`.
+        FileUnwritableError: See `new_file`.
+    """
+    try:
+        target = _target(path)
+        scratch = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
+        scratch.touch(exist_ok=False)
+        scratch.unlink()
+    except OSError as error:
+        raise FileUnwritableError(path, error) from error
+
+
+def _target(path: Path) -> Path:
+    target = Path(os.path.realpath(path))
+    if target.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+    if target.exists() and not target.is_file():
+        raise NotReplaceableError(path)
+    return target

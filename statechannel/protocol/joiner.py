@@ -1,0 +1,282 @@
+"""The lenient reader of a joining member, and the walk that turns what it holds into a view (protocol.md sections 4 and 5)."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, NamedTuple
+
+from statechannel.protocol import codec
+from statechannel.protocol.bundle import parse_key, partition_of, range_name
+from statechannel.protocol.cold_start_marks import Mark
+from statechannel.protocol.keys import KeyState, Ring, Writer
+from statechannel.protocol.record import NEWEST_FORMAT, Kind, Record
+from statechannel.protocol.resolver import children_fit
+from statechannel.protocol.states import State
+from statechannel.protocol.unknown_fields import unknown_in
+from statechannel.protocol.view import View
+
+if TYPE_CHECKING:
+    from statechannel.protocol.bundle import KeyParts
+    from statechannel.protocol.cold_start_marks import Marks
+    from statechannel.protocol.log import RecordRead
+
+
+class HeldRecord(NamedTuple):
+    """The record that a joiner holds for a key."""
+
+    offset: int
+    record: Record
+
+
+class Joiner:
+    """Reads one partition leniently: what was taken may be wrong until the join is complete (R4).
+
+    Attributes:
+        held: Record held for each key.
+        last: Offset of the last record of every key of this partition, whatever it was.
+        nulls: Keys whose last record is a null.
+        applied: Offset of the last record read; -1 before the first.
+        stopped: Newer format that stopped the reader; 0 if none did.
+    """
+
+    def __init__(self, partition: int, partitions: int, newest_format: int = NEWEST_FORMAT) -> None:
+        self.partition = partition
+        self.partitions = partitions
+        self.newest_format = newest_format
+        self.held: dict[bytes, HeldRecord] = {}
+        self.last: dict[bytes, int] = {}
+        self.nulls: set[bytes] = set()
+        self.applied = -1
+        self.stopped = 0
+        self._parts: dict[bytes, KeyParts] = {}
+
+    def read(self, offset: int, key: bytes | None, value: bytes | None) -> None:
+        """Take a record in, or skip it (R4)."""
+        if self.stopped:
+            return
+        parts = self._known(key)
+        if parts is None:
+            self._skip(offset, key, value)
+            return
+        if value is None:
+            self.held.pop(key, None)  # type: ignore[arg-type]
+            self.nulls.add(key)  # type: ignore[arg-type]
+        else:
+            self.nulls.discard(key)
+            record = codec.decode(value, namespace=parts.is_namespace, newest=self.newest_format)
+            if isinstance(record, codec.NewerFormat):
+                self.stopped = record.format
+                return
+            if isinstance(record, Record) and possible(record, parts):
+                self.take(offset, key, record)  # type: ignore[arg-type]
+        self.last[key] = offset  # type: ignore[index]
+        self.applied = offset
+
+    def _known(self, key: bytes | None) -> KeyParts | None:
+        if key is None or key[:1] == b"!":
+            return None
+        parts = self._parts.get(key)
+        if parts is None:
+            parts = parse_key(key)
+            if parts is None or partition_of(parts.namespace, self.partitions) != self.partition:
+                return None
+            self._parts[key] = parts
+        return parts
+
+    def _skip(self, offset: int, key: bytes | None, value: bytes | None) -> None:
+        if value is not None and not (key is not None and key[:1] == b"!"):
+            loaded = codec.load_object(value, self.newest_format)
+            if isinstance(loaded, codec.NewerFormat):
+                self.stopped = loaded.format
+                return
+        self.applied = offset
+
+    def hold(self, key: bytes, held: HeldRecord) -> None:
+        """Begin with a record that is held already."""
+        self._known(key)
+        self.held[key] = held
+
+    def take(self, offset: int, key: bytes, record: Record) -> None:
+        """Take a record of a key of this partition iff it is newer than the one held, or has seen it (R4)."""
+        self._known(key)
+        held = self.held.get(key)
+        if held is not None and record.covers < held.offset:
+            least = held.record.version + (record.kind is Kind.PROPOSAL)
+            if record.version < least:
+                return
+        self.held[key] = HeldRecord(offset, record)
+
+    def view(self) -> View:
+        """Walk the tree from the namespaces (R5): the accepted states as far as this joiner can know them.
+
+        The last record of each key counts as the one that settled it.
+        """
+        view = View(self.partition, self.partitions, self.newest_format)
+        view.applied = self.applied
+        for name, held in self.held.items():
+            parts = self._parts[name]
+            if parts.is_namespace and held.record.state is not State.ABSENT:
+                self._walk(view, name, parts, held)
+        for name, offset in self.last.items():
+            key = view.keys.get(name)
+            if key is None:
+                parts = self._parts[name]
+                key = view.keys[name] = KeyState(parts.namespace, parts.lower, parts.upper)
+            key.settled = offset
+            key.purged = name in self.nulls
+        return view
+
+    def _walk(self, view: View, name: bytes, parts: KeyParts, held: HeldRecord) -> None:
+        root = view.keys[name] = KeyState(parts.namespace, -1, -1)
+        if held.record.state is State.ACTIVE:
+            root.ring = Ring(parts.namespace, held.record.version)
+        _restore(view, root, held)
+        open_parents = [root]
+        while open_parents:
+            parent = open_parents.pop()
+            if parent.bounds is None or parent.ring is None:
+                continue
+            view.derive(parent)
+            for index in range(len(parent.bounds) - 1):
+                child = parent.ring.live[parent.bounds[index]]
+                own = self.held.get(child.key)
+                if own is None or own.record.version < child.version or own.record.state is State.ABSENT:
+                    continue
+                _restore(view, child, own)
+                if child.state is State.DELETED:
+                    open_parents.append(child)
+
+
+def possible(record: Record, parts: KeyParts) -> bool:
+    """Whether anybody could accept the record on its face: its children cover its key (protocol.md section 4)."""
+    if record.children is None:
+        return True
+    if parts.is_namespace:
+        return children_fit(record, is_namespace=True)
+    return children_fit(record, parts.lower, parts.upper)
+
+
+def _restore(view: View, key: KeyState, held: HeldRecord) -> None:
+    """Make a held record the key's state. An assert tells the accepted id, but not who wrote the accepted record."""
+    record = held.record
+    if record.kind is Kind.PROPOSAL:
+        if record.base != key.accepted_id:
+            key.server = None  # records between were cleaned away, and with them who resumed
+        view.accept(record, key, held.offset, derive=False)
+        return
+    view.place(key, record.state, record.version, record.from_, record.to)
+    parent_id, _, tail = (record.base or "").partition("/")
+    key.derived = bool(tail) and key.lower >= 0 and tail == range_name(key.lower, key.upper)
+    key.record_id = parent_id if key.derived else record.base
+    key.writer = None
+    key.server = _server(record)
+    key.forced = True
+    key.operation = record.text("operation")
+    key.flow = record.text("flow")
+    key.offset = held.offset
+    key.bounds = record.bounds() if record.children is not None else None
+    key.intent = None
+    key.more = unknown_in(record.raw)
+
+
+def _server(record: Record) -> Writer | None:
+    """The serving process as an assert tells it, for information: without it the owner resumes, and lookups wait."""
+    server = record.raw.get("server")
+    if type(server) is not dict:
+        return None
+    broker, incarnation = server.get("broker"), server.get("incarnation")
+    if not codec.is_broker_id(broker) or not codec.is_broker_id(incarnation):
+        return None
+    return Writer(broker, incarnation)
+
+
+class Aside:
+    """One lenient reading of a partition, cut where somebody vouches for it (protocol.md section 5, steps 1 to 3).
+
+    Everything through the offset N that is vouched for is taken leniently, the rest is judged strictly. N is known late, so the
+    records above the highest N so far wait here; what is too old to be judged by any N that can still come is taken at once.
+
+    Attributes:
+        clean_to: M: the highest offset for which a heartbeat of this reading vouches; -1 without one.
+        floor: Nobody who vouches for less helps: offsets up to here are missing, were taken, or lie before a mark that counts.
+    """
+
+    def __init__(
+        self,
+        joiner: Joiner,
+        marks: Marks,
+        *,
+        half_lag_ms: float,
+        kept_max: int,
+        kept_max_bytes: int,
+        newest_format: int,
+    ) -> None:
+        self.joiner = joiner
+        self.clean_to = -1
+        self.floor = -1
+        self._marks = marks
+        self._half_lag_ms = half_lag_ms
+        self._kept_max = kept_max
+        self._kept_max_bytes = kept_max_bytes
+        self._newest_format = newest_format
+        self._kept: deque[RecordRead] = deque()
+        self._bytes = 0
+        self._newest_ms = 0
+
+    def missing(self, through: int) -> None:
+        """Offsets up to this one were cleaned away: what hid them may lie anywhere."""
+        self.floor = max(self.floor, through)
+
+    def read(self, record: RecordRead) -> None:
+        """Take in the next record."""
+        self._kept.append(record)
+        self._bytes += len(record.value or b"")
+        said = self._marks.control_read(record, self._newest_format)
+        if isinstance(said, Mark):
+            # Who vouches has to have read the mark: before it, a member that was only paused may hold another history.
+            self.floor = max(self.floor, record.offset)
+        elif said is not None and self.clean_to < said.clean_to < record.offset:
+            self.clean_to = said.clean_to
+
+    def release(self, end_offset: int) -> bool:
+        """Take what need not wait any more, below the end as of the start; False if more is left than may be kept."""
+        kept = self._kept
+        if kept and kept[-1].offset < end_offset:
+            self._newest_ms = max(self._newest_ms, kept[-1].timestamp_ms)
+        useless_ms = self._newest_ms - self._half_lag_ms
+        while kept and kept[0].offset < end_offset:
+            first = kept[0]
+            over = len(kept) > self._kept_max or self._bytes > self._kept_max_bytes
+            if first.offset > max(self.floor, self.clean_to) and first.timestamp_ms > useless_ms and not over:
+                break
+            self._take()
+        return len(kept) <= self._kept_max and self._bytes <= self._kept_max_bytes
+
+    def _take(self) -> None:
+        record = self._kept.popleft()
+        self._bytes -= len(record.value or b"")
+        self.joiner.read(record.offset, record.key, record.value)
+        self.floor = max(self.floor, record.offset)
+
+    def vouched_by_log(self, ended_ms: float) -> bool:
+        """Whether M serves as N without anybody's further word: nothing above it can have been cleaned, or hide anything.
+
+        Args:
+            ended_ms: Kafka's clock when the reading came to the end as of its start.
+        """
+        if self.clean_to < max(self.floor, 0):
+            return False
+        oldest_ms = ended_ms - self._half_lag_ms
+        return all(record.timestamp_ms > oldest_ms for record in self._kept if record.offset > self.clean_to)
+
+    def vouched_for(self, end_offset: int) -> bool:
+        """Whether somebody who had read all that was there at the start saw no debt."""
+        return self.clean_to >= max(end_offset - 1, self.floor)
+
+    def cut(self, through: int) -> list[RecordRead]:
+        """Take everything through an offset leniently; the rest."""
+        kept = self._kept
+        while kept and kept[0].offset <= through:
+            self._take()
+        later, self._kept = [*kept], deque()
+        return later

@@ -1,0 +1,151 @@
+"""A strict reader crosses a cold start: the asserts of the mark's writer are taken leniently (protocol.md section 5)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from statechannel.protocol.bundle import parse_key
+from statechannel.protocol.cold_start_marks import Mark
+from statechannel.protocol.digest import line
+from statechannel.protocol.joiner import HeldRecord, Joiner, possible
+from statechannel.protocol.record import Kind, Record
+from statechannel.protocol.states import State
+from statechannel.protocol.view_rows import dump, restore
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from statechannel.protocol.cold_start_marks import Marks
+    from statechannel.protocol.keys import KeyState
+    from statechannel.protocol.log import RecordRead
+    from statechannel.protocol.view import View
+    from statechannel.protocol.view_rows import KeyRow
+
+RESTATED_MAX = 1_000_000
+
+
+class OverruledState(NamedTuple):
+    """A key on which a cold start has overruled what this reader held for accepted: lines of the digest, None for no key."""
+
+    key: str
+    held: str | None
+    asserted: str | None
+
+
+class Restated:
+    """Stale asserts since the newest word of somebody who knew the history: what a mark may still make count."""
+
+    def __init__(self) -> None:
+        self._asserts: dict[tuple[bytes, str], tuple[int, Record]] = {}
+
+    def read(self, offset: int, key: KeyState, record: Record) -> None:
+        """A stale assert; of those of one writer on one key only the newest can count."""
+        if len(self._asserts) < RESTATED_MAX:
+            self._asserts[key.key, record.incarnation] = offset, record
+
+    def heartbeat_read(self, offset: int) -> None:
+        """Somebody who knew the history spoke: no mark counts that tells of a view before.
+
+        Asserts behind it may be here already, where a whole portion was read at once.
+        """
+        if self._asserts:
+            self._asserts = {name: one for name, one in self._asserts.items() if one[0] > offset}
+
+    def control_read(self, record: RecordRead, marks: Marks, newest_format: int) -> list[tuple[int, bytes, Record]]:
+        """A control record: a heartbeat, or a mark; the asserts that it makes count, in the order of the log."""
+        said = marks.control_read(record, newest_format)
+        if isinstance(said, Mark):
+            return self.take(said)
+        if said is not None:
+            self.heartbeat_read(record.offset)
+        return []
+
+    def take(self, mark: Mark) -> list[tuple[int, bytes, Record]]:
+        """The asserts that a mark makes count, in the order of the log."""
+        asserts, self._asserts = self._asserts, {}
+        return sorted(
+            (offset, name, record)
+            for (name, writer), (offset, record) in asserts.items()
+            if writer == mark.writer and offset > mark.through
+        )
+
+
+def overrule(view: View, asserts: Sequence[tuple[int, bytes, Record]]) -> tuple[View, list[OverruledState]]:
+    """The view in which asserts were taken as a lenient reader takes them (R4, R5), and where it differs.
+
+    Keys that they leave as they were keep all that is known of them; an assert that was taken settles its key.
+    """
+    taken: dict[bytes, int] = {}
+    joiner = Joiner(view.partition, view.partitions, view.newest_format)
+    names = {name: parse_key(name) for _, name, _ in asserts}
+    namespaces = {parts.namespace for parts in names.values() if parts is not None}
+    before = {row.key: row for row in dump(view)}
+    for key in view.existing():
+        if key.namespace in namespaces and not key.derived:
+            joiner.hold(key.key, HeldRecord(key.offset, _assert_of(key)))
+    for offset, name, record in asserts:
+        parts = names[name]
+        if parts is not None and possible(record, parts):
+            joiner.take(offset, name, record)
+            if joiner.held[name].offset == offset:
+                taken[name] = offset
+    rows = [row for row in before.values() if row.namespace not in namespaces]
+    lenient = joiner.view()
+    joined = {row.key: row for row in dump(lenient)}
+    rows += [
+        _row(name, joined.get(name), before.get(name), taken.get(name.encode()))
+        for name in joined | {row.key: row for row in before.values() if row.namespace in namespaces}
+    ]
+    found = restore(view.partition, view.partitions, rows, view.applied)
+    found.newest_format = view.newest_format
+    for source in (lenient, view):  # rows hold no unknown fields
+        for key in source.keys.values():
+            there = found.keys[key.key]
+            if key.more is not None and there.record_id == key.record_id:
+                there.more = key.more
+    return found, [*_differences(view, found)]
+
+
+def _assert_of(key: KeyState) -> Record:
+    """What an assert of the accepted state would say, for the walk from the namespaces."""
+    state = key.state or State.ABSENT
+    held: tuple[Any, ...] = ("held", -1, "held", "held", {}, key.version, key.accepted_id, state, key.from_, key.to)
+    record = Record(Kind.ASSERT, *held)
+    record.children = key.children
+    return record
+
+
+def _row(name: str, joined: KeyRow | None, before: KeyRow | None, taken: int | None) -> KeyRow:
+    """A key as it stands now: as before, where the asserts have changed nothing of it."""
+    found = joined
+    if joined is None or (before is not None and _accepted(joined) == _accepted(before)):
+        found = before
+    if joined is None and before is not None and before.state is not None:
+        found = before._replace(state=None, version=0, from_=None, to=None, id=None, record_id=None, derived=False)
+        found = found._replace(offset=-1, bounds=None, writer=None, writer_incarnation=None, server=None, owner=None)
+        found = found._replace(server_incarnation=None, was=None, forced=False, operation=None, flow=None, intent=None)
+    if found is None:
+        raise ValueError(f"{name} is held by neither view")
+    if before is not None:
+        found = found._replace(settled=before.settled, purged=before.purged, debt_since=before.debt_since)
+        found = found._replace(debt_newest=before.debt_newest, debt_highest=before.debt_highest)
+    if taken is not None:
+        newest = -1 if found.debt_newest is None else found.debt_newest
+        found = found._replace(settled=taken)
+        if newest <= taken:
+            found = found._replace(debt_since=None, debt_newest=None, debt_highest=None)
+    return found
+
+
+def _accepted(row: KeyRow) -> tuple[object, ...]:
+    return row.state, row.version, row.from_, row.to, row.id, row.bounds
+
+
+def _differences(before: View, after: View) -> list[OverruledState]:
+    held = {key.name: line(key).decode() for key in before.existing()}
+    asserted = {key.name: line(key).decode() for key in after.existing()}
+    return [
+        OverruledState(name, held.get(name), asserted.get(name))
+        for name in sorted(held.keys() | asserted.keys())
+        if held.get(name) != asserted.get(name)
+    ]

@@ -1,0 +1,344 @@
+"""One partition as a member reads it: joining, caught up, or stopped (protocol.md section 5)."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from statechannel.protocol import codec
+from statechannel.protocol.bulk_fold import read_many
+from statechannel.protocol.cold_start_marks import Marks
+from statechannel.protocol.joiner import Aside, Joiner
+from statechannel.protocol.overruling import OverruledState, Restated, overrule
+from statechannel.protocol.record import NEWEST_FORMAT
+from statechannel.protocol.verdict import Verdict
+from statechannel.protocol.view import Judgement, View
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from statechannel.protocol.log import RecordRead
+
+
+class Phase(StrEnum):
+    """How far a reader has come."""
+
+    CLOSED = "closed"  # not opened yet, or opened anew
+    READING = "reading"  # to the end as of the start
+    WAITING = "waiting"  # for a heartbeat that vouches for what was read
+    CAUGHT_UP = "caught-up"
+    START_OVER = "start-over"  # wants to be opened again from the beginning
+    STOPPED = "stopped"  # a newer format
+    BROKEN = "broken"  # the topic is not the one that was opened
+
+
+KEPT_MAX_BYTES = 256 * 2**20
+
+
+class Replica:
+    """Reader of one partition.
+
+    A log without gaps from offset 0 is judged strictly from the start, also across the marks of cold starts; at the first gap
+    the reader starts over leniently. A lenient reading ends at the offset for which somebody vouches: a heartbeat that comes
+    while the reader waits, or the newest clean one of the log itself, where nothing above it can have been cleaned.
+
+    Attributes:
+        view: Accepted state; only to be believed while `phase` is CAUGHT_UP (and last known while STOPPED or BROKEN).
+        why: A sentence on the last change of phase.
+        strict: Judged strictly from offset 0, as the log had no gap; to be read while `phase` is CAUGHT_UP.
+        newer_format: The format that stopped the reader, at `stopped_at_s`.
+        timestamp_ms: Log time of the newest record read.
+        read_at_s: When a record of the partition came last, be it a heartbeat; or when it was opened.
+        marks: Marks of cold starts that this reading has met.
+        overruled: Keys on which the newest of them has overruled what was judged before.
+        current_at_s: The newest moment at which nothing was in the log that was not read; None before the first one.
+    """
+
+    def __init__(
+        self,
+        partition: int,
+        partitions: int,
+        *,
+        compaction_lag_s: float,
+        kept_records_max: int,
+        kept_max_bytes: int = KEPT_MAX_BYTES,
+        tail_records: int = 1,
+        newest_format: int = NEWEST_FORMAT,
+    ) -> None:
+        self.partition = partition
+        self.partitions = partitions
+        self.phase = Phase.CLOSED
+        self._newest = newest_format
+        self.view = View(partition, partitions, newest_format)
+        self.why = ""
+        self.strict = False
+        self.newer_format = 0
+        self.stopped_at_s = 0.0
+        self.timestamp_ms = 0
+        self.read_at_s = 0.0
+        self.current_at_s: float | None = None
+        self.position = 0
+        self.end_offset = 0
+        self._half_lag_s = compaction_lag_s / 2
+        self._kept_max = kept_records_max
+        self._kept_max_bytes = kept_max_bytes
+        self._tail = max(1, tail_records)
+        self._has_gap = False  # met by the reading before this one, which starts over for it
+        self._aside: Aside | None = None
+        self.marks = Marks()
+        self.overruled: list[OverruledState] = []
+        self._restated = Restated()
+        self._opened_at_s = 0.0
+        self._ended_at_s = 0.0
+        self._clock_ahead_ms: float | None = None
+
+    @property
+    def caught_up(self) -> bool:
+        """Whether the view may be acted on."""
+        return self.phase is Phase.CAUGHT_UP
+
+    @property
+    def has_met_gap(self) -> bool:
+        """Whether the reader starts over because records were cleaned before it came to them."""
+        return self._has_gap
+
+    @property
+    def applied(self) -> int:
+        """Offset through which everything was taken in."""
+        return self.position - 1
+
+    def opened(self, now_s: float, first_offset: int, end_offset: int) -> None:
+        """The partition is read from its beginning, (again)."""
+        self._opened_at_s = self.read_at_s = now_s
+        self.position = 0
+        self.end_offset = end_offset
+        self.marks = Marks()
+        self._restated = Restated()
+        self._aside = None
+        self.phase = Phase.READING
+        self.strict = False
+        has_gap, self._has_gap = self._has_gap, False
+        if has_gap or first_offset > 0:
+            self._begin_lenient()
+        else:
+            self.view = View(self.partition, self.partitions, self._newest)
+        self._advance(now_s)
+
+    def complete_as_of(self, as_of_s: float | None) -> None:
+        """Nothing was missing at a moment; None if none is known."""
+        if as_of_s is not None and (self.current_at_s is None or as_of_s > self.current_at_s):
+            self.current_at_s = as_of_s
+
+    def _begin_lenient(self) -> None:
+        self._aside = Aside(
+            Joiner(self.partition, self.partitions, self._newest),
+            self.marks,
+            half_lag_ms=self._half_lag_s * 1000,
+            kept_max=self._kept_max,
+            kept_max_bytes=self._kept_max_bytes,
+            newest_format=self._newest,
+        )
+
+    def learn_clock(self, ahead_ms: float) -> None:
+        """How far Kafka's clock is ahead of the monotonic one, at most; with it, whoever waits may find that it need not.
+
+        Without it nobody knows how old a record was when the reading ended.
+        """
+        self._clock_ahead_ms = ahead_ms
+        self._join()
+
+    def read(self, now_s: float, record: RecordRead) -> Judgement | None:
+        """Take in one record; a judgement only where it is judged strictly, be it in replay or caught up."""
+        if self.phase is Phase.CAUGHT_UP:
+            return self._read_strictly(record)
+        if self.phase not in (Phase.READING, Phase.WAITING):
+            return None
+        if record.offset < self.position:
+            self._break(f"offset {record.offset} follows offset {self.position - 1}")
+            return None
+        if record.offset > self.position and not self._gap(record.offset):
+            return None
+        if self._aside is not None:
+            self._read_leniently(now_s, record, self._aside)
+            return None
+        self.position = record.offset + 1
+        self.timestamp_ms = record.timestamp_ms
+        judgement = self.view.read(record.offset, record.key, record.value)
+        if judgement.verdict is Verdict.UNSUPPORTED_FORMAT:
+            self.position = record.offset
+            self._stop(judgement.format, record.offset)
+            return None
+        if judgement.verdict is Verdict.CONTROL:
+            self._look_at(record)
+        elif judgement.verdict is Verdict.ASSERT_STALE and judgement.key is not None and judgement.record is not None:
+            self._restated.read(record.offset, judgement.key, judgement.record)
+        self._advance(now_s)
+        return judgement
+
+    def _look_at(self, record: RecordRead) -> None:
+        """Heartbeats and marks, for whoever reads strictly: a mark that counts makes the asserts of its writer count."""
+        asserts = self._restated.control_read(record, self.marks, self._newest)
+        if asserts and self.phase is Phase.READING:
+            self.view, self.overruled = overrule(self.view, asserts)
+
+    def _read_leniently(self, now_s: float, record: RecordRead, aside: Aside) -> None:
+        newer = codec.newer_format(record.key, record.value, self._newest)
+        if newer:
+            self._stop(newer, record.offset)
+            return
+        self.position = record.offset + 1
+        self.timestamp_ms = record.timestamp_ms
+        aside.read(record)
+        if self.phase is Phase.READING:
+            aside.release(self.end_offset)
+            self._advance(now_s)
+            return
+        self._join()
+        if self.phase is Phase.WAITING and not aside.release(self.end_offset):
+            self._start_over(
+                f"more than {self._kept_max} records, or {self._kept_max_bytes} bytes, came while waiting for a clean "
+                "heartbeat"
+            )
+
+    def read_many(self, now_s: float, records: Sequence[RecordRead]) -> int:
+        """Take in the first of these records as `read` would one by one; how many.
+
+        For the bulk of a replay: it stops before the tail of the log, from which operations are told record by record,
+        and so before whatever ends this reader's phase.
+        """
+        if self.phase is not Phase.READING or self._aside is not None or now_s - self._opened_at_s > self._half_lag_s:
+            return 0
+        before = self.position
+        self.position = read_many(self.view, records, before, self.end_offset - self._tail, self._restated)
+        taken = self.position - before
+        if taken:
+            for record in records[:taken]:
+                if record.key == codec.HEARTBEAT_KEY:
+                    self._look_at(record)
+            self.timestamp_ms = records[taken - 1].timestamp_ms
+        return taken
+
+    def _read_strictly(self, record: RecordRead) -> Judgement | None:
+        if record.offset != self.position:
+            if record.offset < self.position:
+                self._break(f"offset {record.offset} follows offset {self.position - 1}")
+            else:
+                self._start_over_at_gap(record.offset)
+            return None
+        judgement = self.view.read(record.offset, record.key, record.value)
+        if judgement.verdict is Verdict.UNSUPPORTED_FORMAT:
+            self._stop(judgement.format, record.offset)
+            return judgement
+        self.position = record.offset + 1
+        self.timestamp_ms = record.timestamp_ms
+        if judgement.verdict is Verdict.CONTROL:
+            self._look_at(record)
+        return judgement
+
+    def reached(self, now_s: float, position: int) -> None:
+        """Everything below `position` was delivered; what is missing below it was cleaned away."""
+        if position <= self.position:
+            return
+        if self.phase is Phase.CAUGHT_UP:
+            self._start_over_at_gap(position)
+        elif self.phase in (Phase.READING, Phase.WAITING) and self._gap(position):
+            self.position = position
+            if self.phase is Phase.READING:
+                self._advance(now_s)
+
+    def _start_over_at_gap(self, offset: int) -> None:
+        self._start_over(f"offsets {self.position} to {offset - 1} were cleaned before this reader came to them")
+        self._has_gap = True
+
+    def _gap(self, offset: int) -> bool:
+        """Offsets from `position` up to `offset` are missing; False if the reader has to start over for it."""
+        if self._aside is None:
+            if self.position > 0:
+                self._start_over(f"offsets {self.position} to {offset - 1} are missing: the log was cleaned")
+                self._has_gap = True
+                return False
+            self._begin_lenient()
+        if offset > self.end_offset:
+            # Written after this join began and gone already: what hid it may lie above any heartbeat's clean_to.
+            self._start_over(f"offsets up to {offset - 1} were cleaned while this reader waited")
+            self._has_gap = True
+            return False
+        if self._aside is not None:
+            self._aside.missing(offset - 1)
+        return True
+
+    def _advance(self, now_s: float) -> None:
+        if self.position < self.end_offset:
+            if now_s - self._opened_at_s > self._half_lag_s:
+                self._start_over("reading took longer than half of the compaction lag")
+            return
+        if self._aside is None:
+            self.strict = True
+            self._catch_up("no gaps from offset 0: judged strictly from the start")
+        elif now_s - self._opened_at_s > self._half_lag_s:
+            self._start_over("reading took longer than half of the compaction lag")
+        else:
+            self.phase = Phase.WAITING
+            self._ended_at_s = now_s
+            self.why = (
+                f"read to offset {self.end_offset - 1}; waiting for a heartbeat with clean_to >= {self.end_offset - 1}"
+            )
+            self._join()
+
+    def _join(self) -> None:
+        """Switch to judging where somebody vouches for what was read, or the log itself does."""
+        aside = self._aside
+        if self.phase is not Phase.WAITING or aside is None:
+            return
+        if aside.vouched_for(self.end_offset):
+            self._switch(aside, f"a heartbeat vouched for everything through offset {aside.clean_to}")
+        elif self._clock_ahead_ms is not None and aside.vouched_by_log(self._ended_at_s * 1000 + self._clock_ahead_ms):
+            why = f"the newest clean heartbeat vouches for everything through offset {aside.clean_to}"
+            self._switch(aside, f"{why}, and nothing above it can have been cleaned")
+
+    def _switch(self, aside: Aside, why: str) -> None:
+        later = aside.cut(aside.clean_to)
+        self.view = aside.joiner.view()
+        self._catch_up(why)
+        for record in later:
+            self.view.read(record.offset, record.key, record.value)
+
+    def assume(self) -> list[str]:
+        """Cold start: take what was read for the truth; the keys that have to be asserted."""
+        aside = self._aside
+        if aside is None:
+            return []
+        aside.cut(self.applied)
+        self.view = aside.joiner.view()
+        self._catch_up("cold start: what was read is taken for the truth")
+        return [key.decode() for key in aside.joiner.last]
+
+    def _catch_up(self, why: str) -> None:
+        self.phase = Phase.CAUGHT_UP
+        self.why = why
+        self._aside = None
+
+    def _start_over(self, why: str) -> None:
+        self.phase = Phase.START_OVER
+        self.why = why
+        self._aside = None
+
+    def _stop(self, newer_format: int, offset: int) -> None:
+        self.phase = Phase.STOPPED
+        self.newer_format = newer_format
+        self.why = (
+            f"offset {offset} of partition {self.partition} is written in format {newer_format}, and this "
+            f"version reads up to format {self._newest}; upgrade to read on"
+        )
+
+    def start_over(self, why: str) -> None:
+        """Join again: what was judged here is not what counts any more."""
+        self._start_over(why)
+
+    def broken(self, why: str) -> None:
+        """The adapter saw that the topic is not the one that was opened."""
+        self._break(why)
+
+    def _break(self, why: str) -> None:
+        self.phase = Phase.BROKEN
+        self.why = why

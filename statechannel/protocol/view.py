@@ -1,0 +1,312 @@
+"""The fold of a caught-up reader: the accepted state of one partition, record by record (protocol.md sections 2 and 3).
+
+`View.read` costs O(log n) for every record but those that create or end a whole ring, whose cost is the size of that ring.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from statechannel.protocol import codec
+from statechannel.protocol.bounded import remember
+from statechannel.protocol.bundle import children_of, parse_key, partition_of
+from statechannel.protocol.debts import Debts
+from statechannel.protocol.keys import KeyState, Ring, Writer
+from statechannel.protocol.record import NEWEST_FORMAT, Record
+from statechannel.protocol.resolver import judge
+from statechannel.protocol.states import IN_FLIGHT, Flow, State
+from statechannel.protocol.unknown_fields import KNOWN, unknown_in
+from statechannel.protocol.verdict import Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+class Judgement(NamedTuple):
+    """What a reader says of one record.
+
+    Attributes:
+        record: The decoded record; None for control keys, nulls and what cannot be decoded.
+        key: The key's state, after the record; None for keys that no reader holds.
+        why: For people, where the verdict does not say it all.
+        format: The newer format that stops the reader; 0 otherwise.
+    """
+
+    verdict: Verdict
+    record: Record | None = None
+    key: KeyState | None = None
+    why: str = ""
+    format: int = 0
+
+
+WRITERS_MAX = 10_000
+_OWNED = IN_FLIGHT | {State.ASSIGNED}
+_FLOWS = {flow.value: flow.value for flow in Flow}
+_ACCEPTED, _ASSIGNED, _SPLITTING = Verdict.ACCEPTED, State.ASSIGNED, State.SPLITTING
+_ASSIGNING, _DELETED = State.ASSIGNING, State.DELETED
+_decode, _BUNDLE_FORMS, _NAMESPACE_FORMS = codec.decode_form, codec.BUNDLE_FORMS, codec.NAMESPACE_FORMS
+_KNOWN = KNOWN.issuperset
+_SERVED = frozenset({State.ASSIGNED, State.RELEASING, State.SPLITTING})
+# Half the price of the named tuple's own constructor, which takes keywords and defaults.
+_judgement = tuple.__new__
+_CONTROL = Judgement(Verdict.CONTROL)
+_PURGED = Judgement(Verdict.PURGED)
+
+
+class View:
+    """Accepted state of one partition as of `applied`, with its debts.
+
+    Attributes:
+        applied: Offset of the last record read; -1 before the first.
+        keys: Every key of known form in its right partition that was ever read or derived and not forgotten.
+        writers: Processes whose records were accepted, by incarnation, the newest of them: only so that keys share one
+            object for each. Nothing is judged by it, and whoever holds less of it makes another one.
+        load: Number of bundles that each broker has or is about to have (placement counts those in flight).
+    """
+
+    def __init__(self, partition: int, partitions: int, newest_format: int = NEWEST_FORMAT) -> None:
+        self.partition = partition
+        self.partitions = partitions
+        self.newest_format = newest_format
+        self.applied = -1
+        self.keys: dict[bytes, KeyState] = {}
+        self.ledger = Debts()
+        self.in_flight: dict[KeyState, None] = {}
+        self.load: dict[str, int] = {}
+        self.writers: dict[str, Writer] = {}
+
+    def read(self, offset: int, key: bytes | None, value: bytes | None) -> Judgement:
+        """Judge one record and take it in."""
+        state = self.keys.get(key)  # type: ignore[arg-type]  # nothing is held under None
+        if state is None:
+            held = self._unheld(key, value)
+            if isinstance(held, Judgement):
+                if held.verdict is not Verdict.UNSUPPORTED_FORMAT:
+                    self.applied = offset
+                return held
+            state = held
+        if value is None:
+            return self._null(offset, state)
+        forms = _BUNDLE_FORMS if state.lower >= 0 else _NAMESPACE_FORMS
+        record = _decode(value, forms, state.record_id, self.newest_format)
+        if record.__class__ is not Record:
+            if isinstance(record, codec.NewerFormat):
+                return Judgement(Verdict.UNSUPPORTED_FORMAT, format=record.format)
+            self._hold(state)
+            self.applied = offset
+            self.ledger.unclean(state, offset, -1)
+            return Judgement(Verdict.UNDECODABLE, None, state, record.why)  # type: ignore[union-attr]
+        self.applied = offset
+        verdict = judge(record, state)
+        if verdict is _ACCEPTED:
+            self.accept(record, state, offset)
+            self.ledger.clean(state, offset, record.covers, record.version)
+            return _judgement(Judgement, (verdict, record, state, "", 0))
+        if verdict is Verdict.ASSERT_EQUAL:
+            self._hold(state)
+            self.ledger.clean(state, offset, record.covers, record.version)
+        else:
+            self._hold(state)
+            self.ledger.unclean(state, offset, record.version)
+        return Judgement(verdict, record, state)
+
+    def _unheld(self, key: bytes | None, value: bytes | None) -> KeyState | Judgement:
+        """First sight of a key: its state if readers hold it, else the verdict."""
+        if key is not None and key[:1] == b"!":
+            return _CONTROL
+        parts = None if key is None else parse_key(key)
+        in_place = parts is not None and partition_of(parts.namespace, self.partitions) == self.partition
+        if parts is not None and in_place:
+            return KeyState(parts.namespace, parts.lower, parts.upper)
+        record = None
+        if value is not None:
+            newest = self.newest_format
+            loaded = (
+                codec.load_object(value, newest)
+                if parts is None
+                else codec.decode(value, namespace=parts.is_namespace, newest=newest)
+            )
+            if isinstance(loaded, codec.NewerFormat):
+                return Judgement(Verdict.UNSUPPORTED_FORMAT, format=loaded.format)
+            record = loaded if isinstance(loaded, Record) else None
+        if parts is not None:
+            return Judgement(Verdict.WRONG_PARTITION, record)
+        return _PURGED if value is None else Judgement(Verdict.UNDECODABLE, why="a key of no known form")
+
+    def _hold(self, state: KeyState) -> None:
+        if state.state is None:
+            state.purged = False
+            self.keys.setdefault(state.key, state)
+
+    def _null(self, offset: int, state: KeyState) -> Judgement:
+        self._hold(state)
+        self.applied = offset
+        if state.state is None and state not in self.ledger.open:
+            state.settled = offset
+            state.purged = True
+            return Judgement(Verdict.PURGED, None, state)
+        self.ledger.unclean(state, offset, -1)
+        return Judgement(Verdict.UNDECODABLE, None, state, "a null on a key that exists or is in debt")
+
+    def accept(self, record: Record, key: KeyState, offset: int, *, derive: bool = True) -> None:
+        """Make an accepted proposal the key's state and, unless told not to, derive what follows from it."""
+        writer = self.writer_of(record.broker, record.incarnation)
+        if key.lower < 0 and derive:
+            self._accept_namespace(record, key)
+        self.place(key, record.state, record.version, record.from_, record.to)
+        self.note(key, record.id, writer, record.raw, offset)
+        key.forced = record.forced
+        if record.state is _SPLITTING:
+            key.intent = _intent(record)
+        if record.children is None:
+            key.bounds = None
+            return
+        key.bounds = record.bounds()
+        if derive and key.bounds is not None:
+            self.derive(key)
+
+    def writer_of(self, broker: str, incarnation: str) -> Writer:
+        """The process of this name, as one object for all that it wrote, if it is not forgotten meanwhile."""
+        known = self.writers.get(incarnation)
+        if known is None or known.broker != broker:
+            known = Writer(broker, incarnation)
+            remember(self.writers, incarnation, known, WRITERS_MAX)
+        return known
+
+    def note(self, key: KeyState, record_id: str, writer: Writer, raw: dict[str, Any], offset: int) -> None:
+        """Note which record the key's new state comes from; what few records have is left empty."""
+        key.record_id = record_id
+        key.derived = False
+        key.forced = False
+        key.writer = writer
+        if key.state is _ASSIGNED:
+            key.server = writer
+        elif key.state not in _SERVED:
+            key.server = None
+        operation, flow = raw.get("operation"), raw.get("flow")
+        key.operation = operation if type(operation) is str else None
+        key.flow = _FLOWS.get(flow, flow) if type(flow) is str else None
+        key.offset = offset
+        key.intent = None
+        key.more = None if _KNOWN(raw) else unknown_in(raw)
+
+    def _accept_namespace(self, record: Record, key: KeyState) -> None:
+        if key.ring is not None:
+            self._end_ring(key.ring)
+            key.ring = None
+        self.keys.setdefault(key.key, key)
+        if record.state is State.ACTIVE:
+            key.ring = Ring(key.namespace, record.version)
+
+    def place(self, key: KeyState, state: State, version: int, from_: str | None, to: str | None) -> None:
+        """Set state and brokers of a key, and keep the counts that hang on them."""
+        was = key.state
+        key.was = was
+        key.state = state
+        key.version = version
+        if key.lower < 0:
+            return
+        key.from_ = from_
+        key.to = to
+        if state in IN_FLIGHT:
+            self.in_flight[key] = None
+        elif was in IN_FLIGHT:
+            del self.in_flight[key]
+        after = to if state is _ASSIGNED or state is _ASSIGNING else key.bound_for
+        if key.bound != after:
+            self._count(key.bound, after)
+            key.bound = after
+        ring = key.ring
+        if ring is None:
+            return
+        if version > ring.highest:
+            ring.highest = version
+        if state is not was:
+            ring.owned += (state in _OWNED) - (was in _OWNED)
+            if state is _DELETED:
+                ring.live.pop(key.lower, None)
+                ring.parents.append(key)
+
+    def _count(self, before: str | None, after: str | None) -> None:
+        if before is not None:
+            left = self.load[before] - 1
+            if left:
+                self.load[before] = left
+            else:
+                del self.load[before]
+        if after is not None:
+            self.load[after] = self.load.get(after, 0) + 1
+
+    def derive(self, parent: KeyState) -> None:
+        """Derive the children of an Active namespace or of a split (protocol.md section 2)."""
+        bounds = parent.bounds
+        ring = parent.ring
+        if bounds is None or ring is None:
+            return
+        split = parent.lower >= 0
+        state = State.ASSIGNED if split else State.UNASSIGNED
+        version = parent.version + 1 if split else parent.version
+        owner = parent.from_ if split else None
+        server = parent.writer if split else None
+        prefix = parent.namespace + "/"
+        keys = self.keys
+        children: dict[int, KeyState] = {}
+        for index, range_ in enumerate(children_of(bounds)):
+            name = (prefix + range_).encode()
+            lower = bounds[index]
+            child = keys.get(name)
+            if child is None:
+                # All at once and not by `place`: 32,768 of them come in one step.
+                child = keys[name] = KeyState(parent.namespace, lower, bounds[index + 1])
+                child.state, child.version, child.to, child.bound = state, version, owner, owner
+                child.ring = ring
+            else:
+                child.ring = ring
+                self.place(child, state, version, None, owner)
+                child.forced, child.bounds, child.intent, child.more = False, None, None, None
+                ring.owned -= split
+                self._count(owner, None)
+            children[lower] = child
+            child.record_id = parent.record_id
+            child.derived = True
+            child.writer = parent.writer
+            child.server = server
+            child.operation = parent.operation
+            child.flow = parent.flow
+            child.offset = parent.offset
+        ring.highest = max(ring.highest, version)
+        if owner is not None and children:
+            self.load[owner] = self.load.get(owner, 0) + len(children)
+        if split:
+            ring.owned += len(children)
+        ring.live.update(children)
+
+    def _end_ring(self, ring: Ring) -> None:
+        keys, open_debts = self.keys, self.ledger.open
+        for member in (*ring.live.values(), *ring.parents):
+            if member.bound_for is not None:
+                self._count(member.bound_for, None)
+            self.in_flight.pop(member, None)
+            member.forget()
+            if member.settled < 0 and member not in open_debts:
+                del keys[member.key]
+
+    def get(self, key: str) -> KeyState | None:
+        """State of a key that exists."""
+        found = self.keys.get(key.encode())
+        return found if found is not None and found.state is not None else None
+
+    def existing(self) -> Iterator[KeyState]:
+        """Every key with an accepted state: namespaces, live bundles, Deleted parents of living namespaces."""
+        return (key for key in self.keys.values() if key.state is not None)
+
+    def live(self) -> Iterator[KeyState]:
+        """Every live bundle."""
+        return (key for key in self.existing() if key.lower >= 0 and key.state is not State.DELETED)
+
+
+def _intent(record: Record) -> tuple[str, ...] | None:
+    children = record.raw.get("children")
+    if type(children) is not list or not all(type(child) is str for child in children):
+        return None
+    return tuple(children)

@@ -1,0 +1,1 @@
+"""A finished log, judged as a replica would judge it: for audits and for Spark. Pure."""

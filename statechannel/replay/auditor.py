@@ -1,0 +1,289 @@
+"""Reads a finished log, or a prefix of it, the way a replica would, and counts what it finds (audit.md).
+
+Pure: records in, answer out. The local engine and the Spark jobs call the same functions.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+from statechannel.protocol.digest import digest
+from statechannel.protocol.states import State
+from statechannel.protocol.verdict import REJECTIONS, Verdict
+from statechannel.replay.part import PartReader
+from statechannel.replay.survey import (
+    STRICT,
+    CompleteFrom,
+    FormatStop,
+    ReadFacts,
+    has_gaps,
+    join_facts,
+    known_of,
+    story_facts,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from statechannel.protocol.log import RecordRead
+    from statechannel.protocol.view import View
+    from statechannel.replay.part import JoinObserver, Observer, PartitionAudit
+
+
+class GapsError(ValueError):
+    """A log with gaps was to be read in full."""
+
+
+class Moment(Protocol):
+    """What an audit looks at: the records up to an offset (the same in each partition), or up to a time."""
+
+    @property
+    def offset(self) -> int | None:
+        """The offset, where one was named."""
+        ...
+
+    def __call__(self, record: RecordRead) -> bool:
+        """Whether the record lies in the prefix; the first that does not ends its partition's."""
+        ...
+
+
+def audit_full(
+    partition: int, partitions: int, records: Iterable[RecordRead], observe: Observer | None = None
+) -> PartitionAudit:
+    """Judge every record from the first on; the log must have no gaps."""
+    return audit_part(partition, partitions, records, STRICT, observe)
+
+
+def audit_join(
+    partition: int,
+    partitions: int,
+    records: Iterable[RecordRead],
+    *,
+    oldest_kept_ms: int,
+    observe: Observer | None = None,
+) -> PartitionAudit:
+    """Read as a joining member would (protocol.md section 5); the records are gone through twice.
+
+    Args:
+        oldest_kept_ms: See `join_facts`.
+    """
+    facts = join_facts(records, oldest_kept_ms=oldest_kept_ms)
+    return audit_part(partition, partitions, records, facts, observe)
+
+
+def audit_part(
+    partition: int,
+    partitions: int,
+    records: Iterable[RecordRead],
+    facts: ReadFacts,
+    observe: Observer | None = None,
+    join_observer: JoinObserver | None = None,
+) -> PartitionAudit:
+    """Read a partition, or only the records of some of its namespaces, in the order of their offsets."""
+    part = PartReader(partition, partitions, facts, observe, join_observer)
+    part.read(records)
+    return part.result()
+
+
+@dataclass(slots=True)
+class AuditFindings:
+    """What an audit's answer is made of: found in one part of a log, and added up over all of them.
+
+    Attributes:
+        owners: Broker to number of bundles that it serves.
+        bundles: Live ones. `namespaces`: Active ones.
+        debts: Partition, key, and what the answer says of it.
+        stops: By partition.
+    """
+
+    verdicts: Counter[Verdict] = field(default_factory=Counter)
+    owners: Counter[str] = field(default_factory=Counter)
+    bundles: int = 0
+    namespaces: int = 0
+    debts: list[tuple[int, bytes, dict[str, Any]]] = field(default_factory=list)
+    stops: dict[int, FormatStop] = field(default_factory=dict)
+    tentative: bool = False
+
+    def add(self, other: AuditFindings) -> None:
+        """Take in what was found in another part."""
+        self.verdicts.update(other.verdicts)
+        self.owners.update(other.owners)
+        self.bundles += other.bundles
+        self.namespaces += other.namespaces
+        self.debts += other.debts
+        self.stops |= other.stops
+        self.tentative |= other.tentative
+
+
+def findings_of(part: PartitionAudit) -> AuditFindings:
+    """What one part adds to the answer."""
+    partition = part.view.partition
+    found = AuditFindings(
+        verdicts=Counter(part.verdicts), debts=[*_debts(partition, part.view)], tentative=part.tentative
+    )
+    for key in part.view.existing():
+        if key.lower < 0:
+            found.namespaces += key.state is State.ACTIVE
+        elif key.state is not State.DELETED:
+            found.bundles += 1
+            if key.owner is not None:
+                found.owners[key.owner] += 1
+    if part.stop is not None:
+        found.stops[partition] = part.stop
+    return found
+
+
+def _debts(partition: int, view: View) -> Iterator[tuple[int, bytes, dict[str, Any]]]:
+    for key, debt in view.ledger.open.items():
+        yield (
+            partition,
+            key.key,
+            {
+                "key": key.name,
+                "since_offset": debt.since_offset,
+                "newest_offset": debt.newest_offset,
+                "highest_version": debt.highest_version,
+            },
+        )
+
+
+def summary(
+    found: AuditFindings, *, digest: str, records: int, end_offsets: Mapping[int, int], read: str
+) -> dict[str, Any]:
+    """The audit's answer as audit.md lists it."""
+    verdicts = found.verdicts
+    answer: dict[str, Any] = {
+        "digest": digest,
+        "records": records,
+        "accepted": verdicts[Verdict.ACCEPTED],
+        "duplicates": verdicts[Verdict.DUPLICATE],
+        "rejected": {reason.value: verdicts[reason] for reason in REJECTIONS if verdicts[reason]},
+        "asserts": {"equal": verdicts[Verdict.ASSERT_EQUAL], "stale": verdicts[Verdict.ASSERT_STALE]},
+        "purged": verdicts[Verdict.PURGED],
+        "debts": [debt for _, _, debt in sorted(found.debts, key=lambda one: one[:2])],
+        "namespaces": found.namespaces,
+        "bundles": found.bundles,
+        "owners": dict(sorted(found.owners.items())),
+        "read": read,
+        "end_offsets": {str(partition): end for partition, end in sorted(end_offsets.items())},
+    }
+    if found.tentative:
+        answer["tentative"] = True
+    if found.stops:
+        answer["stopped"] = {
+            str(partition): {"offset": stop.offset, "format": stop.format}
+            for partition, stop in sorted(found.stops.items())
+        }
+    return answer
+
+
+def audit(
+    by_partition: dict[int, Sequence[RecordRead]],
+    *,
+    end_offsets: dict[int, int],
+    read: str,
+    now_ms: int,
+    compaction_lag_ms: int,
+    as_of: Moment | None = None,
+    observe: Observer | None = None,
+    join_observer: JoinObserver | None = None,
+    each_part: Callable[[PartitionAudit], None] = lambda _: None,
+    tell_complete: Callable[[dict[str, Any]], None] = lambda _: None,
+) -> dict[str, Any]:
+    """Audit a whole log.
+
+    Args:
+        by_partition: All records of each partition in order; partitions that are listed in `end_offsets` may be missing.
+        read: `full`, `join` or `auto`.
+        now_ms: When the log was exported (milliseconds since 1970).
+        as_of: True for the records up to the moment asked for; each partition is read up to its first other record.
+        each_part: Told what was found in each partition, in order.
+        tell_complete: Told from when on the log tells all (`completeness`).
+
+    Raises:
+        GapsError: `full` was asked for and a partition has gaps.
+    """
+    partitions = len(end_offsets)
+    prefixes = {partition: prefix(by_partition.get(partition, ()), as_of) for partition in sorted(end_offsets)}
+    ends = {
+        partition: _end_of(len(records), by_partition.get(partition, ()), end_offsets[partition], as_of)
+        for partition, records in prefixes.items()
+    }
+    gapped = [partition for partition, records in prefixes.items() if has_gaps(records, ends[partition])]
+    mode = reading_of(read, gapped)
+    oldest_kept_ms = now_ms - compaction_lag_ms
+    listened = observe is not None or join_observer is not None
+    parts, complete = [], {}
+    for partition, records in prefixes.items():
+        facts = story = STRICT
+        if partition in gapped:
+            facts = join_facts(records, oldest_kept_ms=oldest_kept_ms)
+            whole = by_partition.get(partition, ()) if facts.tentative else records
+            complete[partition] = known_of(whole, oldest_kept_ms=oldest_kept_ms)
+            story = story_facts(facts, complete[partition])
+        if listened and story != facts:
+            audit_part(partition, partitions, records, story, observe, join_observer)
+            parts.append(audit_part(partition, partitions, records, facts))
+        else:
+            parts.append(audit_part(partition, partitions, records, facts, observe, join_observer))
+        each_part(parts[-1])
+    total = sum(len(records) for records in by_partition.values())
+    found = AuditFindings()
+    for part in parts:
+        found.add(findings_of(part))
+    tell_complete(completeness(complete, [part.view.partition for part in parts if part.tentative]))
+    return summary(found, digest=digest(part.view for part in parts), records=total, end_offsets=end_offsets, read=mode)
+
+
+def completeness(gapped: Mapping[int, CompleteFrom | None], unsure: Sequence[int]) -> dict[str, Any]:
+    """What an answer says of logs with gaps: from when on each is complete, and which do not tell what was asked.
+
+    Args:
+        gapped: Partitions with gaps, and from where on they tell all; None where nobody vouches for anything.
+        unsure: Partitions whose states at the moment asked for are not known.
+    """
+    if not gapped:
+        return {}
+    found: dict[str, Any] = {
+        "complete_from": {
+            str(partition): None if known is None else {"offset": known.states_from, "timestamp_ms": known.since_ms}
+            for partition, known in sorted(gapped.items())
+        }
+    }
+    if unsure:
+        found["incomplete"] = sorted(unsure)
+    return found
+
+
+def reading_of(read: str, gapped: Sequence[int]) -> str:
+    """How a log is read, for the answer: `full` or `join`.
+
+    Args:
+        read: `full`, `join` or `auto`.
+        gapped: Partitions with gaps.
+
+    Raises:
+        GapsError: `full` was asked for and a partition has gaps.
+    """
+    if read == "full" and gapped:
+        raise GapsError(f"partition {gapped[0]} has gaps: it was compacted, so it can only be read as a joiner does")
+    return "join" if read == "join" or gapped else "full"
+
+
+def prefix(records: Sequence[RecordRead], as_of: Moment | None) -> Sequence[RecordRead]:
+    """The records of a partition up to the moment asked for: those before its first other record."""
+    if as_of is None:
+        return records
+    for index, record in enumerate(records):
+        if not as_of(record):
+            return records[:index]
+    return records
+
+
+def _end_of(taken: int, records: Sequence[RecordRead], end_offset: int, as_of: Moment | None) -> int:
+    """Where a prefix ends: a time ends right before the first later record."""
+    if as_of is not None and as_of.offset is not None:
+        return min(end_offset, as_of.offset + 1)
+    return end_offset if taken == len(records) else records[taken].offset

@@ -1,0 +1,166 @@
+"""Reads a part of a log, a partition or some of its namespaces, by the facts that were settled for the whole of it.
+
+What is read may come in pieces, so that whoever has the records of several partitions in his hands can hand each to its reader.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from statechannel.protocol.bulk_fold import judge_many
+from statechannel.protocol.joiner import Joiner
+from statechannel.protocol.log import RecordRead
+from statechannel.protocol.verdict import Verdict
+from statechannel.protocol.view import Judgement, View
+from statechannel.replay.survey import FormatStop, ReadFacts
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from statechannel.protocol.bulk_fold import Row
+    from statechannel.protocol.record import Record
+
+    Observer = Callable[[RecordRead, Judgement], None]
+
+
+class JoinObserver(Protocol):
+    """Looks on while records are taken leniently."""
+
+    def taken(self, record: RecordRead, decoded: Record) -> None:
+        """The joining reader now holds this record for its key."""
+        ...
+
+    def joined(self, view: View, *, sure: bool) -> None:
+        """This is the view that the joining reader ends with, before anything is judged by it.
+
+        Args:
+            sure: Somebody vouches for it.
+        """
+        ...
+
+
+@dataclass(slots=True)
+class PartitionAudit:
+    """What was found in one partition.
+
+    Attributes:
+        strict_from: Offset from which records were judged strictly; None if none was.
+        tentative: The partition could only be read leniently: its accepted states may be wrong.
+    """
+
+    view: View
+    verdicts: Counter[Verdict] = field(default_factory=Counter)
+    stop: FormatStop | None = None
+    tentative: bool = False
+    strict_from: int | None = 0
+
+
+class PartReader:
+    """Reads records in the order of their offsets, as many pieces as there are.
+
+    Args:
+        observe: Told every record that is judged strictly. Where nobody listens, the bulk is judged without a detour.
+        join_observer: Told what is taken leniently.
+    """
+
+    def __init__(
+        self,
+        partition: int,
+        partitions: int,
+        facts: ReadFacts,
+        observe: Observer | None = None,
+        join_observer: JoinObserver | None = None,
+    ) -> None:
+        self._facts = facts
+        self._observe = observe
+        self._join_observer = join_observer
+        self._ended = False
+        self._joiner = Joiner(partition, partitions) if facts.tentative or facts.lenient_to >= 0 else None
+        self._found = PartitionAudit(
+            View(partition, partitions),
+            stop=facts.stop,
+            tentative=facts.tentative,
+            strict_from=None if facts.tentative else facts.lenient_to + 1,
+        )
+
+    def read(self, records: Iterable[Row]) -> None:
+        """Read on. The records are tuples as `RecordRead` has them."""
+        if self._ended:
+            return
+        rows = iter(records)
+        if self._facts.stop is not None:
+            rows = self._until(self._facts.stop, rows)
+        if self._joiner is not None:
+            rows = self._join(self._joiner, rows)
+        if self._observe is None:
+            self._judge(rows)
+        else:
+            self._tell(self._observe, rows)
+
+    @property
+    def view(self) -> View:
+        """The accepted states as far as it was read; nothing of them while records are taken leniently."""
+        return self._found.view
+
+    def result(self) -> PartitionAudit:
+        """What was found in all that was read."""
+        if self._joiner is not None:
+            self._joined(self._joiner)
+        self._ended = True
+        return self._found
+
+    def _until(self, stop: FormatStop, rows: Iterator[Row]) -> Iterator[Row]:
+        for row in rows:
+            if row[2] > stop.offset:
+                self._ended = True
+                return
+            yield row
+
+    def _join(self, joiner: Joiner, rows: Iterator[Row]) -> Iterator[Row]:
+        """Take in what is to be taken leniently; the rest is passed on."""
+        is_lenient, read, observer = self._facts.is_lenient, joiner.read, self._join_observer
+        for row in rows:
+            _, _, offset, _, key, value = row
+            if not is_lenient(offset):
+                self._joined(joiner)
+                yield row
+                yield from rows
+                return
+            read(offset, key, value)
+            if observer is not None and key is not None:
+                held = joiner.held.get(key)
+                if held is not None and held.offset == offset:
+                    observer.taken(RecordRead._make(row), held.record)
+
+    def _joined(self, joiner: Joiner) -> None:
+        self._found.view = joiner.view()
+        self._joiner = None
+        if self._join_observer is not None:
+            self._join_observer.joined(self._found.view, sure=not self._facts.tentative)
+
+    def _judge(self, rows: Iterator[Row]) -> None:
+        # The view of a joiner is there only when the first record behind it is: it may not be looked at before.
+        first = next(rows, None)
+        if first is None:
+            return
+        for some in ((first,), rows):
+            stop = judge_many(self._found.view, some, self._found.verdicts)
+            if stop is not None:
+                self._stopped(*stop)
+                return
+
+    def _tell(self, observe: Observer, rows: Iterator[Row]) -> None:
+        verdicts, found = self._found.verdicts, self._found
+        for row in rows:
+            judgement = found.view.read(row[2], row[4], row[5])
+            verdicts[judgement.verdict] += 1
+            observe(row if isinstance(row, RecordRead) else RecordRead._make(row), judgement)
+            if judgement.verdict is Verdict.UNSUPPORTED_FORMAT:
+                self._stopped(row[2], judgement.format)
+                return
+
+    def _stopped(self, offset: int, newer_format: int) -> None:
+        self._found.stop = FormatStop(offset, newer_format)
+        self._ended = True
