@@ -12,7 +12,7 @@ from loaddata.model.bundle_load import BundleAverages, MessageAverage
 from shedders.model.cluster import Cluster, IsolationPolicy, Policies
 from shedders.policies.contradictions import Contradiction, contradictions
 from shedders.policies.kinds import PolicyKind, canonical
-from shedders.policies.record import PolicyKey
+from shedders.policies.record import Author, PolicyKey
 
 NOWHERE: Final = "(unreadable pin)"
 """Where something is pinned to whose pin cannot be read: no broker can have this name, so nobody takes it."""
@@ -54,6 +54,11 @@ class PolicyEntry:
     written_at_ms: int = 0
     trouble: str = ""
 
+    @property
+    def author(self) -> Author:
+        """Who wrote it."""
+        return Author.parse(self.by)
+
     def fields(self) -> dict[str, Any]:
         """As JSON has it."""
         return {
@@ -62,7 +67,8 @@ class PolicyEntry:
             "override": self.key.override,
             "state": str(self.force),
             "value": dict(self.value),
-            "by": self.by,
+            "by": self.author.person,
+            "drain": self.author.drain,
             "why": self.why,
             "until_ms": self.until_ms,
             "written_at_ms": self.written_at_ms,
@@ -227,4 +233,5 @@ class Effects(NamedTuple):
 
 
 def _said(entry: PolicyEntry) -> str:
-    return f"{entry.by}: {entry.why}" if entry.why else f"by {entry.by}"
+    by = entry.author.text
+    return f"{by}: {entry.why}" if entry.why else f"by {by}"

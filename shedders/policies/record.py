@@ -21,6 +21,8 @@ VALUE_MAX_BYTES: Final = 100_000
 KEY_MAX_BYTES: Final = 1_000
 BY_MAX: Final = 256
 WHY_MAX: Final = 1_000
+SYSTEM: Final = "system:"
+"""First part of writers that are no people; `Author` is the grammar."""
 OVERRIDE: Final = "override"
 """First part of the keys of temporary policies, which lie over the standing one of the same kind and name."""
 
@@ -71,13 +73,45 @@ class PolicyKey(NamedTuple):
         return self.text.encode()
 
 
+class Author(NamedTuple):
+    """Who wrote a policy, as the field `by` has it: a person, or a drain on behalf of one.
+
+    Attributes:
+        person: Name of the person, such as user@host.
+        drain: Id of the drain that wrote the policy; None where the person wrote it.
+    """
+
+    person: str
+    drain: str | None = None
+
+    @classmethod
+    def parse(cls, by: str) -> Author:
+        """`system:drain/ID/PERSON`; everything else is the name of a person."""
+        prefix, slash, rest = by.partition("/")
+        drain, also, person = rest.partition("/")
+        if prefix == f"{SYSTEM}drain" and slash and also and drain:
+            return cls(person, drain)
+        return cls(by)
+
+    @property
+    def by(self) -> str:
+        """As the record has it; a name that is too long is cut off."""
+        prefix = "" if self.drain is None else f"{SYSTEM}drain/{self.drain}/"
+        return (prefix + self.person)[:BY_MAX]
+
+    @property
+    def text(self) -> str:
+        """As people read it."""
+        return self.person if self.drain is None else f"{self.person} (drain {self.drain})"
+
+
 @dataclass(frozen=True, slots=True)
 class PolicyRecord:
     """One policy as it was written.
 
     Attributes:
         value: Fields of its kind, all of them (`policy_kinds.RULES`).
-        by: Who wrote it; `why` in a person's words, empty where none are given.
+        by: Who wrote it (`Author`); `why` in a person's words, empty where none are given.
         until_ms: Log time at which it is taken back by itself; None: it stands.
         written_at_ms: The writer's wall clock; for people.
     """

@@ -17,7 +17,7 @@ from shedders.cli.drain.rolling import next_of, words_of
 from shedders.cli.leader_request import LeaderAnswer, Sent, may_be_asked_again
 from shedders.policies.effective import Force, PolicyEntry
 from shedders.policies.kinds import PolicyKind
-from shedders.policies.record import PolicyKey
+from shedders.policies.record import Author, PolicyKey
 from statechannel.cli import main
 from statechannel.cli.kit import broker_request
 from statechannel.cli.kit.failures import CommandError
@@ -120,18 +120,23 @@ def test_whose_turn_it_is(done: set[str], begun: Mapping[str, str], leader: str 
 
 
 @pytest.mark.parametrize(
-    ("why", "drain"),
+    ("by", "drain", "person"),
     [
-        (f"drain {OPERATION}", OPERATION),
-        (f"drain {OPERATION}: new\ndisks", OPERATION),
-        ("drain", None),
-        ("drain the swamp", None),
-        (f"a drain {OPERATION}", None),
-        ("", None),
+        (f"system:drain/{OPERATION}/ann@desk", OPERATION, "ann@desk"),
+        (f"system:drain/{OPERATION}/a/b", OPERATION, "a/b"),
+        (f"system:drain/{OPERATION}", None, f"system:drain/{OPERATION}"),
+        ("system:drain//ann", None, "system:drain//ann"),
+        ("drain/x/ann", None, "drain/x/ann"),
+        ("ann@desk", None, "ann@desk"),
+        ("", None, ""),
     ],
 )
-def test_which_cordon_a_drain_has_written(why: str, drain: str | None) -> None:
-    assert drained_by(PolicyEntry(PolicyKey(PolicyKind.CORDON, "b1"), Force.IN_FORCE, 1, 1, {}, "me", why)) == drain
+def test_which_cordon_a_drain_has_written(by: str, drain: str | None, person: str) -> None:
+    """A sentence such as `drain tonight: disks` makes no drain."""
+    why = f"drain {OPERATION}: disks"
+    entry = PolicyEntry(PolicyKey(PolicyKind.CORDON, "b1"), Force.IN_FORCE, 1, 1, {}, by, why)
+    assert (drained_by(entry), entry.author.person) == (drain, person)
+    assert Author.parse(entry.author.by) == entry.author
     assert drained_by(None) is None
 
 

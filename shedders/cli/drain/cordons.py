@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
 from shedders.cli.policy.write import PolicyWriteResult, book_of, put, take_away
@@ -15,8 +14,6 @@ from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.live_log import now_ms
 from statechannel.cli.kit.output import say
 from statechannel.errors import ExitCode
-
-_WHY = re.compile(r"drain ([A-Za-z0-9-]{1,64})(?:: .*)?", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +39,7 @@ def key_of(broker: str) -> PolicyKey:
 
 def drained_by(entry: PolicyEntry | None) -> str | None:
     """Id of the drain that wrote a cordon; None where a person did, or there is none."""
-    if entry is None:
-        return None
-    found = _WHY.fullmatch(entry.why)
-    return None if found is None else found[1]
+    return None if entry is None else entry.author.drain
 
 
 def standing_of(connection: Connection, *, create: bool = False) -> EffectivePolicies:
@@ -69,13 +63,14 @@ def cordon(connection: Connection, broker: str, drain: str, *, why: str, by: str
     before = cordon_of(standing_of(connection, create=True), broker)
     if before is not None and drained_by(before) is None:
         said = f", because: {before.why}" if before.why else ""
-        say(f"note: {broker} is cordoned by {before.by or 'somebody'} already{said}; that stays as it is")
+        say(
+            f"note: {broker} is cordoned by {before.author.text or 'an unknown writer'} already{said}; that stays as it is"
+        )
         return Cordoned(broker, made=False)
     if drained_by(before) == drain:
         return Cordoned(broker, made=False)
-    text = f"drain {drain}: {why}" if why else f"drain {drain}"
     # What policies cannot be kept together then is for the drain itself to say, bundle by bundle.
-    done = put(connection, key_of(broker), {}, by=by, why=text[:WHY_MAX], until_ms=None, force=True)
+    done = put(connection, key_of(broker), {}, by=by, why=why[:WHY_MAX], until_ms=None, force=True, drain=drain)
     _require(done, f"cordon of {broker}")
     for one in done.judged.troubles:
         say(f"note: {one}")
@@ -100,8 +95,9 @@ def uncordon(connection: Connection, broker: str, *, force: bool) -> PolicyWrite
             code=ExitCode.NOT_FOUND,
         )
     if drained_by(before) is None and not force:
+        because = f": {before.why}" if before.why else ""
         raise CommandError(
-            f"{broker} was cordoned by {before.by or 'somebody'}, not by a drain{f': {before.why}' if before.why else ''}",
+            f"{broker} was cordoned by {before.author.text or 'an unknown writer'}, not by a drain{because}",
             hint="--force takes it back all the same.",
             code=ExitCode.REJECTED,
         )

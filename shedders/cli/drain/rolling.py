@@ -294,7 +294,7 @@ class Restart:
         if entry is None:
             return
         if drained_by(entry) is None:
-            say(f"note: {name} stays cordoned: {entry.by or 'somebody'} did that, no drain")
+            say(f"note: {name} stays cordoned: {entry.author.text or 'an unknown writer'} set the cordon, not a drain")
             return
         uncordon(self._connection, name, force=False)
 

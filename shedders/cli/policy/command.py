@@ -237,7 +237,7 @@ def _show(entries: Iterable[PolicyEntry], empty: str = "") -> None:
                 shown(one.value) if one.value else one.trouble,
                 f"{one.force}{' (override)' if one.key.override else ''}",
                 None if one.until_ms is None else moment(one.until_ms),
-                one.by,
+                one.author.text,
                 one.why,
                 moment(one.logged_at_ms),
             )

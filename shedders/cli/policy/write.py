@@ -16,8 +16,8 @@ from shedders.cli.policy.checks import PolicyChecks, judged, matters
 from shedders.model.cluster import Bundle, Cluster
 from shedders.policies.book import PolicyBook
 from shedders.policies.effective import EffectivePolicies, Force, PolicyEntry
-from shedders.policies.kinds import PolicyKind, canonical
-from shedders.policies.record import PolicyKey, PolicyRecord, encode
+from shedders.policies.kinds import BadPolicyError, PolicyKind, canonical
+from shedders.policies.record import SYSTEM, Author, PolicyKey, PolicyRecord, encode
 from shedders.policies.topic import (
     PolicyTopics,
     PolicyWriteOutcome,
@@ -70,7 +70,7 @@ class PolicyWriteResult:
             "override": self.key.override,
             "deleted": record is None,
             "value": None if record is None else dict(record.value),
-            "by": None if record is None else record.by,
+            "by": None if record is None else Author.parse(record.by).person,
             "why": None if record is None else record.why,
             "until_ms": None if record is None else record.until_ms,
             "outcome": str(written.outcome),
@@ -121,13 +121,19 @@ def put(
     why: str | None,
     until_ms: int | None,
     force: bool,
+    drain: str | None = None,
 ) -> PolicyWriteResult:
-    """Check a policy and write it.
+    """Check a policy and write it; for the drain of that id, if one is given.
 
     Raises:
         BadPolicyError, UnknownSettingError, StrategySettingsError: It is none.
         CommandError: Policies could not be kept together with it; nothing was written.
     """
+    author = Author(by or who(), drain)
+    if drain is None and author.person.startswith(SYSTEM):
+        raise BadPolicyError(
+            f"`{author.person}` is not the name of a person: names that begin with {SYSTEM} are reserved"
+        )
     book = book_of(connection, create=True)
     at_ms = now_ms()
     before = book.at(at_ms)
@@ -135,7 +141,7 @@ def put(
         name = canonical(key.name)
         key = key._replace(name=name)
         value = {"value": checked(name, value["value"], before.settings)}
-    record = PolicyRecord(key, value, by or who(), why or "", until_ms, at_ms)
+    record = PolicyRecord(key, value, author.by, why or "", until_ms, at_ms)
     encoded = encode(record)
     replaced = _newest(before, key)
     book.take(book.position + 1, at_ms, key.encode(), encoded)

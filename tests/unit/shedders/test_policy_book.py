@@ -284,6 +284,7 @@ def test_entries_as_json(log: Log) -> None:
         "state": "in-force",
         "value": {"broker": "b1"},
         "by": "ann",
+        "drain": None,
         "why": "disk",
         "until_ms": 2_000,
         "written_at_ms": 7,

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
+from shedders.cli.policy import write
 from shedders.cli.policy.checks import judged, matters
 from shedders.model.cluster import Broker, Bundle, Cluster
 from shedders.policies.book import PolicyBook
-from shedders.policies.kinds import PolicyKind
+from shedders.policies.kinds import BadPolicyError, PolicyKind
 from shedders.policies.record import PolicyKey, PolicyRecord, encode, made_key
 from shedders.policies.topic import PolicyWriteOutcome, PolicyWritten
 from statechannel.cli.kit.failures import CommandError
@@ -97,7 +98,7 @@ def test_nothing_is_deleted_that_is_refused(laid: Laid, monkeypatch: pytest.Monk
     laid.isolation("others", "u/.*", "b[12]")
     deleted: list[PolicyKey] = []
 
-    def write(_: object, __: object, key: PolicyKey, record: object, **___: object) -> PolicyWritten:
+    def delete(_: object, __: object, key: PolicyKey, record: object, **___: object) -> PolicyWritten:
         assert record is None
         deleted.append(key)
         return PolicyWritten(PolicyWriteOutcome.ACCEPTED, "")
@@ -106,7 +107,7 @@ def test_nothing_is_deleted_that_is_refused(laid: Laid, monkeypatch: pytest.Monk
     monkeypatch.setattr(write, "live_cluster", lambda _: CLUSTER)
     monkeypatch.setattr(write, "topics_of", lambda _: None)
     monkeypatch.setattr(write, "naming_address", lambda _: nullcontext())
-    monkeypatch.setattr(write, "write_policy", write)
+    monkeypatch.setattr(write, "write_policy", delete)
     connection: Any = SimpleNamespace(client=None, timeout_s=1.0)
     key = made_key(PolicyKind.ISOLATION, "orders")
     with pytest.raises(CommandError):
@@ -115,3 +116,17 @@ def test_nothing_is_deleted_that_is_refused(laid: Laid, monkeypatch: pytest.Monk
     laid.isolation("orders", "t/n", "b1")
     assert len(write.take_away(connection, key, force=True).judged.troubles) == 1
     assert deleted == [key]
+
+
+def test_a_person_cannot_write_in_the_name_of_a_drain() -> None:
+    connection: Any = SimpleNamespace()
+    with pytest.raises(BadPolicyError, match="reserved"):
+        write.put(
+            connection,
+            made_key(PolicyKind.CORDON, "b1"),
+            {},
+            by="system:drain/01OP/ann",
+            why="",
+            until_ms=None,
+            force=True,
+        )

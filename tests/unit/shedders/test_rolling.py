@@ -14,7 +14,7 @@ from shedders.cli.drain.rolling import Restart, RestartWish, progressed
 from shedders.cli.leader_request import LeaderAnswer, LoggedRequest, Sent
 from shedders.policies.effective import EffectivePolicies, Force, PolicyEntry
 from shedders.policies.kinds import PolicyKind
-from shedders.policies.record import PolicyKey
+from shedders.policies.record import Author, PolicyKey
 from statechannel.broker.request_record import Request, RequestCommand
 from statechannel.cli.kit.failures import CommandError
 from statechannel.engine.commands import Done, Outcome, Rejected, Unknown
@@ -47,7 +47,7 @@ class World:
 
     def drain(self, _: object, wish: DrainWish, __: object) -> Drained:
         self.done.append(f"drain {wish.broker}")
-        self.cordons[wish.broker] = f"drain {wish.drain}: {wish.why}"
+        self.cordons[wish.broker] = Author("me", wish.drain).by
         args = {"broker": wish.broker, "drain": wish.drain, **(wish.extra or {})}
         request = Request(wish.drain, RequestCommand.EXTENSION.value, 0, args, "me")
         self.requests.append(LoggedRequest(request, len(self.requests), None, open=False))
@@ -68,8 +68,8 @@ class World:
 
     def standing(self, _: object) -> EffectivePolicies:
         entries = [
-            PolicyEntry(PolicyKey(PolicyKind.CORDON, name), Force.IN_FORCE, 1, 1, {}, "me", why)
-            for name, why in self.cordons.items()
+            PolicyEntry(PolicyKey(PolicyKind.CORDON, name), Force.IN_FORCE, 1, 1, {}, by, "disks")
+            for name, by in self.cordons.items()
         ]
         return EffectivePolicies(entries=tuple(entries))
 
