@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from enum import IntEnum
 
 
@@ -40,14 +41,27 @@ class ExitCode(IntEnum):
     BUG = 70
     INTERRUPTED = 130
 
+    @property
+    def code(self) -> str:
+        """Its name as a stable code: `kafka-away`."""
+        return self.name.lower().replace("_", "-")
+
 
 class StateChannelError(Exception):
-    """Something could not be done; the message says what happened, and to what.
+    """Something could not be done; the message says what happened, and to what (design/errors.md lists all errors).
 
     Attributes:
+        code: Stable code of the class: its name without `Error`, in words with hyphens.
+        retryable: Whether the same call may succeed later, unchanged, and does no harm if it is repeated.
         hint: What to do next, as a sentence for people; empty when there is nothing to say.
         exit_code: The exit code of a command that ends with this error.
     """
+
+    code: str = "state-channel"
+    retryable: bool = False
+
+    def __init_subclass__(cls) -> None:
+        cls.code = re.sub(r"(?<=[a-z])(?=[A-Z])", "-", cls.__name__.removesuffix("Error")).lower()
 
     def __init__(self, message: str, *, hint: str = "", exit_code: ExitCode = ExitCode.FAILED) -> None:
         super().__init__(message)

@@ -25,6 +25,8 @@ _SEEN_MAX = 200
 class JobInUseError(SparkJobError):
     """Another process works on the same folder."""
 
+    retryable = True
+
     def __init__(self, place: Path, holder: str) -> None:
         super().__init__(
             f"{place} is in use by {holder}",

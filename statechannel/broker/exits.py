@@ -72,6 +72,8 @@ class ChannelStoppedError(StateChannelError):
 class JoinTimeoutError(StateChannelError):
     """The member did not catch up in time."""
 
+    retryable = True
+
     def __init__(self, waited_s: float, why: str) -> None:
         super().__init__(
             f"The channel was not caught up after {waited_s:g} s: {why}",

@@ -100,6 +100,8 @@ class HostOptions:
 class TooManyCommandsError(ChannelStoppedError):
     """More commands wait than may."""
 
+    retryable = True
+
     def __init__(self, limit: int) -> None:
         super().__init__(Stopped("busy", f"{limit} commands wait for an answer already; try again later"))
 

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from confluent_kafka import KafkaError, KafkaException
 
@@ -16,16 +16,16 @@ if TYPE_CHECKING:
 class KafkaAdapterError(StateChannelError):
     """Base of all errors of the adapter."""
 
-    code = ExitCode.KAFKA_FAILED
+    usual_exit_code: ClassVar = ExitCode.KAFKA_FAILED
 
     def __init__(self, message: str, *, hint: str = "") -> None:
-        super().__init__(message, hint=hint, exit_code=self.code)
+        super().__init__(message, hint=hint, exit_code=self.usual_exit_code)
 
 
 class ClientSettingRefusedError(KafkaAdapterError):
     """A client property that the design fixes, or that cannot be read."""
 
-    code = ExitCode.USAGE
+    usual_exit_code = ExitCode.USAGE
 
 
 class KafkaUnavailableError(KafkaAdapterError):
@@ -36,7 +36,8 @@ class KafkaUnavailableError(KafkaAdapterError):
         address: Bootstrap servers; empty where the caller has to name them.
     """
 
-    code = ExitCode.KAFKA_AWAY
+    usual_exit_code = ExitCode.KAFKA_AWAY
+    retryable = True
 
     def __init__(self, message: str, *, hint: str = "", silence: str = "", address: str = "") -> None:
         super().__init__(message, hint=hint)
@@ -57,25 +58,25 @@ class KafkaUnavailableError(KafkaAdapterError):
 class KafkaAccessDeniedError(KafkaAdapterError):
     """Authentication failed, or an ACL is missing."""
 
-    code = ExitCode.KAFKA_DENIED
+    usual_exit_code = ExitCode.KAFKA_DENIED
 
 
 class TopicMissingError(KafkaAdapterError):
     """A topic of the channel does not exist."""
 
-    code = ExitCode.TOPIC_REFUSED
+    usual_exit_code = ExitCode.TOPIC_REFUSED
 
 
 class TopicPolicyError(KafkaAdapterError):
     """A topic exists, but its settings void what the protocol rests on."""
 
-    code = ExitCode.TOPIC_REFUSED
+    usual_exit_code = ExitCode.TOPIC_REFUSED
 
 
 class AppendOutcomeUnknownError(KafkaAdapterError):
     """An append ended without an answer: the record may be in the log or may not."""
 
-    code = ExitCode.UNKNOWN
+    usual_exit_code = ExitCode.UNKNOWN
 
 
 class KafkaClientError(KafkaAdapterError):

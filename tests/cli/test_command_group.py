@@ -76,17 +76,18 @@ def test_how_commands_end(error: BaseException, code: ExitCode) -> None:
 
 
 def test_a_failure_is_a_document_where_json_is_asked_for(run: Callable[..., Result]) -> None:
-    for args, code in (
-        (("bundles",), ExitCode.KAFKA_AWAY),
-        (("transfer", "t/n/x"), ExitCode.USAGE),
-        (("namespace", "create", "nonsense"), ExitCode.USAGE),
-        (("audit", "--file", "none.jsonl"), ExitCode.BAD_EXPORT),
+    for args, code, reason in (
+        (("bundles",), ExitCode.KAFKA_AWAY, "kafka-away"),
+        (("transfer", "t/n/x"), ExitCode.USAGE, "usage"),
+        (("namespace", "create", "nonsense"), ExitCode.USAGE, "usage"),
+        (("audit", "--file", "none.jsonl"), ExitCode.BAD_EXPORT, "export-file"),
     ):
         for asked in (("--output", "json"), ("--output=json",)):
             result = run(*args, *asked)
             (line,) = result.stdout.splitlines()
             told = json.loads(line)
-            assert told.keys() == {"error", "hint", "exit_code"}
+            assert told.keys() == {"error", "reason", "hint", "exit_code", "retryable"}
+            assert (told["reason"], told["retryable"]) == (reason, code is ExitCode.KAFKA_AWAY)
             assert told["exit_code"] == result.exit_code == code
             assert f"error: {told['error']}\nhint: {told['hint']}\n" == result.stderr
         assert run(*args).stdout == ""

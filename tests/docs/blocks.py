@@ -14,6 +14,7 @@ from pathlib import Path
 
 import typer
 
+from statechannel.errors import StateChannelError
 from statechannel.kafka.acl_rules import Role, rules_of
 from statechannel.protocol import states
 from statechannel.protocol.states import FORCED, MOVES, MoveCondition, State, Who
@@ -184,6 +185,29 @@ def core_modules() -> str:
     return table(("module", "what it is"), [(f"`{name}`", _first_line(f"statechannel.{name}")) for name in names])
 
 
+def errors() -> str:
+    """Every error of the packages, with its code."""
+    for package in ("statechannel", "loaddata", "shedders", "spark"):
+        for module in pkgutil.walk_packages(importlib.import_module(package).__path__, f"{package}."):
+            if not module.name.endswith("__main__"):
+                importlib.import_module(module.name)
+    rows = [
+        (
+            f"`{error.code}`",
+            "yes" if error.retryable else "",
+            f"`{error.__module__}.{error.__name__}`",
+            _sentence(error.__doc__),
+        )
+        for error in sorted(_subclasses(StateChannelError), key=lambda error: error.code)
+    ]
+    return table(("code", "retryable", "class", "meaning"), rows)
+
+
+def _subclasses(base: type[StateChannelError]) -> set[type[StateChannelError]]:
+    below = {error for error in base.__subclasses__() if error.__module__.partition(".")[0] != "tests"}
+    return below.union(*(_subclasses(error) for error in below))
+
+
 def acl_roles() -> str:
     """What each role may do, a row a topic or group."""
     channel = "NAME"
@@ -313,6 +337,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "registry-record": registry_record,
     "layers": layers,
     "core-modules": core_modules,
+    "errors": errors,
     "commands": command_list,
     "acl-roles": acl_roles,
     "example-broker": example_broker,

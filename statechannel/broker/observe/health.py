@@ -39,9 +39,13 @@ HEAVY_MAX = 2
 class TooManyCopiesError(StateChannelError):
     """More want the states than may at the same time."""
 
+    retryable = True
+
 
 class LoopBusyError(StateChannelError):
     """The loop did not come to it in time."""
+
+    retryable = True
 
 
 def alive(host: Host) -> list[HealthCheck]:

@@ -38,6 +38,8 @@ _SAFE = frozenset({Phase.CAUGHT_UP, Phase.STOPPED})
 class CopyTimeoutError(StateChannelError):
     """The states could not be copied in the time allowed."""
 
+    retryable = True
+
 
 @dataclass(frozen=True, slots=True)
 class PartitionCopy:

@@ -27,6 +27,8 @@ class CommandError(StateChannelError):
 
     def __init__(self, message: str, *, hint: str = "", code: ExitCode = ExitCode.FAILED) -> None:
         super().__init__(message, hint=hint, exit_code=code)
+        self.code = code.code
+        self.retryable = code is ExitCode.KAFKA_AWAY
 
 
 def guarded(run: Callable[[], Any], *, debug: bool, json: bool = False) -> int:
@@ -37,11 +39,13 @@ def guarded(run: Callable[[], Any], *, debug: bool, json: bool = False) -> int:
     """
     begin_output()
 
-    def failed(message: str, hint: str, code: int) -> int:
+    def failed(
+        message: str, hint: str, code: ExitCode, *, reason: str | None = None, retryable: bool = False
+    ) -> ExitCode:
         message = message.removesuffix(".")
         if json:
             try:
-                print_failure(message, hint, code)
+                print_failure(message, hint, code, reason or code.code, retryable=retryable)
             except BrokenPipeError:
                 silence_stdout()
         _tell(message, hint)
@@ -64,7 +68,7 @@ def guarded(run: Callable[[], Any], *, debug: bool, json: bool = False) -> int:
         return ExitCode.OK
     except StateChannelError as error:
         _trace(debug)
-        return failed(str(error), error.hint, error.exit_code)
+        return failed(str(error), error.hint, error.exit_code, reason=error.code, retryable=error.retryable)
     except _USAGE_BASE as error:
         if type(error).__name__ == "NoArgsIsHelpError":
             sys.stderr.write(f"{error}\n")

@@ -119,10 +119,11 @@ def begin_output() -> None:
     _note_printed(printed=False)
 
 
-def print_failure(message: str, hint: str, code: int) -> None:
+def print_failure(message: str, hint: str, exit_code: int, reason: str, *, retryable: bool) -> None:
     """The JSON document of a run that failed, unless it has printed one already."""
     if not _printed:
-        print_json_line({"error": message, "hint": hint, "exit_code": code})
+        failure = {"error": message, "reason": reason, "hint": hint, "exit_code": exit_code, "retryable": retryable}
+        print_json_line(failure)
 
 
 def print_table(headers: Sequence[str], rows: Iterable[Sequence[object]], *, title: str = "", empty: str = "") -> None:
