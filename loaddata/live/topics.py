@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from loaddata.live.follower import Clocks, Following, TopicReader
+from loaddata.live.follower import Clocks, LoadFollower
 from loaddata.report.record import (
     BrokerLoadReport,
     ReportKind,
@@ -22,10 +22,11 @@ from loaddata.report.tombstone import Tombstone
 from loaddata.settings import LoadSettings
 from loaddata.view.ownership import OwnershipChange
 from loaddata.view.table_view import Fate, LoadTopicRecord, TableView, decoder
+from statechannel.broker.topic_follower import MakeReader, reader_of
 from statechannel.kafka.client_settings import ClientSettings
 from statechannel.kafka.errors import KafkaUnavailableError
 from statechannel.kafka.light_policy import LightLags, LoadTopics, open_load_topics
-from statechannel.kafka.light_topic import LightBatch, LightReader, LightReaderTuning, LightTuning, LightWriter
+from statechannel.kafka.light_topic import LightReaderTuning, LightTuning, LightWriter
 
 _log = logging.getLogger(__name__)
 
@@ -68,7 +69,7 @@ class KafkaSide:
         self._names = {ReportKind.BROKER_LOAD: self.topics.broker_load, ReportKind.TOP_BUNDLES: self.topics.top_bundles}
         self.broker_load: TableView[BrokerLoadReport] = TableView(settings.view_rules())
         self.top_bundles: TableView[TopBundlesReport] = TableView(settings.view_rules())
-        self._loads = Following(
+        self._loads = LoadFollower(
             self.topics.broker_load,
             self.broker_load,
             make_reader=self._reader_of(self.topics.broker_load),
@@ -77,7 +78,7 @@ class KafkaSide:
             on_opened=lambda: reporter.reopened(ReportKind.BROKER_LOAD),
             clocks=clocks,
         )
-        self._tops = Following(
+        self._tops = LoadFollower(
             self.topics.top_bundles,
             self.top_bundles,
             make_reader=self._reader_of(self.topics.top_bundles),
@@ -147,20 +148,9 @@ class KafkaSide:
         )
         return LightWriter(self._connection.client, tuning=tuning)
 
-    def _reader_of(
-        self, topic: str
-    ) -> Callable[[Callable[[LightBatch], None], Callable[[BaseException], None]], TopicReader]:
-        def make(sink: Callable[[LightBatch], None], failed: Callable[[BaseException], None]) -> TopicReader:
-            return LightReader(
-                self._connection.client,
-                topic,
-                sink,
-                group_id=self.topics.reader_group,
-                tuning=LightReaderTuning(batch_records=_BATCH_RECORDS),
-                on_failure=failed,
-            )
-
-        return make
+    def _reader_of(self, topic: str) -> MakeReader:
+        tuning = LightReaderTuning(batch_records=_BATCH_RECORDS)
+        return reader_of(self._connection.client, topic, self.topics.reader_group, tuning)
 
     # --- writing ----------------------------------------------------------------------------------------------------
 

@@ -9,20 +9,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from loaddata.live.follower import MakeReader, TopicReader
 from shedders.policies.book import BookBounds, FoldResult, PolicyBook, ReadPolicy, read
 from shedders.policies.effective import EffectivePolicies
 from shedders.policies.kinds import CLUSTER, PolicyKind
 from shedders.policies.record import PolicyKey
-from statechannel.broker.supervision import RestartPolicy, Restarts
-from statechannel.kafka.light_topic import LightBatch, LightReader
+from statechannel.broker.supervision import RestartPolicy
+from statechannel.broker.topic_follower import MakeReader, TopicFollower, reader_of
+from statechannel.kafka.light_topic import LightBatch, LightRecord
 
 if TYPE_CHECKING:
     from shedders.policies.topic import PolicyTopics, TopicSeen
@@ -30,8 +29,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-_WAITING_BATCHES = 4
-_LOOK_S = 0.2
 _TIMER_MAX_S = 60.0
 _LOOK_AGAIN_S = 1.0
 
@@ -110,6 +107,11 @@ class TopicDoubt:
         self._other, self._after = f"the topic of policies {what}: {_SETTLE}", after
 
 
+def _decoded(record: LightRecord) -> ReadPolicy:
+    """Done in the reader's thread: the patterns of a whole topic take long to compile."""
+    return read(record.offset, record.timestamp_ms, record.key, record.value)
+
+
 def _wall_ms() -> int:
     return time.time_ns() // 1_000_000
 
@@ -138,12 +140,8 @@ class TopicWatchSettings:
 
 
 def policy_reader(settings: ClientSettings, topics: PolicyTopics) -> MakeReader:
-    """Makes the reader of the topic."""
-
-    def make(sink: Callable[[LightBatch], None], failed: Callable[[BaseException], None]) -> TopicReader:
-        return LightReader(settings, topics.policy_topic, sink, group_id=topics.reader_group, on_failure=failed)
-
-    return make
+    """Makes readers of the topic."""
+    return reader_of(settings, topics.policy_topic, topics.reader_group)
 
 
 class PolicyFollower:
@@ -169,21 +167,22 @@ class PolicyFollower:
         watched: TopicWatchSettings | None = None,
         bounds: BookBounds | None = None,
     ) -> None:
-        self._make_reader = make_reader
         self._watched = watched
         self._bounds = bounds
         self._doubt = TopicDoubt("" if watched is None else watched.topic_id)
         self._looking: asyncio.Task[None] | None = None
-        self._closing: set[asyncio.Task[bool]] = set()
         self._on_change = on_change
         self._clocks = clocks or FollowerClocks()
-        self._policy = policy or RestartPolicy(longest_wait_s=30.0)
-        self._restarts = Restarts(self._policy)
-        self._room = threading.Semaphore(_WAITING_BATCHES)
+        self._topic: TopicFollower[ReadPolicy] = TopicFollower(
+            "the policies",
+            make_reader=make_reader,
+            decode=_decoded,
+            take=self._take,
+            mono_s=self._clocks.mono_s,
+            policy=policy,
+        )
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._reader: TopicReader | None = None
         self._timers: dict[str, asyncio.TimerHandle] = {}
-        self._session = 0
         self._reading = PolicyBook(bounds)
         self._book: PolicyBook | None = None
         self._known = asyncio.Event()
@@ -204,7 +203,7 @@ class PolicyFollower:
         if self._loop is not None:
             raise RuntimeError("policies are followed once")
         self._loop = asyncio.get_running_loop()
-        self._open()
+        self._topic.start()
         if self._watched is not None:
             self._looking = self._loop.create_task(self._look_for_ever(self._watched), name="policies-look")
 
@@ -219,15 +218,12 @@ class PolicyFollower:
     async def close(self, timeout_s: float = 5.0) -> None:
         """Stop following."""
         self._closed = True
-        self._session += 1
         if self._looking is not None:
             self._looking.cancel()
             await asyncio.gather(self._looking, return_exceptions=True)
         for timer in self._timers.values():
             timer.cancel()
-        reader, self._reader = self._reader, None
-        if reader is not None and not await asyncio.to_thread(reader.close, timeout_s):
-            _log.warning("the reader of the policies did not end within %g s", timeout_s)
+        await self._topic.close(timeout_s)
 
     # --- asking -----------------------------------------------------------------------------------------------------
 
@@ -244,12 +240,11 @@ class PolicyFollower:
     def status(self) -> dict[str, Any]:
         """How the reading goes. JSON-able."""
         standing = self.standing
-        last_error = "" if self._reader is None else self._reader.last_error
         found: dict[str, Any] = {
             "known": standing is not None,
             "doubt": self.doubt,
-            "failures": self._restarts.total,
-            "last_error": last_error,
+            "failures": self._topic.failures,
+            "last_error": self._topic.last_error,
             "last_junk": self._reading.last_junk,
         }
         if standing is not None:
@@ -262,71 +257,22 @@ class PolicyFollower:
             }
         return found
 
-    # --- in the reader's thread -------------------------------------------------------------------------------------
-
-    def _sink(self, session: int, batch: LightBatch) -> None:
-        # Patterns of a whole topic take long to compile: not in the loop.
-        found = [read(one.offset, one.timestamp_ms, one.key, one.value) for one in batch.records]
-        while not self._room.acquire(timeout=_LOOK_S):
-            if session != self._session:
-                return
-        try:
-            self._call(self._take, session, batch, found)
-        except RuntimeError:  # the loop has ended
-            self._room.release()
-
-    def _ended(self, session: int, error: BaseException) -> None:
-        try:
-            self._call(self._revive_later, session, error)
-        except RuntimeError:
-            _log.debug("nobody is left to be told that the reader of the policies ended")
-
-    def _call(self, act: Callable[..., None], *args: object) -> None:
-        if self._loop is not None:
-            self._loop.call_soon_threadsafe(act, *args)
-
     # --- in the loop's thread ---------------------------------------------------------------------------------------
 
-    def _open(self) -> None:
-        if self._closed:
-            return
-        self._session += 1
-        session = self._session
-        try:
-            reader = self._make_reader(
-                lambda batch: self._sink(session, batch), lambda error: self._ended(session, error)
-            )
-            reader.start()
-        except Exception as error:
-            self._revive_later(session, error)
-        else:
-            self._reader = reader
-
-    def _revive_later(self, session: int, error: BaseException) -> None:
-        if session != self._session or self._loop is None or self._closed:
-            return
-        wait_s = self._restarts.failed(self._clocks.mono_s()) or self._policy.longest_wait_s
-        _log.error("following the policies failed (%r); it begins again in %g s", error, wait_s)
-        self._reader = None
-        self._timers["revival"] = self._loop.call_later(wait_s, self._open)
-
-    def _take(self, session: int, batch: LightBatch, found: Sequence[ReadPolicy]) -> None:
-        self._room.release()
-        if session != self._session:
-            return
+    def _take(self, batch: LightBatch, policies: Sequence[ReadPolicy]) -> None:
         if batch.opened:
             # What was known stands until the topic has been read to its end again.
             self._reading = PolicyBook(self._bounds)
             self._caught_up = False
             self._opening += 1
-        junk = sum(self._reading.take_read(one) is FoldResult.JUNK for one in found)
+        junk = sum(self._reading.take_read(policy) is FoldResult.JUNK for policy in policies)
         if junk:
             _log.warning("%d records of the policies cannot be read, the last: %s", junk, self._reading.last_junk)
         self._caught_up = batch.caught_up
         self._adopt()
         if self._reading.overfull and self._reading.has_room and "again" not in self._timers and self._loop is not None:
             # Some were deleted: perhaps there is room now for what was dropped.
-            self._timers["again"] = self._loop.call_later(self._policy.longest_wait_s, self._read_again)
+            self._timers["again"] = self._loop.call_later(self._topic.longest_wait_s, self._read_again)
         self._tell()
 
     def _adopt(self) -> None:
@@ -377,15 +323,10 @@ class PolicyFollower:
 
     def _read_again(self) -> None:
         self._timers.pop("again", None)
-        if self._closed or self._loop is None:
+        if self._closed:
             return
-        reader, self._reader = self._reader, None
-        if reader is not None:
-            task = self._loop.create_task(asyncio.to_thread(reader.close))
-            self._closing.add(task)
-            task.add_done_callback(self._closing.discard)
         self._reading, self._caught_up = PolicyBook(self._bounds), False
-        self._open()
+        self._topic.reopen()
 
     def _tell(self) -> None:
         """Tell what stands if it is something else, and come back when the next entry lapses."""

@@ -6,10 +6,11 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from loaddata.live.follower import Clocks, Following, _pieces
+from loaddata.live.follower import Clocks, LoadFollower
 from loaddata.report.record import BrokerLoadReport, UndecodableReport
 from loaddata.view.table_view import Fate, LoadTopicRecord, TableView
 from statechannel.broker.supervision import RestartPolicy
+from statechannel.broker.topic_follower import pieces_of
 from statechannel.kafka.light_topic import LightBatch, LightRecord
 from tests.support.load_reports import DECODE, NOW_MS, null, record
 
@@ -51,7 +52,7 @@ class Rig:
         self.opened = 0
         self.now_s = 50.0
         self.view: TableView[BrokerLoadReport] = TableView()
-        self.following = Following(
+        self.following = LoadFollower(
             "t-broker-load",
             self.view,
             make_reader=self._make,
@@ -119,12 +120,12 @@ async def test_a_batch_of_large_records_is_handed_over_in_stretches(rig: Rig) ->
     assert rig.following.caught_up
     assert rig.ages() == [60.0, 0.0], "b1's lay there, b2's came live"
     batch = LightBatch([LightRecord(*one) for one in large], opened=True, backlog=2, caught_up=True)
-    assert [(len(one.records), one.opened, one.backlog, one.caught_up) for one in _pieces(batch)] == [
+    assert [(len(one.records), one.opened, one.backlog, one.caught_up) for one in pieces_of(batch)] == [
         (2, True, 2, True),
         (1, False, 0, True),
     ]
     lying = batch._replace(backlog=3)
-    assert [(one.backlog, one.caught_up) for one in _pieces(lying)] == [(2, False), (1, True)]
+    assert [(one.backlog, one.caught_up) for one in pieces_of(lying)] == [(2, False), (1, True)]
 
 
 async def test_a_batch_behind_another_is_older_by_the_logs_time(rig: Rig) -> None:
