@@ -98,14 +98,7 @@ fix: dev ## Format, and mend what ruff can mend
 	@$(BIN)/ruff format .
 
 docs: dev ## Make the generated tables of README and design/ anew, and the listing of the public API
-	@$(PY) -m tests.docs.generate
-	@$(PY) -m tests.architecture.public_api
-	@$(PY) -m statechannel.settings.render > design/settings.md
-	@$(PY) -m shedders.balancer.render_settings > design/balancer-settings.md
-	@$(PY) -m shedders.kafka_rebalance.render_settings > design/partitions-settings.md
-	@$(PY) -m tests.docs.partition_picture
-	@$(PY) -m shedders.render_strategies > design/strategies.md
-	@$(PY) -m shedders.schemas
+	@$(PY) -m tests.docs
 
 simulate: setup ## Deterministic simulation: make simulate N=20000
 	@$(PY) -m statechannel.sim --seeds $(N) $(ARGS)

@@ -1,14 +1,13 @@
-"""Settings below `extensions.NAME`: checked against their model, told with their whole name, and as tables of a page."""
+"""Settings below `extensions.NAME`: checked against their model, and errors with their whole name."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
 from statechannel.settings.errors import SettingsError
-from statechannel.settings.render import table
 from statechannel.suggestions import nearest
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -34,25 +33,3 @@ def _problem(name: str, detail: Any, known: Sequence[str]) -> str:
         near = nearest(path.rpartition(".")[2], known)
         return f"there is no setting `extensions.{name}.{path}`.{f' Did you mean `{near[0]}`?' if near else ''}"
     return f"extensions.{name}.{path}: {detail['msg'][:1].lower()}{detail['msg'][1:]} (found {detail['input']!r})."
-
-
-def group_tables(path: str, model: type[BaseModel], *, upstream: bool = True) -> Iterator[str]:
-    """A table of a group's own settings, and one of each group in it, as lines of Markdown.
-
-    Args:
-        upstream: With a column for the names of Pulsar's settings.
-    """
-    inner = {
-        name: field.annotation
-        for name, field in model.model_fields.items()
-        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel)
-    }
-    yield ""
-    yield f"## {path}"
-    yield ""
-    yield " ".join((model.__doc__ or "").split())
-    yield ""
-    own = {name: field for name, field in model.model_fields.items() if name not in inner}
-    yield from table(own, upstream=upstream)
-    for name, one in inner.items():
-        yield from group_tables(f"{path}.{name}", one, upstream=upstream)

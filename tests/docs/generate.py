@@ -1,4 +1,4 @@
-"""Writes the generated parts of the documentation: `python -m tests.docs.generate` (or `make docs`).
+"""Writes the generated parts of the documentation: a part of `make docs`.
 
 A part stands between `<!-- generated: name -->` and `<!-- end -->`; what stands between them is replaced.
 """

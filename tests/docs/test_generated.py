@@ -2,9 +2,17 @@
 
 import pytest
 
+from tests.docs.__main__ import DESIGN, PAGES, page_text
 from tests.docs.blocks import BLOCKS, registry_fields
 from tests.docs.generate import ROOT, names_in, pages, rendered
 from tests.docs.reaction_table import SITUATIONS, rows
+from tests.support.strategies import install
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_that_is_made_as_a_whole_is_as_generated(name, monkeypatch):
+    install(monkeypatch)
+    assert (DESIGN / name).read_text(encoding="utf-8") == page_text(name), "run `make docs`"
 
 
 @pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(ROOT)))

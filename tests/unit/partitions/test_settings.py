@@ -5,20 +5,13 @@ from pathlib import Path
 import pytest
 
 from shedders.kafka_rebalance.cli.arguments import partitions_settings
-from shedders.kafka_rebalance.render_settings import render
 from shedders.kafka_rebalance.settings import PartitionsSettings, no_extension
 from statechannel.settings import SettingsError, load
-
-PAGE = Path(__file__).parents[3] / "design" / "partitions-settings.md"
-
-
-def test_the_page_is_what_the_code_says() -> None:
-    made = "python -m shedders.kafka_rebalance.render_settings > design/partitions-settings.md"
-    assert PAGE.read_text() == render(), f"run: {made}"
+from tests.docs.settings_pages import partitions_page
 
 
 def test_every_setting_is_on_the_page_with_a_reason() -> None:
-    rows = [line for line in render().splitlines() if line.startswith("| `")]
+    rows = [line for line in partitions_page() if line.startswith("| `")]
     assert len(rows) == sum(
         len(group.model_fields) for group in (PartitionsSettings, *_groups(PartitionsSettings))
     ) - len(_groups(PartitionsSettings))

@@ -1,44 +1,40 @@
-"""Makes design/strategies.md from the strategies' own words: `python -m shedders.render_strategies > design/strategies.md`."""
+"""Pages of strategies and of the planner's goals, made from their docstrings."""
 
 from __future__ import annotations
 
 import inspect
 import re
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby, takewhile
 from typing import Any
 
 from pydantic import BaseModel
 
+from shedders.kafka_rebalance.planning.registry import every
 from shedders.model.profiles import PROFILES
 from shedders.model.registry import KINDS, find
 from shedders.model.strategy import available
-from statechannel.settings.render import table
+from tests.docs.settings_pages import MADE, table
 
 _OWN = "shedders."
 _SECTION = re.compile(r"(Args|Attributes|Raises|Returns):\n")
 
 
-def render() -> str:
-    """The whole page."""
-    return "\n".join(_lines()) + "\n"
-
-
-def _lines() -> Iterator[str]:
-    every = {kind: own(kind) for kind in KINDS}
-    models = [strategy.Settings for found in every.values() for strategy in found.values()]
+def strategies_page() -> Iterator[str]:
+    """Lines of design/strategies.md."""
+    strategies = {kind: own(kind) for kind in KINDS}
+    models = [strategy.Settings for by_name in strategies.values() for strategy in by_name.values()]
     bases = _shared(models)
     yield "# Algorithms"
     yield ""
-    yield "Made from the code by `python -m shedders.render_strategies`; a test compares. Do not edit by hand. Each strategy with"
+    yield f"{MADE} Each strategy with"
     yield "its formula, an example worked by hand (also a test), its settings and its source; `statechannel strategy show NAME`"
     yield "prints the same. More on some: [TransferShedder](strategies-transfer.md), [splits](strategies-split.md),"
     yield "[filters](strategies-filters.md); and [how to write one](writing-a-strategy.md)."
-    for kind, found in every.items():
+    for kind, by_name in strategies.items():
         yield ""
         yield f"## {kind.capitalize()}"
-        for name, strategy in found.items():
+        for name, strategy in by_name.items():
             yield ""
             yield f"### `{name}`"
             yield ""
@@ -118,5 +114,28 @@ def _settings(model: type[BaseModel], bases: Sequence[type[BaseModel]]) -> Itera
     )
 
 
-if __name__ == "__main__":
-    sys.stdout.write(render())
+def goals_page() -> Iterator[str]:
+    """Lines of design/partitions-goals.md."""
+    goals = [goal for goal in every() if goal.origin.startswith("shedders.")]
+    yield "# Goals of the rebalance planner"
+    yield ""
+    yield MADE
+    yield "`statechannel partitions goals explain NAME` prints the same. More on how plans are made: [partitions](partitions.md)."
+    yield ""
+    yield "| goal | kind | range | needs | default of | about |"
+    yield "|---|---|---|---|---|---|"
+    for goal in goals:
+        cells = (
+            f"[`{goal.name}`](#{goal.name})",
+            "hard" if goal.hard else "soft",
+            goal.range_text,
+            ", ".join(goal.needs) or "nothing",
+            ", ".join(goal.modes) or "no mode",
+            goal.about,
+        )
+        yield f"| {' | '.join(cells)} |"
+    for goal in goals:
+        yield ""
+        yield f"## {goal.name}"
+        yield ""
+        yield from prose(goal.text)

@@ -1,31 +1,35 @@
-"""Makes design/settings.md from the tree: `python -m statechannel.settings.render > design/settings.md`."""
+"""Pages of settings, made from their models: of brokers, of the balancer, of the rebalance planner."""
 
 from __future__ import annotations
 
-import sys
 import types
 from collections.abc import Iterator, Mapping
 from enum import Enum
 from pathlib import Path
+from textwrap import fill
 from typing import Any, Literal, Union, get_args, get_origin
 
+from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from shedders.balancer.setting_names import BALANCER
+from shedders.balancer.settings import BalancerSettings
+from shedders.kafka_rebalance.settings import NAME as PARTITIONS
+from shedders.kafka_rebalance.settings import PartitionsSettings
 from statechannel.settings.relations import RELATIONS
 from statechannel.settings.tree import ENV_DELIMITER, ENV_PREFIX, groups
 
 _BOUNDS = (("ge", "≥"), ("gt", ">"), ("le", "≤"), ("lt", "<"), ("pattern", "matches"))
 
 
-def render() -> str:
-    """The whole page."""
-    return "\n".join(_lines()) + "\n"
+MADE = "Made from the code by `make docs`; a test compares. Do not edit by hand."
 
 
-def _lines() -> Iterator[str]:
+def settings_page() -> Iterator[str]:
+    """Lines of design/settings.md."""
     yield "# Settings"
     yield ""
-    yield "Made from the code by `python -m statechannel.settings.render`; a test compares. Do not edit by hand."
+    yield MADE
     yield ""
     yield "Flags (`--set group.name=value`, and the options with names of their own) are stronger than the environment"
     yield f"(`{ENV_PREFIX}GROUP{ENV_DELIMITER}NAME`), and that is stronger than the file (`--config FILE` or"
@@ -115,5 +119,73 @@ def _bounds(field: FieldInfo) -> str:
     return ", ".join(found)
 
 
-if __name__ == "__main__":
-    sys.stdout.write(render())
+def balancer_page() -> Iterator[str]:
+    """Lines of design/balancer-settings.md."""
+    prefix = "extensions.balancer"
+    yield "# Settings of the balancing extension"
+    yield ""
+    yield MADE
+    yield ""
+    yield f"Given like all others (settings.md), below `{prefix}`: `--set {prefix}.interval_s=30`, or in the file"
+    yield ""
+    yield "```toml"
+    yield f"[{prefix}]"
+    yield "interval_s = 30"
+    yield ""
+    yield f"[{prefix}.load]"
+    yield "top_bundles_max = 20"
+    yield "```"
+    yield ""
+    names = ", ".join(f"`{name}`" for name in BALANCER)
+    yield fill(
+        "They hold for one broker, from its start. What a policy of kind `setting` may change on all brokers at once, while they "
+        f"run (policies.md): profile, strategies, their settings, and of the balancer {names} and `budget.*`.",
+        width=128,
+        break_on_hyphens=False,
+    )
+    yield from group_tables(prefix, BalancerSettings)
+
+
+def partitions_page() -> Iterator[str]:
+    """Lines of design/partitions-settings.md."""
+    prefix = f"extensions.{PARTITIONS}"
+    yield "# Settings of the rebalance planner"
+    yield ""
+    yield MADE
+    yield ""
+    yield f"Given like all others (settings.md), below `{prefix}`, to the commands of `statechannel partitions`; options of a"
+    yield f"command stand over them: `--set {prefix}.pace.moves_per_broker=10`, or in the file"
+    yield ""
+    yield "```toml"
+    yield f"[{prefix}.pace]"
+    yield "moves_per_broker = 10"
+    yield "throttle_bytes_per_s = 50_000_000"
+    yield ""
+    yield f"[{prefix}.plan]"
+    yield 'excluded_topics = ["tmp-.*"]'
+    yield "```"
+    yield ""
+    yield "Brokers of the channel check them where their file has them, and use none."
+    yield from group_tables(prefix, PartitionsSettings, upstream=False)
+
+
+def group_tables(path: str, model: type[BaseModel], *, upstream: bool = True) -> Iterator[str]:
+    """A table of a group's own settings, and one of each group in it, as lines of Markdown.
+
+    Args:
+        upstream: With a column for the names of Pulsar's settings.
+    """
+    inner = {
+        name: field.annotation
+        for name, field in model.model_fields.items()
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel)
+    }
+    yield ""
+    yield f"## {path}"
+    yield ""
+    yield " ".join((model.__doc__ or "").split())
+    yield ""
+    own = {name: field for name, field in model.model_fields.items() if name not in inner}
+    yield from table(own, upstream=upstream)
+    for name, group in inner.items():
+        yield from group_tables(f"{path}.{name}", group, upstream=upstream)

@@ -1,0 +1,39 @@
+"""`make docs`: everything in README and design/ that is made from the code, and the listing of the public API."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Mapping
+
+from shedders import schemas
+from tests.architecture import public_api
+from tests.docs import generate, partition_picture, settings_pages, strategy_pages
+
+DESIGN = generate.ROOT / "design"
+PAGES: Mapping[str, Callable[[], Iterable[str]]] = {
+    "settings.md": settings_pages.settings_page,
+    "balancer-settings.md": settings_pages.balancer_page,
+    "partitions-settings.md": settings_pages.partitions_page,
+    "strategies.md": strategy_pages.strategies_page,
+    "partitions-goals.md": strategy_pages.goals_page,
+}
+"""Pages that are made as a whole; their lines by file name."""
+
+
+def page_text(name: str) -> str:
+    """What a page of PAGES holds."""
+    return "\n".join(PAGES[name]()) + "\n"
+
+
+def main() -> int:
+    """Make them again."""
+    for name in PAGES:
+        (DESIGN / name).write_text(page_text(name), encoding="utf-8")
+    schemas.main()
+    partition_picture.main()
+    public_api.main()
+    return generate.main()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
