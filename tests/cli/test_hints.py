@@ -64,7 +64,7 @@ def test_every_reason_of_the_code_has_a_hint_and_every_hint_its_reason() -> None
 
 
 def test_operations_fail_with_the_words_that_are_listed() -> None:
-    text = (PACKAGE / "core" / "operations.py").read_text(encoding="utf-8")
+    text = (PACKAGE / "engine" / "operations.py").read_text(encoding="utf-8")
     assert set(re.findall(r'FAILED, "([a-z-]+)"', text)) == EXPRESSIONS["operation.result"]
 
 
