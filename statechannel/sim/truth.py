@@ -44,17 +44,6 @@ def accepted_of(key: KeyState) -> TrueState:
     return TrueState(key.version, key.state, key.from_, key.to, key.accepted_id)
 
 
-class _Planted:
-    """Whether rules are read by the truth just now: planted bugs must not bend what they are measured against."""
-
-    reading = False
-
-
-def truth_is_reading() -> bool:
-    """For planted bugs: leave the rule alone while this is true."""
-    return _Planted.reading
-
-
 class Truth:
     """One partition's one accepted history, with the invariants that need nobody to compare with.
 
@@ -87,11 +76,7 @@ class Truth:
         """Judge the next record of the uncleaned log; None where judging has stopped."""
         if self.stopped_at >= 0:
             return None
-        _Planted.reading = True
-        try:
-            judgement = self.view.read(record.offset, record.key, record.value)
-        finally:
-            _Planted.reading = False
+        judgement = self.judge(record)
         if judgement.verdict is Verdict.UNSUPPORTED_FORMAT:
             self.stopped_at = record.offset
             return judgement
@@ -102,6 +87,10 @@ class Truth:
         self.debts.append(self._open)
         self.verdicts.append(judgement.verdict)
         return judgement
+
+    def judge(self, record: RecordRead) -> Judgement:
+        """Apply the rules to a record: the only place that uses them."""
+        return self.view.read(record.offset, record.key, record.value)
 
     def fork(self, view: View, later: Sequence[RecordRead]) -> Truth:
         """The history that counts from the mark of a cold start on, if that mark ever comes.

@@ -1,5 +1,4 @@
 """Planted bugs in what a process makes of its own health: the leader's seat, its deputy, the lease."""
-# ruff: noqa: SLF001  (a planted bug sits inside what it bends)
 
 from __future__ import annotations
 
@@ -14,8 +13,8 @@ from statechannel.engine.lease import Lease
 from statechannel.engine.membership import Member
 from statechannel.engine.presence import Presence
 from statechannel.sim import flood
-from statechannel.sim.planted import Patcher, plant
 from statechannel.sim.process import SimProcess
+from tests.mutants.planting import Patcher, plant
 
 ENGINE = "engine"
 
