@@ -12,7 +12,7 @@ from statechannel.engine.engine import Engine
 from statechannel.engine.lease import Lease
 from statechannel.engine.membership import Member
 from statechannel.engine.presence import Presence
-from statechannel.sim import flood
+from statechannel.sim import wire
 from statechannel.sim.process import SimProcess
 from tests.mutants.planting import Patcher, plant
 
@@ -123,7 +123,7 @@ def _no_probes(patcher: Patcher) -> None:
 
 @plant(ENGINE, "registry and channel wait in one lane")
 def _one_lane(patcher: Patcher) -> None:
-    patcher.bend(flood, "lane_of", lambda _: lambda _event: flood.FloodLane.LOG)
+    patcher.bend(wire, "lane_of", lambda _: lambda _event: wire.FloodLane.LOG)
 
 
 @plant(ENGINE, "a view counts as complete when that is taken in, however long the news waited")
