@@ -6,7 +6,6 @@ helps: Java checks it against itself and the class path, and goes on without it 
 
 from __future__ import annotations
 
-import hashlib
 import os
 import subprocess
 import sys
@@ -17,36 +16,15 @@ from typing import TYPE_CHECKING
 
 import psutil
 
+from spark.core.session import MAKE_ARCHIVE_VARIABLE, archive_path, open_session
 from spark.errors import SparkJobError
-from statechannel.embedded import commands
-from statechannel.embedded.java import Java, find_java
-from statechannel.embedded.pinned import cache_dir
+from statechannel.embedded.java import find_java
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-_MAKING = "STATECHANNEL_SPARK_CLASS_ARCHIVE_TO"
-_QUIET = "-Xlog:cds*=off -Xlog:class+path=off"
-"""What Java has to say of an archive that does not fit would stand in the output of a job."""
 _TIMEOUT_S = 240.0
 _ENDS_WITHIN_S = 120.0
-
-
-def java_options(java: Java) -> str:
-    """The options of Spark's driver that use the archive, or make it; empty if there is none."""
-    if target := os.environ.get(_MAKING):
-        return " ".join([*commands.make_archive(java, Path(target)), _QUIET])
-    found = commands.use_archive(java, archive_path(java))
-    return " ".join([*found, _QUIET]) if found and not any(" " in word for word in found) else ""
-
-
-def archive_path(java: Java) -> Path:
-    """Where the archive for this Java and this Spark lies, or would lie."""
-    import pyspark
-
-    facts = "\n".join((str(java.executable), java.banner, pyspark.__file__, pyspark.__version__))
-    key = hashlib.sha256(facts.encode()).hexdigest()[:16]
-    return cache_dir() / "class-archives" / f"spark-{key}.jsa"
 
 
 def prepare() -> bool:
@@ -59,7 +37,11 @@ def prepare() -> bool:
         fresh = Path(scratch) / archive.name
         command = [sys.executable, "-m", "spark.class_archive", scratch]
         subprocess.run(
-            command, env=os.environ | {_MAKING: str(fresh)}, capture_output=True, timeout=_TIMEOUT_S, check=False
+            command,
+            env=os.environ | {MAKE_ARCHIVE_VARIABLE: str(fresh)},
+            capture_output=True,
+            timeout=_TIMEOUT_S,
+            check=False,
         )
         if fresh.exists():
             # In one step, since another start may look for it at this moment.
@@ -69,8 +51,6 @@ def prepare() -> bool:
 
 def run_once(folder: Path) -> None:
     """A session that does a little of what the jobs do, and waits for its JVM to end: that is when Java writes."""
-    from spark.core.session import open_session
-
     settings = {"spark.master": "local[1]", "spark.local.dir": str(folder / "local")}
     session = open_session("class-archive", conf=settings)
     session.range(100).selectExpr("id", "id % 7 as part").write.parquet(str(folder / "table"))

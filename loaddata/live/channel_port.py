@@ -9,7 +9,7 @@ from loaddata.view.ownership import AcceptedChange, OwnershipChange
 from statechannel.protocol.states import State
 
 if TYPE_CHECKING:
-    from statechannel.api import StateChannel
+    from statechannel.api.member import ChannelMember
 
 
 class ChangeWatch(Protocol):
@@ -60,7 +60,7 @@ class ChannelPort(Protocol):
 class MemberChannel:
     """The port on a running member."""
 
-    def __init__(self, channel: StateChannel) -> None:
+    def __init__(self, channel: ChannelMember) -> None:
         self._channel = channel
 
     def leading(self) -> bool:

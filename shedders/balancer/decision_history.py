@@ -18,7 +18,7 @@ from shedders.decisions.topic import DecisionReader, DecisionTopics, newest_deci
 
 if TYPE_CHECKING:
     from shedders.decisions.recall import RecallBounds
-    from statechannel.api import StateChannel
+    from statechannel.api.member import ChannelMember
     from statechannel.kafka.client_settings import ClientSettings
 
 
@@ -85,7 +85,7 @@ class LookingBack:
         now_s: Monotonic.
     """
 
-    def __init__(self, channel: StateChannel, bounds: Callable[[], RecallBounds], now_s: Callable[[], float]) -> None:
+    def __init__(self, channel: ChannelMember, bounds: Callable[[], RecallBounds], now_s: Callable[[], float]) -> None:
         self._client, topics = channel.access
         self._topics = DecisionTopics(topics.channel)
         self._timeout_s = channel.settings.kafka.command_timeout_s

@@ -57,7 +57,7 @@ from statechannel.protocol.states import State
 if TYPE_CHECKING:
     from loaddata.model.top_bundles import LocalBundle
     from loaddata.source import HostSource
-    from statechannel.api import StateChannel
+    from statechannel.api.member import ChannelMember
     from statechannel.broker.changes import Change
     from statechannel.engine.cluster_view import ClusterView
     from statechannel.engine.placement import Placement
@@ -129,7 +129,7 @@ class BalancerExtension:
             )
         self._create_topics = create_topics
         self._replication_factor = replication_factor
-        self._channel: StateChannel | None = None
+        self._channel: ChannelMember | None = None
         self._loads: LoadService | None = None
         self._follower: PolicyFollower | None = None
         self._writer: DecisionWriter | None = None
@@ -175,7 +175,7 @@ class BalancerExtension:
         """See the port."""
         return self._placement
 
-    async def start(self, channel: StateChannel) -> None:
+    async def start(self, channel: ChannelMember) -> None:
         """See the port."""
         # Bundles as the channel has them take longest to be made the first time. No placement can need them yet: without
         # `_channel` nothing is known. In a thread, as the loop has heartbeats to keep.
@@ -245,7 +245,7 @@ class BalancerExtension:
         )
         return DecisionTopics(channel, decision_lags=lags)
 
-    def _begin(self, channel: StateChannel) -> None:
+    def _begin(self, channel: ChannelMember) -> None:
         self._metrics = metrics = BalancerMetrics(
             channel.settings.channel.name,
             channel.identity.broker,

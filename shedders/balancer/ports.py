@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from shedders.model.cluster import Cluster
     from shedders.model.plan import Left
     from shedders.policies.effective import EffectivePolicies
-    from statechannel.api import StateChannel
+    from statechannel.api.member import ChannelMember
     from statechannel.engine.cluster_view import ClusterView
 
 
@@ -68,7 +68,7 @@ class Ports:
         contradictions: Policies that cannot be kept as they stand, for the records.
     """
 
-    channel: StateChannel
+    channel: ChannelMember
     standing: Callable[[], EffectivePolicies | None]
     known: Callable[[], ClusterInputs]
     chosen: Callable[[], ActiveStrategies]

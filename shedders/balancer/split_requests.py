@@ -22,7 +22,7 @@ from statechannel.protocol.bundle import even_bounds
 if TYPE_CHECKING:
     from loaddata.model.top_bundles import LocalBundle
     from loaddata.source import LoadSource
-    from statechannel.api import StateChannel
+    from statechannel.api.member import ChannelMember
     from statechannel.broker.handlers import ExtensionAsk
 
 SETTINGS_MAX: Final = 100
@@ -40,7 +40,7 @@ class SplitAsks:
 
     def __init__(
         self,
-        channel: StateChannel,
+        channel: ChannelMember,
         source: LoadSource,
         local: Callable[[], Mapping[str, LocalBundle]],
         done_within_s: Callable[[], float] = lambda: 0.5,

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from shedders.balancer.ports import Ports
     from shedders.balancer.settings import BalancerSettings
     from shedders.model.plan import SplitPlan, SplitWanted
-    from statechannel.api import StateChannel
+    from statechannel.api.member import ChannelMember
 
 
 _log = structlog.get_logger(__name__)
@@ -431,7 +431,7 @@ class Splitting:
 
 
 async def unload_children(
-    channel: StateChannel,
+    channel: ChannelMember,
     parent: str,
     positions: Sequence[int],
     timeout_s: float,

@@ -22,7 +22,7 @@ from shedders.model.plan import Left
 from shedders.model.readings import why_unreadable
 
 if TYPE_CHECKING:
-    from shedders.shedding.transfer import TransferSettings
+    from shedders.shedding.transfer_settings import TransferSettings
 
 CanTake = Callable[[Bundle, str], str | None]
 """Why a broker may not take a bundle, as far as filters are concerned; None where it may."""

@@ -22,7 +22,7 @@ from shedders.model.plan import BundleMove, Label, Left, Plan, Reason
 from shedders.shedding.transfer_pairs import CanTake, WithPolicies
 
 if TYPE_CHECKING:
-    from shedders.shedding.transfer import TransferSettings
+    from shedders.shedding.transfer_settings import TransferSettings
 
 MIN_KEPT = 0.75
 """A swap has to leave the source less than this share of its traffic."""

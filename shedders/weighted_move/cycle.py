@@ -29,7 +29,7 @@ from shedders.weighted_move.steps import FilterRefusals, MoveStep, StepRules, St
 from shedders.weighted_move.watch import BrokerHistory
 
 if TYPE_CHECKING:
-    from shedders.weighted_move.strategy import WeightedMoveSettings
+    from shedders.weighted_move.settings import WeightedMoveSettings
 
 
 REST = 0.02

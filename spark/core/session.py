@@ -7,6 +7,7 @@ Python gives `local[*]`, anything else comes with `spark.master`.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shlex
 import shutil
@@ -17,11 +18,12 @@ from importlib import resources, util
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from spark import class_archive
 from spark.errors import SparkJobError
 from spark.jars import prepare_jars
+from statechannel.embedded import commands
 from statechannel.embedded.errors import JarsUnavailableError, JavaUnavailableError
 from statechannel.embedded.java import Java, find_java
+from statechannel.embedded.pinned import cache_dir
 from statechannel.errors import ExitCode
 
 if TYPE_CHECKING:
@@ -86,6 +88,28 @@ _CONNECTOR_CLASS = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
 _SUBMITTED_VARIABLE = "PYSPARK_GATEWAY_PORT"
 
 
+MAKE_ARCHIVE_VARIABLE = "STATECHANNEL_SPARK_CLASS_ARCHIVE_TO"
+_QUIET_ARCHIVE = "-Xlog:cds*=off -Xlog:class+path=off"
+"""Else Java's messages on an archive that does not fit would be in the output of a job."""
+
+
+def archive_options(java: Java) -> str:
+    """The options of Spark's driver that use the archive, or make it; empty if there is none."""
+    if target := os.environ.get(MAKE_ARCHIVE_VARIABLE):
+        return " ".join([*commands.make_archive(java, Path(target)), _QUIET_ARCHIVE])
+    options = commands.use_archive(java, archive_path(java))
+    return " ".join([*options, _QUIET_ARCHIVE]) if options and not any(" " in word for word in options) else ""
+
+
+def archive_path(java: Java) -> Path:
+    """Where the archive for this Java and this Spark lies, or would lie."""
+    import pyspark
+
+    facts = "\n".join((str(java.executable), java.banner, pyspark.__file__, pyspark.__version__))
+    key = hashlib.sha256(facts.encode()).hexdigest()[:16]
+    return cache_dir() / "class-archives" / f"spark-{key}.jsa"
+
+
 def settings_for(conf: Mapping[str, str], jars: Sequence[Path], *, java_options: str = "") -> dict[str, str]:
     """Settings of a session in a JVM of its own.
 
@@ -130,7 +154,7 @@ def open_session(
         java = _find_java()
         _choose_worker_python(wanted)
         pinned = _pinned() if jars is None and not brings_jars else jars or ()
-        settings = settings_for(wanted, pinned, java_options=class_archive.java_options(java))
+        settings = settings_for(wanted, pinned, java_options=archive_options(java))
     session = _start(app, settings, submitted=submitted)
     if jars is None or jars:
         _check_connector(session)

@@ -6,7 +6,8 @@ that something could not be done at all; every one has a hint.
 """
 
 from statechannel.api.blocking import BlockingStateChannel, BlockingTicket
-from statechannel.api.channel import StateChannel, Ticket
+from statechannel.api.channel import StateChannel
+from statechannel.api.member import Ticket
 from statechannel.broker.arguments import ArgumentTypeError, ArgumentValueError
 from statechannel.broker.changes import Change, ChangesError, Derived
 from statechannel.broker.exits import ChannelStoppedError, JoinTimeoutError, Stopped

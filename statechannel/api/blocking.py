@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Any, Self
 
-from statechannel.api.channel import StateChannel, Ticket
+from statechannel.api.channel import StateChannel
+from statechannel.api.member import Ticket
 from statechannel.broker import arguments
 from statechannel.broker.exits import ChannelStoppedError
 from statechannel.broker.hooks import BlockingBrokerHooks, ThreadedHooks, refuse_inside_hook

@@ -1,4 +1,4 @@
-"""A member of the channel for asyncio: `StateChannel` and its tickets."""
+"""A member of the channel for asyncio: opens it with its extensions, and closes both."""
 
 from __future__ import annotations
 
@@ -6,91 +6,26 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING, Any
 
-from ulid import ULID
-
 from statechannel.api.extensions import Running, placement_of
+from statechannel.api.member import ChannelMember
 from statechannel.broker import arguments
 from statechannel.broker.assembly import Opened, open_member
-from statechannel.broker.changes import PastReader
 from statechannel.broker.exits import ChannelStoppedError, Stopped
 from statechannel.broker.hooks import BrokerHooks, refuse_inside_hook
-from statechannel.broker.request_record import RequestCommand
 from statechannel.engine import commands
-from statechannel.engine.cluster_view import BrokerSeen, ClusterView, ClusterViews, brokers_of, owners_of
-from statechannel.engine.commands import AwaitOperation, NotFound, Started, Unknown
-from statechannel.protocol.bundle import MAX_CHILDREN, namespace_bounds
-from statechannel.protocol.digest import digest
 from statechannel.settings import Settings, load, to_identity
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Mapping, Sequence
+    from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
     from types import TracebackType
 
     from prometheus_client import CollectorRegistry
 
     from statechannel.api.extensions import Extension
-    from statechannel.broker.assembly import Access
-    from statechannel.broker.changes import Change, Watcher
-    from statechannel.broker.handlers import Handler
-    from statechannel.engine.commands import Command, Outcome
-    from statechannel.engine.config import Identity
     from statechannel.engine.placement import Placement
 
 
-class Ticket:
-    """An operation that was asked for. Keep `str(ticket)`: `StateChannel.ticket` finds it again after a restart.
-
-    Attributes:
-        operation: Id that every record of the operation carries.
-    """
-
-    def __init__(self, channel: StateChannel, operation: str, begun: asyncio.Future[Outcome] | None = None) -> None:
-        self._channel = channel
-        self._begun = begun
-        self.operation = operation
-
-    def __str__(self) -> str:
-        return self.operation
-
-    def __repr__(self) -> str:
-        return f"Ticket({self.operation!r})"
-
-    async def started(self, timeout_s: float = 60.0) -> Outcome:
-        """Wait until the first record of the operation was judged.
-
-        Returns:
-            `Started`, or the end itself where it is known; `Rejected` or `NotFound` with the reason; `Unknown`.
-        """
-        refuse_inside_hook("Ticket.started")
-        arguments.seconds("timeout_s", timeout_s)
-        if self._begun is None:
-            return await self.outcome(timeout_s)
-        try:
-            # Not `wait_for`: before Python 3.12 it swallows a cancellation that comes together with the answer.
-            async with asyncio.timeout(timeout_s):
-                return await asyncio.shield(self._begun)
-        except TimeoutError:
-            return Unknown(self.operation, f"no verdict on the first record within {timeout_s:g} s")
-
-    async def outcome(self, timeout_s: float = 60.0) -> Outcome:
-        """Wait until the operation has ended, on whatever brokers it runs.
-
-        Returns:
-            `Done`, `Rejected` or `NotFound` with the reason, `Undetermined` while it still runs, or `Unknown`.
-        """
-        refuse_inside_hook("Ticket.outcome")
-        arguments.seconds("timeout_s", timeout_s)
-        loop = asyncio.get_running_loop()
-        until_s = loop.time() + timeout_s
-        if self._begun is not None:
-            first = await self.started(timeout_s)
-            if not isinstance(first, Started | Unknown):
-                return first
-        left_s = max(0.05, until_s - loop.time())
-        return await self._channel.ask(AwaitOperation(self.operation, left_s))
-
-
-class StateChannel:
+class StateChannel(ChannelMember):
     """A member of the channel, open from `open` to `close`. For one loop; not for several threads.
 
     Example:
@@ -101,10 +36,7 @@ class StateChannel:
     """
 
     def __init__(self, opened: Opened, settings: Settings, extensions: Running | None = None) -> None:
-        self._opened = opened
-        self._host = opened.host
-        self._pictures = ClusterViews()
-        self._settings = settings
+        super().__init__(opened, settings)
         self._extensions = extensions or Running((), close_timeout_s=settings.runtime.close_timeout_s)
         self._ending: asyncio.Task[Stopped] | None = None
 
@@ -209,256 +141,11 @@ class StateChannel:
         await self._extensions.close()
         return stopped
 
-    # --- asking -----------------------------------------------------------------------------------------------------
-
-    async def ask(self, command: Command) -> Outcome:
-        """Give any command of `statechannel.engine.commands` to this member and wait for its answer."""
-        refuse_inside_hook("StateChannel.ask")
-        return await self._host.submit(command)
-
-    async def lookup(self, name: str, timeout_s: float | None = None, *, read_only: bool = False) -> Outcome:
-        """Who serves a topic (`tenant/namespace/topic`, or its full name) or a bundle?
-
-        Starts an assignment where nobody does, unless `read_only`. Never names a stale owner.
-
-        Returns:
-            `Owned`, `BoundTo`, `Unowned` (read-only), `NotFound`, or `Undetermined` after `timeout_s`.
-        """
-        refuse_inside_hook("StateChannel.lookup")
-        timeout_s = self._settings.lookups.timeout_s if timeout_s is None else timeout_s
-        return await self._host.submit(commands.Lookup(name, timeout_s, read_only))
-
-    async def transfer(self, name: str, to: str, *, reason: str | None = None) -> Ticket:
-        """Hand a bundle, or a topic's bundle, over to a named broker."""
-        arguments.text("to", to)
-        operation = _new_operation()
-        return self._begin(commands.Transfer(name, to, operation, self._command_timeout_s, reason), operation)
-
-    async def unload(self, name: str, *, reason: str | None = None) -> Ticket:
-        """Let a bundle go; the next lookup assigns it anew."""
-        operation = _new_operation()
-        return self._begin(commands.Unload(name, operation, self._command_timeout_s, reason), operation)
-
-    async def split(self, name: str, *, at: Sequence[int] = (), parts: int = 2, reason: str | None = None) -> Ticket:
-        """Split a bundle at the given hashes, or evenly into `parts`."""
-        operation = _new_operation()
-        positions = arguments.hashes("at", at)
-        command = commands.Split(name, operation, self._command_timeout_s, positions, parts, reason)
-        return self._begin(command, operation)
-
-    async def create_namespace(self, name: str, bundles: int = 4) -> Ticket:
-        """Create a namespace with evenly divided bundles, as upstream divides them.
-
-        Raises:
-            ArgumentValueError: Not 1 to 32,768 bundles.
-        """
-        arguments.text("name", name)
-        arguments.whole("bundles", bundles, 1, MAX_CHILDREN)
-        operation = _new_operation()
-        bounds = tuple(namespace_bounds(bundles))
-        return self._begin(commands.CreateNamespace(name, bounds, operation, self._command_timeout_s), operation)
-
-    async def delete_namespace(self, name: str) -> Ticket:
-        """Close a namespace to lookups, unload its bundles, and delete it."""
-        arguments.text("name", name)
-        operation = _new_operation()
-        return self._begin(commands.DeleteNamespace(name, operation, self._command_timeout_s), operation)
-
-    async def resume_repair(self) -> Outcome:
-        """End a pause of repair on this member before its time."""
-        refuse_inside_hook("StateChannel.resume_repair")
-        return await self._host.submit(commands.ResumeRepair())
-
-    def ticket(self, operation: str) -> Ticket:
-        """The ticket of an operation that anybody began, also before a restart."""
-        arguments.text("operation", operation)
-        return Ticket(self, operation)
-
-    def _begin(self, command: Command, operation: str) -> Ticket:
-        return Ticket(self, operation, self._host.submit(command))
-
-    @property
-    def _command_timeout_s(self) -> float:
-        return self._settings.limits.command_timeout_s
-
-    # --- watching ---------------------------------------------------------------------------------------------------
-
-    async def changes(self, since: Mapping[int, int] | None = None, *, limit: int = 10_000) -> AsyncIterator[Change]:
-        """Every accepted record, in log order within a partition, without end.
-
-        Args:
-            since: First offset wanted, by partition; a partition that is not named is told from its beginning. None
-                begins now. After a change take `{change.partition: change.offset + 1}` to go on later.
-            limit: Changes that may wait before the stream ends with an error: take them faster, or subscribe again.
-
-        Raises:
-            ChangesError: The past was cleaned away, the consumer is too slow, or a partition was read anew or is not caught up
-                now. Nothing is left out without it.
-            ChannelStoppedError: This member has stopped.
-        """
-        refuse_inside_hook("StateChannel.changes")
-        arguments.offsets("since", since)
-        arguments.whole("limit", limit, 1)
-        watcher = self._host.live.watch(limit)
-        ends = [replica.position for replica in self._host.engine.replicas]
-        try:
-            for partition, end in enumerate(ends if since is not None else []):
-                async for change in self._past(partition).read((since or {}).get(partition, 0), end):
-                    yield change
-            while True:
-                change = await watcher.next()
-                if change.offset >= ends[change.partition]:
-                    yield change
-        finally:
-            watcher.close()
-
-    def _past(self, partition: int) -> PastReader:
-        client, topics = self._opened.access
-        return PastReader(
-            client,
-            topics.channel,
-            partition,
-            partitions=self._opened.partitions,
-            group_id=topics.reader_group,
-            compaction_lag_s=self._opened.compaction_lag_s,
-        )
-
     def status(self) -> dict[str, Any]:
         """How this member stands: mode, leader, lag, debts, what is in flight, its extensions. JSON-able."""
         return {**self._host.status(), "extensions": self._extensions.status()}
 
-    def picture(self) -> ClusterView:
-        """Brokers and bundles as this member knows them now. It changes no more, and nobody may change it.
-
-        With 65,000 bundles the first takes a few hundred milliseconds, a later one some tens where records came meanwhile.
-        """
-        return self._pictures.of(self._host.engine)
-
-    def brokers(self) -> list[BrokerSeen]:
-        """The brokers that this member hears, itself included, sorted by id."""
-        return brokers_of(self._host.engine)
-
-    def positions(self) -> dict[int, int]:
-        """Offset through which each partition is applied; -1 before the first record."""
-        return {replica.partition: replica.applied for replica in self._host.engine.replicas}
-
-    @property
-    def log_time_ms(self) -> int:
-        """Log time of the last registry record that was read: all brokers write one every few seconds; 0 before the first."""
-        return self._host.engine.presence.last_ms
-
-    def locate(self, name: str) -> str | NotFound:
-        """The live bundle that a bundle's or topic's name means."""
-        arguments.text("name", name)
-        found = self._host.engine.locate(name)
-        return found if isinstance(found, NotFound) else found.name
-
-    def owners(self, namespace: str) -> dict[str, str]:
-        """Broker by bundle, for the bundles of a namespace that are assigned or on their way to one."""
-        arguments.text("namespace", namespace)
-        return owners_of(self._host.engine, namespace)
-
-    def holder(self, bundle: str) -> str | None:
-        """Broker that serves a bundle, or to which it is on its way; None where there is neither."""
-        arguments.text("bundle", bundle)
-        found = self._host.engine.locate(bundle)
-        return None if isinstance(found, NotFound) else found.to or found.owner
-
-    @property
-    def leading(self) -> bool:
-        """Whether this member leads, has caught up, and may act on it."""
-        return self._host.stopped is None and self._host.engine.leading
-
-    @property
-    def term(self) -> int:
-        """Offset of this member's claim to lead; -1 where it does not lead, or may not act on it."""
-        return self._host.engine.presence.term if self.leading else -1
-
-    @property
-    def identity(self) -> Identity:
-        """Who this member is in the registry."""
-        return self._host.engine.identity
-
-    @property
-    def settings(self) -> Settings:
-        """All settings that it was opened with."""
-        return self._settings
-
-    @property
-    def access(self) -> Access:
-        """How Kafka is reached, and the names of the channel's topics: for extensions with topics of their own."""
-        return self._opened.access
-
-    @property
-    def metrics_registry(self) -> CollectorRegistry:
-        """Where this member's metrics are; extensions add theirs."""
-        return self._host.metrics.registry
-
-    def request(
-        self,
-        asked: RequestCommand,
-        args: Mapping[str, Any],
-        timeout_s: float,
-        told: Callable[[Outcome], None] | None = None,
-    ) -> str:
-        """Write a request to the requests topic for whichever broker it concerns, and do not wait; its id.
-
-        Args:
-            timeout_s: By the log's clock nobody need answer it after so long.
-            told: Called once in the loop with the reply, if one is read in time; nobody calls it where none comes.
-        """
-        arguments.one_of("asked", asked, RequestCommand)
-        arguments.one_of("args", args, dict)
-        arguments.seconds("timeout_s", timeout_s)
-        if told is not None:
-            arguments.function("told", told)
-        return self._host.request(asked, args, timeout_s, told)
-
-    def answer_for(self, extension: str, handler: Handler) -> None:
-        """Have a handler answer the requests that come through the requests topic for an extension."""
-        arguments.text("extension", extension)
-        arguments.function("handler", handler)
-        self._host.handlers.register(extension, handler)
-
-    def watch(self, limit: int) -> Watcher:
-        """Subscribe to the records accepted from now on, at most `limit` behind; `changes` tells the past as well.
-
-        Raises:
-            ChangesError: A partition is not caught up now, so that something would be left out: ask again soon.
-        """
-        arguments.whole("limit", limit, 1)
-        return self._host.live.watch(limit)
-
-    def serving(self) -> dict[str, int]:
-        """Bundles that this broker serves right now, with their generations."""
-        return self._host.engine.serving()
-
-    def serves(self, bundle: str) -> int | None:
-        """Generation by which this broker may serve a bundle at this very moment; None if it may not.
-
-        With the lease option ask before each use of the bundle: a process that was paused finds its hooks called only after it
-        wakes, and whoever took its place may serve since long. The clock runs on while the process is paused, and on Linux
-        (CLOCK_BOOTTIME) also while the machine is suspended. It cannot know of a pause that the machine itself does not see (a
-        virtual machine that its host stopped, or restored from a snapshot), nor of one between this answer and the use: fence
-        storage with the generation where that matters. Costs a dictionary's look-up.
-        """
-        arguments.text("bundle", bundle)
-        return self._host.serves(bundle)
-
-    def digest(self) -> tuple[str, dict[int, int]]:
-        """Digest of the accepted states (records.md) and the offset applied, by partition, that it stands for.
-
-        Equal digests mean equal views; the audit prints the same. It walks every bundle: a tenth of a second for 65,000.
-        """
-        replicas = self._host.engine.replicas
-        return digest(replica.view for replica in replicas), {one.partition: one.applied for one in replicas}
-
     # --- leaving ----------------------------------------------------------------------------------------------------
-
-    @property
-    def stopped(self) -> Stopped | None:
-        """Why this member has stopped, or is about to; None while it runs."""
-        return self._host.stopped
 
     async def wait_stopped(self) -> Stopped:
         """Return when this member has ended, for whatever reason; everything is closed then, extensions included."""
@@ -493,10 +180,6 @@ class StateChannel:
     async def close(self) -> None:
         """`shutdown` with the budget of the settings."""
         await self.shutdown()
-
-
-def _new_operation() -> str:
-    return str(ULID())
 
 
 class Opening:

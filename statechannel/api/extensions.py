@@ -22,7 +22,7 @@ from statechannel.settings.errors import SettingsError
 from statechannel.settings.names import EXTENSIONS
 
 if TYPE_CHECKING:
-    from statechannel.api.channel import StateChannel
+    from statechannel.api.member import ChannelMember
     from statechannel.engine.placement import Placement
     from statechannel.settings import Settings
 
@@ -53,7 +53,7 @@ class Extension(Protocol):
         """Chooses brokers for bundles, from before the member opens; None leaves that to others."""
         ...
 
-    async def start(self, channel: StateChannel) -> None:
+    async def start(self, channel: ChannelMember) -> None:
         """Begin beside a member that has caught up.
 
         Raises:
@@ -144,7 +144,7 @@ class Running:
         self._started: list[Extension] = []
         self._close_timeout_s = close_timeout_s
 
-    async def start(self, channel: StateChannel) -> None:
+    async def start(self, channel: ChannelMember) -> None:
         """Start all, in order; if one fails, or the wait is given up, it and those before it are closed again.
 
         Raises:
@@ -159,7 +159,7 @@ class Running:
             raise
 
     @staticmethod
-    async def _start(extension: Extension, channel: StateChannel) -> None:
+    async def _start(extension: Extension, channel: ChannelMember) -> None:
         try:
             await extension.start(channel)
         except StateChannelError:

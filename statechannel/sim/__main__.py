@@ -1,4 +1,4 @@
-"""`python -m statechannel.sim`: run seeds, replay one, or measure the planted bugs."""
+"""`python -m statechannel.sim`: run seeds, or replay one."""
 
 from __future__ import annotations
 
@@ -10,11 +10,9 @@ from pathlib import Path
 
 from rich.console import Console
 
-from statechannel.sim.hunt import SEEDS_MAX, hunt
-from statechannel.sim.planted import PLANTED
 from statechannel.sim.runner import report, run_seeds
-from statechannel.sim.runs import LEVELS, SimCase, parse_overrides, parse_ranges, run
-from statechannel.sim.shrink import shrink
+from statechannel.sim.runs import LEVELS, SimCase, parse_overrides, parse_ranges
+from statechannel.sim.shrink import replay
 
 
 def _arguments() -> argparse.ArgumentParser:
@@ -30,46 +28,24 @@ def _arguments() -> argparse.ArgumentParser:
     parser.add_argument("--skip", default="", metavar="RANGES", help="steps or planned events to leave out: 3-7,12")
     parser.add_argument("--no-shrink", action="store_true", help="show the failing trace as it is")
     parser.add_argument("--shrink-limit", type=float, default=60.0, metavar="SECONDS")
-    parser.add_argument("--plant", choices=sorted(PLANTED), metavar="NAME", help="run with this planted bug")
-    parser.add_argument("--planted", metavar="NAMES|all", help="seeds that it takes to catch each planted bug")
     parser.add_argument("--quiet", action="store_true", help="no trace")
     return parser
 
 
-def _replay(options: argparse.Namespace, console: Console) -> int:
-    level = "engine" if options.level == "both" else options.level
-    case = SimCase(level, options.seed, skip=parse_ranges(options.skip), plant=options.plant)
-    case = parse_overrides(case, options.set)
-    console.print(f"options: {case.options()}", highlight=False, markup=False)
-    result = run(case, keep=True)
-    if result.kind is not None and not options.no_shrink and not options.set and not options.skip:
-        console.print(f"fails with {result.kind}; making it smaller ...")
-        result = shrink(result, options.shrink_limit)
-        console.print(f"options: {result.case.options()}", highlight=False, markup=False)
-    if not options.quiet:
-        for line in result.lines:
-            sys.stdout.write(line + "\n")
-    sys.stdout.write(f"trace digest {result.digest}\n")
-    if result.kind is None:
-        console.print("no violation")
-        return 0
-    console.print(f"VIOLATION {result.kind}: {result.detail}", highlight=False, markup=False)
-    console.print(f"replay: {result.case.command()}", highlight=False, markup=False)
-    return 1
-
-
 def main(words: list[str] | None = None) -> int:
-    """Run the command; the exit code is 1 if an invariant was broken (or a planted bug was not caught)."""
+    """Run the command; the exit code is 1 if an invariant was broken."""
     parser = _arguments()
     options = parser.parse_args(words)
     console = Console(soft_wrap=True)
-    try:
-        if options.planted is not None:
-            return hunt(options.planted, console, options.workers, options.seeds or SEEDS_MAX)
-        if options.seed is not None:
-            return _replay(options, console)
-    except ValueError as error:
-        parser.error(str(error))
+    if options.seed is not None:
+        try:
+            level = "engine" if options.level == "both" else options.level
+            case = SimCase(level, options.seed, skip=parse_ranges(options.skip))
+            case = parse_overrides(case, options.set)
+        except ValueError as error:
+            parser.error(str(error))
+        limit_s = None if options.no_shrink else options.shrink_limit
+        return replay(case, console, shrink_limit_s=limit_s, quiet=options.quiet)
     levels = LEVELS if options.level == "both" else (options.level,)
     tally = run_seeds(
         options.seeds if options.seeds is not None else 200,

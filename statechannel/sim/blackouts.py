@@ -7,7 +7,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from statechannel.sim.world import SimWorld
+    from statechannel.sim.cluster import SimCluster
 
 Strike = Callable[[Random], None]
 
@@ -29,13 +29,13 @@ class Blackouts:
         total_s: The run takes so much longer.
     """
 
-    def __init__(self, world: SimWorld, *, wanted: bool, losers: bool) -> None:
-        self._world = world
+    def __init__(self, cluster: SimCluster, *, wanted: bool, losers: bool) -> None:
+        self._cluster = cluster
         self._until_s = 0.0
-        rng = Random(f"{world.seed}/blackouts")
+        rng = Random(f"{cluster.seed}/blackouts")
         self._spans_s = [rng.choice(SPANS_S) for _ in range(rng.randint(1, BLACKOUTS_MAX))] if wanted else []
         self._rng = rng
-        self._late = Random(f"{world.seed}/late losers")
+        self._late = Random(f"{cluster.seed}/late losers")
         self._losers_s = self._late.choice(LOSERS_SPANS_S) if losers else 0.0
         self.total_s = sum(self._spans_s) + self._losers_s
 
@@ -46,7 +46,7 @@ class Blackouts:
             strike: Writes a hostile record.
             lose: Writes a late proposal that has lost its race.
         """
-        duration_s = self._world.options.duration_s
+        duration_s = self._cluster.options.duration_s
         found = [(self._rng.uniform(EARLIEST * duration_s, duration_s), self._one(s, strike)) for s in self._spans_s]
         if self._losers_s:
             found.append(
@@ -56,24 +56,24 @@ class Blackouts:
 
     def rest(self, span_s: float) -> None:
         """Nobody starts for so long."""
-        self._until_s = max(self._until_s, self._world.events.now_s + span_s)
+        self._until_s = max(self._until_s, self._cluster.events.now_s + span_s)
 
     @property
     def rest_s(self) -> float:
         """How long nobody may start yet."""
-        return max(0.0, self._until_s - self._world.events.now_s)
+        return max(0.0, self._until_s - self._cluster.events.now_s)
 
     def _one(self, span_s: float, strike: Strike, *, in_the_dark: bool = True) -> Strike:
         def begin(rng: Random) -> None:
-            world = self._world
-            world.note(f"everybody dies, for {span_s:g} s")
-            world.trace.count("blackouts")
+            cluster = self._cluster
+            cluster.note(f"everybody dies, for {span_s:g} s")
+            cluster.trace.count("blackouts")
             self.rest(span_s)
             for _ in range(rng.choice(UNPAID)):
                 strike(rng)
-            for process in world.alive():
+            for process in cluster.alive():
                 process.end("blackout")
             for _ in range(rng.choice(IN_THE_DARK) if in_the_dark else 0):
-                world.events.after(rng.uniform(0.0, span_s), lambda: strike(rng) if world.faulty else None)
+                cluster.events.after(rng.uniform(0.0, span_s), lambda: strike(rng) if cluster.faulty else None)
 
         return begin

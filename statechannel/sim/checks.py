@@ -11,21 +11,21 @@ from statechannel.protocol.cold_start_marks import Mark, decode_mark
 from statechannel.protocol.log import Topic
 from statechannel.protocol.replica import Phase
 from statechannel.protocol.verdict import Verdict
-from statechannel.sim.forgeries import Forgeries
-from statechannel.sim.misleading import misleading
-from statechannel.sim.presence_checks import PresenceChecks
-from statechannel.sim.truth import Truth, accepted_of, compare
+from statechannel.sim.truth import Truth, accepted_of, compare, misleading
 from statechannel.sim.violation import Violation
 from statechannel.sim.vouching import vouched_to
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from statechannel.engine.commands import Rejected
     from statechannel.engine.effects import Append
     from statechannel.protocol.log import RecordRead
     from statechannel.protocol.replica import Replica
+    from statechannel.sim.cluster import SimCluster
+    from statechannel.sim.forgeries import Forgeries
+    from statechannel.sim.presence_checks import PresenceChecks
     from statechannel.sim.process import SimProcess
-    from statechannel.sim.world import SimWorld
 
 _FULL_CHECK_EVERY = 24
 _ROUNDED_S = 0.002
@@ -51,15 +51,40 @@ class _Assumed(NamedTuple):
     differs: bool
 
 
+class OperationAnswers:
+    """Which operations the log has accepted, and which ones a caller heard to be refused: never the same one."""
+
+    def __init__(self) -> None:
+        self._accepted: dict[str, int] = {}
+        self._refused: dict[str, str] = {}
+
+    def accept(self, operation: str, offset: int) -> None:
+        """A record of an operation was accepted."""
+        self._accepted.setdefault(operation, offset)
+        if operation in self._refused:
+            raise Violation("answer", f"{self._refused[operation]}, but it is accepted at {offset}")
+
+    def refuse(self, operation: str, who: str, outcome: Rejected) -> None:
+        """A process answered that an operation was rejected."""
+        offset = self._accepted.get(operation)
+        if offset is not None:
+            raise Violation("answer", f"{who} says {outcome}, but it was accepted at {offset}")
+        self._refused[operation] = f"{who} said {outcome}"
+
+    def forget_refusals(self) -> None:
+        """The loss that a cold start may bring: what was refused may count as accepted from here on (late copies too)."""
+        self._refused.clear()
+
+
 class SimChecks:
     """What must hold, and the bookkeeping that it takes to see that it does."""
 
-    def __init__(self, world: SimWorld) -> None:
-        self._world = world
+    def __init__(self, cluster: SimCluster, presence: PresenceChecks, forgeries: Forgeries) -> None:
+        self._cluster = cluster
         self._since_full: dict[tuple[str, int], int] = {}
-        self.operations: dict[str, int] = {}
-        self.presence = PresenceChecks(world)
-        self.forgeries = Forgeries()
+        self.operations = OperationAnswers()
+        self._presence = presence
+        self.forgeries = forgeries
         # Who judges on as before a cold start, by name and partition: offset of the mark at which it has to start over.
         self._old_history: dict[tuple[str, int], int] = {}
         self._heard_ms: dict[tuple[str, int], int] = {}  # log time of the newest heartbeat that it has read
@@ -76,9 +101,9 @@ class SimChecks:
 
     def appended(self, who: str, record: RecordRead) -> None:
         """The omniscient reader reads every record as it lands."""
-        world = self._world
+        cluster = self._cluster
         self.forgeries.appended(record)
-        judgement = world.truths[record.partition].read(record)
+        judgement = cluster.truths[record.partition].read(record)
         for (_, partition), assumed in self._assumed.items():
             if partition == record.partition:
                 assumed.truth.read(record)
@@ -88,20 +113,19 @@ class SimChecks:
         if judgement is not None and verdict is Verdict.ACCEPTED and judgement.record is not None:
             operation = judgement.record.text("operation")
             if operation is not None:
-                self.operations.setdefault(operation, record.offset)
-                world.clients.accepted(operation, record.offset)
-            self.presence.forced(judgement.record)
+                self.operations.accept(operation, record.offset)
+            self._presence.forced(judgement.record)
             if self.forgeries.is_forged(record.partition, record.offset):
                 self._forged_versions.setdefault(record.key or b"", []).append(judgement.record.version)
             self._grown(record, judgement.record.version)
-        world.trace.count(f"verdict {verdict}")
+        cluster.trace.count(f"verdict {verdict}")
         if judgement is None or judgement.record is None:
             what = "" if record.value is None else repr(record.value[:60])
         else:
             it = judgement.record
             what = f"{it.kind} {it.state} v{it.version} {it.from_}->{it.to} on {it.base} covers {it.covers} id {it.id}"
-            world.trace.count(f"{it.kind} {it.raw.get('action', '')} {verdict}")
-        world.note(
+            cluster.trace.count(f"{it.kind} {it.raw.get('action', '')} {verdict}")
+        cluster.note(
             f"{who} {record.partition}/{record.offset} {(record.key or b'').decode(errors='replace')} {what}: {verdict}"
         )
 
@@ -133,16 +157,16 @@ class SimChecks:
                 self._begins(process, bundle, generation)
         for bundle, generation in before.items():
             if bundle not in now:
-                self._world.note(f"{process.name} no longer serves {bundle} at {generation}")
+                self._cluster.note(f"{process.name} no longer serves {bundle} at {generation}")
 
     def _begins(self, process: SimProcess, bundle: str, generation: int) -> None:
-        world = self._world
-        world.note(f"{process.name} serves {bundle} at {generation}")
-        world.trace.count("serving began")
+        cluster = self._cluster
+        cluster.note(f"{process.name} serves {bundle} at {generation}")
+        cluster.trace.count("serving began")
         parts = parse_key(bundle.encode())
         if parts is None:
             raise Violation("serving", f"{process.name} serves {bundle}, which is no bundle")
-        truth = world.truths[process.engine.partition_of(parts.namespace)]
+        truth = cluster.truths[process.engine.partition_of(parts.namespace)]
         grant = truth.grants.get((bundle, generation))
         if grant is None or grant.broker != process.broker:
             raise Violation("serving", f"{process.name} serves {bundle} at {generation}, granted: {grant}")
@@ -155,14 +179,14 @@ class SimChecks:
                 "forged", f"{process.name} serves {bundle} at {generation} by a record that it did not write"
             )
         self._serves_first(process, truth.view.partition, bundle, generation)
-        for other in world.alive():
+        for other in cluster.alive():
             if other is process:
                 continue
             # A cut-off process of the time before a misled cold start is told apart by nobody until it reads the mark.
             past = (other.name, process.engine.partition_of(parts.namespace)) in self._old_history
             if other.served.get(bundle) == generation and not past:
                 raise Violation("serving", f"{other.name} and {process.name} both serve {bundle} at {generation}")
-            if world.options.lease and not other.halted:  # who halts is asked by the clock (`Lease.serves_at`)
+            if cluster.options.lease and not other.halted:  # who halts is asked by the clock (`Lease.serves_at`)
                 self._lease(process, other, bundle, generation)
 
     def _serves_first(self, process: SimProcess, partition: int, bundle: str, generation: int) -> None:
@@ -201,14 +225,14 @@ class SimChecks:
         count = self._since_full.get(place, _FULL_CHECK_EVERY)
         if count >= _FULL_CHECK_EVERY:
             self._since_full[place] = 0
-            self._world.trace.count("comparisons")
-            compare(process.name, replica.view, self._world.truths[record.partition])
+            self._cluster.trace.count("comparisons")
+            compare(process.name, replica.view, self._cluster.truths[record.partition])
             return
         self._since_full[place] = count + 1
         self._compare_one(process, replica, record)
 
     def _compare_one(self, process: SimProcess, replica: Replica, record: RecordRead) -> None:
-        truth = self._world.truths[record.partition]
+        truth = self._cluster.truths[record.partition]
         if record.key is None or replica.view.applied != record.offset or record.offset >= truth.end:
             return
         held = replica.view.keys.get(record.key)
@@ -243,7 +267,7 @@ class SimChecks:
         if append.topic is not Topic.CHANNEL or append.key == HEARTBEAT_KEY or starts_cold:
             return
         heard_ms = self._heard_ms.get((process.name, append.partition), -1)
-        silent_s = (self._world.now_ms - heard_ms) / 1000
+        silent_s = (self._cluster.now_ms - heard_ms) / 1000
         if silent_s > process.engine.config.cold_start_after_s + _ROUNDED_S:
             raise Violation(
                 "silence", f"{process.name} writes {append.key!r} after {silent_s:.1f} s without a heartbeat"
@@ -255,21 +279,21 @@ class SimChecks:
 
     def read_to_the_end(self, process: SimProcess, partition: int) -> None:
         """A process waits for somebody's word: a log without gaps leaves nothing to guess."""
-        world = self._world
-        log, replica = world.logs[partition], process.engine.replicas[partition]
-        if not log.cleaned and not world.options.forgiving:
+        cluster = self._cluster
+        log, replica = cluster.logs[partition], process.engine.replicas[partition]
+        if not log.cleaned and not cluster.options.forgiving:
             raise Violation("lenient", f"{process.name} waits with {log.end} records of a whole log: {replica.why}")
         self._vouched[process.name, partition] = vouched_to(
-            log, replica.position, world.now_ms, marks=self.marks(partition), slack_ms=_CLOCKS_APART_MS
+            log, replica.position, cluster.now_ms, marks=self.marks(partition), slack_ms=_CLOCKS_APART_MS
         )
 
     def cold_start(self, process: SimProcess, partition: int) -> None:
         """No log is overruled that vouches by itself; of others only what misleads may be taken for the truth."""
-        world = self._world
-        world.trace.count("cold starts")
-        self.presence.starts_cold(process)
-        view, truth = process.engine.replicas[partition].view, world.truths[partition]
-        world.note(f"{process.name} takes its view of partition {partition} through {view.applied} for the truth")
+        cluster = self._cluster
+        cluster.trace.count("cold starts")
+        self._presence.starts_cold(process)
+        view, truth = process.engine.replicas[partition].view, cluster.truths[partition]
+        cluster.note(f"{process.name} takes its view of partition {partition} through {view.applied} for the truth")
         offset = view.applied
         have = {key.key: accepted_of(key) for key in view.existing()}
         want = truth.states[offset] if 0 <= offset < truth.end else {}
@@ -277,28 +301,28 @@ class SimChecks:
         owed = truth.debts[offset] if 0 <= offset < truth.end else frozenset()
         vouched = self._vouched.get((process.name, partition), -1)
         is_marked = any(mark > vouched for mark in self.marks(partition))  # a stranger's may have come since
-        if vouched >= 0 and not is_marked and not world.options.forgiving:
+        if vouched >= 0 and not is_marked and not cluster.options.forgiving:
             raise Violation(
                 "cold-start",
                 f"{process.name} starts cold although the log vouches through {vouched}; changes {sorted(wrong)[:3]}",
             )
         if not wrong and not owed:
             return
-        misled = misleading(world.logs[partition], truth, offset)
+        misled = misleading(cluster.logs[partition], truth, offset)
         if any(key.split(b"/0x")[0] not in misled for key in wrong):
             raise Violation("cold-start", f"{process.name} differs from the truth at {sorted(wrong)[:3]} for no reason")
-        later = world.logs[partition].entries[view.applied + 1 :]
+        later = cluster.logs[partition].entries[view.applied + 1 :]
         # Debts of before are forgotten as well: the last record of each key counts as the one that settled it.
         self._assumed[process.incarnation, partition] = _Assumed(truth.fork(deepcopy(view), later), bool(wrong))
 
     def _marked(self, record: RecordRead) -> None:
         """A cold start counts from its mark on; whoever judged on until then has to start over there."""
-        world = self._world
+        cluster = self._cluster
         mark = decode_mark(record.value)
         if mark is None:
             return
         if self._is_void(mark, record):
-            world.trace.count("marks that are void")
+            cluster.trace.count("marks that are void")
             return
         self._marks.add((record.partition, record.offset))
         starter = mark.writer
@@ -306,14 +330,14 @@ class SimChecks:
         if assumed is None:
             return
         if assumed.differs:
-            world.trace.count("cold starts that changed the truth")
-            world.clients.cold_start_changed_the_truth()
-            if not world.options.forgiving:
+            cluster.trace.count("cold starts that changed the truth")
+            self.operations.forget_refusals()
+            if not cluster.options.forgiving:
                 self._servers.pop(record.partition, None)
                 self._namespaces.pop(record.partition, None)
-        assumed.truth.take_over(world.truths[record.partition], record.offset)
-        world.truths[record.partition] = assumed.truth
-        others = (other.name for other in world.alive() if other.incarnation != starter)
+        assumed.truth.take_over(cluster.truths[record.partition], record.offset)
+        cluster.truths[record.partition] = assumed.truth
+        others = (other.name for other in cluster.alive() if other.incarnation != starter)
         self._old_history |= {(name, record.partition): record.offset for name in others}
 
     def _is_void(self, mark: Mark, record: RecordRead) -> bool:
@@ -323,10 +347,10 @@ class SimChecks:
             decode_heartbeat(entry.value) is not None
             if entry.key == HEARTBEAT_KEY
             else (partition, entry.offset) in self._marks
-            for entry in self._world.logs[partition].entries[max(0, mark.through + 1) : record.offset]
+            for entry in self._cluster.logs[partition].entries[max(0, mark.through + 1) : record.offset]
         )
 
     def cold_start_abandoned(self, process: SimProcess, partition: int) -> None:
         """What was assumed is not the truth."""
-        self._world.trace.count("cold starts abandoned")
+        self._cluster.trace.count("cold starts abandoned")
         self._assumed.pop((process.incarnation, partition), None)

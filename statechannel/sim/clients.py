@@ -32,8 +32,9 @@ from statechannel.protocol.verdict import Verdict
 from statechannel.sim.violation import Violation
 
 if TYPE_CHECKING:
+    from statechannel.sim.checks import SimChecks
+    from statechannel.sim.cluster import SimCluster
     from statechannel.sim.process import SimProcess
-    from statechannel.sim.world import SimWorld
 
 ANSWER_SLACK_S = 1.5
 
@@ -49,23 +50,23 @@ class _Asked:
 class Clients:
     """All commands given and not answered yet."""
 
-    def __init__(self, world: SimWorld) -> None:
-        self._world = world
+    def __init__(self, cluster: SimCluster, checks: SimChecks) -> None:
+        self._cluster = cluster
+        self._checks = checks
         self._open: dict[int, _Asked] = {}
         self._answered: set[int] = set()
         self._tokens = 0
         self._operations: list[str] = []
-        self._refused: dict[str, str] = {}
 
     def ask(self, process: SimProcess, command: Command) -> None:
         """Give a command to a process."""
         self._tokens += 1
         token = self._tokens
         limit_s = command.budget_s + 5 if isinstance(command, Shutdown) else getattr(command, "timeout_s", 0.0)
-        now_s = self._world.events.now_s
+        now_s = self._cluster.events.now_s
         self._open[token] = _Asked(process, command, now_s + limit_s + ANSWER_SLACK_S, now_s)
-        self._world.note(f"{process.name} is asked: {command}")
-        self._world.trace.count(f"command {type(command).__name__}")
+        self._cluster.note(f"{process.name} is asked: {command}")
+        self._cluster.trace.count(f"command {type(command).__name__}")
         process.take(CommandReceived(token, command))
 
     def process_ended(self, process: SimProcess) -> None:
@@ -78,47 +79,44 @@ class Clients:
         asked = self._open.pop(token, None)
         if asked is None or asked.process is not process:
             raise Violation("answer", f"{process.name} answered {token} twice or unasked: {outcome}")
-        world = self._world
-        world.note(f"{process.name} answers {type(asked.command).__name__}: {outcome}")
-        world.trace.count(f"answer {type(outcome).__name__}")
+        cluster = self._cluster
+        cluster.note(f"{process.name} answers {type(asked.command).__name__}: {outcome}")
+        cluster.trace.count(f"answer {type(outcome).__name__}")
         if isinstance(outcome, Owned) and outcome.stale_age_s is None:
             self._check_owner(process, outcome)
         if isinstance(outcome, Started):
             self._operations.append(outcome.operation)
-            truth = world.truths[outcome.partition]
+            truth = cluster.truths[outcome.partition]
             if not 0 <= outcome.offset < truth.end or truth.verdicts[outcome.offset] is not Verdict.ACCEPTED:
                 raise Violation("answer", f"{process.name} says started, but nothing was accepted: {outcome}")
         if isinstance(outcome, Rejected) and isinstance(asked.command, Transfer | Unload | Split | CreateNamespace):
-            offset = world.checks.operations.get(asked.command.operation)
-            if offset is not None:
-                raise Violation("answer", f"{process.name} says {outcome}, but it was accepted at {offset}")
-            self._refused[asked.command.operation] = f"{process.name} said {outcome}"
+            self._checks.operations.refuse(asked.command.operation, process.name, outcome)
         if isinstance(asked.command, Shutdown):
             self._check_departure(process, outcome, asked)
 
     def _check_departure(self, process: SimProcess, outcome: Outcome, asked: _Asked) -> None:
         """Who says that it has left in order serves nothing by the log; who says that it could not has used its time."""
-        world = self._world
+        cluster = self._cluster
         if isinstance(outcome, Rejected) and outcome.reason == "shutdown-late":
             stopped = any(replica.phase is Phase.STOPPED for replica in process.engine.replicas)
             budget_s = asked.command.budget_s if isinstance(asked.command, Shutdown) else 0.0
-            if world.events.now_s - asked.asked_s < budget_s and not stopped:
+            if cluster.events.now_s - asked.asked_s < budget_s and not stopped:
                 raise Violation("answer", f"{process.name} gives up before its time: {outcome}")
         if not isinstance(outcome, Done):
             return
         me = (process.broker, process.incarnation)
-        for truth in world.truths:
-            if world.checks.judges_by_another_history(process, truth.view.partition):
+        for truth in cluster.truths:
+            if self._checks.judges_by_another_history(process, truth.view.partition):
                 continue
             for key in truth.view.live():
-                forged = world.checks.forgeries.is_forged(truth.view.partition, key.offset)
+                forged = self._checks.forgeries.is_forged(truth.view.partition, key.offset)
                 if key.owner == process.broker and key.server == me and not forged:
                     raise Violation("answer", f"{process.name} says {outcome}, but leaves {key.name} behind")
 
     def _check_owner(self, process: SimProcess, outcome: Owned) -> None:
         namespace = outcome.bundle.rpartition("/")[0]
         engine = process.engine
-        truth = self._world.truths[engine.partition_of(namespace)]
+        truth = self._cluster.truths[engine.partition_of(namespace)]
         grant = truth.grants.get((outcome.bundle, outcome.generation))
         if grant is None or grant.broker != outcome.broker:
             raise Violation("answer", f"{process.name} names {outcome}, granted: {grant}")
@@ -129,51 +127,42 @@ class Clients:
 
     def _check_age(self, process: SimProcess, partition: int) -> None:
         """An answer without an age comes from a view in which nothing is missing that is older than the patience."""
-        world, engine = self._world, process.engine
-        unread = world.logs[partition].next(engine.replicas[partition].position)
+        cluster, engine = self._cluster, process.engine
+        unread = cluster.logs[partition].next(engine.replicas[partition].position)
         if unread is None:
             return
         config = engine.config
         patience_s = config.safe_after_s + SILENT_BEATS * config.heartbeat_interval_s
-        late_s = world.events.now_s - world.log_s(unread.timestamp_ms)
+        late_s = cluster.events.now_s - cluster.log_s(unread.timestamp_ms)
         if late_s > patience_s + ANSWER_SLACK_S:
             missing = f"has not read offset {unread.offset}, {late_s:.1f} s old"
             raise Violation("age", f"{process.name} takes its view for current, but {missing}")
 
-    def cold_start_changed_the_truth(self) -> None:
-        """The loss that a cold start may bring: what was refused may count as accepted from here on (late copies too)."""
-        self._refused.clear()
-
-    def accepted(self, operation: str, offset: int) -> None:
-        """A record of an operation was accepted: nobody may have been told that it failed."""
-        if operation in self._refused:
-            raise Violation("answer", f"{self._refused[operation]}, but it is accepted at {offset}")
-
     def overdue(self) -> list[str]:
         """Commands that should have been answered by now; those of suffering processes do not count."""
-        now_s = self._world.events.now_s
+        now_s = self._cluster.events.now_s
         return [
             f"{asked.process.name} has not answered {asked.command}"
             for asked in self._open.values()
-            if now_s > asked.due_s and asked.process.running and asked.process is not self._world.sick
+            if now_s > asked.due_s and asked.process.running and asked.process is not self._cluster.sick
         ]
 
     # --- what callers want ------------------------------------------------------------------------------------------
 
     def random_command(self, rng: Random, number: int) -> None:
         """Ask some process for something."""
-        world = self._world
-        fit = [process for process in world.alive() if not process.halted]
+        cluster = self._cluster
+        fit = [process for process in cluster.alive() if not process.halted]
         if not fit:
             return
         process = rng.choice(fit)
         self.ask(process, self._draw(rng, number))
 
     def _draw(self, rng: Random, number: int) -> Command:
-        world = self._world
-        options = world.options
-        namespace = rng.choice(world.namespaces)
-        truth = world.truths[world.processes[0].engine.partition_of(namespace)]
+        cluster = self._cluster
+        options = cluster.options
+        namespace = rng.choice(cluster.namespaces)
+        truth = cluster.truths[cluster.processes[0].engine.partition_of(namespace)]
         root = truth.view.get(namespace)
         operation = f"op-{number}"
         timeout_s = rng.choice((1.0, 4.0, 8.0))
@@ -188,7 +177,7 @@ class Clients:
         if options.splits and roll < 0.2 and len(root.ring.live) < 4 * options.bundles:  # noqa: PLR2004
             return Split(bundle, operation, timeout_s, parts=rng.choice((2, 2, 3)))
         if options.transfers and roll < 0.45:  # noqa: PLR2004
-            return Transfer(bundle, rng.choice(world.brokers), operation, timeout_s)
+            return Transfer(bundle, rng.choice(cluster.brokers), operation, timeout_s)
         if roll < 0.55:  # noqa: PLR2004
             return Unload(bundle, operation, timeout_s)
         if options.deletions and roll < 0.6:  # noqa: PLR2004
@@ -209,8 +198,8 @@ class Clients:
 
     def unload_from(self, owner: SimProcess) -> None:
         """Others ask for what a process owns: it may have no part in the end of it."""
-        fit = [p for p in self._world.alive() if p.engine.caught_up and p is not owner]
-        for truth in self._world.truths:
+        fit = [p for p in self._cluster.alive() if p.engine.caught_up and p is not owner]
+        for truth in self._cluster.truths:
             for key in truth.view.live():
                 if fit and key.state is State.ASSIGNED and key.to == owner.broker:
                     self.ask(fit[0], Unload(key.name, f"unload-{key.name}", 5.0))
@@ -218,15 +207,15 @@ class Clients:
     def ask_for_owners(self, process: SimProcess) -> None:
         """Look up every bundle at one process."""
         if process.alive and not process.halted:
-            for truth in self._world.truths:
+            for truth in self._cluster.truths:
                 for key in truth.view.live():
                     self.ask(process, Lookup(key.name, 1.0, read_only=True))
 
     def touch_everything(self) -> None:
         """Liveness: every bundle is looked up, so that every one gets an owner."""
-        for truth in self._world.truths:
+        for truth in self._cluster.truths:
             names = [key.name for key in truth.view.live()]
-            fit = [p for p in self._world.alive() if p.engine.caught_up and p is not self._world.sick]
+            fit = [p for p in self._cluster.alive() if p.engine.caught_up and p is not self._cluster.sick]
             for index, name in enumerate(names):
                 if fit:
                     self.ask(fit[index % len(fit)], Lookup(name, 10.0))

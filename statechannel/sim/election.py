@@ -10,7 +10,7 @@ from statechannel.sim.options import SESSION_TIMEOUT_S
 
 if TYPE_CHECKING:
     from statechannel.sim.process import SimProcess
-    from statechannel.sim.world import SimWorld
+    from statechannel.sim.stage import SimStage
 
 _INTERVAL_S = 0.5
 
@@ -22,21 +22,21 @@ class Election:
         frozen: Keeps the seat whatever befalls it: an election that is not tied to the loop (an older version).
     """
 
-    def __init__(self, world: SimWorld, rng: Random) -> None:
-        self._world = world
+    def __init__(self, stage: SimStage, rng: Random) -> None:
+        self._stage = stage
         self._rng = rng
         self._wishes: dict[SimProcess, None] = {}
         self._seen_s: dict[SimProcess, float] = {}
         self._to_tell: dict[SimProcess, None] = {}
         self.holder: SimProcess | None = None
         self.frozen: SimProcess | None = None
-        world.events.after(_INTERVAL_S, self._tick)
+        stage.events.after(_INTERVAL_S, self._tick)
 
     def stand(self, process: SimProcess, *, stand: bool) -> None:
         """A process enters or leaves the group."""
         if stand:
             self._wishes[process] = None
-            self._seen_s[process] = self._world.events.now_s
+            self._seen_s[process] = self._stage.events.now_s
             return
         self._wishes.pop(process, None)
         self._seen_s.pop(process, None)
@@ -46,7 +46,7 @@ class Election:
     def push(self) -> None:
         """A rebalance for no good reason."""
         if self.holder is not None:
-            self._world.trace.count("rebalances")
+            self._stage.trace.count("rebalances")
             self._vacate()
 
     def _present(self, process: SimProcess) -> bool:
@@ -59,17 +59,17 @@ class Election:
             self.holder = None
 
     def _tick(self) -> None:
-        world = self._world
-        now_s = world.events.now_s
-        world.events.after(_INTERVAL_S, self._tick)
+        stage = self._stage
+        now_s = stage.events.now_s
+        stage.events.after(_INTERVAL_S, self._tick)
         for process in list(self._wishes):
             if self._present(process):
                 self._seen_s[process] = now_s
             elif process.halts_election and self.holder is process and not self.frozen:
-                world.trace.count("seats given up by a hung loop")
+                stage.trace.count("seats given up by a hung loop")
                 self._vacate()
             elif now_s - self._seen_s.get(process, 0.0) > SESSION_TIMEOUT_S and self.holder is process:
-                world.trace.count("leaders timed out")
+                stage.trace.count("leaders timed out")
                 self._vacate()
             if not process.alive and self.holder is not process:
                 del self._wishes[process]
@@ -81,9 +81,9 @@ class Election:
             fit = [p for p in self._wishes if self._present(p) and p not in self._to_tell]
             if fit:
                 self.holder = self._rng.choice(fit)
-                world.trace.count("elections")
+                stage.trace.count("elections")
                 chosen = self.holder
-                world.events.after(self._rng.uniform(0.0, 0.5), lambda: self._seat(chosen))
+                stage.events.after(self._rng.uniform(0.0, 0.5), lambda: self._seat(chosen))
 
     def _seat(self, process: SimProcess) -> None:
         if self.holder is process:

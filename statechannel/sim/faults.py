@@ -15,8 +15,12 @@ from statechannel.sim.drafts import Scribe
 from statechannel.sim.process import ELECTION, READ, WRITE, SimLink
 
 if TYPE_CHECKING:
+    from statechannel.sim.blackouts import Blackouts
+    from statechannel.sim.clients import Clients
+    from statechannel.sim.cluster import SimCluster
+    from statechannel.sim.election import Election
+    from statechannel.sim.forgeries import Forgeries
     from statechannel.sim.process import SimProcess
-    from statechannel.sim.world import SimWorld
 
 Fault = Callable[[Random], None]
 
@@ -40,10 +44,10 @@ ASKED_AFTER_S = (1.0, 4.0, 8.0, 12.0)
 """When a reader that lags is asked for owners."""
 
 
-def sicknesses(world: SimWorld) -> list[list[SimLink]]:
+def sicknesses(cluster: SimCluster) -> list[list[SimLink]]:
     """Sets of connections that may be lost while all others work."""
     registry = [(Topic.REGISTRY, 0)]
-    channel = [(Topic.CHANNEL, log.partition) for log in world.logs]
+    channel = [(Topic.CHANNEL, log.partition) for log in cluster.logs]
     found = [[SimLink(way, *place) for place in places] for way in (WRITE, READ) for places in (registry, channel)]
     found += [[SimLink(way, *place) for way in (WRITE, READ)] for place in channel]
     return [*found, [ELECTION]]
@@ -52,8 +56,21 @@ def sicknesses(world: SimWorld) -> list[list[SimLink]]:
 class Faults:
     """The plan of a run: faults and commands, numbered."""
 
-    def __init__(self, world: SimWorld, skip: frozenset[int]) -> None:
-        self._world = world
+    def __init__(
+        self,
+        cluster: SimCluster,
+        skip: frozenset[int],
+        *,
+        election: Election,
+        clients: Clients,
+        blackouts: Blackouts,
+        forgeries: Forgeries,
+    ) -> None:
+        self._cluster = cluster
+        self._election = election
+        self._clients = clients
+        self._blackouts = blackouts
+        self._forgeries = forgeries
         self._skip = skip
         self._stranger = Scribe("x", "i9")
         self._asleep: list[SimProcess] = []
@@ -62,8 +79,8 @@ class Faults:
 
     def plan(self) -> None:
         """Put the whole plan into the queue."""
-        world, options = self._world, self._world.options
-        rng = Random(f"{world.seed}/plan")
+        cluster, options = self._cluster, self._cluster.options
+        rng = Random(f"{cluster.seed}/plan")
         entries: list[tuple[float, Fault | None]] = []
         now_s = 1.0
         kinds = self._kinds()
@@ -76,46 +93,46 @@ class Faults:
             entries.append((now_s, None))
         entries.sort(key=lambda entry: entry[0])
         if options.sleepers:
-            times_s = Random(f"{world.seed}/sleepers")
+            times_s = Random(f"{cluster.seed}/sleepers")
             entries += [(times_s.uniform(5.0, options.duration_s), self._sleep) for _ in range(SLEEPS)]
         if options.forgers:
-            times_s = Random(f"{world.seed}/forgers")
+            times_s = Random(f"{cluster.seed}/forgers")
             entries += [(times_s.uniform(5.0, options.duration_s), self._forge) for _ in range(FORGERIES)]
-        late = Random(f"{world.seed}/single connections")
+        late = Random(f"{cluster.seed}/single connections")
         for partial, wanted in ((self._sever, options.links), (self._hang, options.hangs), (self._lag, options.lags)):
             if wanted:
                 entries += [(late.uniform(5.0, options.duration_s), partial) for _ in range(PARTIAL_FAULTS)]
         if options.reopened:
-            times_s = Random(f"{world.seed}/reopened")
+            times_s = Random(f"{cluster.seed}/reopened")
             entries += [(times_s.uniform(5.0, options.duration_s), self._reopen) for _ in range(REOPENED)]
         if options.false_marks:
-            times_s = Random(f"{world.seed}/false marks")
+            times_s = Random(f"{cluster.seed}/false marks")
             entries += [(times_s.uniform(5.0, options.duration_s), self._mark) for _ in range(FALSE_MARKS)]
         if options.late_returns:
-            times_s = Random(f"{world.seed}/late returns")
+            times_s = Random(f"{cluster.seed}/late returns")
             entries += [(times_s.uniform(0.4, 1.0) * options.duration_s, self._night) for _ in range(NIGHTS)]
-        entries += world.blackouts.plan(self._hostile, self._lose)
+        entries += self._blackouts.plan(self._hostile, self._lose)
         self.planned = len(entries)
         for number, (when_s, fault) in enumerate(entries):
             if number not in self._skip:
                 self._put(number, when_s, fault)
 
     def _put(self, number: int, when_s: float, fault: Fault | None) -> None:
-        world = self._world
+        cluster = self._cluster
 
         def happen() -> None:
-            if not world.faulty:
+            if not cluster.faulty:
                 return
-            rng = Random(f"{world.seed}/{number}")
+            rng = Random(f"{cluster.seed}/{number}")
             if fault is None:
-                world.clients.random_command(rng, number)
+                self._clients.random_command(rng, number)
             else:
                 fault(rng)
 
-        world.events.at(when_s, happen)
+        cluster.events.at(when_s, happen)
 
     def _kinds(self) -> list[tuple[Fault, float]]:
-        on = self._world.options
+        on = self._cluster.options
         kinds: list[tuple[Fault, float, bool]] = [
             (self._crash, 3.0, on.crashes),
             (self._outage, 1.0, on.outages),
@@ -126,7 +143,7 @@ class Faults:
             (self._take_over, 1.0, on.take_overs),
             (self._shutdown, 1.0, on.shutdowns),
             (self._newcomer, 1.0, on.newcomers),
-            (self._election, 1.5, on.elections),
+            (self._rebalance, 1.5, on.elections),
             (self._hostile, 2.5, on.hostile),
             (self._broken, 2.5, on.junk),
             (self._replay, 2.0, on.replays),
@@ -135,56 +152,56 @@ class Faults:
         return [(fault, weight) for fault, weight, wanted in kinds if wanted]
 
     def _victim(self, rng: Random) -> SimProcess | None:
-        fit = [process for process in self._world.alive() if process.reachable]
+        fit = [process for process in self._cluster.alive() if process.reachable]
         if not fit:
             return None
-        holder = self._world.election.holder
+        holder = self._election.holder
         if holder in fit and rng.random() < 0.3:  # noqa: PLR2004
             return holder
         return rng.choice(fit)
 
     def _later(self, after_s: float, cure: Callable[[], None]) -> None:
         """End a fault, unless all faults are over by then: who is sick at the end must stay sick."""
-        self._world.events.after(after_s, lambda: cure() if self._world.faulty else None)
+        self._cluster.events.after(after_s, lambda: cure() if self._cluster.faulty else None)
 
     # --- the last caught-up member is only paused -------------------------------------------------------------------
 
     def _sleep(self, rng: Random) -> None:
         """One sleeps, all others die: who comes then hears nobody, and strangers have written meanwhile."""
-        world = self._world
-        fit = [process for process in world.alive() if process.reachable and process.engine.caught_up]
+        cluster = self._cluster
+        fit = [process for process in cluster.alive() if process.reachable and process.engine.caught_up]
         if not fit:
-            world.events.after(SLEEP_AGAIN_S, lambda: self._sleep(rng) if world.faulty else None)
+            cluster.events.after(SLEEP_AGAIN_S, lambda: self._sleep(rng) if cluster.faulty else None)
             return
         sleeper = rng.choice(fit)
-        world.note(f"{sleeper.name} falls asleep, all others die")
-        world.trace.count("sleepers")
+        cluster.note(f"{sleeper.name} falls asleep, all others die")
+        cluster.trace.count("sleepers")
         sleeper.pause()
         self._asleep.append(sleeper)
-        for process in world.alive():
+        for process in cluster.alive():
             if process is not sleeper:
                 process.end("outage")
 
         def stranger() -> None:
-            if world.faulty and world.options.hostile:
+            if cluster.faulty and cluster.options.hostile:
                 self._hostile(rng)
 
         for _ in range(rng.randint(0, 4)):
-            world.events.after(rng.uniform(0.1, 4.0), stranger)
+            cluster.events.after(rng.uniform(0.1, 4.0), stranger)
         self._later(SLEEP_MAX_S, sleeper.wake)
 
     def _night(self, rng: Random) -> None:
         """The same, and nobody comes back before the log has ceased to vouch by itself."""
-        world = self._world
+        cluster = self._cluster
         self._sleep(rng)
         if self._asleep and self._asleep[-1].alive:
-            world.trace.count("late returns")
-            world.blackouts.rest(rng.choice(NIGHT_S))
+            cluster.trace.count("late returns")
+            self._blackouts.rest(rng.choice(NIGHT_S))
             self._wake_late.add(self._asleep[-1])
 
     def cold_start_began(self, process: SimProcess) -> None:
         """A sleeper wakes beside it, at the worst time."""
-        if not self._asleep or not self._world.faulty:
+        if not self._asleep or not self._cluster.faulty:
             return
         rng = process.rng
         sleeper = self._asleep.pop()
@@ -199,30 +216,30 @@ class Faults:
 
     def process_ended(self, process: SimProcess) -> None:
         """Something starts it again after a while."""
-        world = self._world
-        if not world.faulty:
+        cluster = self._cluster
+        if not cluster.faulty:
             return
         delay_s = process.rng.choice((0.1, 1.0, 4.0, 9.0, 15.0))
-        world.events.after(delay_s, lambda: self._restart(process.broker))
+        cluster.events.after(delay_s, lambda: self._restart(process.broker))
 
     def _restart(self, broker: str) -> None:
-        world = self._world
-        rest_s = world.blackouts.rest_s
+        cluster = self._cluster
+        rest_s = self._blackouts.rest_s
         if rest_s > 0:
-            world.events.after(rest_s + world.rng.uniform(0.0, BACK_WITHIN_S), lambda: self._restart(broker))
-        elif world.faulty and not any(process.broker == broker for process in world.alive()):
-            world.spawn(broker)
+            cluster.events.after(rest_s + cluster.rng.uniform(0.0, BACK_WITHIN_S), lambda: self._restart(broker))
+        elif cluster.faulty and not any(process.broker == broker for process in cluster.alive()):
+            cluster.spawn(broker)
 
     def _crash(self, rng: Random) -> None:
         victim = self._victim(rng)
         if victim is not None:
-            self._world.trace.count("crashes")
+            self._cluster.trace.count("crashes")
             victim.crash_after = rng.choice((0, 0, 1, 2, 3, 5, 8))
 
     def _outage(self, rng: Random) -> None:
         """Everybody dies at once."""
-        self._world.trace.count("outages")
-        for process in self._world.alive():
+        self._cluster.trace.count("outages")
+        for process in self._cluster.alive():
             if rng.random() < 0.95:  # noqa: PLR2004
                 process.end("outage")
 
@@ -230,8 +247,8 @@ class Faults:
         victim = self._victim(rng)
         if victim is not None:
             span_s = rng.choice((0.3, 2.0, 5.0, 9.0, 15.0, 30.0))
-            self._world.note(f"{victim.name} is paused for {span_s} s")
-            self._world.trace.count("pauses")
+            self._cluster.note(f"{victim.name} is paused for {span_s} s")
+            self._cluster.trace.count("pauses")
             victim.pause()
             self._later(span_s, victim.wake)
 
@@ -239,8 +256,8 @@ class Faults:
         victim = self._victim(rng)
         if victim is not None:
             span_s = rng.choice((0.3, 2.0, 5.0, 9.0, 15.0, 30.0))
-            self._world.note(f"{victim.name} is cut off for {span_s} s")
-            self._world.trace.count("cuts")
+            self._cluster.note(f"{victim.name} is cut off for {span_s} s")
+            self._cluster.trace.count("cuts")
             victim.cut_off()
             self._later(span_s, victim.heal)
 
@@ -248,10 +265,10 @@ class Faults:
         """One connection is away, or one kind of them, all else works."""
         victim = self._victim(rng)
         if victim is not None:
-            links = rng.choice(sicknesses(self._world))
+            links = rng.choice(sicknesses(self._cluster))
             span_s = rng.choice(PARTIAL_SPANS_S)
-            self._world.note(f"{victim.name} loses {', '.join(map(str, links))} for {span_s} s")
-            self._world.trace.count("single connections cut")
+            self._cluster.note(f"{victim.name} loses {', '.join(map(str, links))} for {span_s} s")
+            self._cluster.trace.count("single connections cut")
             victim.sever(links)
             self._later(span_s, victim.heal)
 
@@ -259,8 +276,8 @@ class Faults:
         victim = self._victim(rng)
         if victim is not None:
             span_s = rng.choice(PARTIAL_SPANS_S)
-            self._world.note(f"the loop of {victim.name} hangs for {span_s} s")
-            self._world.trace.count("hung loops")
+            self._cluster.note(f"the loop of {victim.name} hangs for {span_s} s")
+            self._cluster.trace.count("hung loops")
             victim.hang()
             self._later(span_s, victim.wake)
 
@@ -271,24 +288,24 @@ class Faults:
             topics = rng.choice(([Topic.REGISTRY], [Topic.CHANNEL], [Topic.CHANNEL], [Topic.REGISTRY, Topic.CHANNEL]))
             lag_s = rng.uniform(0.3, LAG_MAX_EXPIRIES) * victim.engine.config.member_expiry_s
             span_s = rng.choice(PARTIAL_SPANS_S)
-            self._world.note(f"{victim.name} reads {', '.join(topics)} {lag_s:.1f} s late for {span_s} s")
-            self._world.trace.count("readers that lag")
+            self._cluster.note(f"{victim.name} reads {', '.join(topics)} {lag_s:.1f} s late for {span_s} s")
+            self._cluster.trace.count("readers that lag")
             victim.lag_s.update(dict.fromkeys(topics, lag_s))
             for after_s in ASKED_AFTER_S:
-                self._world.events.after(after_s, lambda: self._world.clients.ask_for_owners(victim))
+                self._cluster.events.after(after_s, lambda: self._clients.ask_for_owners(victim))
             self._later(span_s, victim.heal)
 
     def _leave(self, process: SimProcess, budget_s: float) -> None:
         if process.alive:
-            self._world.trace.count("departures during a join")
-            self._world.clients.ask(process, Shutdown(budget_s))
+            self._cluster.trace.count("departures during a join")
+            self._clients.ask(process, Shutdown(budget_s))
 
     def _reopen(self, rng: Random) -> None:
         victim = self._victim(rng)
         if victim is not None:
-            self._world.note(f"the reader of {victim.name} is opened anew")
-            self._world.trace.count("readers opened anew")
-            leaves = self._world.options.shutdowns and rng.random() < LEAVES_MEANWHILE
+            self._cluster.note(f"the reader of {victim.name} is opened anew")
+            self._cluster.trace.count("readers opened anew")
+            leaves = self._cluster.options.shutdowns and rng.random() < LEAVES_MEANWHILE
             if leaves:  # and the join takes a while
                 victim.lag_s[Topic.CHANNEL] = rng.uniform(1.0, 6.0)
                 self._later(rng.choice(PARTIAL_SPANS_S), victim.heal)
@@ -300,8 +317,8 @@ class Faults:
     def _slow(self, rng: Random) -> None:
         victim = self._victim(rng)
         if victim is not None:
-            self._world.note(f"{victim.name} is slow")
-            self._world.trace.count("slow spells")
+            self._cluster.note(f"{victim.name} is slow")
+            self._cluster.trace.count("slow spells")
             victim.slow = True
             self._end_slow_spell(victim, rng.choice((2.0, 8.0, 20.0)))
 
@@ -309,96 +326,96 @@ class Faults:
         def over() -> None:
             process.slow = False
 
-        self._world.events.after(after_s, over)
+        self._cluster.events.after(after_s, over)
 
     def _twin(self, rng: Random) -> None:
         """A second process under the id of a paused or running one."""
-        alive = self._world.alive()
+        alive = self._cluster.alive()
         if alive:
             paused = [process for process in alive if process.paused]
-            self._world.trace.count("twins")
-            self._world.spawn(rng.choice(paused or alive).broker)
+            self._cluster.trace.count("twins")
+            self._cluster.spawn(rng.choice(paused or alive).broker)
 
     def _take_over(self, rng: Random) -> None:
-        alive = self._world.alive()
+        alive = self._cluster.alive()
         if alive:
-            self._world.trace.count("take-overs")
-            self._world.spawn(rng.choice(alive).broker, take_over=True)
+            self._cluster.trace.count("take-overs")
+            self._cluster.spawn(rng.choice(alive).broker, take_over=True)
 
     def _shutdown(self, rng: Random) -> None:
         victim = self._victim(rng)
         if victim is not None:
-            self._world.clients.ask(victim, Shutdown(rng.choice((1.0, 5.0))))
+            self._clients.ask(victim, Shutdown(rng.choice((1.0, 5.0))))
 
     def _newcomer(self, rng: Random) -> None:  # noqa: ARG002
-        world = self._world
-        name = f"b{len(world.brokers)}"
-        if len(world.brokers) < world.options.brokers + 2 and not world.blackouts.rest_s:
-            world.brokers.append(name)
-            world.spawn(name)
+        cluster = self._cluster
+        name = f"b{len(cluster.brokers)}"
+        if len(cluster.brokers) < cluster.options.brokers + 2 and not self._blackouts.rest_s:
+            cluster.brokers.append(name)
+            cluster.spawn(name)
 
-    def _election(self, rng: Random) -> None:  # noqa: ARG002
-        self._world.election.push()
+    def _rebalance(self, rng: Random) -> None:  # noqa: ARG002
+        self._election.push()
 
     # --- strangers --------------------------------------------------------------------------------------------------
 
     def _append(self, partition: int, write: junk.JunkWrite) -> None:
-        self._world.append("stranger", Topic.CHANNEL, partition, write.key, write.value)
-        self._world.trace.count("junk records")
+        self._cluster.append("stranger", Topic.CHANNEL, partition, write.key, write.value)
+        self._cluster.trace.count("junk records")
 
     def _hostile(self, rng: Random) -> None:
-        world = self._world
-        partition = rng.randrange(len(world.logs))
-        view = world.truths[partition].view
+        cluster = self._cluster
+        partition = rng.randrange(len(cluster.logs))
+        view = cluster.truths[partition].view
         make = rng.choice((junk.hostile, junk.near_miss))
-        self._append(partition, make(rng, view, world.namespaces, world.brokers, self._stranger))
+        self._append(partition, make(rng, view, cluster.namespaces, cluster.brokers, self._stranger))
 
     def _lose(self, rng: Random) -> None:
         """A proposal that was late: another one was accepted before at its version, which its writer had not seen."""
-        world = self._world
-        log = rng.choice(world.logs)
-        write = junk.loser(rng, world.truths[log.partition].view, self._stranger)
+        cluster = self._cluster
+        log = rng.choice(cluster.logs)
+        write = junk.loser(rng, cluster.truths[log.partition].view, self._stranger)
         if write is not None:
-            world.trace.count("late losers")
+            cluster.trace.count("late losers")
             self._append(log.partition, write)
 
     def _forge(self, rng: Random) -> None:
         """A record in the name of a process that lives, or has lived until a moment ago."""
-        world = self._world
-        alive = world.alive()
+        cluster = self._cluster
+        alive = cluster.alive()
         if not alive:
             return
         victim = rng.choice(alive)
-        partition = rng.randrange(len(world.logs))
+        partition = rng.randrange(len(cluster.logs))
         mine = [
             record.id
-            for entry in world.logs[partition].entries
-            if (record := world.checks.forgeries.own_record(victim, entry)) is not None
+            for entry in cluster.logs[partition].entries
+            if (record := self._forgeries.own_record(victim, entry)) is not None
         ]
         copied = rng.choice(mine) if mine and rng.random() < COPIED_ID else None
         scribe = Scribe(victim.broker, victim.incarnation)
-        write = junk.forged(rng, world.truths[partition].view, world.namespaces, world.brokers, scribe, copied)
-        world.checks.forgeries.written(victim, write.key, write.value)
-        world.append("forger", Topic.CHANNEL, partition, write.key, write.value)
-        world.trace.count("forged records")
+        write = junk.forged(rng, cluster.truths[partition].view, cluster.namespaces, cluster.brokers, scribe, copied)
+        self._forgeries.written(victim, write.key, write.value)
+        cluster.append("forger", Topic.CHANNEL, partition, write.key, write.value)
+        cluster.trace.count("forged records")
 
     def _mark(self, rng: Random) -> None:
         """What nobody who started cold has written."""
-        log = rng.choice(self._world.logs)
-        incarnation = rng.choice(self._world.processes).incarnation
+        log = rng.choice(self._cluster.logs)
+        incarnation = rng.choice(self._cluster.processes).incarnation
         self._append(log.partition, junk.false_mark(rng, log.end, incarnation))
 
     def _broken(self, rng: Random) -> None:
-        world = self._world
-        partition = rng.randrange(len(world.logs))
-        self._append(partition, junk.broken(rng, world.truths[partition].view, world.namespaces))
+        cluster = self._cluster
+        partition = rng.randrange(len(cluster.logs))
+        self._append(partition, junk.broken(rng, cluster.truths[partition].view, cluster.namespaces))
 
     def _replay(self, rng: Random) -> None:
-        log = rng.choice(self._world.logs)
+        log = rng.choice(self._cluster.logs)
         entries = [entry for entry in log.entries[-80:] if entry.key != HEARTBEAT_KEY]
         if entries:
             entry = rng.choice(entries)
             self._append(log.partition, junk.JunkWrite("replay", entry.key or b"!", entry.value))
 
     def _fail_over(self, rng: Random) -> None:
-        rng.choice(self._world.logs).fail_over()
+        rng.choice(self._cluster.logs).fail_over()

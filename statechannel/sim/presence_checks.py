@@ -11,8 +11,8 @@ from statechannel.sim.violation import Violation
 
 if TYPE_CHECKING:
     from statechannel.protocol.record import Record
+    from statechannel.sim.cluster import SimCluster
     from statechannel.sim.process import SimProcess
-    from statechannel.sim.world import SimWorld
 
 SILENCE_AT_LEAST_S = 2.0
 LOOK_BACK_S = 15.0
@@ -24,8 +24,8 @@ HEARD_WITHIN_S = 5.0
 class PresenceChecks:
     """Reads the registry as it lands."""
 
-    def __init__(self, world: SimWorld) -> None:
-        self._world = world
+    def __init__(self, cluster: SimCluster) -> None:
+        self._cluster = cluster
         self._heard_s: dict[str, list[float]] = {}
         self._left: set[str] = set()
         self._claims: set[tuple[str, str]] = set()
@@ -36,7 +36,7 @@ class PresenceChecks:
         if info["kind"] != "member":
             return
         broker = info["broker"]
-        self._heard_s.setdefault(broker, [-1e9]).append(self._world.events.now_s)
+        self._heard_s.setdefault(broker, [-1e9]).append(self._cluster.events.now_s)
         if info["leaving"]:
             self._left.add(broker)
         if info["leading"]:
@@ -53,7 +53,7 @@ class PresenceChecks:
         if not record.forced or not isinstance(about, dict) or about.get("broker") in self._left:
             return
         # It may land long after it was written, so its own time counts.
-        now_s = self._world.written_at_s(record)
+        now_s = self._cluster.written_at_s(record)
         heard_s = self._heard_s.get(about["broker"], [])
         edges = [now_s - LOOK_BACK_S, *(when_s for when_s in heard_s if 0 < now_s - when_s < LOOK_BACK_S), now_s]
         silence_s = max(later - earlier for earlier, later in pairwise(edges))
@@ -73,8 +73,8 @@ class PresenceChecks:
             self._no_member_is_caught_up(process, "stands for leader without having caught up", HEARD_WITHIN_S)
 
     def _no_member_is_caught_up(self, process: SimProcess, does: str, well_for_s: float) -> None:
-        now_s = self._world.events.now_s
-        for other in self._world.alive():
+        now_s = self._cluster.events.now_s
+        for other in self._cluster.alive():
             well = other.undisturbed and now_s - other.well_since_s > well_for_s
             if well and other is not process and other.engine.caught_up and other.engine.mode == "normal":
                 raise Violation("cold-start", f"{process.name} {does} although {other.name} is caught up and well")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from random import Random
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from statechannel.engine.config import Identity
 from statechannel.engine.effects import (
@@ -21,15 +21,17 @@ from statechannel.engine.effects import (
 from statechannel.engine.engine import Engine
 from statechannel.engine.inputs import HookFinished, Input, Now, Tick
 from statechannel.protocol.log import Topic
-from statechannel.sim.flood import FloodLanes
+from statechannel.protocol.verdict import Verdict
 from statechannel.sim.options import engine_config
-from statechannel.sim.subscriber import Subscriber
-from statechannel.sim.wire import Cursor, Producer
+from statechannel.sim.violation import Violation
+from statechannel.sim.wire import Cursor, FloodLanes, Producer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from statechannel.sim.world import SimWorld
+    from statechannel.engine.commands import Outcome
+    from statechannel.protocol.log import RecordRead
+    from statechannel.sim.stage import SimStage
 
 _WALL_MS = 1_800_000_000_000
 _HOOK_RAISES, _HOOK_HANGS = 0.1, 0.1
@@ -47,6 +49,93 @@ class SimLink(NamedTuple):
 ELECTION = SimLink("election")
 
 
+class ProcessObserver(Protocol):
+    """What a process reports as it goes on, and what its subscriber asks; `statechannel.sim.world.SimWorld` is one."""
+
+    def stepped(self, process: SimProcess, event: Input) -> None:
+        """It took an input in."""
+        ...
+
+    def writes(self, process: SimProcess, append: Append) -> None:
+        """It is about to send a record."""
+        ...
+
+    def stands(self, process: SimProcess, *, stand: bool) -> None:
+        """It stands for leader, or no longer does."""
+        ...
+
+    def completed(self, process: SimProcess, token: int, outcome: Outcome) -> None:
+        """It answered a command."""
+        ...
+
+    def emitted(self, process: SimProcess, emit: Emit) -> None:
+        """Its engine emitted an event."""
+        ...
+
+    def ended(self, process: SimProcess) -> None:
+        """It is gone."""
+        ...
+
+    def judges_by_another_history(self, process: SimProcess, partition: int) -> bool:
+        """Whether it judges by a history that counts only before, or only after, a cold start."""
+        ...
+
+
+class Subscriber:
+    """Follows the accepted records of a process whenever it may: none may be missing, unless it was notified.
+
+    Attributes:
+        following: It is subscribed.
+    """
+
+    def __init__(self, process: SimProcess) -> None:
+        self._process = process
+        self.following = False
+        # By partition, the first offset of which it does not know whether it is accepted.
+        self._unreported: dict[int, int] = {}
+
+    def stepped(self) -> None:
+        """The process took an input in, and has reported all that follows from it."""
+        engine = self._process.engine
+        if engine.stopped is not None:
+            return
+        if self.following:
+            for partition in self._unreported:
+                self._check_reported(partition, engine.replicas[partition].position)
+        elif engine.streams.closed_why() is None:
+            self.following = True
+            self._unreported = {replica.partition: replica.position for replica in engine.replicas}
+            self._process.stage.trace.count("subscriptions")
+
+    def accepted(self, read: RecordRead) -> None:
+        """A record was accepted."""
+        if not self.following or read.offset < self._unreported[read.partition]:
+            return
+        self._check_reported(read.partition, read.offset)
+        self._unreported[read.partition] = read.offset + 1
+
+    def interrupted(self, partition: int) -> None:
+        """From here on something may be missing."""
+        if self.following:
+            self._process.stage.trace.count("streams interrupted")
+            self._process.stage.note(f"{self._process.name} interrupts the stream of partition {partition}")
+        self.following = False
+
+    def _check_reported(self, partition: int, end: int) -> None:
+        process = self._process
+        if process.observer.judges_by_another_history(process, partition):
+            self._unreported[partition] = max(self._unreported[partition], end)
+            return
+        verdicts = process.stage.truths[partition].verdicts
+        while self._unreported[partition] < min(end, len(verdicts)):
+            offset = self._unreported[partition]
+            if verdicts[offset] is Verdict.ACCEPTED:
+                raise Violation(
+                    "stream", f"{process.name} did not report {offset}, which is accepted, and does not say so"
+                )
+            self._unreported[partition] = offset + 1
+
+
 class SimProcess:
     """A process; it lives once and is not started again.
 
@@ -61,12 +150,15 @@ class SimProcess:
         well_since_s: Since when it has not been paused or cut off.
     """
 
-    def __init__(self, world: SimWorld, broker: str, number: int, *, take_over: bool = False) -> None:
-        self.world = world
+    def __init__(
+        self, stage: SimStage, observer: ProcessObserver, broker: str, number: int, *, take_over: bool = False
+    ) -> None:
+        self.stage = stage
+        self.observer = observer
         self.broker = broker
         self.incarnation = f"i{number}"
         self.name = f"{broker}#{number}"
-        self.rng = Random(f"{world.seed}/{self.name}")
+        self.rng = Random(f"{stage.seed}/{self.name}")
         self.alive = True
         self.paused = False
         self.cut = False
@@ -78,7 +170,7 @@ class SimProcess:
         self.crash_after: int | None = None
         self.reason = ""
         self.served: dict[str, int] = {}
-        self.well_since_s = world.events.now_s
+        self.well_since_s = stage.events.now_s
         self._mono_s = self.rng.uniform(0.0, 1000.0)
         self._skew_ms = self.rng.choice((0, 0, -7_000, 90_000))
         self._inbox: deque[Input] = deque()
@@ -87,10 +179,10 @@ class SimProcess:
         self._tick_s = -1.0
         entropy = number.to_bytes(4, "big") + self.rng.randbytes(6)
         identity = Identity(broker, self.incarnation, entropy, self._now().wall_ms, {"tcp": f"tcp://{self.name}"})
-        self.engine = Engine(identity, engine_config(world.options, take_over=take_over))
+        self.engine = Engine(identity, engine_config(stage.options, take_over=take_over))
         self.subscriber = Subscriber(self)
         self._producer = Producer(self, self.rng)
-        self._cursors = {(log.topic, log.partition): Cursor(self, log, self.rng) for log in world.all_logs()}
+        self._cursors = {(log.topic, log.partition): Cursor(self, log, self.rng) for log in stage.all_logs()}
 
     def __repr__(self) -> str:
         return self.name
@@ -127,7 +219,7 @@ class SimProcess:
     @property
     def halts_election(self) -> bool:
         """Whether the election's thread gives the seat up because of the loop."""
-        return self.hung and self.world.events.now_s - self.hung_since_s > self.engine.config.member_expiry_s
+        return self.hung and self.stage.events.now_s - self.hung_since_s > self.engine.config.member_expiry_s
 
     def latency_s(self) -> float:
         """How long the next message takes."""
@@ -136,10 +228,10 @@ class SimProcess:
     @property
     def mono_s(self) -> float:
         """Its engine's clock."""
-        return self.world.events.now_s + self._mono_s
+        return self.stage.events.now_s + self._mono_s
 
     def _now(self) -> Now:
-        now_s = self.world.events.now_s
+        now_s = self.stage.events.now_s
         return Now(self.mono_s, _WALL_MS + self._skew_ms + int(now_s * 1000))
 
     def virtual_s(self, wall_ms: int) -> float:
@@ -161,7 +253,7 @@ class SimProcess:
     def hang(self) -> None:
         """The loop stands still."""
         self.hung = True
-        self.hung_since_s = self.world.events.now_s
+        self.hung_since_s = self.stage.events.now_s
 
     def wake(self) -> None:
         """Go on as by SIGCONT, or as a loop that hung: time first, then what waited."""
@@ -171,7 +263,7 @@ class SimProcess:
         self._step(Tick())
         while self._inbox and self.running:
             self._step(self._inbox.popleft())
-        self.well_since_s = self.world.events.now_s
+        self.well_since_s = self.stage.events.now_s
         self._back()
 
     def cut_off(self) -> None:
@@ -187,7 +279,7 @@ class SimProcess:
         self.cut = False
         self.severed.clear()
         self.lag_s.clear()
-        self.well_since_s = self.world.events.now_s
+        self.well_since_s = self.stage.events.now_s
         self._back()
 
     def _back(self) -> None:
@@ -207,7 +299,7 @@ class SimProcess:
             self.served = {}
             self._inbox.clear()
             self._producer.crash()
-            self.world.ended(self)
+            self.observer.ended(self)
 
     def reopen(self) -> None:
         """The reader's thread ended, and another one opens every partition; the engine asked for nothing."""
@@ -245,10 +337,10 @@ class SimProcess:
 
     def _step(self, event: Input) -> None:
         effects = self.engine.step(self._now(), event)
-        self.world.stepped(self, event)
+        self.observer.stepped(self, event)
         for effect in effects:
             if self._crashes_before(effect):
-                self.world.trace.count(f"crash before {type(effect).__name__}")
+                self.stage.trace.count(f"crash before {type(effect).__name__}")
                 self.end("crash")
                 return
             self._perform(effect)
@@ -266,53 +358,51 @@ class SimProcess:
     def _perform(self, effect: Effect) -> None:
         match effect:
             case Append():
-                self.world.checks.writes(self, effect)
+                self.observer.writes(self, effect)
                 self._producer.append(effect)
             case RestartReading():
-                self.world.trace.count("started over")
+                self.stage.trace.count("started over")
                 self._cursors[effect.topic, effect.partition].open()
             case StandForLeader():
-                if effect.stand and not self.engine.caught_up:
-                    self.world.checks.presence.stands_to_start_cold(self)
-                self.world.election.stand(self, stand=effect.stand)
+                self.observer.stands(self, stand=effect.stand)
             case CallHook():
                 self._call_hook(effect)
             case Complete():
-                self.world.completed(self, effect.token, effect.outcome)
+                self.observer.completed(self, effect.token, effect.outcome)
             case StopEngine():
-                self.world.trace.add(f"{self.world.events.now_s:.3f} {self.name} stops: {effect.reason}")
-                self.world.trace.count(f"stopped: {effect.reason}")
+                self.stage.trace.add(f"{self.stage.events.now_s:.3f} {self.name} stops: {effect.reason}")
+                self.stage.trace.count(f"stopped: {effect.reason}")
                 self.end(effect.reason)
             case InterruptStream(partition):
                 self.subscriber.interrupted(partition)
             case Emit():
                 if effect.event == "record.accepted":
-                    self.subscriber.told(effect.facts["read"])
-                self.world.emitted(self, effect)
+                    self.subscriber.accepted(effect.facts["read"])
+                self.observer.emitted(self, effect)
 
     def _call_hook(self, call: CallHook) -> None:
-        self.world.trace.count(f"hook {call.hook}")
+        self.stage.trace.count(f"hook {call.hook}")
         if call.hook_id == 0:
             return
         error = None
         delay_s = self.rng.choice((0.0, 0.01, 0.3))
-        if self.world.faulty and self.world.options.hook_faults:
+        if self.stage.faulty and self.stage.options.hook_faults:
             roll = self.rng.random()
             if roll < _HOOK_RAISES:
                 error = "planned failure"
-                self.world.trace.count("hooks that raised")
+                self.stage.trace.count("hooks that raised")
             elif roll < _HOOK_RAISES + _HOOK_HANGS:
                 delay_s = call.deadline_s * self.rng.choice((0.9, 1.5, 1000.0))
-                self.world.trace.count("hooks that hung")
+                self.stage.trace.count("hooks that hung")
         hook_id = call.hook_id
-        self.world.events.after(delay_s, lambda: self.take(HookFinished(hook_id, error)))
+        self.stage.events.after(delay_s, lambda: self.take(HookFinished(hook_id, error)))
 
     def _schedule_tick(self) -> None:
         # A microsecond late: rounding must not make the engine find that it is too early.
         when_s = self.engine.wake_at_s - self._mono_s + 1e-6
         if when_s != self._tick_s and self.alive:
             self._tick_s = when_s
-            self.world.events.at(when_s, lambda: self._tick(when_s))
+            self.stage.events.at(when_s, lambda: self._tick(when_s))
 
     def _tick(self, when_s: float) -> None:
         if when_s == self._tick_s and self.alive and not self.halted:

@@ -90,13 +90,13 @@ class SeedTally:
         return [f"{level}: {name}" for level in levels for name in MUST_HAPPEN[level] if not self.counts[level][name]]
 
 
-def _run_seed(levels: tuple[str, ...], plant: str | None, seed: int) -> list[SimResult]:
-    return [run(SimCase(level, seed, plant=plant)) for level in levels]
+def _run_seed(levels: tuple[str, ...], seed: int) -> list[SimResult]:
+    return [run(SimCase(level, seed)) for level in levels]
 
 
 @contextmanager
 def _mapped(workers: int, levels: tuple[str, ...], seeds: Iterable[int]) -> Iterator[Iterator[list[SimResult]]]:
-    work = partial(_run_seed, levels, None)
+    work = partial(_run_seed, levels)
     if workers <= 1:
         yield map(work, seeds)
         return

@@ -5,13 +5,11 @@ from __future__ import annotations
 import shlex
 import traceback
 from collections import Counter
-from contextlib import nullcontext
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from statechannel.sim import plants_engine, plants_join, plants_judge, plants_seat, plants_vouching  # noqa: F401 - they register themselves
 from statechannel.sim.options import draw_engine
-from statechannel.sim.planted import planted
 from statechannel.sim.protocol import ProtocolWorld
 from statechannel.sim.protocol_options import draw_protocol
 from statechannel.sim.trace import SimTrace
@@ -29,25 +27,21 @@ class SimCase:
     Attributes:
         overrides: Options that differ from those that the seed draws.
         skip: Numbers of steps (protocol) or of planned faults and commands (engine) that are left out.
-        plant: Name of a planted bug.
     """
 
     level: str
     seed: int
     overrides: tuple[tuple[str, Any], ...] = ()
     skip: frozenset[int] = frozenset()
-    plant: str | None = None
 
     def options(self) -> Any:
         """The options of the run."""
         drawn: Any = draw_protocol(self.seed) if self.level == PROTOCOL else draw_engine(self.seed)
         return replace(drawn, **dict(self.overrides))
 
-    def command(self) -> str:
-        """The one command that replays this case."""
-        words = ["python", "-m", "statechannel.sim", "--level", self.level, "--seed", str(self.seed)]
-        if self.plant is not None:
-            words += ["--plant", self.plant]
+    def command(self, program: Sequence[str] = ("statechannel.sim",)) -> str:
+        """The command that replays this case."""
+        words = ["python", "-m", *program, "--level", self.level, "--seed", str(self.seed)]
         for name, value in self.overrides:
             words += ["--set", f"{name}={value}"]
         if self.skip:
@@ -72,23 +66,22 @@ def run(case: SimCase, *, keep: bool = False) -> SimResult:
     """Run a case; a violation, or a crash of the code under test, is part of the result."""
     trace = SimTrace(keep=keep)
     result = SimResult(case, counts=trace.counts, lines=trace.lines)
-    with nullcontext() if case.plant is None else planted(case.plant):
-        try:
-            if case.level == PROTOCOL:
-                protocol = ProtocolWorld(case.seed, case.options(), trace, case.skip)
-                result.planned = protocol.options.steps
-                protocol.run()
-            else:
-                world = SimWorld(case.seed, case.options(), trace, case.skip)
-                try:
-                    world.run()
-                finally:
-                    result.planned = world.faults.planned
-        except Violation as violation:
-            result.kind, result.detail = violation.kind, violation.detail
-        except Exception as error:
-            result.kind = f"crash {type(error).__name__}"
-            result.detail = f"{error} at {traceback.format_exc(limit=-2).splitlines()[-3].strip()}"
+    try:
+        if case.level == PROTOCOL:
+            protocol = ProtocolWorld(case.seed, case.options(), trace, case.skip)
+            result.planned = protocol.options.steps
+            protocol.run()
+        else:
+            world = SimWorld(case.seed, case.options(), trace, case.skip)
+            try:
+                world.run()
+            finally:
+                result.planned = world.faults.planned
+    except Violation as violation:
+        result.kind, result.detail = violation.kind, violation.detail
+    except Exception as error:
+        result.kind = f"crash {type(error).__name__}"
+        result.detail = f"{error} at {traceback.format_exc(limit=-2).splitlines()[-3].strip()}"
     trace.add(f"ended: {result.kind} {result.detail}")
     result.digest = trace.digest
     return result

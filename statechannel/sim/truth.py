@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from typing import TYPE_CHECKING, NamedTuple
 
+from statechannel.protocol import codec
 from statechannel.protocol.bundle import FULL_LOWER, FULL_UPPER
+from statechannel.protocol.record import Kind, Record
 from statechannel.protocol.states import State
 from statechannel.protocol.verdict import Verdict
 from statechannel.protocol.view import View
-from statechannel.sim.floor import Floor
 from statechannel.sim.violation import Violation
 
 if TYPE_CHECKING:
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from statechannel.protocol.keys import KeyState, Ring, Writer
     from statechannel.protocol.log import RecordRead
     from statechannel.protocol.view import Judgement
+    from statechannel.sim.log import SimLog
 
 
 class TrueState(NamedTuple):
@@ -44,15 +47,30 @@ def accepted_of(key: KeyState) -> TrueState:
     return TrueState(key.version, key.state, key.from_, key.to, key.accepted_id)
 
 
-class _Planted:
-    """Whether rules are read by the truth just now: planted bugs must not bend what they are measured against."""
-
-    reading = False
+RING_END = 0xFFFFFFFF
 
 
-def truth_is_reading() -> bool:
-    """For planted bugs: leave the rule alone while this is true."""
-    return _Planted.reading
+class Floor:
+    """The highest generation at which each part of the hash ring was ever served: a step function that may only rise."""
+
+    def __init__(self) -> None:
+        self._cuts = [0]
+        self._levels = [0]
+
+    def raise_to(self, lower: int, upper: int, level: int) -> int | None:
+        """Raise a range to a level; the level that stands in the way, if somewhere it is as high already."""
+        first = self._cut(lower)
+        last = len(self._cuts) if upper == RING_END else self._cut(upper)
+        worst = max(self._levels[first:last])
+        self._levels[first:last] = [level] * (last - first)
+        return worst if worst >= level else None
+
+    def _cut(self, at: int) -> int:
+        index = bisect_left(self._cuts, at)
+        if index == len(self._cuts) or self._cuts[index] != at:
+            self._cuts.insert(index, at)
+            self._levels.insert(index, self._levels[index - 1])
+        return index
 
 
 class Truth:
@@ -87,11 +105,7 @@ class Truth:
         """Judge the next record of the uncleaned log; None where judging has stopped."""
         if self.stopped_at >= 0:
             return None
-        _Planted.reading = True
-        try:
-            judgement = self.view.read(record.offset, record.key, record.value)
-        finally:
-            _Planted.reading = False
+        judgement = self.judge(record)
         if judgement.verdict is Verdict.UNSUPPORTED_FORMAT:
             self.stopped_at = record.offset
             return judgement
@@ -102,6 +116,10 @@ class Truth:
         self.debts.append(self._open)
         self.verdicts.append(judgement.verdict)
         return judgement
+
+    def judge(self, record: RecordRead) -> Judgement:
+        """Apply the rules to a record: the only place that uses them."""
+        return self.view.read(record.offset, record.key, record.value)
 
     def fork(self, view: View, later: Sequence[RecordRead]) -> Truth:
         """The history that counts from the mark of a cold start on, if that mark ever comes.
@@ -214,3 +232,39 @@ def compare(who: str, view: View, truth: Truth) -> None:
     missing = truth.debts[offset] - {key.key for key in view.ledger.open}
     if missing:
         raise Violation("debt", f"{who} at {offset} does not see the debt of {min(missing).decode()}")
+
+
+_HARMLESS = (Verdict.ACCEPTED, Verdict.ASSERT_EQUAL, Verdict.CONTROL, Verdict.WRONG_PARTITION, Verdict.PURGED)
+
+
+def misleading(log: SimLog, truth: Truth, through: int) -> set[bytes]:
+    """Namespaces in which the log may mislead a lenient reader without a clean heartbeat (protocol.md section 5).
+
+    Those with a rejected record that the lenient rule (R4) takes, or with an accepted one that was cleaned away.
+    """
+    namespaces = set()
+    for offset in range(min(through + 1, truth.end)):
+        if truth.verdicts[offset] not in _HARMLESS and _misleads(log, truth, log.entries[offset]):
+            namespaces.add((log.entries[offset].key or b"").split(b"/0x")[0])
+    return namespaces
+
+
+def _misleads(log: SimLog, truth: Truth, entry: RecordRead) -> bool:
+    key = truth.view.keys.get(entry.key or b"")
+    if key is None or key.state is None:
+        return entry.key is not None and b"/0x" not in entry.key
+    kept = log.next(key.offset)
+    if kept is None or kept.offset != key.offset or entry.value is None:
+        return True
+    record = codec.decode(entry.value, namespace=key.is_namespace)
+    if not isinstance(record, Record):
+        return False
+    if entry.offset < key.offset:
+        return record.version >= key.version  # the accepted one comes later, but need not cover this one
+    return _taken(record, key)
+
+
+def _taken(record: Record, key: KeyState) -> bool:
+    if key.derived:
+        return record.version >= key.version
+    return record.version > key.version - (record.kind is Kind.ASSERT) or record.covers >= key.offset

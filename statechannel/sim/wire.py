@@ -1,4 +1,4 @@
-"""The client of one simulated process: an idempotent producer and consumers, over a network that may do its worst.
+"""The client of one simulated process: a producer and consumers over a network with faults, and lanes of what arrives.
 
 Legal here: an append that is written although its report was an error, one that is not, one that lands after its
 report; a report that does not say where the record lies; a process that reads late, or in odd portions. Not legal:
@@ -9,23 +9,79 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
+from enum import Enum
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
-from statechannel.engine.inputs import AppendFailed, PartitionOpened, PositionReached, delivery_report
+from statechannel.engine.inputs import (
+    AppendFailed,
+    CommandReceived,
+    LeadershipChanged,
+    PartitionOpened,
+    PositionReached,
+    delivery_report,
+)
 from statechannel.protocol.log import RecordRead, RecordsRead, Topic
 from statechannel.protocol.replica import Phase
 from statechannel.sim.options import DELIVERY_TIMEOUT_S
 
 if TYPE_CHECKING:
     from statechannel.engine.effects import Append
+    from statechannel.engine.engine import Engine
     from statechannel.engine.inputs import Input
     from statechannel.sim.log import SimLog
-    from statechannel.sim.process import SimProcess
+    from statechannel.sim.stage import SimStage
 
 _REFUSED, _LOST, _IN_FLIGHT, _LANDS_LATE, _NEW_SESSION = 0.01, 0.04, 0.5, 0.2, 0.3
 _WITHOUT_OFFSET = 0.4
 _PREFETCH_MAX = 40
+
+
+COST_S = 0.001
+"""Time that a process takes for an input while it is flooded."""
+PORTION = 40
+
+
+class WireProcess(Protocol):
+    """What the client needs of its process."""
+
+    stage: SimStage
+    name: str
+    engine: Engine
+    alive: bool
+    paused: bool
+    cut: bool
+    lag_s: dict[Topic, float]
+
+    @property
+    def halted(self) -> bool:
+        """Whether no input is taken in: what arrives waits."""
+        ...
+
+    @property
+    def mono_s(self) -> float:
+        """Its engine's clock."""
+        ...
+
+    def reaches(self, way: str, topic: Topic, partition: int) -> bool:
+        """Whether records of a partition can be written, or read."""
+        ...
+
+    def latency_s(self) -> float:
+        """How long the next message takes."""
+        ...
+
+    def take(self, event: Input) -> None:
+        """An input arrives."""
+        ...
+
+    def take_now(self, event: Input) -> None:
+        """An input's turn has come."""
+        ...
+
+    def take_when_reachable(self, event: Input) -> None:
+        """A message from the log arrives, unless the network is away."""
+        ...
 
 
 @dataclass(slots=True)
@@ -43,23 +99,23 @@ class _Item:
 class Producer:
     """Appends of one process."""
 
-    def __init__(self, process: SimProcess, rng: Random) -> None:
+    def __init__(self, process: WireProcess, rng: Random) -> None:
         self._process = process
-        self._events = process.world.events
+        self._events = process.stage.events
         self._rng = rng
         self._session = 1
         self._last_arrival: dict[tuple[Topic, int, int], float] = {}
         self._last_report_s = 0.0
         self._stuck: deque[_Item] = deque()
         self._open: list[_Item] = []
-        self._offsets = Random(f"{process.world.seed}/{process.name}/offsets")
+        self._offsets = Random(f"{process.stage.seed}/{process.name}/offsets")
 
     def append(self, append: Append) -> None:
         """Send one record."""
         rng, events = self._rng, self._events
-        faulty = self._process.world.faulty and self._process.world.options.lost_reports
+        faulty = self._process.stage.faulty and self._process.stage.options.lost_reports
         if faulty and rng.random() < _REFUSED:
-            self._process.world.trace.count("appends refused")
+            self._process.stage.trace.count("appends refused")
             self._report(AppendFailed(append.token, "queue full", self._session, never_written=True))
             return
         item = _Item(append, self._session, rng.random() < _IN_FLIGHT, faulty and rng.random() < _LOST)
@@ -105,22 +161,22 @@ class Producer:
             return
         item.landed = True
         append = item.append
-        offset = process.world.append(process.name, append.topic, append.partition, append.key, append.value)
+        offset = process.stage.append(process.name, append.topic, append.partition, append.key, append.value)
         if item.answered:
-            process.world.trace.count("landed after the report")
+            process.stage.trace.count("landed after the report")
             return
         if item.report_lost:
-            process.world.trace.count("reports lost")
+            process.stage.trace.count("reports lost")
             return
         item.answered = True
         self._report(delivery_report(append.token, self._said(offset), item.session))
 
     def _said(self, offset: int) -> int | None:
         """What the report says of the record's place: a retry that found it in the log already says nothing."""
-        world = self._process.world
-        if not world.faulty or not world.options.nameless_reports or self._offsets.random() >= _WITHOUT_OFFSET:
+        stage = self._process.stage
+        if not stage.faulty or not stage.options.nameless_reports or self._offsets.random() >= _WITHOUT_OFFSET:
             return offset
-        world.trace.count("reports without an offset")
+        stage.trace.count("reports without an offset")
         return None
 
     def _report(self, report: Input) -> None:
@@ -138,7 +194,7 @@ class Producer:
         item.answered = True
         if not item.landed and self._rng.random() >= _LANDS_LATE:
             item.dropped = True
-        self._process.world.trace.count("unknown outcomes")
+        self._process.stage.trace.count("unknown outcomes")
         report = AppendFailed(item.append.token, "timed out", item.session, never_written=False)
         if self._rng.random() < _NEW_SESSION:
             self._session += 1
@@ -148,7 +204,7 @@ class Producer:
 class Cursor:
     """The consumer of one partition."""
 
-    def __init__(self, process: SimProcess, log: SimLog, rng: Random) -> None:
+    def __init__(self, process: WireProcess, log: SimLog, rng: Random) -> None:
         self._process = process
         self._log = log
         self._rng = rng
@@ -156,7 +212,7 @@ class Cursor:
         self._scheduled = False
         self._late = False
         self._prefetched = 0
-        self._portions = Random(f"{process.world.seed}/{process.name}/portions")
+        self._portions = Random(f"{process.stage.seed}/{process.name}/portions")
 
     @property
     def _place(self) -> tuple[Topic, int]:
@@ -175,12 +231,12 @@ class Cursor:
         """There may be something to read."""
         if not self._scheduled and self._process.alive:
             self._scheduled = True
-            self._process.world.events.after(self._process.latency_s(), self._fetch)
+            self._process.stage.events.after(self._process.latency_s(), self._fetch)
 
     def _again(self, after_s: float) -> None:
         if not self._scheduled:
             self._scheduled = self._late = True
-            self._process.world.events.after(after_s, self._fetch)
+            self._process.stage.events.after(after_s, self._fetch)
 
     def woke(self) -> None:
         """The process goes on after a pause, or nothing comes late any more."""
@@ -192,7 +248,7 @@ class Cursor:
     def _fetch(self) -> None:
         self._scheduled = self._late = False
         process, log = self._process, self._log
-        now_s = process.world.events.now_s
+        now_s = process.stage.events.now_s
         if not process.alive or not process.reaches("read", *self._place):
             return
         if self._position < 0:
@@ -212,7 +268,7 @@ class Cursor:
                 process.take(PositionReached(*self._place, log.end, process.mono_s))
                 return
             lag_s = process.lag_s.get(log.topic, 0.0)
-            late_s = process.world.log_s(record.timestamp_ms) + lag_s - now_s
+            late_s = process.stage.log_s(record.timestamp_ms) + lag_s - now_s
             if lag_s and late_s > 0:
                 process.take(PositionReached(*self._place, self._position, process.mono_s - lag_s))
                 self._again(late_s)
@@ -234,3 +290,64 @@ class Cursor:
                     break
                 records.append(following)
         return records
+
+
+class FloodLane(Enum):
+    """What an input waits behind (`broker.inbox` has the same lanes)."""
+
+    MEMBERSHIP = "membership"
+    CALLS = "calls"
+    LOG = "log"
+
+
+def lane_of(event: Input) -> FloodLane:
+    """The lane of an input."""
+    match event:
+        case LeadershipChanged():
+            return FloodLane.MEMBERSHIP
+        case CommandReceived():
+            return FloodLane.CALLS
+        case PartitionOpened() | PositionReached() | RecordRead():
+            return FloodLane.MEMBERSHIP if event.topic is Topic.REGISTRY else FloodLane.LOG
+        case RecordsRead():
+            return FloodLane.MEMBERSHIP if event.records[0].topic is Topic.REGISTRY else FloodLane.LOG
+        case _:
+            return FloodLane.LOG
+
+
+class FloodLanes:
+    """What waits for a process that takes time for each input; the lanes take turns.
+
+    Attributes:
+        is_open: Inputs wait here.
+    """
+
+    def __init__(self, process: WireProcess) -> None:
+        self._process = process
+        self._lanes: dict[FloodLane, deque[Input]] = {lane: deque() for lane in FloodLane}
+        self._turns = deque(FloodLane)
+        self._is_busy = False
+        self.is_open = False
+
+    def __bool__(self) -> bool:
+        return self.is_open or any(self._lanes.values())
+
+    def put(self, event: Input) -> None:
+        """An input arrives."""
+        self._lanes[lane_of(event)].append(event)
+        if not self._is_busy:
+            self._turn()
+
+    def _turn(self) -> None:
+        self._is_busy = False
+        lane = next((lane for lane in self._turns if self._lanes[lane]), None)
+        if lane is None or not self._process.alive:
+            return
+        self._turns.remove(lane)
+        self._turns.append(lane)
+        waiting = self._lanes[lane]
+        taken = [waiting.popleft() for _ in range(min(PORTION, len(waiting)))]
+        self._is_busy = True
+        for event in taken:
+            self._process.take_now(event)
+        self._process.stage.events.after(COST_S * len(taken), self._turn)

@@ -26,7 +26,7 @@ def _lines(name: str) -> Iterator[str]:
     fields = getattr(thing, "__dataclass_fields__", {})
     for field in fields.values():
         yield f"    {name}.{field.name}: {field.type}"
-    for member, value in sorted(vars(thing).items()):
+    for member, value in sorted(_members(thing).items()):
         if member.startswith("_") or member in fields:
             continue
         if isinstance(value, property):
@@ -35,6 +35,12 @@ def _lines(name: str) -> Iterator[str]:
             function = getattr(value, "__func__", value)
             kind = "async " if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function) else ""
             yield f"    {kind}{name}.{member}{inspect.signature(function)}"
+
+
+def _members(thing: type) -> dict[str, object]:
+    """Of a class and its bases in this package."""
+    own = [base for base in reversed(thing.__mro__) if base.__module__.startswith("statechannel.")]
+    return {name: value for base in own for name, value in vars(base).items()}
 
 
 def _plain(thing: object) -> str:

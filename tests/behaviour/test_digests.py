@@ -2,8 +2,8 @@
 
 import pytest
 
-from statechannel.sim.planted import planted
 from tests.behaviour import digests
+from tests.mutants import planted
 
 
 def test_a_sentence_in_a_record_does_not_matter_and_all_else_does() -> None:

@@ -19,7 +19,6 @@ from statechannel.kafka.acl_rules import Role, rules_of
 from statechannel.protocol import states
 from statechannel.protocol.states import FORCED, MOVES, MoveCondition, State, Who
 from statechannel.protocol.verdict import MEANING, REJECTIONS, Verdict
-from statechannel.sim.planted import PLANTED
 from tests.bench import kept
 from tests.docs import (
     bounds_table,
@@ -34,6 +33,7 @@ from tests.docs.reaction_table import rows
 from tests.docs.tiny_log import TinyLog
 from tests.faults.checker import RULES
 from tests.faults.plan import KINDS as FAULT_KINDS
+from tests.mutants import PLANTED
 from tests.mutation import kept as mutations
 
 ROOT = Path(__file__).parents[2]
@@ -278,8 +278,7 @@ def _below(command: object) -> dict[str, object]:
 
 def planted_bugs() -> str:
     """The planted bugs of the simulator."""
-    importlib.import_module("statechannel.sim.runs")  # where they register themselves
-    body = [(f"`{one.name}`", one.level, one.what) for _, one in sorted(PLANTED.items())]
+    body = [(f"`{bug.name}`", bug.level, bug.what) for _, bug in sorted(PLANTED.items())]
     return table(("planted bug", "level", "what is wrong then"), body)
 
 

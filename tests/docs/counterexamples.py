@@ -13,8 +13,7 @@ from typing import Any, NamedTuple
 from statechannel.protocol.codec import encode
 from statechannel.protocol.joiner import Joiner
 from statechannel.protocol.view import View
-from statechannel.sim import runs  # noqa: F401 - the planted bugs register themselves
-from statechannel.sim.planted import planted
+from tests.mutants import planted
 
 NAMESPACE = b"t/n"
 RING = "0x00000000_0xffffffff"

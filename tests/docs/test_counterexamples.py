@@ -2,8 +2,8 @@
 
 import pytest
 
-from statechannel.sim.planted import planted
 from tests.docs.counterexamples import COUNTEREXAMPLES, Counterexample, read, without
+from tests.mutants import planted
 
 
 @pytest.mark.parametrize("example", COUNTEREXAMPLES, ids=lambda example: example.plant)

@@ -14,8 +14,9 @@ from loaddata.model.usage import ResourceUsage
 from shedders.decision.dry_run import carried, nonsense
 from shedders.model.cluster import Bundle, Cluster
 from shedders.weighted_move.loads import BrokerLevel, BundleDemand
+from shedders.weighted_move.settings import WeightedMoveSettings
 from shedders.weighted_move.steps import QUARTER, StepRules, Steps
-from shedders.weighted_move.strategy import WeightedMove, WeightedMoveSettings
+from shedders.weighted_move.strategy import WeightedMove
 from tests.support.loads import MIB, broker, bundle, cluster
 from tests.support.uneven import check_moves, clusters, plain, shuffled
 

@@ -5,17 +5,17 @@ import os
 import subprocess
 import sys
 import time
-from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from statechannel.engine.lease import Lease
-from statechannel.sim.hunt import catch
-from statechannel.sim.planted import PLANTED, Patcher, Plant, PlantMisfitError, planted
 from statechannel.sim.runner import SeedTally
 from statechannel.sim.runs import ENGINE, LEVELS, PROTOCOL, SimCase, SimResult, parse_case, parse_ranges, ranges, run
 from statechannel.sim.shrink import shrink
+from tests.mutants import PLANTED, Patcher, Plant, PlantMisfitError, planted, run_planted
+from tests.mutants.hunt import catch
 from tests.support.waits import WAIT_S
 
 CORPUS = Path(__file__).with_name("corpus.txt")
@@ -88,7 +88,7 @@ RARE = {
 def test_what_only_a_rare_end_shows_is_caught(name: str) -> None:
     case = SimCase(ENGINE, RARE[name], overrides=PLANTED[name].options())
     assert run(case).kind is None, explain(run(case))
-    assert run(replace(case, plant=name)).kind is not None
+    assert run_planted(name, case).kind is not None
 
 
 def test_every_bug_of_a_rare_end_has_its_seed() -> None:
@@ -96,8 +96,8 @@ def test_every_bug_of_a_rare_end_has_its_seed() -> None:
 
 
 def test_who_serves_by_the_record_of_another_process_is_seen_without_forgers_too() -> None:
-    case = SimCase(ENGINE, 55, overrides=(("forgers", False),), plant="serving-by-anothers-record")
-    assert run(case).kind == "serving"
+    case = SimCase(ENGINE, 55, overrides=(("forgers", False),))
+    assert run_planted("serving-by-anothers-record", case).kind == "serving"
 
 
 @pytest.mark.parametrize("name", PLANTED)
@@ -132,19 +132,20 @@ def test_same_seed_same_trace_whatever_the_hash_seed(level: str) -> None:
 
 
 def test_a_failing_case_shrinks_to_one_that_fails_alike() -> None:
-    seed = next(seed for seed in range(50) if run(SimCase(PROTOCOL, seed, plant="covers-ignored")).kind is not None)
-    found = run(SimCase(PROTOCOL, seed, plant="covers-ignored"))
-    small = shrink(found, limit_s=math.inf, tries_max=120)
+    bent = partial(run_planted, "covers-ignored")
+    seed = next(seed for seed in range(50) if bent(SimCase(PROTOCOL, seed)).kind is not None)
+    found = bent(SimCase(PROTOCOL, seed))
+    small = shrink(found, limit_s=math.inf, tries_max=120, run=bent)
     assert small.kind == found.kind
     assert small.lines
     assert small.case.skip
     assert f"--seed {seed}" in small.case.command()
-    assert run(small.case).digest == small.digest
+    assert bent(small.case).digest == small.digest
 
 
 def test_state_survives_a_resume(tmp_path: Path) -> None:
     tally = SeedTally()
-    tally.add([run(SimCase(PROTOCOL, 1)), run(SimCase(PROTOCOL, 1, plant="strict-joiner"))])
+    tally.add([run(SimCase(PROTOCOL, 1)), run_planted("strict-joiner", SimCase(PROTOCOL, 1))])
     tally.save(tmp_path / "state")
     again = SeedTally.load(tmp_path / "state")
     assert again == tally

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from spark import class_archive
+from spark.core.session import archive_options, archive_path
 from statechannel.embedded.java import find_java
 
 ROOT = Path(__file__).parents[2]
@@ -26,7 +26,7 @@ session.stop()
 def archive_in(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where it lies for a cache of this test's own."""
     monkeypatch.setenv("STATECHANNEL_CACHE_DIR", str(folder))
-    path = class_archive.archive_path(find_java())
+    path = archive_path(find_java())
     path.parent.mkdir(parents=True)
     return path
 
@@ -34,17 +34,17 @@ def archive_in(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_there_are_options_only_for_what_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     java = find_java()
     path = archive_in(tmp_path, monkeypatch)
-    assert class_archive.java_options(java) == ""
+    assert archive_options(java) == ""
     path.write_bytes(b"")
-    assert str(path) in class_archive.java_options(java)
+    assert str(path) in archive_options(java)
     monkeypatch.setenv("STATECHANNEL_SPARK_CLASS_ARCHIVE_TO", str(path))
-    assert f"-XX:ArchiveClassesAtExit={path}" in class_archive.java_options(java)
+    assert f"-XX:ArchiveClassesAtExit={path}" in archive_options(java)
 
 
 def test_a_folder_with_a_blank_is_no_option_for_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Spark cuts the options at blanks."""
     archive_in(tmp_path / "a b", monkeypatch).write_bytes(b"")
-    assert class_archive.java_options(find_java()) == ""
+    assert archive_options(find_java()) == ""
 
 
 @pytest.mark.slow

@@ -11,8 +11,9 @@ from loaddata.model.bundle_load import BundleStats
 from loaddata.model.usage import ResourceUsage
 from shedders.model.cluster import Broker, Bundle, Cluster
 from shedders.model.plan import Plan
-from shedders.shedding.transfer import TransferSettings, TransferShedder
+from shedders.shedding.transfer import TransferShedder
 from shedders.shedding.transfer_pairs import Book, CanTake
+from shedders.shedding.transfer_settings import TransferSettings
 
 MB = 1_000_000.0
 NOW_MS = 1_700_000_000_000

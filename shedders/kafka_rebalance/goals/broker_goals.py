@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from shedders.kafka_rebalance.goals.goal import Goal, exact, whole_range
+from shedders.kafka_rebalance.goals.broker_sums import BrokerGoal
+from shedders.kafka_rebalance.goals.goal import exact, whole_range
 from shedders.kafka_rebalance.planning.leveling import level
 from shedders.kafka_rebalance.planning.limits import FAR
 from shedders.kafka_rebalance.planning.tally import broker_blocked
@@ -15,29 +16,14 @@ from shedders.kafka_rebalance.planning.units import compared
 from shedders.kafka_rebalance.planning.virtual_cluster import LoadColumn, Measure
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from shedders.kafka_rebalance.planning.limits import GoalLimits
     from shedders.kafka_rebalance.planning.search import Search
 
 
 WORDS = {0: "size", 1: "bytes in", 2: "bytes out", 3: "CPU"}
 
 
-class BrokerGoal(Goal):
-    """A goal whose cells are brokers, and whose measure is a row of the cluster's sums.
-
-    Attributes:
-        by_leader: Whether a leader switch changes it.
-        low: B. high: B. cells: brokers that count, B.
-    """
-
-    measure: ClassVar[Measure]
-    by_leader: ClassVar[bool] = False
-
-    low: NDArray[np.int64]
-    high: NDArray[np.int64]
-    cells: NDArray[np.bool_]
+class LeveledGoal(BrokerGoal):
+    """A goal of sums that is reached by leveling."""
 
     def _missing(self) -> str | None:
         """Why there is nothing to go by."""
@@ -51,58 +37,6 @@ class BrokerGoal(Goal):
                     f"{self.name}: {WORDS[one]} of {without} of {len(known)} partitions is not known and counts as nothing"
                 )
         return None
-
-    @property
-    def values(self) -> NDArray[np.int64]:
-        """What brokers carry now. B."""
-        found: NDArray[np.int64] = self.cluster.sums[self.measure]
-        return found
-
-    def weight(self, partitions: Any, leads: Any) -> NDArray[np.int64]:
-        """What replicas weigh. n."""
-        return self.cluster.weight(partitions, leads, self.measure)
-
-    def distance(self, values: Any, brokers: Any = slice(None)) -> NDArray[np.int64]:
-        """How far values of brokers are from their ranges."""
-        found: NDArray[np.int64] = np.maximum(values - self.high[brokers], 0) + np.maximum(
-            self.low[brokers] - values, 0
-        )
-        return found
-
-    def gain(self, weight: Any, sources: Any, to: Any) -> NDArray[np.int64]:
-        """What the excess loses when so much goes from brokers to others; n each."""
-        values = self.values
-        before = self.distance(values[sources], sources) + self.distance(values[to], to)
-        return before - self.distance(values[sources] - weight, sources) - self.distance(values[to] + weight, to)
-
-    def worth(self, weight: Any, sources: Any, to: Any) -> NDArray[np.int64]:
-        """As `gain` for what has to be copied: 0 where less than half of what moves lessens the excess.
-
-        The rest would push who takes it as far out of its range as it helps who gives it. A limit is never broken so.
-        """
-        gain = self.gain(weight, sources, to)
-        good = 2 * gain >= weight
-        if self.hard:
-            good = good & (self.values[to] + weight <= self.high[to])
-        found: NDArray[np.int64] = np.where(good, np.maximum(gain, 0), 0)
-        return found
-
-    def spare(self) -> NDArray[np.int64]:
-        """What brokers can give without falling below their range; what is there is free to go where a broker is no cell. B."""
-        return np.where(self.cells, self.values - self.low, np.where(self.scope.sources, self.values, 0))
-
-    def relative(self) -> NDArray[np.float64]:
-        """How loaded brokers are beside their upper bound: who has the most room takes. B."""
-        bound = np.where((self.high > 0) & (self.high < FAR), self.high, 1).astype(np.float64)
-        return self.values / bound
-
-    def measured(self) -> tuple[Any, Any]:
-        """Values of the cells and their distances from the range."""
-        return self.values[self.cells], self.distance(self.values)[self.cells]
-
-    def limit(self, limits: GoalLimits) -> None:
-        """Lay its ranges down for later goals."""
-        limits.narrow(self.measure, self.low, self.high)
 
     def improve(self, search: Search) -> int:
         """Make moves until none is found."""
@@ -120,7 +54,7 @@ class BrokerGoal(Goal):
         return f"{text}; {broker_blocked(search, self, worst, above=above)}"
 
 
-class RangeGoal(BrokerGoal):
+class RangeGoal(LeveledGoal):
     """A soft goal of sums: each broker within a share of the mean."""
 
     share_of = "of the mean, up and down"
@@ -148,7 +82,7 @@ class RangeGoal(BrokerGoal):
         return {one: Fraction(1, len(cells)) for one in cells}
 
 
-class CapacityGoal(BrokerGoal):
+class CapacityGoal(LeveledGoal):
     """A hard goal of sums: no broker above a share of what it can carry."""
 
     hard = True

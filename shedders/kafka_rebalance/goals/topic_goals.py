@@ -9,7 +9,7 @@ import numpy as np
 
 from shedders.kafka_rebalance.goals.goal import Goal, whole_range
 from shedders.kafka_rebalance.planning.limits import FAR, TopicRange
-from shedders.kafka_rebalance.planning.tally import topic_blocked
+from shedders.kafka_rebalance.planning.tally import REPLICAS_MAX, forbidden
 from shedders.kafka_rebalance.planning.virtual_cluster import LoadColumn
 
 if TYPE_CHECKING:
@@ -224,7 +224,33 @@ class TopicGoal(Goal):
             f"broker {self.cluster.broker_ids[broker]} has {value} {self.unit} of topic {self.cluster.topics[topic]}, "
             f"the range is {low} to {high}"
         )
-        return f"{text}; {topic_blocked(search, self, topic, broker)}"
+        return f"{text}; {self._blocked(search, topic, broker)}"
+
+    def _blocked(self, search: Search, topic: int, broker: int) -> str:
+        """Why nothing helps a topic on a broker that is out of its range."""
+        cluster, scope = search.cluster, search.scope
+        counts = self.counts[topic]
+        above = counts[broker] > self.high[topic]
+        rows = np.arange(cluster.first_of[topic], cluster.first_of[topic + 1])
+        held = cluster.replicas[rows]
+        fits = held >= 0
+        fits &= (held == broker) if above else (held != broker)
+        if self.leading:
+            fits &= held == cluster.leader[rows, None]
+        at, places = np.nonzero(fits)
+        partitions, here = rows[at][:REPLICAS_MAX], held[at, places][:REPLICAS_MAX]
+        free = scope.movable(partitions, here)
+        if not free.any():
+            return "none of the replicas that would help may move"
+        partitions, here = partitions[free], here[free]
+        useful = np.zeros((len(here), len(counts)), dtype=bool)
+        if above:
+            useful[:] = self.cells & (counts < self.high[topic])
+        else:
+            useful[:, broker] = counts[here] > self.low[topic]
+        if not useful.any():
+            return "no broker has one to give or room for one"
+        return forbidden(search, partitions, here, useful)
 
 
 class TopicLeaders(TopicGoal):

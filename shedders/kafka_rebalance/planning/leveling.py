@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from shedders.kafka_rebalance.goals.broker_goals import BrokerGoal
+    from shedders.kafka_rebalance.goals.broker_sums import BrokerGoal
     from shedders.kafka_rebalance.planning.search import Search
 
     Way = Callable[[Search, BrokerGoal, int], bool]

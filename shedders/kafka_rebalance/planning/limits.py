@@ -9,7 +9,7 @@ however many goals there are. Questions are asked for many replicas, and all bro
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, Protocol
 
 import numpy as np
 
@@ -257,3 +257,13 @@ class GoalLimits:
         found = np.zeros_like(wanted)
         found[at, also] = True
         return found
+
+
+class LimitingGoal(Protocol):
+    """What the search needs of a goal that comes before the one at work; `goals.goal.Goal` is one."""
+
+    name: ClassVar[str]
+
+    def limit(self, limits: GoalLimits) -> None:
+        """Set its ranges for later goals."""
+        ...

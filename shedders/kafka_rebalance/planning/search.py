@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from shedders.kafka_rebalance.goals.goal import Goal
     from shedders.kafka_rebalance.planning.changes import Move
+    from shedders.kafka_rebalance.planning.limits import LimitingGoal
     from shedders.kafka_rebalance.planning.request import PlanRequest
     from shedders.kafka_rebalance.planning.scope import Scope
     from shedders.kafka_rebalance.planning.virtual_cluster import VirtualCluster
@@ -70,7 +70,7 @@ class Search:
         self.cluster = cluster
         self.scope = scope
         self.limits = GoalLimits(cluster)
-        self.earlier: tuple[Goal, ...] = ()
+        self.earlier: tuple[LimitingGoal, ...] = ()
         self.reasons: NDArray[np.int64] = np.zeros(cluster.size, dtype=np.int64)
         self.steps = steps
         self.stinted = False
@@ -84,7 +84,7 @@ class Search:
         self._end_s = None if request.time_budget_s is None else began_s + request.time_budget_s
         self._moves_left, self._bytes_left = request.moves_max, request.bytes_max
 
-    def begin(self, goal: str, bit: int, limits: GoalLimits, earlier: tuple[Goal, ...]) -> None:
+    def begin(self, goal: str, bit: int, limits: GoalLimits, earlier: tuple[LimitingGoal, ...]) -> None:
         """The next moves are this goal's."""
         self.kept = {}
         self._goal, self._bit, self.limits, self.earlier = goal, bit, limits, earlier

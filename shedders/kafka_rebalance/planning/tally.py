@@ -9,8 +9,7 @@ import numpy as np
 from shedders.kafka_rebalance.planning.limits import GoalLimits
 
 if TYPE_CHECKING:
-    from shedders.kafka_rebalance.goals.broker_goals import BrokerGoal
-    from shedders.kafka_rebalance.goals.topic_goals import TopicGoal
+    from shedders.kafka_rebalance.goals.broker_sums import BrokerGoal
     from shedders.kafka_rebalance.planning.search import Search
 
 REPLICAS_MAX = 2_000
@@ -42,33 +41,6 @@ def broker_blocked(search: Search, goal: BrokerGoal, broker: int, *, above: bool
         useful[:, np.arange(useful.shape[1]) != broker] = False
     if not useful.any():
         return f"the smallest replica that would help ({int(weight.min())} {goal.unit}) is too large"
-    return forbidden(search, partitions, here, useful)
-
-
-def topic_blocked(search: Search, goal: TopicGoal, topic: int, broker: int) -> str:
-    """Why nothing helps a topic on a broker that is out of its range."""
-    cluster, scope = search.cluster, search.scope
-    counts = goal.counts[topic]
-    above = counts[broker] > goal.high[topic]
-    rows = np.arange(cluster.first_of[topic], cluster.first_of[topic + 1])
-    held = cluster.replicas[rows]
-    fits = held >= 0
-    fits &= (held == broker) if above else (held != broker)
-    if goal.leading:
-        fits &= held == cluster.leader[rows, None]
-    at, places = np.nonzero(fits)
-    partitions, here = rows[at][:REPLICAS_MAX], held[at, places][:REPLICAS_MAX]
-    free = scope.movable(partitions, here)
-    if not free.any():
-        return "none of the replicas that would help may move"
-    partitions, here = partitions[free], here[free]
-    useful = np.zeros((len(here), len(counts)), dtype=bool)
-    if above:
-        useful[:] = goal.cells & (counts < goal.high[topic])
-    else:
-        useful[:, broker] = counts[here] > goal.low[topic]
-    if not useful.any():
-        return "no broker has one to give or room for one"
     return forbidden(search, partitions, here, useful)
 
 

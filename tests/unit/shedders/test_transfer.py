@@ -10,7 +10,8 @@ from loaddata.model.usage import ResourceUsage
 from shedders.model.cluster import Cluster, IsolationPolicy, Policies, RecentMoves
 from shedders.model.plan import Label, Reason
 from shedders.model.strategy import Shedding
-from shedders.shedding.transfer import TransferSettings, TransferShedder
+from shedders.shedding.transfer import TransferShedder
+from shedders.shedding.transfer_settings import TransferSettings
 from tests.support.transfer_clusters import (
     MB,
     cluster,

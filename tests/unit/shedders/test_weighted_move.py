@@ -13,7 +13,8 @@ from shedders.decision.placing import Pipeline
 from shedders.model.cluster import Cluster, Policies, RecentMoves
 from shedders.model.plan import Label, Plan, Reason
 from shedders.model.registry import shedding_maker
-from shedders.weighted_move.strategy import WeightedMove, WeightedMoveSettings
+from shedders.weighted_move.settings import WeightedMoveSettings
+from shedders.weighted_move.strategy import WeightedMove
 from tests.support.loads import MIB, broker, bundle, by_bytes, cluster, left, moved
 
 EXAMPLE = by_bytes({"a": 0.8, "b": 0.4, "c": 0.3}, {"a": [40, 25, 10, 5], "b": [20, 20], "c": [20, 10]}, MIB)

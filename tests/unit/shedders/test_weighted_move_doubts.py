@@ -10,7 +10,8 @@ from shedders.model.cluster import Bundle, Cluster
 from shedders.model.plan import Plan
 from shedders.weighted_move.cpu_cost import cpu_costs
 from shedders.weighted_move.doubt import FELL, LIES, ROSE, UNMOVED, Doubts, pulse_of
-from shedders.weighted_move.strategy import WeightedMove, WeightedMoveSettings
+from shedders.weighted_move.settings import WeightedMoveSettings
+from shedders.weighted_move.strategy import WeightedMove
 from tests.support.loads import MIB, broker, bundle, cluster, left
 
 NAMES = "abcdefgh"

@@ -125,3 +125,17 @@ def test_help_and_list_load_no_spark():
     done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True, timeout=WAIT_S)
     assert done.returncode == 0, done.stderr
     assert "cannot be loaded" not in done.stdout
+
+
+def test_what_entry_points_name_is_imported_without_the_extra() -> None:
+    """So that a command can report that pyspark is missing."""
+    entry_points = metadata.distribution("statechannel").entry_points
+    points = {point.module for point in entry_points if point.module.startswith("spark.")}
+    assert {"spark.jobs.replay", "spark.replay.audit_engine"} <= points
+    code = (
+        "import importlib, sys\n"
+        "sys.modules |= dict.fromkeys(('pyspark', 'pandas', 'pyarrow'))\n"
+        f"for name in {sorted(points)}: importlib.import_module(name)\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=WAIT_S)
+    assert (ended.returncode, ended.stderr) == (0, "")

@@ -1,5 +1,4 @@
 """Planted bugs in the join: the lenient reader, and the switch to strict judging."""
-# ruff: noqa: SLF001  (a planted bug sits inside what it bends)
 
 from __future__ import annotations
 
@@ -10,7 +9,7 @@ from statechannel.protocol import replica as replica_module
 from statechannel.protocol.joiner import Aside, HeldRecord, Joiner
 from statechannel.protocol.record import Kind
 from statechannel.protocol.replica import Replica
-from statechannel.sim.planted import Patcher, plant
+from tests.mutants.planting import Patcher, plant
 
 PROTOCOL = "protocol"
 # A clean heartbeat makes the last record of every key the right one; without one (cold start) the lenient rule counts.
@@ -69,7 +68,7 @@ def _stale_children_believed(patcher: Patcher) -> None:
             for key, one in raised.items():
                 one.record.version = versions[key]
             for state in view.existing():
-                if state.version >= 1_000_000:  # noqa: PLR2004
+                if state.version >= 1_000_000:
                     state.version -= 1_000_000
 
         return bent

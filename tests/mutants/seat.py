@@ -1,5 +1,4 @@
 """Planted bugs in what a process makes of its own health: the leader's seat, its deputy, the lease."""
-# ruff: noqa: SLF001  (a planted bug sits inside what it bends)
 
 from __future__ import annotations
 
@@ -13,9 +12,9 @@ from statechannel.engine.engine import Engine
 from statechannel.engine.lease import Lease
 from statechannel.engine.membership import Member
 from statechannel.engine.presence import Presence
-from statechannel.sim import flood
-from statechannel.sim.planted import Patcher, plant
+from statechannel.sim import wire
 from statechannel.sim.process import SimProcess
+from tests.mutants.planting import Patcher, plant
 
 ENGINE = "engine"
 
@@ -124,7 +123,7 @@ def _no_probes(patcher: Patcher) -> None:
 
 @plant(ENGINE, "registry and channel wait in one lane")
 def _one_lane(patcher: Patcher) -> None:
-    patcher.bend(flood, "lane_of", lambda _: lambda _event: flood.FloodLane.LOG)
+    patcher.bend(wire, "lane_of", lambda _: lambda _event: wire.FloodLane.LOG)
 
 
 @plant(ENGINE, "a view counts as complete when that is taken in, however long the news waited")

@@ -13,7 +13,7 @@ from statechannel.protocol.record import Record
 from statechannel.protocol.states import State
 from statechannel.protocol.verdict import Verdict
 from statechannel.protocol.view import Judgement, View
-from statechannel.sim.planted import Patcher, nothing, plant
+from tests.mutants.planting import Patcher, nothing, plant
 
 PROTOCOL = "protocol"
 

@@ -1,5 +1,4 @@
 """Planted bugs in brokers: reactions, duties, presence, answers."""
-# ruff: noqa: SLF001  (a planted bug sits inside what it bends)
 
 from __future__ import annotations
 
@@ -26,7 +25,7 @@ from statechannel.protocol.cold_start_marks import Marks
 from statechannel.protocol.keys import Writer
 from statechannel.protocol.replica import Phase
 from statechannel.sim import wire
-from statechannel.sim.planted import Patcher, nothing, plant
+from tests.mutants.planting import Patcher, nothing, plant
 
 ENGINE = "engine"
 

@@ -3,7 +3,6 @@
 That half the lag is enough, and that gaps and marks above count too, makes up for clocks that are apart: here all clocks are one,
 and a twin holds it to the record (`tests/property/test_core_vouching.py`).
 """
-# ruff: noqa: SLF001  (a planted bug sits inside what it bends)
 
 from __future__ import annotations
 
@@ -14,7 +13,7 @@ from statechannel.engine.maintenance import Maintenance
 from statechannel.protocol.codec import COLD_START_KEY
 from statechannel.protocol.joiner import Aside
 from statechannel.protocol.replica import Replica
-from statechannel.sim.planted import Patcher, nothing, plant
+from tests.mutants.planting import Patcher, nothing, plant
 
 PROTOCOL, ENGINE = "protocol", "engine"
 

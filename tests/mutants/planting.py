@@ -1,6 +1,6 @@
-"""Planted bugs: one rule of the core bent at a time, to see that the simulator notices.
+"""Planting a bug in the core for a while.
 
-The omniscient reader is spared (`truth_is_reading`), or a bent rule would bend what it is measured against.
+The simulator's omniscient reader is spared, or a bent rule would bend what it is measured against.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from inspect import Parameter, signature
 from typing import Any
 
 from statechannel.sim.options import ENDS
-from statechannel.sim.truth import truth_is_reading
+from statechannel.sim.runs import SimCase, SimResult, run
+from statechannel.sim.truth import Truth
 
 Make = Callable[[Callable[..., Any]], Callable[..., Any]]
 _POSITIONAL = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
@@ -27,6 +28,17 @@ class Patcher:
 
     def __init__(self, stack: ExitStack) -> None:
         self._stack = stack
+        self._truth_reads = False
+        judge = Truth.judge
+
+        def spared(truth: Truth, record: Any) -> Any:
+            self._truth_reads = True
+            try:
+                return judge(truth, record)
+            finally:
+                self._truth_reads = False
+
+        self.put(Truth, "judge", spared)
 
     def bend(self, owner: Any, name: str, make: Make) -> None:
         """Replace `owner.name` by what `make` makes of it, for all but the omniscient reader."""
@@ -36,7 +48,7 @@ class Patcher:
             raise PlantMisfitError(f"{name}: it takes {signature(original)}, and what replaces it {signature(bent)}")
 
         def spared(*args: Any, **kwargs: Any) -> Any:
-            return (original if truth_is_reading() else bent)(*args, **kwargs)
+            return (original if self._truth_reads else bent)(*args, **kwargs)
 
         static = isinstance(owner.__dict__.get(name), staticmethod) if isinstance(owner, type) else False
         self._set(owner, name, staticmethod(spared) if static else spared)
@@ -116,3 +128,9 @@ def planted(name: str) -> Iterator[None]:
     with ExitStack() as stack:
         PLANTED[name].bend(Patcher(stack))
         yield
+
+
+def run_planted(name: str, case: SimCase, *, keep: bool = False) -> SimResult:
+    """Run a case with this bug in place."""
+    with planted(name):
+        return run(case, keep=keep)

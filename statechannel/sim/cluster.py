@@ -1,0 +1,44 @@
+"""The processes of a run, on its stage: what faults, clients and checks work on."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import TYPE_CHECKING
+
+from statechannel.sim.stage import SimStage
+
+if TYPE_CHECKING:
+    from statechannel.protocol.record import Record
+    from statechannel.sim.options import EngineOptions
+    from statechannel.sim.process import SimProcess
+    from statechannel.sim.trace import SimTrace
+
+
+class SimCluster(SimStage):
+    """A stage with processes.
+
+    Attributes:
+        processes: Every process ever started, by number.
+        sick: The one that is left sick while the others are judged.
+    """
+
+    def __init__(self, seed: int, options: EngineOptions, trace: SimTrace) -> None:
+        super().__init__(seed, options, trace)
+        self.processes: list[SimProcess] = []
+        self.sick: SimProcess | None = None
+
+    def alive(self) -> list[SimProcess]:
+        """Processes that exist, paused ones included."""
+        return [process for process in self.processes if process.alive]
+
+    def written_at_s(self, record: Record) -> float:
+        """Virtual time at which a record was written; now, where its writer is none of ours."""
+        wall_ms = record.raw.get("written_at_ms")
+        for process in self.processes:
+            if (process.broker, process.incarnation) == (record.broker, record.incarnation) and type(wall_ms) is int:
+                return process.virtual_s(wall_ms)
+        return self.events.now_s
+
+    @abstractmethod
+    def spawn(self, broker: str, *, take_over: bool = False) -> SimProcess:
+        """Start a process."""
