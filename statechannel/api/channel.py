@@ -332,11 +332,11 @@ class StateChannel:
 
         With 65,000 bundles the first takes a few hundred milliseconds, a later one some tens where records came meanwhile.
         """
-        return self._pictures.of(self._host.engine)
+        return self._pictures.of(self._host.engine.context)
 
     def brokers(self) -> list[BrokerSeen]:
         """The brokers that this member hears, itself included, sorted by id."""
-        return brokers_of(self._host.engine)
+        return brokers_of(self._host.engine.context)
 
     def positions(self) -> dict[int, int]:
         """Offset through which each partition is applied; -1 before the first record."""
@@ -356,7 +356,7 @@ class StateChannel:
     def owners(self, namespace: str) -> dict[str, str]:
         """Broker by bundle, for the bundles of a namespace that are assigned or on their way to one."""
         arguments.text("namespace", namespace)
-        return owners_of(self._host.engine, namespace)
+        return owners_of(self._host.engine.context, namespace)
 
     def holder(self, bundle: str) -> str | None:
         """Broker that serves a bundle, or to which it is on its way; None where there is neither."""
@@ -372,7 +372,7 @@ class StateChannel:
     @property
     def term(self) -> int:
         """Offset of this member's claim to lead; -1 where it does not lead, or may not act on it."""
-        return self._host.engine.presence.term if self.leading else -1
+        return self._host.engine.context.term if self.leading else -1
 
     @property
     def identity(self) -> Identity:

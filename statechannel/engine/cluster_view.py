@@ -9,7 +9,7 @@ from statechannel.protocol.replica import Phase
 from statechannel.protocol.states import State
 
 if TYPE_CHECKING:
-    from statechannel.engine.engine import Engine
+    from statechannel.engine.context import Context
     from statechannel.protocol.keys import KeyState
     from statechannel.protocol.view import View
 
@@ -86,14 +86,14 @@ class ClusterViews:
         self._parts: dict[int, PartitionBundles] = {}
         self._bundles: list[BundleSeen] = []
 
-    def of(self, engine: Engine) -> ClusterView:
+    def of(self, context: Context) -> ClusterView:
         """The picture now."""
-        return _picture(engine, self._bundles_of(engine))
+        return _picture(context, self._bundles_of(context))
 
-    def _bundles_of(self, engine: Engine) -> list[BundleSeen]:
+    def _bundles_of(self, context: Context) -> list[BundleSeen]:
         parts: dict[int, PartitionBundles] = {}
-        for replica in engine.replicas:
-            if engine.judges(replica.partition) or replica.phase is Phase.STOPPED:
+        for replica in context.replicas:
+            if context.judges(replica.partition) or replica.phase is Phase.STOPPED:
                 parts[replica.partition] = part_of(replica.partition, replica.view, self._parts.get(replica.partition))
         same = parts.keys() == self._parts.keys() and all(one is self._parts[name] for name, one in parts.items())
         if not same:
@@ -140,38 +140,38 @@ def part_of(partition: int, view: View, before: PartitionBundles | None) -> Part
     return PartitionBundles(view, view.applied, found)
 
 
-def picture_of(engine: Engine) -> ClusterView:
+def picture_of(context: Context) -> ClusterView:
     """One picture; it walks every bundle (a few hundred milliseconds for 65,000)."""
-    return ClusterViews().of(engine)
+    return ClusterViews().of(context)
 
 
-def _picture(engine: Engine, bundles: Sequence[BundleSeen]) -> ClusterView:
+def _picture(context: Context, bundles: Sequence[BundleSeen]) -> ClusterView:
     return ClusterView(
-        engine.identity.broker,
-        engine.leading,
-        engine.presence.term,
-        str(engine.mode),
-        engine.caught_up,
-        engine.draining,
-        engine.repair.paused_why,
-        [replica.applied for replica in engine.replicas],
-        brokers_of(engine),
+        context.identity.broker,
+        context.leading,
+        context.term,
+        str(context.mode),
+        context.caught_up,
+        context.draining,
+        context.repair_paused,
+        [replica.applied for replica in context.replicas],
+        brokers_of(context),
         bundles,
     )
 
 
-def brokers_of(engine: Engine) -> list[BrokerSeen]:
+def brokers_of(context: Context) -> list[BrokerSeen]:
     """The brokers that are heard, sorted by id."""
-    now_s = engine.now.mono_s
+    now_s = context.now.mono_s
     return [
         BrokerSeen(name, one.incarnation, one.accepting, one.caught_up, max(0.0, now_s - one.heard_at_s), one.info)
-        for name, one in sorted(engine.presence.members.alive.items())
+        for name, one in sorted(context.members.alive.items())
     ]
 
 
-def owners_of(engine: Engine, namespace: str) -> dict[str, str]:
+def owners_of(context: Context, namespace: str) -> dict[str, str]:
     """Broker by bundle: who serves it, or is about to."""
-    replica = engine.replicas[engine.partition_of(namespace)]
+    replica = context.replicas[context.partition_of(namespace)]
     root = replica.view.get(namespace)
     if root is None or root.ring is None:
         return {}

@@ -7,8 +7,8 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from statechannel.engine import freshness
+from statechannel.engine.context import Mode
 from statechannel.engine.inputs import CommandReceived, LeadershipChanged, PartitionOpened, PositionReached
-from statechannel.engine.presence import Mode
 from statechannel.protocol.log import RecordRead, RecordsRead, Topic
 from statechannel.sim.violation import Violation
 
@@ -117,7 +117,7 @@ def _check(process: SimProcess) -> None:
     if engine.mode is not Mode.NORMAL:
         raise Violation("flooded", f"{process.name} is in mode {engine.mode} in a flood of the registry")
     for replica in engine.replicas:
-        behind_s = freshness.lag_s(engine, replica)
+        behind_s = freshness.lag_s(engine.now, replica)
         if behind_s > BEHIND_MAX_S:
             where = f"partition {replica.partition}"
             raise Violation(

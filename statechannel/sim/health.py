@@ -113,7 +113,7 @@ def sicken_starter(world: SimWorld, rng: Random) -> None:
     world.note(f"{owner.name}, which owns {len(owner.served)} bundles, dies for good")
     owner.end("crash")
     world.sick = sick = world.spawn(owner.broker)
-    while sick.alive and not sick.engine.presence.announced:
+    while sick.alive and not sick.engine.context.announced:
         world.events.run_until(world.events.now_s + 0.0005)
     sick.sever([SimLink(READ, Topic.REGISTRY, 0)])
     world.note(f"{sick.name} reads the registry no more")

@@ -92,7 +92,7 @@ def join_without_a_clock(world: SimWorld, rng: Random) -> None:
     name = f"b{len(world.brokers)}"
     world.brokers.append(name)
     process = world.spawn(name)
-    while process.alive and not process.engine.presence.announced:
+    while process.alive and not process.engine.context.announced:
         world.events.run_until(world.events.now_s + 0.0005)
     process.lag_s[Topic.REGISTRY] = DEAF_LAG_S
     until_s = world.events.now_s + DEAF_JOIN_S

@@ -11,7 +11,7 @@ from shedders.balancer.request_handlers import FILTERED
 from statechannel.cli.kit import hints
 from statechannel.cli.kit.hints import hint_for
 from statechannel.engine.commands import NotFound, Rejected, Undetermined
-from statechannel.engine.presence import Mode
+from statechannel.engine.context import Mode
 from statechannel.protocol.verdict import REJECTIONS, Verdict
 from tests.docs.blocks import command_options
 
