@@ -42,7 +42,7 @@ class ColdStartRun:
     marked: bool = False
 
 
-class Views(Protocol):
+class Joins(Protocol):
     """What follows for the other parts where a cold start changes what is judged."""
 
     def start_over(self, partition: int, why: str) -> None:
@@ -66,13 +66,13 @@ class ColdStart:
     """
 
     def __init__(
-        self, context: Context, presence: Presence, proposals: Proposals, streams: Streams, views: Views
+        self, context: Context, presence: Presence, proposals: Proposals, streams: Streams, joins: Joins
     ) -> None:
         self._context = context
         self._presence = presence
         self._proposals = proposals
         self._streams = streams
-        self._views = views
+        self._joins = joins
         self.running: dict[int, ColdStartRun] = {}
         self._waiting_since_s: float | None = None
         # When each partition that is not judged ceased to be: one that was left just now is waited for anew.
@@ -86,7 +86,7 @@ class ColdStart:
         """A caught-up member lives where this process waits, or takes its own view for the truth: join on its word."""
         if partition in self.running:
             # Its own one, too: that was on its way since it was caught up, and others will see it where it is.
-            self._views.start_over(partition, "a caught-up member is heard: no cold start, join on its word")
+            self._joins.start_over(partition, "a caught-up member is heard: no cold start, join on its word")
         elif writer != self._context.identity.incarnation and self._context.replicas[partition].phase is Phase.WAITING:
             self._waiting_since_s = None
             self.standing = False
@@ -118,7 +118,7 @@ class ColdStart:
         if mark.writer == context.identity.incarnation:
             run = self.running.get(partition)
             if run is not None and void:
-                self._views.start_over(partition, "somebody else's word came before the mark of this cold start")
+                self._joins.start_over(partition, "somebody else's word came before the mark of this cold start")
             elif run is not None and run.marked:
                 self._end(partition)
         elif not void:
@@ -138,7 +138,7 @@ class ColdStart:
         for partition, marks in list(self._doubtful.items()):
             known = next((writer for writer in marks if context.members.knows(writer)), None)
             if known is not None:
-                self._views.start_over(partition, f"process {known} took what it read for the truth (cold start)")
+                self._joins.start_over(partition, f"process {known} took what it read for the truth (cold start)")
                 continue
             for writer, timestamp_ms in list(marks.items()):
                 if self._presence.newest_ms >= timestamp_ms - waited_ms + _REGISTRY_SLACK_MS:
@@ -146,8 +146,8 @@ class ColdStart:
             if not marks:
                 del self._doubtful[partition]
                 if context.settled(partition):
-                    self._views.joined(context.replicas[partition])
-                    self._views.caught_up_changed()
+                    self._joins.joined(context.replicas[partition])
+                    self._joins.caught_up_changed()
 
     def due(self) -> bool:
         """Whether nobody is caught up, nobody vouched for the log for long enough, and this process waits for it."""
@@ -226,7 +226,7 @@ class ColdStart:
         context = self._context
         own = context.identity.incarnation
         if any(one.caught_up and one.incarnation != own for one in context.members.alive.values()):
-            self._views.start_over(
+            self._joins.start_over(
                 partition, "the registry tells of a caught-up member: no cold start, join on its word"
             )
             return False
@@ -239,10 +239,10 @@ class ColdStart:
         self._left_s.pop(partition, None)
         context.emit("cold-start.ended", partition=partition, through=run.through)
         if context.settled(partition):
-            self._views.joined(context.replicas[partition])
+            self._joins.joined(context.replicas[partition])
         if not self.running:
             self.standing = False
-            self._views.caught_up_changed()
+            self._joins.caught_up_changed()
 
 
 def _asserted(run: ColdStartRun, name: str) -> Callable[[ProposalResult], None]:

@@ -1,8 +1,9 @@
 """The engine of one broker: `step(now, input) -> effects`, and nothing else goes in or comes out.
 
 It reads the channel and the registry, judges, reacts, answers, repairs. The live runtime and the simulator drive the same
-object. Parts, each in its own file: presence (registry, mode, leadership), proposals (records on their way), reactions
-(what states ask of this broker), lookups, operations, duties (heartbeats, debts, purge), repair, cold start.
+object. Parts, each in its own file: presence (registry, mode, leadership), proposals (records in flight), reactions
+(what states ask of this broker), lookups, operations, duties (heartbeats, debts, purge), repair, cold start. What all parts
+share is `context`; what several parts do about one change is in `transitions`.
 """
 
 from __future__ import annotations
@@ -92,28 +93,26 @@ class Engine:
         self.counts: Counter[Verdict] = Counter()
         self._tick_at_s = 0.0
         changes = self.transitions = Transitions(context)
-        self.closing_marks, self.streams = ClosingMarks(context), Streams(context)
-        self.provenance = Provenance(context, changes.announce_change)
-        self.presence = Presence(context, self.provenance, changes)
-        self.placer = Placer(context, placement)
-        echo, silence = Echo(config.partitions), Silence(context, self.presence)
-        self.proposals = Proposals(context, self.presence, self.provenance, echo, silence, changes.want_heartbeat)
-        self.reactions = Reactions(context, self.presence, self.provenance, self.proposals)
-        self.lookups = Lookups(context, self.presence, self.proposals, self.reactions, self.placer, self.closing_marks)
-        self.operations = Operations(context, self.proposals, self.reactions)
-        self.repair = Repair(context, self.proposals, self.placer, self.closing_marks)
-        self.cold_start = ColdStart(context, self.presence, self.proposals, self.streams, changes)
-        self.candidacy = Candidacy(context, self.presence, echo, self.cold_start, changes.leadership_changed)
-        self.duties = Maintenance(context, self.presence, self.proposals, echo, self.candidacy)
-        self.departure = Departure(context, self.presence, self.proposals, self.reactions, self.placer, changes.stop)
-        self.lease = Lease(context, self.presence, self.reactions)
-        self.controls = Controls(
-            context, self.provenance, echo, silence, self.closing_marks, self.proposals, self.cold_start, self.duties
-        )
-        changes.presence, changes.proposals, changes.reactions = self.presence, self.proposals, self.reactions
-        changes.lookups, changes.operations, changes.duties = self.lookups, self.operations.fold, self.duties
-        changes.repair, changes.cold_start = self.repair, self.cold_start
-        changes.candidacy, changes.streams = self.candidacy, self.streams
+        marks = self.closing_marks = ClosingMarks(context)
+        streams = self.streams = changes.streams = Streams(context)
+        provenance = self.provenance = Provenance(context, changes.announce_change)
+        presence = self.presence = changes.presence = Presence(context, provenance, changes)
+        placer = self.placer = Placer(context, placement)
+        echo, silence = Echo(config.partitions), Silence(context, presence)
+        proposals = Proposals(context, presence, provenance, echo, silence, changes.want_heartbeat)
+        self.proposals = changes.proposals = proposals
+        reactions = self.reactions = changes.reactions = Reactions(context, presence, provenance, proposals)
+        self.lookups = changes.lookups = Lookups(context, presence, proposals, reactions, placer, marks)
+        self.operations = Operations(context, proposals, reactions)
+        changes.operations = self.operations.fold
+        self.repair = changes.repair = Repair(context, proposals, placer, marks)
+        cold_start = self.cold_start = changes.cold_start = ColdStart(context, presence, proposals, streams, changes)
+        candidacy = Candidacy(context, presence, echo, cold_start, changes.leadership_changed)
+        self.candidacy = changes.candidacy = candidacy
+        duties = self.duties = changes.duties = Maintenance(context, presence, proposals, echo, candidacy)
+        self.departure = Departure(context, presence, proposals, reactions, placer, changes.stop)
+        self.lease = Lease(context, presence, reactions)
+        self.controls = Controls(context, provenance, echo, silence, marks, proposals, cold_start, duties)
 
     # --- the door ---------------------------------------------------------------------------------------------------
 

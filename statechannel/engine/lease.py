@@ -91,5 +91,4 @@ class Lease:
 
     def serves_at(self, name: str, now_s: float) -> int | None:
         """Generation by which this process may serve a bundle at this very moment; None if it may not."""
-        context = self._context
-        return self._reactions.generation(name) if context.stopped is None and self.holds(now_s) else None
+        return self._reactions.generation(name) if self._context.stopped is None and self.holds(now_s) else None

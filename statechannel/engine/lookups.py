@@ -209,7 +209,6 @@ class Lookups:
         name = key.name
         if name in self.assigning:
             return "being assigned"
-        context = self._context
         if self._room <= 0:  # asked first: to choose a broker is the dearer part
             self._in_line.add(name)
             return "too many records are on their way"
@@ -234,7 +233,7 @@ class Lookups:
         )
         if written is None:
             return "too many records are on their way"
-        self.assigning.add(name, PendingAssignment(broker, context.now.mono_s))
+        self.assigning.add(name, PendingAssignment(broker, self._context.now.mono_s))
         return "being assigned"
 
     @property

@@ -187,7 +187,7 @@ class Presence:
         if self._own_first_read and info["since"] > self._own_first_offset:
             self._stop_replaced(incarnation)
             return True
-        if not self._context.announced:
+        if not context.announced:
             if self._is_live(record):
                 heard = self._fresh_foreign.get(incarnation, 0) + 1
                 remember(self._fresh_foreign, incarnation, heard, context.config.remembered_max)
@@ -238,8 +238,8 @@ class Presence:
             self._heartbeat_sent_s = max(self._heartbeat_sent_s, sent_at_s)
         if self._claim_seq is not None and info["seq"] >= self._claim_seq and info.get("leading") is True:
             self._claim_seq = None
-            self._context.term = record.offset
-            context.emit("leader.elected", term=self._context.term)
+            context.term = record.offset
+            context.emit("leader.elected", term=context.term)
             self._listener.leadership_changed()
 
     def _read_back(self, seq: int, timestamp_ms: int) -> float | None:
@@ -281,11 +281,11 @@ class Presence:
         """Mode first, then expiry: a process that was cut off must not hold the others' silence against them."""
         context = self._context
         now_s = context.now.mono_s
-        if not self._context.announced:
+        if not context.announced:
             self._maybe_announce(now_s)
-        before = self._context.registry_mode
+        before = context.registry_mode
         self._check_mode(now_s)
-        if self._context.registry_mode is Mode.NORMAL:
+        if context.registry_mode is Mode.NORMAL:
             lost = self.members.expire(now_s, keep=context.identity.incarnation)
             if lost:
                 for one in lost:
@@ -293,7 +293,7 @@ class Presence:
                 self._listener.members_lost([one for one in lost if one.heard_live])
                 self._listener.members_changed()
         self._choose_format()
-        if self._context.registry_mode is not before:
+        if context.registry_mode is not before:
             # After the expiry: whoever begins to act now must know who is gone.
             self._listener.mode_changed(before)
         if now_s >= self._next_at_s:
@@ -311,40 +311,40 @@ class Presence:
 
     def _maybe_announce(self, now_s: float) -> None:
         context = self._context
-        if self._context.listening_since_s is None or self.goodbye_sent:
+        if context.listening_since_s is None or self.goodbye_sent:
             return
         predecessor = self.members.alive.get(context.identity.broker)
         if predecessor is not None and not context.config.take_over:
             if now_s - predecessor.heard_at_s <= context.config.member_expiry_s:
                 return
-        self._context.announced = True
+        context.announced = True
         self._heard_self_sent_s = self._heartbeat_sent_s = now_s
         self._send()
 
     def _check_mode(self, now_s: float) -> None:
         context = self._context
-        if not self._context.announced:
+        if not context.announced:
             return
         silence_s = now_s - self._heard_self_sent_s
-        if self._context.registry_mode is Mode.STARTING:
+        if context.registry_mode is Mode.STARTING:
             # Who reads the registry late has still to read who took its place.
             if self._own_first_read and silence_s <= context.config.safe_after_s:
                 self._change(Mode.NORMAL)
         elif silence_s > context.config.safe_after_s:
-            if self._context.registry_mode is not Mode.SAFE:
+            if context.registry_mode is not Mode.SAFE:
                 self._expected = set(self.members.alive) - {context.identity.broker}
                 self._change(Mode.SAFE)
-        elif self._context.registry_mode is Mode.SAFE:
+        elif context.registry_mode is Mode.SAFE:
             self.members.hear_all(now_s)
             self._change(Mode.SETTLING)
-        elif self._context.registry_mode is Mode.SETTLING and (
+        elif context.registry_mode is Mode.SETTLING and (
             not self._expected or now_s - self._mode_since_s >= context.config.settle_s
         ):
             self._change(Mode.NORMAL)
 
     def _change(self, mode: Mode) -> None:
         context = self._context
-        before, self._context.registry_mode = self._context.registry_mode, mode
+        before, context.registry_mode = context.registry_mode, mode
         self._mode_since_s = context.now.mono_s
         context.emit("mode.changed", before=before, mode=mode)
         self._next_at_s = context.now.mono_s
@@ -379,7 +379,7 @@ class Presence:
 
     def _send(self, *, leaving: bool = False) -> None:
         context = self._context
-        if not self._context.announced or self.goodbye_sent:
+        if not context.announced or self.goodbye_sent:
             return
         self._next_at_s = context.now.mono_s + context.config.member_interval_s
         self._seq += 1

@@ -146,10 +146,9 @@ class Provenance:
     def _forged(
         self, event: RecordRead, record_id: object = None, state: object = None, version: object = None
     ) -> None:
-        context = self._context
         self.forged += 1
         self.newest = Forgery(event.topic, event.partition, event.offset, event.timestamp_ms)
-        context.emit(
+        self._context.emit(
             "record.forged",
             topic=event.topic,
             partition=event.partition,

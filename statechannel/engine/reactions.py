@@ -170,8 +170,7 @@ class Reactions:
         holding = self.holdings.get(name)
         if holding is None:
             return
-        context = self._context
-        me = context.identity.broker
+        me = self._context.identity.broker
         if key is not None:
             if key.state is State.ASSIGNED and key.to == me:
                 if holding.prepared == key.version and self._provenance.is_own(key):

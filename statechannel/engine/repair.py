@@ -64,11 +64,11 @@ class Repair:
         before = len(context.members.alive) + len(gone)
         if len(gone) >= MASS_LOSS_AT_LEAST and len(gone) > before * context.config.mass_loss_fraction:
             self._paused_until_s = now_s + context.config.mass_loss_pause_s
-            self._context.repair_paused = (
+            context.repair_paused = (
                 f"{len(gone)} of {before} brokers vanished within {window_s:g} s ({', '.join(sorted(gone))}); "
                 f"repair waits {context.config.mass_loss_pause_s:g} s or until told to resume"
             )
-            context.emit("repair.paused", why=self._context.repair_paused)
+            context.emit("repair.paused", why=context.repair_paused)
 
     def resume(self) -> None:
         """Go on with repair, before its time or because its time is over."""
@@ -86,11 +86,11 @@ class Repair:
         """One round, if this process leads, or acts for a leader that is not heard, and may."""
         context = self._context
         now_s = context.now.mono_s
-        if self._context.repair_paused is not None:
+        if context.repair_paused is not None:
             waiting = any(loss[1] not in context.members.alive for loss in self._losses)
             if now_s >= self._paused_until_s or not waiting:
                 self.resume()
-        acting = context.acts_as_leader and context.may_write and self._context.repair_paused is None
+        acting = context.acts_as_leader and context.may_write and context.repair_paused is None
         self._tell_duty(acting=acting)
         if not acting or (now_s < self._next_s and self._scan is None):
             return

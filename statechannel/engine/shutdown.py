@@ -68,10 +68,10 @@ class Departure:
     def begin(self, token: int, budget_s: float) -> None:
         """Start to leave; answered when all is handed over or the budget is used up."""
         context = self._context
-        if self._context.draining:
+        if context.draining:
             context.complete(token, Rejected("draining", "this broker is shutting down already"))
             return
-        self._context.draining = True
+        context.draining = True
         self._token = token
         self._deadline_s = context.now.mono_s + budget_s
         context.emit("shutdown.began", serving=self._reactions.serving_count, budget_s=budget_s)
@@ -83,7 +83,7 @@ class Departure:
         """Hand over a window of bundles at a time; then leave."""
         context = self._context
         self._judged.update(replica.partition for replica in context.replicas if context.judges(replica.partition))
-        if not self._context.draining or context.stopped is not None:
+        if not context.draining or context.stopped is not None:
             return
         now_s = context.now.mono_s
         if self._goodbye_at_s is not None:

@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 
 class Transitions:
-    """The ports `RegistryListener` and `Views`, and what else several parts have to act on.
+    """The ports `RegistryListener` and `Joins`, and what else several parts act on.
 
-    It is made before the parts that report to it; `Engine` sets the parts that act once all are made.
+    It is made before the parts that report to it; `Engine` sets each part that acts as soon as it is made.
     """
 
     presence: Presence
