@@ -22,7 +22,7 @@ class ClosingMarks:
         self._marks: dict[str, tuple[int, int]] = {}  # offset of the mark, and log time of its end
 
     def read(self, key: bytes, value: bytes, offset: int, timestamp_ms: int) -> None:
-        """Take a mark in; one that is malformed or too long is no mark."""
+        """Take a mark in; ignore one that is malformed or too long."""
         name = key.removeprefix(CLOSING_PREFIX).decode(errors="replace")
         try:
             for_ms = orjson.loads(value).get("for_ms", 0)
@@ -41,7 +41,7 @@ class ClosingMarks:
         context = self._context
         offset, until_ms = mark
         key = context.key(namespace)
-        # A record of the namespace that follows the mark deleted it, or created it anew; seen live or by a later join.
+        # A record of the namespace that follows the mark deleted it, or created it again; seen live or by a later join.
         ended = key is not None and key.offset > offset
         if ended or context.replicas[context.partition_of(namespace)].timestamp_ms >= until_ms:
             del self._marks[namespace]

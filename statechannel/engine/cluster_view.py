@@ -34,8 +34,8 @@ class BundleSeen(NamedTuple):
     """A live bundle.
 
     Attributes:
-        owner: Broker that serves it; None where nobody does just now.
-        destination: Where it is on its way to, if anywhere.
+        owner: Broker that serves it; None where no broker does now.
+        destination: Where it is being moved to, if anywhere.
         generation: Of the owner; None without one.
         partition: Of the channel; `offset` of the record that made the state.
         source: While Assigning: the broker that has given it away; None where it had none.
@@ -79,7 +79,7 @@ class ClusterViews:
     """Takes one picture after the other; of bundles that have not changed since the last one it keeps what it has.
 
     65,000 bundles take a few hundred milliseconds the first time, a tenth of that where a record came, and nothing where none
-    did. Then `ClusterView.bundles` is the list of the picture before: nobody may change it.
+    did. Then `ClusterView.bundles` is the list of the picture before: it must not be changed.
     """
 
     def __init__(self) -> None:
@@ -95,7 +95,7 @@ class ClusterViews:
         for replica in context.replicas:
             if context.judges(replica.partition) or replica.phase is Phase.STOPPED:
                 parts[replica.partition] = part_of(replica.partition, replica.view, self._parts.get(replica.partition))
-        same = parts.keys() == self._parts.keys() and all(one is self._parts[name] for name, one in parts.items())
+        same = parts.keys() == self._parts.keys() and all(part is self._parts[name] for name, part in parts.items())
         if not same:
             self._parts = parts
             self._bundles = [seen for part in parts.values() for seen in part.seen.values()]
@@ -119,7 +119,7 @@ def part_of(partition: int, view: View, before: PartitionBundles | None) -> Part
     if before is not None and before.view is view and before.applied == view.applied:
         return before
     known = before.seen if before is not None and before.view is view else {}
-    found: dict[KeyState, BundleSeen] = {}
+    bundles: dict[KeyState, BundleSeen] = {}
     for key in view.keys.values():
         if key.lower < 0 or key.state is None or key.state is State.DELETED:
             continue  # spelled out: as generators (`View.live`) it would take twice the time
@@ -136,8 +136,8 @@ def part_of(partition: int, view: View, before: PartitionBundles | None) -> Part
                 key.offset,
                 key.from_ if key.state is State.ASSIGNING else None,
             )
-        found[key] = seen
-    return PartitionBundles(view, view.applied, found)
+        bundles[key] = seen
+    return PartitionBundles(view, view.applied, bundles)
 
 
 def picture_of(context: Context) -> ClusterView:
@@ -164,8 +164,15 @@ def brokers_of(context: Context) -> list[BrokerSeen]:
     """The brokers that are heard, sorted by id."""
     now_s = context.now.mono_s
     return [
-        BrokerSeen(name, one.incarnation, one.accepting, one.caught_up, max(0.0, now_s - one.heard_at_s), one.info)
-        for name, one in sorted(context.members.alive.items())
+        BrokerSeen(
+            name,
+            member.incarnation,
+            member.accepting,
+            member.caught_up,
+            max(0.0, now_s - member.heard_at_s),
+            member.info,
+        )
+        for name, member in sorted(context.members.alive.items())
     ]
 
 

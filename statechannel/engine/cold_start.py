@@ -42,7 +42,7 @@ class ColdStartRun:
     marked: bool = False
 
 
-class Joins(Protocol):
+class PartitionJoins(Protocol):
     """What follows for the other parts where a cold start changes what is judged."""
 
     def start_over(self, partition: int, why: str) -> None:
@@ -58,7 +58,7 @@ class Joins(Protocol):
 class ColdStart:
     """Decides whether a cold start is due, and carries it out key by key.
 
-    Nobody acts on an assumed view before its mark is in the log: until then a caught-up member that was only paused may
+    No member acts on an assumed view before its mark is in the log: until then a caught-up member that was only paused may
     still be heard, and then its history is the one that counts.
 
     Attributes:
@@ -66,7 +66,7 @@ class ColdStart:
     """
 
     def __init__(
-        self, context: Context, presence: Presence, proposals: Proposals, streams: Streams, joins: Joins
+        self, context: Context, presence: Presence, proposals: Proposals, streams: Streams, joins: PartitionJoins
     ) -> None:
         self._context = context
         self._presence = presence
@@ -75,7 +75,7 @@ class ColdStart:
         self._joins = joins
         self.running: dict[int, ColdStartRun] = {}
         self._waiting_since_s: float | None = None
-        # When each partition that is not judged ceased to be: one that was left just now is waited for anew.
+        # When each partition that is not judged ceased to be: one that was left just now is waited for again.
         self._left_s: dict[int, float] = {}
         # Log time of others' marks, by partition and writer, until we know whether those are members.
         self._doubtful: dict[int, dict[str, int]] = {}
@@ -92,10 +92,10 @@ class ColdStart:
             self.standing = False
 
     def read(self, event: RecordRead, *, live: bool) -> None:
-        """Somebody took what it read for the truth: who judged on has another history, and joins that one.
+        """A member took what it read for the truth: a reader that judged on has another history, and joins that one.
 
-        A mark is void where anybody gave its word between the offset that the mark's writer had read and the mark: the log
-        alone says so, and neither a cold start that was given up while its mark was on its way nor a late copy of an old
+        A mark is void where a member vouched for the log between the offset that the mark's writer had read and the mark: the log
+        alone says so, and neither a cold start that was given up while its mark was in flight nor a late copy of an old
         mark overturns anything.
 
         A forged mark must not send everybody back to the start, so its writer has to be, or have been, a member. This
@@ -118,7 +118,7 @@ class ColdStart:
         if mark.writer == context.identity.incarnation:
             run = self.running.get(partition)
             if run is not None and void:
-                self._joins.start_over(partition, "somebody else's word came before the mark of this cold start")
+                self._joins.start_over(partition, "another member's heartbeat came before the mark of this cold start")
             elif run is not None and run.marked:
                 self._end(partition)
         elif not void:
@@ -128,10 +128,10 @@ class ColdStart:
             self._streams.check()
 
     def _judge_marks(self) -> None:
-        """Start over where another member started cold; a mark of somebody whom the registry does not know is junk.
+        """Start over where another member started cold; a mark whose writer the registry does not know is junk.
 
-        Who starts cold was registered for its whole wait before that, which is no shorter than this process's own would be:
-        a registry read to there tells of it.
+        A member that starts cold was registered for its whole wait before that, which lasts at least as long as this process's
+        own would: a registry that was read to there knows it.
         """
         context = self._context
         waited_ms = min(context.config.cold_start_after_s, context.config.member_expiry_s) * 1000
@@ -150,7 +150,7 @@ class ColdStart:
                     self._joins.caught_up_changed()
 
     def due(self) -> bool:
-        """Whether nobody is caught up, nobody vouched for the log for long enough, and this process waits for it."""
+        """Whether no member is caught up, none vouched for the log for long enough, and this process waits for it."""
         context = self._context
         stuck = any(replica.phase is Phase.WAITING for replica in context.replicas)
         ready = all(replica.phase in (Phase.WAITING, Phase.CAUGHT_UP) for replica in context.replicas)
@@ -225,10 +225,8 @@ class ColdStart:
         """The last look before this view becomes the one history."""
         context = self._context
         own = context.identity.incarnation
-        if any(one.caught_up and one.incarnation != own for one in context.members.alive.values()):
-            self._joins.start_over(
-                partition, "the registry tells of a caught-up member: no cold start, join on its word"
-            )
+        if any(member.caught_up and member.incarnation != own for member in context.members.alive.values()):
+            self._joins.start_over(partition, "the registry knows a caught-up member: no cold start, join on its word")
             return False
         return context.is_elected and context.may_write and partition not in self._doubtful
 

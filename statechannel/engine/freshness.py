@@ -1,7 +1,7 @@
 """How old a view is: answers from one that is not current say so (protocol, safe mode).
 
 The registry tells whether Kafka is there. But a partition has a leader and a connection of its own: it may stand still while
-the registry is heard, or come back later, and then too nobody may take its view for the present. And where more is written
+the registry is heard, or come back later, and then too its view is not the present. And where more is written
 than this process takes in, its view falls behind although records arrive all the time: what counts is not when something was
 read last, but how long ago everything had been read.
 """
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from statechannel.protocol.replica import Replica
 
 SILENT_BEATS = 2
-"""A view is old if it was not complete for safe mode's patience and so many heartbeats of the leader."""
+"""A view is old if it was not complete for safe mode's patience and this number of the leader's heartbeats."""
 
 
 def is_current(context: Context, namespace: str) -> bool:

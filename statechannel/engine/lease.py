@@ -1,9 +1,9 @@
-"""The lease option: an owner that cannot hear itself stops serving before anybody may take its place (protocol.md section 8).
+"""The lease option: an owner that cannot hear itself stops serving before another may take its place (protocol.md section 8).
 
-Only who is silent may be replaced. An owner whose lease has run out serves nothing, but its heartbeats may arrive all the
+Only a silent owner may be replaced. An owner whose lease has run out serves nothing, but its heartbeats may arrive all the
 same: it reads the registry no more, or cannot write to the channel. So it suspends them, and the others repair. It goes on
 writing probes at the same interval, which no other member takes for heartbeats: once it reads those back it writes heartbeats
-again. A probe does not prolong the lease: whoever may take its place, or its id, counts its silence from its last heartbeat.
+again. A probe does not prolong the lease: a member that may take its place, or its id, counts from its last heartbeat.
 
 A process that never heard itself suspends its heartbeats too, with the lease or without it: it serves nothing, and the bundles
 of its predecessor under the same id would wait for it.
@@ -63,7 +63,7 @@ class Lease:
             self._mute_since_s = None
         elif self._mute_since_s is None:
             self._mute_since_s = now_s
-        # Where all are cut off from the channel, all say so within an expiry, and nobody could do any better.
+        # Where all are cut off from the channel, all say so within an expiry, and no member could do better.
         mute_s = 0.0 if self._mute_since_s is None else now_s - self._mute_since_s
         self._set_suspended(silence_s > context.config.lease_s or mute_s > expiry_s, silence_s, mute_s)
 

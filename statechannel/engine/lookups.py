@@ -70,10 +70,10 @@ class InLine:
         return None
 
     def drop(self, bundle: str) -> None:
-        """Nobody waits for it any more."""
+        """No lookup waits for it any more."""
         self._names.discard(bundle)
         if len(self._line) > 2 * len(self._names) + 64:
-            self._line = [one for one in self._line if one[1] in self._names]
+            self._line = [place for place in self._line if place[1] in self._names]
             heapify(self._line)
 
 
@@ -152,25 +152,25 @@ class Lookups:
     def _answer(self, command: Lookup) -> tuple[Outcome | None, str, str]:
         """The answer, or None with the bundle that the lookup waits for and why."""
         context = self._context
-        found_place = place(command.name)
-        if isinstance(found_place, NotFound):
-            return found_place, "", ""
-        bound = context.bound_broker(found_place.namespace)
+        target = place(command.name)
+        if isinstance(target, NotFound):
+            return target, "", ""
+        bound = context.bound_broker(target.namespace)
         if bound is not None:
             return BoundTo(bound, context.members.alive[bound].urls), "", ""
-        replica = context.replicas[context.partition_of(found_place.namespace)]
+        replica = context.replicas[context.partition_of(target.namespace)]
         if not context.judges(replica.partition) and replica.phase is not Phase.STOPPED:
             return None, "", "joining"
-        found = locate(context, command.name)
-        if isinstance(found, NotFound):
-            return replace(found, stale_age_s=self._stale_age_s(found_place.namespace)), "", ""
-        if self._closing_marks.holds(found_place.namespace):
-            return NotFound("being-deleted", f"namespace {found_place.namespace} is being deleted"), "", ""
-        if found.state is State.UNASSIGNED:
-            return self._unassigned(found, command)
-        if found.state in (State.ASSIGNING, State.RELEASING):
-            return None, found.name, f"bundle is {found.state}"
-        return self._owned(found)
+        key = locate(context, command.name)
+        if isinstance(key, NotFound):
+            return replace(key, stale_age_s=self._stale_age_s(target.namespace)), "", ""
+        if self._closing_marks.holds(target.namespace):
+            return NotFound("being-deleted", f"namespace {target.namespace} is being deleted"), "", ""
+        if key.state is State.UNASSIGNED:
+            return self._unassigned(key, command)
+        if key.state in (State.ASSIGNING, State.RELEASING):
+            return None, key.name, f"bundle is {key.state}"
+        return self._owned(key)
 
     def _owned(self, key: KeyState) -> tuple[Outcome | None, str, str]:
         context = self._context
@@ -211,7 +211,7 @@ class Lookups:
             return "being assigned"
         if self._room <= 0:  # asked first: to choose a broker is the dearer part
             self._in_line.add(name)
-            return "too many records are on their way"
+            return "too many records are in flight"
         self._in_line.drop(name)
         broker = self._placer.choose(key)
         if broker is None:
@@ -232,7 +232,7 @@ class Lookups:
             to=broker,
         )
         if written is None:
-            return "too many records are on their way"
+            return "too many records are in flight"
         self.assigning.add(name, PendingAssignment(broker, self._context.now.mono_s))
         return "being assigned"
 
@@ -258,7 +258,7 @@ class Lookups:
 
     @contextmanager
     def held_back(self) -> Iterator[None]:
-        """Meanwhile nobody is answered; afterwards all are who might have been."""
+        """Answer no lookup meanwhile; afterwards, try those that the change may concern."""
         later: set[str] = set()
         self._later = later
         try:
@@ -340,7 +340,7 @@ class Lookups:
             self._context.wake_soon(self._more)
 
     def _look_around(self) -> None:
-        """Begin what could not be begun; and who waits for what is no more is told so."""
+        """Begin what could not be begun; and answer those that wait for a bundle that does not exist any more."""
         context, begun = self._context, len(self.assigning)
         may_begin = context.refusal() is None and self._room > 0
         # Where nothing can be begun there are only those to be found that wait for what has gone: no haste.

@@ -71,7 +71,7 @@ class Maintenance:
         self._does: set[tuple[str, int]] = set()
 
     def heartbeat_read(self, partition: int, *, clean: bool) -> None:
-        """Somebody's heartbeat came by."""
+        """A heartbeat was read."""
         self._heartbeat_read_s[partition] = self._context.now.mono_s
         if clean:
             self._clean_at_s[partition] = self._context.now.mono_s
@@ -105,7 +105,7 @@ class Maintenance:
         return any(not member.caught_up for member in self._context.members.alive.values())
 
     def _is_urgent(self, replica: Replica, *, joining: bool) -> bool:
-        """Whether somebody joins, or nothing was clean for so long that whoever joins next could have to wait."""
+        """Whether a member joins, or nothing was clean for so long that the next one to join could have to wait."""
         context = self._context
         config = context.config
         # Not before the second heartbeat is late, however short the lag is.
@@ -125,7 +125,7 @@ class Maintenance:
         self._note_debts(self._context.replicas[partition].view.ledger)
 
     def _note_debts(self, ledger: Debts) -> None:
-        # The age is the debt's, not the key's: a key that was settled and is in debt again begins anew, so that two payers
+        # The age is the debt's, not the key's: a key that was settled and is in debt again begins again, so that two payers
         # who answered one debt at the same moment do not answer each other's answers for ever.
         for debt in reversed(ledger.open.values()):
             if debt.seen_s is not None:
@@ -184,7 +184,7 @@ class Maintenance:
             if age_s < patience_s + gap_s * self._outrun.get(key, 0) or now_s < self._paying.get(key, 0.0):
                 continue
             room -= 1
-            if not self._pay_one(replica, key, _why(context) if leading else "nobody else pays them"):
+            if not self._pay_one(replica, key, _why(context) if leading else "no other member pays them"):
                 break
         if room == 0 and joining and self._proposals.room > config.pending_max // 2:
             context.wake_soon(self.tick, URGENT_GAP_S)  # joins wait for the last of them
@@ -206,13 +206,13 @@ class Maintenance:
             replica = self._context.replicas[self._context.partition_of(key.namespace)]
             debt = replica.view.ledger.open.get(key)
             if result.status is ProposalStatus.ACCEPTED and debt is not None and debt.since_offset == result.offset:
-                # Another payer settled it first, so that ours, which had not seen that, is a debt itself. Whoever has the
+                # Another payer settled it first, so that ours, which had not seen that, is a debt itself. The member of the
                 # lower rank goes first next time; else two in step would answer each other for ever.
                 self._outrun[key] = self._outrun.get(key, 0) + 1
 
         return done
 
-    # --- telling ----------------------------------------------------------------------------------------------------
+    # --- reports ----------------------------------------------------------------------------------------------------
 
     def _on_duty(self, duty: str, partition: int, why: str) -> None:
         if (duty, partition) not in self._does:
@@ -247,7 +247,7 @@ class Maintenance:
             if now_s - self._heartbeat_at_s[partition] > patience_s + interval_s:
                 self._off_duty("heartbeats", partition)
         if self._candidacy.must_probe(partition) or self._proposals.holds_back(partition):
-            # Only a record that is read back shows that this process can write again, whoever else writes heartbeats; and after
+            # Only a record that is read back shows that this process can write again, whatever others write; and after
             # a silence nothing else may be written before one is read back.
             due = due or now_s - self._heartbeat_at_s[partition] >= interval_s
         if not due:
@@ -255,12 +255,12 @@ class Maintenance:
         if not context.may_write:
             if not (context.announced and self._proposals.holds_back(partition)):
                 return
-            # In safe mode it answers for nobody, but what it has let go of must not wait for the registry.
+            # In safe mode it vouches for nothing, but what it has let go of must not wait for the registry.
             clean = False
         self._heartbeat_at_s[partition] = now_s
         if clean:
             self._clean_sent_s[partition] = now_s
-        self._on_duty("heartbeats", partition, "nobody else writes them")
+        self._on_duty("heartbeats", partition, "no other member writes them")
         identity, record_id = context.identity, self._proposals.new_id()
         self._echo.written(partition, record_id, now_s)
         self._proposals.control(
@@ -299,7 +299,7 @@ class Maintenance:
                 self._forget_unseen(partition)
 
     def _forget_unseen(self, partition: int) -> None:
-        """Keys that this round did not meet are held by nobody any more."""
+        """Forget the keys that this round did not meet: no view holds them any more."""
         partitions = self._context.config.partitions
         for key in [k for k, quiet in self._quiet_since_ms.items() if quiet.round != self._purge_round]:
             if partition_of(key.namespace, partitions) == partition:

@@ -41,17 +41,19 @@ def place(name: str) -> NameTarget | NotFound:
 
 def locate(context: Context, name: str) -> KeyState | NotFound:
     """The live bundle that a name means, in this process's view."""
-    found = place(name)
-    if isinstance(found, NotFound):
-        return found
-    namespace = context.key(found.namespace)
+    target = place(name)
+    if isinstance(target, NotFound):
+        return target
+    namespace = context.key(target.namespace)
     if namespace is None or namespace.ring is None:
-        return NotFound("unknown-namespace", f"there is no namespace {found.namespace}", "Create it first.")
-    if found.key is None:
-        return namespace.ring.at(found.hash)
-    bundle = context.key(found.key)
+        return NotFound("unknown-namespace", f"there is no namespace {target.namespace}", "Create it first.")
+    if target.key is None:
+        return namespace.ring.at(target.hash)
+    bundle = context.key(target.key)
     if bundle is None:
-        return NotFound("unknown-bundle", f"{found.key} is not a bundle of {found.namespace}", "`bundles` lists them.")
+        return NotFound(
+            "unknown-bundle", f"{target.key} is not a bundle of {target.namespace}", "`bundles` lists them."
+        )
     if bundle.state is State.DELETED:
-        return NotFound("split-bundle", f"{found.key} was split", "`bundles` lists its children.")
+        return NotFound("split-bundle", f"{target.key} was split", "`bundles` lists its children.")
     return bundle

@@ -21,7 +21,7 @@ RUNNING, ENDED, FAILED = "running", "ended", "failed"
 
 @dataclass(slots=True)
 class Operation:
-    """How an operation stands, as the log tells it.
+    """How an operation stands, as the log shows it.
 
     Attributes:
         status: `running`, `ended` (as asked) or `failed` (ended otherwise).
@@ -128,7 +128,7 @@ class OperationFold:
             self._came_to_rest(known, key.state, key.from_, key.offset)
 
     def _came_to_rest(self, operation: Operation, state: State, from_: str | None, offset: int) -> None:
-        """The subject of an operation is no longer in flight."""
+        """The subject of an operation is in flight no more."""
         self._current.pop(operation.name, None)
         status, result = _ending(operation.flow, state, from_)
         self._end(operation.id, status, result, offset)

@@ -48,11 +48,11 @@ LATER = "Ask for the operation again later."
 
 @dataclass(slots=True)
 class _Deletion:
-    """A namespace on its way out: closed, unloaded, deleted.
+    """The deletion of a namespace: closed, unloaded, deleted.
 
     Attributes:
-        writing: Its record is on its way.
-        unsure: What became of one that was, nobody knows.
+        writing: Its record is in flight.
+        unsure: The end of an earlier record is unknown.
     """
 
     token: int
@@ -176,11 +176,11 @@ class Operations:
 
     def _move(self, token: int, command: Transfer | Unload | Split) -> None:
         context = self._context
-        found = locate(context, command.name)
-        if isinstance(found, NotFound):
-            context.complete(token, found)
+        key = locate(context, command.name)
+        if isinstance(key, NotFound):
+            context.complete(token, key)
             return
-        refusal = self._unfit(found, command)
+        refusal = self._unfit(key, command)
         if refusal is not None:
             context.complete(token, refusal)
             return
@@ -192,38 +192,36 @@ class Operations:
             state, action, flow = State.SPLITTING, Action.SPLIT, Flow.SPLIT
             try:
                 bounds = (
-                    bounds_at(found.lower, found.upper, command.at)
+                    bounds_at(key.lower, key.upper, command.at)
                     if command.at
-                    else even_bounds(command.parts, found.lower, found.upper)
+                    else even_bounds(command.parts, key.lower, key.upper)
                 )
             except ValueError as error:
-                context.complete(token, Rejected("bad-split", f"{found.name}: {error}", bundle=found.name))
+                context.complete(token, Rejected("bad-split", f"{key.name}: {error}", bundle=key.name))
                 return
             if len(bounds) - 1 > context.config.split_parts_max:
-                message = (
-                    f"{found.name}: a split makes {context.config.split_parts_max} parts at most (split_parts_max)"
-                )
-                context.complete(token, Rejected("bad-split", message, "Split the parts again.", bundle=found.name))
+                message = f"{key.name}: a split makes {context.config.split_parts_max} parts at most (split_parts_max)"
+                context.complete(token, Rejected("bad-split", message, "Split the parts again.", bundle=key.name))
                 return
             if len(bounds) < 3:  # noqa: PLR2004 - two children have three bounds
-                message = f"{found.name}: a split makes two parts or more"
-                context.complete(token, Rejected("bad-split", message, bundle=found.name))
+                message = f"{key.name}: a split makes two parts or more"
+                context.complete(token, Rejected("bad-split", message, bundle=key.name))
                 return
             children = children_of(bounds)
         written = self._proposals.propose(
-            found,
+            key,
             state,
-            self._answering(token, command.operation, found.name, command.timeout_s),
+            self._answering(token, command.operation, key.name, command.timeout_s),
             action=action,
             flow=flow,
             operation=command.operation,
-            from_=found.to,
+            from_=key.to,
             to=to,
             children=children,
             reason=_sayable(command.reason),
             decision=None if isinstance(command, Split) else command.decision,
         )
-        self._propose(token, found.name, written)
+        self._propose(token, key.name, written)
 
     def _unfit(self, key: KeyState, command: Transfer | Unload | Split) -> Outcome | None:
         if key.state is not State.ASSIGNED:
@@ -426,4 +424,4 @@ def _sayable(reason: str | None) -> str | None:
 
 
 def _ignore(_: ProposalResult) -> None:
-    """The state tells; the next round looks at it."""
+    """The next round looks at the state."""

@@ -47,7 +47,7 @@ class FewestBundles:
 
 
 class Placer:
-    """Chooses among the brokers that may take a bundle, with what is on its way counted."""
+    """Chooses among the brokers that may take a bundle, and counts what is already assigned to each."""
 
     def __init__(self, context: Context, placement: Placement | None = None) -> None:
         self._context = context
@@ -56,7 +56,7 @@ class Placer:
         self._decliners: dict[str, dict[str, float]] = {}
 
     def pending(self) -> OnTheirWay:
-        """A new table of bundles on their way, which are counted as load of their destinations."""
+        """A new table of pending assignments, which are counted as load of their destinations."""
         table = OnTheirWay()
         self._pending.append(table)
         return table

@@ -147,7 +147,7 @@ class Presence:
         self._expected.discard(info["broker"])
         member = self.members.alive.get(info["broker"])
         if member is not before:
-            self._tell_member(record, info, here=member is not None, live=live)
+            self._report_member(record, info, here=member is not None, live=live)
             self._listener.members_changed()
 
     def _is_live(self, record: RecordRead) -> bool:
@@ -169,7 +169,7 @@ class Presence:
         altered = sent is not None and sent != hash(record.value)
         return altered or not 0 < seq <= self._seq or (leaving and not self.goodbye_sent)
 
-    def _tell_member(self, record: RecordRead, info: dict[str, Any], *, here: bool, live: bool) -> None:
+    def _report_member(self, record: RecordRead, info: dict[str, Any], *, here: bool, live: bool) -> None:
         broker, incarnation = info["broker"], info["incarnation"]
         if live and here:
             self._context.emit("member.joined", member=broker, incarnation=incarnation, offset=record.offset)
@@ -261,7 +261,7 @@ class Presence:
     # --- leadership -------------------------------------------------------------------------------------------------
 
     def elected_changed(self, *, elected: bool) -> None:
-        """The election spoke. A leader counts only after its own registry record was read back."""
+        """The election decided. A leader counts only after its own registry record was read back."""
         if elected == self.elected:
             return
         self.elected = elected
@@ -288,22 +288,24 @@ class Presence:
         if context.registry_mode is Mode.NORMAL:
             lost = self.members.expire(now_s, keep=context.identity.incarnation)
             if lost:
-                for one in lost:
-                    context.emit("member.lost", member=one.broker, incarnation=one.incarnation, at_ms=one.last_heard_ms)
-                self._listener.members_lost([one for one in lost if one.heard_live])
+                for member in lost:
+                    context.emit(
+                        "member.lost", member=member.broker, incarnation=member.incarnation, at_ms=member.last_heard_ms
+                    )
+                self._listener.members_lost([member for member in lost if member.heard_live])
                 self._listener.members_changed()
         self._choose_format()
         if context.registry_mode is not before:
-            # After the expiry: whoever begins to act now must know who is gone.
+            # After the expiry: a process that begins to act now must know who is gone.
             self._listener.mode_changed(before)
         if now_s >= self._next_at_s:
             self._send()
 
     def _choose_format(self) -> None:
-        """Hold a newer format back until everybody who is registered reads it; never choose it before having listened."""
+        """Hold a newer format back until every registered member reads it; never choose it before having listened."""
         chosen, newest = FORMAT, self._context.config.newest_format
         if newest > FORMAT and self._context.knows_absence():
-            others = [one.formats for one in self.members.alive.values()]
+            others = [member.formats for member in self.members.alive.values()]
             chosen = writable_format(others, readable(newest))
         if chosen != self.writes_format:
             before, self.writes_format = self.writes_format, chosen
@@ -369,7 +371,7 @@ class Presence:
     # --- writing ----------------------------------------------------------------------------------------------------
 
     def announce_change(self) -> None:
-        """Tell the others at once rather than at the next interval."""
+        """Write to the registry at once rather than at the next interval."""
         self._send()
 
     def say_goodbye(self) -> None:
@@ -390,7 +392,7 @@ class Presence:
         context.perform(Append(context.new_token(), Topic.REGISTRY, 0, key, value))
 
     def _probe(self) -> dict[str, Any]:
-        """What finds out whether this process hears itself, while it is no member for the others."""
+        """The record by which a process that suspended its heartbeats finds out whether it hears itself."""
         identity = self._context.identity
         return {
             "format": MEMBER_FORMAT,

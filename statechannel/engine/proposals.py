@@ -1,4 +1,4 @@
-"""Records on their way: written, perhaps in the log, judged when read back (protocol.md section 7)."""
+"""Records in flight: written, perhaps in the log, judged when read back (protocol.md section 7)."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ class Proposals:
 
     @property
     def room(self) -> int:
-        """How many more proposals and asserts may be on their way."""
+        """How many more proposals and asserts may be in flight."""
         return max(0, self._context.config.pending_max - len(self._pending))
 
     def new_id(self) -> str:
@@ -148,7 +148,7 @@ class Proposals:
         carried: Mapping[str, Any] | None = None,
         **more: Any,
     ) -> str | None:
-        """Write a proposal that builds on the accepted state of the key; its id, or None if too much is on its way.
+        """Write a proposal that builds on the accepted state of the key; its id, or None if too many are in flight.
 
         Args:
             done: Called once with the end.
@@ -244,18 +244,18 @@ class Proposals:
         return bool(self._held[partition])
 
     def release(self, partition: int) -> None:
-        """Somebody who knows the history spoke: what was held back goes out, in order.
+        """A member that knows the history wrote a heartbeat: what was held back goes out, in order.
 
-        Not while a cold start puts the history in doubt: it may be the heartbeat of whoever has started cold.
+        Not while a cold start puts the history in doubt: it may be the heartbeat of the member that starts cold.
         """
         if self._held[partition] and self._context.judges(partition):
             held, self._held[partition] = self._held[partition], []
-            for one in held:
-                if one.record_id is None or one.append.token in self._pending:
-                    self._send(self._numbered(one))
+            for record in held:
+                if record.record_id is None or record.append.token in self._pending:
+                    self._send(self._numbered(record))
 
     def _numbered(self, held: _Held) -> _Held:
-        """A record that waited, with a new token: tokens tell in which order records were handed to the log."""
+        """A record that waited, with a new token: tokens say in which order records were handed to the log."""
         before, token = held.append.token, self._context.new_token()
         pending, other = self._pending.pop(before, None), self._others.pop(before, None)
         if pending is not None:
@@ -344,7 +344,7 @@ class Proposals:
         if pending.failed or pending.offset == record.offset:
             self._finish(pending, result)
         elif pending.offset < 0:
-            # Not told yet at which offset ours lies: a copy of our id by somebody else must not end it.
+            # The offset of ours was not reported yet: a copy of our id by another writer must not end it.
             pending.seen[record.offset] = result
 
     def tick(self) -> None:
@@ -352,7 +352,7 @@ class Proposals:
         for pending in list(self._pending.values()):
             replica = self._context.replicas[pending.partition]
             if 0 <= pending.offset <= replica.applied and self._context.judges(pending.partition):
-                # It was read, and named neither us nor its id: nobody could decode it (an argument of no known form).
+                # It was read, and named neither us nor its id: it could not be decoded (an argument of no known form).
                 self._finish(pending, ProposalResult(ProposalStatus.REJECTED, Verdict.UNDECODABLE, pending.offset))
         for pending in list(self._failed.values()):
             replica = self._context.replicas[pending.partition]
@@ -379,7 +379,7 @@ class Proposals:
             assumed: It is what a cold start takes for the truth; before its mark counts, it does not tell what was accepted.
         """
         held, self._held[partition] = self._held[partition], []
-        never_left = {one.append.token for one in held}
+        never_left = {record.append.token for record in held}
         view = self._context.replicas[partition].view
         copied = self._provenance.is_copied
         for pending in [p for p in self._pending.values() if p.partition == partition]:

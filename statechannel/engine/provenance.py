@@ -3,7 +3,7 @@
 Whoever may write to the topics is trusted, and the log decides: a forged record has its verdict, and is accepted for everybody.
 But a process knows what it wrote. Its ids are ULIDs whose random part is its own entropy plus a counter, so that an id says by
 itself whether it can be one of them; of the newest records the content is remembered too, as ids can be copied. A replay of an
-own record, or a second copy by a retry, is no forgery.
+own record, or a second copy by a retry, is not forged.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class OwnIds:
         self._count += 1
         return str(ULID.from_int(((wall_ms & _TIME) << _RANDOM_BITS) | ((self._first + self._count) & _RANDOM)))
 
-    def made(self, record_id: object) -> bool:
+    def issued(self, record_id: object) -> bool:
         """Whether an id has a random part that this process has given out."""
         if not isinstance(record_id, str):
             return False
@@ -52,7 +52,7 @@ class OwnIds:
 
 
 class Forgery(NamedTuple):
-    """A record that bears this process's broker id and incarnation, and was written by somebody else."""
+    """A record that bears this process's broker id and incarnation, and was written by another process."""
 
     topic: Topic
     partition: int
@@ -94,21 +94,21 @@ class Provenance:
     def is_own(self, key: KeyState) -> bool:
         """Whether this process wrote the accepted record of a key (the parent's record, where the state is derived)."""
         record_id = key.record_id
-        return key.writer == self._context.writer and self.ids.made(record_id) and not self.is_copied(record_id)
+        return key.writer == self._context.writer and self.ids.issued(record_id) and not self.is_copied(record_id)
 
     def is_copied(self, record_id: str | None) -> bool:
-        """Whether somebody else wrote something else under this id."""
+        """Whether another process wrote something else under this id."""
         return record_id in self._copied
 
     def is_forged(self, event: RecordRead, record_id: object) -> bool:
         """Whether a record of the channel that bears this process's name is not its own."""
-        if not isinstance(record_id, str) or not self.ids.made(record_id):
+        if not isinstance(record_id, str) or not self.ids.issued(record_id):
             return True
         written = self._written.get(record_id)
         return written is not None and written != hash((event.key, event.value))
 
     def is_own_record(self, event: RecordRead, record: Record) -> bool:
-        """Whether this process wrote a record that decodes; one that only says so is told of."""
+        """Whether this process wrote a record that decodes; one that only says so is reported."""
         identity = self._context.identity
         named = record.incarnation == identity.incarnation and record.broker == identity.broker
         return named and self.check(event, record.id, record.state, record.version)
@@ -133,7 +133,7 @@ class Provenance:
         else:
             forged = self.is_forged(event, record_id)
         if forged and event.offset > self._checked.get(event.partition, -1):
-            if isinstance(record_id, str) and self.ids.made(record_id):
+            if isinstance(record_id, str) and self.ids.issued(record_id):
                 remember(self._copied, record_id, None, self._context.config.remembered_max)
             self._forged(event, record_id, state, version)
         self._checked[event.partition] = max(event.offset, self._checked.get(event.partition, -1))

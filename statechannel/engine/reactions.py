@@ -101,12 +101,12 @@ class Reactions:
 
     def serving(self) -> dict[str, int]:
         """Bundles served by this process, with their generations."""
-        return {name: one.generation for name, one in self.holdings.items() if one.generation is not None}
+        return {name: held.generation for name, held in self.holdings.items() if held.generation is not None}
 
     @property
     def serving_count(self) -> int:
         """How many these are."""
-        return sum(1 for one in self.holdings.values() if one.generation is not None)
+        return sum(1 for held in self.holdings.values() if held.generation is not None)
 
     def generation(self, name: str) -> int | None:
         """By which this process serves a bundle; None if it does not."""
@@ -192,7 +192,7 @@ class Reactions:
         self._let_go_of(name, key.owner or key.bound_for if key is not None else None)
 
     def _let_go_of(self, name: str, peer: str | None) -> None:
-        """Stop serving or preparing at once; the hook is told, nobody waits for it."""
+        """Stop serving or preparing at once; the hook is called and not waited for."""
         holding = self.holdings.pop(name, None)
         if holding is None:
             return
@@ -289,7 +289,7 @@ class Reactions:
     # --- hooks ------------------------------------------------------------------------------------------------------
 
     def moved(self, state: State, key: KeyState) -> None:
-        """Tell the source where its bundle went, so that it can send its clients on."""
+        """Notify the source where its bundle went, so that it can send its clients on."""
         me = self._context.identity.broker
         if state is State.ASSIGNED and key.from_ == me and key.to != me:
             self._call(Hook.ON_MOVED, key.name, key.version, key.to)
@@ -315,7 +315,7 @@ class Reactions:
         self._call(hook, bundle, generation, peer, self._next_hook)
 
     def hook_finished(self, event: HookFinished) -> None:
-        """A hook that somebody waits for returned or raised."""
+        """A hook that a task waits for returned or raised."""
         name = self._hook_tasks.pop(event.hook_id, None)
         task = self.tasks.get(name) if name is not None else None
         if name is None or task is None or event.hook_id not in task.hooks:
@@ -369,7 +369,7 @@ class Reactions:
 
     def _drop_children(self, task: ReactionTask, namespace: str) -> None:
         for child in self._child_names(namespace, task.children):
-            # One with a task is a bundle by now, and prepared anew: somebody else committed the split in this broker's name.
+            # One with a task is a bundle by now, and prepared again: another process committed the split in this broker's name.
             if child not in self.tasks and self.holdings.get(child, ServedBundle(generation=0)).generation is None:
                 self._let_go_of(child, None)
         task.children = ()
@@ -418,7 +418,7 @@ class Reactions:
         self._write(name, task, key)
 
     def _lease_wait_s(self, key: KeyState, due: DueReaction) -> float:
-        """How long whoever is forced in, or takes over, waits before it serves: the lease of the other one ends first."""
+        """How long a broker that is forced in, or takes over, waits before it serves: the other's lease has to expire."""
         config = self._context.config
         if config.lease_s is None:
             return 0.0
@@ -515,7 +515,7 @@ class Reactions:
                 self._advance(name, task)
 
     def _is_due(self, task: ReactionTask) -> bool:
-        """Whether a tick has something to do about it; asked first, since thousands may be on their way."""
+        """Whether a tick has something to do about it; asked first, since thousands may be open."""
         now_s = self._context.now.mono_s
         if task.hooks and now_s >= task.deadline_s:
             return True

@@ -1,4 +1,4 @@
-"""Repair of orphans by the leader: bundles whose state names a broker that is no longer there (protocol.md sections 2 and 8).
+"""Repair of orphans by the leader: bundles whose state names a broker that is gone (protocol.md sections 2 and 8).
 
 Upstream: `ServiceUnitStateChannelImpl.monitorOwnerships` and `doCleanup` (one after the other, up to 180 s late).
 """
@@ -25,7 +25,7 @@ MASS_LOSS_AT_LEAST = 2
 LOOKED_AT_A_TICK = 5_000
 """Bundles that one step looks at; the next one, at once, goes on."""
 HOMELESS_AGAIN_ROUNDS = 3
-"""After so many rounds a bundle that nobody could take is looked at again: each choice may cost a look at policies and load."""
+"""After this number of rounds a bundle that no broker could take is looked at again: each choice may read policies and load."""
 
 
 class Repair:
@@ -53,12 +53,12 @@ class Repair:
         self._on_duty = False
 
     def members_lost(self, lost: list[LostMember]) -> None:
-        """Brokers expired: look at everything soon, unless so many went that our own eyes are to be doubted."""
+        """Brokers expired: look at everything soon, unless the number of losses suggests that this process is the one cut off."""
         context = self._context
         now_s = context.now.mono_s
         window_s = context.config.mass_loss_window_s
         self._losses = [loss for loss in self._losses if now_s - loss[0] <= window_s]
-        self._losses.extend((now_s, one.broker) for one in lost)
+        self._losses.extend((now_s, member.broker) for member in lost)
         self._scan_wanted = True
         gone = {broker for _, broker in self._losses} - set(context.members.alive)
         before = len(context.members.alive) + len(gone)
@@ -66,7 +66,7 @@ class Repair:
             self._paused_until_s = now_s + context.config.mass_loss_pause_s
             context.repair_paused = (
                 f"{len(gone)} of {before} brokers vanished within {window_s:g} s ({', '.join(sorted(gone))}); "
-                f"repair waits {context.config.mass_loss_pause_s:g} s or until told to resume"
+                f"repair waits {context.config.mass_loss_pause_s:g} s or until it is resumed"
             )
             context.emit("repair.paused", why=context.repair_paused)
 
@@ -91,7 +91,7 @@ class Repair:
             if now_s >= self._paused_until_s or not waiting:
                 self.resume()
         acting = context.acts_as_leader and context.may_write and context.repair_paused is None
-        self._tell_duty(acting=acting)
+        self._report_duty(acting=acting)
         if not acting or (now_s < self._next_s and self._scan is None):
             return
         if not context.knows_absence():
@@ -114,7 +114,7 @@ class Repair:
                 key for replica in context.replicas if replica.caught_up for key in list(replica.view.in_flight)
             )
 
-    def _tell_duty(self, *, acting: bool) -> None:
+    def _report_duty(self, *, acting: bool) -> None:
         if acting is not self._on_duty:
             self._on_duty = acting
             if acting:
@@ -130,7 +130,7 @@ class Repair:
             view = replica.view
             for key in list(view.keys.values()) if replica.caught_up else ():
                 if replica.view is not view:
-                    break  # joined anew meanwhile, and then a scan is wanted
+                    break  # joined again meanwhile, and then a scan is wanted
                 if key.lower >= 0 and key.state is not None and key.state is not State.DELETED:
                     yield key
 
@@ -168,7 +168,7 @@ class Repair:
             return None
         role, broker = _responsible(key)
         if broker is None:
-            # Nobody honest writes this, but a cold start may have had to take it for the truth.
+            # No correct member writes this, but a cold start may have had to take it for the truth.
             return f"{key.state} names no {role}"
         if context.is_lost(broker):
             return f"{role} {broker} is lost"
@@ -193,7 +193,7 @@ class Repair:
         # The destination of an interrupted transfer lives: the operation ends as it was asked for.
         chosen = named if finish else None if closing else self._placer.choose(key, without=holder)
         if chosen is None and not closing and holder is not None and context.is_lost(holder):
-            # Nobody may have it just now. Unassigned it would wait for a lookup, which may never come.
+            # No broker may have it just now. Unassigned it would wait for a lookup, which may never come.
             again_s = context.now.mono_s + HOMELESS_AGAIN_ROUNDS * context.config.repair_interval_s
             self._next_scan_s = min(self._next_scan_s, again_s)
             return

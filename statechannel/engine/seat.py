@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from statechannel.engine.config import EngineConfig
 
 BACKUP_AFTER_INTERVALS = 3
-"""A member that does not lead writes a heartbeat after so many silent intervals, one more for each rank."""
+"""A member that does not lead writes a heartbeat after this number of silent intervals, and one more for each rank."""
 DEPUTY_AFTER_EXPIRIES = 2
 
 
@@ -76,8 +76,8 @@ class Seat:
 
     Attributes:
         withdrawn: Why this process does not stand; None while it may.
-        fit: Whether it could lead, as the others are told.
-        writes: Whether its channel records come back in time: who says no is given no bundles.
+        fit: Whether it could lead, as its heartbeats say.
+        writes: Whether its channel records come back in time: a broker that says no is given no bundles.
     """
 
     def __init__(self, bounds: SeatBounds) -> None:
@@ -106,7 +106,7 @@ class Seat:
         if now_s - self._normal_at_s > bounds.recovery_s:
             return f"not in normal mode for {now_s - self._normal_at_s:.1f} s"
         if health.echo_age_s > bounds.echo_s and health.others_fit:
-            # Where all are cut off from a partition, a change of the seat helps nobody.
+            # Where all are cut off from a partition, a change of the leader does not help.
             return f"own channel records were not read back for {health.echo_age_s:.1f} s"
         return None
 

@@ -31,8 +31,8 @@ SHUTDOWN = "shutdown"
 class Departure:
     """The end of a process that leaves on purpose.
 
-    While a partition is joined anew nobody can say what is still this broker's own, and nothing can be handed over: that is
-    waited for, within the budget. Where a partition was never joined nothing was taken on, and nothing is waited for.
+    While a partition is joined again it is not known what is still this broker's own, and nothing can be handed over: the
+    join is waited for, within the budget. Where a partition was never joined nothing was taken on, and nothing is waited for.
 
     It writes `Context.draining`.
 
@@ -122,7 +122,7 @@ class Departure:
             self._hand_over()
 
     def _moving(self) -> int:
-        """Bundles that are on their way out of here."""
+        """Bundles that are leaving this broker."""
         me, replicas = self._context.identity.broker, self._context.replicas
         return sum(key.from_ == me for replica in replicas if replica.caught_up for key in replica.view.in_flight)
 

@@ -28,12 +28,12 @@ class Silence:
         self._spoke_s[partition] = max(self._spoke_s[partition], sent_at_s)
 
     def is_silent(self, partition: int) -> bool:
-        """Whether the newest heartbeat that was read is so old that somebody may be starting cold.
+        """Whether the newest heartbeat that was read is so old that another member may be starting cold.
 
         By Kafka's clock: a process that was paused reads old heartbeats late. One that does so writes a heartbeat and reads it
         back before it writes anything else to the partition, or what it writes could lie between a view that is taken for the
-        truth and its mark, without a word that makes the mark void. An own one counts from when it was sent, by the own clock:
-        who does not hear the registry any more may take Kafka's clock for later than it is.
+        truth and its mark, without a heartbeat that makes the mark void. An own one counts from when it was sent, by the own
+        clock: a process that does not hear the registry any more may take Kafka's clock for later than it is.
         """
         context = self._context
         ahead_ms = self._presence.clock_ahead_ms

@@ -1,4 +1,4 @@
-"""Where accepted records can be told one after the other, and where some of them are not seen one by one."""
+"""Where accepted records can be reported one by one, and where some of them are not seen one by one."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 class Streams:
     """The stream of accepted records of each partition; whole from when it is open until it is interrupted.
 
-    A partition that is read anew, for whatever reason, is judged in one sweep: what was accepted in the meantime is in its
-    view, and nobody is told. Where a cold start puts the history in doubt, what is accepted may not count in the end.
+    A partition that is read again, for whatever reason, is judged in one sweep: what was accepted in the meantime is in its
+    view, and is not reported. Where a cold start puts the history in doubt, what is accepted may not count in the end.
     """
 
     def __init__(self, context: Context) -> None:
@@ -36,7 +36,7 @@ class Streams:
                 self._context.perform(InterruptStream(partition, self._why(partition)))
 
     def closed_why(self) -> str | None:
-        """Why nobody can follow the streams from here on without missing anything; None where everybody can."""
+        """Why the streams cannot be followed from here on without a gap; None where they can."""
         for replica in self._context.replicas:
             if replica.partition not in self._open:
                 return f"partition {replica.partition} {self._why(replica.partition)}"
@@ -45,7 +45,7 @@ class Streams:
     def _why(self, partition: int) -> str:
         replica = self._context.replicas[partition]
         if replica.caught_up:
-            return "is in doubt: somebody started cold"
+            return "is in doubt: a member started cold"
         if replica.phase in (Phase.STOPPED, Phase.BROKEN):
             return f"is read no further ({replica.why})"
         return "is being joined"
@@ -58,7 +58,7 @@ def report_verdict(context: Context, read: RecordRead, judgement: Judgement) -> 
     """Report the verdict on a record that was not accepted.
 
     A record concerns this broker if it wrote it, or if the accepted state of its key names this broker: then a
-    rejection is a race that it lost, or one that somebody else lost to it.
+    rejection is a race that it lost, or one that another broker lost to it.
     """
     rejected = judgement.verdict in _REJECTED
     concerns = rejected and _concerns(context.identity.broker, judgement)

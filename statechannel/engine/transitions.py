@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Transitions:
-    """The ports `RegistryListener` and `Joins`, and what else several parts act on.
+    """The ports `RegistryListener` and `PartitionJoins`, and what else several parts act on.
 
     It is made before the parts that report to it; `Engine` sets each part that acts as soon as it is made.
     """

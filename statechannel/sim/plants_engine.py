@@ -72,7 +72,7 @@ class _AnyProcess(Writer):
 @plant(ENGINE, "a process serves by the record of another process of its broker id")
 def _serving_by_anothers_record(patcher: Patcher) -> None:
     patcher.put(context_module, "Writer", _AnyProcess)
-    patcher.bend(OwnIds, "made", lambda _: lambda _ids, _record_id: True)  # its ids alone would tell it as well
+    patcher.bend(OwnIds, "issued", lambda _: lambda _ids, _record_id: True)  # its ids alone would show it as well
 
 
 @plant(ENGINE, "a broker serves as soon as it is named, before the verdict on its own record")
@@ -343,7 +343,7 @@ def _children_not_prepared(patcher: Patcher) -> None:
 
 @plant(ENGINE, "whatever bears this process's name counts as its own record")
 def _forged_taken_for_own(patcher: Patcher) -> None:
-    patcher.bend(OwnIds, "made", lambda _: lambda _ids, _record_id: True)
+    patcher.bend(OwnIds, "issued", lambda _: lambda _ids, _record_id: True)
     patcher.bend(Provenance, "is_copied", lambda _: lambda _provenance, _record_id: False)
 
 

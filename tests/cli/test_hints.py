@@ -24,7 +24,7 @@ OPERATION = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
 EXPRESSIONS = {
     "result.verdict": {str(one) for one in REJECTIONS},
     "operation.result": {"superseded", "declined", "taken-back", "given-up"},
-    "f'{engine.mode}-mode'": {f"{mode}-mode" for mode in Mode if mode is not Mode.NORMAL},
+    "f'{self.mode}-mode'": {f"{mode}-mode" for mode in Mode if mode is not Mode.NORMAL},
     "_word(waiter.why)": {"joining", "timed-out"},
     "FILTERED": {FILTERED},
 }
@@ -64,7 +64,7 @@ def test_every_reason_of_the_code_has_a_hint_and_every_hint_its_reason() -> None
 
 
 def test_operations_fail_with_the_words_that_are_listed() -> None:
-    text = (PACKAGE / "core" / "operations.py").read_text(encoding="utf-8")
+    text = (PACKAGE / "engine" / "operation_fold.py").read_text(encoding="utf-8")
     assert set(re.findall(r'FAILED, "([a-z-]+)"', text)) == EXPRESSIONS["operation.result"]
 
 

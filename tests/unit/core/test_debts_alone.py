@@ -49,7 +49,7 @@ def test_the_others_wait_a_tenth_of_the_lag_and_an_interval_more_for_each_rank(r
     assert bench.paid() == []
     bench.later(STEP_S)
     assert bench.paid() == ["t/x"]
-    assert {"duty": "debts", "partition": 0, "why": "nobody else pays them"} in bench.told("duty.began")
+    assert {"duty": "debts", "partition": 0, "why": "no other member pays them"} in bench.told("duty.began")
 
 
 def test_a_debt_is_as_old_as_this_process_knows_it(bench):

@@ -91,7 +91,7 @@ def test_who_writes_them_says_so_and_says_when_it_ceases(bench):
     bench.follow()
     bench.later(3)
     bench.duties.tick()
-    assert bench.told("duty.began") == [{"duty": "heartbeats", "partition": 0, "why": "nobody else writes them"}]
+    assert bench.told("duty.began") == [{"duty": "heartbeats", "partition": 0, "why": "no other member writes them"}]
     for _ in range(16):
         bench.later(STEP_S)
         bench.duties.heartbeat_read(0, clean=True)
