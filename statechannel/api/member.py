@@ -216,11 +216,11 @@ class ChannelMember:
 
         With 65,000 bundles the first takes a few hundred milliseconds, a later one some tens where records came meanwhile.
         """
-        return self._pictures.of(self._host.engine)
+        return self._pictures.of(self._host.engine.context)
 
     def brokers(self) -> list[BrokerSeen]:
         """The brokers that this member hears, itself included, sorted by id."""
-        return brokers_of(self._host.engine)
+        return brokers_of(self._host.engine.context)
 
     def positions(self) -> dict[int, int]:
         """Offset through which each partition is applied; -1 before the first record."""
@@ -240,7 +240,7 @@ class ChannelMember:
     def owners(self, namespace: str) -> dict[str, str]:
         """Broker by bundle, for the bundles of a namespace that are assigned or being assigned to it."""
         arguments.text("namespace", namespace)
-        return owners_of(self._host.engine, namespace)
+        return owners_of(self._host.engine.context, namespace)
 
     def holder(self, bundle: str) -> str | None:
         """Broker that serves a bundle, or to which it is being assigned; None if there is neither."""
@@ -256,7 +256,7 @@ class ChannelMember:
     @property
     def term(self) -> int:
         """Offset of this member's claim to lead; -1 where it does not lead, or may not act on it."""
-        return self._host.engine.presence.term if self.leading else -1
+        return self._host.engine.context.term if self.leading else -1
 
     @property
     def identity(self) -> Identity:

@@ -1,32 +1,13 @@
-"""Operations as the log tells them: which began, how each ended. The rules are `statechannel.engine.operations`'."""
+"""Operations as the log shows them: which began, how each ended. The rules are in `statechannel.engine.operation_fold`."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, cast
 
-from statechannel.engine.config import EngineConfig
-from statechannel.engine.engine import Engine
-from statechannel.engine.inputs import Now
-from statechannel.engine.operations import Operation, Operations
+from statechannel.engine.operation_fold import Operation, OperationFold
 from statechannel.protocol.log import RecordRead
 from statechannel.protocol.verdict import Verdict
 from statechannel.protocol.view import Judgement
-
-
-class _Onlooker:
-    """What `Operations` wants of an engine when it only watches: limits, a clock that nobody reads, no listeners."""
-
-    def __init__(self, operations_max: int) -> None:
-        self.config = EngineConfig(operations_max=operations_max)
-        self.now = Now(0.0, 0)
-
-    def judges(self, partition: int) -> bool:  # noqa: ARG002 - it watches them all
-        """Nobody listens, so nothing is told."""
-        return False
-
-    def emit(self, event: str, **facts: Any) -> None:
-        """Nobody listens."""
 
 
 @dataclass(slots=True)
@@ -47,7 +28,7 @@ class OperationsSeen:
     """
 
     def __init__(self, operations_max: int = 10_000) -> None:
-        self._fold = Operations(cast("Engine", _Onlooker(operations_max)))
+        self._fold = OperationFold(operations_max)
         self.times: dict[str, OperationTimes] = {}
 
     @property

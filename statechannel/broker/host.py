@@ -27,6 +27,7 @@ from statechannel.broker.requests import DeskOptions, RequestDesk
 from statechannel.broker.supervision import LOOP_CLOSED, SeatRequest, Watchdog, abandon, log_evidence, within
 from statechannel.engine import commands
 from statechannel.engine.commands import Command, Outcome
+from statechannel.engine.context import Mode
 from statechannel.engine.effects import (
     Append,
     CallHook,
@@ -48,7 +49,6 @@ from statechannel.engine.inputs import (
     PartitionOpened,
     PositionReached,
 )
-from statechannel.engine.presence import Mode
 from statechannel.logger import SafeLogger, unwritten
 from statechannel.protocol.log import RecordRead, Topic
 
@@ -380,7 +380,7 @@ class Host:
         command, tell, asked_s = found
         self._watch.answered(command, outcome, asked_s)
         if isinstance(command, commands.Shutdown) and isinstance(outcome, commands.Rejected):
-            away = self.engine.presence.mode is Mode.SAFE  # not where a newer format made it stop
+            away = self.engine.context.registry_mode is Mode.SAFE  # not where a newer format made it stop
             if outcome.reason != "draining":
                 self._left_behind = Stopped(LOG_AWAY if away else "shutdown-late", outcome.message)
         tell(outcome)
@@ -529,7 +529,7 @@ class EngineSurroundings:
     @property
     def acting(self) -> bool:
         """Whether this process may begin operations."""
-        return self._engine.stopped is None and self._engine.refusal() is None
+        return self._engine.stopped is None and self._engine.context.refusal() is None
 
     def owner_of(self, name: str) -> str | None:
         """Owner of a bundle, or of a topic's bundle."""

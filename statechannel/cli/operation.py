@@ -12,7 +12,7 @@ from statechannel.cli.kit.channel_view import not_found, read_channel
 from statechannel.cli.kit.options import Connect, OutputAs, reaching
 from statechannel.cli.kit.output import Output, duration, moment, print_json, print_table, stdout
 from statechannel.cli.kit.past_requests import requests_seen
-from statechannel.engine.operations import Operation
+from statechannel.engine.operation_fold import Operation
 from statechannel.protocol.log import RecordRead
 from statechannel.protocol.view import Judgement
 

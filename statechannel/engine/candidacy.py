@@ -1,72 +1,23 @@
-"""Whether this process stands for leader, leads in place of one that is not heard, or takes bundles: its health, each tick."""
+"""Whether this process stands for leader, or acts for one that is not heard: judged by its health, each tick."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
+from statechannel.engine.context import Mode
 from statechannel.engine.effects import StandForLeader
-from statechannel.engine.presence import Mode
+from statechannel.engine.seat import Health
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from typing import Any
-
     from statechannel.engine.cold_start import ColdStart
-    from statechannel.engine.config import EngineConfig, Identity
-    from statechannel.engine.effects import Effect
-    from statechannel.engine.inputs import Now
+    from statechannel.engine.context import Context
     from statechannel.engine.presence import Presence
-    from statechannel.protocol.replica import Replica
-
-
-class Candidate(Protocol):
-    """What must be known of the process whose candidacy it is."""
-
-    @property
-    def now(self) -> Now:
-        """The clocks of the step under way."""
-
-    @property
-    def identity(self) -> Identity:
-        """Who it is."""
-
-    @property
-    def replicas(self) -> Sequence[Replica]:
-        """Its partitions."""
-
-    @property
-    def presence(self) -> Presence:
-        """Its place in the registry."""
-
-    @property
-    def cold_start(self) -> ColdStart:
-        """Its cold start, if any."""
-
-    @property
-    def caught_up(self) -> bool:
-        """Whether every partition is judged."""
-
-    @property
-    def draining(self) -> bool:
-        """Whether it is on its way out."""
-
-    @property
-    def leading(self) -> bool:
-        """Whether it leads and may act on it."""
-
-    def perform(self, effect: Effect) -> None:
-        """Have an effect done."""
-
-    def emit(self, event: str, **facts: Any) -> None:
-        """Tell the world."""
-
-    def leadership_changed(self) -> None:
-        """This process began or ceased to act as leader."""
+    from statechannel.engine.seat import Echo
 
 
 class Candidacy:
-    """Seat, deputy and echo of one process.
+    """Enters and leaves the election, and keeps `Context.seat` and `Context.deputy` up to date.
 
     Attributes:
         echo: Own channel records that were not read back.
@@ -74,245 +25,64 @@ class Candidacy:
         stands: Whether it is a candidate now.
     """
 
-    def __init__(self, candidate: Candidate, config: EngineConfig) -> None:
-        self._candidate = candidate
-        self.bounds = SeatBounds.of(config)
-        self.echo = Echo(config.partitions)
-        self.seat = Seat(self.bounds)
-        self._deputy = Deputy(self.bounds)
+    def __init__(
+        self,
+        context: Context,
+        presence: Presence,
+        echo: Echo,
+        cold_start: ColdStart,
+        leadership_changed: Callable[[], None],
+    ) -> None:
+        self._context = context
+        self._presence = presence
+        self._cold_start = cold_start
+        self._leadership_changed = leadership_changed
+        self.echo = echo
+        self.seat = context.seat
         self.stands = False
-
-    @property
-    def deputizing(self) -> bool:
-        """Whether this process acts for a leader that is not heard."""
-        return self._deputy.acting and self._could_lead
-
-    @property
-    def _could_lead(self) -> bool:
-        it = self._candidate
-        return it.caught_up and it.presence.mode is Mode.NORMAL and self.seat.fit and not it.draining
 
     def must_probe(self, partition: int) -> bool:
         """Whether a heartbeat is due only to find out whether this process can write and read a partition."""
-        return self.echo.age_s(partition, self._candidate.now.mono_s) > self.bounds.probe_s
+        return self.echo.age_s(partition, self._context.now.mono_s) > self.seat.bounds.probe_s
 
     def tick(self) -> None:
         """Give the seat up, or stand again; act for a leader that is not heard, or cease to."""
-        it, seat = self._candidate, self.seat
-        presence, now_s = it.presence, it.now.mono_s
-        if presence.mode is Mode.STARTING:
+        context, seat, deputy = self._context, self.seat, self._context.deputy
+        now_s = context.now.mono_s
+        if context.registry_mode is Mode.STARTING:
             return
-        members, own = presence.members, it.identity.broker
+        members, own = context.members, context.identity.broker
         before = (seat.withdrawn is None, seat.fit, seat.writes)
         health = Health(
-            normal=presence.mode is Mode.NORMAL,
-            registry_silence_s=presence.silence_s,
+            normal=context.registry_mode is Mode.NORMAL,
+            registry_silence_s=self._presence.silence_s,
             echo_age_s=self.echo.oldest_s(now_s),
-            unheard_s=max(now_s - replica.read_at_s for replica in it.replicas),
+            unheard_s=max(now_s - replica.read_at_s for replica in context.replicas),
             others_fit=members.others_fit(own),
         )
         seat.check(now_s, health)
         after = (seat.withdrawn is None, seat.fit, seat.writes)
         if after[0] and not before[0]:
-            it.emit("leader.fit-again")
+            context.emit("leader.fit-again")
         elif before[0] and not after[0]:
-            it.emit("leader.withdrew", why=seat.withdrawn)
-        led = it.leading or members.led(own)
-        turned = self._deputy.check(now_s, able=self._could_lead, led=led, rank=members.fit_rank(own))
+            context.emit("leader.withdrew", why=seat.withdrawn)
+        led = context.leading or members.led(own)
+        turned = deputy.check(now_s, able=context.could_lead, led=led, rank=members.fit_rank(own))
         if turned:
-            if self._deputy.acting:
-                it.emit("deputy.began")
+            if deputy.acting:
+                context.emit("deputy.began")
             else:
-                it.emit("deputy.ended")
-            it.leadership_changed()
+                context.emit("deputy.ended")
+            self._leadership_changed()
         if turned or before != after:
-            presence.announce_change()
+            self._presence.announce_change()
 
     def check(self) -> None:
         """Enter the election, or leave it: only healthy, caught-up members stand (but for a cold start), and none that drains."""
-        it = self._candidate
-        fit = (it.caught_up or it.cold_start.standing or bool(it.cold_start.running)) and not it.draining
-        registered = it.presence.announced and it.presence.mode is not Mode.STARTING
+        context, cold_start = self._context, self._cold_start
+        fit = (context.caught_up or cold_start.standing or bool(cold_start.running)) and not context.draining
+        registered = context.announced and context.registry_mode is not Mode.STARTING
         stands = fit and registered and self.seat.withdrawn is None
         if stands != self.stands:
             self.stands = stands
-            it.perform(StandForLeader(stand=stands))
-
-
-BACKUP_AFTER_INTERVALS = 3
-"""A member that does not lead writes a heartbeat after so many silent intervals, one more for each rank."""
-DEPUTY_AFTER_EXPIRIES = 2
-
-
-@dataclass(frozen=True, slots=True)
-class SeatBounds:
-    """How much silence is borne, in seconds; all derived from the expiry and the interval of the heartbeats.
-
-    Attributes:
-        registry_s: Own silence in the registry from which the others call this process lost.
-        recovery_s: Longest time in which a process that hears the registry again is back in normal mode.
-        probe_s: Age of an own channel record that is not read back, from which a heartbeat is written to find out.
-        unheard_s: Silence of a channel partition, of all writers, from which this process may be the one that is cut off.
-        echo_s: Age of an own channel record from which this process is taken for unable to write or read.
-        deputy_s: Time without a leader after which the member of rank 0 acts; each further rank waits an expiry longer.
-    """
-
-    registry_s: float
-    recovery_s: float
-    probe_s: float
-    unheard_s: float
-    echo_s: float
-    deputy_s: float
-    deputy_rank_s: float
-
-    @classmethod
-    def of(cls, config: EngineConfig) -> SeatBounds:
-        """The bounds of an engine."""
-        expiry_s = config.member_expiry_s
-        backup_s = BACKUP_AFTER_INTERVALS * config.heartbeat_interval_s
-        return cls(
-            registry_s=expiry_s,
-            recovery_s=expiry_s + config.settle_s,
-            probe_s=expiry_s,
-            unheard_s=expiry_s + backup_s,
-            echo_s=2 * expiry_s + backup_s,
-            deputy_s=DEPUTY_AFTER_EXPIRIES * expiry_s,
-            deputy_rank_s=expiry_s,
-        )
-
-
-class Health(NamedTuple):
-    """What a process knows of itself and of who else could lead.
-
-    Attributes:
-        normal: In normal mode.
-        registry_silence_s: Since the send time of the newest own registry record that was read back.
-        echo_age_s: Age of the oldest own channel record that was not read back.
-        unheard_s: Since anything at all was read of the quietest channel partition.
-        others_fit: Another member says that it could lead.
-    """
-
-    normal: bool
-    registry_silence_s: float
-    echo_age_s: float
-    unheard_s: float
-    others_fit: bool
-
-
-class Seat:
-    """Whether the health of this process lets it stand for leader.
-
-    Who withdrew stands again only in normal mode and with its channel records read back, so that a process whose writes
-    never arrive never comes back. The election is sticky: who stands again takes nothing from the one that sits.
-
-    Attributes:
-        withdrawn: Why this process does not stand; None while it may.
-        fit: Whether it could lead, as the others are told.
-        writes: Whether its channel records come back in time: who says no is given no bundles.
-    """
-
-    def __init__(self, bounds: SeatBounds) -> None:
-        self.bounds = bounds
-        self.withdrawn: str | None = None
-        self.fit = True
-        self.writes = True
-        self._normal_at_s = 0.0
-
-    def check(self, now_s: float, health: Health) -> None:
-        """Judge the health of this moment."""
-        bounds = self.bounds
-        if health.normal:
-            self._normal_at_s = now_s
-        if self.withdrawn is None:
-            self.withdrawn = self._sickness(now_s, health)
-        elif health.normal and health.echo_age_s <= bounds.probe_s:
-            self.withdrawn = None
-        self.writes = health.echo_age_s <= bounds.echo_s
-        self.fit = self.withdrawn is None and self.writes and health.unheard_s <= bounds.unheard_s
-
-    def _sickness(self, now_s: float, health: Health) -> str | None:
-        bounds = self.bounds
-        if health.registry_silence_s > bounds.registry_s:
-            return f"own registry records were not read back for {health.registry_silence_s:.1f} s"
-        if now_s - self._normal_at_s > bounds.recovery_s:
-            return f"not in normal mode for {now_s - self._normal_at_s:.1f} s"
-        if health.echo_age_s > bounds.echo_s and health.others_fit:
-            # Where all are cut off from a partition, a change of the seat helps nobody.
-            return f"own channel records were not read back for {health.echo_age_s:.1f} s"
-        return None
-
-
-class Deputy:
-    """Acts for a leader that is not heard although the election still seats it, or cannot seat another.
-
-    Attributes:
-        acting: Whether this process acts as the leader's deputy now.
-    """
-
-    def __init__(self, bounds: SeatBounds) -> None:
-        self._bounds = bounds
-        self._leaderless_since_s: float | None = None
-        self.acting = False
-
-    def check(self, now_s: float, *, able: bool, led: bool, rank: int) -> bool:
-        """Judge this moment; whether `acting` changed.
-
-        Args:
-            able: This process could lead: caught up, in normal mode, healthy.
-            led: A leader, or a deputy of a lower rank, is heard.
-            rank: Place of this process among the members that could lead.
-        """
-        if led or not able:
-            self._leaderless_since_s = None
-        elif self._leaderless_since_s is None:
-            self._leaderless_since_s = now_s
-        before, since_s = self.acting, self._leaderless_since_s
-        patience_s = self._bounds.deputy_s + rank * self._bounds.deputy_rank_s
-        self.acting = since_s is not None and (before or now_s - since_s >= patience_s)
-        return self.acting is not before
-
-
-OUTSTANDING_MAX = 64
-
-
-class Echo:
-    """Own records of each channel partition that were written and not read back.
-
-    A record that was read back answers for all that were written before it: what a broker of Kafka refused never comes.
-    """
-
-    def __init__(self, partitions: int) -> None:
-        self._sent_at_s: list[dict[str, float]] = [{} for _ in range(partitions)]
-
-    def written(self, partition: int, record_id: str, now_s: float) -> None:
-        """A record was handed to the writer. Of too many every second is dropped: the oldest tells the age, newer ones end it."""
-        sent = self._sent_at_s[partition]
-        if len(sent) >= OUTSTANDING_MAX:
-            for dropped in list(sent)[1::2]:
-                del sent[dropped]
-        sent.setdefault(record_id, now_s)
-
-    def read_back(self, partition: int, record_id: str) -> float | None:
-        """An own record was read; when it was written, None where that is not known any more."""
-        sent = self._sent_at_s[partition]
-        sent_at_s = sent.get(record_id)
-        if sent_at_s is not None:
-            while sent:
-                first = next(iter(sent))
-                del sent[first]
-                if first == record_id:
-                    break
-        return sent_at_s
-
-    def restarted(self, partition: int) -> None:
-        """The partition was joined from its beginning: what lies in it was not read one by one."""
-        self._sent_at_s[partition].clear()
-
-    def age_s(self, partition: int, now_s: float) -> float:
-        """Age of the oldest own record that should have been read back; 0 where none is outstanding."""
-        oldest_s = next(iter(self._sent_at_s[partition].values()), now_s)
-        return now_s - oldest_s
-
-    def oldest_s(self, now_s: float) -> float:
-        """The largest age of all partitions."""
-        return max((self.age_s(partition, now_s) for partition in range(len(self._sent_at_s))), default=0.0)
+            context.perform(StandForLeader(stand=stands))

@@ -9,7 +9,7 @@ from statechannel.protocol.replica import Phase
 from statechannel.protocol.states import State
 
 if TYPE_CHECKING:
-    from statechannel.engine.engine import Engine
+    from statechannel.engine.context import Context
     from statechannel.protocol.keys import KeyState
     from statechannel.protocol.view import View
 
@@ -34,8 +34,8 @@ class BundleSeen(NamedTuple):
     """A live bundle.
 
     Attributes:
-        owner: Broker that serves it; None where nobody does just now.
-        destination: Where it is on its way to, if anywhere.
+        owner: Broker that serves it; None where no broker does now.
+        destination: Where it is being moved to, if anywhere.
         generation: Of the owner; None without one.
         partition: Of the channel; `offset` of the record that made the state.
         source: While Assigning: the broker that has given it away; None where it had none.
@@ -79,23 +79,23 @@ class ClusterViews:
     """Takes one picture after the other; of bundles that have not changed since the last one it keeps what it has.
 
     65,000 bundles take a few hundred milliseconds the first time, a tenth of that where a record came, and nothing where none
-    did. Then `ClusterView.bundles` is the list of the picture before: nobody may change it.
+    did. Then `ClusterView.bundles` is the list of the picture before: it must not be changed.
     """
 
     def __init__(self) -> None:
         self._parts: dict[int, PartitionBundles] = {}
         self._bundles: list[BundleSeen] = []
 
-    def of(self, engine: Engine) -> ClusterView:
+    def of(self, context: Context) -> ClusterView:
         """The picture now."""
-        return _picture(engine, self._bundles_of(engine))
+        return _picture(context, self._bundles_of(context))
 
-    def _bundles_of(self, engine: Engine) -> list[BundleSeen]:
+    def _bundles_of(self, context: Context) -> list[BundleSeen]:
         parts: dict[int, PartitionBundles] = {}
-        for replica in engine.replicas:
-            if engine.judges(replica.partition) or replica.phase is Phase.STOPPED:
+        for replica in context.replicas:
+            if context.judges(replica.partition) or replica.phase is Phase.STOPPED:
                 parts[replica.partition] = part_of(replica.partition, replica.view, self._parts.get(replica.partition))
-        same = parts.keys() == self._parts.keys() and all(one is self._parts[name] for name, one in parts.items())
+        same = parts.keys() == self._parts.keys() and all(part is self._parts[name] for name, part in parts.items())
         if not same:
             self._parts = parts
             self._bundles = [seen for part in parts.values() for seen in part.seen.values()]
@@ -119,7 +119,7 @@ def part_of(partition: int, view: View, before: PartitionBundles | None) -> Part
     if before is not None and before.view is view and before.applied == view.applied:
         return before
     known = before.seen if before is not None and before.view is view else {}
-    found: dict[KeyState, BundleSeen] = {}
+    bundles: dict[KeyState, BundleSeen] = {}
     for key in view.keys.values():
         if key.lower < 0 or key.state is None or key.state is State.DELETED:
             continue  # spelled out: as generators (`View.live`) it would take twice the time
@@ -136,42 +136,49 @@ def part_of(partition: int, view: View, before: PartitionBundles | None) -> Part
                 key.offset,
                 key.from_ if key.state is State.ASSIGNING else None,
             )
-        found[key] = seen
-    return PartitionBundles(view, view.applied, found)
+        bundles[key] = seen
+    return PartitionBundles(view, view.applied, bundles)
 
 
-def picture_of(engine: Engine) -> ClusterView:
+def picture_of(context: Context) -> ClusterView:
     """One picture; it walks every bundle (a few hundred milliseconds for 65,000)."""
-    return ClusterViews().of(engine)
+    return ClusterViews().of(context)
 
 
-def _picture(engine: Engine, bundles: Sequence[BundleSeen]) -> ClusterView:
+def _picture(context: Context, bundles: Sequence[BundleSeen]) -> ClusterView:
     return ClusterView(
-        engine.identity.broker,
-        engine.leading,
-        engine.presence.term,
-        str(engine.mode),
-        engine.caught_up,
-        engine.draining,
-        engine.repair.paused_why,
-        [replica.applied for replica in engine.replicas],
-        brokers_of(engine),
+        context.identity.broker,
+        context.leading,
+        context.term,
+        str(context.mode),
+        context.caught_up,
+        context.draining,
+        context.repair_paused,
+        [replica.applied for replica in context.replicas],
+        brokers_of(context),
         bundles,
     )
 
 
-def brokers_of(engine: Engine) -> list[BrokerSeen]:
+def brokers_of(context: Context) -> list[BrokerSeen]:
     """The brokers that are heard, sorted by id."""
-    now_s = engine.now.mono_s
+    now_s = context.now.mono_s
     return [
-        BrokerSeen(name, one.incarnation, one.accepting, one.caught_up, max(0.0, now_s - one.heard_at_s), one.info)
-        for name, one in sorted(engine.presence.members.alive.items())
+        BrokerSeen(
+            name,
+            member.incarnation,
+            member.accepting,
+            member.caught_up,
+            max(0.0, now_s - member.heard_at_s),
+            member.info,
+        )
+        for name, member in sorted(context.members.alive.items())
     ]
 
 
-def owners_of(engine: Engine, namespace: str) -> dict[str, str]:
+def owners_of(context: Context, namespace: str) -> dict[str, str]:
     """Broker by bundle: who serves it, or is about to."""
-    replica = engine.replicas[engine.partition_of(namespace)]
+    replica = context.replicas[context.partition_of(namespace)]
     root = replica.view.get(namespace)
     if root is None or root.ring is None:
         return {}

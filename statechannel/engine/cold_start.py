@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from statechannel.engine.proposals import ProposalResult, ProposalStatus
 from statechannel.protocol import codec
@@ -13,8 +13,12 @@ from statechannel.protocol.cold_start_marks import decode_mark
 from statechannel.protocol.replica import Phase
 
 if TYPE_CHECKING:
-    from statechannel.engine.engine import Engine
+    from statechannel.engine.context import Context
+    from statechannel.engine.presence import Presence
+    from statechannel.engine.proposals import Proposals
+    from statechannel.engine.streams import Streams
     from statechannel.protocol.log import RecordRead
+    from statechannel.protocol.replica import Replica
 
 
 # Log times of the registry and the channel come from two brokers of Kafka: so far their clocks may be apart.
@@ -38,40 +42,60 @@ class ColdStartRun:
     marked: bool = False
 
 
+class PartitionJoins(Protocol):
+    """What follows for the other parts where a cold start changes what is judged."""
+
+    def start_over(self, partition: int, why: str) -> None:
+        """Join a partition again from its beginning."""
+
+    def joined(self, replica: Replica) -> None:
+        """A partition is judged from here on."""
+
+    def caught_up_changed(self) -> None:
+        """A partition was joined or lost."""
+
+
 class ColdStart:
     """Decides whether a cold start is due, and carries it out key by key.
 
-    Nobody acts on an assumed view before its mark is in the log: until then a caught-up member that was only paused may
+    No member acts on an assumed view before its mark is in the log: until then a caught-up member that was only paused may
     still be heard, and then its history is the one that counts.
 
     Attributes:
         running: Partitions whose mark was not read back yet.
     """
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    def __init__(
+        self, context: Context, presence: Presence, proposals: Proposals, streams: Streams, joins: PartitionJoins
+    ) -> None:
+        self._context = context
+        self._presence = presence
+        self._proposals = proposals
+        self._streams = streams
+        self._joins = joins
         self.running: dict[int, ColdStartRun] = {}
         self._waiting_since_s: float | None = None
-        # When each partition that is not judged ceased to be: one that was left just now is waited for anew.
+        # When each partition that is not judged ceased to be: one that was left just now is waited for again.
         self._left_s: dict[int, float] = {}
         # Log time of others' marks, by partition and writer, until we know whether those are members.
         self._doubtful: dict[int, dict[str, int]] = {}
         self.standing = False
+        context.cold_starting, context.doubtful = self.running, self._doubtful
 
     def heartbeat_read(self, partition: int, writer: str) -> None:
         """A caught-up member lives where this process waits, or takes its own view for the truth: join on its word."""
         if partition in self.running:
             # Its own one, too: that was on its way since it was caught up, and others will see it where it is.
-            self._engine.start_over(partition, "a caught-up member is heard: no cold start, join on its word")
-        elif writer != self._engine.identity.incarnation and self._engine.replicas[partition].phase is Phase.WAITING:
+            self._joins.start_over(partition, "a caught-up member is heard: no cold start, join on its word")
+        elif writer != self._context.identity.incarnation and self._context.replicas[partition].phase is Phase.WAITING:
             self._waiting_since_s = None
             self.standing = False
 
     def read(self, event: RecordRead, *, live: bool) -> None:
-        """Somebody took what it read for the truth: who judged on has another history, and joins that one.
+        """A member took what it read for the truth: a reader that judged on has another history, and joins that one.
 
-        A mark is void where anybody gave its word between the offset that the mark's writer had read and the mark: the log
-        alone says so, and neither a cold start that was given up while its mark was on its way nor a late copy of an old
+        A mark is void where a member vouched for the log between the offset that the mark's writer had read and the mark: the log
+        alone says so, and neither a cold start that was given up while its mark was in flight nor a late copy of an old
         mark overturns anything.
 
         A forged mark must not send everybody back to the start, so its writer has to be, or have been, a member. This
@@ -80,82 +104,72 @@ class ColdStart:
         Args:
             live: The partition had caught up before it came: who judges from the first record on has taken it over.
         """
-        engine, partition = self._engine, event.partition
-        mark, replica = decode_mark(event.value), engine.replicas[partition]
+        context, partition = self._context, event.partition
+        mark, replica = decode_mark(event.value), context.replicas[partition]
         if mark is None:
             return
         void = replica.marks.newest != event.offset
         for difference in replica.overruled:
             key, held, asserted = difference
-            engine.emit("cold-start.overruled", partition=partition, bundle=key, held=held, asserted=asserted)
+            context.emit("cold-start.overruled", partition=partition, bundle=key, held=held, asserted=asserted)
         replica.overruled = []
         if not (live and replica.caught_up):
             return
-        if mark.writer == engine.identity.incarnation:
+        if mark.writer == context.identity.incarnation:
             run = self.running.get(partition)
             if run is not None and void:
-                engine.start_over(partition, "somebody else's word came before the mark of this cold start")
+                self._joins.start_over(partition, "another member's heartbeat came before the mark of this cold start")
             elif run is not None and run.marked:
                 self._end(partition)
         elif not void:
             marks = self._doubtful.setdefault(partition, {})
-            remember(marks, mark.writer, event.timestamp_ms, engine.config.remembered_max)
+            remember(marks, mark.writer, event.timestamp_ms, context.config.remembered_max)
             self._judge_marks()
-            engine.streams.check()
-
-    def settled(self, partition: int) -> bool:
-        """Whether the history of a partition is beyond doubt: no cold start under way, no mark of unknown origin."""
-        return partition not in self.running and partition not in self._doubtful
-
-    @property
-    def in_doubt(self) -> bool:
-        """Whether any partition is not settled."""
-        return bool(self.running or self._doubtful)
+            self._streams.check()
 
     def _judge_marks(self) -> None:
-        """Start over where another member started cold; a mark of somebody whom the registry does not know is junk.
+        """Start over where another member started cold; a mark whose writer the registry does not know is junk.
 
-        Who starts cold was registered for its whole wait before that, which is no shorter than this process's own would be:
-        a registry read to there tells of it.
+        A member that starts cold was registered for its whole wait before that, which lasts at least as long as this process's
+        own would: a registry that was read to there knows it.
         """
-        engine = self._engine
-        presence = engine.presence
-        waited_ms = min(engine.config.cold_start_after_s, engine.config.member_expiry_s) * 1000
+        context = self._context
+        waited_ms = min(context.config.cold_start_after_s, context.config.member_expiry_s) * 1000
         for partition, marks in list(self._doubtful.items()):
-            known = next((writer for writer in marks if presence.members.knows(writer)), None)
+            known = next((writer for writer in marks if context.members.knows(writer)), None)
             if known is not None:
-                engine.start_over(partition, f"process {known} took what it read for the truth (cold start)")
+                self._joins.start_over(partition, f"process {known} took what it read for the truth (cold start)")
                 continue
             for writer, timestamp_ms in list(marks.items()):
-                if presence.newest_ms >= timestamp_ms - waited_ms + _REGISTRY_SLACK_MS:
+                if self._presence.newest_ms >= timestamp_ms - waited_ms + _REGISTRY_SLACK_MS:
                     del marks[writer]
             if not marks:
                 del self._doubtful[partition]
-                if self.settled(partition):
-                    engine.joined(engine.replicas[partition])
-                    engine.caught_up_changed()
+                if context.settled(partition):
+                    self._joins.joined(context.replicas[partition])
+                    self._joins.caught_up_changed()
 
     def due(self) -> bool:
-        """Whether nobody is caught up, nobody vouched for the log for long enough, and this process waits for it."""
-        engine = self._engine
-        stuck = any(replica.phase is Phase.WAITING for replica in engine.replicas)
-        ready = all(replica.phase in (Phase.WAITING, Phase.CAUGHT_UP) for replica in engine.replicas)
-        others = any(member.caught_up for member in engine.presence.members.alive.values())
-        if not stuck or not ready or others or not engine.presence.knows_absence():
+        """Whether no member is caught up, none vouched for the log for long enough, and this process waits for it."""
+        context = self._context
+        stuck = any(replica.phase is Phase.WAITING for replica in context.replicas)
+        ready = all(replica.phase in (Phase.WAITING, Phase.CAUGHT_UP) for replica in context.replicas)
+        others = any(member.caught_up for member in context.members.alive.values())
+        if not stuck or not ready or others or not context.knows_absence():
             self._waiting_since_s = None
             return False
         if self._waiting_since_s is None:
-            self._waiting_since_s = engine.now.mono_s
-        return engine.now.mono_s - self._waiting_since_s >= engine.config.cold_start_after_s
+            self._waiting_since_s = context.now.mono_s
+        return context.now.mono_s - self._waiting_since_s >= context.config.cold_start_after_s
 
     def _is_awaited(self, partition: int) -> bool:
         """Whether a partition was left so lately that a heartbeat may still come, however long another one has waited."""
         left_s = self._left_s.get(partition)
-        return left_s is not None and self._engine.now.mono_s - left_s < self._engine.config.cold_start_after_s
+        return left_s is not None and self._context.now.mono_s - left_s < self._context.config.cold_start_after_s
 
     def tick(self) -> None:
         """Stand for leader when due; as leader, assume and assert."""
-        engine = self._engine
+        context = self._context
         if self._doubtful:
             self._judge_marks()
         if self.running:
@@ -163,70 +177,70 @@ class ColdStart:
                 self._continue(partition, run)
             return
         self.standing = self.due()
-        if not self.standing or not engine.presence.leading:
+        if not self.standing or not context.is_elected:
             return
-        for replica in engine.replicas:
+        for replica in context.replicas:
             if replica.phase is not Phase.WAITING or self._is_awaited(replica.partition):
                 continue
             through = replica.applied
             names = replica.assume()[::-1]
             # What is on its way from an earlier view must not take the places that the asserts need.
-            engine.proposals.view_replaced(replica.partition, assumed=True)
+            self._proposals.view_replaced(replica.partition, assumed=True)
             run = self.running[replica.partition] = ColdStartRun(through, names)
-            engine.emit("cold-start.began", partition=replica.partition, through=through)
+            context.emit("cold-start.began", partition=replica.partition, through=through)
             self._continue(replica.partition, run)
 
     def abandon(self, partition: int) -> None:
         """The reader left its view, or came to another one: nothing counts that was assumed or doubted of it."""
-        if self._engine.replicas[partition].caught_up:
+        if self._context.replicas[partition].caught_up:
             self._left_s.pop(partition, None)
         else:
-            self._left_s.setdefault(partition, self._engine.now.mono_s)
+            self._left_s.setdefault(partition, self._context.now.mono_s)
         self._doubtful.pop(partition, None)
         if self.running.pop(partition, None) is not None:
             self._waiting_since_s = None
             self.standing = False
-            self._engine.emit("cold-start.abandoned", partition=partition)
+            self._context.emit("cold-start.abandoned", partition=partition)
 
     def _continue(self, partition: int, run: ColdStartRun) -> None:
-        engine = self._engine
-        while run.todo and len(run.on_their_way) < engine.config.cold_start_window and engine.may_write:
+        context = self._context
+        while run.todo and len(run.on_their_way) < context.config.cold_start_window and context.may_write:
             name = run.todo.pop()
             run.on_their_way.add(name)
-            key = engine.replicas[partition].view.keys[name.encode()]
-            if engine.proposals.restate(key, _asserted(run, name)) is None:
+            key = context.replicas[partition].view.keys[name.encode()]
+            if self._proposals.restate(key, _asserted(run, name)) is None:
                 run.on_their_way.discard(name)
                 run.todo.append(name)
                 break
         if run.todo or run.on_their_way or run.marked or not self._may_mark(partition):
             return
-        identity = engine.identity
+        identity = context.identity
         by = {"broker": identity.broker, "incarnation": identity.incarnation}
         run.marked = True
-        engine.proposals.control(
+        self._proposals.control(
             partition, codec.COLD_START_KEY, {"through": run.through, "by": by}, failed=lambda: _not_marked(run)
         )
 
     def _may_mark(self, partition: int) -> bool:
         """The last look before this view becomes the one history."""
-        engine = self._engine
-        own = engine.identity.incarnation
-        if any(one.caught_up and one.incarnation != own for one in engine.presence.members.alive.values()):
-            engine.start_over(partition, "the registry tells of a caught-up member: no cold start, join on its word")
+        context = self._context
+        own = context.identity.incarnation
+        if any(member.caught_up and member.incarnation != own for member in context.members.alive.values()):
+            self._joins.start_over(partition, "the registry knows a caught-up member: no cold start, join on its word")
             return False
-        return engine.presence.leading and engine.may_write and partition not in self._doubtful
+        return context.is_elected and context.may_write and partition not in self._doubtful
 
     def _end(self, partition: int) -> None:
         """The mark is in the log: from here on this view is the one history, and is acted on."""
-        engine = self._engine
+        context = self._context
         run = self.running.pop(partition)
         self._left_s.pop(partition, None)
-        engine.emit("cold-start.ended", partition=partition, through=run.through)
-        if self.settled(partition):
-            engine.joined(engine.replicas[partition])
+        context.emit("cold-start.ended", partition=partition, through=run.through)
+        if context.settled(partition):
+            self._joins.joined(context.replicas[partition])
         if not self.running:
             self.standing = False
-            engine.caught_up_changed()
+            self._joins.caught_up_changed()
 
 
 def _asserted(run: ColdStartRun, name: str) -> Callable[[ProposalResult], None]:

@@ -13,7 +13,7 @@ from statechannel.protocol.verdict import Verdict
 
 @dataclass(frozen=True, slots=True)
 class Lookup:
-    """Who serves a topic or bundle? Starts an assignment where nobody does, unless `read_only`.
+    """Who serves a topic or bundle? Starts an assignment where no broker does, unless `read_only`.
 
     Attributes:
         name: `tenant/namespace/topic`, a full topic name, or a bundle key.
@@ -145,7 +145,7 @@ class BoundTo:
 
 @dataclass(frozen=True, slots=True)
 class NotFound:
-    """There is no such namespace, bundle or operation.
+    """The namespace, bundle or operation does not exist.
 
     Attributes:
         reason: A stable code: `unknown-namespace`, `unknown-bundle`, `split-bundle`, `being-deleted`, `bad-name`,

@@ -15,7 +15,7 @@ class Identity:
     Attributes:
         incarnation: New for every start of the process.
         entropy: Random bytes (10) that make the ids of this process unique; the core draws no randomness itself.
-        listeners: URL by protocol name, as told to clients.
+        listeners: URL by protocol name, as sent to clients.
         http: Where its endpoint for operators is; empty where it has none.
     """
 

@@ -28,15 +28,15 @@ class Deadlines:
     def drop(self, token: int) -> None:
         """It does not wait any more."""
         if self._at_s.pop(token, None) is not None and len(self._heap) > 2 * len(self._at_s) + _SPARE:
-            self._heap = [(at_s, one) for one, at_s in self._at_s.items()]
+            self._heap = [(at_s, waiting) for waiting, at_s in self._at_s.items()]
             heapify(self._heap)
 
     def due(self, now_s: float, limit: int) -> list[int]:
         """At most `limit` tokens whose time is over, the earliest first; they are dropped."""
-        found: list[int] = []
-        while self._heap and self._heap[0][0] <= now_s and len(found) < limit:
+        tokens: list[int] = []
+        while self._heap and self._heap[0][0] <= now_s and len(tokens) < limit:
             at_s, token = heappop(self._heap)
             if self._at_s.get(token) == at_s:
                 del self._at_s[token]
-                found.append(token)
-        return found
+                tokens.append(token)
+        return tokens

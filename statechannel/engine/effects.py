@@ -56,7 +56,7 @@ class CallHook:
     """Call a hook of the embedding broker; `HookFinished` follows unless the deadline passes first.
 
     Attributes:
-        hook_id: 0 for notifications whose end nobody waits for.
+        hook_id: 0 for notifications whose end is not waited for.
         generation: Fencing token of the bundle (protocol.md section 1).
         peer: Destination (on_release), owner (on_moved), else None.
     """
@@ -87,7 +87,7 @@ class Emit:
 
 @dataclass(frozen=True, slots=True)
 class InterruptStream:
-    """Accepted records of a partition are not told one by one any more: whoever follows them has to begin anew."""
+    """Accepted records of a partition are not reported one by one any more: a follower has to begin again."""
 
     partition: int
     why: str

@@ -1,8 +1,9 @@
 """The engine of one broker: `step(now, input) -> effects`, and nothing else goes in or comes out.
 
 It reads the channel and the registry, judges, reacts, answers, repairs. The live runtime and the simulator drive the same
-object. Parts, each in its own file: presence (registry, mode, leadership), proposals (records on their way), reactions
-(what states ask of this broker), lookups, operations, duties (heartbeats, debts, purge), repair, cold start.
+object. Parts, each in its own file: presence (registry, mode, leadership), proposals (records in flight), reactions
+(what states ask of this broker), lookups, operations, duties (heartbeats, debts, purge), repair, cold start. What all parts
+share is `context`; what several parts do about one change is in `transitions`.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, assert_never
 
 from statechannel.engine.candidacy import Candidacy
+from statechannel.engine.closing_marks import ClosingMarks
 from statechannel.engine.cold_start import ColdStart
 from statechannel.engine.commands import (
     AwaitOperation,
@@ -19,8 +21,6 @@ from statechannel.engine.commands import (
     Done,
     Lookup,
     NotFound,
-    Outcome,
-    Rejected,
     ResumeRepair,
     Shutdown,
     Split,
@@ -28,8 +28,10 @@ from statechannel.engine.commands import (
     Unload,
 )
 from statechannel.engine.config import EngineConfig, Identity
-from statechannel.engine.controls import ClosingMarks, Controls
-from statechannel.engine.effects import Complete, Effect, Emit, RestartReading, StandForLeader, StopEngine
+from statechannel.engine.context import Context, Mode
+from statechannel.engine.controls import Controls
+from statechannel.engine.effects import Effect, StopEngine
+from statechannel.engine.freshness import lag_s
 from statechannel.engine.inputs import (
     Appended,
     AppendFailed,
@@ -48,86 +50,83 @@ from statechannel.engine.lookups import Lookups
 from statechannel.engine.maintenance import Maintenance
 from statechannel.engine.names import locate
 from statechannel.engine.operations import Operations
-from statechannel.engine.placement import FewestBundles, Placement
-from statechannel.engine.presence import Mode, Presence
+from statechannel.engine.placement import Placement, Placer
+from statechannel.engine.presence import Presence
 from statechannel.engine.proposals import Proposals
 from statechannel.engine.provenance import Provenance
 from statechannel.engine.reactions import Reactions
 from statechannel.engine.repair import Repair
+from statechannel.engine.seat import Echo
 from statechannel.engine.shutdown import Departure
-from statechannel.engine.status import refusal_of, status_of
-from statechannel.engine.streams import Streams, tell_verdict
+from statechannel.engine.silence import Silence
+from statechannel.engine.streams import Streams, report_verdict
+from statechannel.engine.transitions import Transitions
 from statechannel.protocol import codec
-from statechannel.protocol.bundle import parse_key, partition_of
-from statechannel.protocol.keys import KeyState, Writer
+from statechannel.protocol.keys import KeyState
 from statechannel.protocol.log import RecordRead, RecordsRead, Topic
 from statechannel.protocol.record import Kind
 from statechannel.protocol.replica import Phase, Replica
 from statechannel.protocol.verdict import Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from statechannel.protocol.record import Record
     from statechannel.protocol.view import Judgement
 
-TICK_INTERVAL_S, WORK_GAP_S = 0.2, 0.01
+TICK_INTERVAL_S = 0.2
 
 
 class Engine:
-    """One broker's replica of the channel.
+    """One broker's replica of the channel: puts the parts together, and hands each input to those that it concerns.
+
+    A part gets the context and the parts that it uses; none gets the engine.
 
     Attributes:
-        now: The clocks of the step under way.
-        wake_at_s: When the engine wants a `Tick` at the latest (monotonic seconds).
-        stopped: Set once the engine has ended; every further step does nothing.
+        context: What the parts share.
         counts: Verdicts since the start.
-        ready_since_s: Since when all partitions are caught up.
-        tells_all: Tell the verdict on every record, not only of those that concern this broker.
     """
 
     def __init__(self, identity: Identity, config: EngineConfig, placement: Placement | None = None) -> None:
-        self.identity = identity
-        self.config = config
-        self.placement: Placement = placement or FewestBundles()
-        self.writer = Writer(identity.broker, identity.incarnation)
-        self.now = Now(0.0, 0)
-        self.wake_at_s = self._tick_at_s = 0.0
-        self.stopped: StopEngine | None = None
+        context = self.context = Context(identity, config)
+        self.identity, self.config, self.replicas = identity, config, context.replicas
         self.counts: Counter[Verdict] = Counter()
-        self.ready_since_s, self.tells_all = 0.0, False
-        self.replicas = _replicas(config)
-        self._effects: list[Effect] = []
-        self._more: dict[Callable[[], None], None] = {}
-        self._tokens, self._was_caught_up = 0, False
-        self.closing_marks, self.streams = ClosingMarks(self), Streams(self)
-        self.controls = Controls(self)
-        self.presence = Presence(self)
-        self.candidacy = Candidacy(self, config)
-        self.provenance = Provenance(self)
-        self.proposals = Proposals(self)
-        self.reactions = Reactions(self)
-        self.lookups = Lookups(self)
-        self.operations = Operations(self)
-        self.duties = Maintenance(self)
-        self.repair = Repair(self)
-        self.cold_start = ColdStart(self)
-        self.departure = Departure(self)
-        self.lease = Lease(self)
+        self._tick_at_s = 0.0
+        changes = self.transitions = Transitions(context)
+        marks = self.closing_marks = ClosingMarks(context)
+        streams = self.streams = changes.streams = Streams(context)
+        provenance = self.provenance = Provenance(context, changes.announce_change)
+        presence = self.presence = changes.presence = Presence(context, provenance, changes)
+        placer = self.placer = Placer(context, placement)
+        echo, silence = Echo(config.partitions), Silence(context, presence)
+        proposals = Proposals(context, presence, provenance, echo, silence, changes.want_heartbeat)
+        self.proposals = changes.proposals = proposals
+        reactions = self.reactions = changes.reactions = Reactions(context, presence, provenance, proposals)
+        self.lookups = changes.lookups = Lookups(context, presence, proposals, reactions, placer, marks)
+        self.operations = Operations(context, proposals, reactions)
+        changes.operations = self.operations.fold
+        self.repair = changes.repair = Repair(context, proposals, placer, marks)
+        cold_start = self.cold_start = changes.cold_start = ColdStart(context, presence, proposals, streams, changes)
+        candidacy = Candidacy(context, presence, echo, cold_start, changes.leadership_changed)
+        self.candidacy = changes.candidacy = candidacy
+        duties = self.duties = changes.duties = Maintenance(context, presence, proposals, echo, candidacy)
+        self.departure = Departure(context, presence, proposals, reactions, placer, changes.stop)
+        self.lease = Lease(context, presence, reactions)
+        self.controls = Controls(context, provenance, echo, silence, marks, proposals, cold_start, duties)
 
     # --- the door ---------------------------------------------------------------------------------------------------
 
     def step(self, now: Now, event: Input) -> list[Effect]:
         """Take one input in; what has to be done, in order."""
-        self.now, self._effects = now, []
-        if self.stopped is None and now.mono_s >= self.wake_at_s:
+        context = self.context
+        context.begin_step(now)
+        if context.stopped is None and now.mono_s >= context.wake_at_s:
             # Time comes first: a process that was paused must notice before it acts on anything else.
             self._tick()
-        if self.stopped is None:
+        if context.stopped is None:
             self._take(event)
             self.duties.pay_what_was_read()
-        effects, self._effects = self._effects, []
-        return effects
+        return context.take_effects()
 
     def _take(self, event: Input) -> None:
         match event:
@@ -157,195 +156,92 @@ class Engine:
                 assert_never(event)
 
     def _tick(self) -> None:
-        more, self._more = self._more, {}
-        if self.now.mono_s < self._tick_at_s:
-            self.wake_at_s = self._tick_at_s
-            for go_on in more:
+        context = self.context
+        postponed = context.take_postponed()
+        if context.now.mono_s < self._tick_at_s:
+            context.wake_at_s = self._tick_at_s
+            for go_on in postponed:
                 go_on()
             return
-        self.wake_at_s = self._tick_at_s = self.now.mono_s + TICK_INTERVAL_S
+        context.wake_at_s = self._tick_at_s = context.now.mono_s + TICK_INTERVAL_S
         self.presence.tick()
         self.proposals.tick()
-        if self.stopped is not None:
+        if context.stopped is not None:
             return
         self.candidacy.tick()
         self.lease.tick()
         self.cold_start.tick()
         self.reactions.tick()
         self.lookups.tick()
+        self.placer.tick()
         self.operations.tick()
         self.duties.tick()
         self.repair.tick()
         self.departure.tick()
         self.candidacy.check()
 
-    # --- what the parts use -----------------------------------------------------------------------------------------
+    # --- what others may know of it ---------------------------------------------------------------------------------
 
-    def new_token(self) -> int:
-        """A number for an append."""
-        self._tokens += 1
-        return self._tokens
+    @property
+    def now(self) -> Now:
+        """The clocks of the step under way."""
+        return self.context.now
 
-    def perform(self, effect: Effect) -> None:
-        """Have an effect done after this step."""
-        self._effects.append(effect)
+    @property
+    def wake_at_s(self) -> float:
+        """When the engine wants a `Tick` at the latest (monotonic seconds)."""
+        return self.context.wake_at_s
 
-    def wake_soon(self, go_on: Callable[[], None], gap_s: float = WORK_GAP_S) -> None:
-        """More is to be done than fits into one step: call this in a step soon, when the loop has looked at all else."""
-        self._more[go_on] = None
-        self.wake_at_s = min(self.wake_at_s, self.now.mono_s + gap_s)
-
-    def emit(self, event: str, **facts: Any) -> None:
-        """Tell the world; nothing hangs on it."""
-        self._effects.append(Emit(event, facts))
-
-    def complete(self, token: int, outcome: Outcome) -> None:
-        """Answer a command."""
-        self._effects.append(Complete(token, outcome))
-
-    def stop(self, reason: str, detail: str) -> None:
-        """End this engine: it serves nothing and writes nothing from here on."""
-        if self.stopped is None:
-            self.reactions.release_all()
-            self.stopped = StopEngine(reason, detail)
-            if self.candidacy.stands:
-                self.perform(StandForLeader(stand=False))
-            self.perform(self.stopped)
-
-    def partition_of(self, namespace: str) -> int:
-        """The partition that holds a namespace."""
-        return partition_of(namespace, self.config.partitions)
-
-    def key(self, name: str) -> KeyState | None:
-        """Accepted state of a namespace or bundle; None where it does not exist or nobody here may say."""
-        parts = parse_key(name.encode(errors="replace"))
-        if parts is None:
-            return None
-        replica = self.replicas[self.partition_of(parts.namespace)]
-        readable = replica.phase is Phase.STOPPED or self.judges(replica.partition)
-        return replica.view.get(name) if readable else None
-
-    def judges(self, partition: int) -> bool:
-        """Whether this process may act on a partition: caught up, and no cold start puts its history in doubt."""
-        return self.replicas[partition].caught_up and self.cold_start.settled(partition)
+    @property
+    def stopped(self) -> StopEngine | None:
+        """Set once the engine has ended; every further step does nothing."""
+        return self.context.stopped
 
     @property
     def caught_up(self) -> bool:
-        """Whether every partition is judged."""
-        return all(replica.caught_up for replica in self.replicas) and not self.cold_start.in_doubt
+        """See `Context.caught_up`."""
+        return self.context.caught_up
 
     @property
     def mode(self) -> Mode:
-        """How far this process trusts its picture of the cluster."""
-        stopped = any(replica.phase is Phase.STOPPED for replica in self.replicas)
-        return Mode.SAFE if stopped else self.presence.mode
+        """See `Context.mode`."""
+        return self.context.mode
 
     @property
     def leading(self) -> bool:
-        """Whether this process leads, is caught up, and may act on it."""
-        return self.presence.leading and self.caught_up
+        """See `Context.leading`."""
+        return self.context.leading
 
     @property
     def deputizing(self) -> bool:
-        """Whether this process acts for a leader that is not heard."""
-        return self.candidacy.deputizing
-
-    @property
-    def acts_as_leader(self) -> bool:
-        """Whether the duties of a leader are this process's: it leads, or acts as deputy."""
-        return self.leading or self.deputizing
+        """See `Context.deputizing`."""
+        return self.context.deputizing
 
     @property
     def draining(self) -> bool:
-        """Whether this process is on its way out."""
-        return self.departure.begun
+        """See `Context.draining`."""
+        return self.context.draining
 
     @property
     def accepting(self) -> bool:
-        """Whether this process takes bundles."""
-        fit = self.candidacy.seat.writes and not self.lease.ran_out
-        return self.caught_up and self.mode is Mode.NORMAL and not self.draining and fit
+        """See `Context.accepting`."""
+        return self.context.accepting
 
-    def accepts(self, broker: str) -> bool:
-        """Whether a broker takes bundles: this process by its own state, others by their last heartbeat."""
-        if broker == self.identity.broker:
-            return self.accepting
-        member = self.presence.members.alive.get(broker)
-        return member is not None and member.accepting
+    def key(self, name: str) -> KeyState | None:
+        """See `Context.key`."""
+        return self.context.key(name)
 
-    @property
-    def registered(self) -> bool:
-        """Whether this process is a member: before that it neither prepares nor serves, its predecessor may live."""
-        return self.presence.mode is not Mode.STARTING
-
-    @property
-    def may_write(self) -> bool:
-        """Whether records make sense now: not while the log is away."""
-        return self.presence.announced and self.mode is not Mode.SAFE and self.mode is not Mode.STARTING
-
-    def is_lost(self, broker: str) -> bool:
-        """Whether a broker is known to be gone; never while this process is not sure of its own ears."""
-        if broker == self.identity.broker or broker in self.presence.members.alive:
-            return False
-        # Lost by the log's own times, or never heard by one who has listened for long enough.
-        expired = self.presence.mode is Mode.NORMAL and broker in self.presence.members.lost
-        return expired or self.presence.knows_absence()
+    def locate(self, name: str) -> KeyState | NotFound:
+        """The live bundle that a name means."""
+        return locate(self.context, name)
 
     def serving(self) -> dict[str, int]:
         """Bundles that this process serves right now, with their generations."""
         return {} if self.stopped is not None else self.reactions.serving()
 
-    def refusal(self) -> Rejected | None:
-        """Why no operation can be started now."""
-        return refusal_of(self)
-
-    def bound_broker(self, namespace: str) -> str | None:
-        """Broker to which a namespace belongs by rule (heartbeat and SLA namespaces), if it is alive."""
-        tenant, _, broker = namespace.partition("/")
-        if tenant in self.config.bound_tenants and broker in self.presence.members.alive:
-            return broker
-        return None
-
-    def locate(self, name: str) -> KeyState | NotFound:
-        """The live bundle that a name means."""
-        return locate(self, name)
-
-    def closing(self, namespace: str) -> bool:
-        """Whether a namespace is being deleted."""
-        return self.closing_marks.holds(namespace)
-
-    # --- changes that concern several parts -------------------------------------------------------------------------
-
-    def members_changed(self) -> None:
-        """Somebody came or went."""
-        self.repair.wanted()
-        self.reactions.recheck()
-        self.lookups.recheck_all()
-
-    def mode_changed(self, before: Mode) -> None:
-        """The log went away, or came back; or this process was registered just now and may begin to act."""
-        if before is Mode.STARTING:
-            for replica in self.replicas:
-                if self.judges(replica.partition):
-                    self.reactions.view_replaced(replica.view)
-        self.repair.wanted()
-        self.lookups.recheck_all()
-
-    def leadership_changed(self) -> None:
-        """This process began or ceased to act as leader."""
-        self.repair.wanted()
-
-    def caught_up_changed(self) -> None:
-        """A partition was joined or lost."""
-        self.streams.check()
-        if self.caught_up and not self._was_caught_up:
-            self.ready_since_s = self.now.mono_s
-            self.emit("replica.caught-up", why="; ".join(replica.why for replica in self.replicas))
-        self._was_caught_up = self.caught_up
-        self.presence.announce_change()
-        self.repair.wanted()
-        self.lookups.recheck_all()
-        self.candidacy.check()
+    def stop(self, reason: str, detail: str) -> None:
+        """See `Transitions.stop`."""
+        self.transitions.stop(reason, detail)
 
     # --- the log ----------------------------------------------------------------------------------------------------
 
@@ -354,8 +250,8 @@ class Engine:
             self.presence.opened(event)
         elif event.topic is Topic.CHANNEL:
             replica = self.replicas[event.partition]
-            replica.opened(self.now.mono_s, event.first_offset, event.end_offset)
-            self.phase_changed(replica, Phase.CLOSED)
+            replica.opened(self.context.now.mono_s, event.first_offset, event.end_offset)
+            self.transitions.phase_changed(replica, Phase.CLOSED)
 
     def _position_reached(self, event: PositionReached) -> None:
         if event.topic is Topic.REGISTRY:
@@ -363,26 +259,26 @@ class Engine:
         elif event.topic is Topic.CHANNEL:
             replica = self.replicas[event.partition]
             before = replica.phase
-            replica.reached(self.now.mono_s, event.position)
+            replica.reached(self.context.now.mono_s, event.position)
             replica.complete_as_of(event.as_of_s)
-            self.phase_changed(replica, before)
+            self.transitions.phase_changed(replica, before)
 
     def _partition_broken(self, event: PartitionBroken) -> None:
         if event.topic is Topic.CHANNEL:
             self.replicas[event.partition].broken(event.detail)
-        self.stop("topic-broken", f"{event.topic} partition {event.partition}: {event.detail}")
+        self.transitions.stop("topic-broken", f"{event.topic} partition {event.partition}: {event.detail}")
 
     def _records_read(self, records: Sequence[RecordRead]) -> None:
         taken = 0
         if records[0].topic is Topic.CHANNEL:
             replica = self.replicas[records[0].partition]
-            replica.read_at_s = self.now.mono_s
-            taken = replica.read_many(self.now.mono_s, records)
+            replica.read_at_s = self.context.now.mono_s
+            taken = replica.read_many(self.context.now.mono_s, records)
             for record in records[:taken]:
                 self.controls.look_at(record)
-        with self.lookups.held_back():  # nobody is answered from the middle of what was read
+        with self.lookups.held_back():  # no lookup is answered from the middle of what was read
             for record in records[taken:]:
-                if self.stopped is None:
+                if self.context.stopped is None:
                     self._record_read(record)
 
     def _record_read(self, event: RecordRead) -> None:
@@ -391,18 +287,18 @@ class Engine:
                 self.presence.read(event)
             return
         replica = self.replicas[event.partition]
-        replica.read_at_s = self.now.mono_s
+        replica.read_at_s = self.context.now.mono_s
         self.controls.look_at(event)
         before = replica.phase
-        judgement = replica.read(self.now.mono_s, event)
+        judgement = replica.read(self.context.now.mono_s, event)
         if judgement is not None:
             if before is Phase.CAUGHT_UP:
                 self._judged(event, judgement, replica)
             elif judgement.verdict is Verdict.ACCEPTED and judgement.record is not None and judgement.key is not None:
                 # Replay: nothing is done about it, but what became of operations is remembered.
-                self.operations.accepted(judgement.record, judgement.key, event.partition, event.offset)
+                self.operations.fold.accepted(judgement.record, judgement.key, event.partition, event.offset)
         if replica.phase is not before:
-            self.phase_changed(replica, before)
+            self.transitions.phase_changed(replica, before)
         if event.key == codec.COLD_START_KEY:
             self.cold_start.read(event, live=before is Phase.CAUGHT_UP)
 
@@ -410,13 +306,13 @@ class Engine:
         verdict, record, key = judgement.verdict, judgement.record, judgement.key
         self.counts[verdict] += 1
         if verdict is not Verdict.ACCEPTED:
-            tell_verdict(self, event, judgement)
+            report_verdict(self.context, event, judgement)
         if key is not None:
             self.duties.judged(replica, key)
         if record is None or key is None:
             return
         # Before it is settled which history counts, only a cold start's own asserts are looked at; `joined` does the rest.
-        settled = self.judges(replica.partition)
+        settled = self.context.judges(replica.partition)
         own = self.provenance.is_own_record(event, record)
         if own:
             self.candidacy.echo.read_back(replica.partition, record.id)
@@ -426,51 +322,16 @@ class Engine:
             return
         if settled:
             self._accepted(event, record, key)
-        self.emit("record.accepted", record=record, read=event)
+        self.context.emit("record.accepted", record=record, read=event)
 
     def _accepted(self, event: RecordRead, record: Record, key: KeyState) -> None:
-        self.lookups.accepted(record, key)
-        self.operations.accepted(record, key, event.partition, event.offset)
+        self.placer.accepted(record, key)
+        self.operations.fold.accepted(record, key, event.partition, event.offset)
         self.reactions.moved(record.state, key)
         self.reactions.state_changed(self.replicas[event.partition].view, key)
-        if self.draining:
+        if self.context.draining:
             self.departure.go_on()
         self.lookups.recheck(key.name)
-
-    def start_over(self, partition: int, why: str) -> None:
-        """Join a partition again from its beginning."""
-        replica = self.replicas[partition]
-        before = replica.phase
-        replica.start_over(why)
-        self.phase_changed(replica, before)
-
-    def joined(self, replica: Replica) -> None:
-        """A partition is judged from here on: act on everything in it that names this broker."""
-        self.candidacy.echo.restarted(replica.partition)
-        self.operations.seed(replica.view)
-        self.duties.view_replaced(replica.partition)
-        self.proposals.view_replaced(replica.partition)
-        self.reactions.view_replaced(replica.view)
-
-    def phase_changed(self, replica: Replica, before: Phase) -> None:
-        """A partition's reader came a step further, or fell back."""
-        if replica.phase is before:
-            return
-        self.emit("replica.phase", partition=replica.partition, before=before, phase=replica.phase, why=replica.why)
-        self.cold_start.abandon(replica.partition)
-        match replica.phase:
-            case Phase.CAUGHT_UP:
-                self.joined(replica)
-            case Phase.START_OVER:
-                self.perform(RestartReading(Topic.CHANNEL, replica.partition))
-            case Phase.BROKEN:
-                self.stop("topic-broken", f"channel partition {replica.partition}: {replica.why}")
-            case Phase.STOPPED:
-                replica.stopped_at_s = self.now.mono_s
-                self.emit("replica.stopped", partition=replica.partition, format=replica.newer_format, why=replica.why)
-            case _:
-                pass
-        self.caught_up_changed()
 
     # --- commands ---------------------------------------------------------------------------------------------------
 
@@ -483,7 +344,7 @@ class Engine:
                 self.operations.wait(token, command)
             case ResumeRepair():
                 self.repair.resume()
-                self.complete(token, Done("", "resumed"))
+                self.context.complete(token, Done("", "resumed"))
             case Shutdown():
                 self.departure.begin(token, command.budget_s)
             case Transfer() | Unload() | Split() | CreateNamespace() | DeleteNamespace():
@@ -492,21 +353,37 @@ class Engine:
                 assert_never(command)
 
     def status(self) -> dict[str, Any]:
-        """How this process stands, as JSON-able values."""
-        return status_of(self)
-
-
-def _replicas(config: EngineConfig) -> list[Replica]:
-    """A reader of each partition, with the bounds of an engine."""
-    return [
-        Replica(
-            partition,
-            config.partitions,
-            compaction_lag_s=config.compaction_lag_s,
-            kept_records_max=config.kept_records_max,
-            kept_max_bytes=config.kept_max_bytes,
-            tail_records=config.replay_tail_records,
-            newest_format=config.newest_format,
-        )
-        for partition in range(config.partitions)
-    ]
+        """JSON-able values: mode, leadership, what is served, what is in flight, how far each partition was read."""
+        context = self.context
+        in_flight = [key for replica in context.replicas for key in replica.view.in_flight]
+        return {
+            "broker": context.identity.broker,
+            "incarnation": context.identity.incarnation,
+            "mode": str(context.mode),
+            "leading": context.leading,
+            "term": context.term,
+            "deputizing": context.deputizing,
+            "suspended": context.suspended,
+            "withdrawn": context.seat.withdrawn,
+            "draining": context.draining,
+            "caught_up": context.caught_up,
+            "serving": self.reactions.serving_count,
+            "lookups_waiting": self.lookups.waiting,
+            "pending": len(self.proposals),
+            "oldest_debt_s": self.duties.oldest_debt_s(),
+            "repair_paused": context.repair_paused,
+            "forged": self.provenance.fields(),
+            "in_flight": [{"bundle": key.name, "state": str(key.state), "version": key.version} for key in in_flight],
+            "verdicts": {str(verdict): count for verdict, count in self.counts.items()},
+            "partitions": [
+                {
+                    "partition": replica.partition,
+                    "phase": str(replica.phase),
+                    "why": replica.why,
+                    "applied": replica.applied,
+                    "lag_s": lag_s(context.now, replica),
+                    "debts": len(replica.view.ledger.open),
+                }
+                for replica in context.replicas
+            ],
+        }

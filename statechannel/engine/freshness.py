@@ -1,7 +1,7 @@
 """How old a view is: answers from one that is not current say so (protocol, safe mode).
 
 The registry tells whether Kafka is there. But a partition has a leader and a connection of its own: it may stand still while
-the registry is heard, or come back later, and then too nobody may take its view for the present. And where more is written
+the registry is heard, or come back later, and then too its view is not the present. And where more is written
 than this process takes in, its view falls behind although records arrive all the time: what counts is not when something was
 read last, but how long ago everything had been read.
 """
@@ -10,38 +10,39 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from statechannel.engine.presence import Mode
+from statechannel.engine.context import Mode
 from statechannel.protocol.replica import Phase
 
 if TYPE_CHECKING:
-    from statechannel.engine.engine import Engine
+    from statechannel.engine.context import Context
+    from statechannel.engine.inputs import Now
     from statechannel.protocol.replica import Replica
 
 SILENT_BEATS = 2
-"""A view is old if it was not complete for safe mode's patience and so many heartbeats of the leader."""
+"""A view is old if it was not complete for safe mode's patience and this number of the leader's heartbeats."""
 
 
-def is_current(engine: Engine, namespace: str) -> bool:
+def is_current(context: Context, namespace: str) -> bool:
     """Whether answers about this namespace come from a current view."""
-    return engine.mode is not Mode.SAFE and keeps_up(engine, namespace)
+    return context.mode is not Mode.SAFE and keeps_up(context, namespace)
 
 
-def keeps_up(engine: Engine, namespace: str) -> bool:
+def keeps_up(context: Context, namespace: str) -> bool:
     """Whether this namespace's partition is judged and was complete lately, whatever is heard of the registry."""
-    replica = engine.replicas[engine.partition_of(namespace)]
-    patience_s = engine.config.safe_after_s + SILENT_BEATS * engine.config.heartbeat_interval_s
-    complete = replica.current_at_s is not None and lag_s(engine, replica) <= patience_s
-    return complete and engine.judges(replica.partition)
+    replica = context.replicas[context.partition_of(namespace)]
+    patience_s = context.config.safe_after_s + SILENT_BEATS * context.config.heartbeat_interval_s
+    complete = replica.current_at_s is not None and lag_s(context.now, replica) <= patience_s
+    return complete and context.judges(replica.partition)
 
 
-def lag_s(engine: Engine, replica: Replica) -> float:
+def lag_s(now: Now, replica: Replica) -> float:
     """Seconds since the newest moment at which everything in the partition had been read; since it was opened before."""
-    return engine.now.mono_s - (replica.read_at_s if replica.current_at_s is None else replica.current_at_s)
+    return now.mono_s - (replica.read_at_s if replica.current_at_s is None else replica.current_at_s)
 
 
-def view_age_s(engine: Engine, namespace: str) -> float:
+def view_age_s(context: Context, namespace: str, silence_s: float) -> float:
     """Since when the namespace's partition was not complete, or this process not heard in the registry."""
-    replica = engine.replicas[engine.partition_of(namespace)]
+    replica = context.replicas[context.partition_of(namespace)]
     stopped = replica.phase is Phase.STOPPED
-    age_s = engine.now.mono_s - replica.stopped_at_s if stopped else lag_s(engine, replica)
-    return max(engine.presence.silence_s, age_s)
+    age_s = context.now.mono_s - replica.stopped_at_s if stopped else lag_s(context.now, replica)
+    return max(silence_s, age_s)

@@ -56,7 +56,7 @@ class PositionReached:
 
 @dataclass(frozen=True, slots=True)
 class PartitionBroken:
-    """The partition is no longer the one that was opened: re-created, or it ends before the reader's position."""
+    """The partition is not the one that was opened any more: re-created, or it ends before the reader's position."""
 
     topic: Topic
     partition: int

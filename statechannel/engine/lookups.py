@@ -17,16 +17,20 @@ from zlib import crc32
 from statechannel.engine.commands import BoundTo, Lookup, NotFound, Outcome, Owned, Undetermined, Unowned
 from statechannel.engine.deadlines import Deadlines
 from statechannel.engine.freshness import is_current, view_age_s
-from statechannel.engine.names import place
-from statechannel.engine.pending_assignments import OnTheirWay, PendingAssignment
+from statechannel.engine.names import locate, place
+from statechannel.engine.pending_assignments import PendingAssignment
 from statechannel.engine.proposals import ProposalResult
 from statechannel.protocol.replica import Phase
 from statechannel.protocol.states import Action, Flow, State
 
 if TYPE_CHECKING:
-    from statechannel.engine.engine import Engine
+    from statechannel.engine.closing_marks import ClosingMarks
+    from statechannel.engine.context import Context
+    from statechannel.engine.placement import Placer
+    from statechannel.engine.presence import Presence
+    from statechannel.engine.proposals import Proposals
+    from statechannel.engine.reactions import Reactions
     from statechannel.protocol.keys import KeyState
-    from statechannel.protocol.record import Record
 
 
 class InLine:
@@ -66,10 +70,10 @@ class InLine:
         return None
 
     def drop(self, bundle: str) -> None:
-        """Nobody waits for it any more."""
+        """No lookup waits for it any more."""
         self._names.discard(bundle)
         if len(self._line) > 2 * len(self._names) + 64:
-            self._line = [one for one in self._line if one[1] in self._names]
+            self._line = [place for place in self._line if place[1] in self._names]
             heapify(self._line)
 
 
@@ -99,31 +103,43 @@ class Lookups:
         assigning: Bundles whose assignment is written and not read back, with the broker chosen.
     """
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    def __init__(
+        self,
+        context: Context,
+        presence: Presence,
+        proposals: Proposals,
+        reactions: Reactions,
+        placer: Placer,
+        closing_marks: ClosingMarks,
+    ) -> None:
+        self._context = context
+        self._presence = presence
+        self._proposals = proposals
+        self._reactions = reactions
+        self._placer = placer
+        self._closing_marks = closing_marks
         self._waiting: dict[str, dict[int, Waiter]] = {}
         self._by_token: dict[int, Waiter] = {}
         self._deadlines = Deadlines()
         self._again: dict[str, int] = {}
         self._turn: Iterator[str] = iter(())
-        self.assigning = OnTheirWay()
-        self._in_line = InLine(engine.identity.incarnation)
-        self._decliners: dict[str, dict[str, float]] = {}
+        self.assigning = placer.pending()
+        self._in_line = InLine(context.identity.incarnation)
         self._later: set[str] | None = None
 
     def look_up(self, token: int, command: Lookup) -> None:
         """Answer now, or as soon as the channel says more."""
-        engine = self._engine
-        if len(self._by_token) >= engine.config.lookup_waiting_max:
-            engine.complete(token, Undetermined("busy", "too many lookups wait (lookup_waiting_max)", "Try again."))
+        context = self._context
+        if len(self._by_token) >= context.config.lookup_waiting_max:
+            context.complete(token, Undetermined("busy", "too many lookups wait (lookup_waiting_max)", "Try again."))
             return
-        self._try(Waiter(token, command, engine.now.mono_s + command.timeout_s, "new"))
+        self._try(Waiter(token, command, context.now.mono_s + command.timeout_s, "new"))
 
     def _try(self, waiter: Waiter) -> None:
         outcome, bundle, why = self._answer(waiter.command)
         token = waiter.token
         if outcome is not None:
-            self._engine.complete(token, outcome)
+            self._context.complete(token, outcome)
             if self._by_token.pop(token, None) is not None:
                 self._deadlines.drop(token)
             return
@@ -135,39 +151,39 @@ class Lookups:
 
     def _answer(self, command: Lookup) -> tuple[Outcome | None, str, str]:
         """The answer, or None with the bundle that the lookup waits for and why."""
-        engine = self._engine
-        found_place = place(command.name)
-        if isinstance(found_place, NotFound):
-            return found_place, "", ""
-        bound = engine.bound_broker(found_place.namespace)
+        context = self._context
+        target = place(command.name)
+        if isinstance(target, NotFound):
+            return target, "", ""
+        bound = context.bound_broker(target.namespace)
         if bound is not None:
-            return BoundTo(bound, engine.presence.members.alive[bound].urls), "", ""
-        replica = engine.replicas[engine.partition_of(found_place.namespace)]
-        if not engine.judges(replica.partition) and replica.phase is not Phase.STOPPED:
+            return BoundTo(bound, context.members.alive[bound].urls), "", ""
+        replica = context.replicas[context.partition_of(target.namespace)]
+        if not context.judges(replica.partition) and replica.phase is not Phase.STOPPED:
             return None, "", "joining"
-        found = engine.locate(command.name)
-        if isinstance(found, NotFound):
-            return replace(found, stale_age_s=self._stale_age_s(found_place.namespace)), "", ""
-        if engine.closing(found_place.namespace):
-            return NotFound("being-deleted", f"namespace {found_place.namespace} is being deleted"), "", ""
-        if found.state is State.UNASSIGNED:
-            return self._unassigned(found, command)
-        if found.state in (State.ASSIGNING, State.RELEASING):
-            return None, found.name, f"bundle is {found.state}"
-        return self._owned(found)
+        key = locate(context, command.name)
+        if isinstance(key, NotFound):
+            return replace(key, stale_age_s=self._stale_age_s(target.namespace)), "", ""
+        if self._closing_marks.holds(target.namespace):
+            return NotFound("being-deleted", f"namespace {target.namespace} is being deleted"), "", ""
+        if key.state is State.UNASSIGNED:
+            return self._unassigned(key, command)
+        if key.state in (State.ASSIGNING, State.RELEASING):
+            return None, key.name, f"bundle is {key.state}"
+        return self._owned(key)
 
     def _owned(self, key: KeyState) -> tuple[Outcome | None, str, str]:
-        engine = self._engine
+        context = self._context
         owner = key.owner
         if owner is None or key.generation is None:
             return None, key.name, "no owner"
-        member = engine.presence.members.alive.get(owner)
+        member = context.members.alive.get(owner)
         age_s = self._stale_age_s(key.namespace)
         if age_s is not None:
             urls = member.urls if member is not None else {}
             return Owned(key.name, owner, key.generation, urls, age_s), "", ""
-        if owner == engine.identity.broker:
-            if not engine.reactions.serves(key):
+        if owner == context.identity.broker:
+            if not self._reactions.serves(key):
                 return None, key.name, "the owner has to resume"
         elif member is None:
             return None, key.name, f"owner {owner} is not heard; its bundles will be given to others"
@@ -177,13 +193,13 @@ class Lookups:
 
     def _stale_age_s(self, namespace: str) -> float | None:
         """None where the answer comes from a current view, else how old that is."""
-        engine = self._engine
-        return None if is_current(engine, namespace) else view_age_s(engine, namespace)
+        context = self._context
+        return None if is_current(context, namespace) else view_age_s(context, namespace, self._presence.silence_s)
 
     def _unassigned(self, key: KeyState, command: Lookup) -> tuple[Outcome | None, str, str]:
         if command.read_only:
             return Unowned(key.name, self._stale_age_s(key.namespace)), "", ""
-        refusal = self._engine.refusal()
+        refusal = self._context.refusal()
         if refusal is not None:
             return None, key.name, refusal.reason
         return None, key.name, self._assign(key)
@@ -193,12 +209,11 @@ class Lookups:
         name = key.name
         if name in self.assigning:
             return "being assigned"
-        engine = self._engine
         if self._room <= 0:  # asked first: to choose a broker is the dearer part
             self._in_line.add(name)
-            return "too many records are on their way"
+            return "too many records are in flight"
         self._in_line.drop(name)
-        broker = self.choose(key)
+        broker = self._placer.choose(key)
         if broker is None:
             return "no broker accepts bundles"
 
@@ -207,24 +222,24 @@ class Lookups:
             self.recheck(name)
             self._next_in_line()
 
-        written = engine.proposals.propose(
+        written = self._proposals.propose(
             key,
             State.ASSIGNING,
             done,
             action=Action.OWN,
             flow=Flow.ASSIGNMENT,
-            operation=engine.proposals.new_id(),
+            operation=self._proposals.new_id(),
             to=broker,
         )
         if written is None:
-            return "too many records are on their way"
-        self.assigning.add(name, PendingAssignment(broker, engine.now.mono_s))
+            return "too many records are in flight"
+        self.assigning.add(name, PendingAssignment(broker, self._context.now.mono_s))
         return "being assigned"
 
     @property
     def _room(self) -> int:
         """How many more assignments may be begun now."""
-        return min(self._engine.proposals.room, self._engine.config.assigning_max - len(self.assigning))
+        return min(self._proposals.room, self._context.config.assigning_max - len(self.assigning))
 
     def _next_in_line(self) -> None:
         """Begin those whose turn it is, as long as there is room; most were assigned by others meanwhile."""
@@ -234,52 +249,16 @@ class Lookups:
             name = self._in_line.take()
             if name is None:
                 return
-            key = self._engine.key(name) if name in self._waiting else None
-            if key is not None and key.state is State.UNASSIGNED and self._engine.refusal() is None:
+            key = self._context.key(name) if name in self._waiting else None
+            if key is not None and key.state is State.UNASSIGNED and self._context.refusal() is None:
                 self._assign(key)
-        self._engine.wake_soon(self._more)
-
-    # --- placement --------------------------------------------------------------------------------------------------
-
-    def choose(self, key: KeyState, *, without: str | None = None) -> str | None:
-        """A broker for the bundle: alive, caught up, accepting, and not one that declined it lately."""
-        engine = self._engine
-        now_s = engine.now.mono_s
-        declined = self._decliners.get(key.name, {})
-        candidates = sorted(
-            broker
-            for broker in engine.presence.members.alive
-            if broker != without and declined.get(broker, 0.0) <= now_s and engine.accepts(broker)
-        )
-        return engine.placement.choose(key.name, candidates, self._load())
-
-    def _load(self) -> dict[str, int]:
-        load: dict[str, int] = {}
-        engine = self._engine
-        tables = [self.assigning.counts, engine.repair.on_their_way.counts, engine.departure.on_their_way.counts]
-        for counts in (*(replica.view.load for replica in engine.replicas), *tables):
-            for broker, count in counts.items():
-                load[broker] = load.get(broker, 0) + count
-        return load
-
-    def accepted(self, record: Record, key: KeyState) -> None:
-        """A broker that could not serve a bundle is left out by its placement for a while."""
-        if record.from_ is None or record.forced:
-            return
-        declined = record.state is State.UNASSIGNED and key.was is State.ASSIGNING
-        gave_up = record.state is State.RELEASING and record.text("action") == Action.DECLINE
-        if declined or gave_up:  # the action of the second is a hint: an owner that could not resume
-            self._declined(key.name, record.from_)
-
-    def _declined(self, name: str, broker: str) -> None:
-        until_s = self._engine.now.mono_s + self._engine.config.decline_memory_s
-        self._decliners.setdefault(name, {})[broker] = until_s
+        self._context.wake_soon(self._more)
 
     # --- when to look again -----------------------------------------------------------------------------------------
 
     @contextmanager
     def held_back(self) -> Iterator[None]:
-        """Meanwhile nobody is answered; afterwards all are who might have been."""
+        """Answer no lookup meanwhile; afterwards, try those that the change may concern."""
         later: set[str] = set()
         self._later = later
         try:
@@ -331,18 +310,15 @@ class Lookups:
             self._try(waiter)
         if left > len(turn):
             self._again[name] = left - len(turn)
-            self._engine.wake_soon(self._more)
+            self._context.wake_soon(self._more)
         return max(1, len(turn))
 
     def tick(self) -> None:
         """Time-outs; and another try for those that wait for a broker or for room."""
-        now_s = self._engine.now.mono_s
+        now_s = self._context.now.mono_s
         # Lost or slow: another proposal does no harm, only one can be accepted.
-        self.assigning.drop_late(now_s, self._engine.config.retry_interval_s)
+        self.assigning.drop_late(now_s, self._context.config.retry_interval_s)
         self._more()
-        for name, brokers in list(self._decliners.items()):
-            if all(until_s <= now_s for until_s in brokers.values()):
-                del self._decliners[name]
 
     def _more(self) -> None:
         self._time_out()
@@ -351,7 +327,7 @@ class Lookups:
         self._look_around()
 
     def _time_out(self) -> None:
-        late = self._deadlines.due(self._engine.now.mono_s, TRIES_A_STEP)
+        late = self._deadlines.due(self._context.now.mono_s, TRIES_A_STEP)
         for token in late:
             waiter = self._by_token.pop(token)
             waiters = self._waiting[waiter.bundle]
@@ -359,26 +335,26 @@ class Lookups:
             if not waiters:
                 del self._waiting[waiter.bundle]
             message = f"{waiter.command.name}: {waiter.why}"
-            self._engine.complete(token, Undetermined(_word(waiter.why), message))
+            self._context.complete(token, Undetermined(_word(waiter.why), message))
         if len(late) == TRIES_A_STEP:
-            self._engine.wake_soon(self._more)
+            self._context.wake_soon(self._more)
 
     def _look_around(self) -> None:
-        """Begin what could not be begun; and who waits for what is no more is told so."""
-        engine, begun = self._engine, len(self.assigning)
-        may_begin = engine.refusal() is None and self._room > 0
+        """Begin what could not be begun; and answer those that wait for a bundle that does not exist any more."""
+        context, begun = self._context, len(self.assigning)
+        may_begin = context.refusal() is None and self._room > 0
         # Where nothing can be begun there are only those to be found that wait for what has gone: no haste.
         for name in self._next_names(LOOKED_AT_A_TICK if may_begin else LOOKED_AT_A_TICK // 10):
             if len(self._again) >= TRIES_A_STEP:
                 break  # a turn later comes round to it
             if not name or name not in self._waiting or name in self.assigning or name in self._in_line:
                 continue
-            key = engine.key(name)
+            key = context.key(name)
             if key is None or (may_begin and key.state is State.UNASSIGNED and self._room > 0):
                 self._note(name)
         self._go_on()
         if len(self.assigning) > begun and self._room > 0:
-            engine.wake_soon(self._more)
+            context.wake_soon(self._more)
 
     def _next_names(self, most: int) -> Iterator[str]:
         """In turn, and each once at most."""

@@ -7,15 +7,19 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from statechannel.engine.candidacy import BACKUP_AFTER_INTERVALS
 from statechannel.engine.proposals import ProposalResult, ProposalStatus
+from statechannel.engine.seat import BACKUP_AFTER_INTERVALS
 from statechannel.protocol import codec
 from statechannel.protocol.bundle import partition_of
 from statechannel.protocol.record import Kind
 from statechannel.protocol.states import State
 
 if TYPE_CHECKING:
-    from statechannel.engine.engine import Engine
+    from statechannel.engine.candidacy import Candidacy
+    from statechannel.engine.context import Context
+    from statechannel.engine.presence import Presence
+    from statechannel.engine.proposals import Proposals
+    from statechannel.engine.seat import Echo
     from statechannel.protocol.debts import Debts
     from statechannel.protocol.keys import KeyState
     from statechannel.protocol.replica import Replica
@@ -44,14 +48,20 @@ class _Quiet:
 class Maintenance:
     """The duties of a caught-up member, in each partition."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    def __init__(
+        self, context: Context, presence: Presence, proposals: Proposals, echo: Echo, candidacy: Candidacy
+    ) -> None:
+        self._context = context
+        self._presence = presence
+        self._proposals = proposals
+        self._echo = echo
+        self._candidacy = candidacy
         self._paying: dict[KeyState, float] = {}
         self._outrun: dict[KeyState, int] = {}
-        self._heartbeat_at_s = [0.0] * engine.config.partitions
-        self._heartbeat_read_s = [0.0] * engine.config.partitions
-        self._clean_at_s = [0.0] * engine.config.partitions
-        self._clean_sent_s = [0.0] * engine.config.partitions
+        self._heartbeat_at_s = [0.0] * context.config.partitions
+        self._heartbeat_read_s = [0.0] * context.config.partitions
+        self._clean_at_s = [0.0] * context.config.partitions
+        self._clean_sent_s = [0.0] * context.config.partitions
         self._just_read: dict[KeyState, Replica] = {}
         self._next_purge_s = 0.0
         self._quiet_since_ms: dict[KeyState, _Quiet] = {}
@@ -61,10 +71,10 @@ class Maintenance:
         self._does: set[tuple[str, int]] = set()
 
     def heartbeat_read(self, partition: int, *, clean: bool) -> None:
-        """Somebody's heartbeat came by."""
-        self._heartbeat_read_s[partition] = self._engine.now.mono_s
+        """A heartbeat was read."""
+        self._heartbeat_read_s[partition] = self._context.now.mono_s
         if clean:
-            self._clean_at_s[partition] = self._engine.now.mono_s
+            self._clean_at_s[partition] = self._context.now.mono_s
 
     def judged(self, replica: Replica, key: KeyState) -> None:
         """A record on this key was judged: its debt may have begun, or ended."""
@@ -75,68 +85,68 @@ class Maintenance:
         if not self._just_read:
             return
         read, self._just_read = self._just_read, {}
-        engine = self._engine
-        if not engine.acts_as_leader or not engine.may_write:
+        context = self._context
+        if not context.acts_as_leader or not context.may_write:
             return
-        now_s, joining = engine.now.mono_s, self._joining
+        now_s, joining = context.now.mono_s, self._joining
         urgent = [replica for replica in dict.fromkeys(read.values()) if self._is_urgent(replica, joining=joining)]
         for key, replica in read.items():
             debt = replica.view.ledger.open.get(key)
-            if replica not in urgent or debt is None or not engine.judges(replica.partition):
+            if replica not in urgent or debt is None or not context.judges(replica.partition):
                 continue
             if key not in self._outrun and now_s >= self._paying.get(key, 0.0):
                 self._pay_one(replica, key, "joins wait for it")
         for replica in urgent:
-            if not replica.view.ledger.open and engine.judges(replica.partition):
+            if not replica.view.ledger.open and context.judges(replica.partition):
                 self._beat(replica, leading=True, joining=True)
 
     @property
     def _joining(self) -> bool:
-        return any(not member.caught_up for member in self._engine.presence.members.alive.values())
+        return any(not member.caught_up for member in self._context.members.alive.values())
 
     def _is_urgent(self, replica: Replica, *, joining: bool) -> bool:
-        """Whether somebody joins, or nothing was clean for so long that whoever joins next could have to wait."""
-        engine = self._engine
-        config = engine.config
+        """Whether a member joins, or nothing was clean for so long that the next one to join could have to wait."""
+        context = self._context
+        config = context.config
         # Not before the second heartbeat is late, however short the lag is.
         within_s = max(
             min(CLEAN_WITHIN_S, config.compaction_lag_s * DEBT_SHARE_OF_LAG), 2 * config.heartbeat_interval_s
         )
-        since_s = max(self._clean_at_s[replica.partition], engine.ready_since_s)
-        return joining or engine.now.mono_s - since_s > within_s
+        since_s = max(self._clean_at_s[replica.partition], context.ready_since_s)
+        return joining or context.now.mono_s - since_s > within_s
 
     def view_replaced(self, partition: int) -> None:
         """The keys of this partition's former view are gone."""
-        partitions = self._engine.config.partitions
+        partitions = self._context.config.partitions
         for table in (self._paying, self._outrun, self._quiet_since_ms):
             for key in [k for k in table if partition_of(k.namespace, partitions) == partition]:
                 del table[key]
         self._purging.pop(partition, None)
-        self._note_debts(self._engine.replicas[partition].view.ledger)
+        self._note_debts(self._context.replicas[partition].view.ledger)
 
     def _note_debts(self, ledger: Debts) -> None:
-        # The age is the debt's, not the key's: a key that was settled and is in debt again begins anew, so that two payers
+        # The age is the debt's, not the key's: a key that was settled and is in debt again begins again, so that two payers
         # who answered one debt at the same moment do not answer each other's answers for ever.
         for debt in reversed(ledger.open.values()):
             if debt.seen_s is not None:
                 return  # the older ones were seen before
-            debt.seen_s = self._engine.now.mono_s
+            debt.seen_s = self._context.now.mono_s
 
     def oldest_debt_s(self) -> float:
         """Age of the oldest open debt that this process knows of; an alarm at a quarter of the compaction lag."""
-        now_s = self._engine.now.mono_s
-        oldest = (replica.view.ledger.oldest for replica in self._engine.replicas)
+        now_s = self._context.now.mono_s
+        oldest = (replica.view.ledger.oldest for replica in self._context.replicas)
         seen = [debt.seen_s for debt in oldest if debt is not None and debt.seen_s is not None]
         return now_s - min(seen) if seen else 0.0
 
     def tick(self) -> None:
         """Pay what is due, then say how far the log is clean."""
-        engine = self._engine
-        leading = engine.acts_as_leader
+        context = self._context
+        leading = context.acts_as_leader
         joins = self._joining
-        for replica in engine.replicas:
+        for replica in context.replicas:
             joining = self._is_urgent(replica, joining=joins)
-            if not engine.judges(replica.partition):
+            if not context.judges(replica.partition):
                 self._off_duty("debts", replica.partition)
                 self._off_duty("heartbeats", replica.partition)
                 continue
@@ -150,18 +160,18 @@ class Maintenance:
     # --- debts ------------------------------------------------------------------------------------------------------
 
     def _pay(self, replica: Replica, *, leading: bool, joining: bool) -> None:
-        engine = self._engine
-        now_s = engine.now.mono_s
+        context = self._context
+        now_s = context.now.mono_s
         debts = replica.view.ledger.open
         for key in [k for k in self._outrun if k not in debts and self._lies_in(replica, k)]:
             del self._outrun[key]
         if not debts:
             return
         self._note_debts(replica.view.ledger)
-        if not engine.may_write:
+        if not context.may_write:
             return
-        config = engine.config
-        rank = engine.presence.members.rank(engine.identity.broker)
+        config = context.config
+        rank = context.members.rank(context.identity.broker)
         patience_s = config.compaction_lag_s * DEBT_SHARE_OF_LAG + rank * config.heartbeat_interval_s
         if leading:
             patience_s = 0.0 if joining else config.debt_age_leader_s
@@ -174,96 +184,96 @@ class Maintenance:
             if age_s < patience_s + gap_s * self._outrun.get(key, 0) or now_s < self._paying.get(key, 0.0):
                 continue
             room -= 1
-            if not self._pay_one(replica, key, _why(engine) if leading else "nobody else pays them"):
+            if not self._pay_one(replica, key, _why(context) if leading else "no other member pays them"):
                 break
-        if room == 0 and joining and engine.proposals.room > config.pending_max // 2:
-            engine.wake_soon(self.tick, URGENT_GAP_S)  # joins wait for the last of them
+        if room == 0 and joining and self._proposals.room > config.pending_max // 2:
+            context.wake_soon(self.tick, URGENT_GAP_S)  # joins wait for the last of them
 
     def _pay_one(self, replica: Replica, key: KeyState, why: str) -> bool:
-        engine = self._engine
-        self._paying[key] = engine.now.mono_s + engine.config.retry_interval_s * 4
-        if engine.proposals.restate(key, self._paid(key)) is None:
+        context = self._context
+        self._paying[key] = context.now.mono_s + context.config.retry_interval_s * 4
+        if self._proposals.restate(key, self._paid(key)) is None:
             return False
         self._on_duty("debts", replica.partition, why)
         return True
 
     def _lies_in(self, replica: Replica, key: KeyState) -> bool:
-        return partition_of(key.namespace, self._engine.config.partitions) == replica.partition
+        return partition_of(key.namespace, self._context.config.partitions) == replica.partition
 
     def _paid(self, key: KeyState) -> Callable[[ProposalResult], None]:
         def done(result: ProposalResult) -> None:
             self._paying.pop(key, None)
-            replica = self._engine.replicas[self._engine.partition_of(key.namespace)]
+            replica = self._context.replicas[self._context.partition_of(key.namespace)]
             debt = replica.view.ledger.open.get(key)
             if result.status is ProposalStatus.ACCEPTED and debt is not None and debt.since_offset == result.offset:
-                # Another payer settled it first, so that ours, which had not seen that, is a debt itself. Whoever has the
+                # Another payer settled it first, so that ours, which had not seen that, is a debt itself. The member of the
                 # lower rank goes first next time; else two in step would answer each other for ever.
                 self._outrun[key] = self._outrun.get(key, 0) + 1
 
         return done
 
-    # --- telling ----------------------------------------------------------------------------------------------------
+    # --- reports ----------------------------------------------------------------------------------------------------
 
     def _on_duty(self, duty: str, partition: int, why: str) -> None:
         if (duty, partition) not in self._does:
             self._does.add((duty, partition))
-            self._engine.emit("duty.began", duty=duty, partition=partition, why=why)
+            self._context.emit("duty.began", duty=duty, partition=partition, why=why)
 
     def _off_duty(self, duty: str, partition: int) -> None:
         if (duty, partition) in self._does:
             self._does.discard((duty, partition))
-            self._engine.emit("duty.ended", duty=duty, partition=partition)
+            self._context.emit("duty.ended", duty=duty, partition=partition)
 
     # --- heartbeats -------------------------------------------------------------------------------------------------
 
     def _beat(self, replica: Replica, *, leading: bool, joining: bool) -> None:
-        engine = self._engine
-        now_s = engine.now.mono_s
+        context = self._context
+        now_s = context.now.mono_s
         partition = replica.partition
-        interval_s = engine.config.heartbeat_interval_s
+        interval_s = context.config.heartbeat_interval_s
         clean = not replica.view.ledger.open
         if leading:
-            self._on_duty("heartbeats", partition, _why(engine))
+            self._on_duty("heartbeats", partition, _why(context))
             due = now_s - self._heartbeat_at_s[partition] >= interval_s
             if joining and clean:
                 due = due or now_s - self._clean_sent_s[partition] >= JOINER_HEARTBEAT_GAP_S
         else:
-            rank = engine.presence.members.rank(engine.identity.broker)
+            rank = context.members.rank(context.identity.broker)
             patience_s = interval_s * (BACKUP_AFTER_INTERVALS + rank)
             quiet_since_s = max(
-                self._heartbeat_read_s[partition], self._heartbeat_at_s[partition], engine.ready_since_s
+                self._heartbeat_read_s[partition], self._heartbeat_at_s[partition], context.ready_since_s
             )
             due = now_s - quiet_since_s >= patience_s
             if now_s - self._heartbeat_at_s[partition] > patience_s + interval_s:
                 self._off_duty("heartbeats", partition)
-        if engine.candidacy.must_probe(partition) or engine.proposals.holds_back(partition):
-            # Only a record that is read back shows that this process can write again, whoever else writes heartbeats; and after
+        if self._candidacy.must_probe(partition) or self._proposals.holds_back(partition):
+            # Only a record that is read back shows that this process can write again, whatever others write; and after
             # a silence nothing else may be written before one is read back.
             due = due or now_s - self._heartbeat_at_s[partition] >= interval_s
         if not due:
             return
-        if not engine.may_write:
-            if not (engine.presence.announced and engine.proposals.holds_back(partition)):
+        if not context.may_write:
+            if not (context.announced and self._proposals.holds_back(partition)):
                 return
-            # In safe mode it answers for nobody, but what it has let go of must not wait for the registry.
+            # In safe mode it vouches for nothing, but what it has let go of must not wait for the registry.
             clean = False
         self._heartbeat_at_s[partition] = now_s
         if clean:
             self._clean_sent_s[partition] = now_s
-        self._on_duty("heartbeats", partition, "nobody else writes them")
-        identity, record_id = engine.identity, engine.proposals.new_id()
-        engine.candidacy.echo.written(partition, record_id, now_s)
-        engine.proposals.control(
+        self._on_duty("heartbeats", partition, "no other member writes them")
+        identity, record_id = context.identity, self._proposals.new_id()
+        self._echo.written(partition, record_id, now_s)
+        self._proposals.control(
             partition,
             codec.HEARTBEAT_KEY,
             {
-                "format": engine.presence.writes_format,
+                "format": self._presence.writes_format,
                 "kind": Kind.HEARTBEAT,
                 "id": record_id,
                 "covers": replica.applied,
                 "by": {"broker": identity.broker, "incarnation": identity.incarnation},
                 "clean_to": replica.applied if clean else -1,
-                "written_at_ms": engine.now.wall_ms,
+                "written_at_ms": context.now.wall_ms,
             },
         )
 
@@ -271,35 +281,35 @@ class Maintenance:
 
     def _purge_in_turn(self) -> None:
         """A round over all keys at each interval, a portion of them a tick."""
-        engine = self._engine
-        if engine.now.mono_s >= self._next_purge_s:
-            self._next_purge_s = engine.now.mono_s + engine.config.purge_interval_s
-            self._purge_room = engine.config.debt_batch_max
+        context = self._context
+        if context.now.mono_s >= self._next_purge_s:
+            self._next_purge_s = context.now.mono_s + context.config.purge_interval_s
+            self._purge_room = context.config.debt_batch_max
             self._purge_round += 1
             self._purging = {
                 replica.partition: iter(list(replica.view.keys.values()))
-                for replica in engine.replicas
-                if engine.judges(replica.partition)
+                for replica in context.replicas
+                if context.judges(replica.partition)
             }
         for partition, keys in list(self._purging.items()):
             portion = list(islice(keys, LOOKED_AT_A_TICK))
-            self._purge(engine.replicas[partition], portion)
+            self._purge(context.replicas[partition], portion)
             if len(portion) < LOOKED_AT_A_TICK:
                 del self._purging[partition]
                 self._forget_unseen(partition)
 
     def _forget_unseen(self, partition: int) -> None:
-        """Keys that this round did not meet are held by nobody any more."""
-        partitions = self._engine.config.partitions
+        """Forget the keys that this round did not meet: no view holds them any more."""
+        partitions = self._context.config.partitions
         for key in [k for k, quiet in self._quiet_since_ms.items() if quiet.round != self._purge_round]:
             if partition_of(key.namespace, partitions) == partition:
                 del self._quiet_since_ms[key]
 
     def _purge(self, replica: Replica, keys: list[KeyState]) -> None:
         """Nulls for keys that the tree does not reach: days after a deletion, or the lag after junk (R6)."""
-        engine = self._engine
-        lag_ms = engine.config.compaction_lag_s * 1000
-        deleted_ms = engine.config.purge_deleted_after_s * 1000
+        context = self._context
+        lag_ms = context.config.compaction_lag_s * 1000
+        deleted_ms = context.config.purge_deleted_after_s * 1000
         open_debts = replica.view.ledger.open
         purged = 0
         for key in keys:
@@ -314,13 +324,13 @@ class Maintenance:
             namespace = replica.view.get(key.namespace)
             outlived = namespace is not None and namespace.state is State.DELETED and not key.is_namespace
             wait_ms = max(deleted_ms, lag_ms) if outlived else lag_ms
-            if replica.timestamp_ms - quiet.since_ms > wait_ms and self._purge_room > 0 and engine.may_write:
+            if replica.timestamp_ms - quiet.since_ms > wait_ms and self._purge_room > 0 and context.may_write:
                 self._purge_room -= 1
-                engine.proposals.purge(replica.partition, key.key)
+                self._proposals.purge(replica.partition, key.key)
                 purged += 1
         if purged:
-            engine.emit("purge.wrote", partition=replica.partition, keys=purged)
+            context.emit("purge.wrote", partition=replica.partition, keys=purged)
 
 
-def _why(engine: Engine) -> str:
-    return "this broker leads" if engine.leading else "no leader is heard"
+def _why(context: Context) -> str:
+    return "this broker leads" if context.leading else "no leader is heard"

@@ -91,7 +91,7 @@ class Member:
 
 
 class LostMember(NamedTuple):
-    """A process that is no longer heard."""
+    """A process that is not heard any more."""
 
     broker: str
     incarnation: str
@@ -108,9 +108,9 @@ class Membership:
         lost: Brokers that are gone, with when they were last heard; kept so that repair records can say so.
         gone: Processes that said goodbye.
 
-    Nobody who writes to the registry can fill the memory. The tables of those who are gone keep their newest
+    No writer of the registry can fill the memory. The tables of those who are gone keep their newest
     `remembered_max` entries. Those alive are not displaced: with `members_max` of them a newcomer is not taken in, and as
-    long as that happens nobody is called absent, since he may be one of those.
+    long as that happens no member is called absent, since he may be one of those.
     """
 
     def __init__(
@@ -144,7 +144,7 @@ class Membership:
         size_bytes: int = 0,
         own_id: bool = False,
     ) -> Member | None:
-        """Take a heartbeat in; the member, unless it said goodbye, another process holds its id, or there is no room.
+        """Take a heartbeat in; the member, unless it said goodbye, another process holds its id, or the table is full.
 
         Args:
             own_id: It bears the id of the broker that reads: there is room for that one.
@@ -192,23 +192,23 @@ class Membership:
         return size_bytes <= SMALL_BYTES or total_bytes <= self._members_max_bytes
 
     def _make_room(self, timestamp_ms: int) -> None:
-        """A reader of what lay in the registry expires nobody: by the log's own times these were gone before."""
+        """A reader of the registry's backlog expires no member: by the log's own times these were gone before."""
         if timestamp_ms - self._made_room_ms < _MAKE_ROOM_EVERY_MS:
             return
         self._made_room_ms = timestamp_ms
         limit_ms = 2 * self.expiry_s * 1000
-        for member in [one for one in self.alive.values() if timestamp_ms - one.heard_at_ms > limit_ms]:
+        for member in [alive for alive in self.alive.values() if timestamp_ms - alive.heard_at_ms > limit_ms]:
             self._drop(member, member.heard_at_ms, member.heard_at_s, live=member.heard_live)
 
     def overflowed(self, now_s: float) -> bool:
-        """Whether somebody was not taken in lately, who then counts for absent and is not."""
+        """Whether a member was not taken in lately, which then seems absent and is not."""
         return self._refused_at_s is not None and now_s - self._refused_at_s <= self.expiry_s
 
     def _replaces(self, member: Member, timestamp_ms: int, info: Mapping[str, Any]) -> bool:
         """Whether another process under a member's id takes its place; the same for every reader of the registry.
 
-        One that was read back (`since`) has proved that nobody was in its way: of two such the later one counts, also for
-        a reader that did not see them come. One that has not gives way to whoever is heard, by the log's own times; also
+        One that was read back (`since`) has proved that no process was in its way: of two such the later one counts, also for
+        a reader that did not see them come. One that has not gives way to a member that is heard, by the log's own times; also
         if it takes over, since its record may be a late one of a process that has ended.
         """
         since = info["since"]
@@ -225,7 +225,7 @@ class Membership:
         return sum(1 for other, member in self.alive.items() if other < broker and member.fit)
 
     def others_fit(self, broker: str) -> bool:
-        """Whether anybody else could lead."""
+        """Whether another member could lead."""
         return any(other != broker and member.fit for other, member in self.alive.items())
 
     def led(self, broker: str) -> bool:
@@ -252,7 +252,7 @@ class Membership:
             member.heard_at_s = now_s - max(0, newest_ms - member.heard_at_ms) / 1000
 
     def hear_all(self, now_s: float) -> None:
-        """This reader was cut off: nobody's silence counts from before now."""
+        """This reader was cut off: no member's silence counts from before now."""
         for member in self.alive.values():
             member.heard_at_s = now_s
 

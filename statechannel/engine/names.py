@@ -9,7 +9,7 @@ from statechannel.protocol.bundle import parse_key, split_topic, topic_hash
 from statechannel.protocol.states import State
 
 if TYPE_CHECKING:
-    from statechannel.engine.engine import Engine
+    from statechannel.engine.context import Context
     from statechannel.protocol.keys import KeyState
 
 
@@ -39,19 +39,21 @@ def place(name: str) -> NameTarget | NotFound:
     return NameTarget(topic[0], topic_hash(topic[1]), None)
 
 
-def locate(engine: Engine, name: str) -> KeyState | NotFound:
-    """The live bundle that a name means, in the engine's view."""
-    found = place(name)
-    if isinstance(found, NotFound):
-        return found
-    namespace = engine.key(found.namespace)
+def locate(context: Context, name: str) -> KeyState | NotFound:
+    """The live bundle that a name means, in this process's view."""
+    target = place(name)
+    if isinstance(target, NotFound):
+        return target
+    namespace = context.key(target.namespace)
     if namespace is None or namespace.ring is None:
-        return NotFound("unknown-namespace", f"there is no namespace {found.namespace}", "Create it first.")
-    if found.key is None:
-        return namespace.ring.at(found.hash)
-    bundle = engine.key(found.key)
+        return NotFound("unknown-namespace", f"there is no namespace {target.namespace}", "Create it first.")
+    if target.key is None:
+        return namespace.ring.at(target.hash)
+    bundle = context.key(target.key)
     if bundle is None:
-        return NotFound("unknown-bundle", f"{found.key} is not a bundle of {found.namespace}", "`bundles` lists them.")
+        return NotFound(
+            "unknown-bundle", f"{target.key} is not a bundle of {target.namespace}", "`bundles` lists them."
+        )
     if bundle.state is State.DELETED:
-        return NotFound("split-bundle", f"{found.key} was split", "`bundles` lists its children.")
+        return NotFound("split-bundle", f"{target.key} was split", "`bundles` lists its children.")
     return bundle

@@ -1,7 +1,7 @@
 """Commands that change the channel, and what became of them.
 
-An operation is known by its id, which every record of it carries; so whoever reads the log can say how it stands, and a
-ticket survives a restart of its caller. Upstream's calls return when the first record is *appended*, accepted or not.
+An answer names the id of the operation, by which a caller can ask for it again after a restart, at any broker. Upstream's
+calls return when the first record is *appended*, accepted or not.
 """
 
 from __future__ import annotations
@@ -26,55 +26,33 @@ from statechannel.engine.commands import (
     Unload,
 )
 from statechannel.engine.deadlines import Deadlines
+from statechannel.engine.names import locate
+from statechannel.engine.operation_fold import ENDED, RUNNING, OperationFold
 from statechannel.engine.proposals import ProposalResult, ProposalStatus
-from statechannel.engine.streams import tell_began, tell_ended
-from statechannel.protocol.bounded import remember
 from statechannel.protocol.bundle import bounds_at, children_of, even_bounds, is_namespace
 from statechannel.protocol.codec import CLOSING_PREFIX
 from statechannel.protocol.keys import KeyState
-from statechannel.protocol.states import IN_FLIGHT, Action, Flow, State
+from statechannel.protocol.states import Action, Flow, State
 from statechannel.protocol.verdict import MEANING
 
 if TYPE_CHECKING:
-    from statechannel.engine.engine import Engine
-    from statechannel.protocol.record import Record
-    from statechannel.protocol.view import View
+    from statechannel.engine.context import Context
+    from statechannel.engine.operation_fold import Operation
+    from statechannel.engine.proposals import Proposals
+    from statechannel.engine.reactions import Reactions
 
-RUNNING, ENDED, FAILED = "running", "ended", "failed"
 REASON_MAX = 1_000
 TIMED_OUT_A_STEP = 1_000
 LATER = "Ask for the operation again later."
 
 
 @dataclass(slots=True)
-class Operation:
-    """How an operation stands, as the log tells it.
-
-    Attributes:
-        status: `running`, `ended` (as asked) or `failed` (ended otherwise).
-        result: A stable word: `owned`, `transferred`, `taken-back`, `unloaded`, `declined`, `split`, `given-up`,
-            `created`, `deleted`, `superseded`, `repaired`.
-    """
-
-    id: str
-    flow: str
-    name: str
-    partition: int
-    offset: int
-    status: str = RUNNING
-    result: str = ""
-    state: str = ""
-    destination: str | None = None
-    changed_offset: int = -1
-
-
-@dataclass(slots=True)
 class _Deletion:
-    """A namespace on its way out: closed, unloaded, deleted.
+    """The deletion of a namespace: closed, unloaded, deleted.
 
     Attributes:
-        writing: Its record is on its way.
-        unsure: What became of one that was, nobody knows.
+        writing: Its record is in flight.
+        unsure: The end of an earlier record is unknown.
     """
 
     token: int
@@ -89,98 +67,52 @@ class _Deletion:
 
 
 class Operations:
-    """Commands under way and the operations seen in the log."""
+    """Commands under way.
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-        self.known: dict[str, Operation] = {}
-        self._current: dict[str, str] = {}
+    Attributes:
+        fold: The operations seen in the log; `known` has them by id.
+    """
+
+    def __init__(self, context: Context, proposals: Proposals, reactions: Reactions) -> None:
+        self._context = context
+        self._proposals = proposals
+        self._reactions = reactions
+        self.fold = OperationFold(context.config.operations_max, self)
+        self.known = self.fold.known
         self._waiters: dict[str, dict[int, None]] = {}
         self._waited_for: dict[int, str] = {}
         self._deadlines = Deadlines()
         self._deletions: dict[str, _Deletion] = {}
         self._starting: dict[int, tuple[str, float]] = {}
-        self._through: dict[int, int] = {}
 
     # --- what the log says ------------------------------------------------------------------------------------------
 
-    def accepted(self, record: Record, key: KeyState, partition: int, offset: int) -> None:
-        """An accepted record moves its operation on, and ends one that it interrupts."""
-        if offset <= self._through.get(partition, -1):
-            return  # a partition that is read again from its beginning
-        self._through[partition] = offset
-        name = key.name
-        operation_id = key.operation
-        before = self._current.get(name)
-        if before is not None and before != operation_id:
-            del self._current[name]
-            self._end(before, FAILED, "superseded", offset)
-        if operation_id is None:
-            return
-        operation = self.known.get(operation_id)
-        if operation is None:
-            # The unloads of a namespace's deletion come before its own record: the operation is the namespace's.
-            subject = key.namespace if key.flow == Flow.NAMESPACE else name
-            operation = Operation(operation_id, key.flow or "", subject, partition, offset)
-            remember(self.known, operation_id, operation, self._engine.config.operations_max)
-            tell_began(self._engine, operation)
-        operation.changed_offset = offset
-        operation.state = record.state
-        if operation.flow == Flow.NAMESPACE and not key.is_namespace:
-            return
-        if operation.name != name:
-            return
-        if record.state in IN_FLIGHT:
-            operation.status = RUNNING
-            operation.destination = record.to or operation.destination
-            self._current[name] = operation_id
-            return
-        self._came_to_rest(operation, record.state, record.from_, offset)
+    def began(self, operation: Operation) -> None:
+        """Report the first record of an operation, except in a replay."""
+        if self._context.judges(operation.partition):
+            self._context.emit(
+                "operation.began",
+                operation=operation.id,
+                flow=operation.flow,
+                bundle=operation.name,
+                offset=operation.offset,
+            )
 
-    def seed(self, view: View) -> None:
-        """After a lenient join: what the newest record of each key says of its operation."""
-        for key in view.existing():
-            self._seen_to_end(key)
-            room = len(self.known) < self._engine.config.operations_max
-            of_deletion = key.flow == Flow.NAMESPACE and not key.is_namespace
-            if key.operation is None or key.operation in self.known or key.derived or of_deletion or not room:
-                continue
-            if key.state is None:
-                continue
-            operation = Operation(key.operation, key.flow or "", key.name, view.partition, key.offset)
-            operation.state = key.state
-            operation.changed_offset = key.offset
-            if key.state in IN_FLIGHT:
-                self._current[key.name] = key.operation
-            else:
-                operation.status, operation.result = _ending(operation.flow, key.state, key.from_)
-            self.known[key.operation] = operation
-
-    def _seen_to_end(self, key: KeyState) -> None:
-        """An operation that was running when the view was left may have ended meanwhile."""
-        known = self.known.get(key.operation or "")
-        if known is None or known.status != RUNNING or known.name != key.name or key.state is None:
-            return
-        known.state, known.changed_offset = key.state, key.offset
-        if key.state not in IN_FLIGHT:
-            self._came_to_rest(known, key.state, key.from_, key.offset)
-
-    def _came_to_rest(self, operation: Operation, state: State, from_: str | None, offset: int) -> None:
-        """The subject of an operation is no longer in flight."""
-        self._current.pop(operation.name, None)
-        status, result = _ending(operation.flow, state, from_)
-        self._end(operation.id, status, result, offset)
-
-    def _end(self, operation_id: str, status: str, result: str, offset: int) -> None:
-        operation = self.known.get(operation_id)
-        if operation is None or operation.status != RUNNING:
-            return
-        operation.status, operation.result, operation.changed_offset = status, result, offset
-        tell_ended(self._engine, operation)
-        for token in self._waiters.pop(operation_id, ()):
+    def ended(self, operation: Operation) -> None:
+        """Report how an operation ended, except in a replay; answer those that wait for it."""
+        if self._context.judges(operation.partition):
+            self._context.emit(
+                "operation.ended",
+                operation=operation.id,
+                flow=operation.flow,
+                bundle=operation.name,
+                result=operation.result,
+                offset=operation.changed_offset,
+            )
+        for token in self._waiters.pop(operation.id, ()):
             del self._waited_for[token]
             self._deadlines.drop(token)
-            self._engine.complete(token, self._outcome(operation))
+            self._context.complete(token, self._outcome(operation))
 
     @staticmethod
     def _outcome(operation: Operation) -> Outcome:
@@ -193,14 +125,14 @@ class Operations:
 
     def start(self, token: int, command: Transfer | Unload | Split | CreateNamespace | DeleteNamespace) -> None:
         """Begin an operation: `Started`, or why not. The same operation id is never begun twice."""
-        engine = self._engine
+        context = self._context
         known = self.known.get(command.operation)
         if known is not None:
-            engine.complete(token, Started(known.id, known.name, known.partition, known.offset))
+            context.complete(token, Started(known.id, known.name, known.partition, known.offset))
             return
-        refusal = engine.refusal()
+        refusal = context.refusal()
         if refusal is not None:
-            engine.complete(token, refusal)
+            context.complete(token, refusal)
             return
         match command:
             case CreateNamespace():
@@ -212,18 +144,18 @@ class Operations:
 
     def _answering(self, token: int, operation: str, name: str, timeout_s: float) -> Callable[[ProposalResult], None]:
         """The answer to a command when the end of its first record is known, or its time is over."""
-        self._starting[token] = (operation, self._engine.now.mono_s + timeout_s)
+        self._starting[token] = (operation, self._context.now.mono_s + timeout_s)
 
         def done(result: ProposalResult) -> None:
             if self._starting.pop(token, None) is None:
                 return
-            self._engine.complete(token, self._first_record(result, operation, name))
+            self._context.complete(token, self._first_record(result, operation, name))
 
         return done
 
     def _first_record(self, result: ProposalResult, operation: str, name: str) -> Outcome:
         if result.status is ProposalStatus.ACCEPTED:
-            partition = self._engine.partition_of("/".join(name.split("/")[:2]))
+            partition = self._context.partition_of("/".join(name.split("/")[:2]))
             return Started(operation, name, partition, result.offset)
         known = self.known.get(operation)
         if known is not None:
@@ -240,17 +172,17 @@ class Operations:
         if written is None:
             self._starting.pop(token, None)
             message = f"{command_name}: too many records are in flight (pending_max)"
-            self._engine.complete(token, Rejected("busy", message, "Try again."))
+            self._context.complete(token, Rejected("busy", message, "Try again."))
 
     def _move(self, token: int, command: Transfer | Unload | Split) -> None:
-        engine = self._engine
-        found = engine.locate(command.name)
-        if isinstance(found, NotFound):
-            engine.complete(token, found)
+        context = self._context
+        key = locate(context, command.name)
+        if isinstance(key, NotFound):
+            context.complete(token, key)
             return
-        refusal = self._unfit(found, command)
+        refusal = self._unfit(key, command)
         if refusal is not None:
-            engine.complete(token, refusal)
+            context.complete(token, refusal)
             return
         children: list[str] | None = None
         state, action, flow, to = State.RELEASING, Action.UNLOAD, Flow.UNLOAD, None
@@ -260,36 +192,36 @@ class Operations:
             state, action, flow = State.SPLITTING, Action.SPLIT, Flow.SPLIT
             try:
                 bounds = (
-                    bounds_at(found.lower, found.upper, command.at)
+                    bounds_at(key.lower, key.upper, command.at)
                     if command.at
-                    else even_bounds(command.parts, found.lower, found.upper)
+                    else even_bounds(command.parts, key.lower, key.upper)
                 )
             except ValueError as error:
-                engine.complete(token, Rejected("bad-split", f"{found.name}: {error}", bundle=found.name))
+                context.complete(token, Rejected("bad-split", f"{key.name}: {error}", bundle=key.name))
                 return
-            if len(bounds) - 1 > engine.config.split_parts_max:
-                message = f"{found.name}: a split makes {engine.config.split_parts_max} parts at most (split_parts_max)"
-                engine.complete(token, Rejected("bad-split", message, "Split the parts again.", bundle=found.name))
+            if len(bounds) - 1 > context.config.split_parts_max:
+                message = f"{key.name}: a split makes {context.config.split_parts_max} parts at most (split_parts_max)"
+                context.complete(token, Rejected("bad-split", message, "Split the parts again.", bundle=key.name))
                 return
             if len(bounds) < 3:  # noqa: PLR2004 - two children have three bounds
-                message = f"{found.name}: a split makes two parts or more"
-                engine.complete(token, Rejected("bad-split", message, bundle=found.name))
+                message = f"{key.name}: a split makes two parts or more"
+                context.complete(token, Rejected("bad-split", message, bundle=key.name))
                 return
             children = children_of(bounds)
-        written = engine.proposals.propose(
-            found,
+        written = self._proposals.propose(
+            key,
             state,
-            self._answering(token, command.operation, found.name, command.timeout_s),
+            self._answering(token, command.operation, key.name, command.timeout_s),
             action=action,
             flow=flow,
             operation=command.operation,
-            from_=found.to,
+            from_=key.to,
             to=to,
             children=children,
             reason=_sayable(command.reason),
             decision=None if isinstance(command, Split) else command.decision,
         )
-        self._propose(token, found.name, written)
+        self._propose(token, key.name, written)
 
     def _unfit(self, key: KeyState, command: Transfer | Unload | Split) -> Outcome | None:
         if key.state is not State.ASSIGNED:
@@ -298,20 +230,20 @@ class Operations:
                 f"{key.name} is {key.state}, and only an Assigned bundle can be moved",
                 winner=key.accepted_id,
             )
-        engine = self._engine
-        if key.to == engine.identity.broker and not engine.reactions.serves(key):
+        context = self._context
+        if key.to == context.identity.broker and not self._reactions.serves(key):
             return Rejected("not-serving-yet", f"{key.name} is being resumed by this broker", "Try again in a moment.")
         if not isinstance(command, Transfer):
             return None
         destination = command.destination
         if destination == key.to:
             return Rejected("destination-is-owner", f"{key.name} is owned by {destination} already")
-        members = engine.presence.members
+        members = context.members
         if destination not in members.alive:
             if destination in members.lost:
                 return Rejected("destination-lost", f"broker {destination} is not heard any more", "Choose a live one.")
             return Rejected("unknown-destination", f"no broker {destination} is registered", "`brokers` lists them.")
-        if not engine.accepts(destination):
+        if not context.accepts(destination):
             return Rejected(
                 "destination-not-accepting",
                 f"broker {destination} is joining, draining, in safe mode or cut off from the log",
@@ -319,19 +251,19 @@ class Operations:
         return None
 
     def _create(self, token: int, command: CreateNamespace) -> None:
-        engine = self._engine
+        context = self._context
         name = command.namespace
         if not is_namespace(name):
-            engine.complete(token, Rejected("bad-name", f"`{name}` is not tenant/namespace of A-Za-z0-9_=:.-"))
+            context.complete(token, Rejected("bad-name", f"`{name}` is not tenant/namespace of A-Za-z0-9_=:.-"))
             return
-        if engine.bound_broker(name) is not None:
-            engine.complete(token, Rejected("bound-namespace", f"{name} belongs to its broker by rule"))
+        if context.bound_broker(name) is not None:
+            context.complete(token, Rejected("bound-namespace", f"{name} belongs to its broker by rule"))
             return
-        key = engine.key(name)
+        key = context.key(name)
         if key is not None and key.state is State.ACTIVE:
-            engine.complete(token, Rejected("namespace-exists", f"{name} exists already", winner=key.accepted_id))
+            context.complete(token, Rejected("namespace-exists", f"{name} exists already", winner=key.accepted_id))
             return
-        written = engine.proposals.propose(
+        written = self._proposals.propose(
             key or KeyState(name, -1, -1),
             State.ACTIVE,
             self._answering(token, command.operation, name, command.timeout_s),
@@ -345,36 +277,36 @@ class Operations:
     # --- deletion of a namespace ------------------------------------------------------------------------------------
 
     def _delete(self, token: int, command: DeleteNamespace) -> None:
-        engine = self._engine
-        key = engine.key(command.namespace)
+        context = self._context
+        key = context.key(command.namespace)
         if key is None or key.state is not State.ACTIVE:
-            engine.complete(token, NotFound("unknown-namespace", f"there is no namespace {command.namespace}"))
+            context.complete(token, NotFound("unknown-namespace", f"there is no namespace {command.namespace}"))
             return
         if command.namespace in self._deletions:
-            engine.complete(token, Rejected("being-deleted", f"{command.namespace} is being deleted already"))
+            context.complete(token, Rejected("being-deleted", f"{command.namespace} is being deleted already"))
             return
-        deadline_s = engine.now.mono_s + command.timeout_s
+        deadline_s = context.now.mono_s + command.timeout_s
         self._deletions[command.namespace] = _Deletion(
             token, command.namespace, key.accepted_id, command.operation, deadline_s
         )
-        mark = {"namespace": command.namespace, "operation": command.operation, "by": engine.identity.broker}
-        mark["for_ms"] = int(min(command.timeout_s, engine.config.closing_mark_s) * 1000)  # type: ignore[assignment]
-        partition = engine.partition_of(command.namespace)
-        engine.proposals.control(partition, CLOSING_PREFIX + command.namespace.encode(), mark)
+        mark = {"namespace": command.namespace, "operation": command.operation, "by": context.identity.broker}
+        mark["for_ms"] = int(min(command.timeout_s, context.config.closing_mark_s) * 1000)  # type: ignore[assignment]
+        partition = context.partition_of(command.namespace)
+        self._proposals.control(partition, CLOSING_PREFIX + command.namespace.encode(), mark)
         self._drive(self._deletions[command.namespace])
 
     def _drive(self, deletion: _Deletion) -> None:
-        engine = self._engine
-        key = engine.key(deletion.namespace)
-        if key is None and not engine.judges(engine.partition_of(deletion.namespace)):
-            if engine.now.mono_s >= deletion.deadline_s:
+        context = self._context
+        key = context.key(deletion.namespace)
+        if key is None and not context.judges(context.partition_of(deletion.namespace)):
+            if context.now.mono_s >= deletion.deadline_s:
                 self._end_deletion(deletion, Unknown(deletion.operation, "this broker had to join again meanwhile"))
             return
         if key is None or key.ring is None or key.accepted_id != deletion.accepted_id:
             # Deleted, by this operation or another one; perhaps created again: not the namespace that was meant.
             self._end_deletion(deletion, self._deleted(deletion, key))
             return
-        if engine.now.mono_s >= deletion.deadline_s:
+        if context.now.mono_s >= deletion.deadline_s:
             if deletion.writing or deletion.unsure:
                 message = f"{deletion.namespace}: the record was not read back"
                 self._end_deletion(deletion, Unknown(deletion.operation, message, LATER))
@@ -382,9 +314,9 @@ class Operations:
             message = f"{deletion.namespace}: {key.ring.owned} bundles were not unloaded in time, and it opens again"
             self._end_deletion(deletion, Rejected("not-unloaded", message))
             return
-        if engine.now.mono_s < deletion.retry_at_s or not engine.may_write:
+        if context.now.mono_s < deletion.retry_at_s or not context.may_write:
             return
-        deletion.retry_at_s = engine.now.mono_s + engine.config.retry_interval_s
+        deletion.retry_at_s = context.now.mono_s + context.config.retry_interval_s
         if key.ring.owned:
             self._unload_all(deletion, key)
         elif not deletion.writing:
@@ -395,11 +327,11 @@ class Operations:
                 deletion.unsure |= result.status is ProposalStatus.UNKNOWN
                 if result.status is ProposalStatus.ACCEPTED and not deletion.answered:
                     deletion.answered = True
-                    partition = engine.partition_of(deletion.namespace)
+                    partition = context.partition_of(deletion.namespace)
                     started = Started(deletion.operation, deletion.namespace, partition, result.offset)
-                    engine.complete(deletion.token, started)
+                    context.complete(deletion.token, started)
 
-            written = engine.proposals.propose(
+            written = self._proposals.propose(
                 key,
                 State.DELETED,
                 done,
@@ -423,19 +355,19 @@ class Operations:
         del self._deletions[deletion.namespace]
         if not deletion.answered:
             deletion.answered = True
-            self._engine.complete(deletion.token, outcome)
+            self._context.complete(deletion.token, outcome)
 
     def _unload_all(self, deletion: _Deletion, key: KeyState) -> None:
         if key.ring is None:
             return
-        room = self._engine.config.handover_window
+        room = self._context.config.handover_window
         for bundle in key.ring.live.values():
             if bundle.state is not State.ASSIGNED:
                 continue
             room -= 1
             if room < 0:
                 return
-            self._engine.proposals.propose(
+            self._proposals.propose(
                 bundle,
                 State.RELEASING,
                 _ignore,
@@ -451,25 +383,25 @@ class Operations:
         """Answer when the operation has ended."""
         known = self.known.get(command.operation)
         if known is not None and known.status != RUNNING:
-            self._engine.complete(token, self._outcome(known))
+            self._context.complete(token, self._outcome(known))
             return
         self._waiters.setdefault(command.operation, {})[token] = None
         self._waited_for[token] = command.operation
-        self._deadlines.add(token, self._engine.now.mono_s + command.timeout_s)
+        self._deadlines.add(token, self._context.now.mono_s + command.timeout_s)
 
     def tick(self) -> None:
         """Deadlines of waiters and commands; deletions go on."""
-        now_s = self._engine.now.mono_s
+        now_s = self._context.now.mono_s
         for token, (operation, deadline_s) in list(self._starting.items()):
             if now_s >= deadline_s:
                 del self._starting[token]
-                self._engine.complete(token, Unknown(operation, "its first record was not read back in time", LATER))
+                self._context.complete(token, Unknown(operation, "its first record was not read back in time", LATER))
         self._time_out()
         for deletion in list(self._deletions.values()):
             self._drive(deletion)
 
     def _time_out(self) -> None:
-        late = self._deadlines.due(self._engine.now.mono_s, TIMED_OUT_A_STEP)
+        late = self._deadlines.due(self._context.now.mono_s, TIMED_OUT_A_STEP)
         for token in late:
             operation_id = self._waited_for.pop(token)
             others = self._waiters[operation_id]
@@ -481,9 +413,9 @@ class Operations:
                 outcome: Outcome = NotFound("unknown-operation", f"no record of operation {operation_id} was read")
             else:
                 outcome = Undetermined("running", f"operation {known.id} on {known.name} is at {known.state}")
-            self._engine.complete(token, outcome)
+            self._context.complete(token, outcome)
         if len(late) == TIMED_OUT_A_STEP:
-            self._engine.wake_soon(self._time_out)
+            self._context.wake_soon(self._time_out)
 
 
 def _sayable(reason: str | None) -> str | None:
@@ -492,24 +424,4 @@ def _sayable(reason: str | None) -> str | None:
 
 
 def _ignore(_: ProposalResult) -> None:
-    """The state tells; the next round looks at it."""
-
-
-def _ending(flow: str, state: State, from_: str | None) -> tuple[str, str]:
-    """How an operation ended, by the state in which its bundle came to rest."""
-    if state is State.ACTIVE:
-        return ENDED, "created"
-    if state is State.DELETED:
-        return ENDED, "deleted" if flow == Flow.NAMESPACE else "split"
-    if state is State.UNASSIGNED:
-        if flow == Flow.UNLOAD:
-            return ENDED, "unloaded"
-        return (ENDED, "repaired") if flow == Flow.REPAIR else (FAILED, "declined")
-    if flow == Flow.TRANSFER:
-        # The destination's record carries the source; what was taken back carries null.
-        return (ENDED, "transferred") if from_ is not None else (FAILED, "taken-back")
-    if flow == Flow.SPLIT:
-        return FAILED, "given-up"
-    if flow == Flow.UNLOAD:
-        return FAILED, "taken-back"
-    return ENDED, "repaired" if flow == Flow.REPAIR else "owned"
+    """The next round looks at the state."""

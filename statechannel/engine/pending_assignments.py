@@ -1,4 +1,4 @@
-"""Bundles on their way to a broker by records of ours that were not read back yet, and how many each broker gets by them."""
+"""Bundles that records of this process assign, and that were not read back yet; and how many each broker gets by them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ PATIENCE_RETRIES = 4
 
 
 class PendingAssignment(NamedTuple):
-    """A bundle on its way to a broker by a record of ours that was not read back yet."""
+    """The broker that a record of this process chose for a bundle; the record was not read back yet."""
 
     broker: str | None
     at_s: float
@@ -36,7 +36,7 @@ class OnTheirWay:
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """Bundles on their way, by broker."""
+        """Pending bundles, by broker."""
         return self._counts
 
     def add(self, bundle: str, chosen: PendingAssignment) -> None:
@@ -59,7 +59,7 @@ class OnTheirWay:
 
     def drop_late(self, now_s: float, retry_interval_s: float) -> bool:
         """Forget those whose record is lost or slow; whether there were any."""
-        late = [bundle for bundle, one in self._chosen.items() if one.late(now_s, retry_interval_s)]
+        late = [bundle for bundle, chosen in self._chosen.items() if chosen.late(now_s, retry_interval_s)]
         for bundle in late:
             self.drop(bundle)
         return bool(late)

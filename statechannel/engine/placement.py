@@ -1,9 +1,20 @@
-"""Where a bundle goes: a small port and a simple default. Strategies join through entry points (package `shedders`)."""
+"""Where a bundle goes: the port of placement, a simple default, and the choice among the brokers that may take the bundle.
+
+Strategies join through entry points (package `shedders`).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
+
+from statechannel.engine.pending_assignments import OnTheirWay
+from statechannel.protocol.states import Action, State
+
+if TYPE_CHECKING:
+    from statechannel.engine.context import Context
+    from statechannel.protocol.keys import KeyState
+    from statechannel.protocol.record import Record
 
 
 class Placement(Protocol):
@@ -33,3 +44,56 @@ class FewestBundles:
         start = sum(bundle.encode()) % len(candidates)
         turned = [*candidates[start:], *candidates[:start]]
         return min(turned, key=lambda broker: load.get(broker, 0))
+
+
+class Placer:
+    """Chooses among the brokers that may take a bundle, and counts what is already assigned to each."""
+
+    def __init__(self, context: Context, placement: Placement | None = None) -> None:
+        self._context = context
+        self.placement: Placement = placement or FewestBundles()
+        self._pending: list[OnTheirWay] = []
+        self._decliners: dict[str, dict[str, float]] = {}
+
+    def pending(self) -> OnTheirWay:
+        """A new table of pending assignments, which are counted as load of their destinations."""
+        table = OnTheirWay()
+        self._pending.append(table)
+        return table
+
+    def choose(self, key: KeyState, *, without: str | None = None) -> str | None:
+        """A broker for the bundle: alive, caught up, accepting, and not one that declined it lately."""
+        context = self._context
+        now_s = context.now.mono_s
+        declined = self._decliners.get(key.name, {})
+        candidates = sorted(
+            broker
+            for broker in context.members.alive
+            if broker != without and declined.get(broker, 0.0) <= now_s and context.accepts(broker)
+        )
+        return self.placement.choose(key.name, candidates, self._load())
+
+    def _load(self) -> dict[str, int]:
+        load: dict[str, int] = {}
+        tables = [table.counts for table in self._pending]
+        for counts in (*(replica.view.load for replica in self._context.replicas), *tables):
+            for broker, count in counts.items():
+                load[broker] = load.get(broker, 0) + count
+        return load
+
+    def accepted(self, record: Record, key: KeyState) -> None:
+        """Leave a broker that could not serve a bundle out of its placement for a while."""
+        if record.from_ is None or record.forced:
+            return
+        declined = record.state is State.UNASSIGNED and key.was is State.ASSIGNING
+        gave_up = record.state is State.RELEASING and record.text("action") == Action.DECLINE
+        if declined or gave_up:  # the action of the second is a hint: an owner that could not resume
+            until_s = self._context.now.mono_s + self._context.config.decline_memory_s
+            self._decliners.setdefault(key.name, {})[record.from_] = until_s
+
+    def tick(self) -> None:
+        """Forget the decliners whose time is over."""
+        now_s = self._context.now.mono_s
+        for name, brokers in list(self._decliners.items()):
+            if all(until_s <= now_s for until_s in brokers.values()):
+                del self._decliners[name]

@@ -2,59 +2,67 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import orjson
 
+from statechannel.engine.context import Mode
 from statechannel.engine.effects import Append
 from statechannel.engine.inputs import PartitionOpened, PositionReached
-from statechannel.engine.membership import MEMBER_FORMAT, Membership, decode_member, decode_probe
+from statechannel.engine.membership import MEMBER_FORMAT, decode_member, decode_probe
 from statechannel.protocol.bounded import remember
 from statechannel.protocol.log import RecordRead, Topic
 from statechannel.protocol.record import FORMAT, readable, writable_format
 
 if TYPE_CHECKING:
-    from statechannel.engine.engine import Engine
+    from statechannel.engine.context import Context
+    from statechannel.engine.membership import LostMember
+    from statechannel.engine.provenance import Provenance
+    from statechannel.protocol.replica import Phase, Replica
 
 FRESH_TO_REFUSE = 2
 OUTSTANDING_MAX = 64
 
 
-class Mode(StrEnum):
-    """How far this process trusts its picture of the cluster."""
+class RegistryListener(Protocol):
+    """What follows for the other parts from what the registry says."""
 
-    STARTING = "starting"  # not registered yet
-    NORMAL = "normal"
-    SAFE = "safe"  # the log is away: serve what is served, decide nothing
-    SETTLING = "settling"  # the log is back: wait for the others to be heard
+    def members_lost(self, lost: list[LostMember]) -> None:
+        """Members expired that had been heard live."""
+
+    def members_changed(self) -> None:
+        """A member came or went."""
+
+    def mode_changed(self, before: Mode) -> None:
+        """`Context.registry_mode` changed."""
+
+    def leadership_changed(self) -> None:
+        """This process began or ceased to lead."""
+
+    def phase_changed(self, replica: Replica, before: Phase) -> None:
+        """Kafka's clock became known, and a partition vouches for itself with it."""
+
+    def stop(self, reason: str, detail: str) -> None:
+        """Another process has this broker id."""
 
 
 class Presence:
     """Registry reader and writer of one process.
 
     Attributes:
-        term: Offset of the registry record by which this process leads; -1 while it does not.
         newest_ms: Largest log time of a registry record read; `last_ms` that of the last one.
         clock_ahead_ms: How far Kafka's clock is ahead of the monotonic one, at most: by the newest own record that was read
             back, which the log had stamped after it was sent. None before the first.
     """
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-        self.members = Membership(
-            engine.config.member_expiry_s,
-            engine.config.remembered_max,
-            members_max=engine.config.members_max,
-            members_max_bytes=engine.config.members_max_bytes,
-        )
-        self.mode = Mode.STARTING
-        self.announced = False
+    def __init__(self, context: Context, provenance: Provenance, listener: RegistryListener) -> None:
+        self._context = context
+        self._provenance = provenance
+        self._listener = listener
+        self.members = context.members
         self.elected = False
-        self.term = -1
         self.goodbye_sent = False
         self.goodbye_heard = False
-        self.listening_since_s: float | None = None
         self._registry_end: int | None = None
         self._position = 0
         self.newest_ms = 0
@@ -90,9 +98,13 @@ class Presence:
         self._check_listened()
 
     def _check_listened(self) -> None:
-        if self.listening_since_s is None and self._registry_end is not None and self._position >= self._registry_end:
-            self.listening_since_s = self._engine.now.mono_s
-            self.members.settle_backlog(self._engine.now.mono_s, self.newest_ms)
+        if (
+            self._context.listening_since_s is None
+            and self._registry_end is not None
+            and self._position >= self._registry_end
+        ):
+            self._context.listening_since_s = self._context.now.mono_s
+            self.members.settle_backlog(self._context.now.mono_s, self.newest_ms)
 
     def read(self, record: RecordRead) -> None:
         """Take in one registry record."""
@@ -102,27 +114,27 @@ class Presence:
         info = decode_member(record.value)
         if info is not None:
             self._heard(record, info)
-        elif record.key == self._engine.identity.broker.encode():
+        elif record.key == self._context.identity.broker.encode():
             self._take_probe(record)
         self._check_listened()
 
     def _heard(self, record: RecordRead, info: dict[str, Any]) -> None:
-        engine = self._engine
-        own_id = info["broker"] == engine.identity.broker
-        if own_id and info["incarnation"] != engine.identity.incarnation:
+        context = self._context
+        own_id = info["broker"] == context.identity.broker
+        if own_id and info["incarnation"] != context.identity.incarnation:
             if not self._tolerate(record, info):
                 return
         elif own_id and self._is_forged(record, info["seq"], leaving=info.get("leaving") is True):
-            engine.provenance.registry_forged(record)
+            self._provenance.registry_forged(record)
         elif own_id:
             self._heard_self(record, info)
-            if engine.stopped is not None:
+            if context.stopped is not None:
                 return
         before = self.members.alive.get(info["broker"])
         live = self._is_live(record)
-        overflowed = self.members.overflowed(engine.now.mono_s)
+        overflowed = self.members.overflowed(context.now.mono_s)
         self.members.heard(
-            engine.now.mono_s,
+            context.now.mono_s,
             record.offset,
             record.timestamp_ms,
             info,
@@ -130,13 +142,13 @@ class Presence:
             size_bytes=len(record.value or b""),
             own_id=own_id,
         )
-        if not overflowed and self.members.overflowed(engine.now.mono_s):
-            engine.emit("registry.full", members=len(self.members.alive))
+        if not overflowed and self.members.overflowed(context.now.mono_s):
+            context.emit("registry.full", members=len(self.members.alive))
         self._expected.discard(info["broker"])
         member = self.members.alive.get(info["broker"])
         if member is not before:
-            self._tell_member(record, info, here=member is not None, live=live)
-            engine.members_changed()
+            self._report_member(record, info, here=member is not None, live=live)
+            self._listener.members_changed()
 
     def _is_live(self, record: RecordRead) -> bool:
         """Whether a record was written after this process began to read, and so is a sign of life."""
@@ -144,10 +156,10 @@ class Presence:
 
     def _take_probe(self, record: RecordRead) -> None:
         probe = decode_probe(record.value)
-        if probe is None or probe[0] != self._engine.identity.incarnation:
+        if probe is None or probe[0] != self._context.identity.incarnation:
             return
         if self._is_forged(record, probe[1]):
-            self._engine.provenance.registry_forged(record)
+            self._provenance.registry_forged(record)
         else:
             self._read_back(probe[1], record.timestamp_ms)
 
@@ -157,32 +169,32 @@ class Presence:
         altered = sent is not None and sent != hash(record.value)
         return altered or not 0 < seq <= self._seq or (leaving and not self.goodbye_sent)
 
-    def _tell_member(self, record: RecordRead, info: dict[str, Any], *, here: bool, live: bool) -> None:
+    def _report_member(self, record: RecordRead, info: dict[str, Any], *, here: bool, live: bool) -> None:
         broker, incarnation = info["broker"], info["incarnation"]
         if live and here:
-            self._engine.emit("member.joined", member=broker, incarnation=incarnation, offset=record.offset)
+            self._context.emit("member.joined", member=broker, incarnation=incarnation, offset=record.offset)
         elif live:
-            self._engine.emit("member.left", member=broker, incarnation=incarnation, offset=record.offset)
+            self._context.emit("member.left", member=broker, incarnation=incarnation, offset=record.offset)
 
     def _tolerate(self, record: RecordRead, info: dict[str, Any]) -> bool:
         """Another process under our id: whether it counts as a member."""
-        engine = self._engine
+        context = self._context
         incarnation = info["incarnation"]
         before = self._foreign_last_ms.get(incarnation)
-        remember(self._foreign_last_ms, incarnation, record.timestamp_ms, engine.config.remembered_max)
+        remember(self._foreign_last_ms, incarnation, record.timestamp_ms, context.config.remembered_max)
         if info.get("leaving") is True:
             return True
         if self._own_first_read and info["since"] > self._own_first_offset:
             self._stop_replaced(incarnation)
             return True
-        if not self.announced:
+        if not context.announced:
             if self._is_live(record):
                 heard = self._fresh_foreign.get(incarnation, 0) + 1
-                remember(self._fresh_foreign, incarnation, heard, engine.config.remembered_max)
-            if self._fresh_foreign.get(incarnation, 0) >= FRESH_TO_REFUSE and not engine.config.take_over:
-                engine.stop(
+                remember(self._fresh_foreign, incarnation, heard, context.config.remembered_max)
+            if self._fresh_foreign.get(incarnation, 0) >= FRESH_TO_REFUSE and not context.config.take_over:
+                self._listener.stop(
                     "id-in-use",
-                    f"broker id {engine.identity.broker} is in use by a live process (incarnation {incarnation})",
+                    f"broker id {context.identity.broker} is in use by a live process (incarnation {incarnation})",
                 )
             return True
         if not self._own_first_read or before is not None:
@@ -190,34 +202,34 @@ class Presence:
             # process that we replaced and that has not noticed yet.
             return not self._own_first_read
         silent_ms = record.timestamp_ms - self._own_last_ms
-        if silent_ms < engine.config.member_expiry_s * 1000 and info.get("take_over") is not True:
+        if silent_ms < context.config.member_expiry_s * 1000 and info.get("take_over") is not True:
             # We were heard a moment ago: by the same log times the other one will see that, and give way.
             return False
         self._stop_replaced(incarnation)
         return True
 
     def _stop_replaced(self, incarnation: str) -> None:
-        self._engine.stop(
+        self._listener.stop(
             "replaced",
-            f"another process (incarnation {incarnation}) runs under broker id {self._engine.identity.broker} now; this "
+            f"another process (incarnation {incarnation}) runs under broker id {self._context.identity.broker} now; this "
             "one was not heard for longer than the expiry and must not go on",
         )
 
     def _heard_self(self, record: RecordRead, info: dict[str, Any]) -> None:
-        engine = self._engine
+        context = self._context
         if info.get("leaving") is True:
             self.goodbye_heard = True
         self._own_last_ms = record.timestamp_ms
         if not self._own_first_read:
             self._own_first_read = True
             self._own_first_offset = record.offset
-            limit_ms = engine.config.member_expiry_s * 1000
+            limit_ms = context.config.member_expiry_s * 1000
             for incarnation, last_ms in self._foreign_last_ms.items():
-                gone = (engine.identity.broker, incarnation) in self.members.gone
-                if not gone and record.timestamp_ms - last_ms < limit_ms and not engine.config.take_over:
-                    engine.stop(
+                gone = (context.identity.broker, incarnation) in self.members.gone
+                if not gone and record.timestamp_ms - last_ms < limit_ms and not context.config.take_over:
+                    self._listener.stop(
                         "id-in-use",
-                        f"broker id {engine.identity.broker} was taken by another process at the same time "
+                        f"broker id {context.identity.broker} was taken by another process at the same time "
                         f"(incarnation {incarnation})",
                     )
                     return
@@ -226,9 +238,9 @@ class Presence:
             self._heartbeat_sent_s = max(self._heartbeat_sent_s, sent_at_s)
         if self._claim_seq is not None and info["seq"] >= self._claim_seq and info.get("leading") is True:
             self._claim_seq = None
-            self.term = record.offset
-            engine.emit("leader.elected", term=self.term)
-            engine.leadership_changed()
+            context.term = record.offset
+            context.emit("leader.elected", term=context.term)
+            self._listener.leadership_changed()
 
     def _read_back(self, seq: int, timestamp_ms: int) -> float | None:
         """An own record came back; when it was sent, None where that is not known any more."""
@@ -241,15 +253,15 @@ class Presence:
     def _clock_read(self, ahead_ms: float) -> None:
         """Kafka's clock is known (again): with it a log may vouch for itself."""
         self.clock_ahead_ms = ahead_ms
-        for replica in self._engine.replicas:
+        for replica in self._context.replicas:
             before = replica.phase
             replica.learn_clock(ahead_ms)
-            self._engine.phase_changed(replica, before)
+            self._listener.phase_changed(replica, before)
 
     # --- leadership -------------------------------------------------------------------------------------------------
 
     def elected_changed(self, *, elected: bool) -> None:
-        """The election spoke. A leader counts only after its own registry record was read back."""
+        """The election decided. A leader counts only after its own registry record was read back."""
         if elected == self.elected:
             return
         self.elected = elected
@@ -258,94 +270,91 @@ class Presence:
             self._send()
         else:
             self._claim_seq = None
-            if self.term >= 0:
-                self.term = -1
-                self._engine.emit("leader.resigned")
-                self._engine.leadership_changed()
-
-    @property
-    def leading(self) -> bool:
-        """Whether this process leads and may act on it."""
-        return self.term >= 0 and self.mode is Mode.NORMAL
+            if self._context.term >= 0:
+                self._context.term = -1
+                self._context.emit("leader.resigned")
+                self._listener.leadership_changed()
 
     # --- time -------------------------------------------------------------------------------------------------------
 
     def tick(self) -> None:
         """Mode first, then expiry: a process that was cut off must not hold the others' silence against them."""
-        engine = self._engine
-        now_s = engine.now.mono_s
-        if not self.announced:
+        context = self._context
+        now_s = context.now.mono_s
+        if not context.announced:
             self._maybe_announce(now_s)
-        before = self.mode
+        before = context.registry_mode
         self._check_mode(now_s)
-        if self.mode is Mode.NORMAL:
-            lost = self.members.expire(now_s, keep=engine.identity.incarnation)
+        if context.registry_mode is Mode.NORMAL:
+            lost = self.members.expire(now_s, keep=context.identity.incarnation)
             if lost:
-                for one in lost:
-                    engine.emit("member.lost", member=one.broker, incarnation=one.incarnation, at_ms=one.last_heard_ms)
-                engine.repair.members_lost([one for one in lost if one.heard_live])
-                engine.members_changed()
+                for member in lost:
+                    context.emit(
+                        "member.lost", member=member.broker, incarnation=member.incarnation, at_ms=member.last_heard_ms
+                    )
+                self._listener.members_lost([member for member in lost if member.heard_live])
+                self._listener.members_changed()
         self._choose_format()
-        if self.mode is not before:
-            # After the expiry: whoever begins to act now must know who is gone.
-            engine.mode_changed(before)
+        if context.registry_mode is not before:
+            # After the expiry: a process that begins to act now must know who is gone.
+            self._listener.mode_changed(before)
         if now_s >= self._next_at_s:
             self._send()
 
     def _choose_format(self) -> None:
-        """Hold a newer format back until everybody who is registered reads it; never choose it before having listened."""
-        chosen, newest = FORMAT, self._engine.config.newest_format
-        if newest > FORMAT and self.knows_absence():
-            others = [one.formats for one in self.members.alive.values()]
+        """Hold a newer format back until every registered member reads it; never choose it before having listened."""
+        chosen, newest = FORMAT, self._context.config.newest_format
+        if newest > FORMAT and self._context.knows_absence():
+            others = [member.formats for member in self.members.alive.values()]
             chosen = writable_format(others, readable(newest))
         if chosen != self.writes_format:
             before, self.writes_format = self.writes_format, chosen
-            self._engine.emit("format.changed", before=before, format=chosen)
+            self._context.emit("format.changed", before=before, format=chosen)
 
     def _maybe_announce(self, now_s: float) -> None:
-        engine = self._engine
-        if self.listening_since_s is None or self.goodbye_sent:
+        context = self._context
+        if context.listening_since_s is None or self.goodbye_sent:
             return
-        predecessor = self.members.alive.get(engine.identity.broker)
-        if predecessor is not None and not engine.config.take_over:
-            if now_s - predecessor.heard_at_s <= engine.config.member_expiry_s:
+        predecessor = self.members.alive.get(context.identity.broker)
+        if predecessor is not None and not context.config.take_over:
+            if now_s - predecessor.heard_at_s <= context.config.member_expiry_s:
                 return
-        self.announced = True
+        context.announced = True
         self._heard_self_sent_s = self._heartbeat_sent_s = now_s
         self._send()
 
     def _check_mode(self, now_s: float) -> None:
-        engine = self._engine
-        if not self.announced:
+        context = self._context
+        if not context.announced:
             return
         silence_s = now_s - self._heard_self_sent_s
-        if self.mode is Mode.STARTING:
+        if context.registry_mode is Mode.STARTING:
             # Who reads the registry late has still to read who took its place.
-            if self._own_first_read and silence_s <= engine.config.safe_after_s:
+            if self._own_first_read and silence_s <= context.config.safe_after_s:
                 self._change(Mode.NORMAL)
-        elif silence_s > engine.config.safe_after_s:
-            if self.mode is not Mode.SAFE:
-                self._expected = set(self.members.alive) - {engine.identity.broker}
+        elif silence_s > context.config.safe_after_s:
+            if context.registry_mode is not Mode.SAFE:
+                self._expected = set(self.members.alive) - {context.identity.broker}
                 self._change(Mode.SAFE)
-        elif self.mode is Mode.SAFE:
+        elif context.registry_mode is Mode.SAFE:
             self.members.hear_all(now_s)
             self._change(Mode.SETTLING)
-        elif self.mode is Mode.SETTLING and (
-            not self._expected or now_s - self._mode_since_s >= engine.config.settle_s
+        elif context.registry_mode is Mode.SETTLING and (
+            not self._expected or now_s - self._mode_since_s >= context.config.settle_s
         ):
             self._change(Mode.NORMAL)
 
     def _change(self, mode: Mode) -> None:
-        engine = self._engine
-        before, self.mode = self.mode, mode
-        self._mode_since_s = engine.now.mono_s
-        engine.emit("mode.changed", before=before, mode=mode)
-        self._next_at_s = engine.now.mono_s
+        context = self._context
+        before, context.registry_mode = context.registry_mode, mode
+        self._mode_since_s = context.now.mono_s
+        context.emit("mode.changed", before=before, mode=mode)
+        self._next_at_s = context.now.mono_s
 
     @property
     def silence_s(self) -> float:
         """Age of the picture: since the send time of the newest own heartbeat, or probe, that was read back."""
-        return self._engine.now.mono_s - self._heard_self_sent_s if self.announced else 0.0
+        return self._context.now.mono_s - self._heard_self_sent_s if self._context.announced else 0.0
 
     def predecessor_heard_ms(self, incarnation: str) -> int | None:
         """Log time at which another process under this broker id was last heard; None where none was."""
@@ -357,21 +366,12 @@ class Presence:
         Args:
             now_s: The engine's clock at a moment that the engine may not have come to yet.
         """
-        return now_s - self._heartbeat_sent_s if self.announced else 0.0
-
-    def knows_absence(self) -> bool:
-        """Whether a broker that is not heard may be called lost: this process has listened for long enough."""
-        return (
-            self.mode is Mode.NORMAL
-            and self.listening_since_s is not None
-            and self._engine.now.mono_s - self.listening_since_s >= self._engine.config.member_expiry_s
-            and not self.members.overflowed(self._engine.now.mono_s)
-        )
+        return now_s - self._heartbeat_sent_s if self._context.announced else 0.0
 
     # --- writing ----------------------------------------------------------------------------------------------------
 
     def announce_change(self) -> None:
-        """Tell the others at once rather than at the next interval."""
+        """Write to the registry at once rather than at the next interval."""
         self._send()
 
     def say_goodbye(self) -> None:
@@ -380,38 +380,38 @@ class Presence:
         self.goodbye_sent = True
 
     def _send(self, *, leaving: bool = False) -> None:
-        engine = self._engine
-        if not self.announced or self.goodbye_sent:
+        context = self._context
+        if not context.announced or self.goodbye_sent:
             return
-        self._next_at_s = engine.now.mono_s + engine.config.member_interval_s
+        self._next_at_s = context.now.mono_s + context.config.member_interval_s
         self._seq += 1
-        remember(self._sent_at_s, self._seq, engine.now.mono_s, OUTSTANDING_MAX)
-        info = self._probe() if engine.lease.suspended and not leaving else self._heartbeat(leaving=leaving)
-        key, value = engine.identity.broker.encode(), orjson.dumps(info)
-        remember(self._value_hashes, self._seq, hash(value), engine.config.remembered_max)
-        engine.perform(Append(engine.new_token(), Topic.REGISTRY, 0, key, value))
+        remember(self._sent_at_s, self._seq, context.now.mono_s, OUTSTANDING_MAX)
+        info = self._probe() if context.suspended and not leaving else self._heartbeat(leaving=leaving)
+        key, value = context.identity.broker.encode(), orjson.dumps(info)
+        remember(self._value_hashes, self._seq, hash(value), context.config.remembered_max)
+        context.perform(Append(context.new_token(), Topic.REGISTRY, 0, key, value))
 
     def _probe(self) -> dict[str, Any]:
-        """What finds out whether this process hears itself, while it is no member for the others."""
-        identity = self._engine.identity
+        """The record by which a process that suspended its heartbeats finds out whether it hears itself."""
+        identity = self._context.identity
         return {
             "format": MEMBER_FORMAT,
             "kind": "probe",
             "broker": identity.broker,
             "incarnation": identity.incarnation,
             "seq": self._seq,
-            "sent_at_ms": self._engine.now.wall_ms,
+            "sent_at_ms": self._context.now.wall_ms,
         }
 
     def _heartbeat(self, *, leaving: bool) -> dict[str, Any]:
-        engine, identity = self._engine, self._engine.identity
+        context, identity = self._context, self._context.identity
         return {
             "format": MEMBER_FORMAT,
             "kind": "member",
             "broker": identity.broker,
             "incarnation": identity.incarnation,
             "seq": self._seq,
-            "sent_at_ms": engine.now.wall_ms,
+            "sent_at_ms": context.now.wall_ms,
             "started_at_ms": identity.started_at_ms,
             "listeners": dict(identity.listeners),
             "persistent": identity.persistent,
@@ -419,23 +419,23 @@ class Presence:
             "properties": dict(identity.properties),
             "software": identity.software,
             "http": identity.http or None,
-            "formats": list(readable(engine.config.newest_format)),
+            "formats": list(readable(context.config.newest_format)),
             "writes": self.writes_format,
-            "phase": "caught-up" if engine.caught_up else "joining",
-            "mode": engine.mode,
+            "phase": "caught-up" if context.caught_up else "joining",
+            "mode": context.mode,
             # Only until we are known: a late record of a process that took over once must not do it again.
             "since": self._own_first_offset,
-            "take_over": engine.config.take_over and not self._own_first_read,
-            "accepting": not engine.draining and engine.candidacy.seat.writes,
-            "draining": engine.draining,
+            "take_over": context.config.take_over and not self._own_first_read,
+            "accepting": not context.draining and context.seat.writes,
+            "draining": context.draining,
             "leading": self.elected,
-            "fit": engine.candidacy.seat.fit,
-            "deputy": engine.deputizing,
-            "writable": engine.candidacy.seat.writes,
-            "term": self.term,
+            "fit": context.seat.fit,
+            "deputy": context.deputizing,
+            "writable": context.seat.writes,
+            "term": self._context.term,
             "leaving": leaving,
-            "repair_paused": engine.repair.paused_why,
-            "forged": engine.provenance.fields(),
-            "applied": {str(replica.partition): replica.applied for replica in engine.replicas},
-            "expiry_s": engine.config.member_expiry_s,
+            "repair_paused": context.repair_paused,
+            "forged": self._provenance.fields(),
+            "applied": {str(replica.partition): replica.applied for replica in context.replicas},
+            "expiry_s": context.config.member_expiry_s,
         }

@@ -1,4 +1,4 @@
-"""Records on their way: written, perhaps in the log, judged when read back (protocol.md section 7)."""
+"""Records in flight: written, perhaps in the log, judged when read back (protocol.md section 7)."""
 
 from __future__ import annotations
 
@@ -16,8 +16,12 @@ from statechannel.protocol.states import State
 from statechannel.protocol.verdict import Verdict
 
 if TYPE_CHECKING:
-    from statechannel.engine.engine import Engine
+    from statechannel.engine.context import Context
     from statechannel.engine.inputs import Appended, AppendFailed
+    from statechannel.engine.presence import Presence
+    from statechannel.engine.provenance import Provenance
+    from statechannel.engine.seat import Echo
+    from statechannel.engine.silence import Silence
     from statechannel.protocol.keys import KeyState
     from statechannel.protocol.log import RecordRead
     from statechannel.protocol.states import Action, Flow
@@ -89,28 +93,45 @@ class _Held(NamedTuple):
 
 
 class Proposals:
-    """All records of this process on the channel topic whose end is open."""
+    """All records of this process on the channel topic whose end is open.
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    Args:
+        want_heartbeat: Called where a record waits for a heartbeat of this process.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        presence: Presence,
+        provenance: Provenance,
+        echo: Echo,
+        silence: Silence,
+        want_heartbeat: Callable[[], None],
+    ) -> None:
+        self._context = context
+        self._presence = presence
+        self._provenance = provenance
+        self._echo = echo
+        self._silence = silence
+        self._want_heartbeat = want_heartbeat
         self._pending: dict[int, Pending] = {}
         self._by_id: dict[str, Pending] = {}
         self._failed: dict[int, Pending] = {}
         self._delivered: dict[tuple[int, int], tuple[int, int]] = {}
         self._others: dict[int, _Other] = {}
-        self._held: list[list[_Held]] = [[] for _ in range(engine.config.partitions)]
+        self._held: list[list[_Held]] = [[] for _ in range(context.config.partitions)]
 
     def __len__(self) -> int:
         return len(self._pending)
 
     @property
     def room(self) -> int:
-        """How many more proposals and asserts may be on their way."""
-        return max(0, self._engine.config.pending_max - len(self._pending))
+        """How many more proposals and asserts may be in flight."""
+        return max(0, self._context.config.pending_max - len(self._pending))
 
     def new_id(self) -> str:
         """A ULID: wall time, this process's own random part, and a counter."""
-        return self._engine.provenance.ids.new_id(self._engine.now.wall_ms)
+        return self._provenance.ids.new_id(self._context.now.wall_ms)
 
     def propose(
         self,
@@ -127,7 +148,7 @@ class Proposals:
         carried: Mapping[str, Any] | None = None,
         **more: Any,
     ) -> str | None:
-        """Write a proposal that builds on the accepted state of the key; its id, or None if too much is on its way.
+        """Write a proposal that builds on the accepted state of the key; its id, or None if too many are in flight.
 
         Args:
             done: Called once with the end.
@@ -172,76 +193,76 @@ class Proposals:
     def _write(
         self, key: KeyState, kind: Kind, fields: dict[str, Any], done: Callable[[ProposalResult], None]
     ) -> str | None:
-        engine = self._engine
-        if len(self._pending) >= engine.config.pending_max or fields["version"] > codec.MAX_INT:
+        context = self._context
+        if len(self._pending) >= context.config.pending_max or fields["version"] > codec.MAX_INT:
             return None  # the second: an import, or a hostile one, began at the end of all versions
-        partition = engine.partition_of(key.namespace)
+        partition = context.partition_of(key.namespace)
         record_id = self.new_id()
         value = codec.encode(
             {
-                "format": engine.presence.writes_format,
+                "format": self._presence.writes_format,
                 "kind": kind,
                 "id": record_id,
-                "covers": engine.replicas[partition].applied,
-                "by": {"broker": engine.identity.broker, "incarnation": engine.identity.incarnation},
+                "covers": context.replicas[partition].applied,
+                "by": {"broker": context.identity.broker, "incarnation": context.identity.incarnation},
                 **fields,
-                "written_at_ms": engine.now.wall_ms,
+                "written_at_ms": context.now.wall_ms,
             }
         )
-        token = engine.new_token()
+        token = context.new_token()
         pending = Pending(
             token,
             partition,
             key.name,
             record_id,
             fields["version"],
-            engine.now.mono_s,
+            context.now.mono_s,
             done,
             is_proposal=kind is Kind.PROPOSAL,
         )
         self._pending[token] = pending
         self._by_id[record_id] = pending
-        engine.provenance.wrote(record_id, key.key, value)
+        self._provenance.wrote(record_id, key.key, value)
         self._send(_Held(Append(token, Topic.CHANNEL, partition, key.key, value), record_id))
         return record_id
 
     def _send(self, held: _Held) -> None:
         """Hand a record to the log; after a silence of all heartbeats not before one of this process was read back."""
-        engine, partition = self._engine, held.append.partition
-        if self._held[partition] or engine.controls.is_silent(partition):
+        context, partition = self._context, held.append.partition
+        if self._held[partition] or self._silence.is_silent(partition):
             # Records that are judged are fewer than that; of the others some are lost.
-            if len(self._held[partition]) < 2 * engine.config.pending_max:
+            if len(self._held[partition]) < 2 * context.config.pending_max:
                 self._held[partition].append(held)
-            engine.wake_soon(engine.duties.tick)
+            self._want_heartbeat()
             return
         if held.record_id is not None:
-            engine.candidacy.echo.written(partition, held.record_id, engine.now.mono_s)
-        engine.perform(held.append)
+            self._echo.written(partition, held.record_id, context.now.mono_s)
+        context.perform(held.append)
 
     def holds_back(self, partition: int) -> bool:
         """Whether records wait for a heartbeat."""
         return bool(self._held[partition])
 
     def release(self, partition: int) -> None:
-        """Somebody who knows the history spoke: what was held back goes out, in order.
+        """A member that knows the history wrote a heartbeat: what was held back goes out, in order.
 
-        Not while a cold start puts the history in doubt: it may be the heartbeat of whoever has started cold.
+        Not while a cold start puts the history in doubt: it may be the heartbeat of the member that starts cold.
         """
-        if self._held[partition] and self._engine.judges(partition):
+        if self._held[partition] and self._context.judges(partition):
             held, self._held[partition] = self._held[partition], []
-            for one in held:
-                if one.record_id is None or one.append.token in self._pending:
-                    self._send(self._numbered(one))
+            for record in held:
+                if record.record_id is None or record.append.token in self._pending:
+                    self._send(self._numbered(record))
 
     def _numbered(self, held: _Held) -> _Held:
-        """A record that waited, with a new token: tokens tell in which order records were handed to the log."""
-        before, token = held.append.token, self._engine.new_token()
+        """A record that waited, with a new token: tokens say in which order records were handed to the log."""
+        before, token = held.append.token, self._context.new_token()
         pending, other = self._pending.pop(before, None), self._others.pop(before, None)
         if pending is not None:
             pending.token = token
             self._pending[token] = pending
         if other is not None:
-            remember(self._others, token, other, self._engine.config.pending_max)
+            remember(self._others, token, other, self._context.config.pending_max)
         return held._replace(append=replace(held.append, token=token))
 
     def control(
@@ -254,7 +275,7 @@ class Proposals:
         """
         value = codec.encode(fields)
         if key != codec.HEARTBEAT_KEY:
-            self._engine.provenance.wrote_mark(key, value)
+            self._provenance.wrote_mark(key, value)
         self._unjudged(_Other(partition, failed), key, value)
 
     def purge(self, partition: int, key: bytes) -> None:
@@ -262,11 +283,11 @@ class Proposals:
         self._unjudged(_Other(partition), key, None)
 
     def _unjudged(self, other: _Other, key: bytes, value: bytes | None) -> None:
-        token = self._engine.new_token()
-        remember(self._others, token, other, self._engine.config.pending_max)
+        token = self._context.new_token()
+        remember(self._others, token, other, self._context.config.pending_max)
         append = Append(token, Topic.CHANNEL, other.partition, key, value)
         if key == codec.HEARTBEAT_KEY:
-            self._engine.perform(append)
+            self._context.perform(append)
         else:
             self._send(_Held(append))
 
@@ -323,32 +344,32 @@ class Proposals:
         if pending.failed or pending.offset == record.offset:
             self._finish(pending, result)
         elif pending.offset < 0:
-            # Not told yet at which offset ours lies: a copy of our id by somebody else must not end it.
+            # The offset of ours was not reported yet: a copy of our id by another writer must not end it.
             pending.seen[record.offset] = result
 
     def tick(self) -> None:
         """End what can be known by now of records that were not read back as such, or whose report was an error."""
         for pending in list(self._pending.values()):
-            replica = self._engine.replicas[pending.partition]
-            if 0 <= pending.offset <= replica.applied and self._engine.judges(pending.partition):
-                # It was read, and named neither us nor its id: nobody could decode it (an argument of no known form).
+            replica = self._context.replicas[pending.partition]
+            if 0 <= pending.offset <= replica.applied and self._context.judges(pending.partition):
+                # It was read, and named neither us nor its id: it could not be decoded (an argument of no known form).
                 self._finish(pending, ProposalResult(ProposalStatus.REJECTED, Verdict.UNDECODABLE, pending.offset))
         for pending in list(self._failed.values()):
-            replica = self._engine.replicas[pending.partition]
+            replica = self._context.replicas[pending.partition]
             token, offset = self._delivered.get((pending.partition, pending.session), (-1, -1))
             if pending.unseen_through >= 0:
                 self._finish(pending, ProposalResult(ProposalStatus.UNKNOWN))
-            elif token > pending.token and 0 <= offset <= replica.applied and self._engine.judges(pending.partition):
+            elif token > pending.token and 0 <= offset <= replica.applied and self._context.judges(pending.partition):
                 self._finish(pending, ProposalResult(ProposalStatus.NOT_WRITTEN))
             elif pending.is_proposal and self._superseded(pending):
                 self._finish(pending, ProposalResult(ProposalStatus.REJECTED, Verdict.STALE_VERSION))
-            elif self._engine.now.mono_s - pending.sent_at_s > self._engine.config.unknown_limit_s:
+            elif self._context.now.mono_s - pending.sent_at_s > self._context.config.unknown_limit_s:
                 self._finish(pending, ProposalResult(ProposalStatus.UNKNOWN))
 
     def _superseded(self, pending: Pending) -> bool:
         """Another record has its version: wherever ours lands, it can no longer be accepted."""
-        judges = self._engine.judges(pending.partition)  # else its own record may be accepted and was not looked at
-        key = self._engine.replicas[pending.partition].view.get(pending.name) if judges else None
+        judges = self._context.judges(pending.partition)  # else its own record may be accepted and was not looked at
+        key = self._context.replicas[pending.partition].view.get(pending.name) if judges else None
         return key is not None and key.version >= pending.version and key.record_id != pending.record_id
 
     def view_replaced(self, partition: int, *, assumed: bool = False) -> None:
@@ -358,9 +379,9 @@ class Proposals:
             assumed: It is what a cold start takes for the truth; before its mark counts, it does not tell what was accepted.
         """
         held, self._held[partition] = self._held[partition], []
-        never_left = {one.append.token for one in held}
-        view = self._engine.replicas[partition].view
-        copied = self._engine.provenance.is_copied
+        never_left = {record.append.token for record in held}
+        view = self._context.replicas[partition].view
+        copied = self._provenance.is_copied
         for pending in [p for p in self._pending.values() if p.partition == partition]:
             key = view.get(pending.name)
             if pending.token in never_left:

@@ -3,11 +3,12 @@
 Whoever may write to the topics is trusted, and the log decides: a forged record has its verdict, and is accepted for everybody.
 But a process knows what it wrote. Its ids are ULIDs whose random part is its own entropy plus a counter, so that an id says by
 itself whether it can be one of them; of the newest records the content is remembered too, as ids can be copied. A replay of an
-own record, or a second copy by a retry, is no forgery.
+own record, or a second copy by a retry, is not forged.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import orjson
@@ -17,7 +18,7 @@ from statechannel.protocol import codec
 from statechannel.protocol.bounded import remember
 
 if TYPE_CHECKING:
-    from statechannel.engine.engine import Engine
+    from statechannel.engine.context import Context
     from statechannel.protocol.keys import KeyState
     from statechannel.protocol.log import RecordRead, Topic
     from statechannel.protocol.record import Record
@@ -39,7 +40,7 @@ class OwnIds:
         self._count += 1
         return str(ULID.from_int(((wall_ms & _TIME) << _RANDOM_BITS) | ((self._first + self._count) & _RANDOM)))
 
-    def made(self, record_id: object) -> bool:
+    def issued(self, record_id: object) -> bool:
         """Whether an id has a random part that this process has given out."""
         if not isinstance(record_id, str):
             return False
@@ -51,7 +52,7 @@ class OwnIds:
 
 
 class Forgery(NamedTuple):
-    """A record that bears this process's broker id and incarnation, and was written by somebody else."""
+    """A record that bears this process's broker id and incarnation, and was written by another process."""
 
     topic: Topic
     partition: int
@@ -62,17 +63,21 @@ class Forgery(NamedTuple):
 class Provenance:
     """What this process wrote.
 
+    Args:
+        announce: Called when the first forged record was read: the registry record of this process says so.
+
     Attributes:
         forged: Number of forged records that were read.
         newest: The last of them.
     """
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-        self.ids = OwnIds(engine.identity.entropy)
+    def __init__(self, context: Context, announce: Callable[[], None]) -> None:
+        self._context = context
+        self._announce = announce
+        self.ids = OwnIds(context.identity.entropy)
         self.forged = 0
         self.newest: Forgery | None = None
-        self._incarnation = engine.identity.incarnation.encode()
+        self._incarnation = context.identity.incarnation.encode()
         self._written: dict[str, int] = {}
         self._copied: dict[str, None] = {}
         self._checked: dict[int, int] = {}
@@ -80,31 +85,31 @@ class Provenance:
 
     def wrote_mark(self, key: bytes, value: bytes) -> None:
         """Note a control record without an id that is handed to the log."""
-        remember(self._marks, (key, value), None, self._engine.config.remembered_max)
+        remember(self._marks, (key, value), None, self._context.config.remembered_max)
 
     def wrote(self, record_id: str, key: bytes, value: bytes) -> None:
         """Note a record that is handed to the log."""
-        remember(self._written, record_id, hash((key, value)), self._engine.config.remembered_max)
+        remember(self._written, record_id, hash((key, value)), self._context.config.remembered_max)
 
     def is_own(self, key: KeyState) -> bool:
         """Whether this process wrote the accepted record of a key (the parent's record, where the state is derived)."""
         record_id = key.record_id
-        return key.writer == self._engine.writer and self.ids.made(record_id) and not self.is_copied(record_id)
+        return key.writer == self._context.writer and self.ids.issued(record_id) and not self.is_copied(record_id)
 
     def is_copied(self, record_id: str | None) -> bool:
-        """Whether somebody else wrote something else under this id."""
+        """Whether another process wrote something else under this id."""
         return record_id in self._copied
 
     def is_forged(self, event: RecordRead, record_id: object) -> bool:
         """Whether a record of the channel that bears this process's name is not its own."""
-        if not isinstance(record_id, str) or not self.ids.made(record_id):
+        if not isinstance(record_id, str) or not self.ids.issued(record_id):
             return True
         written = self._written.get(record_id)
         return written is not None and written != hash((event.key, event.value))
 
     def is_own_record(self, event: RecordRead, record: Record) -> bool:
-        """Whether this process wrote a record that decodes; one that only says so is told of."""
-        identity = self._engine.identity
+        """Whether this process wrote a record that decodes; one that only says so is reported."""
+        identity = self._context.identity
         named = record.incarnation == identity.incarnation and record.broker == identity.broker
         return named and self.check(event, record.id, record.state, record.version)
 
@@ -117,7 +122,7 @@ class Provenance:
         except orjson.JSONDecodeError:
             return
         if isinstance(loaded, dict):
-            identity = self._engine.identity
+            identity = self._context.identity
             if loaded.get("by") == {"broker": identity.broker, "incarnation": identity.incarnation}:
                 self.check(event, loaded.get("id"), loaded.get("state"), loaded.get("version"))
 
@@ -128,8 +133,8 @@ class Provenance:
         else:
             forged = self.is_forged(event, record_id)
         if forged and event.offset > self._checked.get(event.partition, -1):
-            if isinstance(record_id, str) and self.ids.made(record_id):
-                remember(self._copied, record_id, None, self._engine.config.remembered_max)
+            if isinstance(record_id, str) and self.ids.issued(record_id):
+                remember(self._copied, record_id, None, self._context.config.remembered_max)
             self._forged(event, record_id, state, version)
         self._checked[event.partition] = max(event.offset, self._checked.get(event.partition, -1))
         return not forged
@@ -141,10 +146,9 @@ class Provenance:
     def _forged(
         self, event: RecordRead, record_id: object = None, state: object = None, version: object = None
     ) -> None:
-        engine = self._engine
         self.forged += 1
         self.newest = Forgery(event.topic, event.partition, event.offset, event.timestamp_ms)
-        engine.emit(
+        self._context.emit(
             "record.forged",
             topic=event.topic,
             partition=event.partition,
@@ -155,7 +159,7 @@ class Provenance:
             id=record_id if isinstance(record_id, str) else None,
         )
         if self.forged == 1:
-            engine.presence.announce_change()
+            self._announce()
 
     def fields(self) -> dict[str, Any] | None:
         """For the registry and for people: how many, and the newest; None without any."""

@@ -25,8 +25,11 @@ from statechannel.protocol.bundle import bounds_of, bundle_key, children_of, eve
 from statechannel.protocol.states import Action, Flow, State
 
 if TYPE_CHECKING:
-    from statechannel.engine.engine import Engine
+    from statechannel.engine.context import Context
     from statechannel.engine.inputs import HookFinished
+    from statechannel.engine.presence import Presence
+    from statechannel.engine.proposals import Proposals
+    from statechannel.engine.provenance import Provenance
     from statechannel.protocol.keys import KeyState
     from statechannel.protocol.view import View
 
@@ -50,6 +53,8 @@ class DueReaction(StrEnum):
 
 _ENDS_SERVICE = (DueReaction.DECLINE, DueReaction.LET_GO, DueReaction.UNLOAD_ITSELF)
 """What is due also while nothing may be served."""
+_INHERITS = (DueReaction.RESUME, DueReaction.GIVE_UP, DueReaction.TAKE_BACK, DueReaction.LET_GO)
+"""What a process may have to do about a bundle that its predecessor served."""
 
 
 @dataclass(slots=True)
@@ -84,8 +89,11 @@ class ReactionTask:
 class Reactions:
     """The bundles of this process and its open reactions."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    def __init__(self, context: Context, presence: Presence, provenance: Provenance, proposals: Proposals) -> None:
+        self._context = context
+        self._presence = presence
+        self._provenance = provenance
+        self._proposals = proposals
         self.holdings: dict[str, ServedBundle] = {}
         self.tasks: dict[str, ReactionTask] = {}
         self._hook_tasks: dict[int, str] = {}
@@ -93,12 +101,12 @@ class Reactions:
 
     def serving(self) -> dict[str, int]:
         """Bundles served by this process, with their generations."""
-        return {name: one.generation for name, one in self.holdings.items() if one.generation is not None}
+        return {name: held.generation for name, held in self.holdings.items() if held.generation is not None}
 
     @property
     def serving_count(self) -> int:
         """How many these are."""
-        return sum(1 for one in self.holdings.values() if one.generation is not None)
+        return sum(1 for held in self.holdings.values() if held.generation is not None)
 
     def generation(self, name: str) -> int | None:
         """By which this process serves a bundle; None if it does not."""
@@ -114,7 +122,7 @@ class Reactions:
 
     def state_changed(self, view: View, key: KeyState) -> None:
         """An accepted record changed this key (and what is derived from it)."""
-        me = self._engine.identity.broker
+        me = self._context.identity.broker
         if key.is_namespace:
             if key.state is State.DELETED:
                 self._namespace_gone(key.namespace)
@@ -141,13 +149,13 @@ class Reactions:
             else:
                 # It may have moved on unseen, to a state that asks nothing of this broker.
                 self._react(name, held)
-        me = self._engine.identity.broker
+        me = self._context.identity.broker
         for key in view.live():
             if me in (key.from_, key.to):
                 self._react(key.name, key)
 
     def _lies_in(self, view: View, name: str) -> bool:
-        return self._engine.partition_of(name.rpartition("/")[0]) == view.partition
+        return self._context.partition_of(name.rpartition("/")[0]) == view.partition
 
     def _namespace_gone(self, namespace: str) -> None:
         prefix = namespace + "/"
@@ -162,11 +170,10 @@ class Reactions:
         holding = self.holdings.get(name)
         if holding is None:
             return
-        engine = self._engine
-        me = engine.identity.broker
+        me = self._context.identity.broker
         if key is not None:
             if key.state is State.ASSIGNED and key.to == me:
-                if holding.prepared == key.version and engine.provenance.is_own(key):
+                if holding.prepared == key.version and self._provenance.is_own(key):
                     holding.generation, holding.prepared = key.version, None
                     self._call(Hook.ON_SERVE, name, key.version)
                     return
@@ -178,19 +185,19 @@ class Reactions:
             waiting = key.state in (State.ASSIGNING, State.ASSIGNED) and key.to == me
             if (waiting or source) and holding.generation is None and holding.prepared == key.version + 1:
                 return
-            if key.state is State.DELETED and engine.provenance.is_own(key):
+            if key.state is State.DELETED and self._provenance.is_own(key):
                 # The split is committed: the children are served by this process in its place.
                 del self.holdings[name]
                 return
         self._let_go_of(name, key.owner or key.bound_for if key is not None else None)
 
     def _let_go_of(self, name: str, peer: str | None) -> None:
-        """Stop serving or preparing at once; the hook is told, nobody waits for it."""
+        """Stop serving or preparing at once; the hook is called and not waited for."""
         holding = self.holdings.pop(name, None)
         if holding is None:
             return
         generation = holding.generation if holding.generation is not None else holding.prepared
-        peer = None if peer == self._engine.identity.broker else peer
+        peer = None if peer == self._context.identity.broker else peer
         self._call(Hook.ON_RELEASE, name, generation or 0, peer)
 
     def release_all(self) -> None:
@@ -204,12 +211,12 @@ class Reactions:
 
     def due(self, key: KeyState) -> DueReaction | None:
         """The reaction that a state asks of this process; the table at the top of this page."""
-        me = self._engine.identity.broker
+        me = self._context.identity.broker
         if key.state is State.ASSIGNING and key.to == me:
-            return DueReaction.DECLINE if self._engine.draining else DueReaction.RETURN
+            return DueReaction.DECLINE if self._context.draining else DueReaction.RETURN
         if key.state is State.ASSIGNED and key.to == me:
             # Also where this process serves but nobody can know that any more (a cold start on an assert).
-            return None if self.serves(key) and key.server == self._engine.writer else DueReaction.RESUME
+            return None if self.serves(key) and key.server == self._context.writer else DueReaction.RESUME
         if key.state is State.RELEASING and key.from_ == me:
             return DueReaction.TAKE_BACK if self._comes_back(key) else DueReaction.LET_GO
         if key.state is State.SPLITTING and key.from_ == me:
@@ -218,9 +225,9 @@ class Reactions:
 
     def _comes_back(self, key: KeyState) -> bool:
         """Whether a bundle that is released for a destination that is gone stays here."""
-        engine = self._engine
-        lost = key.to is not None and engine.is_lost(key.to)
-        return lost and not engine.draining and not engine.lease.ran_out
+        context = self._context
+        lost = key.to is not None and context.is_lost(key.to)
+        return lost and not context.draining and not context.lease_ran_out
 
     def _react(self, name: str, key: KeyState) -> None:
         task = self.tasks.get(name)
@@ -229,17 +236,17 @@ class Reactions:
             if due is not None and task.version == key.version and task.accepted_id == key.accepted_id:
                 return
             self._discard(name)
-        engine = self._engine
-        if engine.lease.ran_out and due not in _ENDS_SERVICE:
+        context = self._context
+        if context.lease_ran_out and due not in _ENDS_SERVICE:
             return  # whatever is still asked for then is begun when the lease is taken up again
-        if due is not None and engine.registered and engine.judges(engine.partition_of(key.namespace)):
+        if due is not None and context.registered and context.judges(context.partition_of(key.namespace)):
             self._start(name, key, due)
 
     def _start(self, name: str, key: KeyState, due: DueReaction) -> None:
-        now_s = self._engine.now.mono_s
+        now_s = self._context.now.mono_s
         task = ReactionTask(due, key.version, key.accepted_id, now_s)
         self.tasks[name] = task
-        deadline = self._engine.config.hook_deadline_s
+        deadline = self._context.config.hook_deadline_s
         task.deadline_s = now_s + deadline
         if due in (DueReaction.RETURN, DueReaction.RESUME, DueReaction.TAKE_BACK, DueReaction.GIVE_UP):
             holding = self.holdings.setdefault(name, ServedBundle())
@@ -256,7 +263,7 @@ class Reactions:
     def _prepare_children(self, task: ReactionTask, key: KeyState) -> None:
         bounds = bounds_of(key.intent) if key.intent else None
         fits = bounds is not None and bounds[0] == key.lower and bounds[-1] == key.upper and len(bounds) > 2  # noqa: PLR2004
-        if key.intent is not None and len(key.intent) > self._engine.config.split_parts_max:
+        if key.intent is not None and len(key.intent) > self._context.config.split_parts_max:
             self._give_up(task, key)  # a step may not last, and no honest broker asks for so many
             return
         if bounds is not None and fits:
@@ -282,14 +289,14 @@ class Reactions:
     # --- hooks ------------------------------------------------------------------------------------------------------
 
     def moved(self, state: State, key: KeyState) -> None:
-        """Tell the source where its bundle went, so that it can send its clients on."""
-        me = self._engine.identity.broker
+        """Notify the source where its bundle went, so that it can send its clients on."""
+        me = self._context.identity.broker
         if state is State.ASSIGNED and key.from_ == me and key.to != me:
             self._call(Hook.ON_MOVED, key.name, key.version, key.to)
 
     def _call(self, hook: Hook, bundle: str, generation: int, peer: str | None = None, hook_id: int = 0) -> None:
-        deadline_s = self._engine.config.hook_deadline_s
-        self._engine.perform(CallHook(hook_id, hook, bundle, generation, peer, deadline_s))
+        deadline_s = self._context.config.hook_deadline_s
+        self._context.perform(CallHook(hook_id, hook, bundle, generation, peer, deadline_s))
 
     def _wait_for(
         self,
@@ -308,21 +315,21 @@ class Reactions:
         self._call(hook, bundle, generation, peer, self._next_hook)
 
     def hook_finished(self, event: HookFinished) -> None:
-        """A hook that somebody waits for returned or raised."""
+        """A hook that a task waits for returned or raised."""
         name = self._hook_tasks.pop(event.hook_id, None)
         task = self.tasks.get(name) if name is not None else None
         if name is None or task is None or event.hook_id not in task.hooks:
             return
         bundle = task.hooks.pop(event.hook_id)
         if event.error is not None:
-            self._engine.emit("hook.failed", bundle=bundle, error=event.error, **self._about(name, task))
+            self._context.emit("hook.failed", bundle=bundle, error=event.error, **self._about(name, task))
             self._hooks_failed(name, task)
             return
         self._advance(name, task)
 
     def _about(self, name: str, task: ReactionTask) -> dict[str, Any]:
         """Which reaction it is, to which record."""
-        key = self._engine.key(name)
+        key = self._context.key(name)
         operation, offset = (None, -1) if key is None else (key.operation, key.offset)
         return {"due": task.due, "version": task.version, "operation": operation, "offset": offset}
 
@@ -331,7 +338,7 @@ class Reactions:
         for hook_id in task.hooks:
             self._hook_tasks.pop(hook_id, None)
         task.hooks.clear()
-        key = self._engine.key(name)
+        key = self._context.key(name)
         if key is None:
             self._discard(name)
             return
@@ -349,7 +356,7 @@ class Reactions:
             case DueReaction.COMMIT_SPLIT:
                 self._drop_children(task, key.namespace)
                 task.due = DueReaction.GIVE_UP
-                task.deadline_s = self._engine.now.mono_s + self._engine.config.hook_deadline_s
+                task.deadline_s = self._context.now.mono_s + self._context.config.hook_deadline_s
                 self.holdings.setdefault(name, ServedBundle()).prepared = key.version + 1
                 self._wait_for(name, task, Hook.ON_OWN, key.version + 1)
                 return
@@ -362,7 +369,7 @@ class Reactions:
 
     def _drop_children(self, task: ReactionTask, namespace: str) -> None:
         for child in self._child_names(namespace, task.children):
-            # One with a task is a bundle by now, and prepared anew: somebody else committed the split in this broker's name.
+            # One with a task is a bundle by now, and prepared again: another process committed the split in this broker's name.
             if child not in self.tasks and self.holdings.get(child, ServedBundle(generation=0)).generation is None:
                 self._let_go_of(child, None)
         task.children = ()
@@ -374,8 +381,8 @@ class Reactions:
         for hook_id in task.hooks:
             self._hook_tasks.pop(hook_id, None)
         if task.children:
-            key = self._engine.key(name)
-            committed = key is not None and key.state is State.DELETED and self._engine.provenance.is_own(key)
+            key = self._context.key(name)
+            committed = key is not None and key.state is State.DELETED and self._provenance.is_own(key)
             if not committed:
                 self._drop_children(task, name.rpartition("/")[0])
 
@@ -383,13 +390,13 @@ class Reactions:
 
     def _advance(self, name: str, task: ReactionTask) -> None:
         """Write the record once everything it waits for is there."""
-        if task.hooks or self._engine.now.mono_s < task.retry_at_s:
+        if task.hooks or self._context.now.mono_s < task.retry_at_s:
             return
-        key = self._engine.key(name)
+        key = self._context.key(name)
         if key is None or self.tasks.get(name) is not task:
             return
-        wait_s = self._engine.lease.wait_s(key, task.due)
-        if self._engine.now.mono_s < task.started_at_s + wait_s:
+        wait_s = self._lease_wait_s(key, task.due)
+        if self._context.now.mono_s < task.started_at_s + wait_s:
             task.retry_at_s = task.started_at_s + wait_s
             return
         if task.due is DueReaction.LET_GO:
@@ -398,21 +405,30 @@ class Reactions:
             if self._comes_back(key) and not task.ready:
                 task.due = DueReaction.TAKE_BACK
                 task.ready = True
-                task.deadline_s = self._engine.now.mono_s + self._engine.config.hook_deadline_s
+                task.deadline_s = self._context.now.mono_s + self._context.config.hook_deadline_s
                 self.holdings[name] = ServedBundle(prepared=key.version + 1)
                 self._wait_for(name, task, Hook.ON_OWN, key.version + 1)
                 return
         # Who has let go decides nothing by saying so: where only the registry is away, nobody waits for it to come back.
         # But what a process that came later under this broker's id served is not ours to let go of: that one is not heard.
-        served = task.due is DueReaction.LET_GO and key.server == self._engine.writer
-        if not self._engine.may_write and not (served and keeps_up(self._engine, key.namespace)):
-            task.retry_at_s = self._engine.now.mono_s + self._engine.config.retry_interval_s
+        served = task.due is DueReaction.LET_GO and key.server == self._context.writer
+        if not self._context.may_write and not (served and keeps_up(self._context, key.namespace)):
+            task.retry_at_s = self._context.now.mono_s + self._context.config.retry_interval_s
             return
         self._write(name, task, key)
 
+    def _lease_wait_s(self, key: KeyState, due: DueReaction) -> float:
+        """How long a broker that is forced in, or takes over, waits before it serves: the other's lease has to expire."""
+        config = self._context.config
+        if config.lease_s is None:
+            return 0.0
+        forced_in = due is DueReaction.RETURN and key.forced
+        inherits = due in _INHERITS and not self.serves(key)
+        return config.lease_s if forced_in or (config.take_over and inherits) else 0.0
+
     def _write(self, name: str, task: ReactionTask, key: KeyState) -> None:
-        me = self._engine.identity.broker
-        propose = partial(self._engine.proposals.propose, carried=key.more)
+        me = self._context.identity.broker
+        propose = partial(self._proposals.propose, carried=key.more)
         flow, operation = key.flow, key.operation
 
         def done(result: ProposalResult) -> None:
@@ -457,14 +473,14 @@ class Reactions:
                 lost=self._predecessor(key),
             )
         task.sent = written is not None
-        task.retry_at_s = self._engine.now.mono_s + self._engine.config.retry_interval_s
+        task.retry_at_s = self._context.now.mono_s + self._context.config.retry_interval_s
 
     def _predecessor(self, key: KeyState) -> dict[str, Any] | None:
         """What is known of the process before this one that served the bundle: since when it did not, people want to know."""
-        server, me = key.server, self._engine.identity
+        server, me = key.server, self._context.identity
         if server is None or server.incarnation == me.incarnation:
             return None
-        heard_ms = self._engine.presence.predecessor_heard_ms(server.incarnation)
+        heard_ms = self._presence.predecessor_heard_ms(server.incarnation)
         if heard_ms is None:
             return None
         return {"broker": me.broker, "incarnation": server.incarnation, "last_heard_ms": heard_ms}
@@ -479,19 +495,19 @@ class Reactions:
 
     def tick(self) -> None:
         """Deadlines of hooks, and records to be written again."""
-        engine = self._engine
+        context = self._context
         room = RETRIES_A_TICK
         for name, task in list(self.tasks.items()):
             if self.tasks.get(name) is not task or not self._is_due(task):
                 continue
-            key = engine.key(name)
+            key = context.key(name)
             if key is None:
                 continue
             room -= 1
             if room < 0:
                 return
-            if task.hooks and engine.now.mono_s >= task.deadline_s:
-                engine.emit("hook.late", bundle=name, **self._about(name, task))
+            if task.hooks and context.now.mono_s >= task.deadline_s:
+                context.emit("hook.late", bundle=name, **self._about(name, task))
                 self._hooks_failed(name, task)
             else:
                 # If it was sent, its end is still open: writing it again does no harm, only one of the two can be accepted.
@@ -499,21 +515,21 @@ class Reactions:
                 self._advance(name, task)
 
     def _is_due(self, task: ReactionTask) -> bool:
-        """Whether a tick has something to do about it; asked first, since thousands may be on their way."""
-        now_s = self._engine.now.mono_s
+        """Whether a tick has something to do about it; asked first, since thousands may be open."""
+        now_s = self._context.now.mono_s
         if task.hooks and now_s >= task.deadline_s:
             return True
         if task.sent:
-            return now_s >= task.retry_at_s + self._engine.config.retry_interval_s
+            return now_s >= task.retry_at_s + self._context.config.retry_interval_s
         return not task.hooks and now_s >= task.retry_at_s
 
     def recheck(self) -> None:
         """Membership or draining changed: what is due may have changed too."""
         for name, task in list(self.tasks.items()):
-            key = self._engine.key(name)
+            key = self._context.key(name)
             if key is None:
                 continue
-            if task.due is DueReaction.RETURN and self._engine.draining and not task.sent:
+            if task.due is DueReaction.RETURN and self._context.draining and not task.sent:
                 self._discard(name)
                 self._let_go_of(name, None)
                 self._react(name, key)

@@ -1,4 +1,4 @@
-"""Repair of orphans by the leader: bundles whose state names a broker that is no longer there (protocol.md sections 2 and 8).
+"""Repair of orphans by the leader: bundles whose state names a broker that is gone (protocol.md sections 2 and 8).
 
 Upstream: `ServiceUnitStateChannelImpl.monitorOwnerships` and `doCleanup` (one after the other, up to 180 s late).
 """
@@ -9,34 +9,40 @@ from collections.abc import Iterator
 from itertools import chain, islice
 from typing import TYPE_CHECKING
 
-from statechannel.engine.pending_assignments import OnTheirWay, PendingAssignment
+from statechannel.engine.pending_assignments import PendingAssignment
 from statechannel.engine.proposals import ProposalResult
 from statechannel.protocol.states import Action, Flow, State
 
 if TYPE_CHECKING:
-    from statechannel.engine.engine import Engine
+    from statechannel.engine.closing_marks import ClosingMarks
+    from statechannel.engine.context import Context
     from statechannel.engine.membership import LostMember
+    from statechannel.engine.placement import Placer
+    from statechannel.engine.proposals import Proposals
     from statechannel.protocol.keys import KeyState
 
 MASS_LOSS_AT_LEAST = 2
 LOOKED_AT_A_TICK = 5_000
 """Bundles that one step looks at; the next one, at once, goes on."""
 HOMELESS_AGAIN_ROUNDS = 3
-"""After so many rounds a bundle that nobody could take is looked at again: each choice may cost a look at policies and load."""
+"""After this number of rounds a bundle that no broker could take is looked at again: each choice may read policies and load."""
 
 
 class Repair:
     """Finds orphans and forces them on.
 
+    It writes `Context.repair_paused`.
+
     Attributes:
-        paused_why: Why repair waits, or None.
         on_their_way: Bundles whose repair is written and not read back, with the broker chosen.
     """
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-        self.paused_why: str | None = None
-        self.on_their_way = OnTheirWay()
+    def __init__(self, context: Context, proposals: Proposals, placer: Placer, closing_marks: ClosingMarks) -> None:
+        self._context = context
+        self._proposals = proposals
+        self._placer = placer
+        self._closing_marks = closing_marks
+        self.on_their_way = placer.pending()
         self._paused_until_s = 0.0
         self._losses: list[tuple[float, str]] = []
         self._next_s = 0.0
@@ -47,29 +53,29 @@ class Repair:
         self._on_duty = False
 
     def members_lost(self, lost: list[LostMember]) -> None:
-        """Brokers expired: look at everything soon, unless so many went that our own eyes are to be doubted."""
-        engine = self._engine
-        now_s = engine.now.mono_s
-        window_s = engine.config.mass_loss_window_s
+        """Brokers expired: look at everything soon, unless the number of losses suggests that this process is the one cut off."""
+        context = self._context
+        now_s = context.now.mono_s
+        window_s = context.config.mass_loss_window_s
         self._losses = [loss for loss in self._losses if now_s - loss[0] <= window_s]
-        self._losses.extend((now_s, one.broker) for one in lost)
+        self._losses.extend((now_s, member.broker) for member in lost)
         self._scan_wanted = True
-        gone = {broker for _, broker in self._losses} - set(engine.presence.members.alive)
-        before = len(engine.presence.members.alive) + len(gone)
-        if len(gone) >= MASS_LOSS_AT_LEAST and len(gone) > before * engine.config.mass_loss_fraction:
-            self._paused_until_s = now_s + engine.config.mass_loss_pause_s
-            self.paused_why = (
+        gone = {broker for _, broker in self._losses} - set(context.members.alive)
+        before = len(context.members.alive) + len(gone)
+        if len(gone) >= MASS_LOSS_AT_LEAST and len(gone) > before * context.config.mass_loss_fraction:
+            self._paused_until_s = now_s + context.config.mass_loss_pause_s
+            context.repair_paused = (
                 f"{len(gone)} of {before} brokers vanished within {window_s:g} s ({', '.join(sorted(gone))}); "
-                f"repair waits {engine.config.mass_loss_pause_s:g} s or until told to resume"
+                f"repair waits {context.config.mass_loss_pause_s:g} s or until it is resumed"
             )
-            engine.emit("repair.paused", why=self.paused_why)
+            context.emit("repair.paused", why=context.repair_paused)
 
     def resume(self) -> None:
         """Go on with repair, before its time or because its time is over."""
-        if self.paused_why is not None:
-            self.paused_why = None
+        if self._context.repair_paused is not None:
+            self._context.repair_paused = None
             self._scan_wanted = True
-            self._engine.emit("repair.resumed")
+            self._context.emit("repair.resumed")
 
     def wanted(self) -> None:
         """Membership or leadership changed: look at everything at the next round."""
@@ -78,51 +84,53 @@ class Repair:
 
     def tick(self) -> None:
         """One round, if this process leads, or acts for a leader that is not heard, and may."""
-        engine = self._engine
-        now_s = engine.now.mono_s
-        if self.paused_why is not None:
-            waiting = any(loss[1] not in engine.presence.members.alive for loss in self._losses)
+        context = self._context
+        now_s = context.now.mono_s
+        if context.repair_paused is not None:
+            waiting = any(loss[1] not in context.members.alive for loss in self._losses)
             if now_s >= self._paused_until_s or not waiting:
                 self.resume()
-        acting = engine.acts_as_leader and engine.may_write and self.paused_why is None
-        self._tell_duty(acting=acting)
+        acting = context.acts_as_leader and context.may_write and context.repair_paused is None
+        self._report_duty(acting=acting)
         if not acting or (now_s < self._next_s and self._scan is None):
             return
-        if not engine.presence.knows_absence():
+        if not context.knows_absence():
             self._scan_wanted = True
             return
-        if self.on_their_way.drop_late(now_s, engine.config.retry_interval_s):
+        if self.on_their_way.drop_late(now_s, context.config.retry_interval_s):
             self._scan_wanted = True
         due = now_s >= self._next_s
         if due:
-            self._next_s = now_s + engine.config.repair_interval_s
+            self._next_s = now_s + context.config.repair_interval_s
             self._forget()
             if self._scan_wanted or now_s >= self._next_scan_s:
                 self._scan_wanted = False
-                self._next_scan_s = now_s + engine.config.scan_interval_s
+                self._next_scan_s = now_s + context.config.scan_interval_s
                 self._scan = self._live()
         if self._scan is not None:
             self._go_on(self._scan)
         elif due:
             self._look_at(
-                key for replica in engine.replicas if replica.caught_up for key in list(replica.view.in_flight)
+                key for replica in context.replicas if replica.caught_up for key in list(replica.view.in_flight)
             )
 
-    def _tell_duty(self, *, acting: bool) -> None:
+    def _report_duty(self, *, acting: bool) -> None:
         if acting is not self._on_duty:
             self._on_duty = acting
             if acting:
-                self._engine.emit("repair.began", term=self._engine.presence.term)
+                self._context.emit("repair.began", term=self._context.term)
             else:
-                self._engine.emit("repair.ended", why=self.paused_why or "this broker does not lead, or cannot write")
+                self._context.emit(
+                    "repair.ended", why=self._context.repair_paused or "this broker does not lead, or cannot write"
+                )
 
     def _live(self) -> Iterator[KeyState]:
         """Every live bundle, over several steps: a hundred thousand keys are more than one step may look at."""
-        for replica in self._engine.replicas:
+        for replica in self._context.replicas:
             view = replica.view
             for key in list(view.keys.values()) if replica.caught_up else ():
                 if replica.view is not view:
-                    break  # joined anew meanwhile, and then a scan is wanted
+                    break  # joined again meanwhile, and then a scan is wanted
                 if key.lower >= 0 and key.state is not None and key.state is not State.DELETED:
                     yield key
 
@@ -131,11 +139,11 @@ class Repair:
         left = self._look_at(iter(portion))
         self._scan = chain(left, scan) if left or len(portion) == LOOKED_AT_A_TICK else None
         if self._scan is not None and not left:
-            self._engine.wake_soon(self.tick)
+            self._context.wake_soon(self.tick)
 
     def _look_at(self, keys: Iterator[KeyState]) -> list[KeyState]:
         """Force what is orphaned on; the keys for which there was no room."""
-        room = self._engine.config.repair_batch_max
+        room = self._context.config.repair_batch_max
         for key in keys:
             why = self._orphaned(key)
             if why is None or key.name in self.on_their_way:
@@ -147,7 +155,7 @@ class Repair:
         return []
 
     def _forget(self) -> None:
-        views = [replica.view for replica in self._engine.replicas if replica.caught_up]
+        views = [replica.view for replica in self._context.replicas if replica.caught_up]
         if len(self._in_flight_since) > 2 * sum(len(view.in_flight) for view in views) + 64:
             names = {key.name for view in views for key in view.in_flight}
             for name in [n for n in self._in_flight_since if n not in names]:
@@ -155,41 +163,41 @@ class Repair:
 
     def _orphaned(self, key: KeyState) -> str | None:
         """Why a bundle cannot go on by itself; None if it can."""
-        engine = self._engine
+        context = self._context
         if key.state is None or key.state is State.UNASSIGNED:
             return None
         role, broker = _responsible(key)
         if broker is None:
-            # Nobody honest writes this, but a cold start may have had to take it for the truth.
+            # No correct member writes this, but a cold start may have had to take it for the truth.
             return f"{key.state} names no {role}"
-        if engine.is_lost(broker):
+        if context.is_lost(broker):
             return f"{role} {broker} is lost"
-        member = engine.presence.members.alive.get(broker)
+        member = context.members.alive.get(broker)
         mute = key.state in (State.RELEASING, State.SPLITTING) and member is not None and not member.writable
         if key.state is State.ASSIGNING or mute:
             # A destination that is heard but does not answer; a source that is heard ends its part by its deadlines, unless
             # it cannot write.
             version, since_s = self._in_flight_since.get(key.name, (-1, 0.0))
             if version != key.version:
-                self._in_flight_since[key.name] = (key.version, engine.now.mono_s)
-            elif engine.now.mono_s - since_s > engine.config.in_flight_limit_s:
-                return f"{role} {broker} did not answer within {engine.config.in_flight_limit_s:g} s"
+                self._in_flight_since[key.name] = (key.version, context.now.mono_s)
+            elif context.now.mono_s - since_s > context.config.in_flight_limit_s:
+                return f"{role} {broker} did not answer within {context.config.in_flight_limit_s:g} s"
         return None
 
     def _force(self, key: KeyState, why: str) -> None:
-        engine = self._engine
+        context = self._context
         holder = key.owner or (key.to if key.state is State.ASSIGNING else None)
-        closing = engine.closing(key.namespace)
+        closing = self._closing_marks.holds(key.namespace)
         named = key.to if key.state is State.RELEASING and not closing else None
-        finish = named is not None and engine.accepts(named)
+        finish = named is not None and context.accepts(named)
         # The destination of an interrupted transfer lives: the operation ends as it was asked for.
-        chosen = named if finish else None if closing else engine.lookups.choose(key, without=holder)
-        if chosen is None and not closing and holder is not None and engine.is_lost(holder):
-            # Nobody may have it just now. Unassigned it would wait for a lookup, which may never come.
-            again_s = engine.now.mono_s + HOMELESS_AGAIN_ROUNDS * engine.config.repair_interval_s
+        chosen = named if finish else None if closing else self._placer.choose(key, without=holder)
+        if chosen is None and not closing and holder is not None and context.is_lost(holder):
+            # No broker may have it just now. Unassigned it would wait for a lookup, which may never come.
+            again_s = context.now.mono_s + HOMELESS_AGAIN_ROUNDS * context.config.repair_interval_s
             self._next_scan_s = min(self._next_scan_s, again_s)
             return
-        lost = engine.presence.members.lost.get(holder) if holder is not None else None
+        lost = context.members.lost.get(holder) if holder is not None else None
         name = key.name
 
         def done(_: ProposalResult) -> None:
@@ -198,19 +206,19 @@ class Repair:
             self._scan_wanted = True
 
         about = None
-        if holder is not None and engine.is_lost(holder):
+        if holder is not None and context.is_lost(holder):
             about = {
                 "broker": holder,
                 "incarnation": lost.incarnation if lost is not None else None,
                 "last_heard_ms": lost.last_heard_ms if lost is not None else None,
             }
-        written = engine.proposals.propose(
+        written = self._proposals.propose(
             key,
             State.UNASSIGNED if chosen is None else State.ASSIGNING,
             done,
             action=Action.REPAIR,
             flow=key.flow if finish else Flow.REPAIR,
-            operation=key.operation if finish else engine.proposals.new_id(),
+            operation=key.operation if finish else self._proposals.new_id(),
             from_=holder,
             to=chosen,
             forced=True,
@@ -219,7 +227,7 @@ class Repair:
             reason=why,
         )
         if written is not None:
-            self.on_their_way.add(name, PendingAssignment(chosen, engine.now.mono_s))
+            self.on_their_way.add(name, PendingAssignment(chosen, context.now.mono_s))
 
 
 def _responsible(key: KeyState) -> tuple[str, str | None]:

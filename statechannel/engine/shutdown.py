@@ -9,13 +9,17 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from statechannel.engine.commands import Done, Rejected
-from statechannel.engine.pending_assignments import OnTheirWay, PendingAssignment
+from statechannel.engine.pending_assignments import PendingAssignment
 from statechannel.engine.proposals import ProposalResult
 from statechannel.protocol.replica import Phase
 from statechannel.protocol.states import Action, Flow, State
 
 if TYPE_CHECKING:
-    from statechannel.engine.engine import Engine
+    from statechannel.engine.context import Context
+    from statechannel.engine.placement import Placer
+    from statechannel.engine.presence import Presence
+    from statechannel.engine.proposals import Proposals
+    from statechannel.engine.reactions import Reactions
     from statechannel.protocol.replica import Replica
 
 GOODBYE_WAIT_S = 3.0
@@ -27,19 +31,33 @@ SHUTDOWN = "shutdown"
 class Departure:
     """The end of a process that leaves on purpose.
 
-    While a partition is joined anew nobody can say what is still this broker's own, and nothing can be handed over: that is
-    waited for, within the budget. Where a partition was never joined nothing was taken on, and nothing is waited for.
+    While a partition is joined again it is not known what is still this broker's own, and nothing can be handed over: the
+    join is waited for, within the budget. Where a partition was never joined nothing was taken on, and nothing is waited for.
+
+    It writes `Context.draining`.
 
     Attributes:
         on_their_way: Bundles whose Releasing is written and not read back, with the destination chosen.
     """
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-        self.begun = False
+    def __init__(
+        self,
+        context: Context,
+        presence: Presence,
+        proposals: Proposals,
+        reactions: Reactions,
+        placer: Placer,
+        stop: Callable[[str, str], None],
+    ) -> None:
+        self._context = context
+        self._presence = presence
+        self._proposals = proposals
+        self._reactions = reactions
+        self._placer = placer
+        self._stop = stop
         self._token = 0
         self._deadline_s = 0.0
-        self.on_their_way = OnTheirWay()
+        self.on_their_way = placer.pending()
         self._retry_at_s = 0.0
         self._todo: list[str] = []
         self._goodbye_at_s: float | None = None
@@ -49,27 +67,27 @@ class Departure:
 
     def begin(self, token: int, budget_s: float) -> None:
         """Start to leave; answered when all is handed over or the budget is used up."""
-        engine = self._engine
-        if self.begun:
-            engine.complete(token, Rejected("draining", "this broker is shutting down already"))
+        context = self._context
+        if context.draining:
+            context.complete(token, Rejected("draining", "this broker is shutting down already"))
             return
-        self.begun = True
+        context.draining = True
         self._token = token
-        self._deadline_s = engine.now.mono_s + budget_s
-        engine.emit("shutdown.began", serving=engine.reactions.serving_count, budget_s=budget_s)
-        engine.presence.announce_change()
-        engine.reactions.recheck()
+        self._deadline_s = context.now.mono_s + budget_s
+        context.emit("shutdown.began", serving=self._reactions.serving_count, budget_s=budget_s)
+        self._presence.announce_change()
+        self._reactions.recheck()
         self.tick()
 
     def tick(self) -> None:
         """Hand over a window of bundles at a time; then leave."""
-        engine = self._engine
-        self._judged.update(replica.partition for replica in engine.replicas if engine.judges(replica.partition))
-        if not self.begun or engine.stopped is not None:
+        context = self._context
+        self._judged.update(replica.partition for replica in context.replicas if context.judges(replica.partition))
+        if not context.draining or context.stopped is not None:
             return
-        now_s = engine.now.mono_s
+        now_s = context.now.mono_s
         if self._goodbye_at_s is not None:
-            if now_s - self._goodbye_at_s >= GOODBYE_WAIT_S or engine.presence.goodbye_heard:
+            if now_s - self._goodbye_at_s >= GOODBYE_WAIT_S or self._presence.goodbye_heard:
                 self._leave()
             return
         idle = not self._todo and not self.on_their_way and not self._moving()
@@ -77,80 +95,80 @@ class Departure:
             self.go_on()
             return
         # A walk over all bundles: at intervals, not for every record that is read back.
-        self._retry_at_s = now_s + engine.config.retry_interval_s
+        self._retry_at_s = now_s + context.config.retry_interval_s
         self.on_their_way.clear()
         self._todo = self._mine()
         rejoining = self._rejoining()
-        if engine.presence.announced:
+        if context.announced:
             if now_s < self._deadline_s and (rejoining or (self._todo and not self._ended())):
-                if engine.caught_up and engine.may_write:
+                if context.caught_up and context.may_write:
                     self._hand_over()
                 return
             # Before that, what bears this broker's name is its predecessor's.
             self._left, self._unsure = len(self._todo), rejoining
         self._goodbye_at_s = now_s
-        engine.presence.say_goodbye()
+        self._presence.say_goodbye()
 
     def go_on(self) -> None:
         """A bundle left, or its record came to nothing: there may be room in the window for another one."""
-        engine = self._engine
+        context = self._context
         if (
             self._todo
-            and engine.stopped is None
+            and context.stopped is None
             and self._goodbye_at_s is None
-            and engine.may_write
-            and engine.caught_up
+            and context.may_write
+            and context.caught_up
         ):
             self._hand_over()
 
     def _moving(self) -> int:
-        """Bundles that are on their way out of here."""
-        me, replicas = self._engine.identity.broker, self._engine.replicas
+        """Bundles that are leaving this broker."""
+        me, replicas = self._context.identity.broker, self._context.replicas
         return sum(key.from_ == me for replica in replicas if replica.caught_up for key in replica.view.in_flight)
 
     def _ended(self) -> bool:
         """Whether a partition is read no further: nothing will be handed over any more."""
-        return any(replica.phase in _ENDED for replica in self._engine.replicas)
+        return any(replica.phase in _ENDED for replica in self._context.replicas)
 
     def _rejoining(self) -> bool:
         """Whether it will be known again what is still this broker's own."""
-        return not self._ended() and any(not self._engine.judges(partition) for partition in self._judged)
+        return not self._ended() and any(not self._context.judges(partition) for partition in self._judged)
 
     def _mine(self) -> list[str]:
-        return [name for replica in self._engine.replicas for name in self._mine_in(replica)]
+        return [name for replica in self._context.replicas for name in self._mine_in(replica)]
 
     def _mine_in(self, replica: Replica) -> list[str]:
         """By the view where there is one, be it the last one known; else by what this process serves."""
-        engine = self._engine
-        me = engine.identity.broker
+        context = self._context
+        me = context.identity.broker
         if not replica.caught_up and replica.phase not in _ENDED:
-            places = ((name, engine.partition_of(name.rpartition("/")[0])) for name in engine.reactions.serving())
+            places = ((name, context.partition_of(name.rpartition("/")[0])) for name in self._reactions.serving())
             return [name for name, partition in places if partition == replica.partition]
         if me not in replica.view.load and all(key.from_ != me for key in replica.view.in_flight):
             return []
         return [key.name for key in replica.view.live() if me in (key.owner, key.bound_for)]
 
     def _hand_over(self) -> None:
-        engine = self._engine
-        me = engine.identity.broker
-        window = engine.config.handover_window
+        context = self._context
+        me = context.identity.broker
+        window = context.config.handover_window
         moving = self._moving()
         while self._todo:
             if moving + len(self.on_their_way) >= window:
                 return
             name = self._todo.pop()
-            key = engine.key(name)
+            key = context.key(name)
             if key is None or key.state is not State.ASSIGNED or key.to != me or name in self.on_their_way:
                 continue
-            destination = engine.lookups.choose(key, without=me)
-            self.on_their_way.add(name, PendingAssignment(destination, engine.now.mono_s))
-            engine.proposals.propose(
+            destination = self._placer.choose(key, without=me)
+            self.on_their_way.add(name, PendingAssignment(destination, context.now.mono_s))
+            self._proposals.propose(
                 key,
                 State.RELEASING,
                 self._written(name),
                 action=Action.TRANSFER if destination is not None else Action.UNLOAD,
                 flow=Flow.TRANSFER if destination is not None else Flow.UNLOAD,
-                operation=engine.proposals.new_id(),
+                operation=self._proposals.new_id(),
                 from_=me,
                 to=destination,
                 reason=SHUTDOWN,
@@ -171,15 +189,15 @@ class Departure:
         return f"{self._left} bundles" if self._left else ""
 
     def _leave(self) -> None:
-        engine = self._engine
-        if engine.presence.announced and not engine.presence.goodbye_heard:
+        context = self._context
+        if context.announced and not self._presence.goodbye_heard:
             detail = "the log did not answer: this broker left without a goodbye, the others notice when it expires"
-            engine.complete(self._token, Rejected("log-away", detail))
-            engine.stop("log-away", detail)
+            context.complete(self._token, Rejected("log-away", detail))
+            self._stop("log-away", detail)
         elif self.left_behind:
             detail = f"{self.left_behind} were not handed over within the budget; the leader repairs them"
-            engine.complete(self._token, Rejected("shutdown-late", detail))
-            engine.stop("shutdown-late", detail)
+            context.complete(self._token, Rejected("shutdown-late", detail))
+            self._stop("shutdown-late", detail)
         else:
-            engine.complete(self._token, Done("", "closed"))
-            engine.stop("closed", "this broker left on request")
+            context.complete(self._token, Done("", "closed"))
+            self._stop("closed", "this broker left on request")

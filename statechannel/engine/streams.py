@@ -1,4 +1,4 @@
-"""Where accepted records can be told one after the other, and where some of them are not seen one by one."""
+"""Where accepted records can be reported one by one, and where some of them are not seen one by one."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from statechannel.protocol.replica import Phase
 from statechannel.protocol.verdict import REJECTIONS
 
 if TYPE_CHECKING:
-    from statechannel.engine.engine import Engine
-    from statechannel.engine.operations import Operation
+    from statechannel.engine.context import Context
     from statechannel.protocol.log import RecordRead
     from statechannel.protocol.view import Judgement
 
@@ -18,35 +17,35 @@ if TYPE_CHECKING:
 class Streams:
     """The stream of accepted records of each partition; whole from when it is open until it is interrupted.
 
-    A partition that is read anew, for whatever reason, is judged in one sweep: what was accepted in the meantime is in its
-    view, and nobody is told. Where a cold start puts the history in doubt, what is accepted may not count in the end.
+    A partition that is read again, for whatever reason, is judged in one sweep: what was accepted in the meantime is in its
+    view, and is not reported. Where a cold start puts the history in doubt, what is accepted may not count in the end.
     """
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    def __init__(self, context: Context) -> None:
+        self._context = context
         self._open: set[int] = set()
 
     def check(self) -> None:
         """Open or interrupt each stream, as its partition is judged or not; after whatever may have changed that."""
-        for replica in self._engine.replicas:
+        for replica in self._context.replicas:
             partition = replica.partition
-            if self._engine.judges(partition):
+            if self._context.judges(partition):
                 self._open.add(partition)
             elif partition in self._open:
                 self._open.discard(partition)
-                self._engine.perform(InterruptStream(partition, self._why(partition)))
+                self._context.perform(InterruptStream(partition, self._why(partition)))
 
     def closed_why(self) -> str | None:
-        """Why nobody can follow the streams from here on without missing anything; None where everybody can."""
-        for replica in self._engine.replicas:
+        """Why the streams cannot be followed from here on without a gap; None where they can."""
+        for replica in self._context.replicas:
             if replica.partition not in self._open:
                 return f"partition {replica.partition} {self._why(replica.partition)}"
         return None
 
     def _why(self, partition: int) -> str:
-        replica = self._engine.replicas[partition]
+        replica = self._context.replicas[partition]
         if replica.caught_up:
-            return "is in doubt: somebody started cold"
+            return "is in doubt: a member started cold"
         if replica.phase in (Phase.STOPPED, Phase.BROKEN):
             return f"is read no further ({replica.why})"
         return "is being joined"
@@ -55,46 +54,21 @@ class Streams:
 _REJECTED = frozenset(REJECTIONS)
 
 
-def tell_verdict(engine: Engine, read: RecordRead, judgement: Judgement) -> None:
-    """Tell the verdict on a record that was not accepted.
+def report_verdict(context: Context, read: RecordRead, judgement: Judgement) -> None:
+    """Report the verdict on a record that was not accepted.
 
     A record concerns this broker if it wrote it, or if the accepted state of its key names this broker: then a
-    rejection is a race that it lost, or one that somebody else lost to it.
+    rejection is a race that it lost, or one that another broker lost to it.
     """
     rejected = judgement.verdict in _REJECTED
-    concerns = rejected and _concerns(engine.identity.broker, judgement)
-    if not concerns and not engine.tells_all:
+    concerns = rejected and _concerns(context.identity.broker, judgement)
+    if not concerns and not context.tells_all:
         return
     if rejected:
         winner = None if judgement.key is None else judgement.key.accepted_id
-        engine.emit("record.rejected", read=read, judgement=judgement, winner=winner, concerns=concerns)
+        context.emit("record.rejected", read=read, judgement=judgement, winner=winner, concerns=concerns)
     else:
-        engine.emit("record.unchanging", read=read, judgement=judgement)
-
-
-def tell_began(engine: Engine, operation: Operation) -> None:
-    """Tell of the first record of an operation; not of what a replay comes by."""
-    if engine.judges(operation.partition):
-        engine.emit(
-            "operation.began",
-            operation=operation.id,
-            flow=operation.flow,
-            bundle=operation.name,
-            offset=operation.offset,
-        )
-
-
-def tell_ended(engine: Engine, operation: Operation) -> None:
-    """Tell how an operation ended; not of what a replay comes by."""
-    if engine.judges(operation.partition):
-        engine.emit(
-            "operation.ended",
-            operation=operation.id,
-            flow=operation.flow,
-            bundle=operation.name,
-            result=operation.result,
-            offset=operation.changed_offset,
-        )
+        context.emit("record.unchanging", read=read, judgement=judgement)
 
 
 def _concerns(me: str, judgement: Judgement) -> bool:

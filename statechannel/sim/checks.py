@@ -166,7 +166,7 @@ class SimChecks:
         parts = parse_key(bundle.encode())
         if parts is None:
             raise Violation("serving", f"{process.name} serves {bundle}, which is no bundle")
-        truth = cluster.truths[process.engine.partition_of(parts.namespace)]
+        truth = cluster.truths[process.engine.context.partition_of(parts.namespace)]
         grant = truth.grants.get((bundle, generation))
         if grant is None or grant.broker != process.broker:
             raise Violation("serving", f"{process.name} serves {bundle} at {generation}, granted: {grant}")
@@ -183,7 +183,7 @@ class SimChecks:
             if other is process:
                 continue
             # A cut-off process of the time before a misled cold start is told apart by nobody until it reads the mark.
-            past = (other.name, process.engine.partition_of(parts.namespace)) in self._old_history
+            past = (other.name, process.engine.context.partition_of(parts.namespace)) in self._old_history
             if other.served.get(bundle) == generation and not past:
                 raise Violation("serving", f"{other.name} and {process.name} both serve {bundle} at {generation}")
             if cluster.options.lease and not other.halted:  # who halts is asked by the clock (`Lease.serves_at`)
@@ -251,7 +251,7 @@ class SimChecks:
             took_it_in = replica.phase is Phase.WAITING and replica.applied >= mark
             if took_it_in or replica.phase in (Phase.CLOSED, Phase.START_OVER, Phase.READING):
                 del self._old_history[place]
-            elif replica.caught_up and replica.applied >= mark and process.engine.judges(replica.partition):
+            elif replica.caught_up and replica.applied >= mark and process.engine.context.judges(replica.partition):
                 raise Violation("mark", f"{process.name} judges on behind the mark of a cold start at {mark}")
 
     def heard(self, process: SimProcess, records: Iterable[RecordRead]) -> None:

@@ -116,14 +116,14 @@ class Clients:
     def _check_owner(self, process: SimProcess, outcome: Owned) -> None:
         namespace = outcome.bundle.rpartition("/")[0]
         engine = process.engine
-        truth = self._cluster.truths[engine.partition_of(namespace)]
+        truth = self._cluster.truths[engine.context.partition_of(namespace)]
         grant = truth.grants.get((outcome.bundle, outcome.generation))
         if grant is None or grant.broker != outcome.broker:
             raise Violation("answer", f"{process.name} names {outcome}, granted: {grant}")
         key = engine.key(outcome.bundle)
         if key is None or key.state not in (State.ASSIGNED, State.SPLITTING) or key.generation != outcome.generation:
             raise Violation("answer", f"{process.name} names {outcome}, but holds {key!r}")
-        self._check_age(process, engine.partition_of(namespace))
+        self._check_age(process, engine.context.partition_of(namespace))
 
     def _check_age(self, process: SimProcess, partition: int) -> None:
         """An answer without an age comes from a view in which nothing is missing that is older than the patience."""
@@ -162,7 +162,7 @@ class Clients:
         cluster = self._cluster
         options = cluster.options
         namespace = rng.choice(cluster.namespaces)
-        truth = cluster.truths[cluster.processes[0].engine.partition_of(namespace)]
+        truth = cluster.truths[cluster.processes[0].engine.context.partition_of(namespace)]
         root = truth.view.get(namespace)
         operation = f"op-{number}"
         timeout_s = rng.choice((1.0, 4.0, 8.0))

@@ -10,7 +10,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from statechannel.engine import freshness
-from statechannel.engine.presence import Mode
+from statechannel.engine.context import Mode
 from statechannel.protocol.codec import encode
 from statechannel.protocol.log import Topic
 from statechannel.protocol.states import State
@@ -112,7 +112,7 @@ def join_without_a_clock(cluster: SimCluster, rng: Random) -> None:
     name = f"b{len(cluster.brokers)}"
     cluster.brokers.append(name)
     process = cluster.spawn(name)
-    while process.alive and not process.engine.presence.announced:
+    while process.alive and not process.engine.context.announced:
         cluster.events.run_until(cluster.events.now_s + 0.0005)
     process.lag_s[Topic.REGISTRY] = DEAF_LAG_S
     until_s = cluster.events.now_s + DEAF_JOIN_S
@@ -153,7 +153,7 @@ def _check(process: SimProcess) -> None:
     if engine.mode is not Mode.NORMAL:
         raise Violation("flooded", f"{process.name} is in mode {engine.mode} in a flood of the registry")
     for replica in engine.replicas:
-        behind_s = freshness.lag_s(engine, replica)
+        behind_s = freshness.lag_s(engine.now, replica)
         if behind_s > BEHIND_MAX_S:
             where = f"partition {replica.partition}"
             raise Violation(

@@ -125,7 +125,7 @@ class LivenessPhase:
         cluster.note(f"{owner.name}, which owns {len(owner.served)} bundles, dies for good")
         owner.end("crash")
         cluster.sick = sick = cluster.spawn(owner.broker)
-        while sick.alive and not sick.engine.presence.announced:
+        while sick.alive and not sick.engine.context.announced:
             cluster.events.run_until(cluster.events.now_s + 0.0005)
         sick.sever([SimLink(READ, Topic.REGISTRY, 0)])
         cluster.note(f"{sick.name} reads the registry no more")

@@ -11,7 +11,7 @@ from shedders.balancer.request_handlers import FILTERED
 from statechannel.cli.kit import hints
 from statechannel.cli.kit.hints import hint_for
 from statechannel.engine.commands import NotFound, Rejected, Undetermined
-from statechannel.engine.presence import Mode
+from statechannel.engine.context import Mode
 from statechannel.protocol.verdict import REJECTIONS, Verdict
 from tests.docs.blocks import command_options
 
@@ -24,7 +24,7 @@ OPERATION = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
 EXPRESSIONS = {
     "result.verdict": {str(one) for one in REJECTIONS},
     "operation.result": {"superseded", "declined", "taken-back", "given-up"},
-    "f'{engine.mode}-mode'": {f"{mode}-mode" for mode in Mode if mode is not Mode.NORMAL},
+    "f'{self.mode}-mode'": {f"{mode}-mode" for mode in Mode if mode is not Mode.NORMAL},
     "_word(waiter.why)": {"joining", "timed-out"},
     "FILTERED": {FILTERED},
 }
@@ -64,7 +64,7 @@ def test_every_reason_of_the_code_has_a_hint_and_every_hint_its_reason() -> None
 
 
 def test_operations_fail_with_the_words_that_are_listed() -> None:
-    text = (PACKAGE / "engine" / "operations.py").read_text(encoding="utf-8")
+    text = (PACKAGE / "engine" / "operation_fold.py").read_text(encoding="utf-8")
     assert set(re.findall(r'FAILED, "([a-z-]+)"', text)) == EXPRESSIONS["operation.result"]
 
 

@@ -8,9 +8,9 @@ import pytest
 from confluent_kafka import Producer
 
 from statechannel.api import Owned, StateChannel
+from statechannel.engine.context import Mode
 from statechannel.engine.controls import Controls
 from statechannel.engine.engine import Engine
-from statechannel.engine.presence import Mode
 from statechannel.kafka.topic_policy import ChannelTopics
 from statechannel.protocol.log import RecordRead, Topic
 from tests.support.channels import created, make_settings

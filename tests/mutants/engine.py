@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from statechannel.engine import engine as engine_module
+from statechannel.engine import context as context_module
 from statechannel.engine.cold_start import ColdStart
 from statechannel.engine.commands import Owned, Undetermined
-from statechannel.engine.engine import Engine
+from statechannel.engine.context import Context, Mode
 from statechannel.engine.inputs import Appended
 from statechannel.engine.lease import Lease
 from statechannel.engine.lookups import Lookups
 from statechannel.engine.maintenance import Maintenance
 from statechannel.engine.membership import Membership
-from statechannel.engine.presence import Mode, Presence
+from statechannel.engine.names import locate
+from statechannel.engine.presence import Presence
 from statechannel.engine.proposals import ProposalResult, Proposals, ProposalStatus
 from statechannel.engine.provenance import OwnIds, Provenance
 from statechannel.engine.reactions import DueReaction, Reactions, ServedBundle
@@ -69,8 +70,8 @@ class _AnyProcess(Writer):
 
 @plant(ENGINE, "a process serves by the record of another process of its broker id")
 def _serving_by_anothers_record(patcher: Patcher) -> None:
-    patcher.put(engine_module, "Writer", _AnyProcess)
-    patcher.bend(OwnIds, "made", lambda _: lambda _ids, _record_id: True)  # its ids alone would tell it as well
+    patcher.put(context_module, "Writer", _AnyProcess)
+    patcher.bend(OwnIds, "issued", lambda _: lambda _ids, _record_id: True)  # its ids alone would show it as well
 
 
 @plant(ENGINE, "a broker serves as soon as it is named, before the verdict on its own record")
@@ -126,7 +127,7 @@ def _split_never_given_up(patcher: Patcher) -> None:
 def _source_serves_on(patcher: Patcher) -> None:
     def make(settle: Callable[..., Any]) -> Callable[..., Any]:
         def bent(reactions: Any, name: str, key: Any) -> None:
-            gone = key is None or key.to != reactions._engine.identity.broker
+            gone = key is None or key.to != reactions._context.identity.broker
             if gone and reactions.holdings.get(name, ServedBundle()).generation is not None:
                 return
             settle(reactions, name, key)
@@ -176,18 +177,18 @@ def _stale_owner_on_time_out(patcher: Patcher) -> None:
         return bent
 
     def make(complete: Callable[..., Any]) -> Callable[..., Any]:
-        def bent(engine: Any, token: int, outcome: Any) -> None:
+        def bent(context: Any, token: int, outcome: Any) -> None:
             if isinstance(outcome, Undetermined) and outcome.reason == "timed-out":
-                key = engine.locate(asked.pop(token))
+                key: Any = locate(context, asked.pop(token))
                 broker = getattr(key, "from_", None) or getattr(key, "to", None)
                 if broker is not None:
                     outcome = Owned(key.name, broker, key.version)
-            complete(engine, token, outcome)
+            complete(context, token, outcome)
 
         return bent
 
     patcher.bend(Lookups, "look_up", remember)
-    patcher.bend(Engine, "complete", make)
+    patcher.bend(Context, "complete", make)
 
 
 @plant(ENGINE, "an append whose report is an error counts as not written")
@@ -233,7 +234,9 @@ def _nobody_expires(patcher: Patcher) -> None:
 @plant(ENGINE, "a member that was paused or cut off holds the silence against the others")
 def _expiry_while_cut_off(patcher: Patcher) -> None:
     def make(check: Callable[..., Any]) -> Callable[..., Any]:
-        return lambda presence, now_s: None if presence.mode is Mode.NORMAL else check(presence, now_s)
+        return lambda presence, now_s: (
+            None if presence._context.registry_mode is Mode.NORMAL else check(presence, now_s)
+        )
 
     patcher.bend(Presence, "_check_mode", make)
     patcher.bend(Repair, "members_lost", nothing)  # the doubt at a mass loss would hide it
@@ -245,7 +248,7 @@ def _leader_before_its_term(patcher: Patcher) -> None:
         def bent(presence: Any, *, elected: bool) -> None:
             changed(presence, elected=elected)
             if elected:
-                presence.term = 0
+                presence._context.term = 0
 
         return bent
 
@@ -273,7 +276,7 @@ def _no_cold_start(patcher: Patcher) -> None:
 @plant(ENGINE, "any member starts cold, although others are caught up")
 def _cold_start_of_its_own(patcher: Patcher) -> None:
     def make(_: Callable[..., Any]) -> Callable[..., Any]:
-        return lambda cold: any(replica.phase == "waiting" for replica in cold._engine.replicas)
+        return lambda cold: any(replica.phase == "waiting" for replica in cold._context.replicas)
 
     patcher.bend(ColdStart, "due", make)
 
@@ -304,17 +307,25 @@ def _void_mark_counts(patcher: Patcher) -> None:
 @plant(ENGINE, "who was silent writes a heartbeat, and does not read it back before it writes anything else")
 def _heartbeat_not_awaited(patcher: Patcher) -> None:
     def make(send: Callable[..., Any]) -> Callable[..., Any]:
-        def bent(proposals: Proposals, held: Any) -> None:
-            engine, partition = proposals._engine, held.append.partition
-            if engine.controls.is_silent(partition):
-                engine.duties._beat(engine.replicas[partition], leading=True, joining=True)
-                engine.perform(held.append)
+        def bent(proposals: Any, held: Any) -> None:
+            context, partition = proposals._context, held.append.partition
+            if proposals._silence.is_silent(partition):
+                proposals.duties._beat(context.replicas[partition], leading=True, joining=True)
+                context.perform(held.append)
             else:
                 send(proposals, held)
 
         return bent
 
+    def known(init: Callable[..., Any]) -> Callable[..., Any]:
+        def bent(duties: Any, context: Any, presence: Any, proposals: Any, echo: Any, candidacy: Any) -> None:
+            init(duties, context, presence, proposals, echo, candidacy)
+            proposals.duties = duties
+
+        return bent
+
     patcher.bend(Proposals, "_send", make)
+    patcher.bend(Maintenance, "__init__", known)
 
 
 @plant(ENGINE, "one failed split commit loses the children it prepared")
@@ -331,7 +342,7 @@ def _children_not_prepared(patcher: Patcher) -> None:
 
 @plant(ENGINE, "whatever bears this process's name counts as its own record")
 def _forged_taken_for_own(patcher: Patcher) -> None:
-    patcher.bend(OwnIds, "made", lambda _: lambda _ids, _record_id: True)
+    patcher.bend(OwnIds, "issued", lambda _: lambda _ids, _record_id: True)
     patcher.bend(Provenance, "is_copied", lambda _: lambda _provenance, _record_id: False)
 
 
@@ -343,7 +354,7 @@ def _copied_id_unnoticed(patcher: Patcher) -> None:
 @plant(ENGINE, "a process serves by a record that somebody else wrote in its name")
 def _forged_record_served(patcher: Patcher) -> None:
     def make(_: Callable[..., Any]) -> Callable[..., Any]:
-        return lambda provenance, key: key.writer == provenance._engine.writer
+        return lambda provenance, key: key.writer == provenance._context.writer
 
     patcher.bend(Provenance, "is_own", make)
 
@@ -352,7 +363,7 @@ def _forged_record_served(patcher: Patcher) -> None:
 def _stream_goes_on_when_read_anew(patcher: Patcher) -> None:
     def make(check: Callable[..., Any]) -> Callable[..., Any]:
         def bent(streams: Any) -> None:
-            if not any(replica.phase is Phase.READING for replica in streams._engine.replicas):
+            if not any(replica.phase is Phase.READING for replica in streams._context.replicas):
                 check(streams)
 
         return bent

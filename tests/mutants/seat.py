@@ -7,11 +7,12 @@ from dataclasses import replace
 from typing import Any
 
 from statechannel.engine import freshness
-from statechannel.engine.candidacy import Candidacy, Deputy, Seat
+from statechannel.engine.candidacy import Candidacy
 from statechannel.engine.engine import Engine
 from statechannel.engine.lease import Lease
 from statechannel.engine.membership import Member
 from statechannel.engine.presence import Presence
+from statechannel.engine.seat import Deputy, Seat
 from statechannel.sim import wire
 from statechannel.sim.process import SimProcess
 from tests.mutants.planting import Patcher, plant
@@ -84,7 +85,7 @@ def _lease_from_receipt(patcher: Patcher) -> None:
     def make(heard: Callable[..., Any]) -> Callable[..., Any]:
         def bent(presence: Any, record: Any, info: Any) -> None:
             if info["seq"] in presence._sent_at_s:
-                presence._sent_at_s[info["seq"]] = presence._engine.now.mono_s
+                presence._sent_at_s[info["seq"]] = presence._context.now.mono_s
             heard(presence, record, info)
 
         return bent
@@ -101,7 +102,7 @@ def _heard_though_it_serves_nothing(patcher: Patcher) -> None:
 def _place_kept_unheard(patcher: Patcher) -> None:
     def make(suspend: Callable[..., Any]) -> Callable[..., Any]:
         def bent(lease: Any) -> None:
-            if lease._engine.config.lease_s is not None:
+            if lease._context.config.lease_s is not None:
                 suspend(lease)
 
         return bent
@@ -113,7 +114,7 @@ def _place_kept_unheard(patcher: Patcher) -> None:
 def _no_probes(patcher: Patcher) -> None:
     def make(send: Callable[..., Any]) -> Callable[..., Any]:
         def bent(presence: Any, *, leaving: bool = False) -> None:
-            if leaving or not presence._engine.lease.suspended:
+            if leaving or not presence._context.suspended:
                 send(presence, leaving=leaving)
 
         return bent
@@ -139,4 +140,4 @@ def _old_view_called_current(patcher: Patcher) -> None:
 
 @plant(ENGINE, "a view counts as complete while records of it arrive, however far behind they are")
 def _lagging_view_called_current(patcher: Patcher) -> None:
-    patcher.bend(freshness, "lag_s", lambda _: lambda engine, replica: engine.now.mono_s - replica.read_at_s)
+    patcher.bend(freshness, "lag_s", lambda _: lambda now, replica: now.mono_s - replica.read_at_s)

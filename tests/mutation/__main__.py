@@ -16,7 +16,8 @@ ROOT = Path(__file__).parents[2]
 CORE = "statechannel"
 MODULES = (
     "protocol/resolver", "protocol/view", "protocol/bundle", "protocol/debts", "engine/lease", "engine/presence",
-    "engine/membership", "engine/proposals", "engine/reactions", "engine/controls", "engine/maintenance",
+    "engine/membership", "engine/proposals", "engine/reactions", "engine/controls", "engine/silence",
+    "engine/closing_marks", "engine/maintenance", "engine/context",
     "protocol/joiner", "protocol/replica", "engine/cold_start", "protocol/cold_start_marks", "protocol/overruling",
 )  # fmt: skip
 """The last five are those of joins."""

@@ -213,7 +213,7 @@ class World:
                 if other != process.name:
                     self.say(f"VIOLATION: {other} and {process.name} both serve {bundle} at generation {generation}")
             for replica, archive in zip(process.engine.replicas, self.archive, strict=True):
-                judged = process.engine.judges(replica.partition)
+                judged = process.engine.context.judges(replica.partition)
                 same_place = judged and replica.applied == archive.applied
                 if same_place and digest([replica.view]) != digest([archive]):
                     self.say(f"VIOLATION: {process.name} holds another view than a reader of the whole log")

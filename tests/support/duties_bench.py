@@ -14,7 +14,7 @@ from statechannel.protocol.bundle import partition_of
 from statechannel.protocol.debts import Debt
 from statechannel.protocol.keys import KeyState
 from statechannel.protocol.view import View
-from tests.support.stub_engine import StubEngine
+from tests.support.stub_context import StubContext
 
 LAG_S = 40.0
 """A tenth of it is 4 s, exactly."""
@@ -75,33 +75,33 @@ class DutiesBench:
 
     def __init__(self, *, at_s: float = 100.0, partitions: int = 1, **config: Any) -> None:
         limits = {"compaction_lag_s": LAG_S, "purge_deleted_after_s": DELETED_S, "pending_max": 10}
-        engine = StubEngine(partitions=partitions, **limits | config)
-        engine.now.mono_s = at_s
-        self.engine: Any = engine
-        self.engine.acts_as_leader = self.engine.leading = True
-        self.engine.ready_since_s = at_s
-        self.engine.replicas = [Partition(number, partitions) for number in range(partitions)]
-        self.engine.partition_of = lambda namespace: partition_of(namespace, partitions)
-        self.engine.wake_soon = lambda what, gap_s: self.woken.append((what, gap_s))
+        context = StubContext(partitions=partitions, **limits | config)
+        context.now.mono_s = at_s
+        self.context: Any = context
+        self.context.acts_as_leader = self.context.leading = True
+        self.context.ready_since_s = at_s
+        self.context.replicas = [Partition(number, partitions) for number in range(partitions)]
+        self.context.partition_of = lambda namespace: partition_of(namespace, partitions)
+        self.context.wake_soon = lambda what, gap_s: self.woken.append((what, gap_s))
         self.members: dict[str, Any] = {"a": SimpleNamespace(caught_up=True)}
         self.rank = 0
-        self.engine.presence = SimpleNamespace(
-            members=SimpleNamespace(alive=self.members, rank=lambda _: self.rank), announced=True, writes_format=1
-        )
+        self.context.members = SimpleNamespace(alive=self.members, rank=lambda _: self.rank)
+        self.context.announced = True
         self.probes: set[int] = set()
         self.echoed: list[tuple[int, str, float]] = []
-        self.engine.candidacy = SimpleNamespace(
-            must_probe=self.probes.__contains__,
-            echo=SimpleNamespace(written=lambda *said: self.echoed.append(said)),
-        )
         self.written = Written()
-        self.engine.proposals = self.written
         self.woken: list[tuple[object, float]] = []
-        self.duties = Maintenance(self.engine)
+        stubs: Any = (
+            SimpleNamespace(writes_format=1),
+            self.written,
+            SimpleNamespace(written=lambda *said: self.echoed.append(said)),
+            SimpleNamespace(must_probe=self.probes.__contains__),
+        )
+        self.duties = Maintenance(self.context, *stubs)
 
     def follow(self, rank: int = 0) -> None:
         """Somebody else leads."""
-        self.engine.acts_as_leader = self.engine.leading = False
+        self.context.acts_as_leader = self.context.leading = False
         self.rank = rank
 
     def join(self) -> None:
@@ -109,7 +109,7 @@ class DutiesBench:
 
     def read(self, name: str, value: bytes | None = b"junk") -> KeyState:
         """A record on a key is judged."""
-        replica = self.engine.replicas[self.engine.partition_of(name.partition("/0x")[0])]
+        replica = self.context.replicas[self.context.partition_of(name.partition("/0x")[0])]
         judgement = replica.view.read(replica.applied + 1, name.encode(), value)
         assert judgement.key is not None
         self.duties.judged(replica, judgement.key)
@@ -126,11 +126,11 @@ class DutiesBench:
         del self.open(key)[key]
 
     def open(self, key: KeyState) -> dict[KeyState, Debt]:
-        found: dict[KeyState, Debt] = self.engine.replicas[self.engine.partition_of(key.namespace)].view.ledger.open
+        found: dict[KeyState, Debt] = self.context.replicas[self.context.partition_of(key.namespace)].view.ledger.open
         return found
 
     def later(self, seconds: float) -> None:
-        self.engine.now.mono_s += seconds
+        self.context.now.mono_s += seconds
 
     def paid(self) -> list[str]:
         """What a tick restates."""
@@ -151,7 +151,7 @@ class DutiesBench:
         return [fields["clean_to"] for _, fields in self.written.heartbeats]
 
     def told(self, event: str) -> list[dict[str, Any]]:
-        return [facts for name, facts in self.engine.events if name == event]
+        return [facts for name, facts in self.context.events if name == event]
 
 
 def namespaces(partition: int, count: int, partitions: int = 2) -> list[str]:

@@ -194,8 +194,7 @@ class LoneEngine:
     def between_steps(self, act: Callable[[], object]) -> None:
         """Have a part of the engine do something, as if a step had asked for it."""
         act()
-        effects, self.engine._effects = self.engine._effects, []
-        for effect in effects:
+        for effect in self.engine.context.take_effects():
             self._do(effect)
 
     def written(self, key: bytes) -> list[int]:

@@ -7,58 +7,80 @@ from typing import Any
 
 import orjson
 
+from statechannel.engine.config import EngineConfig, Identity
+from statechannel.engine.context import Context, Mode
+from statechannel.engine.effects import Append
 from statechannel.engine.inputs import PartitionOpened
-from statechannel.engine.presence import Mode, Presence
+from statechannel.engine.membership import LostMember
+from statechannel.engine.presence import Presence
 from statechannel.protocol.log import RecordRead, Topic
-from tests.support.stub_engine import StubEngine
+from tests.support.stub_context import StubProvenance
 
 EXPIRY_S, SAFE_S, SETTLE_S, INTERVAL_S = 6.0, 4.0, 10.0, 1.0
+
+
+class RegistryContext(Context):
+    """A context without partitions, which keeps what was emitted and appended for the test."""
+
+    def __init__(self, **config: Any) -> None:
+        super().__init__(Identity("a", "a-1", b"0123456789", 1_000), EngineConfig(partitions=0, **config))
+        self.now: Any = SimpleNamespace(mono_s=100.0, wall_ms=100_000)
+        self.stopped: Any = None
+        self.events: list[tuple[str, dict[str, Any]]] = []
+
+    def emit(self, event: str, **facts: Any) -> None:
+        self.events.append((event, facts))
+
+    def appends(self) -> list[Append]:
+        """Appends since the last question."""
+        return [effect for effect in self.take_effects() if isinstance(effect, Append)]
 
 
 class PresenceBench:
     """The presence of `a-1`; nothing is read that the test does not hand in."""
 
     def __init__(self, *, end: int = 0, **config: Any) -> None:
-        mine = {"mode": property(lambda _: self.presence.mode)}
-        engine: Any = type("RegistryEngine", (StubEngine,), mine)(**config)
-        self.engine = engine
-        engine.identity = SimpleNamespace(
-            broker="a", incarnation="a-1", entropy=b"0123456789", started_at_ms=1_000, listeners=(), persistent=True,
-            non_persistent=True, properties=(), software="0", http="",
-        )  # fmt: skip
-        engine.replicas, engine.caught_up, engine.deputizing = [], True, False
-        engine.candidacy = SimpleNamespace(seat=SimpleNamespace(writes=True, fit=True))
+        context: Any = RegistryContext(**config)
+        self.context = context
         self.told: list[str] = []
-        engine.repair = SimpleNamespace(
-            paused_why=None, members_lost=lambda lost: self.told.extend(f"lost {m.broker}" for m in lost)
-        )
-        engine.members_changed = lambda: self.told.append("members")
-        engine.leadership_changed = lambda: self.told.append("leadership")
-        engine.mode_changed = lambda before: self.told.append(f"mode from {before}")
-        engine.stop = self._stop
-        self.presence = Presence(engine)
-        engine.presence = self.presence
+        self.provenance: Any = StubProvenance(context)
+        self.presence = Presence(context, self.provenance, self)
         self.offset = 0
         self.presence.opened(PartitionOpened(Topic.REGISTRY, 0, 0, end))
 
-    def _stop(self, reason: str, _: str) -> None:
-        self.engine.stopped = reason
+    def stop(self, reason: str, detail: str) -> None:
+        self.context.stopped = reason
+
+    def members_lost(self, lost: list[LostMember]) -> None:
+        self.told.extend(f"lost {member.broker}" for member in lost)
+
+    def members_changed(self) -> None:
+        self.told.append("members")
+
+    def leadership_changed(self) -> None:
+        self.told.append("leadership")
+
+    def mode_changed(self, before: Mode) -> None:
+        self.told.append(f"mode from {before}")
+
+    def phase_changed(self, replica: Any, before: Any) -> None:
+        self.told.append(f"partition {replica.partition} was {before}")
 
     @property
     def now_s(self) -> float:
-        return self.engine.now.mono_s
+        return float(self.context.now.mono_s)
 
     def later(self, seconds: float, *, tick: bool = True) -> None:
-        self.engine.now.mono_s += seconds
-        self.engine.now.wall_ms += round(1_000 * seconds)
+        self.context.now.mono_s += seconds
+        self.context.now.wall_ms += round(1_000 * seconds)
         if tick:
             self.presence.tick()
 
     def sent(self) -> list[dict[str, Any]]:
-        return [orjson.loads(one.value) for one in self.engine.appends()]
+        return [orjson.loads(one.value) for one in self.context.appends()]
 
     def read(self, info: dict[str, Any], *, at_ms: int | None = None) -> int:
-        at_ms = self.engine.now.wall_ms if at_ms is None else at_ms
+        at_ms = self.context.now.wall_ms if at_ms is None else at_ms
         self.presence.read(RecordRead(Topic.REGISTRY, 0, self.offset, at_ms, b"x", orjson.dumps(info)))
         self.offset += 1
         return self.offset - 1
@@ -73,12 +95,12 @@ class PresenceBench:
         (own,) = self.sent()
         self.read(own)
         self.presence.tick()
-        assert self.presence.mode is Mode.NORMAL
+        assert self.context.registry_mode is Mode.NORMAL
         for one in self.sent():
             self.read(one)
         self.told.clear()
-        self.engine.events.clear()
+        self.context.events.clear()
 
     def events(self) -> list[str]:
-        found, self.engine.events = [name for name, _ in self.engine.events], []
+        found, self.context.events = [name for name, _ in self.context.events], []
         return found

@@ -5,8 +5,8 @@ import io
 import structlog
 from structlog.testing import capture_logs
 
+from statechannel.engine.context import Mode
 from statechannel.engine.effects import Emit
-from statechannel.engine.presence import Mode
 from statechannel.logger import SafeLogger, unwritten
 from tests.support.lone_member import lone_host
 

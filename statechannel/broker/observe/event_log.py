@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from statechannel.broker.observe.events import EVENTS, EventKind, Level
 from statechannel.broker.outcomes import plain
-from statechannel.engine.presence import Mode
+from statechannel.engine.context import Mode
 from statechannel.logger import SafeLogger
 from statechannel.protocol.states import State
 from statechannel.protocol.verdict import MEANING

@@ -14,7 +14,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from statechannel.broker.observe.endpoint import JSON, TEXT, HttpAnswer
 from statechannel.broker.observe.replica_digest import ReplicaCopy, ReplicaDigests, digest_document, dump_lines
-from statechannel.engine.presence import Mode
+from statechannel.engine.context import Mode
 from statechannel.errors import StateChannelError
 from statechannel.protocol.replica import Phase
 
@@ -76,7 +76,9 @@ def ready(host: Host) -> list[HealthCheck]:
         *alive(host),
         HealthCheck("caught-up", engine.caught_up, why or "every partition is judged"),
         HealthCheck(
-            "registered", engine.registered, "in the registry" if engine.registered else "its id is not its own yet"
+            "registered",
+            engine.context.registered,
+            "in the registry" if engine.context.registered else "its id is not its own yet",
         ),
         HealthCheck("mode", mode is Mode.NORMAL, f"{mode}: {_MODES[mode]}"),
         _hooks(host),

@@ -44,7 +44,7 @@ class Observer:
         self._debt_alarm_s = debt_alarm_s
         self._alarmed = False
         self._appending: dict[int, float] = {}
-        engine.tells_all = metrics.log.tells_all
+        engine.context.tells_all = metrics.log.tells_all
         identity = engine.identity
         metrics.set("info", 1, identity.incarnation, identity.software)
 
@@ -103,17 +103,16 @@ class Observer:
             unanswered: Records that the client has not reported on.
         """
         engine, put = self._engine, self._metrics.set
-        presence = engine.presence
         self._metrics.stuck(stuck=False)
         self._metrics.verdicts({str(verdict): count for verdict, count in engine.counts.items()})
         self._metrics.mode(str(engine.mode))
         self._debts()
         put("is_leader", engine.leading)
-        put("leader_term", presence.term if engine.leading else -1)
+        put("leader_term", engine.context.term if engine.leading else -1)
         put("caught_up", engine.caught_up)
         put("draining", engine.draining)
-        put("repair_paused", engine.repair.paused_why is not None)
-        put("log_silence_seconds", presence.silence_s)
+        put("repair_paused", engine.context.repair_paused is not None)
+        put("log_silence_seconds", engine.presence.silence_s)
         put("bundles_serving", engine.reactions.serving_count)
         put("oldest_in_flight_seconds", self.flights.oldest_s(time.monotonic()))
         put("forged_records", engine.provenance.forged)
@@ -128,7 +127,7 @@ class Observer:
         put("loop_last_progress_timestamp_seconds", time.time())
         for replica in engine.replicas:
             put("lag_records", max(0, replica.end_offset - replica.position), str(replica.partition))
-            put("view_lag_seconds", lag_s(engine, replica), str(replica.partition))
+            put("view_lag_seconds", lag_s(engine.now, replica), str(replica.partition))
         for state in IN_FLIGHT:
             count = sum(key.state is state for replica in engine.replicas for key in replica.view.in_flight)
             put("bundles_in_flight", count, state)

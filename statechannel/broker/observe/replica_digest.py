@@ -128,7 +128,7 @@ def _known(engine: Engine, replica: Replica) -> bool:
     """Whether this view is what the partition says: where a newer format has stopped the reader, up to there."""
     if replica.phase is Phase.STOPPED:
         return replica.view.applied == replica.applied
-    return engine.judges(replica.partition)
+    return engine.context.judges(replica.partition)
 
 
 class ReplicaDigests:

@@ -13,18 +13,18 @@ KEY = CLOSING_PREFIX + b"t/n"
 def test_what_is_malformed_or_too_long_is_no_mark(value):
     alone = LoneEngine([])
     alone.put(KEY, value)
-    assert not alone.engine.closing("t/n")
+    assert not alone.engine.closing_marks.holds("t/n")
 
 
 def test_a_mark_ends_by_the_time_of_the_log():
     alone = LoneEngine([])
     alone.put(KEY, orjson.dumps({"for_ms": 2_000}))
-    assert alone.engine.closing("t/n")
+    assert alone.engine.closing_marks.holds("t/n")
     alone.run(1)
-    assert alone.engine.closing("t/n")
+    assert alone.engine.closing_marks.holds("t/n")
     alone.run(2)
     alone.put(b"!later", b"")
-    assert not alone.engine.closing("t/n")
+    assert not alone.engine.closing_marks.holds("t/n")
 
 
 def test_old_marks_do_not_pile_up():

@@ -127,9 +127,9 @@ def test_a_mark_is_doubted_while_the_registry_is_read_less_far():
     alone.run(3)
     read = len(alone.channel) - 1
     alone.put(KEY, mark("b-1", read))
-    assert alone.engine.cold_start.in_doubt
+    assert alone.engine.context.in_doubt
     alone.put(KEY, mark("stranger", read))  # void beside b's, and does not hide it
-    assert alone.engine.cold_start.in_doubt
+    assert alone.engine.context.in_doubt
     alone.hear("b")
     alone.run(0.5)
     assert alone.restarts == 1
@@ -155,7 +155,7 @@ def test_what_a_doubted_view_accepts_is_neither_served_nor_answered():
     assigning = [append for append in alone.held if append.key == BUNDLE]
     alone.put(KEY, mark("b-1", len(alone.channel) - 1))
     assert assigning
-    assert alone.engine.cold_start.in_doubt
+    assert alone.engine.context.in_doubt
     alone.let_through()
     assert alone.engine.replicas[0].view.get(BUNDLE.decode()).state == "Assigning"
     assert alone.engine.serving() == {}
@@ -210,7 +210,7 @@ def test_no_mark_while_another_mark_is_in_doubt():
     alone = in_a_cold_start(cold_start_after_s=1.0)
     alone.put(KEY, mark("y-1", len(alone.channel) - 1))
     lands_all_but_the_mark(alone)
-    assert alone.engine.cold_start.in_doubt
+    assert alone.engine.context.in_doubt
     assert marks_held(alone) == 0
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from types import SimpleNamespace
 from typing import Any
 
@@ -62,15 +62,14 @@ class Bench:
         self.config = EngineConfig(partitions=partitions, **bounds)
         self.now = SimpleNamespace(mono_s=100.0)
         self.replicas = [StubReplica(partition) for partition in range(partitions)]
-        self.knows_absence = True
-        self.members: set[str] = set()
+        self.listened = True
+        self.registered: set[str] = set()
         self.own = SimpleNamespace(caught_up=False, incarnation="a-1")
-        self.presence = SimpleNamespace(
-            members=SimpleNamespace(alive={"a": self.own}, knows=self.members.__contains__),
-            newest_ms=0,
-            leading=True,
-            knows_absence=lambda: self.knows_absence,
-        )
+        self.members = SimpleNamespace(alive={"a": self.own}, knows=self.registered.__contains__)
+        self.presence = SimpleNamespace(newest_ms=0)
+        self.is_elected = True
+        self.cold_starting: Collection[int] = ()
+        self.doubtful: Collection[int] = ()
         self.may_write = True
         self.room = 100
         self._offset = 20
@@ -83,7 +82,19 @@ class Bench:
             view_replaced=lambda partition, assumed=False: self._act("forgets" if assumed else "tells", partition),
         )
         self.streams = SimpleNamespace(check=lambda: self._act("streams"))
-        self.cold_start = ColdStart(self)  # type: ignore[arg-type]
+        context: Any = self
+        stubs: Any = (self.presence, self.proposals, self.streams, self)
+        self.cold_start = ColdStart(context, *stubs)
+
+    def knows_absence(self) -> bool:
+        return self.listened
+
+    def settled(self, partition: int) -> bool:
+        return partition not in self.cold_starting and partition not in self.doubtful
+
+    @property
+    def in_doubt(self) -> bool:
+        return bool(self.cold_starting or self.doubtful)
 
     def _act(self, *act: Any) -> None:
         self.acts.append(act[0] if len(act) == 1 else act)
@@ -100,7 +111,7 @@ class Bench:
         self._act("joined", replica.partition)
 
     def caught_up_changed(self) -> None:
-        self._act("caught-up changed", self.cold_start.in_doubt, self.cold_start.standing)
+        self._act("caught-up changed", self.in_doubt, self.cold_start.standing)
 
     def _restate(self, key: KeyState, done: Callable[[ProposalResult], None]) -> str | None:
         if len(self.asserts) == self.room:
@@ -171,13 +182,13 @@ def judging(partitions: int = 1) -> Bench:
 
 def test_it_is_due_after_its_bound_and_then_it_stands_for_leader() -> None:
     bench = alone()
-    bench.presence.leading = False
+    bench.is_elected = False
     assert not bench.cold_start.standing
     assert [bench.tick(wait_s) or bench.cold_start.standing for wait_s in (0.0, AFTER_S - 0.5, 0.5)] == [
         False, False, True,
     ]  # fmt: skip
     assert not bench.cold_start.running, "only the leader starts cold"
-    bench.presence.leading = True
+    bench.is_elected = True
     assert ("cold-start.began", 0, 7) in bench.tick()
 
 
@@ -205,14 +216,14 @@ def all_caught_up(bench: Bench) -> None:
         pytest.param(all_caught_up, False, id="all are judged"),
         pytest.param(phase_of(Phase.READING), False, id="one is still being read"),
         pytest.param(phase_of(Phase.STOPPED, 1), False, id="one is stopped"),
-        pytest.param(lambda bench: bench.presence.members.alive.update(b=MEMBER), False, id="somebody is caught up"),
-        pytest.param(lambda bench: bench.presence.members.alive.update(b=JOINING), True, id="nobody is"),
-        pytest.param(lambda bench: setattr(bench, "knows_absence", False), False, id="it has not listened for long"),
+        pytest.param(lambda bench: bench.members.alive.update(b=MEMBER), False, id="somebody is caught up"),
+        pytest.param(lambda bench: bench.members.alive.update(b=JOINING), True, id="nobody is"),
+        pytest.param(lambda bench: setattr(bench, "listened", False), False, id="it has not listened for long"),
     ],
 )
 def test_what_makes_it_due(change: Callable[[Bench], None], due: bool) -> None:
     bench = Bench()
-    bench.presence.leading = False
+    bench.is_elected = False
     change(bench)
     bench.tick()
     bench.tick(AFTER_S)
@@ -221,7 +232,7 @@ def test_what_makes_it_due(change: Callable[[Bench], None], due: bool) -> None:
 
 @pytest.mark.parametrize(
     "change",
-    [phase_of(Phase.READING), lambda bench: bench.presence.members.alive.update(b=MEMBER)],
+    [phase_of(Phase.READING), lambda bench: bench.members.alive.update(b=MEMBER)],
 )
 def test_the_wait_begins_anew_where_it_was_not_due(change: Callable[[Bench], None]) -> None:
     bench = alone()
@@ -229,7 +240,7 @@ def test_the_wait_begins_anew_where_it_was_not_due(change: Callable[[Bench], Non
     change(bench)
     bench.tick(AFTER_S)
     phase_of(Phase.WAITING)(bench)
-    bench.presence.members.alive.pop("b", None)
+    bench.members.alive.pop("b", None)
     bench.tick(0.5)
     bench.tick(AFTER_S - 0.5)
     assert not bench.cold_start.running
@@ -244,7 +255,7 @@ def test_the_wait_begins_anew_where_it_was_not_due(change: Callable[[Bench], Non
 def test_a_heartbeat_where_it_waits_is_a_member_that_lives(partition: int, writer: str, anew: bool) -> None:
     """Not an own one, which says only what it knew itself; nor one where nothing is waited for."""
     bench = Bench()
-    bench.presence.leading = False
+    bench.is_elected = False
     phase_of(Phase.CAUGHT_UP)(bench)
     bench.tick()
     bench.tick(AFTER_S)
@@ -271,12 +282,12 @@ def starts_cold(bench: Bench) -> list[int]:
 
 def test_a_partition_that_was_left_just_now_is_waited_for_however_long_another_one_has_waited() -> None:
     bench = Bench()
-    bench.presence.leading = False
+    bench.is_elected = False
     bench.tick()
     bench.tick(AFTER_S)
     left(bench, 1)
     bench.tick(AFTER_S - 0.5)
-    bench.presence.leading = True
+    bench.is_elected = True
     assert starts_cold(bench) == [0]
 
 
@@ -294,12 +305,12 @@ def test_a_partition_that_was_judged_since_is_waited_for_anew(by_mark: bool) -> 
     else:
         phase_of(Phase.CAUGHT_UP, 1)(bench)
         bench.cold_start.abandon(1)
-    bench.presence.leading = False
+    bench.is_elected = False
     phase_of(Phase.WAITING)(bench)
     bench.tick()
     bench.tick(AFTER_S)
     left(bench, 1)
-    bench.presence.leading = True
+    bench.is_elected = True
     bench.tick(0.5)
     assert starts_cold(bench) == [0]
 
@@ -314,9 +325,9 @@ def test_it_takes_what_waits_for_the_truth_and_asserts_each_key_at_once() -> Non
     assert bench.tick(AFTER_S) == [("forgets", 1), ("cold-start.began", 1, 7)]
     assert list(bench.cold_start.running) == [1]
     assert sorted(bench.asserts) == [(1, name) for name in KEYS]
-    assert bench.cold_start.in_doubt
-    assert not bench.cold_start.settled(1)
-    assert bench.cold_start.settled(0)
+    assert bench.in_doubt
+    assert not bench.settled(1)
+    assert bench.settled(0)
 
 
 def test_keys_are_asserted_in_the_order_in_which_they_were_read() -> None:
@@ -412,13 +423,13 @@ def doubtful(bench: Bench) -> None:
     [
         pytest.param(lambda _: None, [("mark", 0, 7)], id="nothing"),
         pytest.param(lambda bench: setattr(bench, "may_write", False), [], id="the log is away"),
-        pytest.param(lambda bench: setattr(bench.presence, "leading", False), [], id="it leads no more"),
+        pytest.param(lambda bench: setattr(bench, "is_elected", False), [], id="it leads no more"),
         pytest.param(doubtful, [], id="somebody else's mark is in doubt"),
         pytest.param(
-            lambda bench: bench.presence.members.alive.update(b=MEMBER),
+            lambda bench: bench.members.alive.update(b=MEMBER),
             [("start over", 0), ("cold-start.abandoned", 0)], id="somebody is caught up",
         ),
-        pytest.param(lambda bench: bench.presence.members.alive.update(b=JOINING), [("mark", 0, 7)], id="nobody is"),
+        pytest.param(lambda bench: bench.members.alive.update(b=JOINING), [("mark", 0, 7)], id="nobody is"),
         pytest.param(
             lambda bench: setattr(bench.own, "caught_up", True), [("mark", 0, 7)], id="an own word from before is heard late"
         ),
@@ -435,7 +446,7 @@ def test_the_last_look_before_the_mark(change: Callable[[Bench], None], acts: li
 def test_when_it_is_read_back_the_view_counts() -> None:
     bench = alone().marked()
     assert bench.read("a-1") == [("cold-start.ended", 0, 7), ("joined", 0), ("caught-up changed", False, False)]
-    assert not bench.cold_start.in_doubt
+    assert not bench.in_doubt
     assert bench.read("a-1") == [], "a second one, after an error that was none"
     assert bench.read("a-1", counts=False) == []
 
@@ -483,15 +494,15 @@ def test_any_heartbeat_ends_it(writer: str) -> None:
 
 def test_whoever_reads_a_mark_of_a_member_starts_over() -> None:
     bench = judging()
-    bench.members.add("b-1")
+    bench.registered.add("b-1")
     assert bench.read("b-1") == [("start over", 0), "streams"]
-    assert not bench.cold_start.in_doubt
+    assert not bench.in_doubt
 
 
 @pytest.mark.parametrize("more", [{"counts": False}, {"live": False}])
 def test_a_void_mark_and_one_that_was_crossed_change_nothing(more: dict[str, bool]) -> None:
     bench = judging()
-    bench.members.add("b-1")
+    bench.registered.add("b-1")
     assert bench.read("b-1", **more) == []
 
 
@@ -509,21 +520,21 @@ def test_a_mark_is_junk_once_the_registry_is_read_to_its_wait_and_tells_of_nobod
     all_caught_up(bench)
     bench.presence.newest_ms = 50_000 - 6_000 + 2_000 - 1
     assert bench.read("stranger", ms=50_000) == ["streams"]
-    assert bench.cold_start.in_doubt
-    assert not bench.cold_start.settled(0)
-    assert bench.cold_start.settled(1)
+    assert bench.in_doubt
+    assert not bench.settled(0)
+    assert bench.settled(1)
     assert bench.tick() == []
     bench.presence.newest_ms += 1
     assert bench.tick() == [("joined", 0), ("caught-up changed", False, False)]
-    assert not bench.cold_start.in_doubt
+    assert not bench.in_doubt
 
 
 def test_a_member_that_is_registered_late_still_counts() -> None:
     bench = judging()
     assert bench.read("b-1") == ["streams"]
-    bench.members.add("b-1")
+    bench.registered.add("b-1")
     assert bench.tick() == [("start over", 0)]
-    assert not bench.cold_start.in_doubt
+    assert not bench.in_doubt
 
 
 def test_of_several_marks_each_is_judged_by_its_own_time() -> None:
@@ -532,7 +543,7 @@ def test_of_several_marks_each_is_judged_by_its_own_time() -> None:
     assert bench.read("another", ms=60_000) == ["streams"]
     bench.presence.newest_ms = 50_000
     assert bench.tick() == []
-    assert bench.cold_start.in_doubt
+    assert bench.in_doubt
     bench.presence.newest_ms = 60_000
     assert bench.tick() == [("joined", 0), ("caught-up changed", False, False)]
 
@@ -560,13 +571,13 @@ def test_what_was_doubted_of_a_view_is_forgotten_with_it() -> None:
     bench = judging()
     doubtful(bench)
     bench.cold_start.abandon(0)
-    assert not bench.cold_start.in_doubt
+    assert not bench.in_doubt
     assert bench.took() == [], "no cold start was under way"
 
 
 def test_a_partition_that_is_left_ends_no_other_ones_wait() -> None:
     bench = Bench()
-    bench.presence.leading = False
+    bench.is_elected = False
     bench.tick()
     bench.tick(AFTER_S)
     bench.cold_start.abandon(0)

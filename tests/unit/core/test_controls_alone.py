@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from statechannel.engine.controls import Controls
+from statechannel.engine.silence import Silence
 from statechannel.protocol.codec import CLOSING_PREFIX, HEARTBEAT_KEY
 from statechannel.protocol.log import RecordRead, Topic
 from tests.support.lone_engine import heartbeat, mark
-from tests.support.stub_engine import StubEngine
+from tests.support.stub_context import StubContext
 
 AHEAD_MS = 500
 BOUND_S = 10.0
@@ -25,22 +26,24 @@ class Bench:
     def __init__(self, at_s: float = 100.0) -> None:
         self.told: list[tuple[Any, ...]] = []
         self.sent_at_s: float | None = None
-        engine: Any = StubEngine(partitions=2, cold_start_after_s=BOUND_S)
-        engine.now.mono_s = at_s
-        engine.provenance = SimpleNamespace(look_at=lambda event: self.told.append(("looked at", event.offset)))
-        engine.candidacy = SimpleNamespace(echo=SimpleNamespace(read_back=self._read_back))
-        engine.replicas = [SimpleNamespace(end_offset=END), SimpleNamespace(end_offset=END)]
-        engine.duties = SimpleNamespace(
-            heartbeat_read=lambda partition, *, clean: self.told.append(("duties", partition, clean))
-        )
-        engine.cold_start = SimpleNamespace(
-            heartbeat_read=lambda *said: self.told.append(("cold start", *said)), running=set[int]()
-        )
-        engine.proposals = SimpleNamespace(release=lambda partition: self.told.append(("release", partition)))
-        engine.closing_marks = SimpleNamespace(read=lambda *said: self.told.append(("closing mark", *said)))
-        engine.presence = SimpleNamespace(clock_ahead_ms=AHEAD_MS)
-        self.engine = engine
-        self.controls = Controls(engine)
+        context: Any = StubContext(partitions=2, cold_start_after_s=BOUND_S)
+        context.now.mono_s = at_s
+        context.replicas = [SimpleNamespace(end_offset=END), SimpleNamespace(end_offset=END)]
+        context.cold_starting = set[int]()
+        self.context = context
+        self.presence: Any = SimpleNamespace(clock_ahead_ms=AHEAD_MS)
+        self.silence = Silence(context, self.presence)
+        stubs: Any = {
+            "provenance": SimpleNamespace(look_at=lambda event: self.told.append(("looked at", event.offset))),
+            "echo": SimpleNamespace(read_back=self._read_back),
+            "closing_marks": SimpleNamespace(read=lambda *said: self.told.append(("closing mark", *said))),
+            "proposals": SimpleNamespace(release=lambda partition: self.told.append(("release", partition))),
+            "cold_start": SimpleNamespace(heartbeat_read=lambda *said: self.told.append(("cold start", *said))),
+            "duties": SimpleNamespace(
+                heartbeat_read=lambda partition, *, clean: self.told.append(("duties", partition, clean))
+            ),
+        }
+        self.controls = Controls(context, silence=self.silence, **stubs)
 
     def _read_back(self, partition: int, record_id: str) -> float | None:
         self.told.append(("read back", partition, record_id))
@@ -54,7 +57,7 @@ class Bench:
         return list(self.told)
 
     def silent(self) -> list[bool]:
-        return [self.controls.is_silent(partition) for partition in (0, 1)]
+        return [self.silence.is_silent(partition) for partition in (0, 1)]
 
 
 @pytest.fixture
@@ -127,10 +130,10 @@ def test_an_older_one_that_is_read_later_does_not_make_it_silent(bench):
 
 
 def test_nobody_is_silent_before_kafkas_clock_is_known(bench):
-    bench.engine.presence.clock_ahead_ms = None
+    bench.presence.clock_ahead_ms = None
     assert bench.silent() == [False, False]
 
 
 def test_whoever_starts_cold_does_not_wait_for_a_heartbeat(bench):
-    bench.engine.cold_start.running.add(0)
+    bench.context.cold_starting.add(0)
     assert bench.silent() == [False, True]

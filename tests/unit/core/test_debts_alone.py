@@ -49,7 +49,7 @@ def test_the_others_wait_a_tenth_of_the_lag_and_an_interval_more_for_each_rank(r
     assert bench.paid() == []
     bench.later(STEP_S)
     assert bench.paid() == ["t/x"]
-    assert {"duty": "debts", "partition": 0, "why": "nobody else pays them"} in bench.told("duty.began")
+    assert {"duty": "debts", "partition": 0, "why": "no other member pays them"} in bench.told("duty.began")
 
 
 def test_a_debt_is_as_old_as_this_process_knows_it(bench):
@@ -92,7 +92,7 @@ def test_nothing_is_paid_in_safe_mode(bench):
     bench.read("t/x")
     bench.paid()
     bench.later(5)
-    bench.engine.may_write = False
+    bench.context.may_write = False
     assert bench.paid() == []
     assert bench.duties.oldest_debt_s() == 5.0
 
@@ -104,11 +104,11 @@ def test_nothing_is_paid_where_nothing_is_judged():
         bench.read(name)
     bench.paid()
     bench.later(5)
-    bench.engine.not_judged = {0}
+    bench.context.not_judged = {0}
     assert bench.paid() == names[1:]
     assert bench.told("duty.ended") == [{"duty": "heartbeats", "partition": 0}]
     bench.later(5)
-    bench.engine.not_judged = {1}
+    bench.context.not_judged = {1}
     bench.paid()
     assert bench.told("duty.ended")[1:] == [
         {"duty": "debts", "partition": 1},
@@ -201,7 +201,7 @@ def outrun(
     bench: DutiesBench, name: str = "t/x", *, status: ProposalStatus = ProposalStatus.ACCEPTED, at: int = 0
 ) -> None:
     """An assert of ours was accepted and began a debt: somebody else's had settled the one that it meant."""
-    key = next(key for key in bench.engine.replicas[0].view.keys.values() if key.name == name)
+    key = next(key for key in bench.context.replicas[0].view.keys.values() if key.name == name)
     offset = bench.open(key)[key].since_offset + at
     bench.written.done[name](ProposalResult(status, Verdict.ACCEPTED, offset))
 
@@ -291,7 +291,7 @@ def test_only_a_leader_that_may_write_does_so(bench, leads, writes, debt):
     key = bench.read("t/x")
     if not debt:
         bench.settle(key)
-    bench.engine.acts_as_leader, bench.engine.may_write = leads, writes
+    bench.context.acts_as_leader, bench.context.may_write = leads, writes
     bench.duties.pay_what_was_read()
     does = leads and writes
     assert bench.written.asserts == (["t/x"] if does and debt else [])
@@ -329,7 +329,7 @@ def test_what_is_not_judged_is_neither_paid_nor_vouched_for(bench, debt):
     key = bench.read("t/x")
     if not debt:
         bench.settle(key)
-    bench.engine.not_judged = {0}
+    bench.context.not_judged = {0}
     assert bench.paid_at_once() == []
     assert bench.written.heartbeats == []
 
@@ -381,10 +381,10 @@ def test_what_was_known_of_the_keys_of_a_view_goes_with_it():
     bench.later(0.5)
     bench.paid()
     duties = bench.duties
-    for replica in bench.engine.replicas:
+    for replica in bench.context.replicas:
         duties._quiet_since_ms |= dict.fromkeys(replica.view.keys.values(), _Quiet(0, 0, 1))
     duties._purging.update({0: iter([]), 1: iter([])})
-    bench.engine.replicas[0].view = View(0, 2)
+    bench.context.replicas[0].view = View(0, 2)
     bench.read(mine)
     duties.view_replaced(0)
     for table in (duties._paying, duties._outrun, duties._quiet_since_ms):
@@ -392,7 +392,7 @@ def test_what_was_known_of_the_keys_of_a_view_goes_with_it():
     assert [*duties._purging] == [1]
     bench.later(2)
     assert duties.oldest_debt_s() == 2.5, "of the other partition"
-    bench.engine.replicas[1].view.ledger.open.clear()
+    bench.context.replicas[1].view.ledger.open.clear()
     assert duties.oldest_debt_s() == 2.0, "the new view's debts are as old as it is"
 
 

@@ -22,7 +22,7 @@ def owner() -> LoneEngine:
 def rejoin(engine: LoneEngine) -> None:
     """It begins to join anew, and comes no further."""
     engine.away = True
-    engine.between_steps(lambda: engine.engine.start_over(0, "a gap"))
+    engine.between_steps(lambda: engine.engine.transitions.start_over(0, "a gap"))
     engine.run(0.1)
     assert not engine.engine.caught_up
 

@@ -91,7 +91,7 @@ def test_who_writes_them_says_so_and_says_when_it_ceases(bench):
     bench.follow()
     bench.later(3)
     bench.duties.tick()
-    assert bench.told("duty.began") == [{"duty": "heartbeats", "partition": 0, "why": "nobody else writes them"}]
+    assert bench.told("duty.began") == [{"duty": "heartbeats", "partition": 0, "why": "no other member writes them"}]
     for _ in range(16):
         bench.later(STEP_S)
         bench.duties.heartbeat_read(0, clean=True)
@@ -107,7 +107,7 @@ def test_who_writes_them_says_so_and_says_when_it_ceases(bench):
 
 @pytest.mark.parametrize(("leading", "why"), [(True, "this broker leads"), (False, "no leader is heard")])
 def test_who_acts_as_leader_says_why(bench, leading, why):
-    bench.engine.leading = leading
+    bench.context.leading = leading
     for _ in range(2):
         bench.duties.tick()
         assert bench.told("duty.began") == [{"duty": "heartbeats", "partition": 0, "why": why}], "once"
@@ -162,8 +162,8 @@ def test_in_safe_mode_only_what_was_held_back_makes_it_write_and_it_vouches_for_
     if not leads:
         bench.follow()
     bench.settle(bench.read("t/x"))
-    bench.engine.may_write = False
-    bench.engine.presence.announced = announced
+    bench.context.may_write = False
+    bench.context.announced = announced
     bench.later(5)
     if holds_back:
         bench.written.holding_back.add(0)
@@ -173,10 +173,10 @@ def test_in_safe_mode_only_what_was_held_back_makes_it_write_and_it_vouches_for_
 def test_what_vouched_for_nothing_was_no_clean_one(bench):
     bench.join()
     bench.settle(bench.read("t/x"))
-    bench.engine.may_write = False
+    bench.context.may_write = False
     bench.written.holding_back.add(0)
     assert bench.beats() == [-1]
-    bench.engine.may_write = True
+    bench.context.may_write = True
     bench.written.holding_back.clear()
     assert bench.beats() == [0]
 

@@ -84,7 +84,7 @@ def test_what_is_no_probe_of_its_own_does_not_prolong_the_lease(changed):
     lone.registry[:] = [(ms, b"a", orjson.dumps(orjson.loads(sent[-1]) | changed)) for ms, _, _ in lone.registry]
     lone.deaf = False
     lone.hear("c")  # has everything before it read
-    assert lone.engine.lease.suspended
+    assert lone.engine.context.suspended
     assert not lone.engine.lease.holds(lone.engine.now.mono_s)
 
 
@@ -103,7 +103,7 @@ def test_a_member_that_cannot_write_the_channel_leaves_its_place_where_another_c
     for _ in range(5):
         lone.hear("b")
         lone.run(1.0)
-    assert not lone.engine.lease.suspended
+    assert not lone.engine.context.suspended
     first = len(lone.registry)
     lone.run(2.0)
     assert kinds(lone, first) == {("member", "a")}
@@ -113,7 +113,7 @@ def test_a_goodbye_is_said_by_who_is_suspended_too():
     lone, _ = serving(lease_s=2.5)
     lone.deaf = True
     lone.run(10.0)
-    assert lone.engine.lease.suspended
+    assert lone.engine.context.suspended
     lone.ask(Shutdown(1.0), lambda _: None)
     lone.run(5.0)
     assert [orjson.loads(value)["leaving"] for _, _, value in lone.registry if b'"member"' in value][-1] is True
@@ -231,9 +231,9 @@ def test_a_leader_whose_lease_ran_out_chooses_another_before_safe_mode_begins_to
     assert lone.engine.mode == "normal"
     key = lone.engine.key(NAME)
     assert key is not None
-    assert lone.engine.lookups.choose(key) == "b"
-    assert lone.engine.lookups.choose(key, without="b") is None
-    assert not lone.engine.accepts("a")
+    assert lone.engine.placer.choose(key) == "b"
+    assert lone.engine.placer.choose(key, without="b") is None
+    assert not lone.engine.context.accepts("a")
 
 
 def test_who_hears_itself_late_reads_who_took_its_place_before_it_acts():

@@ -7,43 +7,39 @@ from typing import Any
 
 import pytest
 
+from statechannel.engine.context import Mode
 from statechannel.engine.inputs import Now
 from statechannel.engine.lease import Lease
-from statechannel.engine.presence import Mode
 from statechannel.engine.reactions import DueReaction
-from tests.support.stub_engine import StubEngine
+from tests.support.stub_context import ReactionsBench, StubContext
 
 
 class Leased:
     """A lease of 2.5 s, its silence set by the test."""
 
     def __init__(self, lease_s: float | None = 2.5, *, take_over: bool = False) -> None:
-        self.engine: Any = StubEngine(lease_s=lease_s, take_over=take_over)
+        self.context: Any = StubContext(lease_s=lease_s, take_over=take_over)
         self.told: list[str] = []
-        self.serves = True
-        self.engine.presence = SimpleNamespace(
-            announced=True,
-            mode=Mode.NORMAL,
+        self.context.announced, self.context.registry_mode = True, Mode.NORMAL
+        self.context.members = SimpleNamespace(others_fit=lambda own: self.others_fit)
+        self.presence: Any = SimpleNamespace(
             silence_s=0.0,
-            heartbeat_age_at_s=lambda now_s: self.heartbeat_age_s + now_s - self.engine.now.mono_s,
-            members=SimpleNamespace(others_fit=lambda own: self.others_fit),
+            heartbeat_age_at_s=lambda now_s: self.heartbeat_age_s + now_s - self.context.now.mono_s,
             announce_change=lambda: self.told.append("announced"),
         )
         self.others_fit = False
         self.heartbeat_age_s = 0.0
-        self.engine.reactions = SimpleNamespace(
+        reactions: Any = SimpleNamespace(
             release_all=lambda: self.told.append("released"),
             view_replaced=self.told.append,
             serving_count=3,
             generation=lambda name: 7,
-            serves=lambda key: self.serves,
         )
-        self.engine.candidacy = SimpleNamespace(seat=SimpleNamespace(writes=True))
-        self.engine.replicas = [SimpleNamespace(partition=number, view=f"view {number}") for number in range(2)]
-        self.lease = Lease(self.engine)
+        self.context.replicas = [SimpleNamespace(partition=number, view=f"view {number}") for number in range(2)]
+        self.lease = Lease(self.context, self.presence, reactions)
 
     def tick(self, silence_s: float, heartbeat_age_s: float | None = None) -> list[str]:
-        self.engine.presence.silence_s = silence_s
+        self.presence.silence_s = silence_s
         self.heartbeat_age_s = silence_s if heartbeat_age_s is None else heartbeat_age_s
         self.lease.tick()
         told, self.told[:] = list(self.told), []
@@ -55,24 +51,24 @@ def test_it_runs_out_once_and_is_taken_up_again_where_it_may_write_and_judges():
     assert leased.tick(2.5) == []
     assert leased.tick(2.51) == ["released"]
     assert leased.tick(9.0) == []
-    leased.engine.may_write = False
+    leased.context.may_write = False
     assert leased.tick(0.5) == ["announced"]
-    leased.engine.may_write = True
-    leased.engine.not_judged = {0}
+    leased.context.may_write = True
+    leased.context.not_judged = {0}
     assert leased.tick(0.5) == ["view 1"]
     assert leased.tick(0.5) == []
     assert leased.tick(3.0) == ["released"]
-    names = [name for name, _ in leased.engine.events]
+    names = [name for name, _ in leased.context.events]
     assert [name for name in names if name.startswith("lease")] == ["lease.ran-out", "lease.resumed", "lease.ran-out"]
 
 
 def test_it_runs_out_at_once_where_the_others_are_told_that_its_channel_records_are_lost():
     leased = Leased()
-    leased.engine.candidacy.seat.writes = False
+    leased.context.seat.writes = False
     assert leased.lease.serves_at("x", 100.0) is None
     assert leased.tick(0.0) == ["released"]
     assert leased.tick(0.0) == []
-    leased.engine.candidacy.seat.writes = True
+    leased.context.seat.writes = True
     assert leased.lease.serves_at("x", 100.0) == 7
     assert leased.tick(0.0) == ["view 0", "view 1"]
 
@@ -80,7 +76,7 @@ def test_it_runs_out_at_once_where_the_others_are_told_that_its_channel_records_
 def test_without_one_or_before_it_is_announced_nothing_runs_out():
     assert Leased(None).tick(1_000.0) == []
     leased = Leased()
-    leased.engine.presence.announced = False
+    leased.context.announced = False
     assert leased.tick(1_000.0) == []
 
 
@@ -88,7 +84,7 @@ def test_without_one_or_before_it_is_announced_nothing_runs_out():
 def test_who_may_serve_at_a_moment(now_s, generation):
     leased = Leased()
     assert leased.lease.serves_at("x", now_s) == generation
-    leased.engine.stopped = "closed"
+    leased.context.stopped = "closed"
     assert leased.lease.serves_at("x", now_s) is None
     assert Leased(None).lease.serves_at("x", 1e9) == 7
 
@@ -98,8 +94,12 @@ def test_who_may_serve_at_a_moment(now_s, generation):
 @pytest.mark.parametrize("take_over", [False, True])
 @pytest.mark.parametrize("serves", [False, True])
 def test_who_waits_for_a_lease_to_run_out(due, forced, take_over, serves):
-    leased = Leased(take_over=take_over)
-    leased.serves = serves
+    def wait_s(lease_s: float | None, *, take_over: bool) -> float:
+        reactions: Any = ReactionsBench(lease_s=lease_s, take_over=take_over).reactions
+        reactions.serves = lambda _: serves
+        waited_s: float = reactions._lease_wait_s(key, due)
+        return waited_s
+
     key: Any = SimpleNamespace(forced=forced)
     inherits = (
         due in (DueReaction.RESUME, DueReaction.GIVE_UP, DueReaction.TAKE_BACK, DueReaction.LET_GO)
@@ -107,8 +107,8 @@ def test_who_waits_for_a_lease_to_run_out(due, forced, take_over, serves):
         and not serves
     )
     waits = (due is DueReaction.RETURN and forced) or inherits
-    assert leased.lease.wait_s(key, due) == (2.5 if waits else 0.0)
-    assert Leased(None, take_over=True).lease.wait_s(key, due) == 0.0
+    assert wait_s(2.5, take_over=take_over) == (2.5 if waits else 0.0)
+    assert wait_s(None, take_over=True) == 0.0
 
 
 @pytest.mark.parametrize(
@@ -117,27 +117,27 @@ def test_who_waits_for_a_lease_to_run_out(due, forced, take_over, serves):
 )
 def test_who_hears_itself_no_more_suspends_its_heartbeats(silence_s, mode, suspended):
     leased = Leased()
-    leased.engine.presence.mode = mode
+    leased.context.registry_mode = mode
     leased.tick(silence_s)
-    assert leased.lease.suspended is suspended
+    assert leased.context.suspended is suspended
 
 
 def test_they_are_resumed_and_announced_at_once_when_it_hears_itself_again():
     leased = Leased()
     leased.tick(9.0)
     assert leased.tick(2.5) == ["announced", "view 0", "view 1"]
-    assert not leased.lease.suspended
-    names = [name for name, _ in leased.engine.events]
+    assert not leased.context.suspended
+    names = [name for name, _ in leased.context.events]
     assert names == ["membership.suspended", "lease.ran-out", "membership.resumed", "lease.resumed"]
-    assert leased.engine.events[0][1] == {"silence_s": 9.0, "mute_s": 0.0}
+    assert leased.context.events[0][1] == {"silence_s": 9.0, "mute_s": 0.0}
 
 
 def test_a_probe_ends_the_suspension_and_only_a_heartbeat_brings_the_lease_back():
     leased = Leased()
     leased.tick(9.0)
     assert leased.tick(0.5, heartbeat_age_s=9.0) == ["announced"]
-    assert not leased.lease.suspended
-    assert leased.lease.ran_out
+    assert not leased.context.suspended
+    assert leased.context.lease_ran_out
     assert leased.lease.serves_at("x", 100.0) is None
     assert leased.tick(0.5) == ["view 0", "view 1"]
     assert leased.lease.serves_at("x", 100.0) == 7
@@ -146,10 +146,10 @@ def test_a_probe_ends_the_suspension_and_only_a_heartbeat_brings_the_lease_back(
 def mute(leased: Leased, at_s: float, *, others_fit: bool = True) -> bool:
     """A moment at which the channel does not take its records."""
     leased.others_fit = others_fit
-    leased.engine.candidacy.seat.writes = False
-    leased.engine.now = Now(at_s, 0)
+    leased.context.seat.writes = False
+    leased.context.now = Now(at_s, 0)
     leased.tick(0.0)
-    return leased.lease.suspended
+    return leased.context.suspended
 
 
 def test_who_cannot_write_suspends_them_where_another_could_do_better_for_an_expiry():
@@ -157,9 +157,9 @@ def test_who_cannot_write_suspends_them_where_another_could_do_better_for_an_exp
     assert not mute(leased, 100.0)
     assert not mute(leased, 106.0)
     assert mute(leased, 106.01)
-    leased.engine.candidacy.seat.writes = True
+    leased.context.seat.writes = True
     leased.tick(0.0)
-    assert not leased.lease.suspended
+    assert not leased.context.suspended
     assert not mute(leased, 107.0)
 
 
@@ -178,4 +178,4 @@ def test_without_a_lease_who_hears_nothing_goes_on_serving_and_is_a_member():
     assert not mute(leased, 100.0)
     assert not mute(leased, 900.0)
     leased.tick(1_000.0)
-    assert not leased.lease.suspended
+    assert not leased.context.suspended

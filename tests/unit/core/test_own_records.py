@@ -56,7 +56,7 @@ def test_who_joins_after_a_namespace_was_created_anew_does_not_believe_its_old_c
     world.run(1)
     world.start("b")
     world.run(8)
-    assert not world.process("b").engine.closing("t/n")
+    assert not world.process("b").engine.closing_marks.holds("t/n")
     world.ask("b", Lookup("t/n/topic", 3.0), "lookup")
     world.run(4)
     assert any("answers lookup: owned by" in line for line in world.lines)

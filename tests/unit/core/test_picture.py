@@ -27,11 +27,12 @@ def engine_of(*views: View, unjudged: int | None = None) -> Any:
         judges=lambda partition: partition != unjudged,
         identity=SimpleNamespace(broker="b1"),
         leading=False,
-        presence=SimpleNamespace(term=-1, members=SimpleNamespace(alive={})),
+        term=-1,
+        members=SimpleNamespace(alive={}),
         mode="normal",
         caught_up=True,
         draining=False,
-        repair=SimpleNamespace(paused_why=None),
+        repair_paused=None,
         now=SimpleNamespace(mono_s=0.0),
     )
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from statechannel.engine.context import Mode
 from statechannel.engine.inputs import PositionReached
 from statechannel.engine.lease import Lease
-from statechannel.engine.presence import FRESH_TO_REFUSE, Mode
+from statechannel.engine.presence import FRESH_TO_REFUSE
 from statechannel.protocol.log import RecordRead, Topic
 from statechannel.protocol.record import FORMAT
 from tests.support.presence_bench import EXPIRY_S, INTERVAL_S, SAFE_S, SETTLE_S, PresenceBench
@@ -40,7 +42,8 @@ def test_a_lease_counts_from_the_sending(silent_s, holds):
     """protocol.md section 8: a reader that lags must not believe that it was heard a moment ago."""
     bench = PresenceBench(lease_s=2.5)
     bench.normal()
-    lease = Lease(bench.engine)
+    reactions: Any = None
+    lease = Lease(bench.context, bench.presence, reactions)
     bench.later(1.0)
     (own,) = bench.sent()
     sent_s = bench.now_s
@@ -68,7 +71,7 @@ def test_an_older_heartbeat_that_comes_later_makes_nobody_younger_or_older(bench
 def test_beyond_its_bound_silence_is_safe_mode(bench, silent_s, mode):
     bench.normal()
     bench.later(silent_s)
-    assert bench.presence.mode is mode
+    assert bench.context.registry_mode is mode
 
 
 def test_from_safe_mode_it_settles_until_all_are_heard_again(bench):
@@ -77,18 +80,18 @@ def test_from_safe_mode_it_settles_until_all_are_heard_again(bench):
         bench.hear(broker, f"{broker}-1")
     bench.later(SAFE_S + 1)
     own = bench.sent()[-1]
-    assert bench.presence.mode is Mode.SAFE
+    assert bench.context.registry_mode is Mode.SAFE
     bench.read(own)
     bench.presence.tick()
-    assert bench.presence.mode is Mode.SETTLING
+    assert bench.context.registry_mode is Mode.SETTLING
     bench.hear("b", "b-1")
     bench.presence.tick()
-    assert bench.presence.mode is Mode.SETTLING
+    assert bench.context.registry_mode is Mode.SETTLING
     bench.hear("c", "c-1")
     bench.presence.tick()
-    assert bench.presence.mode is Mode.NORMAL
+    assert bench.context.registry_mode is Mode.NORMAL
     assert "mode from safe" in bench.told
-    changes = [(facts["before"], facts["mode"]) for name, facts in bench.engine.events if name == "mode.changed"]
+    changes = [(facts["before"], facts["mode"]) for name, facts in bench.context.events if name == "mode.changed"]
     assert changes == [("normal", "safe"), ("safe", "settling"), ("settling", "normal")]
 
 
@@ -98,19 +101,19 @@ def test_settling_ends_after_its_time_whoever_is_missing(after_s, mode):
     bench.normal()
     bench.hear("b", "b-1")
     bench.later(1_000.5)
-    assert bench.presence.mode is Mode.SAFE
+    assert bench.context.registry_mode is Mode.SAFE
     bench.read(bench.sent()[-1])
     bench.presence.tick()
-    assert bench.presence.mode is Mode.SETTLING
+    assert bench.context.registry_mode is Mode.SETTLING
     bench.later(after_s)
-    assert bench.presence.mode is mode
+    assert bench.context.registry_mode is mode
 
 
 def test_who_was_cut_off_holds_no_silence_against_the_others(bench):
     bench.normal()
     bench.hear("b", "b-1")
     bench.later(EXPIRY_S + 1)
-    assert bench.presence.mode is Mode.SAFE
+    assert bench.context.registry_mode is Mode.SAFE
     assert "b" in bench.presence.members.alive, "nothing expires while it is cut off"
     bench.read(bench.sent()[-1])
     bench.presence.tick()
@@ -130,15 +133,15 @@ def test_a_silent_member_is_lost_and_repair_hears_of_it(after_s, lost):
 
 def test_absence_is_known_after_having_listened_for_the_expiry():
     bench = PresenceBench(safe_after_s=100.0)
-    assert not bench.presence.knows_absence()
+    assert not bench.context.knows_absence()
     bench.normal()
-    began_s = bench.presence.listening_since_s
+    began_s = bench.context.listening_since_s
     bench.later(began_s + EXPIRY_S - bench.now_s - 0.5)
-    assert not bench.presence.knows_absence()
+    assert not bench.context.knows_absence()
     bench.later(0.5)
-    assert bench.presence.knows_absence()
+    assert bench.context.knows_absence()
     bench.later(101)
-    assert not bench.presence.knows_absence(), "in safe mode nobody is called lost"
+    assert not bench.context.knows_absence(), "in safe mode nobody is called lost"
 
 
 def test_heartbeats_go_out_at_the_interval_and_with_each_change_of_mode(bench):
@@ -166,9 +169,9 @@ def test_nothing_is_written_before_the_registry_was_read_to_its_end():
     bench.hear("b", "b-1")
     bench.later(1)
     assert bench.sent() == []
-    assert bench.presence.listening_since_s is None
+    assert bench.context.listening_since_s is None
     bench.presence.reached(PositionReached(Topic.REGISTRY, 0, 2))
-    assert bench.presence.listening_since_s == bench.now_s
+    assert bench.context.listening_since_s == bench.now_s
     bench.presence.tick()
     assert len(bench.sent()) == 1
     assert bench.presence.silence_s == 0.0
@@ -179,10 +182,10 @@ def test_it_is_normal_once_its_own_record_was_read(bench):
     (own,) = bench.sent()
     assert (own["since"], own["seq"], own["leading"], own["term"], own["leaving"]) == (-1, 1, False, -1, False)
     bench.later(0.5)
-    assert bench.presence.mode is Mode.STARTING
+    assert bench.context.registry_mode is Mode.STARTING
     since = bench.read(own)
     bench.presence.tick()
-    assert bench.presence.mode is Mode.NORMAL
+    assert bench.context.registry_mode is Mode.NORMAL
     (second,) = bench.sent()
     assert (second["since"], second["seq"]) == (since, 2)
 
@@ -196,7 +199,7 @@ def test_a_heartbeat_tells_how_the_process_is(bench):
 
 @pytest.mark.parametrize("http", ["", "http://a:8080"])
 def test_the_address_of_its_pages_is_told_where_it_has_one(bench, http):
-    bench.engine.identity.http = http
+    bench.context.identity = replace(bench.context.identity, http=http)
     bench.presence.tick()
     assert bench.sent()[0]["http"] == (http or None)
 
@@ -205,8 +208,8 @@ def test_the_address_of_its_pages_is_told_where_it_has_one(bench, http):
     ("draining", "writes", "accepting"), [(False, True, True), (True, True, False), (False, False, False)]
 )
 def test_who_drains_or_cannot_write_accepts_no_bundles(bench, draining, writes, accepting):
-    bench.engine.draining = draining
-    bench.engine.candidacy.seat.writes = writes
+    bench.context.draining = draining
+    bench.context.seat.writes = writes
     bench.presence.tick()
     (own,) = bench.sent()
     assert (own["accepting"], own["draining"], own["writable"]) == (accepting, draining, writes)
@@ -217,9 +220,9 @@ def test_it_waits_until_its_predecessor_has_expired(after_s, announced):
     bench = PresenceBench(end=1)
     bench.hear("a", "a-0")
     bench.presence.tick()
-    assert not bench.presence.announced
+    assert not bench.context.announced
     bench.later(after_s)
-    assert bench.presence.announced is announced
+    assert bench.context.announced is announced
 
 
 def test_the_age_of_a_predecessor_counts_by_the_logs_times():
@@ -227,20 +230,20 @@ def test_the_age_of_a_predecessor_counts_by_the_logs_times():
     bench.hear("a", "a-0", at_ms=10_000)
     bench.hear("b", "b-1", at_ms=10_000 + round(1_000 * EXPIRY_S) + 10)
     bench.presence.tick()
-    assert bench.presence.announced
+    assert bench.context.announced
 
 
 def test_who_takes_over_does_not_wait():
     bench = PresenceBench(end=1, take_over=True)
     bench.hear("a", "a-0")
     bench.presence.tick()
-    assert bench.presence.announced
+    assert bench.context.announced
     (own,) = bench.sent()
     assert own["take_over"] is True
     bench.read(own)
     bench.presence.tick()
     assert bench.sent()[-1]["take_over"] is False
-    assert bench.engine.stopped is None
+    assert bench.context.stopped is None
 
 
 @pytest.mark.parametrize("take_over", [False, True])
@@ -248,17 +251,17 @@ def test_a_predecessor_that_is_heard_while_it_listens_has_the_id(take_over):
     bench = PresenceBench(end=1, take_over=take_over)
     bench.hear("a", "a-0")
     for _ in range(FRESH_TO_REFUSE):
-        assert bench.engine.stopped is None
+        assert bench.context.stopped is None
         bench.hear("a", "a-0")
-    assert bench.engine.stopped == (None if take_over else "id-in-use")
+    assert bench.context.stopped == (None if take_over else "id-in-use")
 
 
 def test_what_lay_in_the_registry_before_is_no_sign_of_life():
     bench = PresenceBench(end=5)
     for _ in range(5):
         bench.hear("a", "a-0")
-    assert bench.engine.stopped is None
-    assert bench.presence.predecessor_heard_ms("a-0") == bench.engine.now.wall_ms
+    assert bench.context.stopped is None
+    assert bench.presence.predecessor_heard_ms("a-0") == bench.context.now.wall_ms
     assert bench.presence.predecessor_heard_ms("a-9") is None
 
 
@@ -269,15 +272,15 @@ def test_two_that_begin_at_the_same_time_do_not_both_go_on():
         (own,) = bench.sent()
         bench.hear("a", "a-2", at_ms=50_000)
         bench.read(own, at_ms=50_000 + apart_ms)
-        assert bench.engine.stopped == stopped
+        assert bench.context.stopped == stopped
 
 
 def test_one_that_was_read_back_before_this_one_wrote_is_its_predecessor():
     bench = PresenceBench(end=1)
     bench.hear("a", "a-0", since=0)
     bench.hear("a", "a-0", since=0)
-    assert bench.engine.stopped is None
-    assert not bench.presence.announced
+    assert bench.context.stopped is None
+    assert not bench.context.announced
 
 
 def test_another_is_the_member_until_the_own_first_record_is_read():
@@ -294,7 +297,7 @@ def test_a_goodbye_of_the_other_leaves_the_id_free():
     bench.hear("a", "a-2", at_ms=50_000)
     bench.hear("a", "a-2", at_ms=50_001, leaving=True)
     bench.read(own, at_ms=50_002)
-    assert bench.engine.stopped is None
+    assert bench.context.stopped is None
 
 
 # --- another process under this id ---------------------------------------------------------------------------------------
@@ -304,7 +307,7 @@ def test_a_goodbye_of_the_other_leaves_the_id_free():
 def test_one_that_comes_when_this_was_silent_for_the_expiry_replaces_it(bench, silent_ms, stopped):
     bench.normal()
     bench.hear("a", "a-2", at_ms=bench.presence.last_ms + silent_ms)
-    assert bench.engine.stopped == stopped
+    assert bench.context.stopped == stopped
     assert bench.presence.members.alive["a"].incarnation == ("a-2" if stopped else "a-1")
 
 
@@ -318,7 +321,7 @@ def test_one_that_must_give_way_is_none_of_the_members(bench):
 def test_one_that_takes_over_replaces_it_at_once(bench):
     bench.normal()
     bench.hear("a", "a-2", take_over=True)
-    assert bench.engine.stopped == "replaced"
+    assert bench.context.stopped == "replaced"
 
 
 @pytest.mark.parametrize(("above", "stopped"), [(0, None), (1, "replaced")])
@@ -326,21 +329,21 @@ def test_one_that_was_read_back_behind_this_replaces_it(bench, above, stopped):
     bench.hear("b", "b-1")
     bench.normal()
     bench.hear("a", "a-2", since=bench.presence._own_first_offset + above)
-    assert bench.engine.stopped == stopped
+    assert bench.context.stopped == stopped
     assert bench.presence.members.alive["a"].incarnation == ("a-2" if stopped else "a-1")
 
 
 def test_its_goodbye_replaces_nobody(bench):
     bench.normal()
     bench.hear("a", "a-2", at_ms=bench.presence.last_ms + 60_000, since=99, leaving=True)
-    assert bench.engine.stopped is None
+    assert bench.context.stopped is None
 
 
 def test_one_that_is_heard_again_is_what_this_one_replaced(bench):
     bench.normal()
     bench.hear("a", "a-2", at_ms=bench.presence.last_ms + 1)
     bench.hear("a", "a-2", at_ms=bench.presence.last_ms + 60_000)
-    assert bench.engine.stopped is None
+    assert bench.context.stopped is None
 
 
 # --- the seat -----------------------------------------------------------------------------------------------------------
@@ -353,18 +356,18 @@ def test_a_leader_counts_from_the_reading_of_its_own_claim(bench):
     bench.presence.elected_changed(elected=True)
     (claim,) = bench.sent()
     assert (before["leading"], claim["leading"]) == (False, True)
-    assert (bench.presence.leading, bench.presence.term) == (False, -1)
+    assert (bench.context.is_elected, bench.context.term) == (False, -1)
     bench.read(before)
-    assert bench.presence.term == -1
+    assert bench.context.term == -1
     offset = bench.read(claim)
-    assert (bench.presence.leading, bench.presence.term) == (True, offset)
+    assert (bench.context.is_elected, bench.context.term) == (True, offset)
     assert bench.told == ["leadership"]
     assert bench.events() == ["leader.elected"]
     bench.presence.elected_changed(elected=True)
     assert bench.sent() == []
     bench.later(1.0)
     bench.read(bench.sent()[-1])
-    assert bench.presence.term == offset
+    assert bench.context.term == offset
 
 
 def test_the_first_record_of_a_registry_may_be_a_claim(bench):
@@ -372,9 +375,9 @@ def test_the_first_record_of_a_registry_may_be_a_claim(bench):
     bench.presence.tick()
     assert bench.read(bench.sent()[0]) == 0
     bench.presence.tick()
-    assert (bench.presence.leading, bench.presence.term) == (True, 0)
+    assert (bench.context.is_elected, bench.context.term) == (True, 0)
     bench.presence.elected_changed(elected=False)
-    assert (bench.presence.leading, bench.presence.term) == (False, -1)
+    assert (bench.context.is_elected, bench.context.term) == (False, -1)
 
 
 def test_what_does_not_claim_the_lead_is_no_claim(bench):
@@ -382,7 +385,7 @@ def test_what_does_not_claim_the_lead_is_no_claim(bench):
     bench.presence.elected_changed(elected=True)
     (claim,) = bench.sent()
     bench.read(claim | {"leading": False})  # somebody writes under this process's name
-    assert bench.presence.term == -1
+    assert bench.context.term == -1
 
 
 def test_a_claim_of_an_earlier_term_is_none(bench):
@@ -393,9 +396,9 @@ def test_a_claim_of_an_earlier_term_is_none(bench):
     bench.presence.elected_changed(elected=True)
     (claim,) = bench.sent()
     bench.read(old)
-    assert bench.presence.term == -1
+    assert bench.context.term == -1
     bench.read(claim)
-    assert bench.presence.leading
+    assert bench.context.is_elected
 
 
 def test_a_leader_that_is_not_elected_any_more_says_so_once(bench):
@@ -408,7 +411,7 @@ def test_a_leader_that_is_not_elected_any_more_says_so_once(bench):
     bench.told.clear()
     bench.events()
     bench.presence.elected_changed(elected=False)
-    assert (bench.presence.term, bench.presence.leading, bench.told) == (-1, False, ["leadership"])
+    assert (bench.context.term, bench.context.is_elected, bench.told) == (-1, False, ["leadership"])
     assert bench.events() == ["leader.resigned"]
     bench.presence.elected_changed(elected=False)
     assert bench.told == ["leadership"]
@@ -418,10 +421,10 @@ def test_it_does_not_lead_outside_of_normal_mode(bench):
     bench.normal()
     bench.presence.elected_changed(elected=True)
     bench.read(bench.sent()[-1])
-    assert bench.presence.leading
+    assert bench.context.is_elected
     bench.later(SAFE_S + 1)
-    assert (bench.presence.mode, bench.presence.leading) == (Mode.SAFE, False)
-    assert bench.presence.term >= 0
+    assert (bench.context.registry_mode, bench.context.is_elected) == (Mode.SAFE, False)
+    assert bench.context.term >= 0
 
 
 # --- others, the end ----------------------------------------------------------------------------------------------------
@@ -481,15 +484,17 @@ def test_what_lay_there_before_is_told_to_nobody_but_counts():
 
 def test_kafkas_clock_is_read_from_own_records_and_every_partition_hears_of_it(bench):
     heard: list[Any] = []
-    bench.engine.replicas = [SimpleNamespace(partition=0, applied=-1, phase="waiting", learn_clock=heard.append)]
-    bench.engine.phase_changed = lambda replica, before: heard.append((replica.partition, before))
+    bench.context.replicas = [
+        SimpleNamespace(partition=0, applied=-1, phase="waiting", caught_up=False, learn_clock=heard.append)
+    ]
     bench.presence.tick()
     sent_ms = round(1_000 * bench.now_s)
     bench.later(2.0)
     assert (bench.presence.clock_ahead_ms, bench.presence.newest_ms, bench.presence.last_ms) == (None, 0, 0)
     bench.read(bench.sent()[0], at_ms=sent_ms + 250)
     assert bench.presence.clock_ahead_ms == 250
-    assert heard == [250, (0, "waiting")]
+    assert heard == [250]
+    assert "partition 0 was waiting" in bench.told
 
 
 def test_a_newer_format_is_written_once_all_who_could_be_there_read_it():
@@ -503,7 +508,7 @@ def test_a_newer_format_is_written_once_all_who_could_be_there_read_it():
     bench.events()
     bench.later(0.2)
     assert bench.presence.writes_format == FORMAT + 1
-    assert bench.engine.events == [("format.changed", {"before": FORMAT, "format": FORMAT + 1})]
+    assert bench.context.events == [("format.changed", {"before": FORMAT, "format": FORMAT + 1})]
     bench.hear("c", "c-1")
     bench.events()
     bench.presence.tick()
@@ -515,7 +520,7 @@ def test_junk_moves_the_position_and_the_clock_and_nothing_else():
     bench = PresenceBench(end=1)
     bench.presence.read(RecordRead(Topic.REGISTRY, 0, 0, 77_000, b"x", b"junk"))
     assert (bench.presence.newest_ms, bench.presence.last_ms) == (77_000, 77_000)
-    assert bench.presence.listening_since_s is not None
+    assert bench.context.listening_since_s is not None
     bench.presence.read(RecordRead(Topic.REGISTRY, 0, 1, 76_000, b"x", b"junk"))
     assert (bench.presence.newest_ms, bench.presence.last_ms) == (77_000, 76_000)
     assert bench.presence.members.alive == {}
@@ -550,4 +555,4 @@ def test_who_was_never_there_says_no_goodbye_and_does_not_come_any_more():
     bench.presence.say_goodbye()
     assert (bench.sent(), bench.presence.goodbye_sent) == ([], True)
     bench.later(EXPIRY_S + 0.01)  # its predecessor has expired
-    assert (bench.sent(), bench.presence.announced) == ([], False)
+    assert (bench.sent(), bench.context.announced) == ([], False)

@@ -15,7 +15,7 @@ from statechannel.protocol.log import RecordRead, Topic
 from statechannel.protocol.states import Action, Flow, State
 from statechannel.protocol.verdict import Verdict
 from statechannel.protocol.view import Judgement
-from tests.support.stub_engine import LOW, FoldLog, StubEngine
+from tests.support.stub_context import LOW, FoldLog, StubContext, StubProvenance
 
 QUARTERS = ["0x00000000_0x40000000", "0x40000000_0x80000000"]
 
@@ -25,19 +25,23 @@ class Bench:
 
     def __init__(self, **config: Any) -> None:
         self.log = FoldLog()
-        self.engine = StubEngine(**config)
+        self.context = StubContext(**config)
         self.replica = SimpleNamespace(applied=self.log.view.applied, view=self.log.view, caught_up=True)
-        self.engine.replicas = [self.replica]  # type: ignore[attr-defined]
-        self.engine.views = [self.log.view]
+        self.context.replicas = [self.replica]  # type: ignore[attr-defined]
+        self.context.views = [self.log.view]
         self.echoed: list[tuple[int, str, float]] = []
         self.woken: list[object] = []
         self.silent = False
-        candidacy = SimpleNamespace(echo=SimpleNamespace(written=lambda *said: self.echoed.append(said)))
-        self.engine.candidacy = candidacy  # type: ignore[attr-defined]
-        self.engine.controls = SimpleNamespace(is_silent=lambda _: self.silent)
-        self.engine.duties = SimpleNamespace(tick="the duties' tick")  # type: ignore[attr-defined]
-        self.engine.wake_soon = self.woken.append  # type: ignore[attr-defined]
-        self.proposals = Proposals(self.engine)  # type: ignore[arg-type]
+        context: Any = self.context
+        self.provenance = StubProvenance(self.context)
+        stubs: Any = (
+            SimpleNamespace(writes_format=1),
+            self.provenance,
+            SimpleNamespace(written=lambda *said: self.echoed.append(said)),
+            SimpleNamespace(is_silent=lambda _: self.silent),
+            lambda: self.woken.append("a heartbeat is wanted"),
+        )
+        self.proposals = Proposals(context, *stubs)
         self.ends: list[ProposalResult] = []
 
     def propose(self, **more: Any) -> str | None:
@@ -48,7 +52,7 @@ class Bench:
         """Token and id of a proposal on its way."""
         record_id = self.propose(**more)
         assert record_id is not None
-        (append,) = self.engine.appends()
+        (append,) = self.context.appends()
         self.value = append.value
         return append.token, record_id
 
@@ -65,7 +69,7 @@ class Bench:
         self.proposals.read_back(read, Judgement(verdict, record, key))  # type: ignore[arg-type]
 
     def later(self, seconds: float = 0.0) -> None:
-        self.engine.now.mono_s += seconds
+        self.context.now.mono_s += seconds
         self.proposals.tick()
 
     def read_to(self, offset: int) -> None:
@@ -111,7 +115,7 @@ def test_a_namespace_has_no_brokers(bench):
     bench.proposals.propose(
         key, State.DELETED, bench.ends.append, action=Action.DELETE, flow=Flow.NAMESPACE, operation=None
     )
-    (append,) = bench.engine.appends()
+    (append,) = bench.context.appends()
     assert not {"from", "to"} & set(orjson.loads(append.value))
     assert append.key == b"t/n"
 
@@ -122,7 +126,7 @@ def test_an_assert_says_all_of_the_state(bench):
     bench.log.move(LOW, "Deleted", "b", writer="b", children=QUARTERS, colour="red")
     key = bench.log.key(LOW)
     record_id = bench.proposals.restate(key, bench.ends.append)
-    (append,) = bench.engine.appends()
+    (append,) = bench.context.appends()
     found = orjson.loads(append.value)
     assert (found["id"], found["kind"], found["version"], found["asserts"], found["state"]) == (
         record_id, "assert", 5, key.record_id, "Deleted",
@@ -131,7 +135,7 @@ def test_an_assert_says_all_of_the_state(bench):
     assert "server" not in found
     child = bench.log.key(f"t/n/{QUARTERS[0]}")
     bench.proposals.restate(child, bench.ends.append)
-    found = orjson.loads(bench.engine.appends()[0].value)
+    found = orjson.loads(bench.context.appends()[0].value)
     assert found["server"] == {"broker": "b", "incarnation": "b-1"}
     assert found["asserts"] == f"{key.record_id}/{QUARTERS[0]}"
 
@@ -141,7 +145,7 @@ def test_an_assert_of_what_does_not_exist(bench):
     key.forget()
     key.version = 7  # whatever is left of it
     bench.proposals.restate(key, bench.ends.append)
-    found = orjson.loads(bench.engine.appends()[0].value)
+    found = orjson.loads(bench.context.appends()[0].value)
     assert (found["version"], found["asserts"], found["state"], found["from"], found["to"]) == (
         0,
         None,
@@ -159,7 +163,7 @@ def test_there_is_room_for_so_many():
     bench.sent()
     assert bench.proposals.room == 0
     assert bench.propose() is None
-    assert bench.engine.appends() == []
+    assert bench.context.appends() == []
 
 
 @pytest.mark.parametrize(("version", "written"), [(MAX_INT, True), (MAX_INT + 1, False)])
@@ -171,7 +175,7 @@ def test_ids_differ_and_rise(bench):
     ids = [bench.proposals.new_id() for _ in range(50)]
     assert ids == sorted(set(ids))
     other = Bench()
-    other.engine.now.wall_ms += 1
+    other.context.now.wall_ms += 1
     assert other.proposals.new_id() > ids[-1]
 
 
@@ -264,7 +268,7 @@ def test_what_has_no_report_yet_is_not_at_an_end(bench, token):
 def test_nothing_is_judged_while_the_partition_is_not(bench, token):
     bench.appended(token, 5)
     bench.read_to(9)
-    bench.engine.not_judged = {0}
+    bench.context.not_judged = {0}
     bench.later()
     assert bench.ends == []
 
@@ -296,7 +300,7 @@ def test_a_later_one_of_the_same_session_that_was_read_proves_that_it_was_never_
     del bench.proposals._pending[other]
     bench.appended(other, offset, session)
     bench.read_to(applied)
-    bench.engine.not_judged = set() if judged else {0}
+    bench.context.not_judged = set() if judged else {0}
     bench.later()
     assert bench.statuses == ([ProposalStatus.NOT_WRITTEN] if ended else [])
 
@@ -340,7 +344,7 @@ def test_its_own_record_is_not_another(bench, token):
 
 def test_an_assert_is_superseded_by_nothing(bench):
     bench.proposals.restate(bench.log.key(LOW), bench.ends.append)
-    (append,) = bench.engine.appends()
+    (append,) = bench.context.appends()
     bench.failed(append.token)
     bench.log.move(LOW, "Assigning", to="z", writer="z")
     bench.later()
@@ -350,7 +354,7 @@ def test_an_assert_is_superseded_by_nothing(bench):
 def test_a_view_that_is_not_judged_supersedes_nothing(bench, token):
     bench.failed(token)
     bench.log.move(LOW, "Assigning", to="z", writer="z")
-    bench.engine.not_judged = {0}
+    bench.context.not_judged = {0}
     bench.later()
     assert bench.ends == []
 
@@ -359,7 +363,7 @@ def test_in_a_doubted_view_nothing_is_said_of_what_failed(bench, token):
     """Its record may be accepted in it, and was not looked at: what is judged there is read again once the doubt ends."""
     second, _ = bench.sent()
     bench.failed(token)
-    bench.engine.not_judged = {0}
+    bench.context.not_judged = {0}
     bench.appended(second, 8)
     bench.log.move(LOW, "Assigning", to="b", id=bench.record_id)
     bench.log.move(LOW, "Assigned", to="b", writer="b")
@@ -384,7 +388,7 @@ def test_after_a_join_nothing_else_says_that_it_was(bench, token, why):
     if why == "derived":
         key.derived = True
     elif why == "a copy":
-        bench.engine.provenance.copied.add(record_id)
+        bench.provenance.copied.add(record_id)
     elif why == "no key":
         del bench.log.view.keys[key.key]
     bench.proposals.view_replaced(0, assumed=why == "assumed")
@@ -440,7 +444,7 @@ def test_what_is_rejected_behind_a_join_before_its_report_is_rejected(bench, tok
 def test_another_partition_is_not_concerned(bench, token):
     bench.failed(token)
     bench.proposals._held.append([])
-    bench.proposals._engine.replicas.append(SimpleNamespace(applied=0, view=FoldLog().view, caught_up=True))
+    bench.proposals._context.replicas.append(SimpleNamespace(applied=0, view=FoldLog().view, caught_up=True))
     bench.proposals.view_replaced(1)
     assert bench.ends == []
 
@@ -451,17 +455,17 @@ def test_another_partition_is_not_concerned(bench, token):
 def test_a_control_record_tells_only_of_its_error(bench):
     told = []
     bench.proposals.control(0, b"!x", {"a": 1}, failed=lambda: told.append(1))
-    (first,) = bench.engine.appends()
+    (first,) = bench.context.appends()
     assert (first.key, orjson.loads(first.value), first.partition) == (b"!x", {"a": 1}, 0)
     bench.appended(first.token, 5)
     bench.failed(first.token)
     assert told == []
     bench.proposals.control(0, b"!x", {}, failed=lambda: told.append(2))
-    bench.failed(bench.engine.appends()[0].token)
+    bench.failed(bench.context.appends()[0].token)
     bench.proposals.control(0, b"!x", {})
-    bench.failed(bench.engine.appends()[0].token)
+    bench.failed(bench.context.appends()[0].token)
     bench.proposals.purge(0, b"t/x")
-    (null,) = bench.engine.appends()
+    (null,) = bench.context.appends()
     assert (null.key, null.value) == (b"t/x", None)
     assert told == [2]
     assert (len(bench.proposals), bench.ends) == (0, [])
@@ -481,11 +485,11 @@ def test_only_of_what_is_judged_and_goes_out_is_it_noted_when(bench):
 def test_after_a_silence_a_heartbeat_is_wanted_and_goes_out_at_once(bench):
     bench.silent = True
     bench.propose()
-    assert bench.woken == [bench.engine.duties.tick]
-    assert bench.engine.appends() == []
+    assert bench.woken == ["a heartbeat is wanted"]
+    assert bench.context.appends() == []
     assert bench.proposals.holds_back(0)
     bench.proposals.control(0, b"!heartbeat", {})
-    assert [append.key for append in bench.engine.appends()] == [b"!heartbeat"]
+    assert [append.key for append in bench.context.appends()] == [b"!heartbeat"]
 
 
 def test_what_comes_later_does_not_go_before_what_waits(bench):
@@ -494,9 +498,9 @@ def test_what_comes_later_does_not_go_before_what_waits(bench):
     bench.silent = False
     bench.proposals.purge(0, b"t/x")
     second = bench.propose()
-    assert bench.engine.appends() == []
+    assert bench.context.appends() == []
     bench.proposals.release(0)
-    written = bench.engine.appends()
+    written = bench.context.appends()
     assert [append.key for append in written] == [LOW.encode(), b"t/x", LOW.encode()]
     assert [orjson.loads(written[place].value or b"")["id"] for place in (0, 2)] == [first, second]
     assert [append.token for append in written] == sorted({append.token for append in written})
@@ -511,7 +515,7 @@ def test_who_asked_for_a_control_record_that_waited_is_told_of_its_error(bench):
     bench.proposals.control(0, b"!x", {}, failed=lambda: told.append(1))
     bench.silent = False
     bench.proposals.release(0)
-    (append,) = bench.engine.appends()
+    (append,) = bench.context.appends()
     bench.failed(append.token)
     assert told == [1]
 
@@ -523,7 +527,7 @@ def test_what_has_found_its_end_meanwhile_does_not_go_out(bench):
     bench.proposals.purge(0, b"t/x")
     bench.silent = False
     bench.proposals.release(0)
-    assert [append.key for append in bench.engine.appends()] == [b"t/x"]
+    assert [append.key for append in bench.context.appends()] == [b"t/x"]
 
 
 def test_so_many_may_wait():
@@ -533,14 +537,14 @@ def test_so_many_may_wait():
         bench.proposals.purge(0, b"t/x%d" % number)
     bench.silent = False
     bench.proposals.release(0)
-    assert [append.key for append in bench.engine.appends()] == [b"t/x%d" % number for number in range(4)]
+    assert [append.key for append in bench.context.appends()] == [b"t/x%d" % number for number in range(4)]
 
 
 def test_nothing_goes_out_where_nothing_is_judged(bench):
     bench.silent = True
     bench.propose()
     bench.silent = False
-    bench.engine.not_judged = {0}
+    bench.context.not_judged = {0}
     bench.proposals.release(0)
-    assert bench.engine.appends() == []
+    assert bench.context.appends() == []
     assert bench.proposals.holds_back(0)

@@ -22,20 +22,20 @@ FOREIGN_ID = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
 def test_a_process_knows_the_ids_that_it_has_made(first: int) -> None:
     ids = OwnIds(first.to_bytes(10, "big"))
     before = ids.new_id(1)
-    assert ids.made(before)
+    assert ids.issued(before)
     made = [ids.new_id(wall_ms) for wall_ms in (5, 5, 2**48 - 1)]
     assert len({before, *made}) == 4
-    assert all(ids.made(one) for one in [before, *made])
+    assert all(ids.issued(one) for one in [before, *made])
     other = OwnIds(((first + 2**40) % 2**80).to_bytes(10, "big"))
     for strange in (other.new_id(1), FOREIGN_ID, "", "id-1", "0" + made[0], made[0][:-1], None, 7):
-        assert not ids.made(strange)
+        assert not ids.issued(strange)
 
 
 def test_an_id_that_comes_next_is_not_made_yet() -> None:
     ids, twin = OwnIds(b"0123456789"), OwnIds(b"0123456789")
     ids.new_id(1)
     twin.new_id(1)
-    assert not ids.made(twin.new_id(1))
+    assert not ids.issued(twin.new_id(1))
 
 
 class Served:

@@ -32,7 +32,7 @@ def quiet(bench: DutiesBench, name: str) -> KeyState:
 
 def purged(bench: DutiesBench, after_ms: int = 0) -> list[bytes]:
     """What a tick purges when the log is so much older."""
-    for replica in bench.engine.replicas:
+    for replica in bench.context.replicas:
         replica.timestamp_ms += after_ms
     bench.written.nulls.clear()
     bench.duties.tick()
@@ -51,7 +51,7 @@ def test_junk_is_purged_when_it_was_quiet_for_longer_than_the_lag():
 
 def test_the_log_may_be_as_old_as_kafka():
     bench = purging()
-    bench.engine.replicas[0].timestamp_ms = 0
+    bench.context.replicas[0].timestamp_ms = 0
     quiet(bench, "t/x")
     assert purged(bench) == []
     assert purged(bench, 40_001) == [b"t/x"]
@@ -82,7 +82,7 @@ def test_nothing_is_purged_by_who(state):
     if state == "leads not":
         bench.follow()
     else:
-        bench.engine.may_write = False
+        bench.context.may_write = False
     assert purged(bench, 40_001) == []
     assert bench.told("purge.wrote") == []
 
@@ -100,7 +100,7 @@ def test_what_exists_is_never_purged():
     create(bench)
     fields = {"id": "b1", "version": 2, "base": f"n1/{WHOLE}", "state": "Assigning", "from": None, "to": "a"}
     assert bench.write(BUNDLE, **fields).to == "a"
-    assert len(bench.engine.replicas[0].view.keys) == 2
+    assert len(bench.context.replicas[0].view.keys) == 2
     assert purged(bench) == []
     assert purged(bench, 10**9) == []
 
@@ -198,7 +198,7 @@ def test_partitions_that_are_not_judged_are_not_in_the_round():
     bench = DutiesBench(partitions=2)
     for name in (*namespaces(0, 1), *namespaces(1, 1)):
         quiet(bench, name)
-    bench.engine.not_judged = {0}
+    bench.context.not_judged = {0}
     bench.duties.tick()
     assert [key.name for key in bench.duties._quiet_since_ms] == namespaces(1, 1)
 
@@ -212,8 +212,8 @@ def test_what_a_round_does_not_meet_is_forgotten_in_its_own_partition():
     for _ in range(2):
         bench.duties.tick()
     assert {key.name for key in bench.duties._quiet_since_ms} == {*few[:1], *many}
-    del bench.engine.replicas[0].view.keys[few[0].encode()]
-    del bench.engine.replicas[1].view.keys[many[1].encode()]
+    del bench.context.replicas[0].view.keys[few[0].encode()]
+    del bench.context.replicas[1].view.keys[many[1].encode()]
     bench.later(10)
     bench.duties.tick()
     assert {key.name for key in bench.duties._quiet_since_ms} == {*many}, "the other partition's round goes on"

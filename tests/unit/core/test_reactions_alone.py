@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,8 +11,8 @@ from statechannel.engine.inputs import HookFinished
 from statechannel.engine.proposals import ProposalResult, ProposalStatus
 from statechannel.engine.reactions import DueReaction, ServedBundle
 from statechannel.protocol.states import Action, Flow, State
-from tests.support.stub_engine import HIGH, LOW, FoldLog
-from tests.support.stub_engine import ReactionsBench as Bench
+from tests.support.stub_context import HIGH, LOW, FoldLog
+from tests.support.stub_context import ReactionsBench as Bench
 
 QUARTERS = ["0x00000000_0x40000000", "0x40000000_0x80000000"]
 LOWER, UPPER = (f"t/n/{one}" for one in QUARTERS)
@@ -57,7 +56,7 @@ def test_assigning_of_another_is_nothing(bench):
 
 
 def test_while_draining_it_declines_without_a_hook(bench):
-    bench.engine.draining = True
+    bench.context.draining = True
     bench.seen(LOW, "Assigning", to="a", writer="b", operation="op1", flow="assignment")
     assert bench.hooks() == []
     (made,) = bench.written()
@@ -72,7 +71,7 @@ def test_a_draining_that_begins_while_it_prepares_turns_the_return_into_a_declin
     bench.hooks()
     bench.reactions.recheck()
     assert (bench.hooks(), bench.written()) == ([], [])
-    bench.engine.draining = True
+    bench.context.draining = True
     bench.reactions.recheck()
     assert bench.hooks() == [("on_release", LOW, 3, None)]
     assert bench.one_written() == (State.UNASSIGNED, Action.DECLINE, "a", None)
@@ -84,14 +83,14 @@ def test_a_draining_that_begins_behind_the_record_leaves_it(bench):
     bench.hooks()
     bench.finish()
     bench.written()
-    bench.engine.draining = True
+    bench.context.draining = True
     bench.reactions.recheck()
     assert (bench.hooks(), bench.written()) == ([], [])
 
 
 def test_assigned_by_another_process_of_this_broker_is_resumed(bench):
     bench.log.own(LOW, "a", writer="a-0")
-    bench.engine.heard_ms["a-0"] = 77
+    bench.heard_ms["a-0"] = 77
     bench.changed()
     assert bench.hooks() == [("on_own", LOW, 4, None)]
     bench.finish()
@@ -114,8 +113,8 @@ def test_a_predecessor_that_was_never_heard_is_not_told(bench):
 
 def test_this_process_is_no_predecessor_of_its_own(bench):
     bench.serving()
-    bench.engine.heard_ms["a-1"] = 77
-    bench.engine.lost = {"b"}
+    bench.heard_ms["a-1"] = 77
+    bench.context.lost = {"b"}
     bench.seen(LOW, "Releasing", from_="a", to="b")
     bench.hooks()
     bench.finish()
@@ -186,8 +185,8 @@ def test_a_restarted_source_writes_at_once(bench):
 @pytest.mark.parametrize("draining", [False, True])
 def test_a_destination_that_is_lost_before_has_it_taken_back_unless_draining(bench, draining):
     bench.serving()
-    bench.engine.lost = {"b"}
-    bench.engine.draining = draining
+    bench.context.lost = {"b"}
+    bench.context.draining = draining
     bench.seen(LOW, "Releasing", from_="a", to="b")
     assert bench.hooks() == [("on_release", LOW, 3, "b") if draining else ("on_own", LOW, 5, None)]
     bench.finish()
@@ -200,8 +199,8 @@ def test_one_that_is_lost_while_it_lets_go_as_well(bench, draining):
     bench.serving()
     bench.seen(LOW, "Releasing", from_="a", to="b")
     bench.hooks()
-    bench.engine.lost = {"b"}
-    bench.engine.draining = draining
+    bench.context.lost = {"b"}
+    bench.context.draining = draining
     bench.finish()
     if draining:
         assert bench.one_written() == (State.ASSIGNING, Action.TRANSFER, "a", "b")
@@ -215,7 +214,7 @@ def test_one_that_is_lost_while_it_lets_go_as_well(bench, draining):
 
 def test_a_bundle_that_is_unassigned_is_no_ones_concern(bench):
     bench.serving()
-    bench.engine.lost = {"b"}
+    bench.context.lost = {"b"}
     bench.seen(LOW, "Releasing", from_="a")
     bench.hooks()
     bench.finish()
@@ -232,7 +231,7 @@ def test_a_split_prepares_its_children_then_serves_them_in_place_of_their_parent
     bench.seen(LOW, "Splitting", from_="a", children=QUARTERS, operation="op3", flow="split")
     assert bench.hooks() == [("on_own", LOWER, 6, None), ("on_own", UPPER, 6, None)]
     assert bench.reactions.serving() == {LOW: 3}
-    first, second = bench.engine.hook_ids
+    first, second = bench.context.hook_ids
     bench.reactions.hook_finished(HookFinished(first))
     assert bench.written() == []
     bench.reactions.hook_finished(HookFinished(second))
@@ -353,7 +352,7 @@ def test_own_fails_in_an_assignment(bench):
     bench.finish("no disk")
     assert bench.hooks() == [("on_release", LOW, 3, None)]
     assert bench.one_written() == (State.UNASSIGNED, Action.DECLINE, "a", None)
-    ((event, facts),) = bench.engine.events
+    ((event, facts),) = bench.context.events
     assert (event, facts["bundle"], facts["error"]) == ("hook.failed", LOW, "no disk")
     assert (facts["due"], facts["version"], facts["operation"], facts["offset"]) == (DueReaction.RETURN, 2, "op1", 1)
 
@@ -372,7 +371,7 @@ def test_own_fails_in_a_resumption(bench):
 
 def test_own_fails_in_a_taking_back(bench):
     bench.serving()
-    bench.engine.lost = {"b"}
+    bench.context.lost = {"b"}
     bench.seen(LOW, "Releasing", from_="a", to="b")
     bench.hooks()
     bench.finish("no disk")
@@ -386,13 +385,13 @@ def test_own_of_a_child_fails_and_the_split_is_given_up(bench):
     bench.serving()
     bench.seen(LOW, "Splitting", from_="a", children=QUARTERS)
     bench.hooks()
-    old = list(bench.engine.hook_ids)
+    old = list(bench.context.hook_ids)
     bench.finish("no disk", 0)
     assert bench.hooks() == [
         ("on_release", LOWER, 6, None), ("on_release", UPPER, 6, None), ("on_own", LOW, 5, None),
     ]  # fmt: skip
     assert bench.reactions.holdings == {LOW: ServedBundle(3, 5)}
-    assert list(bench.reactions._hook_tasks) == bench.engine.hook_ids[-1:], "nobody waits for the others"
+    assert list(bench.reactions._hook_tasks) == bench.context.hook_ids[-1:], "nobody waits for the others"
     bench.reactions.hook_finished(HookFinished(old[1]))  # comes too late to count
     assert bench.written() == []
     bench.finish()
@@ -406,9 +405,9 @@ def test_a_giving_up_has_a_deadline_of_its_own(bench, after_s, late):
     bench.hooks()
     bench.later(5.0)
     bench.finish("no disk")
-    bench.engine.events.clear()
+    bench.context.events.clear()
     bench.later(after_s)
-    assert [event for event, _ in bench.engine.events] == (["hook.late"] if late else [])
+    assert [event for event, _ in bench.context.events] == (["hook.late"] if late else [])
 
 
 def test_own_fails_in_a_giving_up(bench):
@@ -436,7 +435,7 @@ def test_hooks_that_nobody_waits_for_any_more_are_nothing(bench):
     bench.seen(LOW, "Unassigned", from_="a", writer="b", forced=True)
     bench.finish()
     bench.reactions.hook_finished(HookFinished(999, "unknown"))
-    assert (bench.written(), bench.engine.events) == ([], [])
+    assert (bench.written(), bench.context.events) == ([], [])
 
 
 @pytest.mark.parametrize(("after_s", "late"), [(14.9, False), (15.0, True)])
@@ -444,7 +443,7 @@ def test_a_hook_has_until_its_deadline(bench, after_s, late):
     bench.seen(LOW, "Assigning", to="a", writer="b")
     bench.hooks()
     bench.later(after_s)
-    assert [event for event, _ in bench.engine.events] == (["hook.late"] if late else [])
+    assert [event for event, _ in bench.context.events] == (["hook.late"] if late else [])
     assert bool(bench.written()) is late
 
 
@@ -482,9 +481,9 @@ def test_one_whose_end_is_open_is_written_again_after_two_intervals(bench):
 
 
 def test_what_has_no_room_is_tried_again(bench):
-    bench.engine.proposals.full = True
+    bench.proposals.full = True
     ready(bench)
-    bench.engine.proposals.full = False
+    bench.proposals.full = False
     bench.later(0.4)
     assert bench.written() == []
     bench.later(0.1)
@@ -492,11 +491,11 @@ def test_what_has_no_room_is_tried_again(bench):
 
 
 def test_nothing_is_written_while_it_may_not_and_then_after_the_interval(bench):
-    bench.engine.may_write = False
+    bench.context.may_write = False
     ready(bench)
     bench.later(0.6)
     assert bench.written() == []
-    bench.engine.may_write = True
+    bench.context.may_write = True
     bench.later(0.4)
     assert bench.written() == []
     bench.later(0.1)
@@ -511,7 +510,7 @@ def test_who_waits_for_a_lease_waits_from_the_beginning(bench, after_s, writes):
         asked.append((key.name, due))
         return 2.0
 
-    bench.engine.lease = SimpleNamespace(wait_s=wait_s, ran_out=False)
+    bench.reactions._lease_wait_s = wait_s
     ready(bench)
     assert asked == [(LOW, DueReaction.RETURN)]
     bench.later(after_s)
@@ -537,18 +536,18 @@ def test_what_is_not_due_takes_no_room_of_a_tick(bench, monkeypatch):
     monkeypatch.setattr(reactions, "RETRIES_A_TICK", 1)
     bench.seen(LOW, "Assigning", to="a", writer="b")
     bench.hooks()
-    (low,) = bench.engine.hook_ids
-    bench.engine.proposals.full = True
+    (low,) = bench.context.hook_ids
+    bench.proposals.full = True
     bench.seen(HIGH, "Assigning", to="a", writer="b")
     bench.hooks()
     bench.finish()
-    bench.engine.proposals.full = False
+    bench.proposals.full = False
     bench.later(0.5)  # the first one waits for its hook
     assert [one["key"] for one in bench.written()] == [HIGH]
     bench.later(0.6)
-    bench.engine.proposals.full = True
+    bench.proposals.full = True
     bench.reactions.hook_finished(HookFinished(low))
-    bench.engine.proposals.full = False
+    bench.proposals.full = False
     bench.later(0.4)  # and now for its next turn
     assert [one["key"] for one in bench.written()] == [HIGH]
     bench.later(0.1)
@@ -556,10 +555,10 @@ def test_what_is_not_due_takes_no_room_of_a_tick(bench, monkeypatch):
 
 
 def test_what_cannot_be_written_for_long_is_no_late_hook(bench):
-    bench.engine.proposals.full = True
+    bench.proposals.full = True
     ready(bench)
     bench.later(20.0)
-    assert bench.engine.events == []
+    assert bench.context.events == []
 
 
 # --- joined anew --------------------------------------------------------------------------------------------------------
@@ -579,7 +578,7 @@ def test_a_split_of_a_bundle_that_is_gone_is_let_go_with_its_children(bench):
     bench.seen(LOW, "Splitting", from_="a", children=QUARTERS)
     bench.hooks()
     other = FoldLog(("0x00000000_0xffffffff",))
-    bench.engine.views = [other.view]
+    bench.context.views = [other.view]
     bench.reactions.view_replaced(other.view)
     assert sorted(bench.hooks()) == [
         ("on_release", LOWER, 6, None), ("on_release", LOW, 3, None), ("on_release", UPPER, 6, None),

@@ -10,8 +10,8 @@ import pytest
 from statechannel.engine.reactions import RETRIES_A_TICK, DueReaction, ReactionTask, ServedBundle
 from statechannel.protocol.keys import Writer
 from statechannel.protocol.states import State
-from tests.support.stub_engine import HIGH, LOW, FoldLog
-from tests.support.stub_engine import ReactionsBench as Bench
+from tests.support.stub_context import HIGH, LOW, FoldLog
+from tests.support.stub_context import ReactionsBench as Bench
 
 
 @pytest.fixture
@@ -24,11 +24,11 @@ def bench() -> Bench:
 
 @pytest.mark.parametrize("why", ["not registered", "not judged"])
 def test_nothing_is_begun_before_it_may(bench, why):
-    bench.engine.registered = why != "not registered"
-    bench.engine.not_judged = {0} if why == "not judged" else set()
+    bench.context.registered = why != "not registered"
+    bench.context.not_judged = {0} if why == "not judged" else set()
     bench.seen(LOW, "Assigning", to="a", writer="b")
     assert (bench.hooks(), bench.reactions.tasks) == ([], {})
-    bench.engine.registered, bench.engine.not_judged = True, set()
+    bench.context.registered, bench.context.not_judged = True, set()
     bench.reactions.view_replaced(bench.log.view)
     assert bench.hooks() == [("on_own", LOW, 3, None)]
 
@@ -62,7 +62,7 @@ def test_after_a_join_a_task_whose_bundle_is_gone_is_dropped(bench):
     bench.seen(LOW, "Assigning", to="a", writer="b")
     bench.hooks()
     empty = FoldLog(("0x00000000_0xffffffff",))
-    bench.engine.views = [empty.view]
+    bench.context.views = [empty.view]
     bench.reactions.view_replaced(empty.view)
     assert (bench.reactions.tasks, bench.reactions.holdings) == ({}, {})
     assert bench.hooks() == [("on_release", LOW, 3, None)]
@@ -110,17 +110,17 @@ def test_the_source_is_told_where_its_bundle_went(bench):
 
 def test_a_tick_takes_up_no_more_than_its_share(bench):
     log = bench.log
-    bench.engine.may_write = False
+    bench.context.may_write = False
     count = RETRIES_A_TICK + 1
     bounds = [index * 0x1000 for index in range(count)] + [0xFFFFFFFF]
     log.write("t/m", id="ns2", version=1, base=None, state="Active",
               children=[f"0x{a:08x}_0x{b:08x}" for a, b in itertools.pairwise(bounds)])  # fmt: skip
-    bench.engine.draining = True
+    bench.context.draining = True
     for key in list(log.view.live()):
         if key.namespace == "t/m":
             log.move(key.name, "Assigning", to="a", writer="b")
             bench.changed(key.name)
-    bench.engine.may_write = True
+    bench.context.may_write = True
     assert bench.written() == []
     bench.later(0.5)
     assert len(bench.written()) == RETRIES_A_TICK
@@ -202,7 +202,7 @@ def test_a_holding_of_a_key_that_is_not_there_ends():
 @pytest.mark.parametrize("serves", [False, True])
 def test_what_is_due(state, from_, to, draining, serves):
     bench = Bench()
-    bench.engine.draining, bench.engine.lost = draining, {"lost", None}
+    bench.context.draining, bench.context.lost = draining, {"lost", None}
     key = a_key(state, from_, to, ("a", "a-1"))
     if serves and key.generation is not None:
         bench.reactions.holdings[LOW] = ServedBundle(key.generation)
@@ -232,8 +232,8 @@ def test_it_serves_only_the_generation_of_the_state(generation):
 
 
 def test_a_task_without_a_holding_ends_with_its_state(bench):
-    bench.engine.draining = True
-    bench.engine.may_write = False
+    bench.context.draining = True
+    bench.context.may_write = False
     bench.seen(LOW, "Assigning", to="a", writer="b")
     assert (list(bench.reactions.tasks), bench.reactions.holdings) == ([LOW], {})
     bench.seen(LOW, "Assigning", to="b", writer="b", forced=True)
@@ -243,7 +243,7 @@ def test_a_task_without_a_holding_ends_with_its_state(bench):
 def test_a_partition_that_is_joined_anew_concerns_its_own_bundles_only():
     bench = Bench()
     other = FoldLog()
-    bench.engine.partition_of = lambda namespace: {"t/n": 0, "t/far": 1}[namespace]
+    bench.context.partition_of = lambda namespace: {"t/n": 0, "t/far": 1}[namespace]
     far = "t/far/0x00000000_0xffffffff"
     bench.serving()
     bench.reactions.holdings[far] = ServedBundle(5)
@@ -260,8 +260,8 @@ def test_a_partition_that_is_joined_anew_concerns_its_own_bundles_only():
 
 
 def test_after_a_join_a_task_whose_state_asks_nothing_any_more_is_dropped(bench):
-    bench.engine.may_write = False
-    bench.engine.draining = True
+    bench.context.may_write = False
+    bench.context.draining = True
     bench.seen(LOW, "Assigning", to="a", writer="b")
     bench.log.move(LOW, "Unassigned", from_="a", writer="b", forced=True)
     bench.reactions.view_replaced(bench.log.view)

@@ -20,7 +20,7 @@ class Told:
 
 def test_a_lost_brokers_bundle_waits_for_somebody_and_needs_no_lookup() -> None:
     alone, told = leader(), Told()
-    alone.engine.placement = told
+    alone.engine.placer.placement = told
     alone.hear("z")
     told.broker = "z"
     alone.ask(Lookup(BUNDLE.decode(), 1.0), lambda _: None)

@@ -2,10 +2,10 @@
 
 import pytest
 
-from statechannel.engine.candidacy import OUTSTANDING_MAX, Deputy, Echo, Health, Seat, SeatBounds
 from statechannel.engine.config import EngineConfig
 from statechannel.engine.effects import Append
 from statechannel.engine.inputs import AppendFailed
+from statechannel.engine.seat import OUTSTANDING_MAX, Deputy, Echo, Health, Seat, SeatBounds
 from tests.support.lone_engine import CREATED, NAMESPACE, LoneEngine
 
 BOUNDS = SeatBounds.of(EngineConfig())
@@ -207,7 +207,7 @@ def test_a_member_that_hears_no_leader_acts_for_it_until_one_is_heard() -> None:
     lone.run(15.0)
     lone.elect(elected=False)
     lone.run(11.0)
-    assert not lone.engine.acts_as_leader
+    assert not lone.engine.context.acts_as_leader
     lone.run(2.0)
     assert lone.engine.deputizing
     assert not lone.engine.leading

@@ -3,8 +3,8 @@
 import orjson
 
 from statechannel.engine.commands import Lookup
+from statechannel.engine.context import Mode
 from statechannel.engine.inputs import Appended, AppendFailed
-from statechannel.engine.presence import Mode
 from statechannel.engine.proposals import ProposalStatus
 from statechannel.protocol.codec import COLD_START_KEY
 from statechannel.protocol.keys import KeyState
@@ -146,7 +146,7 @@ def test_nothing_that_waits_goes_out_while_a_cold_start_is_in_doubt() -> None:
     alone.between_steps(lambda: alone.engine.proposals.restate(bundle, lambda _: None))
     assert alone.engine.proposals.holds_back(0)
     alone.put(COLD_START_KEY, mark("b-1", len(alone.channel) - 1))
-    assert alone.engine.cold_start.in_doubt
+    assert alone.engine.context.in_doubt
     alone.put(HEARTBEAT, heartbeat("b-1", len(alone.channel) - 1))
     assert BUNDLE not in keys(alone)
 

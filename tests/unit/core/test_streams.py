@@ -45,7 +45,7 @@ def test_a_reader_that_is_opened_anew_interrupts_it_though_nobody_asked_for_it()
 def test_a_gap_interrupts_it_once() -> None:
     engine = leading()
     engine.engine.replicas[0].view.applied = 0
-    engine.between_steps(lambda: engine.engine.start_over(0, "a gap"))
+    engine.between_steps(lambda: engine.engine.transitions.start_over(0, "a gap"))
     assert engine.told == [None]
     assert engine.engine.streams.closed_why() == "partition 0 is being joined"
 
@@ -70,7 +70,7 @@ def test_a_mark_of_unknown_origin_interrupts_it_until_that_is_settled() -> None:
     assert engine.told == [first, None], "this process has not read the registry that far"
     assert "started cold" in (engine.engine.streams.closed_why() or "")
     engine.run(15)
-    assert engine.engine.judges(0), "nobody knows its writer: it is junk"
+    assert engine.engine.context.judges(0), "nobody knows its writer: it is junk"
     assert engine.engine.streams.closed_why() is None
     third = create(engine, "t/three")
     assert engine.told == [first, None, third]

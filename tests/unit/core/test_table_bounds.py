@@ -58,7 +58,7 @@ def test_a_flood_of_registry_names_makes_nobody_absent() -> None:
     engine = LoneEngine([(NAMESPACE, CREATED, 1000)], members_max=20)
     engine.run(8)
     engine.hear("b")
-    assert engine.engine.is_lost("nobody")
+    assert engine.engine.context.is_lost("nobody")
     for number in range(100):
         engine.hear(f"x{number}")
     engine.hear("c")
@@ -66,11 +66,11 @@ def test_a_flood_of_registry_names_makes_nobody_absent() -> None:
     assert len(members.alive) == 20
     assert {"a", "b"} <= set(members.alive)
     assert engine.events.count("registry.full") == 1
-    assert not engine.engine.is_lost("c"), "it is heard, and there is no room for it"
+    assert not engine.engine.context.is_lost("c"), "it is heard, and there is no room for it"
     for _ in range(14):
         engine.hear("b")
         engine.hear("c")
         engine.run(1)
     assert set(members.alive) == {"a", "b", "c"}
-    assert engine.engine.is_lost("nobody")
-    assert not engine.engine.is_lost("c")
+    assert engine.engine.context.is_lost("nobody")
+    assert not engine.engine.context.is_lost("c")

@@ -60,10 +60,10 @@ async def test_at_the_wake_nothing_may_be_served_before_the_engine_has_run(monke
     async with lone_channel() as channel:
         host = channel._host
         engine = host.engine
-        engine.config = type(engine.config)(**{**_fields(engine.config), "lease_s": 5.0})
+        engine.context.config = type(engine.config)(**{**_fields(engine.config), "lease_s": 5.0})
         await until(lambda: host._driver.steps > 0)
         engine.reactions.holdings[BUNDLE] = ServedBundle(generation=7)
-        engine.presence.announced = True
+        engine.context.announced = True
         engine.presence._heartbeat_sent_s = host._driver.now_s()
         assert channel.serves(BUNDLE) == 7
         boot.suspended_s = 60.0

@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 from statechannel.broker.observe.event_log import EventLog
 from statechannel.broker.observe.events import EVENTS, FIELDS, TABLE, Level
 from statechannel.engine.effects import Emit
-from statechannel.engine.streams import tell_verdict
+from statechannel.engine.streams import report_verdict
 from statechannel.protocol import codec
 from statechannel.protocol.log import RecordRead, Topic
 from statechannel.protocol.record import Record
@@ -187,7 +187,7 @@ class Teller:
 )
 def test_rejections_that_concern_nobody_here_are_only_told_to_who_listens_closely(broker, verdict, tells_all, event):
     teller = Teller(broker, tells_all=tells_all)
-    tell_verdict(teller, READ, Judgement(verdict, record()))
+    report_verdict(teller, READ, Judgement(verdict, record()))
     assert [name for name, _ in teller.events] == ([] if event is None else [event])
     if event == "record.rejected":
         assert teller.events[0][1]["concerns"] is (broker == "b2")

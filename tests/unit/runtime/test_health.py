@@ -16,8 +16,8 @@ from statechannel.broker.observe.metrics import Metrics
 from statechannel.broker.observe.observer import Availability, Observer
 from statechannel.broker.observe.replica_digest import CopyTimeoutError
 from statechannel.broker.parts import ReadersAvailability
+from statechannel.engine.context import Mode
 from statechannel.engine.engine import Engine
-from statechannel.engine.presence import Mode
 from tests.support.lone_member import lone_host
 
 
@@ -44,15 +44,15 @@ async def test_a_loop_that_stands_still_is_not_alive() -> None:
 async def test_why_it_is_not_ready_is_told(monkeypatch) -> None:
     async with lone_host() as host:
         monkeypatch.setattr(Engine, "caught_up", property(lambda _: True))
-        host.engine.presence.mode = Mode.NORMAL
+        host.engine.context.registry_mode = Mode.NORMAL
         assert failed(health.ready(host)) == []
-        host.engine.departure.begun = True
+        host.engine.context.draining = True
         answer = health._answer(host, health.ready(host))
         found = json.loads(answer.body)
         assert answer.status == 503
         assert (found["status"], found["reasons"]) == ("unavailable", ["staying: hands its bundles over"])
-        host.engine.departure.begun = False
-        host.engine.presence.mode = Mode.SAFE
+        host.engine.context.draining = False
+        host.engine.context.registry_mode = Mode.SAFE
         assert failed(health.ready(host)) == ["mode"]
 
 
@@ -61,7 +61,7 @@ async def test_a_broker_whose_hook_threads_are_all_kept_is_not_ready(monkeypatch
     async with lone_host() as host:
         monkeypatch.setattr(Host, "hooks", property(lambda _: HookCounts(late, late, 0, 4)))
         monkeypatch.setattr(Engine, "caught_up", property(lambda _: True))
-        host.engine.presence.mode = Mode.NORMAL
+        host.engine.context.registry_mode = Mode.NORMAL
         assert failed(health.alive(host)) == []
         assert failed(health.ready(host)) == ([] if ready else ["hooks"])
         (check,) = [one for one in health.ready(host) if one.name == "hooks"]
@@ -70,9 +70,9 @@ async def test_a_broker_whose_hook_threads_are_all_kept_is_not_ready(monkeypatch
 
 async def test_verdicts_on_everything_are_only_reckoned_where_somebody_listens() -> None:
     async with lone_host() as host:
-        assert host.engine.tells_all is False
+        assert host.engine.context.tells_all is False
         Observer(host.engine, Metrics("c", "b1", least=Level.DEBUG))
-        assert host.engine.tells_all is True
+        assert host.engine.context.tells_all is True
 
 
 async def test_an_old_debt_raises_the_alarm_once(monkeypatch) -> None:

@@ -4,8 +4,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from statechannel.broker.observe.metrics import Metrics
+from statechannel.engine.context import Mode
 from statechannel.engine.effects import Emit
-from statechannel.engine.presence import Mode
 
 
 @pytest.mark.parametrize(

@@ -162,7 +162,7 @@ class Member(TinyLog):
 
 def live_cluster(topics: Cluster, member: Member, move_memory_s: float = 1_800.0) -> Any:
     """As the balancing extension puts it together in the leader."""
-    picture = picture_of(member.engine)
+    picture = picture_of(member.engine.context)
     log = _read(topics)[1]
     changes = newest_changes(
         OwnershipChange(one.owner, one.partition, one.offset)

@@ -1,4 +1,4 @@
-"""What a part of the engine asks of the others, each answer set by the test: for tables of one part alone."""
+"""What a part of the engine reads in the context, each answer set by the test: for tables of one part alone."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 import orjson
 
 from statechannel.engine.config import EngineConfig, Identity
+from statechannel.engine.context import Mode
 from statechannel.engine.effects import Append, CallHook, Effect
 from statechannel.engine.inputs import HookFinished
 from statechannel.engine.proposals import ProposalResult
@@ -73,8 +74,8 @@ class Wanted:
 class StubProvenance:
     """Takes the writer of a record at its word, and knows which ids are copies."""
 
-    def __init__(self, engine: StubEngine) -> None:
-        self._engine = engine
+    def __init__(self, context: StubContext) -> None:
+        self._context = context
         self.ids = OwnIds(b"0123456789")
         self.copied: set[str | None] = set()
         self.forged: list[int] = []
@@ -84,7 +85,7 @@ class StubProvenance:
     def wrote_mark(self, key: bytes, value: bytes) -> None: ...
 
     def is_own(self, key: KeyState) -> bool:
-        return key.writer == self._engine.writer and not self.is_copied(key.record_id)
+        return key.writer == self._context.writer and not self.is_copied(key.record_id)
 
     def is_copied(self, record_id: str | None) -> bool:
         return record_id in self.copied
@@ -96,7 +97,7 @@ class StubProvenance:
         return None
 
 
-class StubEngine:
+class StubContext:
     """Broker `a`, process `a-1`."""
 
     def __init__(self, **config: Any) -> None:
@@ -111,12 +112,9 @@ class StubEngine:
         self.lost: set[str] = set()
         self.not_judged: set[int] = set()
         self.views: list[View] = []
-        self.proposals: Any = Wanted()
-        self.lease: Any = SimpleNamespace(wait_s=lambda key, due: 0.0, suspended=False, ran_out=False)
-        self.heard_ms: dict[str, int] = {}
-        self.controls: Any = SimpleNamespace(is_silent=lambda _partition: False)
-        self.presence: Any = SimpleNamespace(predecessor_heard_ms=self.heard_ms.get, writes_format=1)
-        self.provenance = StubProvenance(self)
+        self.suspended = self.lease_ran_out = False
+        self.announced, self.term, self.registry_mode = False, -1, Mode.STARTING
+        self.seat: Any = SimpleNamespace(writes=True, fit=True)
         self.effects: list[Effect] = []
         self.events: list[tuple[str, dict[str, Any]]] = []
         self._tokens = 0
@@ -162,9 +160,14 @@ class ReactionsBench:
 
     def __init__(self, log: FoldLog | None = None, **config: Any) -> None:
         self.log = log or FoldLog()
-        self.engine = StubEngine(**config)
-        self.engine.views = [self.log.view]
-        self.reactions = Reactions(self.engine)  # type: ignore[arg-type]
+        self.context = StubContext(**config)
+        self.context.views = [self.log.view]
+        self.heard_ms: dict[str, int] = {}
+        self.proposals = Wanted()
+        presence: Any = SimpleNamespace(predecessor_heard_ms=self.heard_ms.get)
+        context: Any = self.context
+        stubs: Any = (presence, StubProvenance(self.context), self.proposals)
+        self.reactions = Reactions(context, *stubs)
 
     def changed(self, name: str = LOW) -> None:
         self.reactions.state_changed(self.log.view, self.log.key(name))
@@ -175,13 +178,13 @@ class ReactionsBench:
         self.changed(args[0])
 
     def finish(self, error: str | None = None, which: int = -1) -> None:
-        self.reactions.hook_finished(HookFinished(self.engine.hook_ids[which], error))
+        self.reactions.hook_finished(HookFinished(self.context.hook_ids[which], error))
 
     def hooks(self) -> list[tuple[str, str, int, str | None]]:
-        return self.engine.hooks()
+        return self.context.hooks()
 
     def written(self) -> list[dict[str, Any]]:
-        found, self.engine.proposals.made = self.engine.proposals.made, []
+        found, self.proposals.made = self.proposals.made, []
         return found
 
     def one_written(self) -> tuple[Any, ...]:
@@ -190,7 +193,7 @@ class ReactionsBench:
         return one["state"], one["action"], one.get("from_"), one.get("to")
 
     def later(self, seconds: float) -> None:
-        self.engine.now.mono_s += seconds
+        self.context.now.mono_s += seconds
         self.reactions.tick()
 
     def serving(self, name: str = LOW) -> None:
