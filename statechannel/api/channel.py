@@ -170,7 +170,7 @@ class StateChannel:
                 metrics_registry=metrics_registry,
                 on_stuck=on_stuck,
             )
-            found = settings if settings is not None else load(overrides=groups)
+            values = settings if settings is not None else load(overrides=groups)
             identity = to_identity(
                 broker,
                 listeners=listeners,
@@ -179,7 +179,7 @@ class StateChannel:
                 properties=properties,
             )
             opened = await open_member(
-                found,
+                values,
                 identity,
                 hooks or BrokerHooks(),
                 create_topics=create_topics,
@@ -187,9 +187,9 @@ class StateChannel:
                 registry=metrics_registry,
                 on_stuck=on_stuck,
             )
-            channel = cls(opened, found, Running(extensions, close_timeout_s=found.runtime.close_timeout_s))
+            channel = cls(opened, values, Running(extensions, close_timeout_s=values.runtime.close_timeout_s))
             try:
-                within_s = found.runtime.join_timeout_s if join_timeout_s is None else join_timeout_s
+                within_s = values.runtime.join_timeout_s if join_timeout_s is None else join_timeout_s
                 await opened.host.wait_caught_up(within_s)
                 await channel._start_extensions()
             except BaseException:
@@ -350,8 +350,8 @@ class StateChannel:
     def locate(self, name: str) -> str | NotFound:
         """The live bundle that a bundle's or topic's name means."""
         arguments.text("name", name)
-        found = self._host.engine.locate(name)
-        return found if isinstance(found, NotFound) else found.name
+        location = self._host.engine.locate(name)
+        return location if isinstance(location, NotFound) else location.name
 
     def owners(self, namespace: str) -> dict[str, str]:
         """Broker by bundle, for the bundles of a namespace that are assigned or on their way to one."""
@@ -361,8 +361,8 @@ class StateChannel:
     def holder(self, bundle: str) -> str | None:
         """Broker that serves a bundle, or to which it is on its way; None where there is neither."""
         arguments.text("bundle", bundle)
-        found = self._host.engine.locate(bundle)
-        return None if isinstance(found, NotFound) else found.to or found.owner
+        location = self._host.engine.locate(bundle)
+        return None if isinstance(location, NotFound) else location.to or location.owner
 
     @property
     def leading(self) -> bool:
@@ -399,20 +399,20 @@ class StateChannel:
         asked: RequestCommand,
         args: Mapping[str, Any],
         timeout_s: float,
-        told: Callable[[Outcome], None] | None = None,
+        on_reply: Callable[[Outcome], None] | None = None,
     ) -> str:
         """Write a request to the requests topic for whichever broker it concerns, and do not wait; its id.
 
         Args:
             timeout_s: By the log's clock nobody need answer it after so long.
-            told: Called once in the loop with the reply, if one is read in time; nobody calls it where none comes.
+            on_reply: Called once in the loop with the reply, if one is read in time; nobody calls it where none comes.
         """
         arguments.one_of("asked", asked, RequestCommand)
         arguments.one_of("args", args, dict)
         arguments.seconds("timeout_s", timeout_s)
-        if told is not None:
-            arguments.function("told", told)
-        return self._host.request(asked, args, timeout_s, told)
+        if on_reply is not None:
+            arguments.function("on_reply", on_reply)
+        return self._host.request(asked, args, timeout_s, on_reply)
 
     def answer_for(self, extension: str, handler: Handler) -> None:
         """Have a handler answer the requests that come through the requests topic for an extension."""
@@ -451,7 +451,9 @@ class StateChannel:
         Equal digests mean equal views; the audit prints the same. It walks every bundle: a tenth of a second for 65,000.
         """
         replicas = self._host.engine.replicas
-        return digest(replica.view for replica in replicas), {one.partition: one.applied for one in replicas}
+        return digest(replica.view for replica in replicas), {
+            replica.partition: replica.applied for replica in replicas
+        }
 
     # --- leaving ----------------------------------------------------------------------------------------------------
 

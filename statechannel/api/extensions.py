@@ -105,11 +105,11 @@ def make_installed(settings: Settings) -> list[Extension]:
             [f"`{EXTENSIONS}.{name}`: there is no extension of that name." for name in unknown],
             hint=f"Installed: {', '.join(points) or 'none'}.",
         )
-    found = (_made(name, point, settings) for name, point in points.items())
-    return [extension for extension in found if extension is not None]
+    made_extensions = (_make(name, point, settings) for name, point in points.items())
+    return [extension for extension in made_extensions if extension is not None]
 
 
-def _made(name: str, point: EntryPoint, settings: Settings) -> Extension | None:
+def _make(name: str, point: EntryPoint, settings: Settings) -> Extension | None:
     values = dict(settings.extensions.get(name, {}))
     if not _enabled(name, values.pop("enabled", True)):
         return None
@@ -192,4 +192,4 @@ def _status(extension: Extension) -> dict[str, Any]:
 
 def placement_of(extensions: Sequence[Extension]) -> Placement | None:
     """The first placement that an extension offers."""
-    return next((one.placement for one in extensions if one.placement is not None), None)
+    return next((extension.placement for extension in extensions if extension.placement is not None), None)

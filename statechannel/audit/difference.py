@@ -61,21 +61,21 @@ def accepted_of(line: bytes) -> AcceptedState:
 def sides(before: Iterable[bytes], after: Iterable[bytes]) -> Iterator[tuple[bytes | None, bytes | None]]:
     """The lines that are not on both sides, those of one key together; both sides are sorted by key."""
     left, right = iter(before), iter(after)
-    one, other = next(left, None), next(right, None)
-    while one is not None or other is not None:
-        if one == other:
-            one, other = next(left, None), next(right, None)
+    before_line, after_line = next(left, None), next(right, None)
+    while before_line is not None or after_line is not None:
+        if before_line == after_line:
+            before_line, after_line = next(left, None), next(right, None)
             continue
-        first = None if one is None else _key(one)
-        second = None if other is None else _key(other)
+        first = None if before_line is None else _key(before_line)
+        second = None if after_line is None else _key(after_line)
         if first is not None and (second is None or first <= second):
-            yield one, other if first == second else None
-            one = next(left, None)
+            yield before_line, after_line if first == second else None
+            before_line = next(left, None)
             if first == second:
-                other = next(right, None)
+                after_line = next(right, None)
         else:
-            yield None, other
-            other = next(right, None)
+            yield None, after_line
+            after_line = next(right, None)
 
 
 def _key(line: bytes) -> bytes:
@@ -98,9 +98,9 @@ class StateDifferences:
 
     def rows(self, before: Iterable[bytes], after: Iterable[bytes]) -> Iterator[dict[str, Any]]:
         """Every key that differs, by key."""
-        for one, other in sides(before, after):
-            left = None if one is None else accepted_of(one)
-            right = None if other is None else accepted_of(other)
+        for before_line, after_line in sides(before, after):
+            left = None if before_line is None else accepted_of(before_line)
+            right = None if after_line is None else accepted_of(after_line)
             name = left.key if left is not None else "" if right is None else right.key
             partition = _partition(name, self._partitions)
             if partition in self._unknown:
@@ -140,17 +140,17 @@ def _row(name: str, partition: int, left: AcceptedState | None, right: AcceptedS
     }
 
 
-def _side(found: AcceptedState | None) -> dict[str, Any] | None:
-    if found is None:
+def _side(accepted: AcceptedState | None) -> dict[str, Any] | None:
+    if accepted is None:
         return None
     return {
-        "state": found.state,
-        "owner": found.owner,
-        "generation": found.generation,
-        "from": found.from_,
-        "to": found.to,
-        "version": found.version,
-        "id": found.id,
+        "state": accepted.state,
+        "owner": accepted.owner,
+        "generation": accepted.generation,
+        "from": accepted.from_,
+        "to": accepted.to,
+        "version": accepted.version,
+        "id": accepted.id,
     }
 
 
@@ -221,12 +221,14 @@ class Parting:
         offsets: Of the accepted record by the log, where the log has the key: what a joining reader took was not observed.
     """
 
-    def __init__(self, said: Mapping[str, bytes | None], offsets: Mapping[str, int]) -> None:
+    def __init__(self, lines: Mapping[str, bytes | None], offsets: Mapping[str, int]) -> None:
         self._offsets = offsets
-        self._keys = {name: _Key(told, matched=told is None) for name, told in said.items()}
-        self._ids = {name: accepted_of(told).id.partition("/")[0] for name, told in said.items() if told is not None}
+        self._keys = {name: _Key(value, matched=value is None) for name, value in lines.items()}
+        self._ids = {
+            name: accepted_of(value).id.partition("/")[0] for name, value in lines.items() if value is not None
+        }
         self._by_namespace: dict[str, list[str]] = {}
-        for name in said:
+        for name in lines:
             self._by_namespace.setdefault("/".join(name.split("/")[:2]), []).append(name)
 
     def observe(self, record: RecordRead, judgement: Judgement) -> None:
@@ -250,17 +252,17 @@ class Parting:
         """A ring has changed: the keys that were derived, or are gone."""
         if name == parent.name:
             return
-        found, parts = None, parse_key(name.encode())
+        state, parts = None, parse_key(name.encode())
         if parent.ring is not None and parts is not None:
             live = parent.ring.live.get(parts.lower)
             near = (live,) if live is not None else ()
-            found = next((one for one in (*near, *parent.ring.parents) if one.name == name), None)
-        self._keys[name].changed(None if found is None else line(found), offset, derived=True)
+            state = next((child for child in (*near, *parent.ring.parents) if child.name == name), None)
+        self._keys[name].changed(None if state is None else line(state), offset, derived=True)
 
     def first(self) -> tuple[int, str, str]:
         """Offset, key and words of the first difference."""
-        found = (self._place(name, key) for name, key in self._keys.items())
-        return min(found, key=lambda one: (one[0], self._keys[one[1]].derived, one[1]))
+        places = (self._place(name, key) for name, key in self._keys.items())
+        return min(places, key=lambda place: (place[0], self._keys[place[1]].derived, place[1]))
 
     def _place(self, name: str, key: _Key) -> tuple[int, str, str]:
         if key.matched and key.parted >= 0:

@@ -31,6 +31,6 @@ class AuditQuestionError(StateChannelError):
 class ImportRefusedError(StateChannelError):
     """The import would not bring about what was asked for; nothing was written for it, or no more."""
 
-    def __init__(self, message: str, *, hint: str = "", found: bool = True) -> None:
-        code = ExitCode.REJECTED if found else ExitCode.NOT_FOUND
+    def __init__(self, message: str, *, hint: str = "", in_log: bool = True) -> None:
+        code = ExitCode.REJECTED if in_log else ExitCode.NOT_FOUND
         super().__init__(message, hint=hint, exit_code=code)

@@ -82,17 +82,17 @@ class GapSums:
 
     def rows(self) -> list[dict[str, Any]]:
         """As the JSON output has them, by namespace."""
-        return [{"namespace": name} | asdict(one) for name, one in sorted(self.sums.items())]
+        return [{"namespace": name} | asdict(sums) for name, sums in sorted(self.sums.items())]
 
 
 def added_up(parts: Iterable[Iterable[Mapping[str, Any]]]) -> GapSums:
     """The sums of several parts of a log."""
-    found = GapSums()
+    total = GapSums()
     for part in parts:
         for row in part:
             values = {name: value for name, value in row.items() if name != "namespace"}
-            found.sums.setdefault(row["namespace"], GapSum()).add(GapSum(**values))
-    return found
+            total.sums.setdefault(row["namespace"], GapSum()).add(GapSum(**values))
+    return total
 
 
 def whole(rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]:

@@ -463,10 +463,10 @@ def _follows(trail: Sequence[TrailStep], decoded: Record) -> bool:
 
 def splits_of(view: View) -> dict[bytes, KeyState]:
     """The bundle by whose split each bundle came to be, by the key of the child; without those of a namespace's own ring."""
-    found = {}
+    splits = {}
     for parent in view.existing():
         if parent.lower < 0 or parent.state is not State.DELETED or parent.bounds is None:
             continue
         for lower, upper in zip(parent.bounds, parent.bounds[1:], strict=False):
-            found[bundle_key(parent.namespace, lower, upper).encode()] = parent
-    return found
+            splits[bundle_key(parent.namespace, lower, upper).encode()] = parent
+    return splits

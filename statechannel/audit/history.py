@@ -95,7 +95,7 @@ class History:
             return
         foreign = self._ids.is_foreign(record, judgement.record)
         line = history_fields(history_line(record, judgement, foreign=foreign))
-        self.rows.append(line | {"relation": self._relation(parts)} | self._changes.told(record, judgement))
+        self.rows.append(line | {"relation": self._relation(parts)} | self._changes.describe(record, judgement))
 
     def _concerns(self, parts: KeyParts) -> bool:
         wanted = self._parts
@@ -225,7 +225,7 @@ class KnownState(NamedTuple):
     version: int
 
 
-def standing_of(key: KeyState) -> KnownState | None:
+def known_state_of(key: KeyState) -> KnownState | None:
     """What a reader holds of a key; None where it does not exist."""
     return None if key.state is None else KnownState(key.state.value, key.owner, key.generation, key.to, key.version)
 
@@ -239,19 +239,19 @@ class ChangeHistory:
 
     def __init__(self, concerns: Callable[[KeyParts], bool]) -> None:
         self._concerns = concerns
-        self._standing: dict[str, KnownState] = {}
+        self._known: dict[str, KnownState] = {}
         self._began: dict[str, dict[str, Any]] = {}
 
     def begin(self, view: View, namespace: str) -> None:
         """Start from a view."""
         for key in view.existing():
             if key.namespace == namespace and self._concerns(KeyParts(key.namespace, key.lower, key.upper)):
-                self._note(key.name, standing_of(key))
+                self._note(key.name, known_state_of(key))
 
-    def told(self, record: RecordRead, judgement: Judgement) -> dict[str, Any]:
+    def describe(self, record: RecordRead, judgement: Judgement) -> dict[str, Any]:
         """What is to be added to the line of one record, for the JSON output."""
         decoded, key = judgement.record, judgement.key
-        found: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "incarnation": None,
             "flow": None,
             "decision": None,
@@ -264,7 +264,7 @@ class ChangeHistory:
         }
         if decoded is not None:
             lost = lost_of(decoded)
-            found |= {
+            fields |= {
                 "incarnation": decoded.incarnation,
                 "flow": decoded.text("flow"),
                 "decision": decoded.text("decision"),
@@ -272,21 +272,21 @@ class ChangeHistory:
                 "began": self._origin(record, decoded),
             }
         if judgement.verdict is Verdict.ACCEPTED and key is not None and decoded is not None:
-            found |= self._accepted(record, decoded, key)
-        return found
+            fields |= self._accepted(record, decoded, key)
+        return fields
 
     def _accepted(self, record: RecordRead, decoded: Record, key: KeyState) -> dict[str, Any]:
-        before, after = self._standing.get(key.name), standing_of(key)
+        before, after = self._known.get(key.name), known_state_of(key)
         if key.is_namespace:
-            self._standing.clear()  # a new ring, or none: what its bundles were is over
+            self._known.clear()  # a new ring, or none: what its bundles were is over
         self._note(key.name, after)
-        found: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "before": None if before is None else before._asdict(),
             "after": None if after is None else after._asdict(),
         }
         children = self._children(key)
         if decoded.children is not None:
-            found["children"] = {"count": len(decoded.children), "of_this": children[:_CHILDREN_MAX]}
+            fields["children"] = {"count": len(decoded.children), "of_this": children[:_CHILDREN_MAX]}
         operation = decoded.text("operation")
         if operation is not None and operation not in self._began:
             if len(self._began) >= _OPERATIONS_MAX:
@@ -297,27 +297,27 @@ class ChangeHistory:
                 "action": decoded.text("action"),
                 "reason": decoded.text("reason"),
             }
-        return found
+        return fields
 
     def _children(self, key: KeyState) -> list[dict[str, Any]]:
         """The derived bundles that belong to the history."""
-        found = []
+        children = []
         for child in key.children or ():
             name = f"{key.namespace}/{child}"
             parts = parse_key(name.encode())
             if parts is None or key.ring is None or not self._concerns(parts):
                 continue
             state = key.ring.live.get(parts.lower)
-            standing = None if state is None else standing_of(state)
-            self._note(name, standing)
-            found.append({"key": name} | ({} if standing is None else standing._asdict()))
-        return found
+            known = None if state is None else known_state_of(state)
+            self._note(name, known)
+            children.append({"key": name} | ({} if known is None else known._asdict()))
+        return children
 
-    def _note(self, name: str, standing: KnownState | None) -> None:
-        if standing is None:
-            self._standing.pop(name, None)
+    def _note(self, name: str, known: KnownState | None) -> None:
+        if known is None:
+            self._known.pop(name, None)
         else:
-            self._standing[name] = standing
+            self._known[name] = known
 
     def _origin(self, record: RecordRead, decoded: Record) -> dict[str, Any] | None:
         """The record by which the operation began that this one goes on with."""

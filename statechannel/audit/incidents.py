@@ -39,16 +39,16 @@ class IncidentKind(StrEnum):
 
 
 class Incident(NamedTuple):
-    """One thing worth telling. `said` is a sentence; `at_ms` the log's time at which it began."""
+    """One thing worth telling. `message` is a sentence; `at_ms` the log's time at which it began."""
 
     at_ms: int
     kind: IncidentKind
-    said: str
+    message: str
 
 
 def newest(incidents: Iterable[Incident], wanted: int) -> list[Incident]:
     """The last so many, the newest first."""
-    return sorted(incidents, key=lambda one: -one.at_ms)[:wanted]
+    return sorted(incidents, key=lambda incident: -incident.at_ms)[:wanted]
 
 
 def seconds(length_ms: float) -> str:
@@ -80,7 +80,7 @@ class ChannelIncidents:
         self._gaps = Gaps()
         self._lost: dict[tuple[str, str | None], _Lost] = {}
         self._long: dict[tuple[str, int, int], Gap] = {}
-        self._told: dict[tuple[int, int], Incident] = {}
+        self._cold_starts: dict[tuple[int, int], Incident] = {}
         self._marks: dict[int, Marks] = {}
 
     def observe(self, record: RecordRead, judgement: Judgement) -> None:
@@ -112,30 +112,30 @@ class ChannelIncidents:
         self._gaps.closed.clear()  # a display that stays open must not grow
 
     def _control(self, record: RecordRead) -> None:
-        said = self._marks.setdefault(record.partition, Marks()).control_read(record)
-        if isinstance(said, Mark):
-            self._cold_start(record, said)
+        control = self._marks.setdefault(record.partition, Marks()).control_read(record)
+        if isinstance(control, Mark):
+            self._cold_start(record, control)
 
     def _cold_start(self, record: RecordRead, mark: Mark) -> None:
-        said = (
+        message = (
             f"cold start: {mark.writer} took what it read of partition {record.partition}, through offset "
             f"{mark.through}, for the truth"
         )
         remember(
-            self._told,
+            self._cold_starts,
             (record.partition, record.offset),
-            Incident(record.timestamp_ms, IncidentKind.COLD_START, said),
+            Incident(record.timestamp_ms, IncidentKind.COLD_START, message),
             KEPT_MAX,
         )
 
     def all(self) -> list[Incident]:
         """Everything that is kept, in no particular order."""
-        found = list(self._told.values())
-        found += [self._of_lost(lost) for lost in self._lost.values()]
-        found += [
+        incidents = list(self._cold_starts.values())
+        incidents += [self._of_lost(lost) for lost in self._lost.values()]
+        incidents += [
             _of_gap(gap) for gap in self._long.values() if gap.cause is not GapCause.OWNER_LOST or not gap.repaired
         ]
-        return found
+        return incidents
 
     def _of_lost(self, lost: _Lost) -> Incident:
         many = len(lost.bundles)
@@ -146,8 +146,8 @@ class ChannelIncidents:
             if gap.cause is GapCause.OWNER_LOST and (gap.partition, gap.start_offset) in lost.repairs
         ]
         longest = f"; the longest gap in service was {seconds(max(gaps))}" if gaps else ""
-        said = f"{lost.broker} was lost; {' and '.join(lost.by)} repaired {_bundles(many)}{took}{longest}"
-        return Incident(lost.last_heard_ms, IncidentKind.OWNER_LOST, said)
+        message = f"{lost.broker} was lost; {' and '.join(lost.by)} repaired {_bundles(many)}{took}{longest}"
+        return Incident(lost.last_heard_ms, IncidentKind.OWNER_LOST, message)
 
 
 def _bundles(many: int) -> str:

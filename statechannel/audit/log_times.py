@@ -69,5 +69,5 @@ class LogTimes:
         held = self._of.get(partition)
         if held is None:
             return None
-        found = held.recent.of(offset)
-        return held.old.of(offset) if found is None else found
+        time_ms = held.recent.of(offset)
+        return held.old.of(offset) if time_ms is None else time_ms

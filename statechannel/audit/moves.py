@@ -65,9 +65,9 @@ class Moves:
 
     def _namespace(self, key: KeyState) -> None:
         """A new ring: nobody has served any of its bundles."""
-        for held in [one for one in self._last if one.namespace == key.namespace]:
+        for held in [bundle for bundle in self._last if bundle.namespace == key.namespace]:
             del self._last[held]
-        for held in [one for one in self._cause if one.namespace == key.namespace]:
+        for held in [bundle for bundle in self._cause if bundle.namespace == key.namespace]:
             del self._cause[held]
         if key.ring is not None:
             self._last.update(dict.fromkeys(key.ring.live.values()))

@@ -56,26 +56,28 @@ class Observers:
 
     def observe(self, others: Iterable[Observe] = ()) -> Observe | None:
         """What is to be told each judged record; None where nobody listens."""
-        every = [one.observe for one in self._all()] + list(others)
+        every = [observer.observe for observer in self._all()] + list(others)
         if len(every) <= 1:
             return every[0] if every else None
 
         def observe(record: RecordRead, judgement: Judgement) -> None:
-            for told in every:
-                told(record, judgement)
+            for observe in every:
+                observe(record, judgement)
 
         return observe
 
     @property
     def join_observer(self) -> JoinObserver | None:
         """Who is told what a joining reader takes; None where nobody listens."""
-        listening = [one for one in (self.gaps, self.owners, self.history, self.origins) if one is not None]
+        listening = [
+            observer for observer in (self.gaps, self.owners, self.history, self.origins) if observer is not None
+        ]
         return _Both(listening) if listening else None
 
     def _all(self) -> Iterator[Gaps | LostRaces | History | Moves | Owners | Rejections | Origins]:
-        for one in (self.gaps, self.races, self.history, self.moves, self.owners, self.rejections, self.origins):
-            if one is not None:
-                yield one
+        for observer in (self.gaps, self.races, self.history, self.moves, self.owners, self.rejections, self.origins):
+            if observer is not None:
+                yield observer
 
     def _gap(self, gap: Gap) -> None:
         self.gap_number += gap.certain
@@ -90,7 +92,7 @@ class Observers:
     def ended(self, part: PartitionAudit) -> None:
         """A part has been read to its end."""
         if self.owners is not None:
-            self.owned.extend(self.owners.found(part))
+            self.owned.extend(self.owners.owned_in(part))
         if self._wants.states:
             self.states.extend((key.key, line(key)) for key in part.view.existing())
 
@@ -114,12 +116,12 @@ class _Both:
         self._listening = listening
 
     def taken(self, record: RecordRead, decoded: Record) -> None:
-        for one in self._listening:
-            one.taken(record, decoded)
+        for observer in self._listening:
+            observer.taken(record, decoded)
 
     def joined(self, view: View, *, sure: bool) -> None:
-        for one in self._listening:
-            one.joined(view, sure=sure)
+        for observer in self._listening:
+            observer.joined(view, sure=sure)
 
 
 class _Since(NamedTuple):
@@ -164,7 +166,7 @@ class Owners:
                 self._since[key.key] = _Since(key.version, key.offset, times[key.offset])
         self._held.clear()
 
-    def found(self, part: PartitionAudit) -> Iterator[dict[str, Any]]:
+    def owned_in(self, part: PartitionAudit) -> Iterator[dict[str, Any]]:
         """Every bundle of the part that is served, as the JSON output has it; since when is null where the log does not tell."""
         for key in part.view.live():
             generation = key.generation

@@ -63,9 +63,9 @@ class OperationsSeen:
         self._fold.accepted(decoded, key, record.partition, record.offset)
         if key.operation is None:
             return
-        found = self.times.get(key.operation)
-        if found is None:
+        times = self.times.get(key.operation)
+        if times is None:
             self.times[key.operation] = OperationTimes(record.timestamp_ms, record.timestamp_ms, decoded.broker)
         else:
-            found.changed_ms = max(found.changed_ms, record.timestamp_ms)
-            found.records += 1
+            times.changed_ms = max(times.changed_ms, record.timestamp_ms)
+            times.records += 1

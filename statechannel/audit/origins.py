@@ -194,9 +194,9 @@ def _row(record: RecordRead, decoded: Record, operation: str | None, *, whole: b
     }
 
 
-def as_rows(found: Origins) -> dict[str, Any]:
+def as_rows(origins: Origins) -> dict[str, Any]:
     """What one part of a log has, to be put together with others."""
-    return {"rows": list(found.rows.values()), "left_out": found.left_out, "imports": sorted(found.imports)}
+    return {"rows": list(origins.rows.values()), "left_out": origins.left_out, "imports": sorted(origins.imports)}
 
 
 def put_together(parts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
@@ -221,15 +221,15 @@ def put_together(parts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     }
 
 
-def _earlier(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
-    return one if _order(one) < _order(other) else other
+def _earlier(row: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
+    return row if _order(row) < _order(other) else other
 
 
 def _order(row: dict[str, Any]) -> tuple[int, int, int]:
     return row["began_ms"], row["partition"], row["offset"]
 
 
-def origins_document(found: Mapping[str, Any], sources: Sequence[OriginTopic]) -> dict[str, Any]:
+def origins_document(answer: Mapping[str, Any], sources: Sequence[OriginTopic]) -> dict[str, Any]:
     """As the JSON output has it: each operation with what asked for it, in the order in which they began.
 
     Args:
@@ -237,13 +237,13 @@ def origins_document(found: Mapping[str, Any], sources: Sequence[OriginTopic]) -
         sources: The first that has something fitting counts. None at all: nothing was looked at, and nothing is said to have
             no origin.
     """
-    imports = frozenset(found["imports"])
-    rows = [_with_origin(row, imports, sources) for row in found["rows"]]
+    imports = frozenset(answer["imports"])
+    rows = [_with_origin(row, imports, sources) for row in answer["rows"]]
     counts = Counter(row["origin"] for row in rows)
     return {
         "counts": {origin.value: counts[origin.value] for origin in Origin if counts[origin.value]},
-        "left_out": found["left_out"],
-        "sources": [{"name": one.name, "since_ms": one.since_ms} for one in sources],
+        "left_out": answer["left_out"],
+        "sources": [{"name": source.name, "since_ms": source.since_ms} for source in sources],
         "operations": rows,
     }
 
@@ -282,19 +282,19 @@ def _by_itself(
         return Origin.REPAIR
     if row["state"] == State.ASSIGNING.value and row["from"] is None:
         return Origin.LOOKUP
-    known_since_ms = max((one.since_ms for one in sources), default=row["began_ms"] + 1)
+    known_since_ms = max((source.since_ms for source in sources), default=row["began_ms"] + 1)
     return Origin.NONE if row["whole"] and row["began_ms"] >= known_since_ms else Origin.UNKNOWN
 
 
 def _doubt(row: Mapping[str, Any], asker: OperationCause) -> str | None:
     """Why an operation is not what its id says it is; for people."""
-    told = f"{asker.origin.value} {asker.id} asked for {asker.what}"
+    text = f"{asker.origin.value} {asker.id} asked for {asker.what}"
     if row["whole"] and asker.states and State(row["state"]) not in asker.states:
-        return f"{told}, and it begins with {row['state']}"
+        return f"{text}, and it begins with {row['state']}"
     if asker.name is not None and not concerns(asker.name, row["name"]):
-        return f"{told} of {asker.name}"
+        return f"{text} of {asker.name}"
     if asker.destination is not None and row["to"] not in (None, asker.destination):
-        return f"{told} to {asker.destination}"
+        return f"{text} to {asker.destination}"
     return None
 
 

@@ -70,5 +70,7 @@ class LostRaces:
 
 def race_counts(races: LostRaces) -> Iterator[dict[str, Any]]:
     """Rejected proposals by reason, writer and winner, the most frequent first; those as frequent by their names."""
-    for (reason, writer, winner), count in sorted(races.counts.items(), key=lambda one: (-one[1], *map(str, one[0]))):
+    for (reason, writer, winner), count in sorted(
+        races.counts.items(), key=lambda item: (-item[1], *map(str, item[0]))
+    ):
         yield {"reason": reason.value, "writer": writer, "winner": winner, "count": count}

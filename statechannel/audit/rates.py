@@ -42,11 +42,11 @@ class VerdictRates:
     def counts(self, window_min: int, now_ms: int) -> Counter[Verdict]:
         """Records of each verdict in the last so many minutes before a moment of the log's time."""
         since = now_ms // 1_000 - window_min * 60
-        found: Counter[Verdict] = Counter()
+        total: Counter[Verdict] = Counter()
         for second, counts in self._seconds.items():
             if second > since:
-                found.update(counts)
-        return found
+                total.update(counts)
+        return total
 
     def per_minute(self, now_ms: int) -> dict[str, dict[str, float]]:
         """By window (`1m`, `5m`, `15m`) and verdict; verdicts that did not come are left out."""
@@ -64,5 +64,5 @@ def grouped(rates: dict[str, dict[str, float]]) -> dict[str, list[float]]:
     return {name: [_sum(rates[f"{window}m"], of) for window in WINDOWS_MIN] for name, of in GROUPS.items()}
 
 
-def _sum(one: dict[str, float], of: frozenset[Verdict]) -> float:
-    return sum(rate for verdict, rate in one.items() if verdict in of)
+def _sum(rates: dict[str, float], of: frozenset[Verdict]) -> float:
+    return sum(rate for verdict, rate in rates.items() if verdict in of)

@@ -87,7 +87,7 @@ class RegistryStory:
         before = process.info
         if process.lost:
             process.lost = False
-            self._tell(
+            self._add(
                 at_ms, IncidentKind.LOST, f"{process.broker} is heard again, after {seconds(at_ms - process.last_ms)}"
             )
         process.last_ms = at_ms
@@ -107,15 +107,15 @@ class RegistryStory:
             return None
         if known is not None:
             remember(self._replaced, (broker, known.incarnation), None, 10 * KEPT_MAX)
-        made = RegisteredProcess(broker, incarnation, at_ms, at_ms, info, mode_since_ms=at_ms)
-        remember(self.processes, broker, made, 10 * KEPT_MAX)
+        process = RegisteredProcess(broker, incarnation, at_ms, at_ms, info, mode_since_ms=at_ms)
+        remember(self.processes, broker, process, 10 * KEPT_MAX)
         # What was running when the topic's memory began has not just started.
         if isinstance(info.get("seq"), int) and info["seq"] <= 1:
             again = "" if known is None else " again, as a new process"
-            self._tell(at_ms, IncidentKind.STARTED, f"{broker} started{again}")
+            self._add(at_ms, IncidentKind.STARTED, f"{broker} started{again}")
         if info.get("leading") is True:
-            self._leads(made, at_ms, offset if info["seq"] <= 1 else None)
-        return made
+            self._leads(process, at_ms, offset if info["seq"] <= 1 else None)
+        return process
 
     def _changes(
         self, process: RegisteredProcess, before: Mapping[str, Any], info: Mapping[str, Any], record: RecordRead
@@ -130,14 +130,14 @@ class RegistryStory:
         self._mode(process, before, info, at_ms)
         pause, paused = info.get("repair_paused"), before.get("repair_paused")
         if pause and not paused:
-            self._tell(at_ms, IncidentKind.REPAIR_PAUSED, f"{name} paused repair: {pause}")
+            self._add(at_ms, IncidentKind.REPAIR_PAUSED, f"{name} paused repair: {pause}")
         elif paused and not pause:
-            self._tell(at_ms, IncidentKind.REPAIR_PAUSED, f"{name} repairs again")
+            self._add(at_ms, IncidentKind.REPAIR_PAUSED, f"{name} repairs again")
         if info.get("draining") is True and before.get("draining") is not True:
-            self._tell(at_ms, IncidentKind.LEFT, f"{name} was asked to stop, and hands its bundles over")
+            self._add(at_ms, IncidentKind.LEFT, f"{name} was asked to stop, and hands its bundles over")
         if info.get("leaving") is True and not process.left:
             process.left, process.leads_since_ms = True, None
-            self._tell(at_ms, IncidentKind.LEFT, f"{name} said goodbye")
+            self._add(at_ms, IncidentKind.LEFT, f"{name} said goodbye")
 
     def _mode(self, process: RegisteredProcess, before: Mapping[str, Any], info: Mapping[str, Any], at_ms: int) -> None:
         mode, was = info.get("mode"), before.get("mode")
@@ -145,14 +145,14 @@ class RegistryStory:
             return
         if mode == "safe":
             process.mode_since_ms = at_ms
-            self._tell(at_ms, IncidentKind.MODE, f"{process.broker} is in safe mode: it had lost Kafka")
+            self._add(at_ms, IncidentKind.MODE, f"{process.broker} is in safe mode: it had lost Kafka")
         elif was in ("starting", None):
             return
         elif mode == "normal":
             took = seconds(at_ms - process.mode_since_ms)
-            self._tell(at_ms, IncidentKind.MODE, f"{process.broker} is back in normal mode, after {took}")
+            self._add(at_ms, IncidentKind.MODE, f"{process.broker} is back in normal mode, after {took}")
         elif mode not in _QUIET_MODES:
-            self._tell(at_ms, IncidentKind.MODE, f"{process.broker} is in the mode {mode}")
+            self._add(at_ms, IncidentKind.MODE, f"{process.broker} is in the mode {mode}")
         elif was == "normal":
             process.mode_since_ms = at_ms
 
@@ -162,10 +162,10 @@ class RegistryStory:
         if claim is not None and self.leader is not None:
             late = f" {seconds(without_ms)} without a leader" if without_ms > _TOLD_WITHOUT_LEADER_MS else ""
             same = self.leader == process.broker
-            said = f"{process.broker} leads again" if same else f"{process.broker} leads, after {self.leader}"
-            self._tell(at_ms, IncidentKind.LEADER, f"{said}{',' if late and same else ' and' if late else ''}{late}")
+            message = f"{process.broker} leads again" if same else f"{process.broker} leads, after {self.leader}"
+            self._add(at_ms, IncidentKind.LEADER, f"{message}{',' if late and same else ' and' if late else ''}{late}")
         elif claim is not None:
-            self._tell(at_ms, IncidentKind.LEADER, f"{process.broker} leads")
+            self._add(at_ms, IncidentKind.LEADER, f"{process.broker} leads")
         self.leader, self.led_ms = process.broker, at_ms
 
     def _pass_time(self, at_ms: int) -> None:
@@ -174,8 +174,8 @@ class RegistryStory:
         self.heard_from_ms = self.heard_from_ms or at_ms
         if silent_ms > self._expiry_ms / 2:
             self.heard_from_ms = at_ms
-            said = f"nobody was heard for {seconds(silent_ms)}: Kafka was away, or no broker ran"
-            self._tell(self.newest_ms, IncidentKind.SILENCE, said)
+            message = f"nobody was heard for {seconds(silent_ms)}: Kafka was away, or no broker ran"
+            self._add(self.newest_ms, IncidentKind.SILENCE, message)
         self.newest_ms = max(self.newest_ms, at_ms)
         if at_ms - self._looked_ms < 500:  # noqa: PLR2004 - often enough
             return
@@ -183,12 +183,12 @@ class RegistryStory:
         for process in self.processes.values():
             if process.left or process.lost:
                 continue
-            told = process.info.get("expiry_s")
-            patience_ms = told * 1_000 if isinstance(told, int | float) else self._expiry_ms
+            expiry_s = process.info.get("expiry_s")
+            patience_ms = expiry_s * 1_000 if isinstance(expiry_s, int | float) else self._expiry_ms
             if at_ms - max(process.last_ms, self.heard_from_ms) > patience_ms:
                 process.lost = True
                 process.leads_since_ms = None
-                self._tell(process.last_ms, IncidentKind.LOST, f"{process.broker} fell silent without a goodbye")
+                self._add(process.last_ms, IncidentKind.LOST, f"{process.broker} fell silent without a goodbye")
 
-    def _tell(self, at_ms: int, kind: IncidentKind, said: str) -> None:
-        self.incidents.append(Incident(at_ms, kind, said))
+    def _add(self, at_ms: int, kind: IncidentKind, message: str) -> None:
+        self.incidents.append(Incident(at_ms, kind, message))

@@ -117,11 +117,11 @@ def winner_fields(judgement: Judgement) -> dict[str, Any] | None:
     }
 
 
-def as_rows(found: Rejections) -> dict[str, Any]:
+def as_rows(rejections: Rejections) -> dict[str, Any]:
     """What one part of a log has, to be added up with others."""
     return {
-        "groups": [[*group, *astuple(tally)] for group, tally in found.tallies.items()],
-        "newest": _newest(found.newest),
+        "groups": [[*group, *astuple(tally)] for group, tally in rejections.tallies.items()],
+        "newest": _newest(rejections.newest),
     }
 
 
@@ -132,35 +132,35 @@ def _newest(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def added_up(parts: Iterable[Mapping[str, Any]]) -> Rejections:
     """Several parts together."""
-    found = Rejections()
+    total = Rejections()
     for part in parts:
         for reason, writer, winner, *tally in part["groups"]:
-            found.add(RejectionGroup(reason, writer, winner), RejectionTally(*tally))
-        found.newest += part["newest"]
-    return found
+            total.add(RejectionGroup(reason, writer, winner), RejectionTally(*tally))
+        total.newest += part["newest"]
+    return total
 
 
-def rejected_document(found: Rejections) -> dict[str, Any]:
+def rejected_document(rejections: Rejections) -> dict[str, Any]:
     """As the JSON output has it: by reason, by writer, both with the winner, and the newest; the most frequent first."""
     return {
-        "records": sum(tally.records for tally in found.tallies.values()),
-        "by_reason": [*_summed(found, "reason")],
-        "by_writer": [*_summed(found, "writer")],
-        "groups": [*_summed(found, "reason", "writer", "winner")],
-        "newest": _newest(found.newest),
+        "records": sum(tally.records for tally in rejections.tallies.values()),
+        "by_reason": [*_summed(rejections, "reason")],
+        "by_writer": [*_summed(rejections, "writer")],
+        "groups": [*_summed(rejections, "reason", "writer", "winner")],
+        "newest": _newest(rejections.newest),
     }
 
 
-def _summed(found: Rejections, *names: str) -> Iterator[dict[str, Any]]:
+def _summed(rejections: Rejections, *names: str) -> Iterator[dict[str, Any]]:
     sums: dict[tuple[str | None, ...], RejectionTally] = {}
-    for group, tally in found.tallies.items():
-        name = tuple(getattr(group, one) for one in names)
+    for group, tally in rejections.tallies.items():
+        name = tuple(getattr(group, field) for field in names)
         held = sums.get(name)
         if held is None:
             sums[name] = RejectionTally(tally.records, tally.first_ms, tally.last_ms)
         else:
             held.add(tally)
-    for name, tally in sorted(sums.items(), key=lambda one: (-one[1].records, *map(str, one[0]))):
+    for name, tally in sorted(sums.items(), key=lambda item: (-item[1].records, *map(str, item[0]))):
         yield {
             **dict(zip(names, name, strict=True)),
             "records": tally.records,

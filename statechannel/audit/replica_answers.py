@@ -62,12 +62,12 @@ def parse_word(body: bytes) -> ReplicaWord:
         ReplicaWordError: It is none.
     """
     try:
-        found = orjson.loads(body)
+        word = orjson.loads(body)
     except orjson.JSONDecodeError as error:
         raise _bad(f"not JSON: {error}") from None
-    if not isinstance(found, dict) or found.get("replica") != WORD_FORMAT:
+    if not isinstance(word, dict) or word.get("replica") != WORD_FORMAT:
         raise _bad(f"no document of a replica's digest of format {WORD_FORMAT}")
-    broker, incarnation, parts = found.get("broker"), found.get("incarnation"), found.get("partitions")
+    broker, incarnation, parts = word.get("broker"), word.get("incarnation"), word.get("partitions")
     if not isinstance(broker, str) or not isinstance(incarnation, str) or not isinstance(parts, dict) or not parts:
         raise _bad("`broker`, `incarnation` or `partitions` is missing")
     numbers = {}
@@ -77,7 +77,7 @@ def parse_word(body: bytes) -> ReplicaWord:
         numbers[int(name)] = _part(part)
     if sorted(numbers) != list(range(len(numbers))):
         raise _bad("`partitions` does not name all of them")
-    digest = found.get("digest")
+    digest = word.get("digest")
     return ReplicaWord(broker, incarnation, numbers, digest if isinstance(digest, str) else None)
 
 
@@ -89,16 +89,16 @@ def _part(part: Mapping[str, Any]) -> PartWord:
     return PartWord(applied, digest, why if isinstance(why, str) else "", keys if type(keys) is int else None)
 
 
-def parse_dump(lines: Iterable[bytes]) -> ReplicaDump:
+def parse_dump(body: Iterable[bytes]) -> ReplicaDump:
     """Read a dump.
 
     Raises:
         ReplicaWordError: It is none, it was cut short, or its lines are not those of the digest in it.
     """
-    every = iter(lines)
+    every = iter(body)
     word = parse_word(next(every, b""))
-    found = list(every)
-    for line in found:
+    lines = list(every)
+    for line in lines:
         try:
             fields = orjson.loads(line)
         except orjson.JSONDecodeError:
@@ -106,11 +106,11 @@ def parse_dump(lines: Iterable[bytes]) -> ReplicaDump:
         if not isinstance(fields, list) or len(fields) != 6 or not isinstance(fields[0], str):  # noqa: PLR2004
             raise _bad(f"a line of the dump is not [key, version, state, from, to, id]: {line[:80]!r}")
     keys = sum(part.keys or 0 for part in word.partitions.values())
-    if len(found) < keys:
-        raise _bad(f"a dump that ends early: {len(found)} of its {keys} keys came")
-    if word.digest is not None and sha256(b"".join(found)).hexdigest() != word.digest:
+    if len(lines) < keys:
+        raise _bad(f"a dump that ends early: {len(lines)} of its {keys} keys came")
+    if word.digest is not None and sha256(b"".join(lines)).hexdigest() != word.digest:
         raise _bad("a dump whose lines are not those of the digest in its head")
-    return ReplicaDump(word, found)
+    return ReplicaDump(word, lines)
 
 
 def _bad(what: str) -> ReplicaWordError:

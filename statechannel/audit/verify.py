@@ -76,8 +76,8 @@ def check_words(
     places = {(number, part.applied) for word in words for number, part in word.partitions.items() if part.digest}
     recomputed: dict[tuple[int, int], str | VerifyStatus] = {}
 
-    def at(partition: int, applied: int, found: View | VerifyStatus) -> None:
-        recomputed[partition, applied] = found if isinstance(found, VerifyStatus) else digest_of(_lines(found))
+    def at(partition: int, applied: int, answer: View | VerifyStatus) -> None:
+        recomputed[partition, applied] = answer if isinstance(answer, VerifyStatus) else digest_of(_lines(answer))
 
     for partition, some in groupby(sorted(places), key=lambda place: place[0]):
         visit(export, partition, [applied for _, applied in some], compaction_lag_ms=compaction_lag_ms, at=at)
@@ -87,11 +87,11 @@ def check_words(
 def _checked(number: int, part: Any, recomputed: Mapping[tuple[int, int], str | VerifyStatus]) -> VerifiedPartition:
     if part.digest is None:
         return VerifiedPartition(number, part.applied, VerifyStatus.UNKNOWN, None, why=part.why)
-    found = recomputed[number, part.applied]
-    if isinstance(found, VerifyStatus):
-        return VerifiedPartition(number, part.applied, found, part.digest)
-    status = VerifyStatus.EQUAL if found == part.digest else VerifyStatus.DIFFERENT
-    return VerifiedPartition(number, part.applied, status, part.digest, found)
+    digest = recomputed[number, part.applied]
+    if isinstance(digest, VerifyStatus):
+        return VerifiedPartition(number, part.applied, digest, part.digest)
+    status = VerifyStatus.EQUAL if digest == part.digest else VerifyStatus.DIFFERENT
+    return VerifiedPartition(number, part.applied, status, part.digest, digest)
 
 
 def explain(export: ExportFile, checked: VerifiedPartition, dump: ReplicaDump, *, compaction_lag_ms: int) -> None:
@@ -103,30 +103,30 @@ def explain(export: ExportFile, checked: VerifiedPartition, dump: ReplicaDump, *
         return
     checked.dump_applied = part.applied
     partitions = len(export.header.end_offsets)
-    told = [one for one in dump.lines if _partition(one, partitions) == partition]
-    found = ReplicaDifference()
+    lines = [line for line in dump.lines if _partition(line, partitions) == partition]
+    difference = ReplicaDifference()
 
     def at(_: int, applied: int, view: View | VerifyStatus) -> None:
         if isinstance(view, VerifyStatus):
             checked.why = f"the log does not tell the states at offset {applied} of its dump ({view})"
             return
-        for expected, said in sides(_lines(view), told):
-            found.number += 1
-            if len(found.keys) < SHOWN_MAX:
-                name = accepted_of(expected or said or b"").key
-                found.keys[name] = (expected, said)
+        for expected, actual in sides(_lines(view), lines):
+            difference.number += 1
+            if len(difference.keys) < SHOWN_MAX:
+                name = accepted_of(expected or actual or b"").key
+                difference.keys[name] = (expected, actual)
                 key = view.get(name)
                 if key is not None:
-                    found.offsets[name] = key.offset
+                    difference.offsets[name] = key.offset
 
     visit(export, partition, [part.applied], compaction_lag_ms=compaction_lag_ms, at=at)
     if checked.why:
         return
-    checked.differing = found.number
-    if not found.keys:
+    checked.differing = difference.number
+    if not difference.keys:
         checked.why = f"its dump, of offset {part.applied}, is what the log says: it differed, and does no longer"
         return
-    parting = Parting({name: said for name, (_, said) in found.keys.items()}, found.offsets)
+    parting = Parting({name: actual for name, (_, actual) in difference.keys.items()}, difference.offsets)
     visit(
         export,
         partition,
@@ -136,13 +136,13 @@ def explain(export: ExportFile, checked: VerifiedPartition, dump: ReplicaDump, *
         observe=parting.observe,
     )
     offset, name, how = parting.first()
-    expected, said = found.keys[name]
+    expected, actual = difference.keys[name]
     checked.first = {
         "offset": offset,
         "key": name,
         "how": how,
         "log": _state(expected),
-        "replica": _state(said),
+        "replica": _state(actual),
     }
 
 
@@ -193,23 +193,23 @@ def _lines(view: View) -> Iterable[bytes]:
     return sorted(line(key) for key in view.existing())  # a quote is below every letter of a key: as by the key
 
 
-def _partition(told: bytes, partitions: int) -> int:
-    parts = parse_key(accepted_of(told).key.encode(errors="replace"))
+def _partition(line: bytes, partitions: int) -> int:
+    parts = parse_key(accepted_of(line).key.encode(errors="replace"))
     return -1 if parts is None else partition_of(parts.namespace, partitions)
 
 
-def _state(told: bytes | None) -> dict[str, Any] | None:
-    if told is None:
+def _state(line: bytes | None) -> dict[str, Any] | None:
+    if line is None:
         return None
-    found: AcceptedState = accepted_of(told)
+    accepted: AcceptedState = accepted_of(line)
     return {
-        "version": found.version,
-        "state": found.state,
-        "owner": found.owner,
-        "generation": found.generation,
-        "from": found.from_,
-        "to": found.to,
-        "id": found.id,
+        "version": accepted.version,
+        "state": accepted.state,
+        "owner": accepted.owner,
+        "generation": accepted.generation,
+        "from": accepted.from_,
+        "to": accepted.to,
+        "id": accepted.id,
     }
 
 
@@ -231,10 +231,10 @@ def checked_fields(checked: VerifiedPartition) -> dict[str, Any]:
 def worst(every: Iterable[VerifiedPartition]) -> VerifyStatus:
     """The gravest of what was found; equal where all is equal."""
     order = (VerifyStatus.DIFFERENT, VerifyStatus.BEYOND, VerifyStatus.INCOMPLETE, VerifyStatus.UNKNOWN)
-    found = {one.status for one in every}
-    return next((status for status in order if status in found), VerifyStatus.EQUAL)
+    statuses = {part.status for part in every}
+    return next((status for status in order if status in statuses), VerifyStatus.EQUAL)
 
 
 def different(every: Iterable[VerifiedPartition]) -> Iterator[VerifiedPartition]:
     """Those that differ."""
-    return (one for one in every if one.status is VerifyStatus.DIFFERENT)
+    return (part for part in every if part.status is VerifyStatus.DIFFERENT)

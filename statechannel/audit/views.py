@@ -77,16 +77,16 @@ class LogViews:
             raise NotInLogError(f"there is no namespace {owner}", hint=NAMESPACES)
         if not bundle and topic is not None:
             return namespace.ring.at(topic_hash(topic[1]))
-        found = self.key(name)
-        if found is None:
+        key = self.key(name)
+        if key is None:
             raise NotInLogError(
                 f"{name} is not a bundle of {owner}", hint=f"`statechannel bundles --namespace {owner}` lists them."
             )
-        if found.state is State.DELETED:
+        if key.state is State.DELETED:
             raise NotInLogError(
                 f"{name} was split", hint=f"`statechannel bundles --namespace {owner}` lists its children."
             )
-        return found
+        return key
 
 
 def read_views(

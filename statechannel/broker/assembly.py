@@ -118,8 +118,8 @@ async def open_member(
         KafkaAdapterError: Kafka is away, or a topic is missing or has settings that void the protocol.
         MetricsPortError: The port for metrics is taken.
     """
-    found = access(settings, client_id=f"statechannel-{identity.broker}")
-    infos = await asyncio.to_thread(_topics, settings, found, create_topics=create_topics)
+    kafka = access(settings, client_id=f"statechannel-{identity.broker}")
+    infos = await asyncio.to_thread(_topics, settings, kafka, create_topics=create_topics)
     partitions = infos[Topic.CHANNEL].partitions
     config = to_engine(settings, partitions=partitions)
     observe = settings.observe
@@ -135,8 +135,8 @@ async def open_member(
     if endpoint is not None:
         identity = replace(identity, http=url_of(observe.metrics_address, endpoint.port or 0))
     log = KafkaLog(
-        found.client,
-        found.topics,
+        kafka.client,
+        kafka.topics,
         infos,
         policy=restart_policy(settings),
         on_restart=metrics.restarted,
@@ -157,7 +157,7 @@ async def open_member(
         if endpoint is not None:
             endpoint.close()
         raise
-    return Opened(host, found, partitions, config.compaction_lag_s)
+    return Opened(host, kafka, partitions, config.compaction_lag_s)
 
 
 def _endpoint(settings: Settings, metrics: Metrics) -> Endpoint | None:
@@ -181,17 +181,17 @@ def _traces(settings: Settings, identity: Identity) -> Traces:
     return exporting(settings.channel.name, identity.broker, identity.incarnation)
 
 
-def _topics(settings: Settings, found: Access, *, create_topics: bool) -> Mapping[Topic, TopicInfo]:
+def _topics(settings: Settings, kafka: Access, *, create_topics: bool) -> Mapping[Topic, TopicInfo]:
     timeout_s = settings.kafka.command_timeout_s
-    require_rights(found.client, Role.BROKER, found.topics.channel, ends=OWN_ENDS, timeout_s=timeout_s)
+    require_rights(kafka.client, Role.BROKER, kafka.topics.channel, ends=OWN_ENDS, timeout_s=timeout_s)
     if create_topics:
         topics = create(
-            found.client,
-            found.topics,
+            kafka.client,
+            kafka.topics,
             partitions=settings.channel.partitions,
             replication_factor=settings.channel.replication_factor,
             timeout_s=timeout_s,
         )
     else:
-        topics = verify_topics(found.client, found.topics, timeout_s=timeout_s).topics
-    return {topic: topics[name] for topic, name in found.topics.names.items()}
+        topics = verify_topics(kafka.client, kafka.topics, timeout_s=timeout_s).topics
+    return {topic: topics[name] for topic, name in kafka.topics.names.items()}

@@ -106,10 +106,10 @@ class Change:
 
     def to_json(self) -> dict[str, Any]:
         """As an object for JSON; `from_` is called `from` there."""
-        found: dict[str, Any] = {name: plain(getattr(self, name)) for name in self.__slots__}
-        found["from"] = found.pop("from_")
-        found["derived"] = [one._asdict() | {"state": str(one.state)} for one in self.derived]
-        return found
+        fields: dict[str, Any] = {name: plain(getattr(self, name)) for name in self.__slots__}
+        fields["from"] = fields.pop("from_")
+        fields["derived"] = [derived._asdict() | {"state": str(derived.state)} for derived in self.derived]
+        return fields
 
 
 class Derivation(Sequence[Derived]):
@@ -252,11 +252,11 @@ def clean_points(records: Iterable[RecordRead], oldest_kept_ms: int) -> list[int
         if read.timestamp_ms <= oldest_kept_ms:
             floor = max(floor, read.offset)
         expected = read.offset + 1
-        said = marks.control_read(read)
-        if isinstance(said, Mark):
+        control = marks.control_read(read)
+        if isinstance(control, Mark):
             floor = max(floor, read.offset)
-        elif said is not None and 0 <= said.clean_to < read.offset:
-            points.add(said.clean_to)
+        elif control is not None and 0 <= control.clean_to < read.offset:
+            points.add(control.clean_to)
     return sorted(point for point in points if point >= floor)
 
 
@@ -290,18 +290,18 @@ class PastReader:
             whole = await asyncio.to_thread(self._tail.span)
             span = replace(whole, end=min(whole.end, until))
             oldest_kept_ms = time.time_ns() // 1_000_000 - self._lag_ms
-            found = accepted_of(
+            changes = accepted_of(
                 lambda: self._tail.records(span), self._partition, self._partitions, since, oldest_kept_ms
             )
-            while chunk := await asyncio.to_thread(_portion, found):
+            while chunk := await asyncio.to_thread(_portion, changes):
                 for change in chunk:
                     yield change
         finally:
             await asyncio.to_thread(self._tail.close)
 
 
-def _portion(found: Iterator[Change]) -> list[Change]:
-    return list(islice(found, _CHUNK))
+def _portion(changes: Iterator[Change]) -> list[Change]:
+    return list(islice(changes, _CHUNK))
 
 
 # --- live -----------------------------------------------------------------------------------------------------------
@@ -319,7 +319,7 @@ class Watcher:
         self._came = asyncio.Event()
         self._error: StateChannelError | None = None
 
-    def tell(self, change: Change, size_bytes: int) -> None:
+    def deliver(self, change: Change, size_bytes: int) -> None:
         """A new change; the size is that of its record."""
         if self._error is not None:
             return
@@ -394,12 +394,12 @@ class LiveChanges:
         if watcher in self._watchers:
             self._watchers.remove(watcher)
 
-    def tell(self, record: Record, read: RecordRead) -> None:
+    def deliver(self, record: Record, read: RecordRead) -> None:
         """An accepted record."""
         if self._watchers:
             change = Change.of(record, read)
             for watcher in self._watchers:
-                watcher.tell(change, len(read.value or b""))
+                watcher.deliver(change, len(read.value or b""))
 
     def interrupt(self, partition: int, why: str) -> None:
         """What is accepted in a partition from here on is not seen here one by one."""

@@ -37,7 +37,7 @@ class SteppedEngine(Protocol):
     def wake_at_s(self) -> float:
         """Time by the engine's clock at which the engine wants a `Tick`, unless an input comes first."""
 
-    def step(self, now: Now, given: Input, /) -> list[Effect]:
+    def step(self, now: Now, item: Input, /) -> list[Effect]:
         """Take one input in; what is to be done about it."""
 
 
@@ -98,7 +98,7 @@ class Driver:
         self._thread = 0
         self._timer: asyncio.TimerHandle | None = None
         self._recent: deque[Input] = deque(maxlen=self._options.evidence)
-        self._given: Sequence[Input] = ()
+        self._current: Sequence[Input] = ()
         self._context = copy_context()  # not that of whoever happens to wake us
         self._running = False
         self._ending = threading.Lock()
@@ -231,17 +231,17 @@ class Driver:
                 return False
         return True
 
-    def _give(self, now: Now, given: Input) -> None:
-        self._remember(self._given)
-        self._given = given.records if isinstance(given, RecordsRead) else (given,)
+    def _give(self, now: Now, item: Input) -> None:
+        self._remember(self._current)
+        self._current = item.records if isinstance(item, RecordsRead) else (item,)
         self.steps += 1
-        if given is _TICK or self._divert is None or not self._divert(given):
-            self._effects += self._engine.step(now, given)
+        if item is _TICK or self._divert is None or not self._divert(item):
+            self._effects += self._engine.step(now, item)
 
-    def _remember(self, given: Sequence[Input]) -> None:
+    def _remember(self, items: Sequence[Input]) -> None:
         """What was given before is evidence: the newest of it, without the bulk of large values."""
         limit = self._options.evidence_bytes
-        for item in given[-self._options.evidence :]:
+        for item in items[-self._options.evidence :]:
             if item.__class__ is RecordRead and len(item.value or b"") > limit:
                 item = item._replace(value=item.value[:limit])  # type: ignore[index]  # noqa: PLW2901
             self._recent.append(item)
@@ -264,4 +264,4 @@ class Driver:
 
     def _fail(self, error: Exception) -> None:
         self.stop()
-        self._on_failure(error, (*self._recent, *self._given))
+        self._on_failure(error, (*self._recent, *self._current))

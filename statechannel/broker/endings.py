@@ -37,7 +37,7 @@ def after_all(stopped: Stopped, *, registered: bool, left: str) -> Stopped:
     return Stopped("shutdown-late", detail)
 
 
-def tell_end(stopped: Stopped) -> None:
+def log_end(stopped: Stopped) -> None:
     """How it ended, as a line of the log."""
     (_log.info if stopped.clean else _log.error)("stopped", reason=stopped.reason, detail=stopped.detail)
 

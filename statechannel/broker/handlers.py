@@ -72,29 +72,31 @@ class Handlers:
         """From now on this handler answers for the extension."""
         self._handlers[extension] = handler
 
-    def give(self, ask: ExtensionAsk, tell: Tell) -> None:
+    def give(self, ask: ExtensionAsk, report: Tell) -> None:
         """Have a request answered; `tell` is called once, later, however that ends."""
         running = self._running.get(ask.operation)
         if running is not None:
             # The requests topic was read anew, and this broker's claim with it: it is not begun a second time.
-            running.tell.append(tell)
+            running.tell.append(report)
             return
         handler = self._handlers.get(ask.extension)
         if handler is None:
-            tell(Rejected("no-extension", f"this broker runs no extension {ask.extension}"))
+            report(Rejected("no-extension", f"this broker runs no extension {ask.extension}"))
         elif len(self._running) >= self._running_max:
-            tell(Rejected("busy", f"{self._running_max} requests to extensions are being answered", "Try again later."))
+            report(
+                Rejected("busy", f"{self._running_max} requests to extensions are being answered", "Try again later.")
+            )
         else:
             task = asyncio.get_running_loop().create_task(
                 _answer(handler, ask, self._answer_max_s), name=f"ask-{ask.extension}"
             )
-            self._running[ask.operation] = _Answering(task, [tell])
+            self._running[ask.operation] = _Answering(task, [report])
             task.add_done_callback(lambda _: self._answered(ask))
 
     def close(self) -> None:
         """Answer nothing more; those who wait are told that they should ask again."""
-        for one in list(self._running.values()):
-            one.task.cancel()
+        for running in list(self._running.values()):
+            running.task.cancel()
 
     def _answered(self, ask: ExtensionAsk) -> None:
         running = self._running.pop(ask.operation)
@@ -102,9 +104,9 @@ class Handlers:
             outcome: Outcome = Unknown(ask.operation, "the broker that executed it has stopped", "Ask again.")
         else:
             outcome = running.task.result()
-        for tell in running.tell:
+        for report in running.tell:
             try:
-                tell(outcome)
+                report(outcome)
             except Exception:
                 _log.exception("extension-answer-untold", extension=ask.extension, operation=ask.operation)
 

@@ -14,7 +14,7 @@ from ulid import ULID
 from statechannel.broker import arguments, request_record
 from statechannel.broker.changes import WAITING_MAX_BYTES, LiveChanges
 from statechannel.broker.driver import Driver, DriverOptions
-from statechannel.broker.endings import LOG_AWAY, after_all, outcome_of_stopping, tell_end
+from statechannel.broker.endings import LOG_AWAY, after_all, log_end, outcome_of_stopping
 from statechannel.broker.exits import ChannelStoppedError, JoinTimeoutError, Stopped
 from statechannel.broker.handlers import Handlers
 from statechannel.broker.hook_runner import HookCounts, HookRunner
@@ -233,7 +233,7 @@ class Host:
         if stopped.reason == "id-in-use" and not self._caught_up.is_set():
             _log.debug("stopped", reason=stopped.reason, detail=stopped.detail)  # whoever opens it gets it as an error
         elif stopped.reason != LOG_AWAY:  # whether its goodbye is in the log shows while the clients close
-            tell_end(stopped)
+            log_end(stopped)
         self._seat.ask(stand=False)
         self._release(stopped)
         self._winding_down = asyncio.get_running_loop().create_task(self._wind_down(stopped))
@@ -250,8 +250,8 @@ class Host:
     async def _wind_down(self, stopped: Stopped) -> None:
         """In order: callers, hooks, then the clients (records flushed, seat given up)."""
         try:
-            for command, tell, _ in list(self._waiting.values()):
-                tell(outcome_of_stopping(command, stopped))
+            for command, report, _ in list(self._waiting.values()):
+                report(outcome_of_stopping(command, stopped))
             self._waiting.clear()
             self.handlers.close()
             self.live.close(ChannelStoppedError(stopped))
@@ -266,7 +266,7 @@ class Host:
                 stopped = self._stopping = after_all(
                     stopped, registered=self._log.registered, left=self._around.left_behind()
                 )
-                tell_end(stopped)
+                log_end(stopped)
             if self._watchdog is not None:
                 await asyncio.to_thread(self._watchdog.close)
             if self.endpoint is not None:
@@ -335,14 +335,14 @@ class Host:
         self._give(command, tell)
         return future
 
-    def _give(self, command: Command, tell: Callable[[Outcome], None]) -> None:
+    def _give(self, command: Command, report: Callable[[Outcome], None]) -> None:
         arguments.check(command)
         if self._stopping is not None:
             raise ChannelStoppedError(self._stopping)
         if len(self._waiting) >= self.options.commands_max:
             raise TooManyCommandsError(self.options.commands_max)
         self._tokens += 1
-        self._waiting[self._tokens] = (command, tell, time.monotonic())
+        self._waiting[self._tokens] = (command, report, time.monotonic())
         self._driver.inbox.push(CommandReceived(self._tokens, command), InboxLane.CALLS)
 
     # --- effects ----------------------------------------------------------------------------------------------------
@@ -354,9 +354,9 @@ class Host:
                 self._log.append(effect)
             case Emit(event, facts):
                 if event == "record.accepted":
-                    self.live.tell(facts["record"], facts["read"])
+                    self.live.deliver(facts["record"], facts["read"])
                     self._watch.accepted(facts["record"], facts["read"])
-                self.metrics.told(effect)
+                self.metrics.take(effect)
             case Complete(token, outcome):
                 self._answered(token, outcome)
             case CallHook():
@@ -372,16 +372,16 @@ class Host:
                 self.stop(self._left_behind or Stopped(reason, detail))
 
     def _answered(self, token: int, outcome: Outcome) -> None:
-        found = self._waiting.pop(token, None)
-        if found is None:
+        waiting = self._waiting.pop(token, None)
+        if waiting is None:
             return
-        command, tell, asked_s = found
+        command, report, asked_s = waiting
         self._watch.answered(command, outcome, asked_s)
         if isinstance(command, commands.Shutdown) and isinstance(outcome, commands.Rejected):
             away = self.engine.presence.mode is Mode.SAFE  # not where a newer format made it stop
             if outcome.reason != "draining":
                 self._left_behind = Stopped(LOG_AWAY if away else "shutdown-late", outcome.message)
-        tell(outcome)
+        report(outcome)
 
     def _append_request(self, identifier: str, value: bytes) -> None:
         self._desk_tokens -= 1
@@ -392,12 +392,12 @@ class Host:
         asked: RequestCommand,
         args: Mapping[str, Any],
         timeout_s: float,
-        told: Callable[[Outcome], None] | None = None,
+        on_reply: Callable[[Outcome], None] | None = None,
     ) -> str:
         """Write a request for whichever broker it concerns; its id.
 
         Args:
-            told: Called once with the reply, if one is read in time.
+            on_reply: Called once with the reply, if one is read in time.
 
         Raises:
             ChannelStoppedError: This member has stopped.
@@ -405,8 +405,8 @@ class Host:
         if self._stopping is not None:
             raise ChannelStoppedError(self._stopping)
         request = Request(str(ULID()), asked.value, 0, args, self._around.broker)
-        if told is not None:
-            self._desk.hear(request.id, told)
+        if on_reply is not None:
+            self._desk.hear(request.id, on_reply)
         self._append_request(request.id, request_record.encode(request, timeout_s=timeout_s))
         return request.id
 
@@ -531,8 +531,8 @@ class EngineSurroundings:
 
     def owner_of(self, name: str) -> str | None:
         """Owner of a bundle, or of a topic's bundle."""
-        found = self._engine.locate(name)
-        return None if isinstance(found, commands.NotFound) else found.owner
+        location = self._engine.locate(name)
+        return None if isinstance(location, commands.NotFound) else location.owner
 
     def is_alive(self, broker: str, incarnation: str | None = None) -> bool:
         """Whether the registry hears this broker (this very process)."""

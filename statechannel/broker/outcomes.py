@@ -61,11 +61,11 @@ def name_of(outcome: Outcome) -> str:
 
 def to_json(outcome: Outcome) -> dict[str, Any]:
     """A flat object: `outcome` names the kind, the rest are its fields."""
-    found: dict[str, Any] = {"outcome": name_of(outcome)}
+    document: dict[str, Any] = {"outcome": name_of(outcome)}
     for field in fields(outcome):
         value = getattr(outcome, field.name)
-        found[field.name] = plain(value)
-    return found
+        document[field.name] = plain(value)
+    return document
 
 
 def plain(value: object) -> Any:
@@ -83,22 +83,22 @@ def plain(value: object) -> Any:
     return str(value)
 
 
-def from_json(found: Mapping[str, Any]) -> Outcome:
+def from_json(document: Mapping[str, Any]) -> Outcome:
     """The outcome that `to_json` of this version, or an earlier one, wrote; unknown fields are ignored.
 
     Raises:
         ValueError: It is none.
     """
-    kind = _TYPES.get(str(found.get("outcome")))
+    kind = _TYPES.get(str(document.get("outcome")))
     if kind is None:
-        raise ValueError(f"no outcome is called {found.get('outcome')!r}")
+        raise ValueError(f"no outcome is called {document.get('outcome')!r}")
     known = {field.name for field in fields(kind)}
-    former = _FORMER.get(str(found["outcome"]), {})
-    values = {former.get(name, name): value for name, value in found.items() if former.get(name, name) in known}
+    former = _FORMER.get(str(document["outcome"]), {})
+    values = {former.get(name, name): value for name, value in document.items() if former.get(name, name) in known}
     if kind is commands.NotFound:
         values.setdefault("reason", "not-found")
     try:
-        made: Outcome = kind(**values)
+        outcome: Outcome = kind(**values)
     except TypeError as error:
         raise ValueError(f"an outcome without all its fields: {error}") from error
-    return made
+    return outcome

@@ -110,7 +110,7 @@ class KafkaLog:
         self._writer: LogWriter | None = None
         self._readers: dict[str, LogReader] = {}
         self._election: LeaderElection | None = None
-        self._standing = False
+        self._candidate = False
         self._closing = False
         self._registry_token = 0
         self._registered_token = 0
@@ -161,12 +161,12 @@ class KafkaLog:
     def _failed(self, part: str) -> Callable[[BaseException], None]:
         """The call-back of a part's thread: hand the failure to the loop."""
 
-        def tell(error: BaseException) -> None:
+        def report(error: BaseException) -> None:
             loop = self._loop
             if loop is not None and not self._closing and not loop.is_closed():
                 loop.call_soon_threadsafe(self._part_failed, part, error)
 
-        return tell
+        return report
 
     def _part_failed(self, part: str, error: BaseException) -> None:
         restarts = self._restarts.get(part)
@@ -190,7 +190,7 @@ class KafkaLog:
                 self._start_reader(part, inbox)
             else:
                 self._election = self._make_election(inbox)
-                self._election.stand(self._standing)
+                self._election.stand(self._candidate)
         except Exception as error:
             self._part_failed(part, error)
 
@@ -226,7 +226,7 @@ class KafkaLog:
 
     def stand(self, *, stand: bool) -> None:
         """See `KafkaParts.stand`."""
-        self._standing = stand
+        self._candidate = stand
         if self._election is not None:
             self._election.stand(stand)
 

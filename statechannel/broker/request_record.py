@@ -133,20 +133,20 @@ class Reply:
 
 def encode(item: Request | Progress | Reply, *, timeout_s: float = 0.0, at_ms: int | None = None) -> bytes:
     """Bytes of a record. `timeout_s` is that of a request, counted from the log's own time."""
-    found: dict[str, Any] = {"format": FORMAT, "id": item.id}
+    document: dict[str, Any] = {"format": FORMAT, "id": item.id}
     match item:
         case Request():
-            found |= {"kind": RequestRecordKind.REQUEST, "command": item.asked, "args": dict(item.args)}
-            found |= {"timeout_s": timeout_s, "by": item.by}
+            document |= {"kind": RequestRecordKind.REQUEST, "command": item.asked, "args": dict(item.args)}
+            document |= {"timeout_s": timeout_s, "by": item.by}
         case Progress():
-            found |= {"kind": RequestRecordKind.PROGRESS, "stage": item.stage, "supersedes": item.supersedes}
-            found |= {"by": {"broker": item.broker, "incarnation": item.incarnation}, "facts": dict(item.facts)}
+            document |= {"kind": RequestRecordKind.PROGRESS, "stage": item.stage, "supersedes": item.supersedes}
+            document |= {"by": {"broker": item.broker, "incarnation": item.incarnation}, "facts": dict(item.facts)}
         case Reply():
-            found |= {"kind": RequestRecordKind.REPLY, "outcome": dict(item.outcome)}
-            found["by"] = {"broker": item.broker, "incarnation": item.incarnation}
+            document |= {"kind": RequestRecordKind.REPLY, "outcome": dict(item.outcome)}
+            document["by"] = {"broker": item.broker, "incarnation": item.incarnation}
     if at_ms is not None:
-        found["written_at_ms"] = at_ms
-    return orjson.dumps(found)
+        document["written_at_ms"] = at_ms
+    return orjson.dumps(document)
 
 
 def decode(value: bytes | None, timestamp_ms: int) -> Request | Progress | Reply | None:
@@ -187,9 +187,9 @@ def _progress(identifier: str, loaded: dict[str, Any], broker: str, incarnation:
 
 
 def _request(identifier: str, loaded: dict[str, Any], timestamp_ms: int) -> Request:
-    given = loaded.get("timeout_s")
-    fits = isinstance(given, int | float) and not isinstance(given, bool) and 0 < given <= TIMEOUT_MAX_S
-    timeout_s = float(given) if fits and given is not None else DEFAULT_TIMEOUT_S
+    timeout = loaded.get("timeout_s")
+    fits = isinstance(timeout, int | float) and not isinstance(timeout, bool) and 0 < timeout <= TIMEOUT_MAX_S
+    timeout_s = float(timeout) if fits and timeout is not None else DEFAULT_TIMEOUT_S
     args, by, asked = loaded.get("args"), loaded.get("by"), loaded.get("command")
     request = Request(
         identifier,
@@ -293,7 +293,7 @@ def _whole(args: Mapping[str, Any], name: str, default: int) -> int:
 
 def _whole_numbers(args: Mapping[str, Any], name: str) -> tuple[int, ...]:
     value = args.get(name, [])
-    if not isinstance(value, list) or len(value) > _BOUNDS_MAX or any(type(one) is not int for one in value):
+    if not isinstance(value, list) or len(value) > _BOUNDS_MAX or any(type(number) is not int for number in value):
         raise RequestError(f"`{name}` is not a list of whole numbers")
     return tuple(value)
 

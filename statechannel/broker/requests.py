@@ -167,9 +167,9 @@ class RequestDesk:
         """The log's clock, from any record; deadlines are reckoned with it."""
         self._log_ms = max(self._log_ms, timestamp_ms)
 
-    def hear(self, identifier: str, told: Callable[[Outcome], None]) -> None:
-        """Have somebody told the reply to a request as it is read, once; of too many who wait the oldest is forgotten."""
-        remember(self._heard, identifier, told, self._options.remembered)
+    def hear(self, identifier: str, on_reply: Callable[[Outcome], None]) -> None:
+        """Call `on_reply` once, when the reply to a request is read; beyond the bound the oldest callback is dropped."""
+        remember(self._heard, identifier, on_reply, self._options.remembered)
 
     def read(self, record: RecordRead) -> None:
         """Take in one record of the requests topic."""
@@ -182,10 +182,10 @@ class RequestDesk:
             case Progress(stage=ProgressStage.CLAIMED):
                 self._claimed(item, record.offset)
             case Reply():
-                told = self._heard.pop(item.id, None)
+                on_reply = self._heard.pop(item.id, None)
                 self._end(item.id)
-                if told is not None:
-                    told(_outcome_of(item))
+                if on_reply is not None:
+                    on_reply(_outcome_of(item))
             case None:
                 self.undecodable += 1
 
@@ -207,10 +207,10 @@ class RequestDesk:
 
     def _forget_late(self) -> None:
         """Those at the front that nobody waits for any more; in the history of a week these are many."""
-        for found in list(islice(self._open.values(), _FORGOTTEN_AT_ONCE)):
-            if found.request.deadline_ms >= self._log_ms or found.executing:
+        for request in list(islice(self._open.values(), _FORGOTTEN_AT_ONCE)):
+            if request.request.deadline_ms >= self._log_ms or request.executing:
                 return
-            self._end(found.request.id)
+            self._end(request.request.id)
 
     def _refuse(self, request: Request) -> None:
         """The leader will say so; of the request only its id is kept, so a flood of them fills no memory."""
@@ -229,21 +229,21 @@ class RequestDesk:
         return self._end_offset is not None and self._position >= self._end_offset
 
     def _claimed(self, claim: Progress, offset: int) -> None:
-        found = self._open.get(claim.id)
-        if found is None or claim.supersedes != found.claimed_at:
+        request = self._open.get(claim.id)
+        if request is None or claim.supersedes != request.claimed_at:
             return
-        found.claimed_at = offset
-        found.claimer = (claim.broker, claim.incarnation)
+        request.claimed_at = offset
+        request.claimer = (claim.broker, claim.incarnation)
         self._touched[claim.id] = None
-        found.sent_at_s = float("-inf")
+        request.sent_at_s = float("-inf")
 
     def _end(self, identifier: str) -> None:
-        found = self._open.pop(identifier, None)
+        request = self._open.pop(identifier, None)
         self._touched.pop(identifier, None)
         self._refusals.pop(identifier, None)
         self._heard.pop(identifier, None)
-        if found is not None:
-            self._open_bytes -= found.size_bytes
+        if request is not None:
+            self._open_bytes -= request.size_bytes
         self._ended[identifier] = None
         while len(self._ended) > self._options.remembered:
             self._ended.popitem(last=False)
@@ -275,34 +275,34 @@ class RequestDesk:
         self._review_all = False
         written = self._written
         for name in names:
-            found = self._open.get(name)
-            if found is not None:
-                self._review(found, now_s)
+            request = self._open.get(name)
+            if request is not None:
+                self._review(request, now_s)
             if self._written - written >= _WRITTEN_AT_ONCE:
                 self._review_all = True  # the loop has other things to do, too
                 return
 
-    def _review(self, found: _Open, now_s: float) -> None:
-        if found.request.deadline_ms + self._options.linger_ms < self._log_ms:
+    def _review(self, entry: _Open, now_s: float) -> None:
+        if entry.request.deadline_ms + self._options.linger_ms < self._log_ms:
             # Answered or not (a reply may be refused by Kafka for ever): nobody waits for it any more.
-            self._end(found.request.id)
-        elif found.reply is not None:
-            self._repeat(found, found.reply, now_s)
-        elif found.request.deadline_ms < self._log_ms and not found.executing:
-            self._end(found.request.id)
-        elif not found.executing and (self._around.acting or found.request.asked == RequestCommand.SHUTDOWN):
-            self._consider(found, now_s)
+            self._end(entry.request.id)
+        elif entry.reply is not None:
+            self._repeat(entry, entry.reply, now_s)
+        elif entry.request.deadline_ms < self._log_ms and not entry.executing:
+            self._end(entry.request.id)
+        elif not entry.executing and (self._around.acting or entry.request.asked == RequestCommand.SHUTDOWN):
+            self._consider(entry, now_s)
 
-    def _consider(self, found: _Open, now_s: float) -> None:
-        around, request = self._around, found.request
-        if found.claimer == (around.broker, around.incarnation):
-            self._execute(found)
+    def _consider(self, entry: _Open, now_s: float) -> None:
+        around, request = self._around, entry.request
+        if entry.claimer == (around.broker, around.incarnation):
+            self._execute(entry)
         elif request.problem:
             if self._answers_for_all:
-                self._answer(found, Rejected("bad-request", request.problem), now_s)
-        elif (found.claimer is None or not around.is_alive(*found.claimer)) and self._concerns_us(request):
-            claim = Progress(request.id, ProgressStage.CLAIMED, around.broker, around.incarnation, found.claimed_at)
-            self._repeat(found, request_record.encode(claim), now_s)
+                self._answer(entry, Rejected("bad-request", request.problem), now_s)
+        elif (entry.claimer is None or not around.is_alive(*entry.claimer)) and self._concerns_us(request):
+            claim = Progress(request.id, ProgressStage.CLAIMED, around.broker, around.incarnation, entry.claimed_at)
+            self._repeat(entry, request_record.encode(claim), now_s)
 
     @property
     def _answers_for_all(self) -> bool:
@@ -323,62 +323,62 @@ class RequestDesk:
             return self._answers_for_all
         return owner == around.broker
 
-    def _repeat(self, found: _Open, value: bytes, now_s: float) -> None:
+    def _repeat(self, entry: _Open, value: bytes, now_s: float) -> None:
         """Write, and write again if it was not read back: copies do no harm."""
-        if now_s - found.sent_at_s >= self._options.repeat_s:
-            found.sent_at_s = now_s
-            self._write(found.request.id, value)
+        if now_s - entry.sent_at_s >= self._options.repeat_s:
+            entry.sent_at_s = now_s
+            self._write(entry.request.id, value)
 
     def _write(self, identifier: str, value: bytes) -> None:
         self._written += 1
         self._append(identifier, value)
 
-    def _execute(self, found: _Open) -> None:
-        found.executing = True
+    def _execute(self, entry: _Open) -> None:
+        entry.executing = True
         self.executed += 1
-        request = found.request
+        request = entry.request
         _log.info("request-executing", operation=request.id, command=request.asked, by=request.by)
         try:
             command = request_record.command_of(request, self._left_s(request))
             # The engine begins no operation id twice, so what a lost claimer began is not begun again.
             if isinstance(command, ExtensionAsk):
-                self._ask_extension(command, lambda outcome: self._finish(found, outcome))
+                self._ask_extension(command, lambda outcome: self._finish(entry, outcome))
             else:
-                self._submit(command, lambda outcome: self._outcome(found, outcome))
+                self._submit(command, lambda outcome: self._outcome(entry, outcome))
         except ChannelStoppedError as error:  # too many commands wait, or this member ends
             reason = error.stopped.reason
-            self._finish(found, Rejected("busy" if reason == "busy" else "draining", error.stopped.detail))
+            self._finish(entry, Rejected("busy" if reason == "busy" else "draining", error.stopped.detail))
         except Exception as error:  # one bad request must not stop a broker, nor every broker after it
             _log.exception("request-failed", operation=request.id)
-            self._finish(found, Rejected("internal-error", f"{type(error).__name__}: {error}"))
+            self._finish(entry, Rejected("internal-error", f"{type(error).__name__}: {error}"))
 
-    def _outcome(self, found: _Open, outcome: Outcome) -> None:
+    def _outcome(self, entry: _Open, outcome: Outcome) -> None:
         if not isinstance(outcome, Started):
-            self._finish(found, outcome)
+            self._finish(entry, outcome)
             return
-        around, request = self._around, found.request
+        around, request = self._around, entry.request
         facts = outcomes.to_json(outcome)
         started = Progress(request.id, ProgressStage.STARTED, around.broker, around.incarnation, facts=facts)
         self._write(request.id, request_record.encode(started))
-        self._submit(AwaitOperation(request.id, self._left_s(request)), lambda end: self._finish(found, end))
+        self._submit(AwaitOperation(request.id, self._left_s(request)), lambda end: self._finish(entry, end))
 
-    def _finish(self, found: _Open, outcome: Outcome) -> None:
-        self._answer(found, outcome, self._now_s)
+    def _finish(self, entry: _Open, outcome: Outcome) -> None:
+        self._answer(entry, outcome, self._now_s)
 
-    def _answer(self, found: _Open, outcome: Outcome, now_s: float) -> None:
+    def _answer(self, entry: _Open, outcome: Outcome, now_s: float) -> None:
         try:
-            found.reply = self._encoded(found.request.id, outcome)
+            entry.reply = self._encoded(entry.request.id, outcome)
         except (TypeError, ValueError, RecursionError) as error:
             # One outcome that cannot be written must not stop a broker, nor every broker after it.
-            _log.error("reply-refused", operation=found.request.id, error=type(error).__name__)
-            found.reply = self._encoded(
-                found.request.id, Unknown(found.request.id, "the outcome cannot be written as a reply")
+            _log.error("reply-refused", operation=entry.request.id, error=type(error).__name__)
+            entry.reply = self._encoded(
+                entry.request.id, Unknown(entry.request.id, "the outcome cannot be written as a reply")
             )
-        found.size_bytes += len(found.reply)
-        if found.request.id in self._open:
-            self._open_bytes += len(found.reply)
-        found.sent_at_s = now_s
-        self._write(found.request.id, found.reply)
+        entry.size_bytes += len(entry.reply)
+        if entry.request.id in self._open:
+            self._open_bytes += len(entry.reply)
+        entry.sent_at_s = now_s
+        self._write(entry.request.id, entry.reply)
 
     def _encoded(self, identifier: str, outcome: Outcome) -> bytes:
         around = self._around

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from statechannel.cli.kit.failures import CommandError
-from statechannel.cli.kit.kafka_wait import told_if_slow
+from statechannel.cli.kit.kafka_wait import notify_if_slow
 from statechannel.cli.kit.live_log import describe_topic
 from statechannel.cli.kit.options import Connect, OutputAs, reaching
 from statechannel.cli.kit.output import Output, print_json, print_table, say
@@ -62,9 +62,9 @@ def show(
     connection = connect()
     name = connection.topics.channel
     rules = rules_of(role, name)
-    with told_if_slow(connection):
-        found = AclAdmin(connection.client, timeout_s=connection.timeout_s).of(principal)
-    _print(role, name, principal, rules, compare(rules, found, channel=name, host=host), output)
+    with notify_if_slow(connection):
+        bindings = AclAdmin(connection.client, timeout_s=connection.timeout_s).of(principal)
+    _print(role, name, principal, rules, compare(rules, bindings, channel=name, host=host), output)
 
 
 @app.command()
@@ -83,22 +83,22 @@ def apply(
     channel = connection.topics.channel
     rules = rules_of(role, channel)
     admin = AclAdmin(connection.client, timeout_s=connection.timeout_s)
-    with told_if_slow(connection):
+    with notify_if_slow(connection):
         compared = compare(rules, admin.of(principal), channel=channel, host=host)
         if not dry_run:
             admin.create(compared.missing, principal, host=host)
-    made = () if dry_run else compared.missing
+    created = () if dry_run else compared.missing
     if output is Output.JSON:
-        print_json(_document(role, channel, principal, rules, compared) | {"made": [_row(one) for one in made]})
+        print_json(_document(role, channel, principal, rules, compared) | {"made": [_row(rule) for rule in created]})
     else:
         print_table(
             ("resource", "name", "right"),
-            [(one.resource, one.name, one.right) for one in compared.missing],
+            [(rule.resource, rule.name, rule.right) for rule in compared.missing],
             empty=f"nothing is missing: {principal} has every right of the role {role} on {channel}",
         )
         if compared.missing:
             say(f"{len(compared.missing)} {'are missing (--dry-run: none was made)' if dry_run else 'made'}")
-        _tell_rest(compared)
+        _print_rest(compared)
     if compared.forbidden:
         rule, why = compared.forbidden[0]
         raise CommandError(
@@ -116,13 +116,13 @@ def check(connect: Connect, role: RoleOption, output: OutputAs = Output.TABLE) -
     connection = connect()
     channel = connection.topics.channel
     rules = rules_of(role, channel)
-    with told_if_slow(connection):
+    with notify_if_slow(connection):
         allowed = AclAdmin(connection.client, timeout_s=connection.timeout_s).allowed(rules)
     missing = lacking(rules, allowed)
     states = [(rule, _state(rule, missing, allowed)) for rule in rules]
     if output is Output.JSON:
         rows = [_row(rule) | {"state": state} for rule, state in states]
-        print_json({"role": role, "channel": channel, "rights": rows, "missing": [_row(one) for one in missing]})
+        print_json({"role": role, "channel": channel, "rights": rows, "missing": [_row(rule) for rule in missing]})
     else:
         print_table(
             ("resource", "name", "right", "state"),
@@ -196,13 +196,13 @@ def _print(
     headers: tuple[str, ...] = ("resource", "name", "right", "state") if known else ("resource", "name", "right")
     rows = [(rule.resource, rule.name, rule.right, *((state(rule),) if known else ())) for rule in rules]
     print_table(headers, rows)
-    _tell_rest(compared)
+    _print_rest(compared)
 
 
-def _tell_rest(compared: AclComparison) -> None:
+def _print_rest(compared: AclComparison) -> None:
     for binding in compared.beyond:
-        say(f"beyond the role: {_told(binding)}")
+        say(f"beyond the role: {_format_binding(binding)}")
 
 
-def _told(binding: Binding) -> str:
+def _format_binding(binding: Binding) -> str:
     return f"{binding} ({binding.principal})"

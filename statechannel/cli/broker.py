@@ -1,4 +1,4 @@
-"""`statechannel broker run`: a broker process of its own, until it is told to go."""
+"""`statechannel broker run`: a broker process of its own, until a signal ends it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _group() -> None:
 
 
 class SimulatedHooks(BrokerHooks):
-    """A broker that serves nothing but takes its time over it, and can tell what it is told.
+    """A broker that serves nothing but takes its time over it, and prints each call of a hook.
 
     Args:
         own_s: What preparing a bundle takes.
@@ -55,29 +55,29 @@ class SimulatedHooks(BrokerHooks):
 
     async def on_own(self, bundle: str, generation: int) -> None:
         """Prepare."""
-        self.tell("own", bundle, generation=generation)
+        self.print_event("own", bundle, generation=generation)
         await asyncio.sleep(self._own_s)
 
     async def on_serve(self, bundle: str, generation: int) -> None:
         """Serve."""
         if self.plane is not None:
             self.plane.served.serve(bundle, generation)
-        self.tell("serve", bundle, generation=generation)
+        self.print_event("serve", bundle, generation=generation)
 
     async def on_release(self, bundle: str, generation: int, destination: str | None) -> None:
         """Let go."""
         if self.plane is not None:
             self.plane.served.release(bundle)
         await asyncio.sleep(self._release_s)
-        self.tell("release", bundle, generation=generation, destination=destination)
+        self.print_event("release", bundle, generation=generation, destination=destination)
 
     async def on_moved(self, bundle: str, owner: str | None, urls: Mapping[str, str]) -> None:
         """Clients can be sent on."""
         if self.plane is not None:
             self.plane.served.moved(bundle, urls.get(PROTOCOL))
-        self.tell("moved", bundle, owner=owner, urls=dict(urls))
+        self.print_event("moved", bundle, owner=owner, urls=dict(urls))
 
-    def tell(self, event: str, bundle: str, **facts: Any) -> None:
+    def print_event(self, event: str, bundle: str, **facts: Any) -> None:
         """Write a line for whoever watches this process."""
         if self.events:
             # The second clock is one for all processes of a machine, whatever their wall clocks say.
@@ -219,27 +219,27 @@ async def _run(
     opening = asyncio.ensure_future(
         _open(settings, broker, hooks, listeners, create_topics=create_topics, join_s=join_s)
     )
-    told = asyncio.ensure_future(wanted.wait())
-    await asyncio.wait({opening, told}, return_when=asyncio.FIRST_COMPLETED)
+    stop = asyncio.ensure_future(wanted.wait())
+    await asyncio.wait({opening, stop}, return_when=asyncio.FIRST_COMPLETED)
     if not opening.done():
         opening.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await opening
-        return Stopped("closed", "told to end before it had caught up")
+        return Stopped("closed", "asked to end before it had caught up")
     channel = await opening
     http = channel.identity.http
     say(f"broker {broker} is caught up and takes bundles" + (f"; it answers operators at {http}" if http else ""))
     if hooks.plane is not None:
         hooks.plane.attach(channel)
-    hooks.tell(
+    hooks.print_event(
         "ready", "", broker=broker, incarnation=channel.identity.incarnation, urls=dict(listeners), http=http or None
     )
     ended = asyncio.ensure_future(channel.wait_stopped())
-    await asyncio.wait({ended, told}, return_when=asyncio.FIRST_COMPLETED)
+    await asyncio.wait({ended, stop}, return_when=asyncio.FIRST_COMPLETED)
     if not ended.done():
         say(f"broker {broker} drains (at most {budget_s:g} s; a second signal ends it at once)")
         return await channel.shutdown(budget_s)
-    told.cancel()
+    stop.cancel()
     return await ended
 
 
@@ -268,7 +268,7 @@ def _signals() -> asyncio.Event:
     """Set at the first SIGTERM or SIGINT; the second ends the process."""
     wanted = asyncio.Event()
 
-    def told() -> None:
+    def on_signal() -> None:
         if wanted.is_set():
             sys.stderr.write("error: ended before the hand-over was done\n")
             sys.stderr.flush()
@@ -277,7 +277,7 @@ def _signals() -> asyncio.Event:
 
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, told)
+        loop.add_signal_handler(number, on_signal)
     return wanted
 
 
@@ -286,7 +286,7 @@ def on_stuck(*, events: bool) -> Callable[[], None]:
 
     def say() -> None:
         if events:
-            _tell_end(Stopped("stuck", _STUCK))
+            _print_end(Stopped("stuck", _STUCK))
         sys.stderr.write(f"error: {_STUCK}\nhint: The log tells above what it was doing; report that as a bug.\n")
         sys.stderr.flush()
 
@@ -299,7 +299,7 @@ def on_stuck(*, events: bool) -> Callable[[], None]:
 
 def _end(stopped: Stopped, *, events: bool) -> None:
     if events:
-        _tell_end(stopped)
+        _print_end(stopped)
     if stopped.clean:
         say(f"ended: {stopped.detail or stopped.reason}")
         return
@@ -310,7 +310,7 @@ def _end(stopped: Stopped, *, events: bool) -> None:
     )
 
 
-def _tell_end(stopped: Stopped) -> None:
+def _print_end(stopped: Stopped) -> None:
     _print_event({"event": "stopped", "reason": stopped.reason, "detail": stopped.detail, "at_ms": now_ms()})
 
 

@@ -31,7 +31,7 @@ def bundles(
         key = views.key(namespace)
         if key is None or key.state is not State.ACTIVE:
             raise not_found(f"there is no namespace {namespace}", hint=NAMESPACES)
-    found = [
+    rows = [
         bundle_fields(key)
         for key in views.live()
         if (namespace is None or key.namespace == namespace)
@@ -39,21 +39,21 @@ def bundles(
         and (state is None or (key.state is not None and key.state.value.lower() == state.lower()))
     ]
     if output is Output.JSON:
-        print_json({"bundles": found, "tentative": views.tentative})
+        print_json({"bundles": rows, "tentative": views.tentative})
         return
     print_table(
         ("bundle", "state", "served by", "on its way to", "generation", "version", "operation"),
         [
             (
-                one["bundle"],
-                one["state"],
-                one["owner"],
-                one["next"],
-                one["generation"],
-                one["version"],
-                one["operation"],
+                row["bundle"],
+                row["state"],
+                row["owner"],
+                row["next"],
+                row["generation"],
+                row["version"],
+                row["operation"],
             )
-            for one in found
+            for row in rows
         ],
         empty="no bundle",
     )

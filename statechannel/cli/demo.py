@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from statechannel.cli.kit.failures import CommandError
-from statechannel.cli.kit.folders import made_folder
+from statechannel.cli.kit.folders import make_folder
 from statechannel.demo.cluster import DemoCluster
 from statechannel.demo.load_story import story_in
 from statechannel.demo.narrator import Narrator
@@ -45,7 +45,7 @@ def demo(
     With --balance: generated load with a hot spot, balanced, with a plot of it at the end; two minutes.
     """
     if balance:
-        made_folder(plots)
+        make_folder(plots)
     story = story_in(plots, quiet_s) if balance else Story
     with _terminated_as_interrupted():
         broken = run_demo(DemoCluster.make(own_ms=own_ms, release_ms=release_ms), Narrator(), keep=keep, story_of=story)
@@ -61,10 +61,10 @@ def demo(
 def _terminated_as_interrupted() -> Iterator[None]:
     """SIGTERM ends the demo as Ctrl-C does: with everything cleaned up."""
 
-    def told(_number: int, _frame: FrameType | None) -> None:
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGTERM, told)
+    before = signal.signal(signal.SIGTERM, interrupt)
     try:
         yield
     finally:

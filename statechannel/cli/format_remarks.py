@@ -14,8 +14,8 @@ def formats(connection: Connection) -> Remarks:
     newest, waits_for = held_back_by({broker: member.formats for broker, member in members.items()})
     if not waits_for:
         return Remarks()
-    told = f"reads no format {newest}: upgrade it (design/upgrades.md)"
+    remark = f"reads no format {newest}: upgrade it (design/upgrades.md)"
     return Remarks(
         [f"format {newest} is not written before these brokers are upgraded or gone: {', '.join(waits_for)}"],
-        dict.fromkeys(waits_for, told),
+        dict.fromkeys(waits_for, remark),
     )

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from statechannel.cli.kit.kafka_wait import told_if_slow
+from statechannel.cli.kit.kafka_wait import notify_if_slow
 from statechannel.cli.kit.options import Connect, OutputAs, reaching
 from statechannel.cli.kit.output import Output, print_json, print_table, say
 from statechannel.kafka.topics import create_topics, verify_topics
@@ -29,7 +29,7 @@ def init(
     """Create the topics of a channel where they are missing, and verify their settings."""
     connection = connect()
     chosen = connection.settings.channel
-    with told_if_slow(connection):
+    with notify_if_slow(connection):
         create_topics(
             connection.client,
             connection.topics,
@@ -37,10 +37,10 @@ def init(
             replication_factor=replication_factor or chosen.replication_factor,
             timeout_s=connection.timeout_s,
         )
-        found = verify_topics(connection.client, connection.topics, timeout_s=connection.timeout_s)
+        topics = verify_topics(connection.client, connection.topics, timeout_s=connection.timeout_s)
     name = connection.topics.channel
-    if partitions is not None and found.topics[name].partitions != partitions:
-        say(f"note: {name} has {found.topics[name].partitions} partitions already; their number is fixed at creation")
+    if partitions is not None and topics.topics[name].partitions != partitions:
+        say(f"note: {name} has {topics.topics[name].partitions} partitions already; their number is fixed at creation")
     if output is Output.JSON:
         print_json(
             {
@@ -48,9 +48,9 @@ def init(
                 "bootstrap_servers": connection.client.bootstrap_servers,
                 "topics": [
                     {"name": info.name, "partitions": info.partitions, "replicas": info.replicas}
-                    for info in found.topics.values()
+                    for info in topics.topics.values()
                 ],
-                "advice": [str(difference) for difference in found.differences],
+                "advice": [str(difference) for difference in topics.differences],
             }
         )
         return
@@ -58,8 +58,8 @@ def init(
         ("topic", "partitions", "replicas", "cleanup"),
         [
             (info.name, info.partitions, info.replicas, info.settings.get("cleanup.policy"))
-            for info in found.topics.values()
+            for info in topics.topics.values()
         ],
     )
-    for difference in found.differences:
+    for difference in topics.differences:
         say(f"advice: {difference}")

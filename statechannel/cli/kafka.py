@@ -37,10 +37,10 @@ def up(
     """Start it, unless it runs already."""
     settings = read_settings(config, flags, {"embedded": {"folder": folder, "port": port}})
     with _own_exit_code():
-        found, started = start_broker(
+        broker, started = start_broker(
             embedded_folder(settings), port=settings.embedded.port, options=_options(settings), say=say
         )
-    _show(found, output, {"started": started})
+    _show(broker, output, {"started": started})
     if output is Output.TABLE:
         say("started" if started else "it ran already")
 
@@ -66,13 +66,13 @@ def status(
 ) -> None:
     """Tell whether it runs, and where."""
     settings = read_settings(config, flags, {"embedded": {"folder": folder}})
-    found = broker_status(embedded_folder(settings))
-    _show(found, output, {})
-    if found.state is BrokerState.CRASHED:
-        say(f"it ended unexpectedly; {found.log_path} tells more, `statechannel kafka up` starts it again")
-    if found.state is BrokerState.SUSPENDED:
-        say(f"its process is suspended: {resume_hint(found)}")
-    if found.state in (BrokerState.STOPPED, BrokerState.CRASHED, BrokerState.SUSPENDED):
+    broker = broker_status(embedded_folder(settings))
+    _show(broker, output, {})
+    if broker.state is BrokerState.CRASHED:
+        say(f"it ended unexpectedly; {broker.log_path} tells more, `statechannel kafka up` starts it again")
+    if broker.state is BrokerState.SUSPENDED:
+        say(f"its process is suspended: {resume_hint(broker)}")
+    if broker.state in (BrokerState.STOPPED, BrokerState.CRASHED, BrokerState.SUSPENDED):
         raise typer.Exit(ExitCode.KAFKA_AWAY)
 
 
@@ -87,22 +87,22 @@ def _options(settings: Settings) -> BrokerOptions:
     )
 
 
-def _show(found: BrokerStatus, output: Output, extra: dict[str, Any]) -> None:
+def _show(broker: BrokerStatus, output: Output, extra: dict[str, Any]) -> None:
     facts: dict[str, Any] = {
-        "state": found.state.value,
-        "bootstrap_servers": found.bootstrap_servers,
-        "pid": found.pid,
-        "uptime_s": None if found.uptime_s is None else round(found.uptime_s, 1),
-        "folder": str(found.folder),
-        "log": str(found.log_path),
+        "state": broker.state.value,
+        "bootstrap_servers": broker.bootstrap_servers,
+        "pid": broker.pid,
+        "uptime_s": None if broker.uptime_s is None else round(broker.uptime_s, 1),
+        "folder": str(broker.folder),
+        "log": str(broker.log_path),
     }
     if output is Output.JSON:
         print_json(facts | extra)
         return
     facts["uptime_s"] = None
     rows = [(name.replace("_", " "), value) for name, value in facts.items() if value is not None]
-    if found.uptime_s is not None:
-        rows.insert(2, ("up for", duration(found.uptime_s * 1_000)))
+    if broker.uptime_s is not None:
+        rows.insert(2, ("up for", duration(broker.uptime_s * 1_000)))
     print_table(("kafka", ""), rows)
 
 

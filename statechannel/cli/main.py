@@ -28,7 +28,7 @@ class LazyCommands(TyperGroup):
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Names of all commands."""
-        self._load_all(ctx, tell=True)
+        self._load_all(ctx, report=True)
         return sorted(self.commands)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
@@ -39,19 +39,19 @@ class LazyCommands(TyperGroup):
         if cmd_name not in registered:
             # Typer looks for what was meant among the loaded ones.
             if not getattr(ctx, "resilient_parsing", False) and not cmd_name.startswith("-"):
-                self._load_all(ctx, tell=False)
+                self._load_all(ctx, report=False)
             return None
         command = _load(registered[cmd_name])
         command.name = cmd_name
         self.commands[cmd_name] = command
         return command
 
-    def _load_all(self, ctx: Any, *, tell: bool) -> None:
+    def _load_all(self, ctx: Any, *, report: bool) -> None:
         for name in _registered():
             try:
                 self.get_command(ctx, name)
             except CommandLoadError as error:
-                if tell:  # one broken plug-in must not take the help of all others away
+                if report:  # one broken plug-in must not take the help of all others away
                     sys.stderr.write(f"warning: {error}\n")
 
     def main(
@@ -64,24 +64,24 @@ class LazyCommands(TyperGroup):
         **extra: Any,
     ) -> Any:
         """Run the command line; ends the process unless told not to."""
-        given = list(sys.argv[1:] if args is None else args)
+        words = list(sys.argv[1:] if args is None else args)
 
         def run() -> Any:
-            for word in given:
+            for word in words:
                 if not word.isascii() and word.encode(errors="replace") != word.encode(errors="surrogatepass"):
                     raise CommandError(f"the argument {word!a} is not valid UTF-8", code=ExitCode.USAGE)
             return super(LazyCommands, self).main(
-                given, "statechannel", complete_var, False, windows_expand_args, **extra
+                words, "statechannel", complete_var, False, windows_expand_args, **extra
             )
 
         if not standalone_mode:
             return run()
-        sys.exit(guarded(run, debug="--debug" in given, json=_wants_json(given)))
+        sys.exit(guarded(run, debug="--debug" in words, json=_wants_json(words)))
 
 
-def _wants_json(given: Sequence[str]) -> bool:
+def _wants_json(arguments: Sequence[str]) -> bool:
     """Whether JSON is asked for, also where the rest of the line is wrong."""
-    words = list(given)
+    words = list(arguments)
     return "--output=json" in words or ("--output", "json") in pairwise(words)
 
 

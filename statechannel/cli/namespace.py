@@ -55,13 +55,13 @@ def delete(_: Connect, name: Name) -> BrokerRequest:
 def list_(connect: Connect, output: OutputAs = Output.TABLE) -> None:
     """List the namespaces."""
     views = read_channel(connect())
-    found = [_fields(key) for key in views.existing() if key.is_namespace and key.state is State.ACTIVE]
+    rows = [_fields(key) for key in views.existing() if key.is_namespace and key.state is State.ACTIVE]
     if output is Output.JSON:
-        print_json({"namespaces": found, "tentative": views.tentative})
+        print_json({"namespaces": rows, "tentative": views.tentative})
         return
     print_table(
         ("namespace", "bundles", "served", "in flight", "version"),
-        [(ns["namespace"], ns["bundles"], ns["served"], ns["in_flight"], ns["version"]) for ns in found],
+        [(ns["namespace"], ns["bundles"], ns["served"], ns["in_flight"], ns["version"]) for ns in rows],
         empty="there is no namespace",
     )
 
@@ -76,18 +76,18 @@ def show(connect: Connect, name: Name, output: OutputAs = Output.TABLE) -> None:
     if key is None or key.state is not State.ACTIVE:
         was = " (it was deleted)" if key is not None else ""
         raise not_found(f"there is no namespace {name}{was}", hint=NAMESPACES)
-    found = _fields(key) | _details(key) | {"tentative": views.tentative}
+    fields = _fields(key) | _details(key) | {"tentative": views.tentative}
     if output is Output.JSON:
-        print_json(found)
+        print_json(fields)
         return
     print_table(
         ("namespace", name),
-        [(title, found[title]) for title in ("version", "bundles", "served", "in_flight", "splits", "created_by")],
+        [(title, fields[title]) for title in ("version", "bundles", "served", "in_flight", "splits", "created_by")],
     )
     stdout().print()
-    print_table(("state", "bundles"), list(found["states"].items()))
+    print_table(("state", "bundles"), list(fields["states"].items()))
     stdout().print()
-    print_table(("owner", "bundles"), list(found["owners"].items()), empty="no bundle has an owner")
+    print_table(("owner", "bundles"), list(fields["owners"].items()), empty="no bundle has an owner")
 
 
 def _fields(key: KeyState) -> dict[str, Any]:

@@ -30,24 +30,24 @@ def list_(
     connection = connect()
     seen = OperationsSeen(connection.settings.limits.operations_max)
     views = read_channel(connection, [seen.observe])
-    found = _merged(seen, requests_seen(connection))[-limit:]
+    rows = _merged(seen, requests_seen(connection))[-limit:]
     if output is Output.JSON:
-        print_json({"operations": found, "tentative": views.tentative})
+        print_json({"operations": rows, "tentative": views.tentative})
         return
     print_table(
         ("operation", "began", "flow", "what", "status", "result", "took", "by"),
         [
             (
-                one["operation"],
-                moment(one["began_ms"]),
-                one["flow"],
-                one["name"],
-                one["status"],
-                one["result"],
-                duration(one["changed_ms"] - one["began_ms"]),
-                one["by"],
+                row["operation"],
+                moment(row["began_ms"]),
+                row["flow"],
+                row["name"],
+                row["status"],
+                row["result"],
+                duration(row["changed_ms"] - row["began_ms"]),
+                row["by"],
             )
-            for one in found
+            for row in rows
         ],
         empty="no operation",
     )
@@ -70,17 +70,17 @@ def show(
             lines.append(history_line(record, judgement))
 
     read_channel(connection, [seen.observe, collect])
-    found = [one for one in _merged(seen, requests_seen(connection)) if one["operation"] == operation]
-    if not found:
+    rows = [row for row in _merged(seen, requests_seen(connection)) if row["operation"] == operation]
+    if not rows:
         raise not_found(
             f"there is no operation {operation}",
             hint="`statechannel operation list` has the newest; requests are kept for a week.",
         )
     if output is Output.JSON:
-        print_json(found[0] | {"records": [history_fields(line) for line in lines]})
+        print_json(rows[0] | {"records": [history_fields(line) for line in lines]})
         return
-    shown = [(title, value) for title, value in found[0].items() if not title.endswith("_ms") and value is not None]
-    print_table(("what", "value"), [*shown, ("began", moment(found[0]["began_ms"]))])
+    shown = [(title, value) for title, value in rows[0].items() if not title.endswith("_ms") and value is not None]
+    print_table(("what", "value"), [*shown, ("began", moment(rows[0]["began_ms"]))])
     stdout().print()
     print_table(
         ("offset", "time", "key", "verdict", "version", "state", "from", "to", "by", "note"),
@@ -108,7 +108,7 @@ def _merged(seen: OperationsSeen, requests: dict[str, dict[str, Any]]) -> list[d
     every = dict(requests)
     for operation in seen.known.values():
         every[operation.id] = _from_log(seen, operation, every.get(operation.id))
-    return sorted(every.values(), key=lambda one: (one["began_ms"], one["operation"]))
+    return sorted(every.values(), key=lambda row: (row["began_ms"], row["operation"]))
 
 
 def _from_log(seen: OperationsSeen, operation: Operation, asked: dict[str, Any] | None) -> dict[str, Any]:

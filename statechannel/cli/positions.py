@@ -98,15 +98,15 @@ def _inside(place: int, parts: KeyParts) -> bool:
 
 
 def _generated(parts: KeyParts, count: int) -> list[str]:
-    found: list[str] = []
+    names: list[str] = []
     for number in range(_TRIES_EACH):
         name = f"{parts.namespace}/topic-{number}"
         if _inside(topic_hash(f"persistent://{name}"), parts):
-            found.append(name)
-            if len(found) == count:
-                return found
-    say(f"only {len(found)} names were found: the bundle is very small")
-    return found
+            names.append(name)
+            if len(names) == count:
+                return names
+    say(f"only {len(names)} names were found: the bundle is very small")
+    return names
 
 
 def _middle(parts: KeyParts) -> int:

@@ -59,8 +59,8 @@ def split(
 
 
 def _check_choice(at: list[str] | None, parts: int | None, algorithm: str | None, flags: Sequence[str]) -> None:
-    given = [("--at", bool(at)), ("--parts", parts is not None), ("--algorithm", algorithm is not None)]
-    names = [option for option, is_given in given if is_given]
+    choices = [("--at", bool(at)), ("--parts", parts is not None), ("--algorithm", algorithm is not None)]
+    names = [option for option, is_given in choices if is_given]
     if len(names) > 1:
         raise CommandError(f"{' and '.join(names)} exclude each other", hint="Name one of them.", code=ExitCode.USAGE)
     if flags and algorithm is None:
@@ -76,7 +76,7 @@ def _of_owner(
 ) -> BrokerRequest:
     """What only the owner's balancer can do: it knows the topics of the bundle, and waits until it is split."""
     args = {"extension": EXTENSION, "ask": "split", "to": Addressee.OWNER.value, "name": name, "reason": reason}
-    told = f"{done}, the children let go" if unload_children else done
+    text = f"{done}, the children let go" if unload_children else done
     return BrokerRequest(
         RequestCommand.EXTENSION,
         {
@@ -84,13 +84,13 @@ def _of_owner(
             **{key: value for key, value in asked.items() if value is not None},
             "unload_children": unload_children,
         },
-        told,
+        text,
     )
 
 
 def _settings(flags: Sequence[str]) -> dict[str, Any]:
     """Settings as the owner reads them: texts, but for `none`, lists and tables."""
-    found: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     for flag in flags:
         name, equals, text = flag.partition("=")
         if not equals or not name.strip():
@@ -99,8 +99,8 @@ def _settings(flags: Sequence[str]) -> dict[str, Any]:
                 hint="Example: --set max_msg_rate=5000",
                 code=ExitCode.USAGE,
             )
-        found[name.strip()] = _value(text.strip())
-    return found
+        settings[name.strip()] = _value(text.strip())
+    return settings
 
 
 def _value(text: str) -> Any:

@@ -91,15 +91,15 @@ def _next(part: FollowedPartition) -> Iterator[tuple[RecordRead, Judgement]]:
             if record.offset >= part.began_at:
                 yield record, judgement
         if part.replica.phase is not Phase.START_OVER:
-            _tell(part)
+            _print_position(part)
         return
     before = part.replica.phase
     yield from part.read(part.wait())
     if part.replica.phase is not before:
-        _tell(part)
+        _print_position(part)
 
 
-def _tell(part: FollowedPartition) -> None:
+def _print_position(part: FollowedPartition) -> None:
     replica = part.replica
     if replica.phase is Phase.STOPPED:
         raise CommandError(
@@ -116,7 +116,7 @@ def _tell(part: FollowedPartition) -> None:
     replica.overruled = []
 
 
-def _tell_if_unknown(watched: Sequence[FollowedPartition], namespace: str) -> None:
+def _warn_if_unknown(watched: Sequence[FollowedPartition], namespace: str) -> None:
     """A name that is mistyped would be watched in silence for ever; one that is not there yet may come."""
     if (
         not is_namespace(namespace)
@@ -129,12 +129,12 @@ def _judged(connection: Connection, ends_s: float | None, namespace: str | None)
     with ExitStack() as stack:
         watched = open_followed(connection, stack)
         pulse = Pulse(connection, watched[0].tail)
-        told = namespace is None
+        reported = namespace is None
         while ends_s is None or time.monotonic() < ends_s:
             pulse.beat()
             for partition in watched:
                 for record, judgement in _next(partition):
                     yield history_line(record, judgement)
-            if not told and namespace is not None and all(partition.following for partition in watched):
-                told = True
-                _tell_if_unknown(watched, namespace)
+            if not reported and namespace is not None and all(partition.following for partition in watched):
+                reported = True
+                _warn_if_unknown(watched, namespace)

@@ -118,30 +118,30 @@ def status(folder: Path) -> BrokerStatus:
     )
 
 
-def resume_hint(found: BrokerStatus) -> str:
+def resume_hint(broker: BrokerStatus) -> str:
     """How a suspended broker is made to go on."""
-    return f"`kill -CONT {found.pid}` lets it go on; nothing is lost."
+    return f"`kill -CONT {broker.pid}` lets it go on; nothing is lost."
 
 
 def _wait_running(folder: Path, *, port: int | None, timeout_s: float) -> BrokerStatus:
     deadline = time.monotonic() + timeout_s
-    while (found := status(folder)).state is not BrokerState.RUNNING:
-        if found.state is BrokerState.SUSPENDED:
+    while (broker := status(folder)).state is not BrokerState.RUNNING:
+        if broker.state is BrokerState.SUSPENDED:
             raise BrokerStartError(
-                f"the Kafka broker of {folder} is suspended (process {found.pid})", hint=resume_hint(found)
+                f"the Kafka broker of {folder} is suspended (process {broker.pid})", hint=resume_hint(broker)
             )
         if time.monotonic() > deadline:
             raise BrokerStartError(
                 f"a broker holds {folder}, but has not served for {timeout_s:.0f} s",
-                hint=f"read {found.log_path}, or stop it (`statechannel kafka down`)",
+                hint=f"read {broker.log_path}, or stop it (`statechannel kafka down`)",
             )
         time.sleep(_POLL_S)
-    if port is not None and found.bootstrap_servers != f"{LOOPBACK}:{port}":
+    if port is not None and broker.bootstrap_servers != f"{LOOPBACK}:{port}":
         raise AlreadyRunningError(
-            f"a broker already runs on {folder}, at {found.bootstrap_servers}, not on port {port}",
+            f"a broker already runs on {folder}, at {broker.bootstrap_servers}, not on port {port}",
             hint="use that address, or stop it first (`statechannel kafka down`)",
         )
-    return found
+    return broker
 
 
 def _age_s(running: psutil.Process) -> float | None:

@@ -49,8 +49,10 @@ def find_java() -> Java:
             tried.append(f"{origin}: {executable} is Java {answer.major}")
         else:
             return answer
-    found = "; ".join(tried) if tried else "JAVA_HOME is not set and PATH has no `java`"
-    raise JavaUnavailableError(f"Kafka needs Java {MIN_JAVA_MAJOR} or newer, and none was found ({found})", hint=_HINT)
+    reasons = "; ".join(tried) if tried else "JAVA_HOME is not set and PATH has no `java`"
+    raise JavaUnavailableError(
+        f"Kafka needs Java {MIN_JAVA_MAJOR} or newer, and none was found ({reasons})", hint=_HINT
+    )
 
 
 def parse_major(banner: str) -> int | None:

@@ -90,9 +90,9 @@ class PinnedJars:
         Raises:
             JarsUnavailableError: A jar is missing or different, or no client could fetch them.
         """
-        found = self.find(folder)
-        if found is not None:
-            return found
+        files = self.find(folder)
+        if files is not None:
+            return files
         with _cache_lock():
             if (cached := self.find()) is not None:
                 return cached

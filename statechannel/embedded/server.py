@@ -84,8 +84,8 @@ class KafkaServer:
     @property
     def pid(self) -> int | None:
         """The broker's process id, or None if it does not run."""
-        found = process.find(self._layout)
-        return None if found is None else found.pid
+        process_ = process.find(self._layout)
+        return None if process_ is None else process_.pid
 
     @property
     def port(self) -> int:

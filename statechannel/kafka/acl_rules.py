@@ -204,11 +204,14 @@ def compare(
     rules: Iterable[AclRule], bindings: Iterable[Binding], *, channel: str, host: str = ANY_HOST
 ) -> AclComparison:
     """Hold a role's rules against the ACLs of a principal (and of `User:*`)."""
-    wanted, found = tuple(rules), tuple(bindings)
-    forbidden = tuple((rule, one) for rule in wanted for one in found if one.forbids(rule))
-    beyond = [one for one in found if one.allows and _about(one, channel) and not any(_needs(one, r) for r in wanted)]
+    wanted, existing = tuple(rules), tuple(bindings)
+    forbidden = tuple((rule, binding) for rule in wanted for binding in existing if binding.forbids(rule))
+    relevant = [binding for binding in existing if binding.allows and _about(binding, channel)]
+    beyond = [binding for binding in relevant if not any(_needs(binding, rule) for rule in wanted)]
     return AclComparison(
-        tuple(rule for rule in wanted if not any(one.grants(rule, host) for one in found)), forbidden, tuple(beyond)
+        tuple(rule for rule in wanted if not any(binding.grants(rule, host) for binding in existing)),
+        forbidden,
+        tuple(beyond),
     )
 
 
@@ -235,7 +238,7 @@ def lacking(rules: Iterable[AclRule], allowed: Mapping[tuple[str, str], frozense
     """
     missing = []
     for rule in rules:
-        told = allowed.get((rule.resource, rule.name))
-        if told is not None and rule.right not in told:
+        rights = allowed.get((rule.resource, rule.name))
+        if rights is not None and rule.right not in rights:
             missing.append(rule)
     return tuple(missing)

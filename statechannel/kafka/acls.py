@@ -85,11 +85,13 @@ class AclAdmin(BoundedAdmin):
             KafkaClientError: The cluster has no ACLs at all.
         """
         self._require_look()
-        found: list[Binding] = []
+        bindings: list[Binding] = []
         for name in dict.fromkeys((principal, _ANYBODY)):
             wanted = _filter(ResourceType.ANY, None, ResourcePatternType.ANY, name, None, *_ANYTHING)
-            found += [_binding(one) for one in self._call(f"reading the ACLs of {name}", self._described(wanted))]
-        return tuple(found)
+            bindings += [
+                _binding(entry) for entry in self._call(f"reading the ACLs of {name}", self._described(wanted))
+            ]
+        return tuple(bindings)
 
     def _require_look(self) -> None:
         """The client library takes a refusal to list ACLs for "there are none", so what it is allowed is asked first."""
@@ -98,7 +100,7 @@ class AclAdmin(BoundedAdmin):
             doing,
             lambda left_s: self._admin.describe_cluster(include_authorized_operations=True, request_timeout=left_s),
         )
-        operations = {_word(one) for one in cluster.authorized_operations or ()}
+        operations = {_word(operation) for operation in cluster.authorized_operations or ()}
         if Right.DESCRIBE not in operations:
             raise translate(KafkaError(KafkaError.CLUSTER_AUTHORIZATION_FAILED), doing)
         if Right.DESCRIBE_CONFIGS in operations and not self._has_authorizer(cluster.nodes[0].id):
@@ -122,7 +124,7 @@ class AclAdmin(BoundedAdmin):
             KafkaAccessDeniedError: This client may not (Alter on the cluster); some of them may have been made.
         """
         for rule in rules:
-            made = AclBinding(
+            binding = AclBinding(
                 _RESOURCES[rule.resource],
                 rule.name,
                 ResourcePatternType.LITERAL,
@@ -131,10 +133,10 @@ class AclAdmin(BoundedAdmin):
                 _OPERATIONS[rule.right],
                 AclPermissionType.ALLOW,
             )
-            self._call(f"allowing {principal} {rule}", self._created(made))
+            self._call(f"allowing {principal} {rule}", self._created(binding))
 
-    def _created(self, made: AclBinding) -> Callable[[float], Future[Any]]:
-        return lambda left_s: next(iter(self._admin.create_acls([made], request_timeout=left_s).values()))
+    def _created(self, binding: AclBinding) -> Callable[[float], Future[Any]]:
+        return lambda left_s: next(iter(self._admin.create_acls([binding], request_timeout=left_s).values()))
 
     def allowed(self, rules: Iterable[AclRule]) -> Mapping[tuple[str, str], frozenset[str] | None]:
         """What this client may do on the topics and groups of these rules, as Kafka tells it (KIP-430).
@@ -144,12 +146,12 @@ class AclAdmin(BoundedAdmin):
         wanted = tuple(rules)
         topics = {rule.name for rule in wanted if rule.resource is AclResource.TOPIC}
         groups = {rule.name for rule in wanted if rule.resource is AclResource.GROUP}
-        found: dict[tuple[str, str], frozenset[str] | None] = {}
+        rights: dict[tuple[str, str], frozenset[str] | None] = {}
         for name in sorted(topics):
-            found[AclResource.TOPIC, name] = self._told(f"describing topic {name}", self._topic(name))
+            rights[AclResource.TOPIC, name] = self._operations(f"describing topic {name}", self._topic(name))
         for name in sorted(groups):
-            found[AclResource.GROUP, name] = self._told(f"describing group {name}", self._group(name))
-        return found
+            rights[AclResource.GROUP, name] = self._operations(f"describing group {name}", self._group(name))
+        return rights
 
     def _topic(self, name: str) -> Callable[[float], Future[Any]]:
         return lambda left_s: self._admin.describe_topics(
@@ -161,18 +163,18 @@ class AclAdmin(BoundedAdmin):
             [name], include_authorized_operations=True, request_timeout=left_s
         )[name]
 
-    def _told(self, doing: str, ask: Callable[[float], Future[Any]]) -> frozenset[str] | None:
+    def _operations(self, doing: str, ask: Callable[[float], Future[Any]]) -> frozenset[str] | None:
         def once(left_s: float) -> frozenset[str] | None:
             try:
-                found = self._wait(ask(left_s), doing)
+                description = self._wait(ask(left_s), doing)
             except CallFailedError as failure:
                 if failure.code in _REFUSED:
                     return frozenset()
                 if is_topic_missing(failure):
                     return None
                 raise
-            operations = found.authorized_operations
-            return None if operations is None else frozenset(_word(one) for one in operations)
+            operations = description.authorized_operations
+            return None if operations is None else frozenset(_word(operation) for operation in operations)
 
         return self._patiently(once)
 
@@ -204,13 +206,13 @@ def _word(operation: AclOperation) -> str:
     return "".join(part.capitalize() for part in operation.name.split("_"))
 
 
-def _binding(found: Any) -> Binding:
+def _binding(entry: Any) -> Binding:
     return Binding(
-        found.restype.name.lower(),
-        found.name,
-        found.resource_pattern_type.name.lower(),
-        found.principal,
-        found.host,
-        _word(found.operation),
-        found.permission_type is AclPermissionType.ALLOW,
+        entry.restype.name.lower(),
+        entry.name,
+        entry.resource_pattern_type.name.lower(),
+        entry.principal,
+        entry.host,
+        _word(entry.operation),
+        entry.permission_type is AclPermissionType.ALLOW,
     )

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
-from statechannel.kafka.errors import kafka_error_of, telling, translate
+from statechannel.kafka.errors import kafka_error_of, more_specific, translate
 from statechannel.kafka.retries import Answer, Refusals, ask_patiently
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ class BoundedAdmin:
         except (KafkaException, FutureTimeoutError) as error:
             self._admin.poll(0)  # serves error_cb
             code = kafka_error_of(error) or KafkaError(KafkaError._TIMED_OUT)  # noqa: SLF001 (public code)
-            cause = telling(code, self._refusals.last)
+            cause = more_specific(code, self._refusals.last)
             raise CallFailedError(code, translate(cause or code, doing, secrets=self._settings.secrets())) from None
 
 

@@ -204,12 +204,12 @@ class ClientSettings:
         if file is not None:
             properties = read_properties_file(file)
             refuse_fixed(properties, f"The Kafka properties file {file}")
-        given = dict(parse_override(option) for option in overrides)
-        refuse_fixed(given, "A -X option")
-        properties |= given
-        found = [properties.pop(key) for key in _BOOTSTRAP_KEYS if key in properties]
+        options = dict(parse_override(option) for option in overrides)
+        refuse_fixed(options, "A -X option")
+        properties |= options
+        addresses = [properties.pop(key) for key in _BOOTSTRAP_KEYS if key in properties]
         return cls(
-            bootstrap_servers=bootstrap_servers or (found[0] if found else ""),
+            bootstrap_servers=bootstrap_servers or (addresses[0] if addresses else ""),
             properties=properties,
             client_id=properties.pop("client.id", client_id),
             tuning=tuning or ClientTuning(),

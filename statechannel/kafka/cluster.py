@@ -61,17 +61,17 @@ class ClusterAdmin(TopicAdmin):
 
     def cluster(self) -> KafkaCluster:
         """Its id, its controller, its nodes."""
-        found = self._patiently(
+        description = self._patiently(
             lambda left_s: self._wait(
                 self._admin.describe_cluster(request_timeout=left_s), "asking the cluster about itself"
             )
         )
-        nodes = (KafkaNode(one.id, f"{one.host}:{one.port}", one.rack) for one in found.nodes)
-        controller = found.controller
+        nodes = (KafkaNode(node.id, f"{node.host}:{node.port}", node.rack) for node in description.nodes)
+        controller = description.controller
         return KafkaCluster(
-            found.cluster_id,
+            description.cluster_id,
             None if controller is None or controller.id < 0 else controller.id,
-            tuple(sorted(nodes, key=lambda one: one.node)),
+            tuple(sorted(nodes, key=lambda node: node.node)),
         )
 
     def node_settings(self, node: int) -> Mapping[str, str]:
@@ -90,12 +90,12 @@ class ClusterAdmin(TopicAdmin):
         return {
             name: tuple(
                 PartitionPlace(
-                    one.id,
-                    None if one.leader is None or one.leader.id < 0 else one.leader.id,  # type: ignore[redundant-expr]
-                    tuple(sorted(node.id for node in one.replicas)),
-                    tuple(sorted(node.id for node in one.isr)),
+                    partition.id,
+                    None if partition.leader is None or partition.leader.id < 0 else partition.leader.id,  # type: ignore[redundant-expr]
+                    tuple(sorted(node.id for node in partition.replicas)),
+                    tuple(sorted(node.id for node in partition.isr)),
                 )
-                for one in description.partitions
+                for partition in description.partitions
             )
             for name, description in self._descriptions(names).items()
             if description is not None
@@ -104,9 +104,9 @@ class ClusterAdmin(TopicAdmin):
 
 def server_version(settings: Mapping[str, str]) -> str:
     """The version of a Kafka broker as far as its settings betray it: the protocol knows no question for it."""
-    told = settings.get("inter.broker.protocol.version")
-    if told is not None:
-        return f"speaks protocol {told} with its like"
+    version = settings.get("inter.broker.protocol.version")
+    if version is not None:
+        return f"speaks protocol {version} with its like"
     if "group.coordinator.rebalance.protocols" in settings or "share.coordinator.append.linger.ms" in settings:
         return "4.0 or newer"
     return "unknown"

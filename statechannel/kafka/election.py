@@ -74,7 +74,7 @@ class LeaderElection:
         self._poll_s = min(0.1, session_s / 20)
         self._wanted = threading.Event()
         self._stopping = threading.Event()
-        self._standing = False
+        self._candidate = False
         self._elected = False
         self._polled_s = clock()
         self._looked_s = self._polled_s
@@ -108,17 +108,17 @@ class LeaderElection:
                 self._step()
         except BaseException as error:  # the thread's end must not pass unseen
             _log.exception("the election's thread ended")
-            self._tell(elected=False)
+            self._notify(elected=False)
             if self._on_failure is None:
                 raise
             self._on_failure(error)
         finally:
-            self._tell(elected=False)
+            self._notify(elected=False)
             self._consumer.close()
 
     def _step(self) -> None:
         self._check_lease()
-        if self._may_stand() != self._standing:
+        if self._may_stand() != self._candidate:
             self._enter_or_leave()
         # Polled also while not standing: that is how the library gets to leave the group.
         message = self._consumer.poll(self._poll_s)
@@ -127,7 +127,7 @@ class LeaderElection:
         if error is not None:
             _log.warning("election: %s", describe(error, self._settings.secrets()))
             if error.code() == KafkaError._MAX_POLL_EXCEEDED:  # noqa: SLF001 (public code)
-                self._tell(elected=False)
+                self._notify(elected=False)
 
     def _may_stand(self) -> bool:
         """Whether the engine wants the seat, and its loop runs."""
@@ -137,7 +137,7 @@ class LeaderElection:
         halted_s = 0.0 if progress is None else self._clock() - progress.last_s()
         if progress is None or halted_s <= progress.limit_s:
             return True
-        if self._standing:
+        if self._candidate:
             _log.warning("election: the loop has made no progress for %.1f s, giving the seat up", halted_s)
         return False
 
@@ -149,27 +149,27 @@ class LeaderElection:
         no earlier than that after stepping down: what was lost meanwhile is told by then.
         """
         now_s = self._clock()
-        if self._elected or not self._standing:
+        if self._elected or not self._candidate:
             self._looked_s = now_s
         elif now_s - self._looked_s > self._lease_s and now_s - self._polled_s <= self._lease_s:
             self._looked_s = now_s
             if self._consumer.assignment():
                 _log.warning("election: seated without being told, taking the seat")
-                self._tell(elected=True)
+                self._notify(elected=True)
 
     def _check_lease(self) -> None:
         """Step down if this thread was not running: the group may have a new leader by now."""
         now_s = self._clock()
         silent_s, self._polled_s = now_s - self._polled_s, now_s
-        if self._standing and silent_s > self._lease_s:
+        if self._candidate and silent_s > self._lease_s:
             _log.warning("election: not run for %.1f s, standing anew", silent_s)
-            self._tell(elected=False)
+            self._notify(elected=False)
             self._looked_s = now_s
             self._leave()  # the next step stands anew
 
     def _enter_or_leave(self) -> None:
-        if not self._standing:
-            self._standing = True
+        if not self._candidate:
+            self._candidate = True
             self._consumer.subscribe(
                 [self._topic],
                 on_assign=self._on_assign,
@@ -177,11 +177,11 @@ class LeaderElection:
                 on_lost=self._on_revoke,
             )
         else:
-            self._tell(elected=False)
+            self._notify(elected=False)
             self._leave()
 
     def _leave(self) -> None:
-        self._standing = False
+        self._candidate = False
         self._consumer.unsubscribe()
 
     def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
@@ -190,15 +190,15 @@ class LeaderElection:
             return
         consumer.pause(partitions)  # nothing is ever read here
         if self._clock() - self._polled_s <= self._lease_s:
-            self._tell(elected=True)
+            self._notify(elected=True)
         # Else this thread was frozen inside the poll, and the next step leaves the group.
 
     def _on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         if partitions:
-            self._tell(elected=False)
+            self._notify(elected=False)
         consumer.incremental_unassign(partitions)
 
-    def _tell(self, *, elected: bool) -> None:
+    def _notify(self, *, elected: bool) -> None:
         if elected is not self._elected:
             self._elected = elected
             self._sink(LeadershipChanged(elected))

@@ -170,7 +170,7 @@ def is_transient(problem: BaseException | KafkaError) -> bool:
     return error is not None and error.code() in _AWAY
 
 
-def telling(answer: KafkaError | None, client: KafkaError | None) -> KafkaError | None:
+def more_specific(answer: KafkaError | None, client: KafkaError | None) -> KafkaError | None:
     """Which of the two to tell: "connection refused", from the client's callback, says more than "timed out".
 
     Args:

@@ -264,8 +264,8 @@ def _record(message: Message) -> LightRecord:
 def _headers(message: Message) -> Headers:
     """Headers in order; none where their names are not even text: such a record is no tombstone."""
     try:
-        found = message.headers() or []
+        headers = message.headers() or []
     except (UnicodeError, ValueError):
         return ()
-    pairs = found.items() if isinstance(found, dict) else found
+    pairs = headers.items() if isinstance(headers, dict) else headers
     return tuple((name, value.encode() if isinstance(value, str) else value) for name, value in pairs)

@@ -266,17 +266,17 @@ class LogReader:
         """First and next offset, from the broker; None when it does not answer."""
         place = TopicPartition(partition.name, partition.number)
         try:
-            found = self._consumer.get_watermark_offsets(place, timeout=_WATERMARKS_S)
+            watermarks = self._consumer.get_watermark_offsets(place, timeout=_WATERMARKS_S)
         except KafkaException as error:
             if is_topic_missing(error):
                 self._miss(partition)
                 return None
-            found = None
+            watermarks = None
         partition.missing_s = None
-        self._set_available(available=found is not None)
-        if found is None:
+        self._set_available(available=watermarks is not None)
+        if watermarks is None:
             self._stopping.wait(self._tuning.poll_s)
-        return found
+        return watermarks
 
     def _miss(self, partition: _Partition) -> None:
         """A broker does not know the topic: it may not have heard of it yet, so not the first such answer counts."""

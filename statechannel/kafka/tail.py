@@ -17,7 +17,7 @@ from statechannel.kafka.errors import (
     is_topic_missing,
     is_transient,
     kafka_error_of,
-    telling,
+    more_specific,
     translate,
 )
 from statechannel.kafka.retries import ask_patiently
@@ -109,8 +109,8 @@ class PartitionTail:
         """
         low, high = self._ask("asking for the end of", self._watermarks)
         if from_time_ms is not None:
-            found = self._ask("looking for a time in", lambda left_s: self._offset_at(from_time_ms, left_s))
-            start = found if found >= 0 else high
+            offset = self._ask("looking for a time in", lambda left_s: self._offset_at(from_time_ms, left_s))
+            start = offset if offset >= 0 else high
         return Span(low=low, start=max(low, start), end=high)
 
     def answers(self, timeout_s: float) -> bool:
@@ -123,15 +123,15 @@ class PartitionTail:
             raise translate(error, self._doing("asking for the end of"), secrets=self._settings.secrets()) from error
 
     def _watermarks(self, timeout_s: float) -> tuple[int, int] | None:
-        found: tuple[int, int] | None
-        found = self._consumer.get_watermark_offsets(TopicPartition(*self._place), timeout=timeout_s)
-        return found
+        watermarks: tuple[int, int] | None
+        watermarks = self._consumer.get_watermark_offsets(TopicPartition(*self._place), timeout=timeout_s)
+        return watermarks
 
     def _offset_at(self, time_ms: int, timeout_s: float) -> int:
-        (found,) = self._consumer.offsets_for_times([TopicPartition(*self._place, time_ms)], timeout=timeout_s)
-        if found.error is not None:  # its offset is still the time that was asked for
-            raise KafkaException(found.error)
-        return int(found.offset)
+        (answer,) = self._consumer.offsets_for_times([TopicPartition(*self._place, time_ms)], timeout=timeout_s)
+        if answer.error is not None:  # its offset is still the time that was asked for
+            raise KafkaException(answer.error)
+        return int(answer.offset)
 
     def records(self, span: Span) -> Iterator[RecordRead]:
         """The records of `span` in order; offsets may have gaps.
@@ -229,7 +229,7 @@ class PartitionTail:
         try:
             answer = ask_patiently(call, timeout_s=self._timeout_s, topic_grace_s=grace_s)
         except KafkaException as error:
-            cause = telling(kafka_error_of(error), self._error)
+            cause = more_specific(kafka_error_of(error), self._error)
             raise translate(cause or error, self._doing(doing), secrets=self._settings.secrets()) from error
         if answer is None:
             raise self._away(doing)

@@ -45,14 +45,14 @@ class Requirement:
     wanted: str
     hard: bool = True
 
-    def met_by(self, found: str | None) -> bool:
+    def met_by(self, value: str | None) -> bool:
         """Whether the value that the cluster reports is good enough."""
-        if found is None:
+        if value is None:
             return False
         if self.rule is SettingRule.EXACTLY:
-            return _as_set(found) == _as_set(self.wanted)
+            return _as_set(value) == _as_set(self.wanted)
         try:
-            have, want = float(found), float(self.wanted)
+            have, want = float(value), float(self.wanted)
         except ValueError:
             return False
         if have < 0:  # -1 stands for "no limit" wherever Kafka allows it

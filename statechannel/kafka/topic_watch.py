@@ -138,9 +138,9 @@ class TopicWatch:
             if error is not None and is_topic_missing(error):
                 likely |= dict.fromkeys(places, f"topic {name} no longer exists")
             elif description is not None:
-                found, opened = str(description.topic_id), self._topics[name].topic_id
-                if found != opened:
-                    detail = f"topic {name} was re-created (id {found}, was {opened})"
+                topic_id, opened = str(description.topic_id), self._topics[name].topic_id
+                if topic_id != opened:
+                    detail = f"topic {name} was re-created (id {topic_id}, was {opened})"
                     certain |= dict.fromkeys(places, detail)
         for partition, future in self._ends.items():
             place = (partition.topic, partition.partition)

@@ -62,13 +62,13 @@ class TopicSettingDifference:
 
     topic: str
     setting: str
-    found: str
+    actual: str
     wanted: str
     hard: bool
     command: str
 
     def __str__(self) -> str:
-        return f"{self.topic}: {self.setting} is {self.found}, wanted {self.wanted}; mend it with: {self.command}"
+        return f"{self.topic}: {self.setting} is {self.actual}, wanted {self.wanted}; mend it with: {self.command}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,16 +96,16 @@ class TopicAdmin(BoundedAdmin):
         """
         ends_s = time.monotonic() + self._settings.tuning.topic_grace_s
         while True:
-            found = {n: d for n, d in self._descriptions(names).items() if d is not None}
-            settings = self._settings_of(found)
-            expected = names if created else found
+            descriptions = {n: d for n, d in self._descriptions(names).items() if d is not None}
+            settings = self._settings_of(descriptions)
+            expected = names if created else descriptions
             if len(settings) == len(expected) or time.monotonic() >= ends_s:
-                return self._infos(found, settings)
+                return self._infos(descriptions, settings)
             time.sleep(_POLL_S)
 
     @staticmethod
     def _infos(
-        found: Mapping[str, TopicDescription], settings: Mapping[str, Mapping[str, str]]
+        descriptions: Mapping[str, TopicDescription], settings: Mapping[str, Mapping[str, str]]
     ) -> dict[str, TopicInfo]:
         return {
             name: TopicInfo(
@@ -115,7 +115,7 @@ class TopicAdmin(BoundedAdmin):
                 replicas=min(len(p.replicas) for p in description.partitions),
                 settings=settings[name],
             )
-            for name, description in found.items()
+            for name, description in descriptions.items()
             if name in settings
         }
 
@@ -192,15 +192,15 @@ class TopicAdmin(BoundedAdmin):
 
     def _describe_once(self, names: list[str], timeout_s: float) -> dict[str, TopicDescription | None]:
         futures = self._admin.describe_topics(TopicCollection(names), request_timeout=timeout_s)
-        found: dict[str, TopicDescription | None] = {}
+        descriptions: dict[str, TopicDescription | None] = {}
         for name, future in futures.items():
             try:
-                found[name] = self._wait(future, f"describing topic {name}")
+                descriptions[name] = self._wait(future, f"describing topic {name}")
             except CallFailedError as failure:
                 if not is_topic_missing(failure):
                     raise
-                found[name] = None
-        return found
+                descriptions[name] = None
+        return descriptions
 
     def _settings_of(self, names: Iterable[str]) -> dict[str, dict[str, str]]:
         resources = [ConfigResource(ResourceType.TOPIC, name) for name in names]
@@ -231,8 +231,8 @@ def create_topics(
     """Create what is missing, then verify all four topics; see `TopicAdmin.create`."""
     admin = TopicAdmin(settings, timeout_s=timeout_s)
     admin.create(topics, partitions=partitions, replication_factor=replication_factor)
-    found = admin.describe(topics.policies.keys(), created=True)
-    return _refuse_hard(inspect(found, settings, topics)).topics
+    infos = admin.describe(topics.policies.keys(), created=True)
+    return _refuse_hard(inspect(infos, settings, topics)).topics
 
 
 def inspect_topics(settings: ClientSettings, topics: ChannelTopics, *, timeout_s: float = 20.0) -> Inspection:
@@ -255,9 +255,9 @@ def verify_topics(settings: ClientSettings, topics: ChannelTopics, *, timeout_s:
     return _refuse_hard(inspect_topics(settings, topics, timeout_s=timeout_s))
 
 
-def inspect(found: Mapping[str, TopicInfo], settings: ClientSettings, topics: ChannelTopics) -> Inspection:
+def inspect(infos: Mapping[str, TopicInfo], settings: ClientSettings, topics: ChannelTopics) -> Inspection:
     """Compare what was found with the policies. Pure."""
-    missing = [name for name in topics.policies if name not in found]
+    missing = [name for name in topics.policies if name not in infos]
     if missing:
         raise TopicMissingError(
             f"Topics that do not exist: {', '.join(missing)}.",
@@ -265,8 +265,8 @@ def inspect(found: Mapping[str, TopicInfo], settings: ClientSettings, topics: Ch
         )
     differences: list[TopicSettingDifference] = []
     for name, policy in topics.policies.items():
-        differences += differences_of(found[name], policy, settings.bootstrap_servers)
-    return Inspection(topics=found, differences=tuple(differences))
+        differences += differences_of(infos[name], policy, settings.bootstrap_servers)
+    return Inspection(topics=infos, differences=tuple(differences))
 
 
 def differences_of(info: TopicInfo, policy: TopicPolicy, server: str) -> list[TopicSettingDifference]:
@@ -301,7 +301,7 @@ def _difference(info: TopicInfo, requirement: Requirement, server: str) -> Topic
     return TopicSettingDifference(
         topic=info.name,
         setting=requirement.setting,
-        found=info.settings.get(requirement.setting, "unknown"),
+        actual=info.settings.get(requirement.setting, "unknown"),
         wanted=wanted if requirement.rule is SettingRule.EXACTLY else f"{requirement.rule} {wanted}",
         hard=requirement.hard,
         command=alter_command(server, info.name, requirement.setting, wanted),
@@ -324,7 +324,7 @@ def _partition_differences(info: TopicInfo, policy: TopicPolicy, server: str) ->
         TopicSettingDifference(
             topic=info.name,
             setting="partitions",
-            found=str(info.partitions),
+            actual=str(info.partitions),
             wanted=str(policy.partitions),
             hard=True,
             command=(f"kafka-topics.sh --bootstrap-server {server} --delete --topic {info.name} && statechannel init"),
@@ -346,7 +346,7 @@ def _replica_differences(info: TopicInfo, policy: TopicPolicy, server: str) -> l
         TopicSettingDifference(
             topic=info.name,
             setting=setting,
-            found=f"{required} with {info.replicas} replicas",
+            actual=f"{required} with {info.replicas} replicas",
             wanted=str(wanted),
             hard=too_many,
             command=alter_command(server, info.name, setting, str(wanted)),

@@ -37,18 +37,18 @@ def load(
     """
     path = config or (Path(os.environ[CONFIG_VARIABLE]) if os.environ.get(CONFIG_VARIABLE) else None)
     file = {} if path is None else _read_toml(path)
-    given = _parse_flags(flags)
+    options = _parse_flags(flags)
     for group, values in (overrides or {}).items():
-        given.setdefault(group, {}).update({name: value for name, value in values.items() if value is not None})
+        options.setdefault(group, {}).update({name: value for name, value in values.items() if value is not None})
     broken = [
         f"the environment: {name} is not valid UTF-8." for name, text in os.environ.items() if _is_broken(name, text)
     ]
     if broken:
         raise SettingsError(broken)
-    unknown = [*unknown_in(file, str(path)), *unknown_variables(os.environ), *unknown_in(given, "a flag")]
+    unknown = [*unknown_in(file, str(path)), *unknown_variables(os.environ), *unknown_in(options, "a flag")]
     if unknown:
         raise SettingsError(unknown)
-    settings = _validated(file, given, origin=str(path))
+    settings = _validated(file, options, origin=str(path))
     wrong = list(violations(settings))
     if wrong:
         raise SettingsError(
@@ -62,7 +62,7 @@ def _is_broken(name: str, text: str) -> bool:
     return name.upper().startswith(ENV_PREFIX) and text.encode(errors="replace") != text.encode(errors="surrogatepass")
 
 
-def _validated(file: dict[str, Any], given: dict[str, Any], *, origin: str) -> Settings:
+def _validated(file: dict[str, Any], options: dict[str, Any], *, origin: str) -> Settings:
     class FromEverywhere(Settings):
         @classmethod
         def settings_customise_sources(
@@ -76,18 +76,18 @@ def _validated(file: dict[str, Any], given: dict[str, Any], *, origin: str) -> S
             return init_settings, env_settings, lambda: file  # type: ignore[return-value]
 
     try:
-        return FromEverywhere(**given)
+        return FromEverywhere(**options)
     except ValidationError as error:
-        problems = [_problem(detail, file, given, origin) for detail in error.errors(include_url=False)]
+        problems = [_problem(detail, file, options, origin) for detail in error.errors(include_url=False)]
         raise SettingsError(problems) from None  # the library's own words have what was given, passwords too
     except SourceError as error:
         raise SettingsError([f"the environment: {error}."]) from error
 
 
-def _problem(detail: Any, file: dict[str, Any], given: dict[str, Any], origin: str) -> str:
+def _problem(detail: Any, file: dict[str, Any], options: dict[str, Any], origin: str) -> str:
     group, *rest = (str(part) for part in detail["loc"])
     name = rest[0] if rest else ""
-    if name in given.get(group, {}):
+    if name in options.get(group, {}):
         where = "a flag"
     elif f"{ENV_PREFIX}{group}{ENV_DELIMITER}{name}".upper() in {variable.upper() for variable in os.environ}:
         where = "the environment"
@@ -111,7 +111,7 @@ def _read_toml(path: Path) -> dict[str, Any]:
 
 
 def _parse_flags(flags: Iterable[str]) -> dict[str, dict[str, Any]]:
-    given: dict[str, dict[str, Any]] = {}
+    options: dict[str, dict[str, Any]] = {}
     for flag in flags:
         name, equals, value = flag.partition("=")
         group, dot, field = name.strip().partition(".")
@@ -119,7 +119,7 @@ def _parse_flags(flags: Iterable[str]) -> dict[str, dict[str, Any]]:
             raise SettingsError(
                 [f"--set {name}: not of the form group.name=value."], hint="Example: --set membership.expiry_s=8"
             )
-        target = given.setdefault(group, {})
+        target = options.setdefault(group, {})
         if group == EXTENSIONS:
             *path, field = field.split(".")
             if not path or not field or not all(path):
@@ -130,7 +130,7 @@ def _parse_flags(flags: Iterable[str]) -> dict[str, dict[str, Any]]:
             for part in path:  # an extension has groups of its own
                 target = target.setdefault(part, {})
         target[field] = _parse_value(value)
-    return given
+    return options
 
 
 def _parse_value(value: str) -> Any:

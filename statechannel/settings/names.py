@@ -73,9 +73,9 @@ def unknown_variables(environ: Iterable[str]) -> Iterator[str]:
 
 
 def _meant(wrong: str, first: Iterable[str], second: Iterable[str]) -> str:
-    found = get_close_matches(wrong, [*first], n=1) or get_close_matches(wrong, [*second], n=1, cutoff=0.5)
-    found = found or _same_last_word(wrong, second)
-    return f" Did you mean `{found[0]}`?" if found else ""
+    names = get_close_matches(wrong, [*first], n=1) or get_close_matches(wrong, [*second], n=1, cutoff=0.5)
+    names = names or _same_last_word(wrong, second)
+    return f" Did you mean `{names[0]}`?" if names else ""
 
 
 def _same_last_word(wrong: str, names: Iterable[str]) -> list[str]:

@@ -106,13 +106,13 @@ def _default(value: Any) -> str:
 
 
 def _bounds(field: FieldInfo) -> str:
-    found = []
+    bounds = []
     for item in field.metadata:
         for attribute, sign in _BOUNDS:
             bound = getattr(item, attribute, None)
             if bound is not None:
-                found.append(f"{sign} `{bound}`" if attribute == "pattern" else f"{sign} {bound:g}")
-    return ", ".join(found)
+                bounds.append(f"{sign} `{bound}`" if attribute == "pattern" else f"{sign} {bound:g}")
+    return ", ".join(bounds)
 
 
 if __name__ == "__main__":

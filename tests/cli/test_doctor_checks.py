@@ -50,17 +50,17 @@ def heard(*beats: tuple[float, dict[str, Any]], now_s: float = 0.0, **standing: 
     return replace(with_standing(healthy(), **standing), **registry(*beats, now_s=now_s))
 
 
-def failing(name: str, what: str, told: bool = False) -> DoctorFacts:
-    return replace(healthy(), failed={name: Failed(what, "do this", told)})
+def failing(name: str, what: str, reported: bool = False) -> DoctorFacts:
+    return replace(healthy(), failed={name: Failed(what, "do this", reported)})
 
 
 ILL: list[tuple[str, DoctorFacts, str, Severity, str]] = [
     # --- here
     ("problem", replace(healthy(), problems=["a < b must hold."]), "settings", Severity.CRITICAL, "a < b must hold"),
-    ("no java", failing("java", "no Java", told=True), "java", Severity.INFO, "no Java"),
+    ("no java", failing("java", "no Java", reported=True), "java", Severity.INFO, "no Java"),
     (
         "no java for the embedded",
-        with_embedded(failing("java", "no Java", told=True)),
+        with_embedded(failing("java", "no Java", reported=True)),
         "java",
         Severity.ERROR,
         "no Java",
@@ -84,7 +84,7 @@ ILL: list[tuple[str, DoctorFacts, str, Severity, str]] = [
         "b1 has read 3 records in its own name that it did not write, the newest in the channel at partition 1, offset 77",
     ),
     # --- Kafka
-    ("away", failing("kafka", "no answer", told=True), "kafka", Severity.CRITICAL, "no answer"),
+    ("away", failing("kafka", "no answer", reported=True), "kafka", Severity.CRITICAL, "no answer"),
     (
         "no controller",
         replace(healthy(), cluster=replace(healthy().cluster, controller=None)),
@@ -180,7 +180,7 @@ ILL: list[tuple[str, DoctorFacts, str, Severity, str]] = [
     ),
     (
         "missing",
-        replace(healthy(), found={}),
+        replace(healthy(), topics={}),
         "topics",
         Severity.CRITICAL,
         "topics that do not exist: bundle-state, bundle-state-registry",
@@ -387,7 +387,7 @@ def test_the_exit_code_is_that_of_the_worst(severities: list[Severity], code: in
 
 
 def test_where_kafka_is_away_the_rest_is_looked_at() -> None:
-    facts = with_embedded(failing("kafka", "no answer", told=True), free_bytes=1 << 20)
+    facts = with_embedded(failing("kafka", "no answer", reported=True), free_bytes=1 << 20)
     found = examine(CHECKS, facts)
     assert [one.check for one in found if one.severity is Severity.CRITICAL] == [
         "embedded-kafka",

@@ -83,7 +83,7 @@ def use(monkeypatch: pytest.MonkeyPatch) -> Callable[[Kafka], Kafka]:
             yield kafka
 
         monkeypatch.setattr(registry, "open_tail", open_tail)
-        monkeypatch.setattr(registry, "told_if_slow", nothing)
+        monkeypatch.setattr(registry, "notify_if_slow", nothing)
         return kafka
 
     return use

@@ -155,11 +155,13 @@ def area_fields(areas: Sequence[Area], *, points: int, shown: int) -> dict[str, 
         for at, sums in area.sums(width_ms):
             rows.setdefault(at, Counter()).update(sums)
             total.update(sums)
-    ranked = sorted(owned.keys() | total.keys(), key=lambda one: (one == OTHERS, -owned[one], -total[one], one))
-    kept = [one for one in ranked if one != OTHERS][:shown]
-    rest = [one for one in ranked if one not in set(kept)]
+    ranked = sorted(
+        owned.keys() | total.keys(), key=lambda owner: (owner == OTHERS, -owned[owner], -total[owner], owner)
+    )
+    kept = [owner for owner in ranked if owner != OTHERS][:shown]
+    rest = [owner for owner in ranked if owner not in set(kept)]
     span_ms = last_ms - first_ms
-    groups = [(one, [one]) for one in kept] + ([(OTHERS, rest)] if rest else [])
+    groups = [(owner, [owner]) for owner in kept] + ([(OTHERS, rest)] if rest else [])
     return {
         "first_ms": first_ms,
         "last_ms": last_ms,
@@ -167,8 +169,8 @@ def area_fields(areas: Sequence[Area], *, points: int, shown: int) -> dict[str, 
         "brokers": [
             {
                 "name": name,
-                "end": sum(owned[one] for one in group),
-                "mean": round(sum(total[one] for one in group) / span_ms, 3) if span_ms else None,
+                "end": sum(owned[owner] for owner in group),
+                "mean": round(sum(total[owner] for owner in group) / span_ms, 3) if span_ms else None,
             }
             for name, group in groups
         ],
@@ -176,7 +178,7 @@ def area_fields(areas: Sequence[Area], *, points: int, shown: int) -> dict[str, 
             [
                 at,
                 *(
-                    round(sum(row[one] for one in group) / _covered_ms(at, width_ms, first_ms, last_ms), 3)
+                    round(sum(row[owner] for owner in group) / _covered_ms(at, width_ms, first_ms, last_ms), 3)
                     for _, group in groups
                 ),
             ]

@@ -68,7 +68,7 @@ class GapsFound:
         """
         longest = [gap for _, _, gap in heapq.nlargest(max(0, self._kept - len(still)), self._longest)]
         kept = sorted([*still[: self._kept], *longest], key=lambda gap: (gap.start_ms, gap.partition, gap.start_offset))
-        ranked = sorted(self._sums.rows(), key=lambda one: (-one["open"], -one["worst_ms"], one["namespace"]))
+        ranked = sorted(self._sums.rows(), key=lambda row: (-row["open"], -row["worst_ms"], row["namespace"]))
         causes: Counter[str] = Counter()
         for (_, cause), count in self._by_cause.items():
             causes[cause] += count
@@ -80,7 +80,7 @@ class GapsFound:
                 for cause, count in sorted(causes.items())
             ],
             "namespaces_all": len(ranked),
-            "namespaces": [one | {"causes": self._causes(one["namespace"])} for one in ranked[:namespaces]],
+            "namespaces": [row | {"causes": self._causes(row["namespace"])} for row in ranked[:namespaces]],
             "rows": [_row(gap) for gap in kept],
             "times": self._times.fields(),
         }

@@ -149,14 +149,14 @@ class KeyTimelines:
             children = set(derived_from(key))
             for name in self._by_namespace.get(key.namespace, ()):
                 if name != key.namespace and name not in children and self._exists(name):
-                    self._tell(name, record, judgement, gone)
+                    self._add(name, record, judgement, gone)
         for name in derived_from(key):
             if key.is_namespace:
                 band = Band(State.UNASSIGNED.value, None, None, key.version, None)
             else:
                 owner = shown(key.from_)
                 band = Band(State.ASSIGNED.value, owner, owner, key.version + 1, key.version + 1)
-            self._tell(name, record, judgement, band)
+            self._add(name, record, judgement, band)
 
     def _exists(self, name: str) -> bool:
         lane = self.lanes[name]
@@ -164,7 +164,7 @@ class KeyTimelines:
         last = bands[-1] if bands else lane.start
         return last is not None and last.state is not None
 
-    def _tell(self, name: str, record: RecordRead, judgement: Judgement, band: Band) -> None:
+    def _add(self, name: str, record: RecordRead, judgement: Judgement, band: Band) -> None:
         lane = self.lanes.get(name)
         if lane is None:
             return
@@ -219,7 +219,7 @@ def lane_fields(name: str, lane: KeyTimeline, partition: int, parts: Sequence[in
 
 def _mark_fields(mark: TimelineMark) -> dict[str, Any]:
     number = mark.verdicts.total()
-    found: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "ms": mark.first_ms,
         "offset": mark.offset,
         "verdict": next(iter(mark.verdicts)) if len(mark.verdicts) == 1 else "several",
@@ -228,8 +228,8 @@ def _mark_fields(mark: TimelineMark) -> dict[str, Any]:
     }
     if number > 1:
         listed = ", ".join(f"{verdict} {count}" for verdict, count in mark.verdicts.most_common())
-        return found | {"n": number, "last_ms": mark.last_ms, "last_offset": mark.last_offset, "note": listed}
-    return found | {name: value for name, value in mark.facts.items() if value is not None and name != "key"}
+        return fields | {"n": number, "last_ms": mark.last_ms, "last_offset": mark.last_offset, "note": listed}
+    return fields | {name: value for name, value in mark.facts.items() if value is not None and name != "key"}
 
 
 _REJECTED_NAMES = frozenset(verdict.value for verdict in Verdict if is_rejected(verdict))

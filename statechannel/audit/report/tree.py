@@ -60,11 +60,11 @@ def wanted_part(name: str) -> KeyParts | None:
     return KeyParts(topic[0], place, place + 1)
 
 
-def overlap(one: KeyParts, other: KeyParts) -> bool:
+def overlap(first: KeyParts, other: KeyParts) -> bool:
     """Whether two ranges of a namespace have a hash in common; a namespace has all of them."""
-    if one.namespace != other.namespace:
+    if first.namespace != other.namespace:
         return False
-    return one.is_namespace or other.is_namespace or (one.lower < _end(other) and other.lower < _end(one))
+    return first.is_namespace or other.is_namespace or (first.lower < _end(other) and other.lower < _end(first))
 
 
 def _end(parts: KeyParts) -> int:
@@ -90,18 +90,18 @@ def choose(
     for key in records:
         parts = parse_key(key)
         if parts is not None and not parts.is_namespace:
-            if not wanted or any(overlap(parts, one) for one in wanted):
+            if not wanted or any(overlap(parts, name) for name in wanted):
                 by_namespace.setdefault(parts.namespace, []).append(parts)
     exact = set(wanted)
 
     def rank(parts: KeyParts) -> tuple[bool, int, int, str, int]:
         name = _name(parts)
         number, sum_ms = gaps.get(name, (0, 0))
-        told = records[name.encode()] + number
-        return parts not in exact, -sum_ms, -told, parts.namespace, parts.lower
+        number_of_records = records[name.encode()] + number
+        return parts not in exact, -sum_ms, -number_of_records, parts.namespace, parts.lower
 
     chosen: dict[str, None] = {}
-    for parts in sorted((one for every in by_namespace.values() for one in every), key=rank):
+    for parts in sorted((key for every in by_namespace.values() for key in every), key=rank):
         family = [parts.namespace, *_ancestors(parts, by_namespace[parts.namespace]), _name(parts)]
         missing = [name for name in family if name not in chosen]
         if len(chosen) + len(missing) <= most:
@@ -114,9 +114,9 @@ def choose(
 def _ancestors(parts: KeyParts, known: Iterable[KeyParts]) -> Iterator[str]:
     """Wider ranges that held some of this one's hashes, the widest first."""
     width = parts.upper - parts.lower
-    wider = [one for one in known if one.upper - one.lower > width and overlap(one, parts)]
-    for one in sorted(wider, key=lambda held: (held.lower - held.upper, held.lower)):
-        yield _name(one)
+    wider = [key for key in known if key.upper - key.lower > width and overlap(key, parts)]
+    for key in sorted(wider, key=lambda held: (held.lower - held.upper, held.lower)):
+        yield _name(key)
 
 
 def _name(parts: KeyParts) -> str:

@@ -32,7 +32,7 @@ def first_link(topic: str, end_offsets: Mapping[int, int]) -> bytes:
 def record_digest(record: RecordRead) -> bytes:
     """All that a line says of a record."""
     key, value = record.key, record.value
-    lengths = (-1 if one is None else len(one) for one in (key, value))
+    lengths = (-1 if part is None else len(part) for part in (key, value))
     fields = _FIELDS.pack(record.partition, record.offset, record.timestamp_ms, *lengths)
     return _digest(fields + (key or b"") + (value or b""))
 
@@ -76,13 +76,13 @@ class ChainReader:
             raise BadLine("it has a `chain`, but the header has lost its `digest`")
         if line.link is None:
             return
-        said = bytes.fromhex(line.link)
-        if self._link is not None and said != next_link(self._link, record_digest(line.record)):
+        link = bytes.fromhex(line.link)
+        if self._link is not None and link != next_link(self._link, record_digest(line.record)):
             raise BadLine(
                 "its `chain` does not follow: it was edited, or before it lines were taken out, put in or moved, or the header "
                 "was edited"
             )
-        self._link = said
+        self._link = link
 
 
 def chain_of(header: ExportHeader) -> ChainReader:

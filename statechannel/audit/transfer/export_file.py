@@ -64,7 +64,7 @@ class ExportedRecords(Sequence[RecordRead]):
         self._stop = max(start, stop)
         self._progress = progress
 
-    def telling(self, progress: Progress) -> ExportedRecords:
+    def with_progress(self, progress: Progress) -> ExportedRecords:
         """The same records; whoever goes through them tells how far they are."""
         return ExportedRecords(self._path, self._positions, self._start, self._stop, progress)
 
@@ -242,11 +242,11 @@ def _read(path: Path, file: IO[bytes], progress: Progress) -> ExportFile:
         check_end(scan.header, scan.chain.link)
     except BadLine as error:
         raise _bad_line(path, last, error) from None
-    found = {
+    partitions = {
         partition: ExportedRecords(path, positions, 0, scan.counts[partition])
         for partition, positions in scan.positions.items()
     }
-    return ExportFile(path, scan.header, found)
+    return ExportFile(path, scan.header, partitions)
 
 
 def _bad_line(path: Path, number: int, error: BadLine) -> ExportFileError:

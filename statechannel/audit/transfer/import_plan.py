@@ -67,12 +67,12 @@ class ImportPlan:
     @property
     def records(self) -> int:
         """Records on keys of namespaces and bundles."""
-        return sum(one.records for one in self.namespaces)
+        return sum(namespace.records for namespace in self.namespaces)
 
     @property
     def owners(self) -> Counter[str]:
         """Broker to number of bundles that are forced to it."""
-        return Counter(owner for one in self.namespaces for owner in one.owners if owner is not None)
+        return Counter(owner for namespace in self.namespaces for owner in namespace.owners if owner is not None)
 
 
 def plan_import(views: Iterable[View], *, only: Collection[str] = (), headroom: int = DEFAULT_HEADROOM) -> ImportPlan:
@@ -89,21 +89,21 @@ def plan_import(views: Iterable[View], *, only: Collection[str] = (), headroom: 
     """
     if headroom < 1:
         raise ValueError(f"versions have to begin above those of the source, not {headroom} above")
-    found = {
+    planned = {
         key.name: _planned(key, headroom)
         for view in views
         for key in view.existing()
         if key.is_namespace and (not only or key.name in only)
     }
-    missing = sorted(set(only) - found.keys())
-    if missing or not found:
+    missing = sorted(set(only) - planned.keys())
+    if missing or not planned:
         what = f"there is no namespace {missing[0]}" if missing else "there is no namespace"
         raise ImportRefusedError(
             f"{what} in the log that is to be imported",
             hint="Without --namespace, --dry-run shows all that it holds.",
-            found=False,
+            in_log=False,
         )
-    namespaces = tuple(found[name] for name in sorted(found))
+    namespaces = tuple(planned[name] for name in sorted(planned))
     return ImportPlan(namespaces, _operation(namespaces))
 
 
@@ -141,6 +141,8 @@ def _owner(leaf: KeyState) -> str | None:
 
 def _operation(namespaces: Iterable[PlannedNamespace]) -> str:
     digest = sha256()
-    for one in namespaces:
-        digest.update(orjson.dumps([one.name, one.version, one.deleted, one.bounds, one.owners]))
+    for namespace in namespaces:
+        digest.update(
+            orjson.dumps([namespace.name, namespace.version, namespace.deleted, namespace.bounds, namespace.owners])
+        )
     return f"import-{digest.hexdigest()[:32]}"

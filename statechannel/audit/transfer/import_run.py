@@ -66,12 +66,12 @@ class Counts:
 
     Attributes:
         written: Records of this run that were accepted.
-        found: Records of the plan that the target had already, when this run began.
+        present: Records of the plan that the target had already, when this run began.
         gone_on: Bundles and namespaces that others have changed since; they are left as they are.
     """
 
     written: int = 0
-    found: int = 0
+    present: int = 0
     gone_on: int = 0
 
 
@@ -127,7 +127,7 @@ class Importer:
         self._facts = facts
         self._now_ms = now_ms
         self._parts = [_Partition(View(number, partitions)) for number in range(partitions)]
-        self._planned = {one.name: one for one in plan.namespaces}
+        self._planned = {namespace.name: namespace for namespace in plan.namespaces}
         self._todo: list[deque[str]] = [deque() for _ in range(partitions)]
         self._on_their_way: dict[str, str] = {}
         self._tries: dict[str, int] = {}
@@ -219,7 +219,7 @@ class Importer:
             ImportRefusedError: It is not this import that it holds, or it was compacted since.
         """
         if all(part.mark is not None and part.mark.finished and part.other is None for part in self._parts):
-            self.counts.found = self.plan.records
+            self.counts.present = self.plan.records
             self.stage = ImportStage.DONE
             return
         for number, part in enumerate(self._parts):
@@ -235,7 +235,7 @@ class Importer:
                 )
         for planned in self.plan.namespaces:
             self._check_namespace(planned)
-            self.counts.found += planned.records - sum(1 for _ in self._all_missing(planned))
+            self.counts.present += planned.records - sum(1 for _ in self._all_missing(planned))
         self.stage = ImportStage.MARKS
 
     def _check_namespace(self, planned: PlannedNamespace) -> None:
@@ -406,7 +406,7 @@ class Importer:
         if key is None or key.operation != self.plan.operation:
             return 1
         bundles = (self._key(bundle) for bundle, _ in _forced(planned)) if not planned.deleted else ()
-        return sum(one is None or one.operation != self.plan.operation for one in bundles)
+        return sum(bundle is None or bundle.operation != self.plan.operation for bundle in bundles)
 
 
 def _forced(planned: PlannedNamespace) -> Iterator[tuple[str, str]]:

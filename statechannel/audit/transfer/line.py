@@ -86,16 +86,16 @@ def parse_header(line: bytes) -> ExportHeader:
     return ExportHeader(topic, ends, _integer(fields, "exported_at_ms"), _link(fields, "digest"))
 
 
-def _end_offsets(found: object) -> dict[int, int]:
-    if not isinstance(found, dict) or not found:
+def _end_offsets(fields: object) -> dict[int, int]:
+    if not isinstance(fields, dict) or not fields:
         raise BadLine("`end_offsets` is missing, or names no partition")
     ends = {}
-    for name, end in found.items():
+    for name, end in fields.items():
         if not _PARTITION.fullmatch(name) or type(end) is not int or not 0 <= end <= _MAX_INT:
             raise BadLine(f"`end_offsets` holds {name[:40]!r}: {end!r}, not a partition with its end offset")
         ends[int(name)] = end
-    if sorted(ends) != list(range(len(found))):
-        raise BadLine(f"`end_offsets` must name all partitions from 0 on, not {', '.join(sorted(found))}")
+    if sorted(ends) != list(range(len(fields))):
+        raise BadLine(f"`end_offsets` must name all partitions from 0 on, not {', '.join(sorted(fields))}")
     return ends
 
 

@@ -73,16 +73,16 @@ class ShortWalks:
             self._users += 1
             if self._users == 1:
                 self._thawed_s = time.monotonic()
-                gc.callbacks.append(self._told)
+                gc.callbacks.append(self._on_collection)
 
     def end(self) -> None:
         """One less."""
         with _lock:
             self._users -= 1
             if self._users == 0:
-                gc.callbacks.remove(self._told)
+                gc.callbacks.remove(self._on_collection)
 
-    def _told(self, phase: str, info: dict[str, int]) -> None:
+    def _on_collection(self, phase: str, info: dict[str, int]) -> None:
         if info["generation"] == _OLDEST:
             now_s = time.monotonic()
             if phase == "start":

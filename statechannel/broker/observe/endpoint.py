@@ -48,9 +48,9 @@ class HttpAnswer:
     body: bytes | Iterable[bytes]
 
     @classmethod
-    def json(cls, found: Mapping[str, Any], status: int = HTTPStatus.OK) -> HttpAnswer:
+    def json(cls, fields: Mapping[str, Any], status: int = HTTPStatus.OK) -> HttpAnswer:
         """An object as JSON."""
-        return cls(status, JSON, orjson.dumps(found, option=orjson.OPT_APPEND_NEWLINE))
+        return cls(status, JSON, orjson.dumps(fields, option=orjson.OPT_APPEND_NEWLINE))
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +117,7 @@ class Endpoint:
         self._thread.start()
         return int(self._server.server_port)
 
-    def told(self, path: str, status: int) -> None:
+    def answered(self, path: str, status: int) -> None:
         """An answer was given."""
         if self._on_answer is not None:
             self._on_answer(path, status)
@@ -140,12 +140,12 @@ class Endpoint:
 def url_of(address: str, port: int) -> str:
     """Where others find an endpoint: an address that stands for all of this machine's says none of them."""
     try:
-        found = ip_address(address)
+        ip = ip_address(address)
     except ValueError:
         return f"http://{address}:{port}"
-    if found.is_unspecified:
+    if ip.is_unspecified:
         return f"http://{socket.gethostname()}:{port}"
-    return f"http://[{found}]:{port}" if found.version == 6 else f"http://{found}:{port}"  # noqa: PLR2004
+    return f"http://[{ip}]:{port}" if ip.version == 6 else f"http://{ip}:{port}"  # noqa: PLR2004
 
 
 class _Server(ThreadingHTTPServer):
@@ -256,7 +256,7 @@ class _Handler(BaseHTTPRequestHandler):
             answer = HttpAnswer.json({"error": "no such page", "pages": sorted(endpoint.routes)}, HTTPStatus.NOT_FOUND)
         else:
             answer = _answered(route)
-        endpoint.told(path if route is not None else "other", answer.status)
+        endpoint.answered(path if route is not None else "other", answer.status)
         self.send_response(answer.status)
         self.send_header("Content-Type", answer.kind)
         self.send_header("Cache-Control", "no-store")

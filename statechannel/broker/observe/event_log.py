@@ -57,7 +57,7 @@ class EventLog:
         """Whether the verdict on every record is wanted."""
         return self._least <= Level.DEBUG
 
-    def told(self, emit: Emit) -> None:
+    def take(self, emit: Emit) -> None:
         """An event of the engine."""
         name, facts = emit.event, emit.facts
         make = _RECORDS.get(name)
@@ -70,7 +70,7 @@ class EventLog:
             if (Level.DEBUG if elsewhere else Level.INFO) >= self._least:
                 self._say(name, facts, otherwise=elsewhere, make=make)
 
-    def tell(self, name: str, **facts: Any) -> None:
+    def write(self, name: str, **facts: Any) -> None:
         """An event of what surrounds the engine; from any thread."""
         if self._counted is not None:
             self._counted(name)
@@ -94,9 +94,9 @@ class EventLog:
         level = entry.otherwise.level if otherwise and entry.otherwise is not None else entry.level
         if level < self._least or not self._may(name):
             return
-        found = facts if make is None else make(facts)
-        said = {field: _short(plain(value)) for field, value in found.items() if value not in _EMPTY}
-        _log.log(level, name, broker=self._broker, **said)
+        fields = facts if make is None else make(facts)
+        shown = {field: _short(plain(value)) for field, value in fields.items() if value not in _EMPTY}
+        _log.log(level, name, broker=self._broker, **shown)
 
     def _may(self, name: str) -> bool:
         now_s = time.monotonic()
@@ -113,7 +113,7 @@ class EventLog:
         """Say what was left out since the last time; how many, by event."""
         left_out, self._left_out = self._left_out, Counter()
         for name, count in left_out.items():
-            self.tell("events.suppressed", suppressed=name, count=count)
+            self.write("events.suppressed", suppressed=name, count=count)
         return left_out
 
 

@@ -218,7 +218,7 @@ TABLE: tuple[EventKind, ...] = (
     EventKind("extension-status-failed", _E, ("extension",), "An extension could not say how it stands"),
 )
 
-EVENTS: dict[str, EventKind] = {one.name: one for one in TABLE}
+EVENTS: dict[str, EventKind] = {kind.name: kind for kind in TABLE}
 
 FIELDS: dict[str, str] = {
     "action": "what the record does, as its writer says",

@@ -103,7 +103,7 @@ class Flights:
 
     def oldest_s(self, now_s: float) -> float:
         """Age of the oldest; 0 without any. Walks over all."""
-        return max((now_s - one.seen_s for one in self._flying.values()), default=0.0)
+        return max((now_s - handover.seen_s for handover in self._flying.values()), default=0.0)
 
 
 def flow_of(record: Record) -> str:
@@ -114,5 +114,5 @@ def flow_of(record: Record) -> str:
 
 def _last_heard_ms(record: Record) -> int | None:
     lost = record.raw.get("lost")
-    found = lost.get("last_heard_ms") if isinstance(lost, dict) else None
-    return found if type(found) is int and found > 0 else None
+    value = lost.get("last_heard_ms") if isinstance(lost, dict) else None
+    return value if type(value) is int and value > 0 else None

@@ -64,7 +64,10 @@ def ready(host: Host) -> list[HealthCheck]:
     """Whether this broker may be given bundles and lookups. From any thread."""
     engine = host.engine
     behind = [replica for replica in engine.replicas if replica.phase is not Phase.CAUGHT_UP]
-    why = "; ".join(f"partition {one.partition} is {one.phase}: {one.why or 'nothing was read yet'}" for one in behind)
+    why = "; ".join(
+        f"partition {replica.partition} is {replica.phase}: {replica.why or 'nothing was read yet'}"
+        for replica in behind
+    )
     if not behind and not engine.caught_up:
         why = "a cold start puts the history in doubt"
     mode = engine.mode
@@ -96,13 +99,13 @@ _MODES = {
 
 
 def _answer(host: Host, checks: Sequence[HealthCheck]) -> HttpAnswer:
-    failed = [one for one in checks if not one.ok]
+    failed = [check for check in checks if not check.ok]
     document = {
         "status": "unavailable" if failed else "ok",
         "broker": host.engine.identity.broker,
         "incarnation": host.engine.identity.incarnation,
-        "reasons": [f"{one.name}: {one.why}" for one in failed],
-        "checks": {one.name: {"ok": one.ok, "why": one.why} for one in checks},
+        "reasons": [f"{check.name}: {check.why}" for check in failed],
+        "checks": {check.name: {"ok": check.ok, "why": check.why} for check in checks},
     }
     return HttpAnswer.json(document, HTTPStatus.SERVICE_UNAVAILABLE if failed else HTTPStatus.OK)
 

@@ -123,4 +123,4 @@ TABLE: tuple[Metric, ...] = (
     Metric("http_refused", _C, "Connections to the endpoint that were one too many"),
 )
 
-METRICS: dict[str, Metric] = {one.name: one for one in TABLE}
+METRICS: dict[str, Metric] = {metric.name: metric for metric in TABLE}

@@ -53,9 +53,9 @@ class Metrics:
 
     def _family(self, metric: Metric) -> Any:
         """Several members of one process may share one registry."""
-        found: Mapping[str, object] = getattr(self.registry, "_names_to_collectors", {})
+        families: Mapping[str, object] = getattr(self.registry, "_names_to_collectors", {})
         name, labels = f"{PREFIX}{metric.name}", [*self._own, *metric.labels]
-        existing = found.get(name)
+        existing = families.get(name)
         if existing is not None:
             return existing
         match metric.kind:
@@ -77,12 +77,12 @@ class Metrics:
 
     # --- what happened ----------------------------------------------------------------------------------------------
 
-    def told(self, event: Emit) -> None:
+    def take(self, event: Emit) -> None:
         """Log and count one event of the engine."""
         if event.event == "operation.ended":
             flow, result = str(event.facts.get("flow") or "none"), str(event.facts.get("result") or "none")
             self._child("operations", flow if flow in FLOWS else "other", result).inc()
-        self.log.told(event)
+        self.log.take(event)
 
     def _counted_event(self, event: str) -> None:
         self._child("events", event).inc()

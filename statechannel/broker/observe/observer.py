@@ -139,10 +139,10 @@ class Observer:
         alive = self._engine.presence.members.alive.values()
         put = self._metrics.set
         put("members", len(alive), "alive")
-        put("members", sum(one.caught_up for one in alive), "caught-up")
-        put("members", sum(one.accepting for one in alive), "accepting")
-        put("members", sum(one.info.get("leading") is True for one in alive), "leading")
-        put("members", sum(one.info.get("draining") is True for one in alive), "draining")
+        put("members", sum(member.caught_up for member in alive), "caught-up")
+        put("members", sum(member.accepting for member in alive), "accepting")
+        put("members", sum(member.info.get("leading") is True for member in alive), "leading")
+        put("members", sum(member.info.get("draining") is True for member in alive), "draining")
 
     def _debts(self) -> None:
         engine, log = self._engine, self._metrics.log
@@ -152,10 +152,10 @@ class Observer:
         self._metrics.set("oldest_debt_seconds", oldest_s)
         if oldest_s > self._debt_alarm_s and not self._alarmed:
             self._alarmed = True
-            log.tell("debt.alarm", oldest_debt_s=round(oldest_s, 1), limit_s=self._debt_alarm_s, debts=count)
+            log.write("debt.alarm", oldest_debt_s=round(oldest_s, 1), limit_s=self._debt_alarm_s, debts=count)
         elif oldest_s <= self._debt_alarm_s and self._alarmed:
             self._alarmed = False
-            log.tell("debt.alarm-over", oldest_debt_s=round(oldest_s, 1))
+            log.write("debt.alarm-over", oldest_debt_s=round(oldest_s, 1))
 
     def close(self) -> None:
         """Say what was left out; let go of the traces."""
@@ -177,7 +177,7 @@ class Availability:
         if not available:
             self._away_since_s = time.monotonic()
             self._metrics.counted("kafka_outages")
-            self._metrics.log.tell("kafka.away")
+            self._metrics.log.write("kafka.away")
         elif self._away_since_s is not None:
-            self._metrics.log.tell("kafka.back", away_s=round(time.monotonic() - self._away_since_s, 1))
+            self._metrics.log.write("kafka.back", away_s=round(time.monotonic() - self._away_since_s, 1))
             self._away_since_s = None

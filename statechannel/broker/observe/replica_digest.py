@@ -167,17 +167,17 @@ class _Sum:
     keys: int = 0
 
     def through(self, lines: Iterable[bytes]) -> Iterator[bytes]:
-        for one in lines:
-            self.total.update(one)
+        for line in lines:
+            self.total.update(line)
             self.keys += 1
-            yield one
+            yield line
 
 
 def digest_document(copy: ReplicaCopy) -> dict[str, Any]:
     """What `GET /digest` answers. `digest` is that of all partitions; null where this replica does not know all states."""
     sums = [_Sum() for _ in copy.partitions]
     whole = _Sum()
-    merged = heapq.merge(*(one.through(part.lines()) for one, part in zip(sums, copy.partitions, strict=True)))
+    merged = heapq.merge(*(sum_.through(part.lines()) for sum_, part in zip(sums, copy.partitions, strict=True)))
     for _ in whole.through(merged):
         pass
     return {
@@ -190,12 +190,12 @@ def digest_document(copy: ReplicaCopy) -> dict[str, Any]:
         "partitions": {
             str(part.partition): {
                 "applied": part.applied,
-                "digest": None if part.states is None else one.total.hexdigest(),
-                "keys": None if part.states is None else one.keys,
+                "digest": None if part.states is None else sum_.total.hexdigest(),
+                "keys": None if part.states is None else sum_.keys,
                 "phase": part.phase,
                 "why": part.why,
             }
-            for one, part in zip(sums, copy.partitions, strict=True)
+            for sum_, part in zip(sums, copy.partitions, strict=True)
         },
     }
 
@@ -206,8 +206,8 @@ def dump_lines(copy: ReplicaCopy) -> Iterator[str]:
     Where all states are known, the SHA-256 of what follows the first line is the digest in it.
     """
     yield orjson.dumps(digest_document(copy)).decode() + "\n"
-    for one in heapq.merge(*(part.lines() for part in copy.partitions)):
-        yield one.decode()
+    for line in heapq.merge(*(part.lines() for part in copy.partitions)):
+        yield line.decode()
 
 
 def _merged(pieces: Sequence[Sequence[bytes]]) -> Iterator[bytes]:

@@ -180,7 +180,7 @@ class Traces:
         )
         context = set_span_in_context(NonRecordingSpan(parent))
         span = self._tracer.start_span(
-            name, context, kind, self._said(operation, facts), start_time=began_ns, record_exception=False
+            name, context, kind, self._attributes(operation, facts), start_time=began_ns, record_exception=False
         )
         if error:
             span.set_status(StatusCode.ERROR, error)
@@ -189,15 +189,15 @@ class Traces:
     def _root(self, operation: str, flow: str, began_ms: int, ended_ms: int, facts: dict[str, Any]) -> None:
         self._ids.next_root = trace_id_of(operation), root_span_id_of(operation)
         try:
-            said = self._said(operation, facts)
+            attributes = self._attributes(operation, facts)
             span = self._tracer.start_span(
-                flow, set_span_in_context(_NOBODY), attributes=said, start_time=began_ms * _MS
+                flow, set_span_in_context(_NOBODY), attributes=attributes, start_time=began_ms * _MS
             )
         finally:
             self._ids.next_root = None
         span.end(max(began_ms, ended_ms) * _MS)
 
-    def _said(self, operation: str, facts: dict[str, Any]) -> dict[str, Any]:
+    def _attributes(self, operation: str, facts: dict[str, Any]) -> dict[str, Any]:
         known = {name: value for name, value in facts.items() if value is not None}
         return {**self._common, "statechannel.operation": operation, **known}
 
@@ -209,8 +209,8 @@ class Traces:
 
 def _about(broker: str) -> dict[str, str]:
     """Which service it is; what the environment says of it is stronger."""
-    said = os.environ.get("OTEL_RESOURCE_ATTRIBUTES", "")
-    named = {part.partition("=")[0].strip() for part in said.split(",")}
+    environment = os.environ.get("OTEL_RESOURCE_ATTRIBUTES", "")
+    named = {part.partition("=")[0].strip() for part in environment.split(",")}
     named |= {"service.name"} if "OTEL_SERVICE_NAME" in os.environ else set()
     about = {"service.name": "statechannel", "service.instance.id": broker}
     return {name: value for name, value in about.items() if name not in named}
@@ -239,14 +239,14 @@ def exporting(channel: str, broker: str, incarnation: str) -> Traces:
     name = os.environ.get("OTEL_TRACES_EXPORTER", "otlp").strip() or "otlp"
     protocol = os.environ.get("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", os.environ.get("OTEL_EXPORTER_OTLP_PROTOCOL", ""))
     wanted = {"otlp": "otlp_proto_grpc" if protocol == "grpc" else "otlp_proto_http"}.get(name, name)
-    found = [one for one in entry_points(group="opentelemetry_traces_exporter") if one.name == wanted]
-    if not found:
+    exporters = [point for point in entry_points(group="opentelemetry_traces_exporter") if point.name == wanted]
+    if not exporters:
         raise TracesError(
             f"There is no exporter of traces called {wanted!r} (OTEL_TRACES_EXPORTER={name}).",
             hint="`otlp` (over HTTP) and `console` come with statechannel[otel]; others are packages of their own.",
         )
     try:
-        exporter = found[0].load()()
+        exporter = exporters[0].load()()
     except Exception as error:
         raise TracesError(
             f"The exporter of traces {wanted!r} cannot be made: {type(error).__name__}.",

@@ -124,9 +124,9 @@ def audit(
 
 def _nothing_before(context: typer.Context) -> None:
     """Options of `audit` itself do not reach a subcommand: they are refused rather than lost."""
-    given = _given(context)
-    if given:
-        option = given[0]
+    options = _options_used(context)
+    if options:
+        option = options[0]
         command = context.invoked_subcommand
         raise AuditQuestionError(
             f"The option {option} stands before `{command}`.",
@@ -134,7 +134,7 @@ def _nothing_before(context: typer.Context) -> None:
         )
 
 
-def _given(context: typer.Context) -> list[str]:
+def _options_used(context: typer.Context) -> list[str]:
     """Options that stand on the command line."""
     names = {parameter.name: parameter.opts[0] for parameter in context.command.params}
     return [
@@ -147,7 +147,9 @@ def _given(context: typer.Context) -> list[str]:
 def _alone(context: typer.Context) -> None:
     """A verification has one question, and looks at no other moment than the replicas'."""
     where = {"--file", "--bootstrap-servers", "--archive", "--channel", "--config", "-X", "--set", "--output"}
-    other = [name for name in _given(context) if name not in where | {"--verify", "--replica", "--compaction-lag-ms"}]
+    other = [
+        name for name in _options_used(context) if name not in where | {"--verify", "--replica", "--compaction-lag-ms"}
+    ]
     if other:
         raise AuditQuestionError(
             f"--verify and {other[0]} exclude each other.",
@@ -169,7 +171,7 @@ def _extra(result: AuditResult, of_a_moment: bool) -> dict[str, Any]:
 def _known_owners(result: AuditResult, of_a_moment: bool) -> list[dict[str, Any]] | None:
     """No owner is named of a moment that the log does not tell any more."""
     unsure = set(result.complete.get("incomplete", ())) if of_a_moment else set()
-    return None if result.owned is None else [one for one in result.owned if one["partition"] not in unsure]
+    return None if result.owned is None else [row for row in result.owned if row["partition"] not in unsure]
 
 
 app.command("history")(history_of)

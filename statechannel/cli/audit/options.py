@@ -108,12 +108,12 @@ def asking(command: Callable[..., Any]) -> Callable[..., Any]:
     A command that has an argument `as_of` of its own takes its moments by itself. Goes below `reaching`.
     """
     own = list(inspect.signature(command, eval_str=True).parameters.values())[1:]
-    names = {one.name for one in own}
-    shared = [one for one in _LOG.values() if one.name not in names]
+    names = {parameter.name for parameter in own}
+    shared = [parameter for parameter in _LOG.values() if parameter.name not in names]
 
     @wraps(command)
-    def run(connect: Connect, **given: Any) -> Any:
-        log = {one.name: given.pop(one.name) for one in shared}
+    def run(connect: Connect, **arguments: Any) -> Any:
+        log = {parameter.name: arguments.pop(parameter.name) for parameter in shared}
         as_of = log.get("as_of")
         asked = AuditOptions(
             source_of(log["file"], log["archive"], log["bootstrap_servers"], connect),
@@ -125,10 +125,10 @@ def asking(command: Callable[..., Any]) -> Callable[..., Any]:
             log["output"] is Output.TABLE,
             connect,
         )
-        return command(asked, **given)
+        return command(asked, **arguments)
 
     first = inspect.Parameter("connect", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=Connect)
-    keyword = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in (*own, *shared)]
+    keyword = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in (*own, *shared)]
     run.__signature__ = inspect.Signature([first, *keyword])  # type: ignore[attr-defined]
     return run
 
@@ -157,9 +157,9 @@ def source_of(file: Path | None, archive: str | None, bootstrap_servers: str | N
         AuditQuestionError: More than one was named.
     """
     named = {"--file": file, "--archive": archive, "--bootstrap-servers": bootstrap_servers}
-    given = [option for option, value in named.items() if value is not None]
-    if len(given) > 1:
-        raise AuditQuestionError(f"{given[0]} and {given[1]} exclude each other.", hint="Name one of them.")
+    options = [option for option, value in named.items() if value is not None]
+    if len(options) > 1:
+        raise AuditQuestionError(f"{options[0]} and {options[1]} exclude each other.", hint="Name one of them.")
     if file is not None:
         remark_unchained(file)
         return ExportSource(file)
@@ -171,16 +171,16 @@ def source_of(file: Path | None, archive: str | None, bootstrap_servers: str | N
     return live_source(connect())
 
 
-def options_of(given: Sequence[str]) -> dict[str, str]:
+def options_of(options: Sequence[str]) -> dict[str, str]:
     """Settings of an engine.
 
     Raises:
         AuditQuestionError: One is not KEY=VALUE.
     """
-    found = {}
-    for option in given:
+    settings = {}
+    for option in options:
         name, equals, value = option.partition("=")
         if not (name and equals):
             raise AuditQuestionError(f"--engine-option {option!r} is not KEY=VALUE.", hint="Say KEY=VALUE.")
-        found[name] = value
-    return found
+        settings[name] = value
+    return settings

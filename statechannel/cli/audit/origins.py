@@ -113,30 +113,30 @@ def sources(connection: Connection) -> list[OriginTopic]:
     Raises:
         StateChannelError: One cannot be read: what it knows must not be said to have no origin.
     """
-    points = sorted(entry_points(group=GROUP), key=lambda one: one.name)
+    points = sorted(entry_points(group=GROUP), key=lambda point: point.name)
     return [*(point.load()(connection) for point in points), requests(connection), shutdowns(connection)]
 
 
 def requests(connection: Connection) -> Requests:
     """The requests that are left."""
-    found = Requests()
+    requests = Requests()
     with _all(connection, Topic.REQUESTS) as (records, first_ms):
         for record in records:
-            found.take(record)
+            requests.take(record)
         since_ms = first_ms()
         # What began just after the oldest request may be due to an older one, which could wait for so long.
-        found.since_ms = since_ms + int(request_record.TIMEOUT_MAX_S * 1_000) if since_ms else 0
-    return found
+        requests.since_ms = since_ms + int(request_record.TIMEOUT_MAX_S * 1_000) if since_ms else 0
+    return requests
 
 
 def shutdowns(connection: Connection) -> Shutdowns:
     """The heartbeats that are left of members that were leaving."""
-    found = Shutdowns(slack_ms=int(connection.settings.membership.expiry_s * 1_000))
+    shutdowns = Shutdowns(slack_ms=int(connection.settings.membership.expiry_s * 1_000))
     with _all(connection, Topic.REGISTRY) as (records, first_ms):
         for record in records:
-            found.take(record)
-        found.since_ms = first_ms()
-    return found
+            shutdowns.take(record)
+        shutdowns.since_ms = first_ms()
+    return shutdowns
 
 
 @contextmanager

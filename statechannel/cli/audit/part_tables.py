@@ -34,8 +34,8 @@ def history(title: str, rows: Rows) -> None:
                 row["verdict"],
                 row["by"],
                 _what(row),
-                _standing(row["before"]),
-                _standing(row["after"]),
+                _format_state(row["before"]),
+                _format_state(row["after"]),
                 "; ".join(_why(row)),
             )
             for row in islice(rows, skipped, None)
@@ -54,7 +54,7 @@ def _what(row: Mapping[str, Any]) -> str:
     return version if row["kind"] == "proposal" else f"{row['kind']} {version}"
 
 
-def _standing(side: Mapping[str, Any] | None) -> str | None:
+def _format_state(side: Mapping[str, Any] | None) -> str | None:
     if side is None:
         return None
     owner = "" if side["owner"] is None else f" {side['owner']} g{side['generation']}"
@@ -77,7 +77,7 @@ def _why(row: Mapping[str, Any]) -> Iterator[str]:
     if row["note"]:
         yield str(row["note"])
     for child in (row["children"] or {}).get("of_this", ())[:_CHILDREN_SHOWN]:
-        yield f"gives {short_range(child['key'])} {_standing(child) if 'state' in child else ''}"
+        yield f"gives {short_range(child['key'])} {_format_state(child) if 'state' in child else ''}"
     winner = row["winner"]
     if winner is not None:
         yield f"{winner['state']} v{winner['version']} of {winner['by'] or '?'} stands (offset {winner['offset']})"
@@ -105,7 +105,7 @@ def gap_sums(rows: Sequence[Mapping[str, Any]]) -> None:
     stdout().print()
 
 
-def rejected(found: Mapping[str, Any], *, untold: bool) -> None:
+def rejected(answer: Mapping[str, Any], *, untold: bool) -> None:
     """By reason, by writer, with the winners, and the newest.
 
     Args:
@@ -113,24 +113,24 @@ def rejected(found: Mapping[str, Any], *, untold: bool) -> None:
     """
     print_table(
         ("rejected", "records", "first", "last", "meaning"),
-        [(row["reason"], row["records"], *_when(row), MEANING[Verdict(row["reason"])]) for row in found["by_reason"]],
-        title=f"Rejected: {found['records']:,}",
+        [(row["reason"], row["records"], *_when(row), MEANING[Verdict(row["reason"])]) for row in answer["by_reason"]],
+        title=f"Rejected: {answer['records']:,}",
         empty=tables.NOT_KNOWN if untold else "no record was rejected",
     )
-    if not found["records"]:
+    if not answer["records"]:
         return
     stdout().print()
     print_table(
         ("written by", "records", "first", "last"),
         [
             (row["writer"] or "(nobody can tell)", row["records"], *_when(row))
-            for row in found["by_writer"][:_GROUPS_SHOWN]
+            for row in answer["by_writer"][:_GROUPS_SHOWN]
         ],
     )
     stdout().print()
     print_table(
         ("reason", "written by", "accepted instead of", "records"),
-        [(row["reason"], row["writer"], row["winner"], row["records"]) for row in found["groups"][:_GROUPS_SHOWN]],
+        [(row["reason"], row["writer"], row["winner"], row["records"]) for row in answer["groups"][:_GROUPS_SHOWN]],
     )
     stdout().print()
     print_table(
@@ -145,7 +145,7 @@ def rejected(found: Mapping[str, Any], *, untold: bool) -> None:
                 row["why"] if row["state"] is None else f"{row['state']} v{row['version']}",
                 _winner(row["winner"]),
             )
-            for row in found["newest"][-_NEWEST_SHOWN:]
+            for row in answer["newest"][-_NEWEST_SHOWN:]
         ],
         title="The newest",
     )
@@ -180,9 +180,9 @@ def differences(head: Mapping[str, Any], rows: Rows, *, untold: bool) -> None:
         untold: See `tables.untold`; of either moment.
     """
     for name in ("from", "to"):
-        one = head[name]
-        lasts = ", ".join(f"{number}: {offset}" for number, offset in one["last_offsets"].items())
-        stdout().print(Text(f"{name} {one['as_of']}: last offsets {lasts}; digest {one['digest'] or 'not known'}"))
+        side = head[name]
+        lasts = ", ".join(f"{number}: {offset}" for number, offset in side["last_offsets"].items())
+        stdout().print(Text(f"{name} {side['as_of']}: last offsets {lasts}; digest {side['digest'] or 'not known'}"))
     tables.completeness(head)
     stdout().print()
     same = "nothing differs" + (" in the other partitions" if head.get("incomplete") else "")
@@ -197,7 +197,7 @@ def differences(head: Mapping[str, Any], rows: Rows, *, untold: bool) -> None:
         stdout().print()
         print_table(
             ("owner", "differing bundles before", "after"),
-            [(name, one["before"], one["after"]) for name, one in head["owners"].items()],
+            [(name, owner["before"], owner["after"]) for name, owner in head["owners"].items()],
         )
     stdout().print()
     print_table(
@@ -211,5 +211,5 @@ def differences(head: Mapping[str, Any], rows: Rows, *, untold: bool) -> None:
         stdout().print(f"(the first {_DIFFERENCES_SHOWN:,} of {len(rows):,}; all of them with --output json)")
 
 
-def _side(one: Mapping[str, Any] | None) -> str | None:
-    return None if one is None else f"{_standing(one)} v{one['version']}"
+def _side(side: Mapping[str, Any] | None) -> str | None:
+    return None if side is None else f"{_format_state(side)} v{side['version']}"

@@ -98,12 +98,12 @@ def _holds(bundle: str, wanted: KeyParts) -> bool:
 def rejected(asked: AuditOptions) -> None:
     """What was rejected: by reason, by writer, and whose accepted record stood in the way."""
     result = asked.answer(Wants(rejected=True, cuts=True))
-    found = result.rejected or {}
+    answer = result.rejected or {}
     if not asked.table:
-        print_json_lists(about(asked, result) | {"rejected": found}, {})
+        print_json_lists(about(asked, result) | {"rejected": answer}, {})
         return
     log_line(asked, result)
-    part_tables.rejected(found, untold=tables.untold(result))
+    part_tables.rejected(answer, untold=tables.untold(result))
 
 
 @reaching
@@ -145,7 +145,7 @@ def diff(
     for name, moment, text in (("T1", first, t1), ("T2", second, t2)):
         if moment is not None and moment.offset is not None and moment.offset >= _last_end(after):
             say(f"note: {name} {text} lies behind the end of every partition: it is the end of the log")
-    part_tables.differences(head, rows, untold=any(tables.untold(one) for one in (before, after)))
+    part_tables.differences(head, rows, untold=any(tables.untold(result) for result in (before, after)))
 
 
 def _last_end(result: AuditResult) -> int:
@@ -166,10 +166,10 @@ def _in_order(before: AuditResult, after: AuditResult, t1: str, t2: str) -> None
 def about(asked: AuditOptions, result: AuditResult) -> dict[str, Any]:
     """What a JSON document says of the log that it is about."""
     names = ("digest", "records", "read", "end_offsets", "tentative", "stopped")
-    found = {name: result.answer[name] for name in names if name in result.answer}
+    fields = {name: result.answer[name] for name in names if name in result.answer}
     if asked.as_of is not None:
-        found["last_offsets"] = {str(number): cut.last_offset for number, cut in (result.cuts or {}).items()}
-    return found | dict(result.complete)
+        fields["last_offsets"] = {str(number): cut.last_offset for number, cut in (result.cuts or {}).items()}
+    return fields | dict(result.complete)
 
 
 def log_line(asked: AuditOptions, result: AuditResult) -> None:

@@ -75,19 +75,19 @@ def show(result: AuditResult, history_title: str | None, cuts: MomentAndRest | N
         _blank()
         every, open_ = result.gap_count
         listed = f", of which {open_} open; --gaps lists them" if every else ""
-        said = NOT_KNOWN if untold(result) and not every else f"{every}{listed}"
-        stdout().print(f"gaps in service: {said}")
+        shown = NOT_KNOWN if untold(result) and not every else f"{every}{listed}"
+        stdout().print(f"gaps in service: {shown}")
     if result.moves is not None:
         _blank()
         print_table(
             ("hour from", "cause", "changes of owner"),
-            [(moment(one["hour_ms"]), one["cause"], one["count"]) for one in result.moves],
+            [(moment(row["hour_ms"]), row["cause"], row["count"]) for row in result.moves],
             title="Changes of owner",
             empty="none: no bundle came to another owner",
         )
     if result.owned is not None:
         _blank()
-        _owned([one for one in result.owned if one["partition"] not in unsure])
+        _owned([row for row in result.owned if row["partition"] not in unsure])
     if history_title is not None and result.history is not None:
         _blank()
         _history(history_title, result.history)
@@ -222,14 +222,14 @@ def _owned(owned: Sequence[dict[str, Any]]) -> None:
         ("bundle", "owner", "generation", "state", "since", "offset"),
         [
             (
-                one["bundle"],
-                one["owner"],
-                one["generation"],
-                one["state"],
-                moment(one["since_ms"]),
-                one["since_offset"],
+                row["bundle"],
+                row["owner"],
+                row["generation"],
+                row["state"],
+                moment(row["since_ms"]),
+                row["since_offset"],
             )
-            for one in owned[:_OWNED_SHOWN]
+            for row in owned[:_OWNED_SHOWN]
         ],
         title="Who served what",
         empty="no bundle has an owner",

@@ -67,15 +67,15 @@ def verify(connect: Connect, source: Source, replicas: Sequence[str], *, compact
         )
     urls = list(replicas) or _registered(connect, source)
     asked = [_Asked(endpoint) for endpoint in endpoints_of(urls, timeout_s=TIMEOUT_S)]
-    for one in asked:
+    for replica in asked:
         try:
-            one.word = one.endpoint.word()
+            replica.word = replica.endpoint.word()
         except StateChannelError as error:
-            one.error = str(error)
+            replica.error = str(error)
     _compare(asked, source, compaction_lag_ms)
     _explain(asked, source, compaction_lag_ms)
-    _tell(asked, table=table)
-    statuses = {one.status for one in asked}
+    _print(asked, table=table)
+    statuses = {replica.status for replica in asked}
     if VerifyStatus.DIFFERENT in statuses:
         raise typer.Exit(ExitCode.FAILED)
     if statuses != {VerifyStatus.EQUAL.value}:
@@ -91,9 +91,9 @@ def _registered(connect: Connect, source: Source) -> list[str]:
     from statechannel.cli.kit.registry import read_registry
 
     alive = read_registry(connect()).members.alive
-    found = [str(member.info["http"]) for _, member in sorted(alive.items()) if member.info.get("http")]
-    if found:
-        return found
+    urls = [str(member.info["http"]) for _, member in sorted(alive.items()) if member.info.get("http")]
+    if urls:
+        return urls
     raise CommandError(
         "no broker of the registry names an HTTP endpoint" if alive else "no broker is alive",
         hint="Start brokers with observe.metrics_port, or name a replica: --replica http://HOST:PORT.",
@@ -102,29 +102,32 @@ def _registered(connect: Connect, source: Source) -> list[str]:
 
 
 def _compare(asked: Sequence[_Asked], source: Source, compaction_lag_ms: int) -> None:
-    answered = [(one, one.word) for one in asked if one.word is not None]
+    answered = [(replica, replica.word) for replica in asked if replica.word is not None]
     if not answered:
         return
     # The replicas are asked first: the log then reaches at least as far as they do.
     with _log(source) as export:
         partitions = len(export.header.end_offsets)
-        for one, word in answered:
+        for replica, word in answered:
             if len(word.partitions) != partitions:
-                one.word, one.error = None, f"it has {len(word.partitions)} partitions, and the log {partitions}"
-        fitting = [(one, word) for one, word in answered if one.word is not None]
-        found = check_words(export, [word for _, word in fitting], compaction_lag_ms=compaction_lag_ms)
-        for (one, _), checked in zip(fitting, found, strict=True):
-            one.checked = checked
+                replica.word, replica.error = (
+                    None,
+                    f"it has {len(word.partitions)} partitions, and the log {partitions}",
+                )
+        fitting = [(replica, word) for replica, word in answered if replica.word is not None]
+        results = check_words(export, [word for _, word in fitting], compaction_lag_ms=compaction_lag_ms)
+        for (replica, _), checked in zip(fitting, results, strict=True):
+            replica.checked = checked
 
 
 def _explain(asked: Sequence[_Asked], source: Source, compaction_lag_ms: int) -> None:
     """Where a replica differs: by its dump, which is of a later offset, and by the log as it is then."""
-    for one in asked:
-        wrong = list(different(one.checked))
+    for replica in asked:
+        wrong = list(different(replica.checked))
         if not wrong:
             continue
         try:
-            dump = one.endpoint.dump()
+            dump = replica.endpoint.dump()
         except StateChannelError as error:
             for checked in wrong:
                 checked.why = f"no dump to find the difference by: {error}"
@@ -145,16 +148,16 @@ def _log(source: Source) -> Iterator[ExportFile]:
             yield read_log(path, progress, made_here=True)
 
 
-def _tell(asked: Sequence[_Asked], *, table: bool) -> None:
+def _print(asked: Sequence[_Asked], *, table: bool) -> None:
     if not table:
-        print_json({"replicas": [_fields(one) for one in asked]})
+        print_json({"replicas": [_fields(replica) for replica in asked]})
         return
     print_table(
         ("broker", "partition", "applied", "status", "digest", "by the log", "why"),
-        [row for one in asked for row in _rows(one)],
+        [row for replica in asked for row in _rows(replica)],
     )
-    for one in asked:
-        for checked in different(one.checked):
+    for replica in asked:
+        for checked in different(replica.checked):
             first = checked.first
             if first is None:
                 continue
@@ -166,17 +169,17 @@ def _tell(asked: Sequence[_Asked], *, table: bool) -> None:
                     ("in the replica", first["replica"] or "no such key"),
                     ("differing keys", f"{checked.differing:,} (at offset {checked.dump_applied})"),
                 ],
-                title=f"\n{one.word.broker if one.word else one.endpoint.url}, partition {checked.partition}",
+                title=f"\n{replica.word.broker if replica.word else replica.endpoint.url}, partition {checked.partition}",
             )
 
 
-def _rows(one: _Asked) -> Iterator[tuple[object, ...]]:
-    if one.word is None:
-        yield one.endpoint.url, None, None, one.status, None, None, one.error
+def _rows(replica: _Asked) -> Iterator[tuple[object, ...]]:
+    if replica.word is None:
+        yield replica.endpoint.url, None, None, replica.status, None, None, replica.error
         return
-    for checked in one.checked:
+    for checked in replica.checked:
         yield (
-            one.word.broker,
+            replica.word.broker,
             checked.partition,
             checked.applied,
             checked.status.value,
@@ -199,15 +202,15 @@ def _short(digest: str | None) -> str | None:
     return None if digest is None else digest[:12]
 
 
-def _fields(one: _Asked) -> dict[str, Any]:
-    word = one.word
+def _fields(replica: _Asked) -> dict[str, Any]:
+    word = replica.word
     return {
-        "url": one.endpoint.url,
+        "url": replica.endpoint.url,
         "broker": None if word is None else word.broker,
         "incarnation": None if word is None else word.incarnation,
-        "status": one.status,
-        "error": one.error or None,
-        "partitions": [checked_fields(checked) for checked in one.checked],
+        "status": replica.status,
+        "error": replica.error or None,
+        "partitions": [checked_fields(checked) for checked in replica.checked],
     }
 
 
@@ -282,13 +285,13 @@ class ReplicaEndpoint:
             ) from error
 
     def _refused(self, path: str, status: int, body: bytes) -> CommandError:
-        said, hint = f"status {status}", ""
+        message, hint = f"status {status}", ""
         try:
-            told = orjson.loads(body)
-            said, hint = str(told["error"]), str(told.get("hint") or "")
+            answer = orjson.loads(body)
+            message, hint = str(answer["error"]), str(answer.get("hint") or "")
         except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError):
             pass  # not an endpoint of ours, or an old one: the status is all there is
-        return CommandError(f"{self.url}{path} refuses: {said}", hint=hint, code=ExitCode.UNDETERMINED)
+        return CommandError(f"{self.url}{path} refuses: {message}", hint=hint, code=ExitCode.UNDETERMINED)
 
 
 def endpoints_of(urls: Sequence[str], *, timeout_s: float) -> list[ReplicaEndpoint]:

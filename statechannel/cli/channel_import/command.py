@@ -54,19 +54,19 @@ def import_(
     plan = plan_import((part.view for part in views.parts), only=namespaces or (), headroom=headroom)
     # Only from here on a Kafka is needed: what the file cannot give is said without one.
     from statechannel.cli.channel_import.live import carry_out, refuse_live_brokers, survey
-    from statechannel.cli.kit.kafka_wait import told_if_slow
+    from statechannel.cli.kit.kafka_wait import notify_if_slow
     from statechannel.cli.kit.live_log import now_ms
     from statechannel.kafka.topics import verify_topics
 
     connection = connect()
-    with told_if_slow(connection):
-        found = verify_topics(connection.client, connection.topics, timeout_s=connection.timeout_s)
+    with notify_if_slow(connection):
+        topics = verify_topics(connection.client, connection.topics, timeout_s=connection.timeout_s)
     refuse_live_brokers(connection)
     header = export.header
     source = {"topic": header.topic, "exported_at_ms": header.exported_at_ms, "digest": _digest(views)}
     importer = Importer(
         plan,
-        found.topics[connection.topics.channel].partitions,
+        topics.topics[connection.topics.channel].partitions,
         incarnation=str(ULID()),
         new_id=lambda: str(ULID()),
         about=f"imported from {header.topic}, exported {moment(header.exported_at_ms)}",
@@ -76,8 +76,8 @@ def import_(
     survey(connection, importer)
     already = importer.stage is ImportStage.DONE
     if not dry_run and not already:
-        with progress(f"importing into {connection.topics.channel}", plan.records, unit="records") as told:
-            carry_out(connection, importer, told)
+        with progress(f"importing into {connection.topics.channel}", plan.records, unit="records") as advance:
+            carry_out(connection, importer, advance)
     result = {
         "import": plan.operation,
         "source": {"file": str(file), **source, "tentative": views.tentative, "stopped": _stopped(views)},
@@ -89,11 +89,11 @@ def import_(
         "dry_run": dry_run,
         "already": already,
         "records": plan.records,
-        "found": importer.counts.found,
+        "found": importer.counts.present,
         "written": importer.counts.written,
         "gone_on": None if already or dry_run else importer.gone_on(),
         "digest": None if already or dry_run else digest(importer.views),
-        "namespaces": [_namespace(one) for one in plan.namespaces],
+        "namespaces": [_namespace(namespace) for namespace in plan.namespaces],
         "owners": dict(sorted(plan.owners.items())),
     }
     if output is Output.JSON:
@@ -103,9 +103,9 @@ def import_(
 
 
 def _read(file: Path, compaction_lag_ms: int) -> tuple[ExportFile, LogViews]:
-    with progress(f"reading {file.name}", size_bytes(file), unit="bytes") as told:
-        export = read_export(file, progress=told)
-    with progress("judging", export.records, unit="records") as told:
+    with progress(f"reading {file.name}", size_bytes(file), unit="bytes") as advance:
+        export = read_export(file, progress=advance)
+    with progress("judging", export.records, unit="records") as advance:
         return export, read_views(export, compaction_lag_ms=compaction_lag_ms)
 
 
@@ -147,17 +147,17 @@ def _stopped(views: LogViews) -> dict[str, Any]:
     }
 
 
-def _namespace(one: PlannedNamespace) -> dict[str, Any]:
-    forced = sum(owner is not None for owner in one.owners)
+def _namespace(namespace: PlannedNamespace) -> dict[str, Any]:
+    forced = sum(owner is not None for owner in namespace.owners)
     return {
-        "namespace": one.name,
-        "state": "Deleted" if one.deleted else "Active",
-        "bundles": 0 if one.deleted else len(one.owners),
+        "namespace": namespace.name,
+        "state": "Deleted" if namespace.deleted else "Active",
+        "bundles": 0 if namespace.deleted else len(namespace.owners),
         "forced": forced,
-        "unassigned": 0 if one.deleted else len(one.owners) - forced,
-        "in_flight": dict(sorted(one.in_flight.items())),
-        "highest_version": one.highest,
-        "first_version": one.version,
+        "unassigned": 0 if namespace.deleted else len(namespace.owners) - forced,
+        "in_flight": dict(sorted(namespace.in_flight.items())),
+        "highest_version": namespace.highest,
+        "first_version": namespace.version,
     }
 
 
@@ -166,16 +166,16 @@ def _show(plan: ImportPlan, result: dict[str, Any]) -> None:
         ("namespace", "state", "bundles", "to their owners", "unassigned", "in flight", "highest version", "begins at"),
         [
             (
-                one["namespace"],
-                one["state"],
-                one["bundles"],
-                one["forced"],
-                one["unassigned"],
-                ", ".join(f"{number} {state}" for state, number in one["in_flight"].items()),
-                one["highest_version"],
-                one["first_version"],
+                row["namespace"],
+                row["state"],
+                row["bundles"],
+                row["forced"],
+                row["unassigned"],
+                ", ".join(f"{number} {state}" for state, number in row["in_flight"].items()),
+                row["highest_version"],
+                row["first_version"],
             )
-            for one in result["namespaces"]
+            for row in result["namespaces"]
         ],
     )
     print_table(("broker", "bundles"), list(result["owners"].items()), title="\nOwners", empty="no bundle has an owner")

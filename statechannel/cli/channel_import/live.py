@@ -52,7 +52,7 @@ def survey(connection: Connection, importer: Importer) -> None:
     importer.surveyed()
 
 
-def carry_out(connection: Connection, importer: Importer, told: Told) -> None:
+def carry_out(connection: Connection, importer: Importer, advance: Told) -> None:
     """Write what is missing, one partition after the other, between marks in all of them.
 
     Args:
@@ -62,7 +62,7 @@ def carry_out(connection: Connection, importer: Importer, told: Told) -> None:
         ImportRefusedError: Somebody else writes to the channel.
         CommandError: Kafka did not take a record, or nobody knows whether it did.
     """
-    with _Writing(connection, importer, told).open() as writing:
+    with _Writing(connection, importer, advance).open() as writing:
         while importer.stage is not ImportStage.DONE:
             for partition in range(len(importer.views)):
                 if importer.stage is ImportStage.RECORDS:
@@ -75,10 +75,10 @@ def carry_out(connection: Connection, importer: Importer, told: Told) -> None:
 class _Writing:
     """A writer beside a reader of one partition at a time."""
 
-    def __init__(self, connection: Connection, importer: Importer, told: Told) -> None:
+    def __init__(self, connection: Connection, importer: Importer, advance: Told) -> None:
         self._connection = connection
         self._importer = importer
-        self._told = told
+        self._advance = advance
         self._failures: SimpleQueue[str] = SimpleQueue()
         self._tokens = 0
         self._window = connection.settings.limits.pending_max
@@ -117,7 +117,7 @@ class _Writing:
             for batch in tail.follow(importer.position(partition)):
                 for record in batch:
                     importer.take(record)
-                self._told(counts.found + counts.written)
+                self._advance(counts.present + counts.written)
                 if done():
                     return
                 self._append(writes())

@@ -22,7 +22,7 @@ _NOBODY = DoctorFinding(Severity.INFO, "no broker is heard", checked=False)
 def unreadable(facts: DoctorFacts) -> Iterator[DoctorFinding]:
     """Whether topics, registry and log could be read at all."""
     for name, failed in facts.failed.items():
-        if not failed.told:
+        if not failed.reported:
             # An auditor may look at everything of the channel, and need not see how Kafka's own brokers are set.
             severity = Severity.INFO if name == "nodes" else Severity.ERROR
             yield DoctorFinding(severity, failed.what, "What hangs on it was not checked.", failed.hint)
@@ -30,25 +30,29 @@ def unreadable(facts: DoctorFacts) -> Iterator[DoctorFinding]:
 
 def registry(facts: DoctorFacts) -> Iterator[DoctorFinding]:
     """Brokers that are heard, lost, doubled, joining, or in safe mode."""
-    found, story = facts.registry, facts.story
-    if found is None or story is None:
+    seen, story = facts.registry, facts.story
+    if seen is None or story is None:
         return
-    alive = found.members.alive
+    alive = seen.members.alive
     if not alive:
-        last = found.last_lost
+        last = seen.last_lost
         heard = (
-            "" if last is None else f"; the last one was {last.broker}, {_ago(found.read_at_ms - last.last_heard_ms)}"
+            "" if last is None else f"; the last one was {last.broker}, {_ago(seen.read_at_ms - last.last_heard_ms)}"
         )
         yield DoctorFinding(
-            Severity.CRITICAL if facts.standing.get("bundles") else Severity.ERROR,
+            Severity.CRITICAL if facts.status.get("bundles") else Severity.ERROR,
             f"no broker is heard{heard}",
             "Nobody serves, assigns or repairs.",
             "Start brokers: `statechannel broker run`, or your own that embeds the channel. See the logs of those that ended.",
         )
-    at_ms = found.read_at_ms
-    lost = [one for one in found.members.lost.values() if (one.broker, one.incarnation) not in found.members.gone]
+    at_ms = seen.read_at_ms
+    lost = [
+        process
+        for process in seen.members.lost.values()
+        if (process.broker, process.incarnation) not in seen.members.gone
+    ]
     if lost:
-        names = [f"{one.broker} (last heard {_ago(at_ms - one.last_heard_ms)})" for one in lost]
+        names = [f"{process.broker} (last heard {_ago(at_ms - process.last_heard_ms)})" for process in lost]
         yield DoctorFinding(
             Severity.WARNING,
             f"lost without a goodbye: {_some(names)}",
@@ -96,10 +100,10 @@ def software(facts: DoctorFacts) -> Iterator[DoctorFinding]:
     alive = facts.registry.members.alive
     count = Counter(str(member.info.get("software")) for member in alive.values())
     if len(count) > 1:
-        told = ", ".join(f"{version} ({many})" for version, many in sorted(count.items()))
+        versions = ", ".join(f"{version} ({many})" for version, many in sorted(count.items()))
         yield DoctorFinding(
             Severity.INFO,
-            f"brokers of several versions: {told}",
+            f"brokers of several versions: {versions}",
             "So it is meant to be while an upgrade goes on. New formats wait until every broker reads them.",
         )
     for partition, stop in _stopped(facts).items():
@@ -117,14 +121,14 @@ def software(facts: DoctorFacts) -> Iterator[DoctorFinding]:
 
 def _stopped(facts: DoctorFacts) -> dict[str, dict[str, Any]]:
     """By partition the record of a newer format at which this program stopped reading."""
-    return dict(facts.standing.get("stopped", {}))
+    return dict(facts.status.get("stopped", {}))
 
 
 def _cannot_read(facts: DoctorFacts, partition: str) -> list[str]:
     """Brokers that are heard and do not read the format that a partition holds."""
     wanted = _stopped(facts)[partition]["format"]
     alive = {} if facts.registry is None else facts.registry.members.alive
-    return [name for name, one in sorted(alive.items()) if wanted not in (one.info.get("formats") or [FORMAT])]
+    return [name for name, member in sorted(alive.items()) if wanted not in (member.info.get("formats") or [FORMAT])]
 
 
 def clocks(facts: DoctorFacts) -> Iterator[DoctorFinding]:
@@ -152,11 +156,11 @@ def leader(facts: DoctorFacts) -> Iterator[DoctorFinding]:
         return
     alive = facts.registry.members.alive
     leading = sorted(name for name, member in alive.items() if member.info.get("leading") is True)
-    standing = facts.standing
+    leadership = facts.status
     if not alive:
         yield DoctorFinding(Severity.INFO, "nobody is there to lead")
     elif not leading:
-        without_ms = standing.get("no_leader_for_ms")
+        without_ms = leadership.get("no_leader_for_ms")
         patience_ms = 2 * facts.settings.kafka.session_timeout_ms
         long = without_ms is None or without_ms > patience_ms
         for_long = "" if without_ms is None else f", for {duration(without_ms)}"
@@ -176,10 +180,10 @@ def leader(facts: DoctorFacts) -> Iterator[DoctorFinding]:
             "Look again; if it stays so, one of them is cut off from the election's group: see its log.",
         )
     if len(leading) == 1:
-        term, since_ms = standing.get("term"), standing.get("leading_for_ms")
-        told = f", term {term}" if term is not None else ""
+        term, since_ms = leadership.get("term"), leadership.get("leading_for_ms")
+        term_text = f", term {term}" if term is not None else ""
         since = f", for {duration(since_ms)}" if since_ms is not None else ""
-        yield DoctorFinding(Severity.OK, f"{leading[0]} leads{told}{since}")
+        yield DoctorFinding(Severity.OK, f"{leading[0]} leads{term_text}{since}")
 
 
 def forged(facts: DoctorFacts) -> Iterator[DoctorFinding]:
@@ -210,12 +214,14 @@ class _Forged(NamedTuple):
     offset: int
 
 
-def _forged_of(told: object) -> _Forged | None:
+def _forged_of(fields: object) -> _Forged | None:
     """What a member says of forged records, if it has the form that members write."""
-    if not isinstance(told, dict):
+    if not isinstance(fields, dict):
         return None
-    records, topic, partition, offset = (told.get(name) for name in _Forged._fields)
-    if not isinstance(topic, str) or not all(type(one) is int and one >= 0 for one in (records, partition, offset)):
+    records, topic, partition, offset = (fields.get(name) for name in _Forged._fields)
+    if not isinstance(topic, str) or not all(
+        type(number) is int and number >= 0 for number in (records, partition, offset)
+    ):
         return None
     return _Forged(records, topic[:_TOPIC_SHOWN], partition, offset)  # type: ignore[arg-type]
 
@@ -226,24 +232,24 @@ def patience_alike(facts: DoctorFacts) -> Iterator[DoctorFinding]:
         return
     if _nobody(facts):
         yield _NOBODY
-    told: dict[float, list[str]] = {}
+    brokers: dict[float, list[str]] = {}
     for name, member in sorted(facts.registry.members.alive.items()):
         expiry_s = member.info.get("expiry_s")
         if isinstance(expiry_s, int | float):
-            told.setdefault(float(expiry_s), []).append(name)
+            brokers.setdefault(float(expiry_s), []).append(name)
     ours = facts.settings.membership.expiry_s
-    if len(told) > 1:
-        words = "; ".join(f"{expiry:g} s: {_some(names)}" for expiry, names in sorted(told.items()))
+    if len(brokers) > 1:
+        words = "; ".join(f"{expiry:g} s: {_some(names)}" for expiry, names in sorted(brokers.items()))
         yield DoctorFinding(
             Severity.WARNING,
             f"brokers differ in membership.expiry_s ({words})",
             "One calls another lost that a third one still counts on; repair begins by the leader's own patience.",
             "Give all brokers the same settings.",
         )
-    elif told and ours not in told:
+    elif brokers and ours not in brokers:
         yield DoctorFinding(
             Severity.INFO,
-            f"membership.expiry_s is {ours:g} here, and {next(iter(told)):g} at the brokers",
+            f"membership.expiry_s is {ours:g} here, and {next(iter(brokers)):g} at the brokers",
             "Who is called lost here may not be lost for the brokers.",
             "Give commands the settings of the brokers (`--config`).",
         )
@@ -254,26 +260,26 @@ def lag(facts: DoctorFacts) -> Iterator[DoctorFinding]:
     if _nobody(facts):
         yield _NOBODY
     limit_ms = facts.settings.repair.in_flight_limit_s * 1_000
-    for one in facts.standing.get("brokers", ()):
-        late_ms = one.get("lag_ms")
+    for broker in facts.status.get("brokers", ()):
+        late_ms = broker.get("lag_ms")
         if late_ms is not None and late_ms >= LAG_WARNING_MS:
             yield DoctorFinding(
                 Severity.ERROR if late_ms > limit_ms else Severity.WARNING,
-                f"{one['broker']} is {one['lag_records']} records, {duration(late_ms)}, behind the log",
+                f"{broker['broker']} is {broker['lag_records']} records, {duration(late_ms)}, behind the log",
                 "It answers lookups by what was, and reacts late to what names it.",
-                f"Look at the processor, memory and network of {one['broker']}.",
+                f"Look at the processor, memory and network of {broker['broker']}.",
             )
 
 
 def debts(facts: DoctorFacts) -> Iterator[DoctorFinding]:
     """Keys in debt, and for how long."""
-    owed = facts.standing.get("debts", ())
+    owed = facts.status.get("debts", ())
     if not owed:
         return
     settings = facts.settings
     lag_ms = settings.channel.min_compaction_lag_ms
     alarm_ms = lag_ms * settings.observe.debt_alarm_fraction
-    oldest = facts.standing.get("oldest_debt_ms")
+    oldest = facts.status.get("oldest_debt_ms")
     soon_ms = max(5_000, 5_000 * settings.leader.debt_age_s)
     what = f"{len(owed)} keys are in debt, {owed[0]['key']} the longest" + (
         ", since before the log was judged" if oldest is None else f", for {duration(oldest)}"
@@ -303,7 +309,7 @@ def in_flight(facts: DoctorFacts) -> Iterator[DoctorFinding]:
     """States between two owners that last too long."""
     limit_ms = facts.settings.repair.in_flight_limit_s * 1_000
     slow_ms = facts.settings.hooks.deadline_s * 1_000
-    late = [one for one in facts.standing.get("in_flight", ()) if (one["age_ms"] or 0) > slow_ms]
+    late = [operation for operation in facts.status.get("in_flight", ()) if (operation["age_ms"] or 0) > slow_ms]
     if not late:
         return
     oldest = late[0]
@@ -321,16 +327,16 @@ def in_flight(facts: DoctorFacts) -> Iterator[DoctorFinding]:
 
 def orphans(facts: DoctorFacts) -> Iterator[DoctorFinding]:
     """Bundles whose owner is not heard, and repair."""
-    standing = facts.standing
-    paused = standing.get("repair_paused", ())
-    for one in paused:
+    status = facts.status
+    paused = status.get("repair_paused", ())
+    for broker in paused:
         yield DoctorFinding(
-            Severity.ERROR if standing.get("orphans") else Severity.WARNING,
-            f"{one['broker']} has paused repair: {one['why']}",
+            Severity.ERROR if status.get("orphans") else Severity.WARNING,
+            f"{broker['broker']} has paused repair: {broker['why']}",
             "Bundles of brokers that are lost stay where they are.",
             "See whether these brokers are dead or only cut off. If dead: `statechannel repair resume`.",
         )
-    many, nobody = standing.get("orphans", 0), _nobody(facts)
+    many, nobody = status.get("orphans", 0), _nobody(facts)
     if nobody and not many:
         yield _NOBODY
     if many:
@@ -344,8 +350,8 @@ def orphans(facts: DoctorFacts) -> Iterator[DoctorFinding]:
 
 def log(facts: DoctorFacts) -> Iterator[DoctorFinding]:
     """Whether what the log tells can be relied on."""
-    standing = facts.standing
-    if standing.get("tentative"):
+    status = facts.status
+    if status.get("tentative"):
         yield DoctorFinding(
             Severity.WARNING,
             "the log was cleaned, and no heartbeat vouches for what is left",
@@ -353,7 +359,7 @@ def log(facts: DoctorFacts) -> Iterator[DoctorFinding]:
             "Start a broker, or see why those that run write no clean heartbeat (debts, no leader).",
         )
         return
-    many, assigned, waiting = (standing.get(name, 0) for name in ("bundles", "assigned", "unassigned"))
+    many, assigned, waiting = (status.get(name, 0) for name in ("bundles", "assigned", "unassigned"))
     moving = many - assigned - waiting
     on_their_way = f", {moving} on their way" if moving > 0 else ""
     yield DoctorFinding(

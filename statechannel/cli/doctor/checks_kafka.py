@@ -43,7 +43,7 @@ def reachable(facts: DoctorFacts) -> Iterator[DoctorFinding]:
             "Partitions that lose their leader get no other one.",
             "See the logs of the Kafka brokers and controllers.",
         )
-    nodes = ", ".join(f"{one.node} ({one.address})" for one in cluster.nodes)
+    nodes = ", ".join(f"{node.node} ({node.address})" for node in cluster.nodes)
     yield DoctorFinding(
         Severity.OK,
         f"Kafka at {facts.address} answers: cluster {cluster.cluster_id}, brokers {nodes}, controller {cluster.controller}",
@@ -53,9 +53,9 @@ def reachable(facts: DoctorFacts) -> Iterator[DoctorFinding]:
 def versions(facts: DoctorFacts) -> Iterator[DoctorFinding]:
     """Versions of the client and of the Kafka brokers."""
     client = ", ".join(f"{name} {version}" for name, version in facts.versions.items())
-    told = {server_version(settings) for settings in facts.nodes.values()}
-    server = "; ".join(sorted(told)) or "not told"
-    if len(told) > 1:
+    servers = {server_version(settings) for settings in facts.nodes.values()}
+    server = "; ".join(sorted(servers)) or "not told"
+    if len(servers) > 1:
         yield DoctorFinding(
             Severity.WARNING,
             f"the Kafka brokers are not of one version: {server}",
@@ -69,27 +69,27 @@ def versions(facts: DoctorFacts) -> Iterator[DoctorFinding]:
 
 def broker_settings(facts: DoctorFacts) -> Iterator[DoctorFinding]:
     """Settings of the Kafka brokers beside ours."""
-    for node, found in facts.nodes.items():
-        yield from _sessions(facts, node, found)
-        if found.get("log.cleaner.enable") == "false":
+    for node, settings in facts.nodes.items():
+        yield from _sessions(facts, node, settings)
+        if settings.get("log.cleaner.enable") == "false":
             yield DoctorFinding(
                 Severity.ERROR,
                 f"log.cleaner.enable is false on Kafka broker {node}",
                 "The channel's topic is never compacted: it grows, and joins take ever longer.",
                 "Remove it from that broker's server.properties, and restart it.",
             )
-        if found.get("auto.create.topics.enable") == "true":
+        if settings.get("auto.create.topics.enable") == "true":
             yield DoctorFinding(
                 Severity.WARNING,
                 f"auto.create.topics.enable is true on Kafka broker {node}",
                 "Whoever asks for a topic that is not there makes it, with settings that void the protocol.",
                 "Set it to false; `statechannel init` makes the topics as they have to be.",
             )
-        yield from _cleaner(facts, node, found)
+        yield from _cleaner(facts, node, settings)
 
 
-def _sessions(facts: DoctorFacts, node: int, found: dict[str, str] | object) -> Iterator[DoctorFinding]:
-    settings = found if isinstance(found, dict) else {}
+def _sessions(facts: DoctorFacts, node: int, answer: dict[str, str] | object) -> Iterator[DoctorFinding]:
+    settings = answer if isinstance(answer, dict) else {}
     ours = facts.settings.kafka.session_timeout_ms
     low, high = settings.get("group.min.session.timeout.ms"), settings.get("group.max.session.timeout.ms")
     if (low and ours < int(low)) or (high and ours > int(high)):
@@ -101,8 +101,8 @@ def _sessions(facts: DoctorFacts, node: int, found: dict[str, str] | object) -> 
         )
 
 
-def _cleaner(facts: DoctorFacts, node: int, found: object) -> Iterator[DoctorFinding]:
-    settings = found if isinstance(found, dict) else {}
+def _cleaner(facts: DoctorFacts, node: int, answer: object) -> Iterator[DoctorFinding]:
+    settings = answer if isinstance(answer, dict) else {}
     size = settings.get("log.cleaner.dedupe.buffer.size")
     if size is None or not facts.keys:
         return
@@ -129,8 +129,8 @@ def patience(facts: DoctorFacts) -> Iterator[DoctorFinding]:
             "A dead leader is missed before its seat is free, so its bundles wait for the session's end.",
             "Lower kafka.session_timeout_ms to membership.expiry_s or below (Kafka's own floor is 6 s by default).",
         )
-    channel = next((one.name for one in facts.wanted if one.policy.role == Topic.CHANNEL), None)
-    info = None if channel is None else facts.found.get(channel)
+    channel = next((topic.name for topic in facts.wanted if topic.policy.role == Topic.CHANNEL), None)
+    info = None if channel is None else facts.topics.get(channel)
     lag = None if info is None else info.settings.get("min.compaction.lag.ms")
     if channel is not None and lag is not None and settings.kafka.delivery_timeout_ms * FAR_BELOW > int(lag):
         yield DoctorFinding(

@@ -33,10 +33,10 @@ WHY: dict[str, str] = {
 def settings(facts: DoctorFacts) -> Iterator[DoctorFinding]:
     """Each topic's settings beside what they have to be."""
     well = 0
-    missing = [one for one in facts.wanted if one.name not in facts.found]
+    missing = [topic for topic in facts.wanted if topic.name not in facts.topics]
     yield from _missing(missing)
     for wanted in facts.wanted:
-        info = facts.found.get(wanted.name)
+        info = facts.topics.get(wanted.name)
         if info is None:
             continue
         differences = differences_of(info, wanted.policy, facts.address or "HOST:PORT")
@@ -48,7 +48,7 @@ def settings(facts: DoctorFacts) -> Iterator[DoctorFinding]:
 
 
 def _missing(missing: Sequence[WantedTopic]) -> Iterator[DoctorFinding]:
-    needed = [one.name for one in missing if not one.optional]
+    needed = [topic.name for topic in missing if not topic.optional]
     if needed:
         yield DoctorFinding(
             Severity.CRITICAL,
@@ -56,20 +56,20 @@ def _missing(missing: Sequence[WantedTopic]) -> Iterator[DoctorFinding]:
             "Brokers do not start without them, and those that run stop.",
             "Check --channel; `statechannel init` makes them. If they were deleted, restore the channel from an export.",
         )
-    optional = [f"{one.name} ({one.owner})" for one in missing if one.optional]
+    optional = [f"{topic.name} ({topic.owner})" for topic in missing if topic.optional]
     if optional:
         yield DoctorFinding(Severity.INFO, f"topics that nothing has needed yet: {', '.join(optional)}")
 
 
-def _different(wanted: WantedTopic, found: TopicSettingDifference) -> DoctorFinding:
+def _different(wanted: WantedTopic, difference: TopicSettingDifference) -> DoctorFinding:
     rests = wanted.policy.role in (Topic.CHANNEL, LEADER)
     hard = Severity.CRITICAL if rests else Severity.ERROR
     return DoctorFinding(
-        hard if found.hard else Severity.WARNING,
-        f"{found.topic}: {found.setting} is {found.found}, wanted {found.wanted}",
-        WHY.get(found.setting, "The protocol rests on it.")
-        + (" Brokers refuse to start on it." if found.hard and not wanted.optional else ""),
-        found.command,
+        hard if difference.hard else Severity.WARNING,
+        f"{difference.topic}: {difference.setting} is {difference.actual}, wanted {difference.wanted}",
+        WHY.get(difference.setting, "The protocol rests on it.")
+        + (" Brokers refuse to start on it." if difference.hard and not wanted.optional else ""),
+        difference.command,
     )
 
 
@@ -78,7 +78,7 @@ def replicas(facts: DoctorFacts) -> Iterator[DoctorFinding]:
     single: list[str] = []
     partitions = 0
     for wanted in facts.wanted:
-        info = facts.found.get(wanted.name)
+        info = facts.topics.get(wanted.name)
         for place in facts.places.get(wanted.name, ()):
             partitions += 1
             name = f"{wanted.name}-{place.partition}"

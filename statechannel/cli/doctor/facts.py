@@ -21,12 +21,12 @@ class Failed(NamedTuple):
     """Facts that could not be learned.
 
     Attributes:
-        told: A finding says so already; what hangs on these facts is only named as not checked.
+        reported: A finding says so already; what hangs on these facts is only named as not checked.
     """
 
     what: str
     hint: str = ""
-    told: bool = False
+    reported: bool = False
 
 
 class JavaFacts(NamedTuple):
@@ -97,8 +97,8 @@ class DoctorFacts:
         settings_known: False: they cannot be read, and `settings` are the defaults.
         problems: Settings that are refused, or do not go together.
         nodes: Settings of each Kafka broker, by node.
-        wanted: Topics that there should be. `found`: those that there are. `places`: where their partitions lie.
-        standing: What `statechannel status` tells.
+        wanted: Topics that there should be. `topics`: those that exist. `places`: where their partitions lie.
+        status: What `statechannel status` tells.
         failed: By `java`, `embedded`, `kafka`, `nodes`, `topics`, `registry`, `log`.
         connection: For checks of other packages that have to ask; None where no Kafka is named.
     """
@@ -113,12 +113,12 @@ class DoctorFacts:
     cluster: KafkaCluster | None = None
     nodes: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
     wanted: Sequence[WantedTopic] = ()
-    found: Mapping[str, TopicInfo] = field(default_factory=dict)
+    topics: Mapping[str, TopicInfo] = field(default_factory=dict)
     places: Mapping[str, Sequence[PartitionPlace]] = field(default_factory=dict)
     clock: ClockFacts = field(default_factory=ClockFacts)
     registry: Registry | None = None
     story: RegistryStory | None = None
-    standing: Mapping[str, Any] = field(default_factory=dict)
+    status: Mapping[str, Any] = field(default_factory=dict)
     keys: int = 0
     failed: Mapping[str, Failed] = field(default_factory=dict)
     connection: Connection | None = None

@@ -64,8 +64,8 @@ class DoctorCheck:
 
 def examine(checks: Iterable[DoctorCheck], facts: DoctorFacts) -> list[DoctorFinding]:
     """Run all checks; the worst findings first, and those of one severity in the order of the checks."""
-    found = [finding._replace(check=check.name) for check in checks for finding in _examine(check, facts)]
-    return sorted(found, key=lambda one: -one.severity.rank)
+    findings = [finding._replace(check=check.name) for check in checks for finding in _examine(check, facts)]
+    return sorted(findings, key=lambda finding: -finding.severity.rank)
 
 
 def _examine(check: DoctorCheck, facts: DoctorFacts) -> Iterator[DoctorFinding]:
@@ -74,7 +74,7 @@ def _examine(check: DoctorCheck, facts: DoctorFacts) -> Iterator[DoctorFinding]:
         yield DoctorFinding(Severity.INFO, missing.what, checked=False)
         return
     try:
-        found = list(check.look(facts))
+        findings = list(check.look(facts))
     except Exception as error:
         yield DoctorFinding(
             Severity.ERROR,
@@ -83,7 +83,7 @@ def _examine(check: DoctorCheck, facts: DoctorFacts) -> Iterator[DoctorFinding]:
             "This is a bug of the package that brings the check. Report it.",
         )
         return
-    yield from found or [DoctorFinding(Severity.OK, check.about)]
+    yield from findings or [DoctorFinding(Severity.OK, check.about)]
 
 
 _CODES = {
@@ -93,9 +93,9 @@ _CODES = {
 }
 
 
-def exit_code(found: Iterable[DoctorFinding]) -> ExitCode:
+def exit_code(findings: Iterable[DoctorFinding]) -> ExitCode:
     """By the worst finding."""
-    worst = max((one.severity for one in found), key=lambda severity: severity.rank, default=Severity.OK)
+    worst = max((finding.severity for finding in findings), key=lambda severity: severity.rank, default=Severity.OK)
     return _CODES.get(worst, ExitCode.OK)
 
 

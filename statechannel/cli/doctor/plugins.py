@@ -28,7 +28,7 @@ class Plugin:
 
 def plugins() -> Iterator[tuple[str, Plugin]]:
     """Those that are installed, by name; one that cannot be loaded is a check that says so."""
-    for point in sorted(entry_points(group=GROUP), key=lambda one: one.name):
+    for point in sorted(entry_points(group=GROUP), key=lambda point: point.name):
         try:
             loaded = point.load()
         except (ImportError, AttributeError) as error:
@@ -41,10 +41,10 @@ def plugins() -> Iterator[tuple[str, Plugin]]:
 
 
 def _unusable(name: str, why: str) -> DoctorCheck:
-    found = DoctorFinding(
+    finding = DoctorFinding(
         Severity.WARNING,
         f"the checks of {name} cannot be loaded: {why}",
         "What they look at is not known.",
         "Install the package that registers them again.",
     )
-    return DoctorCheck(name, f"the checks of {name}", lambda _: [found])
+    return DoctorCheck(name, f"the checks of {name}", lambda _: [finding])

@@ -38,25 +38,25 @@ def wishing(command: Callable[..., BrokerRequest]) -> Callable[..., Any]:
     """Make a command of a function that returns a wish: adds `--timeout`, `--no-wait`, `--output` and those of `reaching`."""
 
     @wraps(command)
-    def run(connect: Connect, timeout: float | None, no_wait: bool, output: Output, **given: Any) -> None:
-        wish = command(connect, **given)
-        against = _against(wish, connect(), wait=not no_wait)
+    def run(connect: Connect, timeout: float | None, no_wait: bool, output: Output, **arguments: Any) -> None:
+        request = command(connect, **arguments)
+        against = _against(request, connect(), wait=not no_wait)
         if against is not None:
-            _finish(against, output, wish.done)
+            _finish(against, output, request.done)
             return
-        answer = ask(connect(), wish.asked, wish.args, timeout_s=timeout, wait=not no_wait)
-        _finish(answer, output, wish.done)
+        answer = ask(connect(), request.asked, request.args, timeout_s=timeout, wait=not no_wait)
+        _finish(answer, output, request.done)
 
     own = list(inspect.signature(command, eval_str=True).parameters.values())
     wears(run, [*own, *inspect.signature(_asking, eval_str=True).parameters.values()])
     return reaching(run)
 
 
-def _against(wish: BrokerRequest, connection: Connection, *, wait: bool) -> RequestAnswer | None:
-    if wish.refused is None:
+def _against(request: BrokerRequest, connection: Connection, *, wait: bool) -> RequestAnswer | None:
+    if request.refused is None:
         return None
     try:
-        return wish.refused(connection)
+        return request.refused(connection)
     except CommandError as error:
         if wait or error.exit_code != ExitCode.NO_BROKER:
             raise

@@ -113,6 +113,6 @@ def open_followed(connection: Connection, stack: ExitStack) -> list[FollowedPart
     for partition in range(count):
         tail = stack.enter_context(open_tail(connection, Topic.CHANNEL, partition))
         opened.append(FollowedPartition(connection, tail, partition, count))
-    for one in opened:
-        stack.callback(one.close)  # before its reader's connections go
+    for followed in opened:
+        stack.callback(followed.close)  # before its reader's connections go
     return opened

@@ -87,32 +87,32 @@ def settings_of(
     flags: Sequence[str] | None,
 ) -> Settings:
     """Settings from the options by which Kafka and the channel are found."""
-    given = dict(parse_override(option) for option in properties or ())
+    properties_given = dict(parse_override(option) for option in properties or ())
     kafka = {
         "bootstrap_servers": bootstrap_servers,
         "properties_file": properties_file,
-        "properties": given or None,
+        "properties": properties_given or None,
     }
     return read_settings(config, flags, {"kafka": kafka, "channel": {"name": channel}})
 
 
 def _running(settings: Settings) -> str:
     folder = embedded_folder(settings)
-    found = status(folder)
-    address = found.bootstrap_servers
-    if found.state is BrokerState.RUNNING and address is not None:
+    broker = status(folder)
+    address = broker.bootstrap_servers
+    if broker.state is BrokerState.RUNNING and address is not None:
         return address
     start = "Start it"
-    if found.state is BrokerState.STARTING:
+    if broker.state is BrokerState.STARTING:
         what, start = "the embedded Kafka is starting", "Wait for it"
-    elif found.state is BrokerState.SUSPENDED:
+    elif broker.state is BrokerState.SUSPENDED:
         raise CommandError(
-            f"the embedded Kafka of {address} is suspended", hint=resume_hint(found), code=ExitCode.KAFKA_AWAY
+            f"the embedded Kafka of {address} is suspended", hint=resume_hint(broker), code=ExitCode.KAFKA_AWAY
         )
     elif address is None:
         what, start = f"no Kafka address is given, and no embedded Kafka runs in {folder}", "Start one"
-    elif found.state is BrokerState.CRASHED:
-        what = f"the embedded Kafka of {address} ended unexpectedly; its log is {found.log_path}"
+    elif broker.state is BrokerState.CRASHED:
+        what = f"the embedded Kafka of {address} ended unexpectedly; its log is {broker.log_path}"
     else:
         what = f"the embedded Kafka of {address} is stopped"
     raise CommandError(

@@ -44,7 +44,7 @@ def guarded(run: Callable[[], Any], *, debug: bool, json: bool = False) -> int:
                 print_failure(message, hint, code)
             except BrokenPipeError:
                 silence_stdout()
-        _tell(message, hint)
+        _print_error(message, hint)
         return code
 
     try:
@@ -81,7 +81,7 @@ def _no_room(error: Exception) -> int:
     if not isinstance(error, OSError) or error.errno not in _NO_ROOM:
         return 0
     silence_stdout()  # often what had no room; nothing more could be said there
-    _tell(f"nothing more can be written: {error.strerror}", "Make room where the output or a file of it goes.")
+    _print_error(f"nothing more can be written: {error.strerror}", "Make room where the output or a file of it goes.")
     return ExitCode.FAILED
 
 
@@ -91,7 +91,7 @@ def _usage(error: Any) -> tuple[str, str]:
     return " ".join(error.format_message().split()), hint
 
 
-def _tell(message: str, hint: str) -> None:
+def _print_error(message: str, hint: str) -> None:
     try:
         sys.stderr.write(f"error: {message}\n" + (f"hint: {hint}\n" if hint else ""))
     except OSError:  # the exit code tells it

@@ -9,7 +9,7 @@ from statechannel.errors import ExitCode
 from statechannel.files import check_writable
 
 
-def made_folder(path: Path) -> Path:
+def make_folder(path: Path) -> Path:
     """The folder, made if it is not there.
 
     Raises:

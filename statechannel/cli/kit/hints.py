@@ -105,11 +105,11 @@ def hint_for(outcome: Rejected | Undetermined | NotFound, *, name: str = "", ope
         operation: Id of the request; empty where none was written.
     """
     hints = NOT_FOUND if isinstance(outcome, NotFound) else REJECTED if isinstance(outcome, Rejected) else UNDETERMINED
-    found = hints.get(outcome.reason, "")
-    if not found:  # a newer broker's reason: its own hint, if it has any
+    hint = hints.get(outcome.reason, "")
+    if not hint:  # a newer broker's reason: its own hint, if it has any
         return outcome.hint or (_OF_ALL_ELSE if operation else "").replace("{operation}", operation)
     bundle = outcome.bundle if isinstance(outcome, Rejected) else None
-    return found.format(operation=operation, **_names(name, bundle))
+    return hint.format(operation=operation, **_names(name, bundle))
 
 
 def _names(name: str, bundle: str | None) -> dict[str, str]:

@@ -12,20 +12,20 @@ from statechannel.cli.kit.output import say
 from statechannel.kafka.errors import KafkaUnavailableError
 from statechannel.kafka.tail import PartitionTail
 
-TOLD_AFTER_S = 2.0
+NOTIFY_AFTER_S = 2.0
 BEAT_S = 0.5
 ANSWER_S = 1.5
 """Behind a fetch that waits for records (up to 0.5 s) the next question of the same client waits, too."""
 
 
 @contextmanager
-def told_if_slow(connection: Connection) -> Iterator[None]:
+def notify_if_slow(connection: Connection) -> Iterator[None]:
     """Around a command's first calls to Kafka: says what it waits for, if it has to wait.
 
     Raises:
         KafkaUnavailableError: As the calls raised it, with the address and what to do.
     """
-    timer = threading.Timer(TOLD_AFTER_S, _tell, (connection,))
+    timer = threading.Timer(NOTIFY_AFTER_S, _notify, (connection,))
     timer.daemon = True
     timer.start()
     try:
@@ -62,7 +62,7 @@ class Pulse:
         self._address = connection.client.bootstrap_servers
         self._tail = tail
         self._answered_s = self._asked_s = time.monotonic()
-        self._told = False
+        self._notified = False
 
     def beat(self) -> None:
         """To be called again and again."""
@@ -72,15 +72,15 @@ class Pulse:
         answers = self._tail.answers(ANSWER_S)
         self._asked_s = time.monotonic()
         if answers:
-            if self._told:
+            if self._notified:
                 say(f"Kafka at {self._address} answers again, after {self._asked_s - self._answered_s:.0f} s")
-            self._answered_s, self._told = self._asked_s, False
-        elif not self._told and self._asked_s - self._answered_s >= TOLD_AFTER_S:
-            self._told = True
+            self._answered_s, self._notified = self._asked_s, False
+        elif not self._notified and self._asked_s - self._answered_s >= NOTIFY_AFTER_S:
+            self._notified = True
             say(f"Kafka at {self._address} does not answer; what comes is shown when it does again (Ctrl-C ends this)")
 
 
-def _tell(connection: Connection) -> None:
+def _notify(connection: Connection) -> None:
     say(
         f"Kafka at {connection.client.bootstrap_servers} has not answered yet; "
         f"waiting for at most {connection.timeout_s:g} s (setting kafka.command_timeout_s)"

@@ -86,19 +86,19 @@ def reaching(command: Callable[..., Any]) -> Callable[..., Any]:
     """
 
     @wraps(command)
-    def run(**given: Any) -> Any:
-        place = {name: given[name] for name in shared}
+    def run(**arguments: Any) -> Any:
+        place = {name: arguments[name] for name in shared}
         if OWN_FLAGS in own:
             flags = place["flags"] or []
-            given[OWN_FLAGS] = [flag for flag in flags if not _has_group(flag)]
+            arguments[OWN_FLAGS] = [flag for flag in flags if not _has_group(flag)]
             place["flags"] = [flag for flag in flags if _has_group(flag)]
 
-        return command(Connect(place), **{name: value for name, value in given.items() if name in own})
+        return command(Connect(place), **{name: value for name, value in arguments.items() if name in own})
 
     shared = inspect.signature(_place, eval_str=True).parameters
     own = dict(list(inspect.signature(command, eval_str=True).parameters.items())[1:])
-    asked = [one for name, one in own.items() if name != OWN_FLAGS]
-    wears(run, [*asked, *(one for name, one in shared.items() if name not in own)])
+    asked = [option for name, option in own.items() if name != OWN_FLAGS]
+    wears(run, [*asked, *(option for name, option in shared.items() if name not in own)])
     return run
 
 
@@ -109,9 +109,9 @@ def _has_group(flag: str) -> bool:
 def wears(function: Callable[..., Any], options: list[inspect.Parameter]) -> None:
     """Make the command line read these options of a function; `--output` comes behind those that say where."""
     last = ["channel", "output", "config", "properties_file", "properties", "flags"]
-    options = sorted(options, key=lambda one: last.index(one.name) if one.name in last else -1)
-    options = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in options]
-    function.__annotations__ = {one.name: one.annotation for one in options}
+    options = sorted(options, key=lambda option: last.index(option.name) if option.name in last else -1)
+    options = [option.replace(kind=inspect.Parameter.KEYWORD_ONLY) for option in options]
+    function.__annotations__ = {option.name: option.annotation for option in options}
     function.__signature__ = inspect.Signature(options)  # type: ignore[attr-defined]
 
 

@@ -96,9 +96,9 @@ def _as_text(value: object) -> object:
     if isinstance(value, str):
         return value.encode(errors="replace").decode()
     if isinstance(value, Mapping):
-        return {_as_text(key): _as_text(one) for key, one in value.items()}
+        return {_as_text(key): _as_text(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_as_text(one) for one in value]
+        return [_as_text(item) for item in value]
     return value
 
 
@@ -203,7 +203,7 @@ def duration(length_ms: float | None) -> str:
 
 @contextmanager
 def progress(doing: str, total: int | None, *, unit: str = "") -> Iterator[Any]:
-    """A bar on standard error, seen only on a terminal; yields a function that is told how much is done."""
+    """A bar on standard error, seen only on a terminal; yields a function to report progress with."""
     console = stderr()
     columns = (
         TextColumn("{task.description}"),
@@ -227,7 +227,7 @@ def waiting(doing: str, at_most_s: float) -> Iterator[Callable[[str], None]]:
     begun_s = time.monotonic()
     shown: list[Status] = []
 
-    def told(remark: str = "") -> None:
+    def tick(remark: str = "") -> None:
         elapsed_s = time.monotonic() - begun_s
         if not console.is_terminal or elapsed_s < _WAITING_SHOWN_AFTER_S:
             return
@@ -239,7 +239,7 @@ def waiting(doing: str, at_most_s: float) -> Iterator[Callable[[str], None]]:
             shown[0].start()
 
     try:
-        yield told
+        yield tick
     finally:
         for status in shown:
             status.stop()

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from statechannel.cli.kit.connection import Connection
-from statechannel.cli.kit.kafka_wait import told_if_slow
+from statechannel.cli.kit.kafka_wait import notify_if_slow
 from statechannel.cli.kit.live_log import now_ms, open_tail
 from statechannel.cli.kit.output import waiting
 from statechannel.engine.membership import LostMember, Member, Membership, decode_member
@@ -64,7 +64,7 @@ def read_registry(connection: Connection, *, listen: bool = True, observe: Obser
     membership = connection.settings.membership
     with open_tail(connection, Topic.REGISTRY, 0) as tail:
         fold = RegistryFold(membership.expiry_s, observe=observe)
-        with told_if_slow(connection):
+        with notify_if_slow(connection):
             span = tail.span(from_time_ms=None if observe is not None else now_ms() - fold.window_ms)
         fold.take(tail.records(span))
         if not fold.anybody:
@@ -131,9 +131,9 @@ class RegistryFold:
     def listen(self, tail: PartitionTail, start: int, listen_s: float) -> None:
         """Wait for a heartbeat: the log time of what is written now is Kafka's time now."""
         ends_s = time.monotonic() + listen_s
-        with waiting("listening for heartbeats", listen_s) as told:
+        with waiting("listening for heartbeats", listen_s) as tick:
             for batch in tail.follow(start, stop=lambda: time.monotonic() > ends_s):
-                told("")
+                tick("")
                 beaten = self.take(batch)
                 if batch:
                     self._log_time_ms = batch[-1].timestamp_ms

@@ -31,14 +31,14 @@ def remarks(connection: Connection) -> Remarks:
     """What every package that is installed says; one that cannot tell is named, and does not keep the others from it."""
     cluster: list[str] = []
     brokers: dict[str, str] = {}
-    for point in sorted(entry_points(group=GROUP), key=lambda one: one.name):
+    for point in sorted(entry_points(group=GROUP), key=lambda point: point.name):
         try:
-            found = point.load()(connection)
+            more = point.load()(connection)
         except StateChannelError as error:
             cluster.append(f"{point.name} could not be read: {error}")
             continue
-        cluster += found.cluster
-        for broker, text in found.brokers.items():
+        cluster += more.cluster
+        for broker, text in more.brokers.items():
             brokers[broker] = f"{brokers[broker]}; {text}" if broker in brokers else text
     return Remarks(cluster, brokers)
 

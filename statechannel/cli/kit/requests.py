@@ -47,10 +47,10 @@ class RequestAnswer:
 
     def fields(self) -> dict[str, Any]:
         """As the JSON output has it."""
-        found: dict[str, Any] = {"operation": self.operation, "executed_by": self.claimed_by, "answer": "pending"}
+        fields: dict[str, Any] = {"operation": self.operation, "executed_by": self.claimed_by, "answer": "pending"}
         if self.outcome is not None:
-            found |= outcomes.to_json(self.outcome) | {"answer": outcomes.answer_of(self.outcome).value}
-        return found
+            fields |= outcomes.to_json(self.outcome) | {"answer": outcomes.answer_of(self.outcome).value}
+        return fields
 
 
 def ask(
@@ -107,9 +107,9 @@ def _await(connection: Connection, request: Request, start: int, wait_s: float) 
     claimed_by: str | None = None
     started: Mapping[str, Any] | None = None
     begun_s = time.monotonic()
-    with open_tail(connection, Topic.REQUESTS, 0) as tail, waiting(f"waiting for {request.asked}", wait_s) as told:
+    with open_tail(connection, Topic.REQUESTS, 0) as tail, waiting(f"waiting for {request.asked}", wait_s) as tick:
         for batch in tail.follow(start, stop=lambda: time.monotonic() - begun_s > wait_s):
-            told(f"; broker {claimed_by} is at it" if claimed_by else "; no broker has taken it up yet")
+            tick(f"; broker {claimed_by} is at it" if claimed_by else "; no broker has taken it up yet")
             for record in batch:
                 if record.key != request.id.encode():
                     continue

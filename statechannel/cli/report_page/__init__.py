@@ -38,7 +38,7 @@ class ReportOrigin:
     wanted: tuple[str, ...] = ()
 
 
-def render(report: Mapping[str, Any], made: ReportOrigin) -> str:
+def render(report: Mapping[str, Any], origin: ReportOrigin) -> str:
     """The page: one document that asks for nothing else, and whose policy forbids it to."""
     script = "\n".join(_file(name) for name in _SCRIPTS)
     style = _file("style.css")
@@ -65,14 +65,14 @@ def render(report: Mapping[str, Any], made: ReportOrigin) -> str:
             script=script,
             style=style,
             policy=policy,
-            source=made.source,
-            as_of=made.as_of,
-            made_ms=made.made_ms,
-            how_chosen="of those asked for" if made.wanted else "those with the longest gaps and the most records",
+            source=origin.source,
+            as_of=origin.as_of,
+            made_ms=origin.made_ms,
+            how_chosen="of those asked for" if origin.wanted else "those with the longest gaps and the most records",
             version=metadata.version("statechannel"),
             others=OTHERS,
-            tentative=any(one["tentative"] for one in partitions),
-            incomplete=any(one["gapped"] for one in partitions),
+            tentative=any(partition["tentative"] for partition in partitions),
+            incomplete=any(partition["gapped"] for partition in partitions),
             complete_ms=complete_ms,
             longest_ms=max((row["length_ms"] for row in rows if row["length_ms"] is not None), default=None),
             with_lane={lane["name"] for lane in report["lanes"]},
@@ -90,7 +90,7 @@ def _gap_spans(report: Mapping[str, Any]) -> dict[str, list[tuple[int, int, str]
             spans[gap["bundle"]].append(
                 (gap["start_ms"], last_ms if gap["end_ms"] is None else gap["end_ms"], gap["cause"])
             )
-    return {name: found for name, found in spans.items() if found}
+    return {name: drawn for name, drawn in spans.items() if drawn}
 
 
 def _environment() -> jinja2.Environment:

@@ -26,7 +26,7 @@ def drains_seen(connection: Connection) -> list[Incident]:
 
 def drains_of(records: Iterable[RecordRead]) -> list[Incident]:
     """Drains among requests and their answers, by when they were asked for."""
-    found: dict[str, tuple[str, Incident]] = {}
+    drains: dict[str, tuple[str, Incident]] = {}
     for record in records:
         item = request_record.decode(record.value, record.timestamp_ms)
         if (
@@ -36,12 +36,12 @@ def drains_of(records: Iterable[RecordRead]) -> list[Incident]:
         ):
             broker = str(item.args.get("broker"))
             by = f", by {item.by}" if item.by else ""
-            said = f"{broker} is being drained{by}"
-            found.setdefault(item.id, (broker, Incident(record.timestamp_ms, IncidentKind.DRAIN, said)))
-        elif isinstance(item, Reply) and item.id in found:
-            broker, asked = found[item.id]
+            message = f"{broker} is being drained{by}"
+            drains.setdefault(item.id, (broker, Incident(record.timestamp_ms, IncidentKind.DRAIN, message)))
+        elif isinstance(item, Reply) and item.id in drains:
+            broker, asked = drains[item.id]
             took = seconds(record.timestamp_ms - asked.at_ms)
             ended = item.outcome.get("result") or item.outcome.get("reason") or item.outcome.get("why")
-            said = f"the drain of {broker} ended after {took}: {ended or item.outcome.get('outcome')}"
-            found[item.id] = (broker, asked._replace(said=said))
-    return [incident for _, incident in found.values()]
+            message = f"the drain of {broker} ended after {took}: {ended or item.outcome.get('outcome')}"
+            drains[item.id] = (broker, asked._replace(message=message))
+    return [incident for _, incident in drains.values()]

@@ -12,7 +12,7 @@ from statechannel.audit.incidents import Incident
 from statechannel.audit.views import LogViews
 from statechannel.cli.kit.channel_follower import FollowedPartition, open_followed
 from statechannel.cli.kit.connection import Connection
-from statechannel.cli.kit.kafka_wait import ANSWER_S, BEAT_S, TOLD_AFTER_S, told_if_slow
+from statechannel.cli.kit.kafka_wait import ANSWER_S, BEAT_S, NOTIFY_AFTER_S, notify_if_slow
 from statechannel.cli.kit.live_log import open_tail
 from statechannel.cli.kit.log_clock import LogClock
 from statechannel.cli.kit.registry import RegistryFold
@@ -39,14 +39,14 @@ class Lookout:
         blind_since_ms: Time by the log's clock since which Kafka does not answer; None while it does.
     """
 
-    def __init__(self, connection: Connection, told: StatusInputs) -> None:
+    def __init__(self, connection: Connection, inputs: StatusInputs) -> None:
         self.blind_since_ms: int | None = None
         self._connection = connection
-        self._told = told
+        self._inputs = inputs
         self._clock = LogClock()
         expiry_s = connection.settings.membership.expiry_s
-        self._fold = RegistryFold(expiry_s, observe=told.story.observe, clock=self._seen_ms)
-        self._said = Remarks()
+        self._fold = RegistryFold(expiry_s, observe=inputs.story.observe, clock=self._seen_ms)
+        self._remarks = Remarks()
         self._drains: list[Incident] = []
         self._asked: Future[tuple[Remarks, list[Incident]]] | None = None
         self._asked_s = 0.0
@@ -58,7 +58,7 @@ class Lookout:
             connection = self._connection
             self._registry: PartitionTail = stack.enter_context(open_tail(connection, Topic.REGISTRY, 0))
             self._parts = open_followed(connection, stack)
-            with told_if_slow(connection):
+            with notify_if_slow(connection):
                 span = self._registry.span()
             self._registry_end = span.end
             self._heartbeats = self._registry.follow(span.start)
@@ -102,7 +102,7 @@ class Lookout:
         judged = part.read(records) if part.following else part.open()
         try:
             for record, judgement in judged:
-                self._told.observe(record, judgement)
+                self._inputs.observe(record, judgement)
         except KafkaUnavailableError:
             if not part.opened:
                 raise
@@ -118,7 +118,7 @@ class Lookout:
             if self.blind_since_ms is not None:
                 self._fold.hear_all()  # we were cut off: nobody's silence counts from before now
             self._answered_s, self.blind_since_ms = self._beat_s, None
-        elif self.blind_since_ms is None and self._beat_s - self._answered_s >= TOLD_AFTER_S:
+        elif self.blind_since_ms is None and self._beat_s - self._answered_s >= NOTIFY_AFTER_S:
             self.blind_since_ms = self._clock.now_ms() - round((self._beat_s - self._answered_s) * 1_000)
 
     def _seen_ms(self) -> int:
@@ -130,7 +130,7 @@ class Lookout:
         if self._asked is not None:
             if not self._asked.done():
                 return
-            (self._said, self._drains), self._asked = self._asked.result(), None
+            (self._remarks, self._drains), self._asked = self._asked.result(), None
             self._asked_s = time.monotonic()
         if self.blind_since_ms is None and (not self._asked_s or time.monotonic() - self._asked_s > _REMARKS_EVERY_S):
             self._asked = self._pool.submit(_others, self._connection)
@@ -138,21 +138,21 @@ class Lookout:
     def figures(self, incidents: int) -> dict[str, Any]:
         """What `status` tells, as of now."""
         waiting = [part for part in self._parts if part.replica.phase not in (Phase.CAUGHT_UP, Phase.STOPPED)]
-        said = [f"partition {part.partition}: {part.replica.why or 'is being read'}" for part in waiting]
+        reasons = [f"partition {part.partition}: {part.replica.why or 'is being read'}" for part in waiting]
         views = LogViews(
             tuple(_audited(part) for part in self._parts), tuple(part.replica.timestamp_ms for part in self._parts)
         )
-        found = figures(
+        fields = figures(
             views,
             self._fold.registry(),
-            self._told,
-            Remarks([*said, *self._said.cluster], self._said.brokers),
+            self._inputs,
+            Remarks([*reasons, *self._remarks.cluster], self._remarks.brokers),
             channel=self._connection.topics.channel,
             bootstrap_servers=self._connection.client.bootstrap_servers,
             drains=self._drains,
             incidents=incidents,
         )
-        return found | {"at_ms": self._clock.now_ms(), "blind_since_ms": self.blind_since_ms}
+        return fields | {"at_ms": self._clock.now_ms(), "blind_since_ms": self.blind_since_ms}
 
 
 def _others(connection: Connection) -> tuple[Remarks, list[Incident]]:

@@ -41,7 +41,7 @@ def test_a_lost_owner_is_one_incident_however_many_bundles_it_had() -> None:
         log.write(bundle, "Assigned", to="b2", by="b2")
     (one,) = told(log)
     assert (one.at_ms, one.kind) == (heard_ms, IncidentKind.OWNER_LOST)
-    assert one.said == (
+    assert one.message == (
         "b1 was lost; b3 repaired 2 bundles; the last one 6.5 s after it was last heard; "
         "the longest gap in service was 7.5 s"
     )
@@ -68,7 +68,7 @@ def test_a_cold_start_is_told_and_a_void_mark_or_junk_on_its_key_is_not() -> Non
     for offset, (key, value) in enumerate(values):
         log.records.append(RecordRead(Topic.CHANNEL, 0, offset, 1_000 * offset, key, value))
     (one,) = told(log)
-    assert one.said == "cold start: b1-i took what it read of partition 0, through offset 1, for the truth"
+    assert one.message == "cold start: b1-i took what it read of partition 0, through offset 1, for the truth"
 
 
 class Registry:
@@ -108,7 +108,7 @@ class Registry:
 
     @property
     def told(self) -> list[tuple[float, str]]:
-        return [(one.at_ms / 1_000, one.said) for one in self.story.incidents]
+        return [(one.at_ms / 1_000, one.message) for one in self.story.incidents]
 
 
 def test_a_leader_that_dies_and_its_successor() -> None:
@@ -214,7 +214,7 @@ def test_drains_are_told_as_they_were_asked_for_and_as_they_ended() -> None:
         RecordRead(Topic.REQUESTS, 0, number, 1_000 * number, b"k", json.dumps(value).encode())
         for number, value in enumerate(values)
     ]
-    assert [(one.at_ms, one.said) for one in drains_of(records)] == [
+    assert [(one.at_ms, one.message) for one in drains_of(records)] == [
         (0, "the drain of b2 ended after 3.0 s: drained"),
         (1_000, "b3 is being drained, by me@here"),
     ]
@@ -227,4 +227,4 @@ def test_the_longest_gap_is_told_of_an_owner_last_heard_before_it_served() -> No
     log.write(BUNDLE, "Assigning", to="b2", by="b3", forced=True, lost=lost, after_ms=3_000)
     log.write(BUNDLE, "Assigned", to="b2", by="b2")
     (one,) = told(log)
-    assert one.said.endswith("; the longest gap in service was 4.0 s")
+    assert one.message.endswith("; the longest gap in service was 4.0 s")

@@ -24,7 +24,7 @@ def owned(log: Log, facts: ReadFacts = STRICT, cleaned: tuple[int, ...] = ()) ->
     records = [record for record in log.records if record.offset not in cleaned]
     part = audit_part(0, 1, records, facts, owners.observe, owners)
     names = ("bundle", "owner", "generation", "state", "since_offset", "since_ms")
-    return [tuple(one[name] for name in names) for one in owners.found(part)]
+    return [tuple(one[name] for name in names) for one in owners.owned_in(part)]
 
 
 def moves(log: Log, facts: ReadFacts = STRICT) -> list[tuple[int, str, int]]:

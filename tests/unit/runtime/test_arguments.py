@@ -73,7 +73,7 @@ CALLS: dict[tuple[str, str], tuple[Call, list]] = {
     ("request", "asked"): (lambda c, v: c.request(v, {}, 5), [None, 7, "lookup"]),
     ("request", "args"): (lambda c, v: c.request(RequestCommand.LOOKUP, v, 5), [None, 7, "name", ["name"]]),
     ("request", "timeout_s"): (lambda c, v: c.request(RequestCommand.LOOKUP, {}, v), NO_SECONDS),
-    ("request", "told"): (lambda c, v: c.request(RequestCommand.LOOKUP, {}, 5, v), [7, "told"]),
+    ("request", "on_reply"): (lambda c, v: c.request(RequestCommand.LOOKUP, {}, 5, v), [7, "on_reply"]),
     ("owners", "namespace"): (lambda c, v: c.owners(v), NO_TEXT),
     ("answer_for", "extension"): (lambda c, v: c.answer_for(v, print), NO_TEXT),
     ("answer_for", "handler"): (lambda c, v: c.answer_for("x", v), [None, 7]),
