@@ -232,7 +232,7 @@ class Parting:
             self._by_namespace.setdefault("/".join(name.split("/")[:2]), []).append(name)
 
     def observe(self, record: RecordRead, judgement: Judgement) -> None:
-        """Take in one judged record."""
+        """Apply one judged record."""
         key = judgement.key
         if key is None or key.namespace not in self._by_namespace:
             return

@@ -188,7 +188,7 @@ class Gaps:
             self._open[bundle].unassigned_since_ms = record.timestamp_ms
 
     def observe(self, record: RecordRead, judgement: Judgement) -> None:
-        """Take in one judged record."""
+        """Apply one judged record."""
         if judgement.verdict is not Verdict.ACCEPTED or judgement.record is None or judgement.key is None:
             return
         key, change = judgement.key, judgement.record

@@ -89,7 +89,7 @@ class History:
         self._changes.begin(view, self._parts.namespace)
 
     def observe(self, record: RecordRead, judgement: Judgement) -> None:
-        """Take in one judged record."""
+        """Apply one judged record."""
         parts = None if record.key is None else parse_key(record.key)
         if parts is None or not self._concerns(parts):
             return

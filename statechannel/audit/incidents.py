@@ -84,7 +84,7 @@ class ChannelIncidents:
         self._marks: dict[int, Marks] = {}
 
     def observe(self, record: RecordRead, judgement: Judgement) -> None:
-        """Take in one judged record."""
+        """Apply one judged record."""
         if judgement.verdict is Verdict.CONTROL:
             self._control(record)
             return

@@ -141,7 +141,7 @@ class Owners:
         self._held: dict[bytes, tuple[int, int]] = {}
 
     def observe(self, record: RecordRead, judgement: Judgement) -> None:
-        """Take in one judged record."""
+        """Apply one judged record."""
         key = judgement.key
         if judgement.verdict is not Verdict.ACCEPTED or key is None or key.is_namespace or record.key is None:
             return

@@ -56,7 +56,7 @@ class OperationsSeen:
         return self._fold.known
 
     def observe(self, record: RecordRead, judgement: Judgement) -> None:
-        """Take in one judged record."""
+        """Apply one judged record."""
         decoded, key = judgement.record, judgement.key
         if judgement.verdict is not Verdict.ACCEPTED or decoded is None or key is None:
             return

@@ -143,7 +143,7 @@ class Origins:
             )
 
     def observe(self, record: RecordRead, judgement: Judgement) -> None:
-        """Take in one judged record."""
+        """Apply one judged record."""
         decoded, key = judgement.record, judgement.key
         foreign = self._ids.is_foreign(record, decoded)
         if record.key == IMPORT_KEY:

@@ -43,7 +43,7 @@ class LostRaces:
         self._keep = keep
 
     def observe(self, record: RecordRead, judgement: Judgement) -> None:
-        """Take in one judged record."""
+        """Apply one judged record."""
         decoded, key = judgement.record, judgement.key
         if judgement.verdict not in REJECTIONS or decoded is None or key is None or decoded.kind is not Kind.PROPOSAL:
             return

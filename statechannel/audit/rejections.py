@@ -60,7 +60,7 @@ class Rejections:
         self.newest: list[dict[str, Any]] = []
 
     def observe(self, record: RecordRead, judgement: Judgement) -> None:
-        """Take in one judged record."""
+        """Apply one judged record."""
         if judgement.verdict not in REJECTIONS:
             return
         decoded, key = judgement.record, judgement.key

@@ -1,4 +1,4 @@
-"""`statechannel acl show|apply|check`: what each role may do in Kafka, and whether it may (design/security.md)."""
+"""Commands `statechannel acl show|apply|check`: Kafka rights of each role (design/security.md)."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ from statechannel.protocol.log import Topic
 app = typer.Typer(
     add_completion=False,
     rich_markup_mode=None,
-    help="What brokers, operators, auditors and the Spark jobs may do in Kafka: show, apply, check.",
+    help="Kafka ACLs of brokers, operators, auditors and Spark jobs: show, apply, check.",
 )
 
 _PRINCIPAL = re.compile(r"[A-Za-z]+:.+").fullmatch
 
-RoleOption = Annotated[Role, typer.Option("--role", help="For whom: what each may do is listed in design/security.md.")]
-Host = Annotated[str, typer.Option("--host", metavar="ADDRESS", help="Only for clients on this host; * for all.")]
-_PRINCIPAL_HELP = "As Kafka names who is there, e.g. User:b1."
+RoleOption = Annotated[Role, typer.Option("--role", help="Role; design/security.md lists the rights of each.")]
+Host = Annotated[str, typer.Option("--host", metavar="ADDRESS", help="Host of the clients; * for all.")]
+_PRINCIPAL_HELP = "Kafka principal, e.g. User:b1."
 
 
 @app.command()
@@ -47,12 +47,13 @@ def show(
     connect: Connect,
     role: RoleOption,
     principal: Annotated[
-        str | None, typer.Option("--principal", metavar="User:NAME", help=f"{_PRINCIPAL_HELP} Its ACLs are compared.")
+        str | None,
+        typer.Option("--principal", metavar="User:NAME", help=f"{_PRINCIPAL_HELP} Compares its ACLs with the role."),
     ] = None,
     host: Host = ANY_HOST,
     output: OutputAs = Output.TABLE,
 ) -> None:
-    """List the rights of a role; with --principal also which of them it has, and which it has beyond them."""
+    """List the rights of a role; with --principal also those that the principal has, lacks, and has in addition."""
     if principal is None:
         # Nothing of this is in Kafka: it is shown also where none is.
         named = connect.settings().channel.name
@@ -74,10 +75,10 @@ def apply(
     role: RoleOption,
     principal: Annotated[str, typer.Option("--principal", metavar="User:NAME", help=_PRINCIPAL_HELP)],
     host: Host = ANY_HOST,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what is missing, and make nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what is missing; create nothing.")] = False,
     output: OutputAs = Output.TABLE,
 ) -> None:
-    """Make the ACLs that a principal lacks for a role; it takes none away, and may be said again."""
+    """Create the ACLs that a principal lacks for a role; removes none, and is idempotent."""
     _require_principal(principal)
     connection = connect()
     channel = connection.topics.channel
@@ -97,14 +98,14 @@ def apply(
             empty=f"nothing is missing: {principal} has every right of the role {role} on {channel}",
         )
         if compared.missing:
-            say(f"{len(compared.missing)} {'are missing (--dry-run: none was made)' if dry_run else 'made'}")
+            say(f"{len(compared.missing)} {'are missing (--dry-run: none was created)' if dry_run else 'created'}")
         _print_rest(compared)
     if compared.forbidden:
         rule, why = compared.forbidden[0]
         raise CommandError(
-            f"{len(compared.forbidden)} rights of the role {role} are forbidden to {principal}, whatever allows them; "
-            f"the first is {rule}, by the ACL that denies {why}",
-            hint="Take the denying ACL away: `kafka-acls.sh --remove --deny-principal ...`.",
+            f"{len(compared.forbidden)} rights of the role {role} are denied to {principal}, and deny takes precedence; "
+            f"the first is {rule}, denied by the ACL on {why}",
+            hint="Remove the denying ACL: `kafka-acls.sh --remove --deny-principal ...`.",
             code=ExitCode.REJECTED,
         )
 
@@ -112,7 +113,7 @@ def apply(
 @app.command()
 @reaching
 def check(connect: Connect, role: RoleOption, output: OutputAs = Output.TABLE) -> None:
-    """Ask Kafka what you yourself may do, by the way that this command connects; ends with 11 if a right is missing."""
+    """Check the rights of this client itself, over the connection of this command; exit code 11 if one is missing."""
     connection = connect()
     channel = connection.topics.channel
     rules = rules_of(role, channel)
@@ -133,8 +134,8 @@ def check(connect: Connect, role: RoleOption, output: OutputAs = Output.TABLE) -
     if missing:
         who = user_of(connection.client)
         raise CommandError(
-            f"Kafka does not let {who} do what the role {role} of channel {channel} has to: {len(missing)} rights are missing",
-            hint=f"Have them made: `statechannel acl apply --role {role} --principal {principal_hint(who)}`.",
+            f"{who} lacks {len(missing)} Kafka rights of the role {role} of channel {channel}",
+            hint=f"Create them: `statechannel acl apply --role {role} --principal {principal_hint(who)}`.",
             code=ExitCode.KAFKA_DENIED,
         )
 
@@ -142,14 +143,14 @@ def check(connect: Connect, role: RoleOption, output: OutputAs = Output.TABLE) -
 def _state(rule: AclRule, missing: Sequence[AclRule], allowed: Any) -> str:
     if rule in missing:
         return "missing"
-    return "not told" if allowed.get((rule.resource, rule.name)) is None else "allowed"
+    return "unknown" if allowed.get((rule.resource, rule.name)) is None else "allowed"
 
 
 def _require_principal(principal: str) -> None:
     if _PRINCIPAL(principal) is None:
         raise CommandError(
-            f"--principal {principal!r} is not how Kafka names who is there",
-            hint="Say the kind and the name: User:b1, or with certificates User:CN=b1,O=...",
+            f"--principal {principal!r} is not a valid Kafka principal",
+            hint="Use KIND:NAME, e.g. User:b1, or with certificates User:CN=b1,O=...",
             code=ExitCode.USAGE,
         )
 

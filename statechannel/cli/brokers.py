@@ -1,4 +1,4 @@
-"""`statechannel brokers`: who is in the cluster."""
+"""Command `statechannel brokers`: members of the cluster."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 @app.command()
 @reaching
 def brokers(connect: Connect, output: OutputAs = Output.TABLE) -> None:
-    """List the brokers that are heard, and those lost within the last minute."""
+    """List the live brokers, and those lost within the last minute."""
     connection = connect()
     registry = read_registry(connection)
     views = read_channel(connection)
@@ -35,7 +35,7 @@ def brokers(connect: Connect, output: OutputAs = Output.TABLE) -> None:
         "state",
         "mode",
         "phase",
-        "takes bundles",
+        "accepting",
         "leader",
         "bundles",
         "lag",
@@ -62,7 +62,7 @@ def brokers(connect: Connect, output: OutputAs = Output.TABLE) -> None:
             )
             for row in rows
         ],
-        empty="no broker is heard",
+        empty="no broker is alive",
     )
 
 
@@ -72,7 +72,7 @@ def leader_name(registry: Registry) -> str | None:
 
 
 def members(registry: Registry, views: LogViews, notes: Remarks) -> list[dict[str, Any]]:
-    """Every member as the JSON output has it, the lost ones last."""
+    """Every member for the JSON output, the lost ones last."""
     load: dict[str, int] = {}
     for key in views.live():
         if key.owner is not None:
@@ -128,7 +128,7 @@ def _alive(member: Member, registry: Registry, views: LogViews, bundles: int, *,
 
 
 def _lag(applied: object, views: LogViews) -> int | None:
-    """Records between the member's last heartbeat and the log's end as just read; heartbeats on the channel count."""
+    """Records between the member's last heartbeat and the end of the log; heartbeats on the channel count."""
     if not isinstance(applied, dict):
         return None
     lag = 0

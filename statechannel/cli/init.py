@@ -1,4 +1,4 @@
-"""`statechannel init`: creates and verifies the topics of a channel."""
+"""Command `statechannel init`: creation and verification of a channel's topics."""
 
 from __future__ import annotations
 
@@ -19,14 +19,16 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 def init(
     connect: Connect,
     partitions: Annotated[
-        int | None, typer.Option("--partitions", min=1, max=1_000, help="Of the channel's topic; fixed from then on.")
+        int | None,
+        typer.Option("--partitions", min=1, max=1_000, help="Partitions of the channel's topic; fixed at creation."),
     ] = None,
     replication_factor: Annotated[
-        int | None, typer.Option("--replication-factor", min=1, max=15, help="Default: the cluster's.")
+        int | None,
+        typer.Option("--replication-factor", min=1, max=15, help="Replicas of each topic. Default: the cluster's."),
     ] = None,
     output: OutputAs = Output.TABLE,
 ) -> None:
-    """Create the topics of a channel where they are missing, and verify their settings."""
+    """Create missing topics of a channel, and verify the settings of all."""
     connection = connect()
     chosen = connection.settings.channel
     with notify_if_slow(connection):
@@ -40,7 +42,7 @@ def init(
         topics = verify_topics(connection.client, connection.topics, timeout_s=connection.timeout_s)
     name = connection.topics.channel
     if partitions is not None and topics.topics[name].partitions != partitions:
-        say(f"note: {name} has {topics.topics[name].partitions} partitions already; their number is fixed at creation")
+        say(f"note: {name} has {topics.topics[name].partitions} partitions; the number is fixed at creation")
     if output is Output.JSON:
         print_json(
             {

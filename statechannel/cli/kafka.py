@@ -1,4 +1,4 @@
-"""`statechannel kafka up|down|status`: the embedded Kafka."""
+"""Commands `statechannel kafka up|down|status` for the embedded Kafka."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def up(
     config: Config = None,
     flags: SettingFlags = None,
 ) -> None:
-    """Start it, unless it runs already."""
+    """Start the embedded Kafka, unless it is running."""
     settings = read_settings(config, flags, {"embedded": {"folder": folder, "port": port}})
     with _own_exit_code():
         broker, started = start_broker(
@@ -42,14 +42,14 @@ def up(
         )
     _show(broker, output, {"started": started})
     if output is Output.TABLE:
-        say("started" if started else "it ran already")
+        say("started" if started else "it was already running")
 
 
 @app.command()
 def down(
     folder: Folder = None, output: OutputAs = Output.TABLE, config: Config = None, flags: SettingFlags = None
 ) -> None:
-    """Stop it in an orderly way; its data stays."""
+    """Stop the embedded Kafka gracefully; its data stays."""
     settings = read_settings(config, flags, {"embedded": {"folder": folder}})
     place = embedded_folder(settings)
     with _own_exit_code():
@@ -57,19 +57,19 @@ def down(
     if output is Output.JSON:
         print_json({"stopped": ran, "folder": str(place)})
     else:
-        say("stopped" if ran else f"no broker ran in {place}")
+        say("stopped" if ran else f"no broker was running in {place}")
 
 
 @app.command()
 def status(
     folder: Folder = None, output: OutputAs = Output.TABLE, config: Config = None, flags: SettingFlags = None
 ) -> None:
-    """Tell whether it runs, and where."""
+    """Show whether the embedded Kafka runs, and where."""
     settings = read_settings(config, flags, {"embedded": {"folder": folder}})
     broker = broker_status(embedded_folder(settings))
     _show(broker, output, {})
     if broker.state is BrokerState.CRASHED:
-        say(f"it ended unexpectedly; {broker.log_path} tells more, `statechannel kafka up` starts it again")
+        say(f"it ended unexpectedly; see {broker.log_path}; `statechannel kafka up` starts it again")
     if broker.state is BrokerState.SUSPENDED:
         say(f"its process is suspended: {resume_hint(broker)}")
     if broker.state in (BrokerState.STOPPED, BrokerState.CRASHED, BrokerState.SUSPENDED):
@@ -108,7 +108,7 @@ def _show(broker: BrokerStatus, output: Output, extra: dict[str, Any]) -> None:
 
 @contextmanager
 def _own_exit_code() -> Iterator[None]:
-    """The embedded broker's errors, with the number that the command line gives them."""
+    """Convert the embedded broker's errors, adding exit codes."""
     try:
         yield
     except EmbeddedKafkaError as error:

@@ -1,4 +1,4 @@
-"""The command itself: finds its subcommands by entry point, loads only the one that is called."""
+"""Entry point of the command line: finds subcommands by entry point, and loads only the called one."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from statechannel.cli.kit.failures import CommandError, guarded
 from statechannel.errors import ExitCode, StateChannelError
 
 COMMANDS_GROUP = "statechannel.commands"
-"""Entry point group: name of the command = `module:app`, where `app` is a `typer.Typer` with one command or several."""
+"""Entry point group: name of the command = `module:app`, where `app` is a `typer.Typer` with one or more commands."""
 
 
 class CommandLoadError(StateChannelError):
-    """A command is registered but cannot be loaded."""
+    """A registered command cannot be loaded."""
 
 
 class LazyCommands(TyperGroup):
@@ -32,7 +32,7 @@ class LazyCommands(TyperGroup):
         return sorted(self.commands)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """The command of that name, loaded; None if there is none."""
+        """Load the command of that name; None if it does not exist."""
         if cmd_name in self.commands:
             return self.commands[cmd_name]
         registered = _registered()
@@ -63,7 +63,7 @@ class LazyCommands(TyperGroup):
         windows_expand_args: bool = True,
         **extra: Any,
     ) -> Any:
-        """Run the command line; ends the process unless told not to."""
+        """Run the command line, and end the process unless `standalone_mode` is off."""
         words = list(sys.argv[1:] if args is None else args)
 
         def run() -> Any:
@@ -80,7 +80,7 @@ class LazyCommands(TyperGroup):
 
 
 def _wants_json(arguments: Sequence[str]) -> bool:
-    """Whether JSON is asked for, also where the rest of the line is wrong."""
+    """Whether the arguments ask for JSON, even if others are invalid."""
     words = list(arguments)
     return "--output=json" in words or ("--output", "json") in pairwise(words)
 
@@ -95,7 +95,7 @@ def _load(point: metadata.EntryPoint) -> Any:
     except (ImportError, AttributeError) as error:
         raise CommandLoadError(
             f"the command `{point.name}` ({point.value}) cannot be loaded: {error}",
-            hint="The package that registers it is broken or missing; install it again.",
+            hint="The package that registers it is broken or missing; reinstall it.",
         ) from error
 
 
@@ -110,12 +110,15 @@ def _version(*, wanted: bool) -> None:
 
 @app.callback()
 def root(
-    debug: Annotated[bool, typer.Option("--debug", help="Show where in the code an error happened.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
     _version_wanted: Annotated[
-        bool, typer.Option("--version", callback=lambda value: _version(wanted=value), is_eager=True, help="Show it.")
+        bool,
+        typer.Option(
+            "--version", callback=lambda value: _version(wanted=value), is_eager=True, help="Show the version."
+        ),
     ] = False,
 ) -> None:
-    """Bundle state channel on Apache Kafka: who serves which bundle, agreed by every broker."""
+    """Bundle state channel on Apache Kafka: all brokers agree on the owner of each bundle."""
     if not debug:
         # What the Kafka client logs reaches people as the error that it leads to; `broker run` sets up logs of its own.
         logging.getLogger().addHandler(logging.NullHandler())

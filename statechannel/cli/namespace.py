@@ -1,4 +1,4 @@
-"""`statechannel namespace create|list|show|delete`."""
+"""Commands `statechannel namespace create|list|show|delete`."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def create(
         int | None, typer.Option("--bundles", "-n", min=1, max=MAX_CHILDREN, help="Number of bundles; default 4.")
     ] = None,
 ) -> BrokerRequest:
-    """Create a namespace with upstream's boundaries between its bundles."""
+    """Create a namespace, with the same bundle boundaries as Pulsar."""
     _require_namespace(name)
     count = bundles or connect().settings.lookups.default_bundles
     args = {"namespace": name, "bundles": count}
@@ -62,7 +62,7 @@ def list_(connect: Connect, output: OutputAs = Output.TABLE) -> None:
     print_table(
         ("namespace", "bundles", "served", "in flight", "version"),
         [(ns["namespace"], ns["bundles"], ns["served"], ns["in_flight"], ns["version"]) for ns in rows],
-        empty="there is no namespace",
+        empty="no namespaces",
     )
 
 
@@ -75,7 +75,7 @@ def show(connect: Connect, name: Name, output: OutputAs = Output.TABLE) -> None:
     key = views.key(name)
     if key is None or key.state is not State.ACTIVE:
         was = " (it was deleted)" if key is not None else ""
-        raise not_found(f"there is no namespace {name}{was}", hint=NAMESPACES)
+        raise not_found(f"namespace {name} does not exist{was}", hint=NAMESPACES)
     fields = _fields(key) | _details(key) | {"tentative": views.tentative}
     if output is Output.JSON:
         print_json(fields)
@@ -119,6 +119,6 @@ def _require_namespace(name: str) -> None:
     if not is_namespace(name):
         raise CommandError(
             f"`{name}` is not a namespace",
-            hint="Say tenant/namespace; both are 1 to 128 of A-Za-z0-9_=:.-",
+            hint="Use tenant/namespace; both are 1 to 128 of A-Za-z0-9_=:.-",
             code=ExitCode.USAGE,
         )

@@ -1,4 +1,4 @@
-"""`statechannel operation list|show`: what was asked for, and what became of it."""
+"""Commands `statechannel operation list|show`: operations and their results."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from statechannel.engine.operations import Operation
 from statechannel.protocol.log import RecordRead
 from statechannel.protocol.view import Judgement
 
-app = typer.Typer(add_completion=False, rich_markup_mode=None, help="Operations: what was asked for, what came of it.")
+app = typer.Typer(add_completion=False, rich_markup_mode=None, help="Operations and their results.")
 
 
 @app.command("list")
 @reaching
 def list_(
     connect: Connect,
-    limit: Annotated[int, typer.Option("--limit", min=1, help="The newest so many.")] = 50,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="Number of newest operations to list.")] = 50,
     output: OutputAs = Output.TABLE,
 ) -> None:
-    """List operations, the oldest first: those of commands and those that brokers began themselves."""
+    """List operations, the oldest first: those of commands, and those started by brokers."""
     connection = connect()
     seen = OperationsSeen(connection.settings.limits.operations_max)
     views = read_channel(connection, [seen.observe])
@@ -49,7 +49,7 @@ def list_(
             )
             for row in rows
         ],
-        empty="no operation",
+        empty="no operations",
     )
 
 
@@ -60,7 +60,7 @@ def show(
     operation: Annotated[str, typer.Argument(metavar="OPERATION")],
     output: OutputAs = Output.TABLE,
 ) -> None:
-    """Show one operation with every record that it wrote."""
+    """Show one operation with all its records."""
     connection = connect()
     seen = OperationsSeen(connection.settings.limits.operations_max)
     lines: list[HistoryLine] = []
@@ -73,8 +73,8 @@ def show(
     rows = [row for row in _merged(seen, requests_seen(connection)) if row["operation"] == operation]
     if not rows:
         raise not_found(
-            f"there is no operation {operation}",
-            hint="`statechannel operation list` has the newest; requests are kept for a week.",
+            f"operation {operation} does not exist",
+            hint="`statechannel operation list` shows the newest; requests are kept for a week.",
         )
     if output is Output.JSON:
         print_json(rows[0] | {"records": [history_fields(line) for line in lines]})
@@ -99,12 +99,12 @@ def show(
             )
             for line in lines
         ],
-        empty="no record of it was judged",
+        empty="no judged records",
     )
 
 
 def _merged(seen: OperationsSeen, requests: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
-    """The log's word on an operation goes before the reply's."""
+    """Operations from log and requests; for the result the log takes precedence over the reply."""
     every = dict(requests)
     for operation in seen.known.values():
         every[operation.id] = _from_log(seen, operation, every.get(operation.id))

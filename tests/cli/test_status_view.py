@@ -115,7 +115,7 @@ def test_where_not_all_brokers_can_be_seen_trouble_is(
     lines = shown(figures(brokers=many), capsys, at_most=4)
     start = next(number for number, line in enumerate(lines) if line.startswith("broker "))
     assert [line.split()[0] for line in lines[start + 1 : start + 5]] == ["b30", "b20", "b35", "b00"]
-    assert lines[start + 5] == "and 36 more (`--output json` has all)"
+    assert lines[start + 5] == "and 36 more (`--output json` lists all)"
 
 
 def test_what_brokers_write_does_not_steer_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:

@@ -73,13 +73,13 @@ def _waited(monkeypatch: pytest.MonkeyPatch, *, terminal: bool, seconds: float) 
     monkeypatch.setattr(output, "stderr", lambda: console)
     monkeypatch.setattr(output.time, "monotonic", lambda: next(now, 100.0 + seconds))
     with output.waiting("waiting for lookup", 33) as told:
-        told("; no broker has taken it up yet")
+        told("; no broker has claimed it yet")
     monkeypatch.undo()
     return console.file.getvalue()  # type: ignore[attr-defined]
 
 
 def test_a_wait_is_told_of_on_a_terminal_after_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
-    line = "waiting for lookup: 2 s of at most 33 s; no broker has taken it up yet"
+    line = "waiting for lookup: 2 s of at most 33 s; no broker has claimed it yet"
     assert line in _waited(monkeypatch, terminal=True, seconds=2.0)
     assert _waited(monkeypatch, terminal=True, seconds=0.5) == ""
     assert _waited(monkeypatch, terminal=False, seconds=2.0) == ""

@@ -52,7 +52,7 @@ class Area:
                 self.owned[self._owner[key]] += 1
 
     def observe(self, record: RecordRead, judgement: Judgement) -> None:
-        """Take in one judged record."""
+        """Apply one judged record."""
         self._pass(record.timestamp_ms)
         key = judgement.key
         if judgement.verdict is not Verdict.ACCEPTED or key is None or key.is_namespace:

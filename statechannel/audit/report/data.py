@@ -93,7 +93,7 @@ class _Overview:
         self._area(view.partition).joined(view)
 
     def observe(self, record: RecordRead, judgement: Judgement) -> None:
-        """Take in one judged record."""
+        """Apply one judged record."""
         self.first.setdefault(record.partition, record.offset)
         self.verdicts[judgement.verdict.value] += 1
         self._area(record.partition).observe(record, judgement)

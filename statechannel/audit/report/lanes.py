@@ -131,7 +131,7 @@ class KeyTimelines:
                 lane.start = _band(key)
 
     def observe(self, record: RecordRead, judgement: Judgement) -> None:
-        """Take in one judged record."""
+        """Apply one judged record."""
         if record.key is None:
             return
         key = judgement.key

@@ -29,7 +29,7 @@ class RejectedFound:
         self._times = TimeCounts(points)
 
     def observe(self, record: RecordRead, judgement: Judgement) -> None:
-        """Take in one judged record."""
+        """Apply one judged record."""
         if judgement.verdict in _REJECTED:
             self._rejections.observe(record, judgement)
             self._times.add(record.timestamp_ms)

@@ -28,7 +28,7 @@ class TreeSeen:
             self.records.setdefault(key.key, 0)
 
     def observe(self, record: RecordRead, judgement: Judgement) -> None:
-        """Take in one judged record."""
+        """Apply one judged record."""
         key, name = judgement.key, record.key
         if name is None:
             return

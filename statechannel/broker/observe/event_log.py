@@ -70,7 +70,7 @@ class EventLog:
             if (Level.DEBUG if elsewhere else Level.INFO) >= self._least:
                 self._say(name, facts, otherwise=elsewhere, make=make)
 
-    def write(self, name: str, **facts: Any) -> None:
+    def emit(self, name: str, **facts: Any) -> None:
         """An event of what surrounds the engine; from any thread."""
         if self._counted is not None:
             self._counted(name)
@@ -113,7 +113,7 @@ class EventLog:
         """Say what was left out since the last time; how many, by event."""
         left_out, self._left_out = self._left_out, Counter()
         for name, count in left_out.items():
-            self.write("events.suppressed", suppressed=name, count=count)
+            self.emit("events.suppressed", suppressed=name, count=count)
         return left_out
 
 

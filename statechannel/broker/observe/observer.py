@@ -152,10 +152,10 @@ class Observer:
         self._metrics.set("oldest_debt_seconds", oldest_s)
         if oldest_s > self._debt_alarm_s and not self._alarmed:
             self._alarmed = True
-            log.write("debt.alarm", oldest_debt_s=round(oldest_s, 1), limit_s=self._debt_alarm_s, debts=count)
+            log.emit("debt.alarm", oldest_debt_s=round(oldest_s, 1), limit_s=self._debt_alarm_s, debts=count)
         elif oldest_s <= self._debt_alarm_s and self._alarmed:
             self._alarmed = False
-            log.write("debt.alarm-over", oldest_debt_s=round(oldest_s, 1))
+            log.emit("debt.alarm-over", oldest_debt_s=round(oldest_s, 1))
 
     def close(self) -> None:
         """Say what was left out; let go of the traces."""
@@ -177,7 +177,7 @@ class Availability:
         if not available:
             self._away_since_s = time.monotonic()
             self._metrics.counted("kafka_outages")
-            self._metrics.log.write("kafka.away")
+            self._metrics.log.emit("kafka.away")
         elif self._away_since_s is not None:
-            self._metrics.log.write("kafka.back", away_s=round(time.monotonic() - self._away_since_s, 1))
+            self._metrics.log.emit("kafka.back", away_s=round(time.monotonic() - self._away_since_s, 1))
             self._away_since_s = None

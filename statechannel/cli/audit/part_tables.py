@@ -1,4 +1,4 @@
-"""What the subcommands of `audit` print for people."""
+"""Tables of the subcommands of `audit`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _NEWEST_SHOWN = 20
 
 
 def history(title: str, rows: Rows) -> None:
-    """The records of a history, the newest of them."""
+    """Print the newest records of a history."""
     skipped = max(0, len(rows) - _HISTORY_SHOWN)
     print_table(
         ("offset", "time", "key", "verdict", "by", "what", "before", "after", "why"),
@@ -41,7 +41,7 @@ def history(title: str, rows: Rows) -> None:
             for row in islice(rows, skipped, None)
         ],
         title=f"History of {title}",
-        empty="no record concerned it where the log tells all",
+        empty="no record in the complete part of the log",
     )
     if skipped:
         stdout().print(f"(the newest {_HISTORY_SHOWN:,} of {len(rows):,}; all of them with --output json)")
@@ -71,20 +71,20 @@ def _why(row: Mapping[str, Any]) -> Iterator[str]:
     began = row["began"]
     if began is not None:
         because = f": {began['reason']}" if began["reason"] else ""
-        yield f"begun by {began['by']} at offset {began['offset']}{because}"
+        yield f"started by {began['by']} at offset {began['offset']}{because}"
     if row["decision"] is not None:
         yield f"decision {row['decision']}"
     if row["note"]:
         yield str(row["note"])
     for child in (row["children"] or {}).get("of_this", ())[:_CHILDREN_SHOWN]:
-        yield f"gives {short_range(child['key'])} {_format_state(child) if 'state' in child else ''}"
+        yield f"creates {short_range(child['key'])} {_format_state(child) if 'state' in child else ''}"
     winner = row["winner"]
     if winner is not None:
         yield f"{winner['state']} v{winner['version']} of {winner['by'] or '?'} stands (offset {winner['offset']})"
 
 
 def gap_sums(rows: Sequence[Mapping[str, Any]]) -> None:
-    """By namespace."""
+    """Print the sums by namespace."""
     print_table(
         ("namespace", "gaps", "open", "sum", "worst", "of", "Unassigned on request"),
         [
@@ -106,7 +106,7 @@ def gap_sums(rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def rejected(answer: Mapping[str, Any], *, untold: bool) -> None:
-    """By reason, by writer, with the winners, and the newest.
+    """Print rejections by reason, by writer, with the winners, and the newest.
 
     Args:
         untold: See `tables.untold`.
@@ -122,10 +122,7 @@ def rejected(answer: Mapping[str, Any], *, untold: bool) -> None:
     stdout().print()
     print_table(
         ("written by", "records", "first", "last"),
-        [
-            (row["writer"] or "(nobody can tell)", row["records"], *_when(row))
-            for row in answer["by_writer"][:_GROUPS_SHOWN]
-        ],
+        [(row["writer"] or "(unknown)", row["records"], *_when(row)) for row in answer["by_writer"][:_GROUPS_SHOWN]],
     )
     stdout().print()
     print_table(
@@ -134,7 +131,7 @@ def rejected(answer: Mapping[str, Any], *, untold: bool) -> None:
     )
     stdout().print()
     print_table(
-        ("offset", "time", "key", "reason", "by", "what", "what stands there"),
+        ("offset", "time", "key", "reason", "by", "record", "accepted state"),
         [
             (
                 row["offset"],
@@ -147,7 +144,7 @@ def rejected(answer: Mapping[str, Any], *, untold: bool) -> None:
             )
             for row in answer["newest"][-_NEWEST_SHOWN:]
         ],
-        title="The newest",
+        title="Newest",
     )
 
 
@@ -162,7 +159,7 @@ def _when(row: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def side(text: str, result: AuditResult) -> dict[str, Any]:
-    """One moment of a difference, for the JSON output."""
+    """One side of a difference, for the JSON output."""
     last = {number: cut.last_offset for number, cut in (result.cuts or {}).items()}
     ends = {int(number): end - 1 for number, end in result.answer["end_offsets"].items()}
     return {
@@ -174,7 +171,7 @@ def side(text: str, result: AuditResult) -> dict[str, Any]:
 
 
 def differences(head: Mapping[str, Any], rows: Rows, *, untold: bool) -> None:
-    """What differs between two moments.
+    """Print the differences between two moments.
 
     Args:
         untold: See `tables.untold`; of either moment.
@@ -182,10 +179,10 @@ def differences(head: Mapping[str, Any], rows: Rows, *, untold: bool) -> None:
     for name in ("from", "to"):
         side = head[name]
         lasts = ", ".join(f"{number}: {offset}" for number, offset in side["last_offsets"].items())
-        stdout().print(Text(f"{name} {side['as_of']}: last offsets {lasts}; digest {side['digest'] or 'not known'}"))
+        stdout().print(Text(f"{name} {side['as_of']}: last offsets {lasts}; digest {side['digest'] or 'unknown'}"))
     tables.completeness(head)
     stdout().print()
-    same = "nothing differs" + (" in the other partitions" if head.get("incomplete") else "")
+    same = "no differences" + (" in the other partitions" if head.get("incomplete") else "")
     print_table(
         ("what", "number"),
         [(name.replace("_", " "), count) for name, count in head["counts"].items()],

@@ -1,4 +1,4 @@
-"""`statechannel doctor`: what is wrong, how bad it is, what to do."""
+"""Command `statechannel doctor`: problems with their severity and the next step."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CHECKS: tuple[DoctorCheck, ...] = (
     *checks_topics.CHECKS,
     *checks_channel.CHECKS,
 )
-"""Ours, in the order in which they are told; those of plug-ins come behind them."""
+"""Our checks, in the order of the output; those of plug-ins follow."""
 
 _TIMEOUT_S = 5.0
 
@@ -39,12 +39,12 @@ def doctor(
     connect: Connect,
     timeout_s: Annotated[
         float,
-        typer.Option("--timeout", metavar="SECONDS", min=0.5, max=600, help="Longest wait for an answer of Kafka."),
+        typer.Option("--timeout", metavar="SECONDS", min=0.5, max=600, help="Timeout of each call to Kafka."),
     ] = _TIMEOUT_S,
-    no_log: Annotated[bool, typer.Option("--no-log", help="Do not read the channel's log, which may be long.")] = False,
+    no_log: Annotated[bool, typer.Option("--no-log", help="Skip the channel's log, which may be long.")] = False,
     output: OutputAs = Output.TABLE,
 ) -> None:
-    """Look for all that is wrong with the channel, Kafka and this machine; changes nothing."""
+    """Check the channel, Kafka and this machine for problems; changes nothing."""
     wanted = f"kafka.command_timeout_s={timeout_s}"
     facts, others = learn(lambda: connect.settings(wanted), read_log=not no_log)
     findings = examine((*CHECKS, *others), facts)
@@ -58,10 +58,10 @@ def doctor(
 
 
 def learn(read: Callable[[], Settings], *, read_log: bool) -> tuple[DoctorFacts, list[DoctorCheck]]:
-    """All facts that can be had, and the checks of plug-ins.
+    """All facts that can be gathered, and the checks of plug-ins.
 
     Args:
-        read: Puts the settings together; may raise what they are refused for.
+        read: Resolves the settings; may raise if they are invalid.
     """
     installed = list(plugins())
     checks = [check for _, plugin in installed for check in plugin.checks]
@@ -77,7 +77,7 @@ def learn(read: Callable[[], Settings], *, read_log: bool) -> tuple[DoctorFacts,
         known, problems = None, [str(error)]
     settings = known or Settings.model_construct()
     if known is None:
-        away = Failed("no Kafka is asked, as the settings cannot be read", "Mend the settings first.", reported=True)
+        away = Failed("Kafka is not queried, as the settings are invalid", "Fix the settings first.", reported=True)
     else:
         try:
             connection = connection_of(settings)
@@ -122,12 +122,12 @@ def _show(findings: Sequence[DoctorFinding]) -> None:
         for words in filter(None, (finding.why, finding.todo and f"-> {finding.todo}")):
             console.print(Text(f"{'':9}{_line(words)}"))
     for what, checks in unlooked.items():
-        console.print(Text(f"not looked at: {', '.join(checks)} ({_line(what)})"))
+        console.print(Text(f"not checked: {', '.join(checks)} ({_line(what)})"))
     console.print(Text(_summary(findings), style="bold"))
 
 
 def _line(words: str) -> str:
-    """In one line, whoever wrote it."""
+    """In one line, without control characters."""
     return cell(" ".join(words.split()))
 
 
@@ -135,4 +135,4 @@ def _summary(findings: Sequence[DoctorFinding]) -> str:
     count = Counter(finding.severity for finding in findings)
     grave = [severity for severity in reversed(Severity) if count[severity] and severity.rank > Severity.INFO.rank]
     bad = [f"{count[severity]} {severity.value}" for severity in grave]
-    return ", ".join(bad) if bad else "nothing is wrong"
+    return ", ".join(bad) if bad else "no problems"

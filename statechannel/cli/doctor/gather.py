@@ -1,6 +1,6 @@
-"""Learns the facts, as far as that goes: what cannot be learned is named, and the rest is learned all the same.
+"""Gathering of the facts for the checks: a fact that cannot be gathered is noted, and the others are gathered all the same.
 
-Every question to Kafka is bounded. Where the first one is not answered, no other one is asked.
+Every call to Kafka has a timeout. If the first one fails, no other one is made.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ def facts_here(
     settings_known: bool,
     away: Failed | None,
 ) -> DoctorFacts:
-    """What can be learned without Kafka.
+    """Facts that do not need Kafka.
 
     Args:
-        connection: None where no Kafka is named, or it cannot be reached by what is given; then `away` says so.
-        problems: Settings that are refused. `settings_known`: False: `settings` are the defaults instead.
+        connection: None if no address is known, or Kafka cannot be reached; then `away` says why.
+        problems: Invalid settings. `settings_known`: False: `settings` are the defaults instead.
     """
     failed: dict[str, Failed] = {} if away is None else {"kafka": away}
     java = _try(failed, "java", _java, reported=True)
@@ -78,7 +78,7 @@ def _used(embedded: EmbeddedFacts | None) -> bool:
 def facts_of_kafka(
     facts: DoctorFacts, connection: Connection, others: Sequence[WantedTopic], *, read_log: bool
 ) -> DoctorFacts:
-    """The same with all that Kafka tells.
+    """The same with facts from Kafka.
 
     Args:
         others: Topics of plug-ins.
@@ -107,7 +107,7 @@ def facts_of_kafka(
     figures_of_log: dict[str, Any] = {} if registry is None else leadership(registry, story, registry.read_at_ms)
     keys = 0
     if not read_log:
-        failed["log"] = Failed("the log was not to be read (--no-log)", reported=True)
+        failed["log"] = Failed("the log was not read (--no-log)", reported=True)
     elif registry is not None:
         judged = _try(failed, "log", lambda: _read_log(connection, registry, story))
         figures_of_log, keys = judged if judged is not None else (figures_of_log, 0)
@@ -130,10 +130,10 @@ def facts_of_kafka(
 
 
 def _try(failed: dict[str, Failed], name: str, learn: Callable[[], T], *, reported: bool = False) -> T | None:
-    """What could be learned; else why not is noted.
+    """The fact, or None; a failure is noted.
 
     Args:
-        reported: A check of its own tells of it.
+        reported: Another check reports a failure.
     """
     try:
         return learn()
@@ -170,7 +170,7 @@ def _embedded(settings: Settings, address: str | None, *, by_default: bool) -> E
 
 
 def _size_bytes(folder: Path) -> int:
-    """What the files take on the disk: Kafka makes some far longer than what is in them."""
+    """Disk usage of the files: Kafka preallocates some."""
     total = 0
     for path in folder.rglob("*"):
         try:
@@ -181,7 +181,7 @@ def _size_bytes(folder: Path) -> int:
 
 
 def _registry(connection: Connection, story: RegistryStory) -> tuple[Registry, ClockFacts]:
-    """All that the registry has; then some heartbeats as they come, which tell Kafka's time."""
+    """Read the whole registry, then some heartbeats as they arrive, for Kafka's time."""
     membership = connection.settings.membership
     clock = LogClock()
     fold = RegistryFold(membership.expiry_s, observe=story.observe, clock=clock.now_ms)

@@ -1,4 +1,4 @@
-"""Errors for people: one line that says what happened, one that says what to do next; never a traceback unless asked."""
+"""Error messages: one line with the failure, one with the next step; a traceback only with `--debug`."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 class CommandError(StateChannelError):
-    """A command cannot do what was asked."""
+    """A command failed."""
 
     def __init__(self, message: str, *, hint: str = "", code: ExitCode = ExitCode.FAILED) -> None:
         super().__init__(message, hint=hint, exit_code=code)
 
 
 def guarded(run: Callable[[], Any], *, debug: bool, json: bool = False) -> int:
-    """Run a command and turn however it ends into an exit code and, if it failed, into lines on standard error.
+    """Run a command; convert its end into an exit code and, if it failed, into lines on standard error.
 
     Args:
         json: A failure is a JSON document on standard output as well, unless the command has printed one.
@@ -77,11 +77,11 @@ def guarded(run: Callable[[], Any], *, debug: bool, json: bool = False) -> int:
 
 
 def _no_room(error: Exception) -> int:
-    """The exit code where a disk is full; 0: it is something else."""
+    """The exit code if a disk is full; 0 for other errors."""
     if not isinstance(error, OSError) or error.errno not in _NO_ROOM:
         return 0
     silence_stdout()  # often what had no room; nothing more could be said there
-    _print_error(f"nothing more can be written: {error.strerror}", "Make room where the output or a file of it goes.")
+    _print_error(f"the output cannot be written: {error.strerror}", "Free space on the disk of the output.")
     return ExitCode.FAILED
 
 

@@ -1,4 +1,4 @@
-"""Reads the topics of a channel from a live Kafka: whole, or to a file."""
+"""Readers of a live channel's topics: a whole topic, or an export to a file."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _EVERY = 1_000
 
 
 def describe_topic(connection: Connection, topic: Topic) -> TopicInfo:
-    """What the cluster says about a topic of the channel.
+    """The cluster's description of a topic of the channel.
 
     Raises:
         TopicMissingError: It does not exist.
@@ -89,5 +89,5 @@ def _all(tails: list[PartitionTail], spans: list[Span], advance: Callable[[int],
 
 
 def now_ms() -> int:
-    """Wall clock, milliseconds since 1970; only to be shown and written down."""
+    """Wall clock, milliseconds since 1970; for display and for file headers only."""
     return time.time_ns() // 1_000_000

@@ -1,4 +1,4 @@
-"""What was asked for by commands, as the requests topic has it."""
+"""Past requests of commands, from the requests topic."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from statechannel.protocol.log import Topic
 
 
 def requests_seen(connection: Connection) -> dict[str, dict[str, Any]]:
-    """What the requests topic still knows, by operation: a JSON-able object for each."""
+    """Requests in the requests topic, by operation: a JSON-able object for each."""
     rows: dict[str, dict[str, Any]] = {}
     with open_tail(connection, Topic.REQUESTS, 0) as tail:
         for record in tail.records(tail.span()):
@@ -42,7 +42,7 @@ def _asked(request: Request, at_ms: int) -> dict[str, Any]:
 
 
 def _flow(request: Request) -> str:
-    """What was asked for; of an extension what it was asked, as `extension` says nothing to anybody."""
+    """The command; for an extension the extension's own command, as `extension` alone says nothing."""
     ask = request.args.get("ask")
     return ask if request.asked == RequestCommand.EXTENSION.value and isinstance(ask, str) and ask else request.asked
 

@@ -1,4 +1,4 @@
-"""The page of `statechannel audit report`: templates, and how they are filled in."""
+"""HTML page of `statechannel audit report`: templates and rendering."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _SHOWN_BY_SCRIPT = ("area", "lanes")
 
 @dataclass(frozen=True, slots=True)
 class ReportOrigin:
-    """How a report came about.
+    """Origin of a report.
 
     Attributes:
-        source: Where the log was read, for people.
-        as_of: The moment looked at, for people; None: the end of the log.
+        source: Source of the log, as text.
+        as_of: Moment of the audit, as text; None: the end of the log.
         made_ms: Wall clock, milliseconds since 1970.
-        wanted: Bundles, namespaces and topics that were asked for.
+        wanted: Requested bundles, namespaces and topics.
     """
 
     source: str
@@ -39,7 +39,7 @@ class ReportOrigin:
 
 
 def render(report: Mapping[str, Any], origin: ReportOrigin) -> str:
-    """The page: one document that asks for nothing else, and whose policy forbids it to."""
+    """The page: one self-contained document, whose policy forbids loading anything else."""
     script = "\n".join(_file(name) for name in _SCRIPTS)
     style = _file("style.css")
     policy = f"default-src 'none'; img-src data:; script-src {_hash(script)}; style-src {_hash(style)}; {_NOTHING_ELSE}"
@@ -82,7 +82,7 @@ def render(report: Mapping[str, Any], origin: ReportOrigin) -> str:
 
 
 def _gap_spans(report: Mapping[str, Any]) -> dict[str, list[tuple[int, int, str]]]:
-    """When each bundle that has a timeline had a gap, as far as the gap is in the table."""
+    """Gaps of each bundle with a timeline, as far as they are in the table."""
     spans: dict[str, list[tuple[int, int, str]]] = {lane["name"]: [] for lane in report["lanes"]}
     last_ms = report["area"]["last_ms"]
     for gap in report["gaps"]["rows"]:

@@ -1,4 +1,4 @@
-"""`statechannel status`: leader, lag, debts, what is in flight and for how long, modes, what happened last; once or kept open."""
+"""Command `statechannel status`: leader, lag, debts, in-flight operations, modes, last incidents; once or continuously."""
 
 from __future__ import annotations
 
@@ -34,20 +34,25 @@ _LEAST_ROWS = 4
 @reaching
 def status(
     connect: Connect,
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="Stay, and show it anew until interrupted.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Refresh until interrupted.")] = False,
     every: Annotated[
-        float, typer.Option("--every", metavar="SECONDS", min=0.2, max=3600, help="With --watch: how often.")
+        float, typer.Option("--every", metavar="SECONDS", min=0.2, max=3600, help="With --watch: refresh interval.")
     ] = _EVERY_S,
     max_seconds: Annotated[
-        float | None, typer.Option("--for", metavar="SECONDS", min=0.1, help="With --watch: end after this.")
+        float | None, typer.Option("--for", metavar="SECONDS", min=0.1, help="With --watch: end after this time.")
     ] = None,
-    incidents: Annotated[int, typer.Option("--incidents", min=0, max=200, help="How many of the last.")] = INCIDENTS,
+    incidents: Annotated[
+        int, typer.Option("--incidents", min=0, max=200, help="Number of last incidents.")
+    ] = INCIDENTS,
     gap_over: Annotated[
-        float, typer.Option("--gaps-over", metavar="SECONDS", min=0, help="Shorter gaps in service are no incident.")
+        float,
+        typer.Option(
+            "--gaps-over", metavar="SECONDS", min=0, help="Minimum length of a gap in service to be an incident."
+        ),
     ] = GAP_OVER_S,
     output: OutputAs = Output.TABLE,
 ) -> None:
-    """Show how the channel and its brokers are, and what happened last; with --watch again and again."""
+    """Show the state of the channel and its brokers, and the last incidents; with --watch continuously."""
     connection = connect().within(max_seconds if watch else None)
     inputs = StatusInputs(
         RegistryStory(connection.settings.membership.expiry_s), incidents=ChannelIncidents(max(0.0, gap_over) * 1_000)
@@ -63,7 +68,7 @@ def status(
 
 
 def read_once(connection: Connection, inputs: StatusInputs, incidents: int) -> dict[str, Any]:
-    """Read log and registry to their ends, once; the figures."""
+    """Read log and registry to their ends, once; returns the figures."""
     views = read_channel(connection, inputs.observers())
     registry = read_registry(connection, observe=inputs.story.observe)
     return figures(
@@ -98,7 +103,7 @@ def _stay(
 
 
 def _read_up(lookout: Lookout, connection: Connection) -> None:
-    """The first reading; of a log whose cleaner was first it ends before anybody vouches for it."""
+    """The first read; of a compacted log it ends before a heartbeat vouches for it."""
     with waiting("reading the log", connection.timeout_s) as tick:
         while not lookout.ready:
             lookout.turn()

@@ -1,4 +1,4 @@
-"""Drains of the last hour as incidents: what was asked of the leader, and what it answered."""
+"""Drains of the last hour as incidents: requests to the leader, and its replies."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _BACK_MS = 3_600_000
 
 
 def drains_seen(connection: Connection) -> list[Incident]:
-    """What the requests topic tells; nothing where it cannot be read, which `doctor` says."""
+    """Drains in the requests topic; empty if it cannot be read, which `doctor` reports."""
     try:
         with open_tail(connection, Topic.REQUESTS, 0) as tail:
             return drains_of(tail.records(tail.span(from_time_ms=now_ms() - _BACK_MS)))
@@ -25,7 +25,7 @@ def drains_seen(connection: Connection) -> list[Incident]:
 
 
 def drains_of(records: Iterable[RecordRead]) -> list[Incident]:
-    """Drains among requests and their answers, by when they were asked for."""
+    """Drains among requests and their replies, by the time of the request."""
     drains: dict[str, tuple[str, Incident]] = {}
     for record in records:
         item = request_record.decode(record.value, record.timestamp_ms)

@@ -1,4 +1,4 @@
-"""What `statechannel status` tells, reckoned from the log and the registry. Nothing here reads or prints."""
+"""Figures of `statechannel status`, computed from the log and the registry, without I/O."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ GAP_OVER_S = 1.0
 
 @dataclass(slots=True)
 class StatusInputs:
-    """What is gathered while log and registry are read.
+    """Observers of log and registry.
 
     Attributes:
         times: Of the channel's records.
@@ -38,11 +38,11 @@ class StatusInputs:
     incidents: ChannelIncidents = field(default_factory=lambda: ChannelIncidents(GAP_OVER_S * 1_000))
 
     def observers(self) -> list[Observe]:
-        """What is to be told of each judged record."""
+        """Observers of judged records."""
         return [self.times.observe, self.rates.observe, self.incidents.observe]
 
     def observe(self, record: RecordRead, judgement: Judgement) -> None:
-        """Take in one judged record."""
+        """Apply one judged record."""
         for observer in self.observers():
             observer(record, judgement)
 
@@ -58,7 +58,7 @@ def figures(
     drains: Sequence[Incident] = (),
     incidents: int = INCIDENTS,
 ) -> dict[str, Any]:
-    """The document that `status --output json` prints (design/cli.md). Ages are reckoned from `registry.read_at_ms`."""
+    """The document that `status --output json` prints (design/cli.md). Ages are computed from `registry.read_at_ms`."""
     at_ms = registry.read_at_ms
     live = views.live()
     debts = _debts(views, inputs.times, at_ms)
@@ -107,7 +107,7 @@ def figures(
 
 
 def leadership(registry: Registry, story: RegistryStory, at_ms: int) -> dict[str, Any]:
-    """Who leads, by which term, since when; or for how long nobody has."""
+    """The leader with its term and since when; or for how long there has been none."""
     leader = registry.leader
     process = None if leader is None else story.processes.get(leader.broker)
     leads_ms = None if process is None else process.leads_since_ms
@@ -123,7 +123,7 @@ def leadership(registry: Registry, story: RegistryStory, at_ms: int) -> dict[str
 
 
 def _late(row: dict[str, Any], views: LogViews, registry: Registry, times: LogTimes) -> dict[str, int | None]:
-    """How long ago the log took the first record that a broker had not applied when it was last heard."""
+    """Age of the first record that a broker had not applied at its last heartbeat."""
     member = registry.members.alive.get(row["broker"])
     applied = None if member is None else member.info.get("applied")
     if member is None or not isinstance(applied, dict):

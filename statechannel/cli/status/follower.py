@@ -1,4 +1,4 @@
-"""The channel and its registry, read once from the beginning and then followed: what a display that stays open lives on."""
+"""Follower of channel and registry for `status --watch`: read once from the beginning, then followed."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ _REMARKS_EVERY_S = 15.0
 
 
 class Lookout:
-    """A context manager. Nothing is read twice but what a broker, too, would join anew: a log with a gap, or started cold.
+    """A context manager. Nothing is read twice, except where a broker would also rejoin: after a gap in the log or a cold start.
 
     Args:
-        told: What is told of all that is read.
+        inputs: Observers of everything that is read.
 
     Attributes:
         blind_since_ms: Time by the log's clock since which Kafka does not answer; None while it does.
@@ -73,14 +73,14 @@ class Lookout:
 
     @property
     def ready(self) -> bool:
-        """Log and registry were read to their ends as of the start."""
+        """Whether log and registry were read to their ends as of the start."""
         return self._registry_end <= 0 and all(part.following for part in self._parts)
 
     def turn(self) -> None:
-        """Take in what has come; waits for a moment where nothing comes.
+        """Apply new records; waits briefly if there are none.
 
         Raises:
-            CommandError: The topic was re-created or cut short.
+            CommandError: The topic was re-created or truncated.
         """
         self._ask_for_remarks()
         waits = [self._pool.submit(part.wait) for part in self._parts]
@@ -122,11 +122,11 @@ class Lookout:
             self.blind_since_ms = self._clock.now_ms() - round((self._beat_s - self._answered_s) * 1_000)
 
     def _seen_ms(self) -> int:
-        """The log's time as far as we see: it stands still while we are blind, so that nobody looks lost meanwhile."""
+        """The log's estimated time: it stops while Kafka does not answer, so that no broker looks lost meanwhile."""
         return self._clock.now_ms() if self.blind_since_ms is None else self.blind_since_ms
 
     def _ask_for_remarks(self) -> None:
-        """Other packages ask Kafka themselves; nobody waits for them."""
+        """Refresh remarks in another thread: other packages query Kafka themselves."""
         if self._asked is not None:
             if not self._asked.done():
                 return
@@ -136,7 +136,7 @@ class Lookout:
             self._asked = self._pool.submit(_others, self._connection)
 
     def figures(self, incidents: int) -> dict[str, Any]:
-        """What `status` tells, as of now."""
+        """Document of `status`, as of now."""
         waiting = [part for part in self._parts if part.replica.phase not in (Phase.CAUGHT_UP, Phase.STOPPED)]
         reasons = [f"partition {part.partition}: {part.replica.why or 'is being read'}" for part in waiting]
         views = LogViews(

@@ -1,4 +1,4 @@
-"""How `statechannel status` looks: the figures as tables, to be printed once or shown again and again."""
+"""Tables of `statechannel status`, printed once or refreshed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def render(fields: dict[str, Any], *, at_most: int = _SHOWN) -> RenderableType:
     """All of it, the most important first.
 
     Args:
-        at_most: Rows of each table; how many more there are is said.
+        at_most: Maximum number of rows of each table; the rest is counted.
     """
     return Group(*_blocks(fields, at_most))
 
@@ -45,7 +45,7 @@ def _blocks(fields: dict[str, Any], at_most: int) -> Iterator[RenderableType]:
     yield Text()
     rates = grouped(fields["rates"])
     yield make_table(
-        ("records a minute", *(f"last {window} min" for window in WINDOWS_MIN)),
+        ("records per minute", *(f"last {window} min" for window in WINDOWS_MIN)),
         [(name, *(f"{rate:g}" for rate in row)) for name, row in rates.items()],
     )
     if fields["in_flight"]:
@@ -77,7 +77,8 @@ def _head(fields: dict[str, Any]) -> Iterator[RenderableType]:
         blind = duration(max(0, fields["at_ms"] - fields["blind_since_ms"]))
         since = moment(fields["blind_since_ms"])
         yield Text(
-            f"BLIND since {since}, for {blind}: Kafka does not answer. What follows is from then.", style="bold reverse"
+            f"BLIND since {since}, for {blind}: Kafka does not answer. The figures below are from then.",
+            style="bold reverse",
         )
     oldest = fields["oldest_debt_ms"]
     rows = [
@@ -85,11 +86,11 @@ def _head(fields: dict[str, Any]) -> Iterator[RenderableType]:
         ("leader", _leader(fields)),
         ("bundles", f"{fields['bundles']}: {fields['assigned']} assigned, {fields['unassigned']} unassigned"),
         ("in flight", _with_oldest(len(fields["in_flight"]), [row["age_ms"] for row in fields["in_flight"]])),
-        ("owner not heard", fields["orphans"]),
+        ("owner lost", fields["orphans"]),
         ("debts", f"{len(fields['debts'])}" + ("" if oldest is None else f", the oldest {duration(oldest)} old")),
     ]
     if fields["tentative"]:
-        rows.append(("tentative", "yes: the log was cleaned, and no heartbeat vouches for what is left"))
+        rows.append(("tentative", "yes: the log was compacted, and no heartbeat vouches for the remaining records"))
     rows += [("remark", text) for text in fields["remarks"]]
     rows += [(f"repair paused by {row['broker']}", row["why"]) for row in fields["repair_paused"]]
     rows += [
@@ -102,7 +103,7 @@ def _head(fields: dict[str, Any]) -> Iterator[RenderableType]:
 def _leader(fields: dict[str, Any]) -> str:
     if fields["leader"] is None:
         without_ms = fields["no_leader_for_ms"]
-        return "none is heard" + ("" if without_ms is None else f", for {duration(without_ms)}")
+        return "none" + ("" if without_ms is None else f", for {duration(without_ms)}")
     term = "" if fields["term"] is None else f", term {fields['term']}"
     since = "" if fields["leading_for_ms"] is None else f", for {duration(fields['leading_for_ms'])}"
     return f"{fields['leader']}{term}{since}"
@@ -134,7 +135,7 @@ def _brokers(fields: dict[str, Any], at_most: int) -> Iterator[RenderableType]:
             )
             for row in rows[:at_most]
         ],
-        empty="no broker is heard",
+        empty="no broker is alive",
     )
     yield from _more(len(rows), at_most)
 
@@ -152,4 +153,4 @@ def _lag(row: dict[str, Any]) -> str:
 
 def _more(many: int, at_most: int) -> Iterator[RenderableType]:
     if many > at_most:
-        yield Text(f"and {many - at_most} more (`--output json` has all)")
+        yield Text(f"and {many - at_most} more (`--output json` lists all)")

@@ -58,7 +58,7 @@ def test_a_gap_is_told_only_if_it_is_long(gap_ms: int, incidents: int) -> None:
     found = told(log)
     assert len(found) == incidents
     if found:
-        assert found[0].said == f"nobody served {BUNDLE} for 2.0 s: transfer from b1 to b2"
+        assert found[0].message == f"nobody served {BUNDLE} for 2.0 s: transfer from b1 to b2"
 
 
 def test_a_cold_start_is_told_and_a_void_mark_or_junk_on_its_key_is_not() -> None:

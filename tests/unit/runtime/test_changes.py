@@ -138,7 +138,7 @@ async def test_slow_consumer_gets_what_waits_and_then_a_clear_error() -> None:
     found = []
     for read in log.records[:2]:
         record = codec.decode(read.value or b"", namespace=read.offset == 0)
-        live.tell(record, read)  # type: ignore[arg-type]
+        live.deliver(record, read)  # type: ignore[arg-type]
     found = [(await fast.next()).offset, (await fast.next()).offset]
     assert found == [0, 1]
     assert (await slow.next()).offset == 0

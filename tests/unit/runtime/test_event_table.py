@@ -30,7 +30,7 @@ TWO_WAYS = {"stopped"}
 
 
 class Told(ast.NodeVisitor):
-    """Every call that tells an event: `engine.emit(...)`, `log.tell(...)`, and log lines of the runtime."""
+    """Every call that tells an event: `engine.emit(...)`, `log.emit(...)`, and log lines of the runtime."""
 
     def __init__(self, file: Path) -> None:
         self.found: list[tuple[str, set[str], str | None, str]] = []
@@ -50,7 +50,7 @@ class Told(ast.NodeVisitor):
         first = node.args[0] if node.args else None
         if not isinstance(first, ast.Constant) or not isinstance(first.value, str):
             return
-        emitted = level in ("emit", "tell") and "/sim/" not in self.where
+        emitted = level == "emit" and "/sim/" not in self.where
         logged = names == ["_log"] and level in (*LEVELS, None)
         if not emitted and not logged:
             return
