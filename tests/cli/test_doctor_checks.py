@@ -97,7 +97,7 @@ ILL: list[tuple[str, DoctorFacts, str, Severity, str]] = [
         replace(healthy(), nodes={1: {}, 2: healthy().nodes[1]}),
         "versions",
         Severity.WARNING,
-        "not of one version",
+        "have several versions",
     ),
     (
         "session too short",
@@ -147,11 +147,11 @@ ILL: list[tuple[str, DoctorFacts, str, Severity, str]] = [
         replace(healthy("safe_mode.lease_s=5"), **registry((0.5, heartbeat("b1", expiry_s=4.0)))),
         "patience",
         Severity.ERROR,
-        "b1 is patient for 4 s only",
+        "b1 has an expiry of only 4 s",
     ),
     # --- topics
     (
-        "producers' time",
+        "producer timestamps",
         with_topic(healthy(), CHANNEL, message_timestamp_type="CreateTime"),
         "topics",
         Severity.CRITICAL,
@@ -314,10 +314,10 @@ ILL: list[tuple[str, DoctorFacts, str, Severity, str]] = [
     ("debt", debts(10_000), "debts", Severity.WARNING, "1 keys are in debt, t/n the longest, for 10.00 s"),
     ("alarm", debts(HOUR // 4), "debts", Severity.ERROR, "for 15.0 min"),
     ("past the lag", debts(HOUR), "debts", Severity.CRITICAL, "for 60.0 min"),
-    ("nobody knows since when", debts(None), "debts", Severity.ERROR, "since before the log was judged"),
+    ("nobody knows since when", debts(None), "debts", Severity.ERROR, "since before the first judged record"),
     ("slow", in_flight(16_000), "in-flight", Severity.WARNING, "is Releasing (b1 to b2) for 16.00 s"),
     ("stuck", in_flight(33_000), "in-flight", Severity.ERROR, "for 33.00 s"),
-    ("orphans", with_standing(healthy(), orphans=3), "orphans", Severity.WARNING, "3 bundles have an owner"),
+    ("orphans", with_standing(healthy(), orphans=3), "orphans", Severity.WARNING, "3 bundles have a lost owner"),
     (
         "orphans, and repair is paused",
         with_standing(healthy(), orphans=3, repair_paused=[{"broker": "b1", "why": "many lost"}]),
@@ -330,7 +330,7 @@ ILL: list[tuple[str, DoctorFacts, str, Severity, str]] = [
         heard((60, heartbeat("b1")), orphans=3),
         "orphans",
         Severity.CRITICAL,
-        "3 bundles have an owner",
+        "3 bundles have a lost owner",
     ),
     ("tentative", with_standing(healthy(), tentative=True), "log", Severity.WARNING, "no heartbeat vouches"),
 ]
@@ -466,7 +466,7 @@ def test_a_newer_format_is_the_one_thing_said_of_who_cannot_read_it() -> None:
 
 PICTURE = """\
 critical topics: bundle-state: message.timestamp.type is CreateTime, wanted LogAppendTime
-         With the producers' time a slow clock voids the compaction lag, on which late joins rest. Brokers refuse to start on it.
+         With the producer timestamps a slow clock voids the compaction lag, on which late joins rest. Brokers refuse to start on it.
          -> kafka-configs.sh --bootstrap-server kafka:9092 --alter --entity-type topics --entity-name bundle-state --add-config \
 message.timestamp.type=LogAppendTime
 error    leader: nobody leads, for 60.00 s

@@ -99,7 +99,7 @@ def healthy(*flags: str, **changes: Any) -> DoctorFacts:
         topics=found,
         places={one.name: (PartitionPlace(0, 1, (1, 2, 3), (1, 2, 3)),) for one in wanted},
         clock=ClockFacts(ahead_ms=12, newest_ahead_ms=500),
-        standing=STANDING,
+        status=STANDING,
         keys=5,
         **registry((0.5, heartbeat("b1")), (0.4, heartbeat("b2"))),
     )
