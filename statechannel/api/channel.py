@@ -1,4 +1,4 @@
-"""A member of the channel for asyncio: `StateChannel` and its tickets."""
+"""Asyncio API of a member of the channel: `StateChannel` and its tickets."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 class Ticket:
-    """An operation that was asked for. Keep `str(ticket)`: `StateChannel.ticket` finds it again after a restart.
+    """A requested operation. Keep `str(ticket)`: `StateChannel.ticket` finds it again after a restart.
 
     Attributes:
         operation: Id that every record of the operation carries.
@@ -59,7 +59,7 @@ class Ticket:
         """Wait until the first record of the operation was judged.
 
         Returns:
-            `Started`, or the end itself where it is known; `Rejected` or `NotFound` with the reason; `Unknown`.
+            `Started`, or the final outcome if it is known; `Rejected` or `NotFound` with the reason; `Unknown`.
         """
         refuse_inside_hook("Ticket.started")
         arguments.seconds("timeout_s", timeout_s)
@@ -73,7 +73,7 @@ class Ticket:
             return Unknown(self.operation, f"no verdict on the first record within {timeout_s:g} s")
 
     async def outcome(self, timeout_s: float = 60.0) -> Outcome:
-        """Wait until the operation has ended, on whatever brokers it runs.
+        """Wait until the operation has ended, on all brokers involved.
 
         Returns:
             `Done`, `Rejected` or `NotFound` with the reason, `Undetermined` while it still runs, or `Unknown`.
@@ -134,23 +134,23 @@ class StateChannel:
         Args:
             settings: All settings; None reads them from the environment and `groups`.
             broker: Id of this broker; unique among the living (1-128 of `A-Za-z0-9_.:-`, the first not `-`).
-            hooks: What the broker wants to be told.
-            listeners: URL by protocol name, as told to clients.
+            hooks: The broker's hooks.
+            listeners: URL for clients, by protocol name.
             properties: Free text by name, shown in the registry; with the listeners 8 KiB as JSON at most.
             persistent: Serves persistent topics.
             non_persistent: Serves non-persistent topics.
-            create_topics: Create the topics of the channel where they are missing.
+            create_topics: Create missing topics of the channel.
             join_timeout_s: Longest wait for catching up; None takes `runtime.join_timeout_s` of the settings.
             placement: Chooses brokers for bundles; None: the first that an extension offers, else fewest bundles.
-            extensions: What runs beside this member (`statechannel.api.extensions`).
-            metrics_registry: Prometheus registry of the embedder; None makes one of its own.
-            on_stuck: Told, from another thread, when the loop stands still.
-            groups: Settings by group where no `settings` are given: `kafka={"bootstrap_servers": ...}`.
+            extensions: Extensions that run with this member (`statechannel.api.extensions`).
+            metrics_registry: Prometheus registry of the embedder; None creates a new one.
+            on_stuck: Called, from another thread, when the event loop is stuck.
+            groups: Settings by group if no `settings` are given: `kafka={"bootstrap_servers": ...}`.
 
         Raises:
-            ArgumentTypeError, ArgumentValueError: An argument is wrong; the message says which, and what is wanted.
+            ArgumentTypeError, ArgumentValueError: An argument is invalid; the message says which, and what is expected.
             SettingsError: A setting is wrong.
-            KafkaAdapterError: Kafka is away, or the topics are missing or wrong.
+            KafkaAdapterError: Kafka is unavailable, or the topics are missing or have wrong settings.
             ChannelStoppedError: The id is in use, a newer format, ...; `stopped.reason` says which.
             JoinTimeoutError: It took too long.
         """
@@ -193,7 +193,7 @@ class StateChannel:
                 await opened.host.wait_caught_up(within_s)
                 await channel._start_extensions()
             except BaseException:
-                opened.host.stop(Stopped("closed", "opening was given up"))
+                opened.host.stop(Stopped("closed", "opening was cancelled"))
                 await asyncio.shield(opened.host.wait_stopped())
                 raise
             return channel
@@ -217,9 +217,9 @@ class StateChannel:
         return await self._host.submit(command)
 
     async def lookup(self, name: str, timeout_s: float | None = None, *, read_only: bool = False) -> Outcome:
-        """Who serves a topic (`tenant/namespace/topic`, or its full name) or a bundle?
+        """Look up the broker that serves a topic (`tenant/namespace/topic`, or its full name) or a bundle.
 
-        Starts an assignment where nobody does, unless `read_only`. Never names a stale owner.
+        Assigns the bundle if it has no owner, unless `read_only`. Never returns a stale owner.
 
         Returns:
             `Owned`, `BoundTo`, `Unowned` (read-only), `NotFound`, or `Undetermined` after `timeout_s`.
@@ -235,7 +235,7 @@ class StateChannel:
         return self._begin(commands.Transfer(name, to, operation, self._command_timeout_s, reason), operation)
 
     async def unload(self, name: str, *, reason: str | None = None) -> Ticket:
-        """Let a bundle go; the next lookup assigns it anew."""
+        """Unload a bundle; the next lookup assigns it again."""
         operation = _new_operation()
         return self._begin(commands.Unload(name, operation, self._command_timeout_s, reason), operation)
 
@@ -247,7 +247,7 @@ class StateChannel:
         return self._begin(command, operation)
 
     async def create_namespace(self, name: str, bundles: int = 4) -> Ticket:
-        """Create a namespace with evenly divided bundles, as upstream divides them.
+        """Create a namespace with bundles of equal size, with the same boundaries as Pulsar.
 
         Raises:
             ArgumentValueError: Not 1 to 32,768 bundles.
@@ -265,12 +265,12 @@ class StateChannel:
         return self._begin(commands.DeleteNamespace(name, operation, self._command_timeout_s), operation)
 
     async def resume_repair(self) -> Outcome:
-        """End a pause of repair on this member before its time."""
+        """End a repair pause on this member early."""
         refuse_inside_hook("StateChannel.resume_repair")
         return await self._host.submit(commands.ResumeRepair())
 
     def ticket(self, operation: str) -> Ticket:
-        """The ticket of an operation that anybody began, also before a restart."""
+        """The ticket of an operation, started by any broker, also before a restart."""
         arguments.text("operation", operation)
         return Ticket(self, operation)
 
@@ -284,16 +284,16 @@ class StateChannel:
     # --- watching ---------------------------------------------------------------------------------------------------
 
     async def changes(self, since: Mapping[int, int] | None = None, *, limit: int = 10_000) -> AsyncIterator[Change]:
-        """Every accepted record, in log order within a partition, without end.
+        """Stream every accepted record, in log order within a partition.
 
         Args:
-            since: First offset wanted, by partition; a partition that is not named is told from its beginning. None
-                begins now. After a change take `{change.partition: change.offset + 1}` to go on later.
-            limit: Changes that may wait before the stream ends with an error: take them faster, or subscribe again.
+            since: First offset, by partition; a partition that is not named starts at its beginning. None
+                starts now. After a change pass `{change.partition: change.offset + 1}` to resume later.
+            limit: Changes that may be queued before the stream ends with an error: consume faster, or subscribe again.
 
         Raises:
-            ChangesError: The past was cleaned away, the consumer is too slow, or a partition was read anew or is not caught up
-                now. Nothing is left out without it.
+            ChangesError: The past was compacted, the consumer is too slow, or a partition was read again or is not caught up
+                now. No change is skipped without this error.
             ChannelStoppedError: This member has stopped.
         """
         refuse_inside_hook("StateChannel.changes")
@@ -324,18 +324,18 @@ class StateChannel:
         )
 
     def status(self) -> dict[str, Any]:
-        """How this member stands: mode, leader, lag, debts, what is in flight, its extensions. JSON-able."""
+        """Status of this member: mode, leader, lag, debts, in-flight bundles, extensions. JSON-able."""
         return {**self._host.status(), "extensions": self._extensions.status()}
 
     def picture(self) -> ClusterView:
-        """Brokers and bundles as this member knows them now. It changes no more, and nobody may change it.
+        """Immutable snapshot of brokers and bundles as this member knows them now.
 
-        With 65,000 bundles the first takes a few hundred milliseconds, a later one some tens where records came meanwhile.
+        With 65,000 bundles the first takes a few hundred milliseconds, a later one some tens if there are new records.
         """
         return self._pictures.of(self._host.engine)
 
     def brokers(self) -> list[BrokerSeen]:
-        """The brokers that this member hears, itself included, sorted by id."""
+        """The live brokers, including this one, sorted by id."""
         return brokers_of(self._host.engine)
 
     def positions(self) -> dict[int, int]:
@@ -354,12 +354,12 @@ class StateChannel:
         return location if isinstance(location, NotFound) else location.name
 
     def owners(self, namespace: str) -> dict[str, str]:
-        """Broker by bundle, for the bundles of a namespace that are assigned or on their way to one."""
+        """Owner, or destination of an ongoing move, of each assigned bundle of a namespace."""
         arguments.text("namespace", namespace)
         return owners_of(self._host.engine, namespace)
 
     def holder(self, bundle: str) -> str | None:
-        """Broker that serves a bundle, or to which it is on its way; None where there is neither."""
+        """Broker that serves a bundle, or the destination of its ongoing move; None if it has neither."""
         arguments.text("bundle", bundle)
         location = self._host.engine.locate(bundle)
         return None if isinstance(location, NotFound) else location.to or location.owner
@@ -371,27 +371,27 @@ class StateChannel:
 
     @property
     def term(self) -> int:
-        """Offset of this member's claim to lead; -1 where it does not lead, or may not act on it."""
+        """Offset of this member's leadership claim; -1 if it does not lead, or may not act as leader."""
         return self._host.engine.presence.term if self.leading else -1
 
     @property
     def identity(self) -> Identity:
-        """Who this member is in the registry."""
+        """Identity of this member in the registry."""
         return self._host.engine.identity
 
     @property
     def settings(self) -> Settings:
-        """All settings that it was opened with."""
+        """Settings of this member."""
         return self._settings
 
     @property
     def access(self) -> Access:
-        """How Kafka is reached, and the names of the channel's topics: for extensions with topics of their own."""
+        """Client settings and topic names of the channel: for extensions with their own topics."""
         return self._opened.access
 
     @property
     def metrics_registry(self) -> CollectorRegistry:
-        """Where this member's metrics are; extensions add theirs."""
+        """Prometheus registry of this member; extensions add their metrics."""
         return self._host.metrics.registry
 
     def request(
@@ -401,11 +401,11 @@ class StateChannel:
         timeout_s: float,
         on_reply: Callable[[Outcome], None] | None = None,
     ) -> str:
-        """Write a request to the requests topic for whichever broker it concerns, and do not wait; its id.
+        """Write a request to the requests topic and return its id without waiting; the broker concerned executes it.
 
         Args:
-            timeout_s: By the log's clock nobody need answer it after so long.
-            on_reply: Called once in the loop with the reply, if one is read in time; nobody calls it where none comes.
+            timeout_s: After this time, by the log's clock, brokers need not reply.
+            on_reply: Called once in the loop with the reply; never called if none arrives in time.
         """
         arguments.one_of("asked", asked, RequestCommand)
         arguments.one_of("args", args, dict)
@@ -415,16 +415,16 @@ class StateChannel:
         return self._host.request(asked, args, timeout_s, on_reply)
 
     def answer_for(self, extension: str, handler: Handler) -> None:
-        """Have a handler answer the requests that come through the requests topic for an extension."""
+        """Register a handler for requests to an extension from the requests topic."""
         arguments.text("extension", extension)
         arguments.function("handler", handler)
         self._host.handlers.register(extension, handler)
 
     def watch(self, limit: int) -> Watcher:
-        """Subscribe to the records accepted from now on, at most `limit` behind; `changes` tells the past as well.
+        """Subscribe to the records accepted from now on, at most `limit` behind; `changes` also returns the past.
 
         Raises:
-            ChangesError: A partition is not caught up now, so that something would be left out: ask again soon.
+            ChangesError: A partition is not caught up now, so changes would be missed: try again soon.
         """
         arguments.whole("limit", limit, 1)
         return self._host.live.watch(limit)
@@ -434,19 +434,19 @@ class StateChannel:
         return self._host.engine.serving()
 
     def serves(self, bundle: str) -> int | None:
-        """Generation by which this broker may serve a bundle at this very moment; None if it may not.
+        """Generation by which this broker may serve a bundle right now; None if it may not.
 
-        With the lease option ask before each use of the bundle: a process that was paused finds its hooks called only after it
-        wakes, and whoever took its place may serve since long. The clock runs on while the process is paused, and on Linux
-        (CLOCK_BOOTTIME) also while the machine is suspended. It cannot know of a pause that the machine itself does not see (a
-        virtual machine that its host stopped, or restored from a snapshot), nor of one between this answer and the use: fence
-        storage with the generation where that matters. Costs a dictionary's look-up.
+        With the lease option, call this before each use of the bundle: a paused process has its hooks called only after it
+        resumes, when another broker may have been serving for long. The clock advances while the process is paused, and on Linux
+        (CLOCK_BOOTTIME) also while the machine is suspended. It misses pauses that the machine itself does not see (a
+        virtual machine stopped by its host, or restored from a snapshot), and a pause between this call and the use: fence
+        storage with the generation if that matters. Costs a dictionary lookup.
         """
         arguments.text("bundle", bundle)
         return self._host.serves(bundle)
 
     def digest(self) -> tuple[str, dict[int, int]]:
-        """Digest of the accepted states (records.md) and the offset applied, by partition, that it stands for.
+        """Digest of the accepted states (records.md), with the applied offset by partition.
 
         Equal digests mean equal views; the audit prints the same. It walks every bundle: a tenth of a second for 65,000.
         """
@@ -459,11 +459,11 @@ class StateChannel:
 
     @property
     def stopped(self) -> Stopped | None:
-        """Why this member has stopped, or is about to; None while it runs."""
+        """How this member has stopped, or is stopping; None while it runs."""
         return self._host.stopped
 
     async def wait_stopped(self) -> Stopped:
-        """Return when this member has ended, for whatever reason; everything is closed then, extensions included."""
+        """Wait until this member has ended for any reason; everything is closed then, including extensions."""
         refuse_inside_hook("StateChannel.wait_stopped")
         return await self._ended()
 
@@ -471,13 +471,13 @@ class StateChannel:
         return await (self._host.wait_stopped() if self._ending is None else asyncio.shield(self._ending))
 
     async def shutdown(self, budget_s: float | None = None) -> Stopped:
-        """Leave in order: announce, hand the bundles over, resign, say goodbye; then close everything.
+        """Shut down gracefully: announce, hand over the bundles, resign, send a goodbye; then close everything.
 
         Args:
-            budget_s: Time for the hand-overs; what is left then is repaired by the leader.
+            budget_s: Time for the hand-overs; remaining bundles are repaired by the leader.
 
         Returns:
-            How it ended; `stopped.clean` tells whether all bundles were handed over.
+            How it ended; `stopped.clean` is whether all bundles were handed over.
         """
         refuse_inside_hook("StateChannel.shutdown")
         budget_s = self._settings.hooks.shutdown_budget_s if budget_s is None else budget_s
@@ -488,7 +488,7 @@ class StateChannel:
                 asked = host.submit(commands.Shutdown(budget_s))
                 done, _ = await asyncio.wait({asked}, timeout=budget_s + self._settings.runtime.shutdown_grace_s)
                 if not done:
-                    detail = f"the departure did not end within {budget_s:g} s; the leader repairs what is left"
+                    detail = f"the shutdown did not end within {budget_s:g} s; the leader repairs the remaining bundles"
                     host.stop(Stopped("shutdown-late", detail))
         return await self._ended()
 

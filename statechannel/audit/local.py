@@ -91,7 +91,7 @@ def answer(question: AuditQuestion, *, progress: ProgressBar) -> AuditResult:
 def open_export(source: Source, progress: ProgressBar) -> Iterator[ExportFile]:
     """The log as an export file: the one named, or one made of the live topic for as long as it is needed."""
     if isinstance(source, ArchiveSource):
-        raise AuditQuestionError("The local engine reads no archives.", hint="Add `--engine spark`.")
+        raise AuditQuestionError("The local engine does not read archives.", hint="Add `--engine spark`.")
     if isinstance(source, ExportSource):
         yield read_log(source.path, progress, made_here=source.made_here)
         return

@@ -1,4 +1,4 @@
-"""The broker for the command line: up, down, status, by data folder alone."""
+"""Detached broker of a data folder, for the command line: up, down, status."""
 
 import time
 from collections.abc import Callable
@@ -20,7 +20,7 @@ Say = Callable[[str], None]
 
 
 class BrokerState(StrEnum):
-    """What a data folder's broker is doing."""
+    """State of a data folder's broker."""
 
     STOPPED = "stopped"
     CRASHED = "crashed"  # it ended without an orderly stop: killed, or by a failure that its log tells
@@ -31,7 +31,7 @@ class BrokerState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class BrokerStatus:
-    """What is known about the broker of a data folder.
+    """Status of the broker of a data folder.
 
     Attributes:
         state: Stopped, crashed, starting (lives, but accepts no connection), suspended or running.
@@ -57,10 +57,10 @@ def up(
     options: BrokerOptions | None = None,
     say: Say = lambda _: None,
 ) -> tuple[BrokerStatus, bool]:
-    """Make sure that a broker runs on a data folder.
+    """Start a broker on a data folder unless one runs.
 
     Args:
-        folder: Data folder; made if missing.
+        folder: Data folder; created if missing.
         port: Port for clients; None keeps the last one or finds a free one.
         options: Heap, time-outs, jars and properties.
         say: Receives a line for people before a long step.
@@ -119,8 +119,8 @@ def status(folder: Path) -> BrokerStatus:
 
 
 def resume_hint(broker: BrokerStatus) -> str:
-    """How a suspended broker is made to go on."""
-    return f"`kill -CONT {broker.pid}` lets it go on; nothing is lost."
+    """Hint for resuming a suspended broker."""
+    return f"`kill -CONT {broker.pid}` resumes it; nothing is lost."
 
 
 def _wait_running(folder: Path, *, port: int | None, timeout_s: float) -> BrokerStatus:

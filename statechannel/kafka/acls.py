@@ -1,4 +1,4 @@
-"""ACLs of a cluster: which there are, making those that are missing, and what this client itself may do."""
+"""ACLs of a cluster: reading them, creating missing ones, and the rights of this client itself."""
 
 from __future__ import annotations
 
@@ -48,23 +48,23 @@ Answer = TypeVar("Answer")
 
 
 class RightsMissingError(KafkaAccessDeniedError):
-    """This client may not do all that its role has to.
+    """This client lacks rights of its role.
 
     Attributes:
-        missing: What it may not.
+        missing: The missing rights.
     """
 
     def __init__(self, role: Role, who: str, channel: str, missing: Collection[AclRule]) -> None:
         listed = "; ".join(str(rule) for rule in missing)
         super().__init__(
-            f"Kafka does not let {who} do what the role {role} of channel {channel} has to. Missing: {listed}.",
-            hint=f"Have them made: `statechannel acl apply --role {role} --principal {principal_hint(who)}`.",
+            f"{who} lacks Kafka rights of the role {role} of channel {channel}. Missing: {listed}.",
+            hint=f"Create them: `statechannel acl apply --role {role} --principal {principal_hint(who)}`.",
         )
         self.missing = tuple(missing)
 
 
 def user_of(settings: ClientSettings) -> str:
-    """The name that this client gives to Kafka, for messages."""
+    """This client's user name, for messages."""
     name = settings.properties.get("sasl.username")
     return f"user {name}" if name else "this client"
 
@@ -75,13 +75,13 @@ def principal_hint(who: str) -> str:
 
 
 class AclAdmin(BoundedAdmin):
-    """Questions and changes about ACLs."""
+    """Client for reading and creating ACLs."""
 
     def of(self, principal: str) -> tuple[Binding, ...]:
-        """The ACLs that name a principal, or everybody.
+        """The ACLs of a principal, and of `User:*`.
 
         Raises:
-            KafkaAccessDeniedError: This client may not ask (Describe on the cluster).
+            KafkaAccessDeniedError: This client may not list ACLs (Describe on the cluster).
             KafkaClientError: The cluster has no ACLs at all.
         """
         self._require_look()
@@ -94,7 +94,7 @@ class AclAdmin(BoundedAdmin):
         return tuple(bindings)
 
     def _require_look(self) -> None:
-        """The client library takes a refusal to list ACLs for "there are none", so what it is allowed is asked first."""
+        """Check the right to list ACLs first: the client library returns an empty list if it is missing."""
         doing = "reading the ACLs"
         cluster = self._call(
             doing,
@@ -118,10 +118,10 @@ class AclAdmin(BoundedAdmin):
         return lambda left_s: self._admin.describe_acls(wanted, request_timeout=left_s)
 
     def create(self, rules: Iterable[AclRule], principal: str, *, host: str = ANY_HOST) -> None:
-        """Allow a principal these rules. What is there already is left as it is, by Kafka.
+        """Grant a principal these rules. Kafka ignores existing ones.
 
         Raises:
-            KafkaAccessDeniedError: This client may not (Alter on the cluster); some of them may have been made.
+            KafkaAccessDeniedError: This client may not (Alter on the cluster); some may have been created.
         """
         for rule in rules:
             binding = AclBinding(
@@ -139,9 +139,9 @@ class AclAdmin(BoundedAdmin):
         return lambda left_s: next(iter(self._admin.create_acls([binding], request_timeout=left_s).values()))
 
     def allowed(self, rules: Iterable[AclRule]) -> Mapping[tuple[str, str], frozenset[str] | None]:
-        """What this client may do on the topics and groups of these rules, as Kafka tells it (KIP-430).
+        """This client's operations on the topics and groups of these rules, as Kafka reports them (KIP-430).
 
-        A topic that does not exist, and whatever the cluster does not tell, has None.
+        None for a topic that does not exist, and if the cluster does not report them.
         """
         wanted = tuple(rules)
         topics = {rule.name for rule in wanted if rule.resource is AclResource.TOPIC}
@@ -185,13 +185,13 @@ class AclAdmin(BoundedAdmin):
 def require_rights(
     settings: ClientSettings, role: Role, channel: str, *, ends: Collection[str] = ALL_ENDS, timeout_s: float = 20.0
 ) -> None:
-    """Refuse to begin without the rights of a role, and name those that are missing.
+    """Raise if rights of a role are missing, naming them.
 
-    Without it a broker that may not write would wait for ever to read back what it wrote. Clusters without ACLs allow
-    everything. Topics that do not exist are left out.
+    Otherwise a broker without write access would wait forever to read back its records. Clusters without ACLs allow
+    everything. Topics that do not exist are skipped.
 
     Args:
-        ends: Of the names of the topics that are looked at.
+        ends: Suffixes of the topics to check.
 
     Raises:
         RightsMissingError: At least one is missing.

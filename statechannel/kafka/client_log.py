@@ -1,4 +1,4 @@
-"""The client library's own log lines: in the form of all others, without the flood that it makes while Kafka is away."""
+"""Log lines of the client library, in our format and rate-limited while Kafka is unavailable."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ client_logger = kafka_logger.getChild("client")
 
 
 class OncePerKind(logging.Filter):
-    """Lets one line of a kind (its first two words: what, and which client) pass every `EVERY_S`, and counts the rest.
+    """Passes one line of a kind (its first two words: event and client) every `EVERY_S`, and counts the rest.
 
-    Of a member that closes nothing passes: that it cannot reach Kafka is in its last words, which must not be buried.
+    Of a closing member no line passes: its final error says that Kafka is unreachable, and must stay visible.
 
     Args:
         prefix: Lines that begin otherwise all pass.
@@ -60,7 +60,7 @@ class OncePerKind(logging.Filter):
 
 
 class ToStructlog(logging.Handler):
-    """Where the embedder has set up no logging, these lines go where ours go; Python would print them bare."""
+    """Sends these lines to our own log if the embedder has not set up logging."""
 
     def emit(self, record: logging.LogRecord) -> None:
         """See the class."""

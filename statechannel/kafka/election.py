@@ -1,4 +1,4 @@
-"""The leader's seat: whoever the consumer group assigns the one partition of the election topic."""
+"""Leader election by a consumer group: the member that is assigned the election topic's only partition leads."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _log = logging.getLogger(__name__)
 
 
 class LoopProgress(NamedTuple):
-    """Of the loop that acts on the seat.
+    """Progress of the loop that acts as leader.
 
     Attributes:
         last_s: Monotonic time at which it last made progress; asked in the election's thread.
-        limit_s: A loop that halts for longer may not sit: by then the others call this process lost.
+        limit_s: A loop that halts for longer may not lead: by then the others consider this process lost.
     """
 
     last_s: Callable[[], float]
@@ -35,13 +35,13 @@ class LoopProgress(NamedTuple):
 
 
 class LeaderElection:
-    """Stands for leader in a classic consumer group with dynamic membership.
+    """Candidate for leadership in a classic consumer group with dynamic membership.
 
-    Sticky: a member that joins takes nothing from the one that sits. The seat is a convenience
+    Sticky: a joining member takes nothing from the leader. Leadership is a convenience
     (who places bundles, who pays debts first), never a fence: proposals of an old leader lose by
-    rule. All the same a leader whose own thread has not run for half a session steps down before
-    it does anything else, and then stands anew. So does one whose loop makes no progress: the
-    seat of a process that cannot act must be free for another. It stands again when the loop goes on.
+    rule. Nevertheless a leader whose own thread has not run for half a session steps down before
+    it does anything else, and then stands again. So does one whose loop makes no progress: the
+    leadership of a process that cannot act must be free for another. It stands again when the loop makes progress.
 
     Args:
         topic: The one-partition election topic.
@@ -86,7 +86,7 @@ class LeaderElection:
         self._thread.start()
 
     def stand(self, stand: bool) -> None:
-        """Enter the election, or leave it and give the seat up. Returns at once."""
+        """Enter the election, or leave it and resign. Returns at once."""
         if stand:
             self._wanted.set()
         else:
@@ -130,7 +130,7 @@ class LeaderElection:
                 self._notify(elected=False)
 
     def _may_stand(self) -> bool:
-        """Whether the engine wants the seat, and its loop runs."""
+        """Whether the engine wants to lead, and its loop runs."""
         if not self._wanted.is_set():
             return False
         progress = self._progress
@@ -138,15 +138,15 @@ class LeaderElection:
         if progress is None or halted_s <= progress.limit_s:
             return True
         if self._candidate:
-            _log.warning("election: the loop has made no progress for %.1f s, giving the seat up", halted_s)
+            _log.warning("election: the loop has made no progress for %.1f s, resigning", halted_s)
         return False
 
     def _sit_where_seated(self) -> None:
-        """Take a seat that the library holds and has told nothing of.
+        """Take over leadership that the library holds without having reported it.
 
-        Who stands anew in the middle of a rebalance keeps it, for the group and for the library: nothing is new then, so
-        that nobody is told, and the seat would stay empty for as long as this member lives. Looked at once in a while, and
-        no earlier than that after stepping down: what was lost meanwhile is told by then.
+        A member that stands again during a rebalance keeps its assignment: for the library nothing is new then, so
+        there is no callback, and the channel would have no leader while this member lives. Checked now and then, and
+        not immediately after stepping down: losses in between are reported by then.
         """
         now_s = self._clock()
         if self._elected or not self._candidate:
@@ -154,7 +154,7 @@ class LeaderElection:
         elif now_s - self._looked_s > self._lease_s and now_s - self._polled_s <= self._lease_s:
             self._looked_s = now_s
             if self._consumer.assignment():
-                _log.warning("election: seated without being told, taking the seat")
+                _log.warning("election: assigned without a callback, taking over leadership")
                 self._notify(elected=True)
 
     def _check_lease(self) -> None:
@@ -162,7 +162,7 @@ class LeaderElection:
         now_s = self._clock()
         silent_s, self._polled_s = now_s - self._polled_s, now_s
         if self._candidate and silent_s > self._lease_s:
-            _log.warning("election: not run for %.1f s, standing anew", silent_s)
+            _log.warning("election: not run for %.1f s, standing again", silent_s)
             self._notify(elected=False)
             self._looked_s = now_s
             self._leave()  # the next step stands anew

@@ -1,4 +1,4 @@
-"""Create the topics of a channel, and refuse those whose settings void the protocol."""
+"""Topics of a channel: creation, inspection, and refusal of settings that void the protocol."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _SAFE_REPLICAS = 3
 
 @dataclass(frozen=True, slots=True)
 class TopicInfo:
-    """What the cluster says about a topic that exists.
+    """Description of an existing topic.
 
     Attributes:
         topic_id: UUID given at creation; another one means that the topic was re-created.
@@ -53,11 +53,11 @@ class TopicInfo:
 
 @dataclass(frozen=True, slots=True)
 class TopicSettingDifference:
-    """One setting of a topic that is not as it should be.
+    """One setting of a topic that differs from its policy.
 
     Attributes:
-        hard: The topic must not be used before this is mended.
-        command: The exact command that mends it.
+        hard: The topic must not be used until this is fixed.
+        command: The exact command that fixes it.
     """
 
     topic: str
@@ -68,12 +68,12 @@ class TopicSettingDifference:
     command: str
 
     def __str__(self) -> str:
-        return f"{self.topic}: {self.setting} is {self.actual}, wanted {self.wanted}; mend it with: {self.command}"
+        return f"{self.topic}: {self.setting} is {self.actual}, required {self.wanted}; fix it with: {self.command}"
 
 
 @dataclass(frozen=True, slots=True)
 class Inspection:
-    """The topics found, by name, and everything about them that is not as it should be."""
+    """Existing topics by name, with their differences from the policies."""
 
     topics: Mapping[str, TopicInfo]
     differences: tuple[TopicSettingDifference, ...]
@@ -85,14 +85,14 @@ class Inspection:
 
 
 class TopicAdmin(BoundedAdmin):
-    """Asks about topics and creates them."""
+    """Client for describing and creating topics."""
 
     def describe(self, names: Collection[str], *, created: bool = False) -> dict[str, TopicInfo]:
         """The topics among `names` that exist, with all their settings.
 
         Args:
             names: Topics.
-            created: All of them were created just now: brokers that do not know one are asked again for a while.
+            created: All of them were just created: unknown topics are retried for a while.
         """
         ends_s = time.monotonic() + self._settings.tuning.topic_grace_s
         while True:
@@ -122,7 +122,7 @@ class TopicAdmin(BoundedAdmin):
     def create(self, topics: ChannelTopics, *, partitions: int, replication_factor: int) -> None:
         """Create the topics that do not exist and wait until the leader of every partition answers.
 
-        Idempotent; an existing topic is left as it is (`inspect` says whether it will do).
+        Idempotent; an existing topic is not changed (`inspect` compares it with its policy).
 
         Args:
             topics: Names and policies.
@@ -154,7 +154,7 @@ class TopicAdmin(BoundedAdmin):
                     raise
 
     def _wait_usable(self, names: Iterable[str]) -> None:
-        """Brokers hear of a new topic one by one, and of leading one of its partitions last."""
+        """Wait for the leaders: brokers learn of a new topic one after the other, and of leading a partition last."""
         deadline_s = time.monotonic() + self._timeout_s
         missing = list(names)
         while True:
@@ -172,14 +172,14 @@ class TopicAdmin(BoundedAdmin):
             time.sleep(_POLL_S)
 
     def _answering(self, topics: Mapping[str, TopicDescription], timeout_s: float) -> set[str]:
-        """Those of the topics of which every partition's leader says where it ends."""
+        """Topics of which every partition's leader answers a query for its end."""
         latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
         places = {TopicPartition(n, p.id): latest for n, d in topics.items() for p in d.partitions}
         futures = self._admin.list_offsets(places, request_timeout=timeout_s) if places else {}
         silent: set[str] = set()
         for place, future in futures.items():
             try:
-                self._wait(future, f"asking for the end of {place.topic}-{place.partition}")
+                self._wait(future, f"querying the end of {place.topic}-{place.partition}")
             except CallFailedError as failure:
                 if not is_transient(failure) and not is_topic_missing(failure):
                     raise failure.translated from None
@@ -228,7 +228,7 @@ def create_topics(
     replication_factor: int = -1,
     timeout_s: float = 20.0,
 ) -> Mapping[str, TopicInfo]:
-    """Create what is missing, then verify all four topics; see `TopicAdmin.create`."""
+    """Create missing topics, then verify all four; see `TopicAdmin.create`."""
     admin = TopicAdmin(settings, timeout_s=timeout_s)
     admin.create(topics, partitions=partitions, replication_factor=replication_factor)
     infos = admin.describe(topics.policies.keys(), created=True)
@@ -250,13 +250,13 @@ def verify_topics(settings: ClientSettings, topics: ChannelTopics, *, timeout_s:
 
     Raises:
         TopicMissingError: One of the topics does not exist.
-        TopicPolicyError: At least one hard difference; the message has the mending commands.
+        TopicPolicyError: At least one hard difference; the message has the commands that fix it.
     """
     return _refuse_hard(inspect_topics(settings, topics, timeout_s=timeout_s))
 
 
 def inspect(infos: Mapping[str, TopicInfo], settings: ClientSettings, topics: ChannelTopics) -> Inspection:
-    """Compare what was found with the policies. Pure."""
+    """Compare topics with the policies. Pure."""
     missing = [name for name in topics.policies if name not in infos]
     if missing:
         raise TopicMissingError(
@@ -270,10 +270,10 @@ def inspect(infos: Mapping[str, TopicInfo], settings: ClientSettings, topics: Ch
 
 
 def differences_of(info: TopicInfo, policy: TopicPolicy, server: str) -> list[TopicSettingDifference]:
-    """What is not as it should be with one topic. Pure.
+    """Differences of one topic from its policy. Pure.
 
     Args:
-        server: Addresses for the mending commands.
+        server: Addresses for the commands.
     """
     return [
         *_partition_differences(info, policy, server),
@@ -291,7 +291,7 @@ def _refuse_hard(inspection: Inspection) -> Inspection:
         return inspection
     lines = "\n  ".join(str(difference) for difference in inspection.hard)
     raise TopicPolicyError(
-        f"The topics' settings void what the protocol rests on:\n  {lines}",
+        f"The topics' settings void the protocol's guarantees:\n  {lines}",
         hint="Run the commands above, then start again.",
     )
 

@@ -1,4 +1,4 @@
-"""Reads settings: flags over environment over file, and refuses what it does not know."""
+"""Loading of settings: flags override the environment, which overrides the file; unknown names are refused."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ def load(
     """Read, check and relate all settings.
 
     Args:
-        config: TOML file, a table a group; None takes STATECHANNEL_CONFIG, else there is none.
-        flags: `group.name=value`, the strongest.
-        overrides: Values from options that have a name of their own, by group and name; as strong as flags. None
-            among the values stands for an option that was not given.
+        config: TOML file, one table per group; None takes STATECHANNEL_CONFIG, if set.
+        flags: `group.name=value`, with the highest precedence.
+        overrides: Values of named options, by group and name; same precedence as flags. None
+            means that the option was not given.
 
     Raises:
-        SettingsError: Names every setting that is unknown, malformed, out of bounds, or does not go with another.
+        SettingsError: Names every setting that is unknown, malformed, out of bounds, or contradicts another.
     """
     path = config or (Path(os.environ[CONFIG_VARIABLE]) if os.environ.get(CONFIG_VARIABLE) else None)
     file = {} if path is None else _read_toml(path)
@@ -51,14 +51,12 @@ def load(
     settings = _validated(file, options, origin=str(path))
     wrong = list(violations(settings))
     if wrong:
-        raise SettingsError(
-            wrong, hint="Change one of the two; design/settings.md has both with their reasons.", settings=settings
-        )
+        raise SettingsError(wrong, hint="Change one of the two; design/settings.md explains both.", settings=settings)
     return settings
 
 
 def _is_broken(name: str, text: str) -> bool:
-    """Bytes that are no text come as lone surrogates, which neither Kafka's client nor JSON can take."""
+    """Whether a value has lone surrogates (invalid UTF-8), which neither Kafka's client nor JSON accepts."""
     return name.upper().startswith(ENV_PREFIX) and text.encode(errors="replace") != text.encode(errors="surrogatepass")
 
 

@@ -64,7 +64,7 @@ def test_every_reason_of_the_code_has_a_hint_and_every_hint_its_reason() -> None
 
 
 def test_operations_fail_with_the_words_that_are_listed() -> None:
-    text = (PACKAGE / "core" / "operations.py").read_text(encoding="utf-8")
+    text = (PACKAGE / "engine" / "operations.py").read_text(encoding="utf-8")
     assert set(re.findall(r'FAILED, "([a-z-]+)"', text)) == EXPRESSIONS["operation.result"]
 
 
@@ -102,5 +102,5 @@ def test_a_hint_names_what_was_asked_about() -> None:
 
 def test_a_newer_brokers_word_keeps_its_own_advice() -> None:
     assert hint_for(Rejected("novel", "it went wrong", "Do {this}."), operation="1") == "Do {this}."
-    assert hint_for(Rejected("novel", "it went wrong"), operation="1") == "`statechannel operation show 1` tells more."
+    assert hint_for(Rejected("novel", "it went wrong"), operation="1") == "`statechannel operation show 1` shows more."
     assert hint_for(Rejected("novel", "it went wrong")) == ""

@@ -26,7 +26,7 @@ def record(partition: int, offset: int, key: bytes | None = b"a/b", value: bytes
 
 
 def test_what_cannot_be_written_has_a_fitting_hint(tmp_path: Path) -> None:
-    for path, hint in ((tmp_path / "no" / "such" / "f.jsonl", "There is no folder"), (tmp_path, "that you may write")):
+    for path, hint in ((tmp_path / "no" / "such" / "f.jsonl", "does not exist: create it"), (tmp_path, "that you may write")):
         with pytest.raises(FileUnwritableError) as caught:
             write_export(path, ExportHeader("t", {0: 0}, 1), [], now_ms=lambda: 1)
         assert hint in caught.value.hint
@@ -166,7 +166,7 @@ def test_pipes_are_not_replaced_and_links_stay(tmp_path: Path) -> None:
     to_pipe = tmp_path / "to-pipe"
     to_pipe.symlink_to(pipe)
     for path in (pipe, to_pipe):
-        with pytest.raises(NotReplaceableError, match="not a file but"):
+        with pytest.raises(NotReplaceableError, match="a device, a pipe or a socket"):
             write_export(path, ExportHeader("t", {0: 0}, 1), [], now_ms=lambda: 1)
     assert pipe.is_fifo()
     for _ in range(2):

@@ -105,7 +105,7 @@ def test_known_variables_that_are_no_settings(monkeypatch: pytest.MonkeyPatch, v
 @pytest.mark.parametrize(
     ("flag", "sentence"),
     [
-        ("membership.expiri_s=7", "a flag: there is no setting `membership.expiri_s`. Did you mean"),
+        ("membership.expiri_s=7", "a flag: unknown setting `membership.expiri_s`. Did you mean"),
         ("expiry_s=7", "--set expiry_s: not of the form group.name=value."),
         ("membership.expiry_s", "--set membership.expiry_s: not of the form group.name=value."),
         ("membership.expiry_s=soon", "a flag: membership.expiry_s: input should be a valid number"),
