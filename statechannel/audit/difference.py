@@ -1,4 +1,4 @@
-"""What differs between the accepted states of two moments. Pure functions over the lines of the digest."""
+"""Differences between the accepted states of two moments. Pure functions over the lines of the digest."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class AcceptedState(NamedTuple):
 
     @property
     def is_live(self) -> bool:
-        """Whether it is there: a Deleted namespace, and a bundle that was split, are not."""
+        """Whether it exists: not for a Deleted namespace, or a bundle that was split."""
         return self.state != State.DELETED
 
 
@@ -59,7 +59,7 @@ def accepted_of(line: bytes) -> AcceptedState:
 
 
 def sides(before: Iterable[bytes], after: Iterable[bytes]) -> Iterator[tuple[bytes | None, bytes | None]]:
-    """The lines that are not on both sides, those of one key together; both sides are sorted by key."""
+    """The lines that differ, paired by key; both sides are sorted by key."""
     left, right = iter(before), iter(after)
     before_line, after_line = next(left, None), next(right, None)
     while before_line is not None or after_line is not None:
@@ -83,11 +83,11 @@ def _key(line: bytes) -> bytes:
 
 
 class StateDifferences:
-    """Rows and sums of what differs.
+    """Rows and sums of differences.
 
     Args:
         partitions: Of the channel.
-        unknown: Partitions of which one of the moments is not known: nothing is said of them.
+        unknown: Partitions whose states at one of the moments are unknown: they are skipped.
     """
 
     def __init__(self, partitions: int, unknown: frozenset[int] = frozenset()) -> None:
@@ -118,7 +118,7 @@ class StateDifferences:
                 self.owners.setdefault(side.owner, [0, 0])[place] += 1
 
     def moved(self) -> dict[str, dict[str, int]]:
-        """Broker to the number of bundles that it came by, and that it lost."""
+        """Count the bundles that each broker gained and lost."""
         return {name: {"before": was, "after": now} for name, (was, now) in sorted(self.owners.items())}
 
 
@@ -160,7 +160,7 @@ def _partition(name: str, partitions: int) -> int:
 
 
 _PAST_MAX = 1_000
-_MISSED = "the log accepts this record, the replica has not taken it in"
+_MISSED = "the log accepts this record, the replica has not applied it"
 
 
 @dataclass(slots=True)
@@ -168,18 +168,18 @@ class _Key:
     """One key whose lines differ in the end.
 
     Attributes:
-        said: The replica's line; None where it does not have the key.
+        claimed: The replica's line; None if it does not have the key.
         now: The line by the log so far; None while the key does not exist.
-        matched: The log once said what the replica says.
-        parted: The first record after that which made it say something else.
-        derived: That record is one of another key, from which this one was derived.
-        accepted_here: A record with the id that the replica calls accepted, and that the log rejects.
-        missed: What the log accepted after the base of that record.
+        matched: The log once had the replica's state.
+        parted: The first record after that which changed it.
+        derived: That record is on another key, from which this one was derived.
+        accepted_here: A record with the id that the replica has accepted, and that the log rejects.
+        missed: The record that the log accepted after the base of that record.
         past: The newest changes by the log: id and offset.
         last: Last record on the key, or that changed it.
     """
 
-    said: bytes | None
+    claimed: bytes | None
     now: bytes | None = None
     matched: bool = False
     parted: int = -1
@@ -190,7 +190,7 @@ class _Key:
     past: deque[tuple[str | None, int]] = field(default_factory=lambda: deque(maxlen=_PAST_MAX))
 
     def accepted_by_replica(self, base: str | None, offset: int) -> None:
-        """The replica took this record in where the log rejects it: it did not know what came after the record's base."""
+        """The replica has accepted a record that the log rejects: it had missed the records after its base."""
         self.accepted_here = offset
         self.missed = -1
         held = base is None
@@ -207,7 +207,7 @@ class _Key:
             self.past.append((None if now is None else accepted_of(now).id, offset))
         self.now = now
         self.last = offset
-        if now == self.said:
+        if now == self.claimed:
             self.matched, self.parted = True, -1
         elif self.parted < 0:
             self.parted, self.derived = offset, derived
@@ -217,8 +217,8 @@ class Parting:
     """Follows some keys through the log up to the replica's offset.
 
     Args:
-        said: The replica's line of each key; None where it does not have it.
-        offsets: Of the accepted record by the log, where the log has the key: what a joining reader took was not observed.
+        lines: The replica's line of each key; None if it does not have it.
+        offsets: Of the log's accepted record, if the log has the key: records that a joining reader took were not observed.
     """
 
     def __init__(self, lines: Mapping[str, bytes | None], offsets: Mapping[str, int]) -> None:
@@ -249,7 +249,7 @@ class Parting:
                 self._derived(name, key, record.offset)
 
     def _derived(self, name: str, parent: KeyState, offset: int) -> None:
-        """A ring has changed: the keys that were derived, or are gone."""
+        """Apply a change of the ring: keys that were derived or removed."""
         if name == parent.name:
             return
         state, parts = None, parse_key(name.encode())
@@ -260,7 +260,7 @@ class Parting:
         self._keys[name].changed(None if state is None else line(state), offset, derived=True)
 
     def first(self) -> tuple[int, str, str]:
-        """Offset, key and words of the first difference."""
+        """Offset, key and description of the first difference."""
         places = (self._place(name, key) for name, key in self._keys.items())
         return min(places, key=lambda place: (place[0], self._keys[place[1]].derived, place[1]))
 
@@ -272,4 +272,4 @@ class Parting:
         if key.accepted_here >= 0:
             return key.accepted_here, name, "the replica has accepted this record, the log rejects it"
         last = key.last if key.last >= 0 else self._offsets.get(name, -1)
-        return last, name, "the last record of the key; the replica holds a state that the log never had there"
+        return last, name, "the last record of the key; the replica has a state that the log never had"

@@ -1,4 +1,4 @@
-"""The history of a bundle: every record that concerned it, as lines. Pure functions over what an audit observes."""
+"""History of a bundle: all its records, as lines. Pure functions over an audit's observations."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from statechannel.protocol.view import Judgement, View
 
 @dataclass(frozen=True, slots=True)
 class HistoryLine:
-    """What one record meant for a bundle: its own, its parents', or its namespace's."""
+    """One record of a bundle's history: on its own key, its parents', or its namespace's."""
 
     partition: int
     offset: int
@@ -40,17 +40,17 @@ class HistoryLine:
 
 
 class History:
-    """Collects the records of one bundle: those on its own key, on ranges that hold it or lie in it, on its namespace.
+    """Collects the records of one bundle: on its own key, on ranges that contain it or are part of it, on its namespace.
 
-    Of a topic, those of every bundle that ever held the topic's hash; of a namespace, those of all its bundles. Whatever the
-    verdict: duplicates and junk are among them.
+    For a topic, those of every bundle that ever held the topic's hash; for a namespace, those of all its bundles. All
+    verdicts, including duplicates and junk.
 
     Attributes:
-        title: What it is the history of, for people.
-        rows: As the JSON output has them, in log order; nearly all lie in one partition.
+        title: Subject of the history.
+        rows: For the JSON output, in log order; nearly all are in one partition.
 
     Raises:
-        ValueError: The name is none of the three.
+        ValueError: The name is not a bundle, topic or namespace.
     """
 
     def __init__(self, name: str) -> None:
@@ -62,11 +62,11 @@ class History:
 
     @property
     def namespace(self) -> str:
-        """The namespace that all its records are of."""
+        """The namespace of all its records."""
         return self._parts.namespace
 
     def is_named(self, records: Iterable[RecordRead]) -> bool:
-        """Whether any of these records is about what was asked for: a bundle by its own key or among the children of another."""
+        """Whether any of these records concerns the subject: a bundle by its own key or among the children of another."""
         wanted = self._parts
         prefix = wanted.namespace.encode()
         child = b"" if wanted.is_namespace or self._is_topic else range_name(wanted.lower, wanted.upper).encode()
@@ -80,10 +80,10 @@ class History:
         return False
 
     def taken(self, record: RecordRead, decoded: Record) -> None:
-        """What a joining reader takes has no verdict: it is no part of the history."""
+        """Ignore records of a joining reader: they have no verdict."""
 
     def joined(self, view: View, *, sure: bool) -> None:
-        """A joining reader has come to its view: the history goes on from there."""
+        """Continue the history from a joining reader's view."""
         if not sure:
             return
         self._changes.begin(view, self._parts.namespace)
@@ -119,10 +119,10 @@ class History:
 
 
 def meant(name: str) -> tuple[KeyParts, str]:
-    """What a name stands for, and in words: a namespace, a bundle, or a topic as the range of its hash alone.
+    """The range of a name and its title: a namespace, a bundle, or a topic as the range of its hash alone.
 
     Raises:
-        ValueError: It is none of them.
+        ValueError: The name is invalid.
     """
     parts = parse_key(name.encode())
     if parts is not None:
@@ -136,7 +136,7 @@ def meant(name: str) -> tuple[KeyParts, str]:
 
 
 def _end(parts: KeyParts) -> int:
-    """First hash that is not in the range any more: the last range of the ring is closed."""
+    """First hash after the range: the last range of the ring is closed."""
     return parts.upper + (parts.upper == FULL_UPPER)
 
 
@@ -185,7 +185,7 @@ def history_line(record: RecordRead, judgement: Judgement, *, foreign: bool = Fa
 
 
 def history_fields(line: HistoryLine) -> dict[str, Any]:
-    """A line of history as the JSON output has it."""
+    """A line of history for the JSON output."""
     return {
         "partition": line.partition,
         "offset": line.offset,
@@ -206,7 +206,7 @@ def history_fields(line: HistoryLine) -> dict[str, Any]:
 
 
 def short_range(key: str) -> str:
-    """The range of a bundle's key, or the key where it is a namespace's."""
+    """The range of a bundle's key, or the key of a namespace."""
     parts = parse_key(key.encode())
     return key if parts is None or parts.is_namespace else range_name(parts.lower, parts.upper)
 
@@ -216,7 +216,7 @@ _OPERATIONS_MAX = 10_000
 
 
 class KnownState(NamedTuple):
-    """Accepted state of a key as far as people ask for it."""
+    """Main fields of a key's accepted state."""
 
     state: str
     owner: str | None
@@ -226,15 +226,15 @@ class KnownState(NamedTuple):
 
 
 def known_state_of(key: KeyState) -> KnownState | None:
-    """What a reader holds of a key; None where it does not exist."""
+    """The state that a reader holds of a key; None if it does not exist."""
     return None if key.state is None else KnownState(key.state.value, key.owner, key.generation, key.to, key.version)
 
 
 class ChangeHistory:
-    """Remembers how the keys of a history stand, and by which record each operation began.
+    """Remembers the states of a history's keys, and the first record of each operation.
 
     Args:
-        concerns: Whether a key belongs to the history; nothing else is remembered.
+        concerns: Whether a key belongs to the history; others are not remembered.
     """
 
     def __init__(self, concerns: Callable[[KeyParts], bool]) -> None:
@@ -249,7 +249,7 @@ class ChangeHistory:
                 self._note(key.name, known_state_of(key))
 
     def describe(self, record: RecordRead, judgement: Judgement) -> dict[str, Any]:
-        """What is to be added to the line of one record, for the JSON output."""
+        """Additional fields of a record's line, for the JSON output."""
         decoded, key = judgement.record, judgement.key
         fields: dict[str, Any] = {
             "incarnation": None,
@@ -320,7 +320,7 @@ class ChangeHistory:
             self._known[name] = known
 
     def _origin(self, record: RecordRead, decoded: Record) -> dict[str, Any] | None:
-        """The record by which the operation began that this one goes on with."""
+        """The first record of this record's operation."""
         operation = decoded.text("operation")
         began = None if operation is None else self._began.get(operation)
         return None if began is None or began["offset"] == record.offset else began

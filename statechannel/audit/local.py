@@ -1,4 +1,4 @@
-"""The audit of an export file in this process: the rules are `statechannel.replay.auditor`'s, this puts the question together."""
+"""Local audit engine: the audit of an export file in this process, by the rules of `statechannel.replay.auditor`."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ from statechannel.replay.part import JoinObserver, PartitionAudit
 
 
 def answer(question: AuditQuestion, *, progress: ProgressBar) -> AuditResult:
-    """The local engine: reads one export file, in one process, and never holds its records.
+    """The local engine: reads one export file in one process, without holding its records in memory.
 
     Raises:
-        AuditQuestionError: The log cannot answer what was asked; or it is an archive.
+        AuditQuestionError: The log cannot answer the question, or is an archive.
         ExportFileError: The file is malformed.
     """
     check_question(question)
@@ -89,7 +89,7 @@ def answer(question: AuditQuestion, *, progress: ProgressBar) -> AuditResult:
 
 @contextmanager
 def open_export(source: Source, progress: ProgressBar) -> Iterator[ExportFile]:
-    """The log as an export file: the one named, or one made of the live topic for as long as it is needed."""
+    """The log as an export file: the named one, or a temporary export of the live topic."""
     if isinstance(source, ArchiveSource):
         raise AuditQuestionError("The local engine does not read archives.", hint="Add `--engine spark`.")
     if isinstance(source, ExportSource):
@@ -102,13 +102,13 @@ def open_export(source: Source, progress: ProgressBar) -> Iterator[ExportFile]:
 
 
 def read_log(path: Path, progress: ProgressBar, *, made_here: bool = False) -> ExportFile:
-    """Look through an export file, with a bar.
+    """Scan an export file, with a progress bar.
 
     Args:
         made_here: See `read_export`.
 
     Raises:
-        ExportFileError: It cannot be read, or is malformed.
+        ExportFileError: The file cannot be read, or is malformed.
     """
     with progress(f"reading {path.name}", size_bytes(path), unit="bytes") as advance:
         return read_export(path, made_here=made_here, progress=advance)
@@ -130,14 +130,14 @@ def audit_export(
     """Audit an export file.
 
     Args:
-        as_of: The moment looked at; None: the end of the log.
+        as_of: Moment of the audit; None: the end of the log.
         compaction_lag_ms: `min.compaction.lag.ms` of the topic.
-        verdicts: File to write a line a record to; only for a full read.
-        observers: Told every strictly judged record, in log order.
-        join_observer: Told what is taken leniently.
-        each_part: Told what was found in each partition, in order.
-        tell_complete: Told from when on the log tells all (`statechannel.replay.auditor.completeness`).
-        progress: Told the number of records read, now and then.
+        verdicts: File for one line per record; only for a full read.
+        observers: Called with every strictly judged record, in log order.
+        join_observer: Called with leniently read records.
+        each_part: Called with the findings of each partition, in order.
+        tell_complete: Called with the completeness of the log (`statechannel.replay.auditor.completeness`).
+        progress: Called now and then with the number of records read.
 
     Raises:
         AuditQuestionError: A full read, or verdicts, of a log with gaps; verdicts of a join read.
@@ -178,7 +178,7 @@ def _all(observers: Sequence[Observe]) -> Observe | None:
 def _with_progress(
     partitions: Mapping[int, ExportedRecords], progress: Callable[[int], None] | None
 ) -> dict[int, Sequence[RecordRead]]:
-    """Records that tell how many are done, over all partitions."""
+    """Records that report progress over all partitions."""
     if progress is None:
         return dict(partitions)
     streams: dict[int, Sequence[RecordRead]] = {}

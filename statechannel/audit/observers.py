@@ -1,4 +1,4 @@
-"""What an audit observes, put together from what is wanted: the same for every engine, and for any part of a log."""
+"""Observers of an audit, built from the requested parts: the same for every engine and every part of a log."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from statechannel.replay.part import JoinObserver, PartitionAudit
 
 
 def gap_order(gap: dict[str, Any]) -> tuple[int, int, int, str]:
-    """By start; gaps of several bundles may begin with the same record of their namespace."""
+    """Sort key by start; gaps of several bundles may begin with the same record of their namespace."""
     return gap["start_ms"], gap["partition"], gap["start_offset"], gap["bundle"]
 
 
@@ -33,9 +33,9 @@ class Observers:
     """The observers of one part of a log, or of all of it.
 
     Attributes:
-        gaps, races, history, moves, owners, rejections, origins: None where nobody wants to know.
-        gap_rows: The gaps that have ended, and when all is read, all of them.
-        owned: Who serves what, as far as parts have ended.
+        gaps, races, history, moves, owners, rejections, origins: None unless requested.
+        gap_rows: Ended gaps; after the end of the read, all of them.
+        owned: Owners of bundles, of the parts that have ended.
         states: Key and line of the digest, of the parts that have ended.
     """
 
@@ -55,7 +55,7 @@ class Observers:
         self.states: list[tuple[bytes, bytes]] = []
 
     def observe(self, others: Iterable[Observe] = ()) -> Observe | None:
-        """What is to be told each judged record; None where nobody listens."""
+        """Observer of judged records; None if there is none."""
         every = [observer.observe for observer in self._all()] + list(others)
         if len(every) <= 1:
             return every[0] if every else None
@@ -68,7 +68,7 @@ class Observers:
 
     @property
     def join_observer(self) -> JoinObserver | None:
-        """Who is told what a joining reader takes; None where nobody listens."""
+        """Observer of a joining reader's records; None if there is none."""
         listening = [
             observer for observer in (self.gaps, self.owners, self.history, self.origins) if observer is not None
         ]
@@ -110,7 +110,7 @@ class Observers:
 
 
 class _Both:
-    """Tells several."""
+    """Passes observations to several observers."""
 
     def __init__(self, listening: list[Gaps | Owners | History | Origins]) -> None:
         self._listening = listening
@@ -131,7 +131,7 @@ class _Since(NamedTuple):
 
 
 class Owners:
-    """Notes with which record the generation of each owner began.
+    """Notes the record that began each owner's generation.
 
     Feed it an audit's observations in log order, what a joining reader takes, and the view that it ends with.
     """
@@ -154,12 +154,12 @@ class Owners:
                 self._since[name] = _Since(key.version + 1, record.offset, record.timestamp_ms)
 
     def taken(self, record: RecordRead, decoded: Record) -> None:  # noqa: ARG002
-        """Take in a record that a joining reader holds for its key."""
+        """Apply a record that a joining reader holds for its key."""
         if record.key is not None:
             self._held[record.key] = (record.offset, record.timestamp_ms)
 
     def joined(self, view: View, *, sure: bool) -> None:  # noqa: ARG002 - a guess is marked as one by the answer
-        """A joining reader has come to its view: of what it holds, proposals tell when a generation began, asserts do not."""
+        """Start from a joining reader's view: its proposals show when a generation began, its asserts do not."""
         times = dict(self._held.values())
         for key in view.existing():
             if key.state is State.ASSIGNED and key.writer is not None and key.offset in times:
@@ -167,7 +167,7 @@ class Owners:
         self._held.clear()
 
     def owned_in(self, part: PartitionAudit) -> Iterator[dict[str, Any]]:
-        """Every bundle of the part that is served, as the JSON output has it; since when is null where the log does not tell."""
+        """Every served bundle of the part, for the JSON output; the start is null if the log does not show it."""
         for key in part.view.live():
             generation = key.generation
             if generation is None:

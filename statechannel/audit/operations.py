@@ -1,4 +1,4 @@
-"""Operations as the log tells them: which began, how each ended. The rules are `statechannel.engine.operations`'."""
+"""Operations in a log, with their ends, by the rules of `statechannel.engine.operations`."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from statechannel.protocol.view import Judgement
 
 
 class _Onlooker:
-    """What `Operations` wants of an engine when it only watches: limits, a clock that nobody reads, no listeners."""
+    """Stand-in for an engine: limits, an unused clock, and no listeners."""
 
     def __init__(self, operations_max: int) -> None:
         self.config = EngineConfig(operations_max=operations_max)
         self.now = Now(0.0, 0)
 
     def judges(self, partition: int) -> bool:  # noqa: ARG002 - it watches them all
-        """Nobody listens, so nothing is told."""
+        """Ignore events: there are no listeners."""
         return False
 
     def emit(self, event: str, **facts: Any) -> None:
-        """Nobody listens."""
+        """Ignore answers: there are no listeners."""
 
 
 @dataclass(slots=True)
 class OperationTimes:
-    """When an operation's first and newest accepted records were written (log time), and by whom the first was."""
+    """Log times of an operation's first and newest accepted records, and the writer of the first."""
 
     began_ms: int
     changed_ms: int
@@ -43,7 +43,7 @@ class OperationsSeen:
     """Folds an audit's observations into operations.
 
     Args:
-        operations_max: The newest so many are kept.
+        operations_max: Number of newest operations that are kept.
     """
 
     def __init__(self, operations_max: int = 10_000) -> None:

@@ -1,6 +1,6 @@
-"""What the registry tells of the last hour: processes that came and went, leaders, modes, silence. A pure fold, by log time.
+"""Incidents in the registry's last hour: starts and ends of processes, leaders, modes, silence. A pure fold, by log time.
 
-`engine.membership` says who is in the cluster now; this says what happened, for people, and what each process told of itself.
+`engine.membership` has the current members; this has the history, and the last heartbeat of each process.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ _QUIET_MODES = ("starting", "settling")
 
 @dataclass(slots=True)
 class RegisteredProcess:
-    """One process as its heartbeats tell of it.
+    """One process, from its heartbeats.
 
     Attributes:
         first_ms, last_ms: Log times of its first and newest heartbeat.
         info: The newest one.
-        left: It said goodbye.
-        lost: Silent for longer than its patience, and not heard since.
-        leads_since_ms: Log time since which it says that it leads; None while it does not.
-        claim: Offset of the record by which it leads, its term; None where that was not seen.
+        left: It sent a goodbye.
+        lost: Silent for longer than its expiry, and not heard since.
+        leads_since_ms: Log time since which it claims leadership; None while it does not.
+        claim: Offset of its leadership claim, its term; None if that was not seen.
         skews_ms: Log time minus its own clock, of the newest heartbeats; the least one has the least delay in it.
     """
 
@@ -47,7 +47,7 @@ class RegisteredProcess:
 
     @property
     def clock_behind_ms(self) -> int | None:
-        """By how much its clock is behind the log's (negative: ahead); None where it does not tell its time."""
+        """How far its clock is behind the log's (negative: ahead); None if its heartbeats have no time."""
         return min(self.skews_ms, default=None)
 
 
@@ -55,14 +55,14 @@ class RegistryStory:
     """Feed it the heartbeats in log order.
 
     Args:
-        expiry_s: Patience of this reader; processes that tell their own are measured by that.
+        expiry_s: Expiry of this reader; used for processes whose heartbeats do not have their own.
 
     Attributes:
         processes: Newest process of each broker id.
-        doubled: Broker ids under which two processes were heard in turns, with the log time at which that was seen last.
-        newest_ms: Log time of the newest heartbeat of anybody; 0 where there is none.
-        led_ms: Log time of the newest heartbeat of a leader; None where there is none.
-        heard_from_ms: Log time at which the first one was heard, or the first one after nobody was.
+        doubled: Broker ids with two alternating processes, with the log time of the last alternation.
+        newest_ms: Log time of the newest heartbeat of any process; 0 without one.
+        led_ms: Log time of the newest heartbeat of a leader; None without one.
+        heard_from_ms: Log time of the first heartbeat, or of the first one after a complete silence.
     """
 
     def __init__(self, expiry_s: float) -> None:
@@ -78,7 +78,7 @@ class RegistryStory:
         self.incidents: deque[Incident] = deque(maxlen=KEPT_MAX)
 
     def observe(self, record: RecordRead, info: Mapping[str, Any]) -> None:
-        """Take in one heartbeat that decodes (`engine.membership.decode_member`)."""
+        """Apply one valid heartbeat (`engine.membership.decode_member`)."""
         at_ms = record.timestamp_ms
         self._pass_time(at_ms)
         process = self._process(info, at_ms, record.offset)
@@ -134,10 +134,10 @@ class RegistryStory:
         elif paused and not pause:
             self._add(at_ms, IncidentKind.REPAIR_PAUSED, f"{name} repairs again")
         if info.get("draining") is True and before.get("draining") is not True:
-            self._add(at_ms, IncidentKind.LEFT, f"{name} was asked to stop, and hands its bundles over")
+            self._add(at_ms, IncidentKind.LEFT, f"{name} is shutting down, and hands over its bundles")
         if info.get("leaving") is True and not process.left:
             process.left, process.leads_since_ms = True, None
-            self._add(at_ms, IncidentKind.LEFT, f"{name} said goodbye")
+            self._add(at_ms, IncidentKind.LEFT, f"{name} left with a goodbye")
 
     def _mode(self, process: RegisteredProcess, before: Mapping[str, Any], info: Mapping[str, Any], at_ms: int) -> None:
         mode, was = info.get("mode"), before.get("mode")
@@ -145,7 +145,7 @@ class RegistryStory:
             return
         if mode == "safe":
             process.mode_since_ms = at_ms
-            self._add(at_ms, IncidentKind.MODE, f"{process.broker} is in safe mode: it had lost Kafka")
+            self._add(at_ms, IncidentKind.MODE, f"{process.broker} is in safe mode: it lost its connection to Kafka")
         elif was in ("starting", None):
             return
         elif mode == "normal":
@@ -169,12 +169,12 @@ class RegistryStory:
         self.leader, self.led_ms = process.broker, at_ms
 
     def _pass_time(self, at_ms: int) -> None:
-        """See who is lost; where nobody at all was heard nobody's silence counts, as for a member that was cut off."""
+        """Detect lost processes; a complete silence of all does not count, as for a member that was cut off."""
         silent_ms = at_ms - self.newest_ms if self.newest_ms else 0
         self.heard_from_ms = self.heard_from_ms or at_ms
         if silent_ms > self._expiry_ms / 2:
             self.heard_from_ms = at_ms
-            message = f"nobody was heard for {seconds(silent_ms)}: Kafka was away, or no broker ran"
+            message = f"no heartbeats for {seconds(silent_ms)}: Kafka was unavailable, or no broker was running"
             self._add(self.newest_ms, IncidentKind.SILENCE, message)
         self.newest_ms = max(self.newest_ms, at_ms)
         if at_ms - self._looked_ms < 500:  # noqa: PLR2004 - often enough
@@ -188,7 +188,7 @@ class RegistryStory:
             if at_ms - max(process.last_ms, self.heard_from_ms) > patience_ms:
                 process.lost = True
                 process.leads_since_ms = None
-                self._add(process.last_ms, IncidentKind.LOST, f"{process.broker} fell silent without a goodbye")
+                self._add(process.last_ms, IncidentKind.LOST, f"{process.broker} was lost without a goodbye")
 
     def _add(self, at_ms: int, kind: IncidentKind, message: str) -> None:
         self.incidents.append(Incident(at_ms, kind, message))

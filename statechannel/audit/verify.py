@@ -1,4 +1,4 @@
-"""Holds what replicas say against what the log says at the same offsets, and finds where they part."""
+"""Comparison of replicas with the log at the same offsets, and search for the first difference."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from statechannel.replay.part import PartReader
 from statechannel.replay.survey import STRICT, ReadFacts, has_gaps, join_facts
 
 SHOWN_MAX = 100
-"""Differing keys that are looked at; of the others only the number is told."""
+"""Maximum number of differing keys that are examined; the rest is counted."""
 
 
 class VerifyStatus(StrEnum):
-    """What was found of one partition of one replica."""
+    """Result for one partition of one replica."""
 
     EQUAL = "equal"
     DIFFERENT = "different"
@@ -38,9 +38,9 @@ class VerifiedPartition:
     """One partition of one replica.
 
     Attributes:
-        recomputed: The digest by the log; None where it has none.
-        first: Where they part, for the JSON output.
-        differing: Number of differing keys, where a dump was looked at.
+        recomputed: The digest by the log; None if it has none.
+        first: The first difference, for the JSON output.
+        differing: Number of differing keys, if a dump was examined.
         dump_applied: Offset of the dump by which they were found.
     """
 
@@ -57,7 +57,7 @@ class VerifiedPartition:
 
 @dataclass(slots=True)
 class ReplicaDifference:
-    """What differs at one offset.
+    """Differences at one offset.
 
     Attributes:
         keys: The first of them by key: the line by the log, and by the replica.
@@ -72,7 +72,7 @@ class ReplicaDifference:
 def check_words(
     export: ExportFile, words: Sequence[ReplicaWord], *, compaction_lag_ms: int
 ) -> list[list[VerifiedPartition]]:
-    """Compare digests; the log is gone through once. By replica, in the order of their partitions."""
+    """Compare digests in one pass over the log. By replica, in the order of their partitions."""
     places = {(number, part.applied) for word in words for number, part in word.partitions.items() if part.digest}
     recomputed: dict[tuple[int, int], str | VerifyStatus] = {}
 
@@ -95,11 +95,11 @@ def _checked(number: int, part: Any, recomputed: Mapping[tuple[int, int], str | 
 
 
 def explain(export: ExportFile, checked: VerifiedPartition, dump: ReplicaDump, *, compaction_lag_ms: int) -> None:
-    """Find by a dump where a replica and the log part; the dump is of a later offset than the digest that differed."""
+    """Find the first difference between a replica and the log by a dump, which is of a later offset than the digest."""
     partition = checked.partition
     part = dump.word.partitions.get(partition)
     if part is None or part.digest is None:
-        checked.why = "its dump does not know this partition" if part is None or not part.why else part.why
+        checked.why = "its dump does not have this partition" if part is None or not part.why else part.why
         return
     checked.dump_applied = part.applied
     partitions = len(export.header.end_offsets)
@@ -108,7 +108,7 @@ def explain(export: ExportFile, checked: VerifiedPartition, dump: ReplicaDump, *
 
     def at(_: int, applied: int, view: View | VerifyStatus) -> None:
         if isinstance(view, VerifyStatus):
-            checked.why = f"the log does not tell the states at offset {applied} of its dump ({view})"
+            checked.why = f"the log no longer holds the states at offset {applied} of its dump ({view})"
             return
         for expected, actual in sides(_lines(view), lines):
             difference.number += 1
@@ -124,7 +124,7 @@ def explain(export: ExportFile, checked: VerifiedPartition, dump: ReplicaDump, *
         return
     checked.differing = difference.number
     if not difference.keys:
-        checked.why = f"its dump, of offset {part.applied}, is what the log says: it differed, and does no longer"
+        checked.why = f"its dump, of offset {part.applied}, equals the log: the difference is gone"
         return
     parting = Parting({name: actual for name, (_, actual) in difference.keys.items()}, difference.offsets)
     visit(
@@ -155,11 +155,11 @@ def visit(
     at: Callable[[int, int, View | VerifyStatus], None],
     observe: Callable[[RecordRead, Any], None] | None = None,
 ) -> None:
-    """Read a partition, and stop at offsets on the way; once, unless it is read differently for some of them.
+    """Read a partition, stopping at offsets; once, unless some of them need another kind of read.
 
     Args:
         places: Offsets, ascending.
-        at: Told the view at each, or why the log has none there.
+        at: Called with the view at each, or with the reason why the log has none there.
     """
     records: Sequence[RecordRead] = export.partitions.get(partition, ())
     end = export.header.end_offsets.get(partition, 0)
@@ -214,7 +214,7 @@ def _state(line: bytes | None) -> dict[str, Any] | None:
 
 
 def checked_fields(checked: VerifiedPartition) -> dict[str, Any]:
-    """As the JSON output has it."""
+    """Fields for the JSON output."""
     return {
         "partition": checked.partition,
         "applied": checked.applied,
@@ -229,7 +229,7 @@ def checked_fields(checked: VerifiedPartition) -> dict[str, Any]:
 
 
 def worst(every: Iterable[VerifiedPartition]) -> VerifyStatus:
-    """The gravest of what was found; equal where all is equal."""
+    """The gravest status; equal if all are equal."""
     order = (VerifyStatus.DIFFERENT, VerifyStatus.BEYOND, VerifyStatus.INCOMPLETE, VerifyStatus.UNKNOWN)
     statuses = {part.status for part in every}
     return next((status for status in order if status in statuses), VerifyStatus.EQUAL)

@@ -39,10 +39,10 @@ class OncePerKind(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         """See the class."""
-        message = record.getMessage()
-        if not message.startswith(self._prefix):
+        line = record.getMessage()
+        if not line.startswith(self._prefix):
             return True
-        kind = " ".join(message.split(maxsplit=2)[:2])
+        kind = " ".join(line.split(maxsplit=2)[:2])
         if kind.partition(" ")[2].rpartition("#")[0] in self._closing:
             return False
         now_s = time.monotonic()
@@ -55,7 +55,7 @@ class OncePerKind(logging.Filter):
                 self._passed.clear()
             self._passed[kind] = now_s, 0
         if left_out:
-            record.msg, record.args = f"{message} (and {left_out} like it before)", ()
+            record.msg, record.args = f"{line} (and {left_out} like it before)", ()
         return True
 
 

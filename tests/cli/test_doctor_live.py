@@ -117,7 +117,7 @@ def test_a_cluster_that_falls_ill(
 
         cluster.kill(leader)
         words = [
-            f"{leader} fell silent without a goodbye",
+            f"{leader} was lost without a goodbye",
             f"{other} leads, after {leader}",
             f"{leader} was lost; {other} repaired",
         ]

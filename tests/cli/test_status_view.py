@@ -45,7 +45,7 @@ def figures(**changes: Any) -> dict[str, Any]:
         "remarks": [],
         "brokers": [broker("b1", leading=True), broker("b2", lag_records=400, lag_ms=4_000)],
         "rates": {"1m": {"accepted": 12.0, "wrong-base": 1.0}, "5m": {"accepted": 3.5}, "15m": {"accepted": 1.17}},
-        "incidents": [{"at_ms": AT - 5_000, "kind": "lost", "said": "b3 fell silent without a goodbye"}],
+        "incidents": [{"at_ms": AT - 5_000, "kind": "lost", "said": "b3 was lost without a goodbye"}],
         **changes,
     }
 

@@ -1,7 +1,7 @@
-"""What a report of an audit holds, found in two passes over an export file, in bounded memory.
+"""Data of an audit report, collected in two passes over an export file, in bounded memory.
 
-The first pass is the audit itself, with everything that is summed up; it also tells how much there is to say of each bundle.
-The second reads the namespaces of the bundles that were chosen, once more, for their timelines.
+The first pass is the audit itself, with all sums; it also counts the records of each bundle.
+The second reads the namespaces of the selected bundles again, for their timelines.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ REPORT_FORMAT = 1
 
 @dataclass(frozen=True, slots=True)
 class ReportLimits:
-    """How much a report may hold; each limit that is met is said in the page.
+    """Limits of a report; the page mentions each limit that was reached.
 
     Attributes:
         points: Buckets of time in a chart, and marks on a timeline.
-        bundles: Timelines, those of ancestors and namespaces among them.
+        bundles: Timelines, including those of ancestors and namespaces.
         rows: Rows of each table.
-        brokers: Brokers that the chart tells apart.
+        brokers: Distinct brokers in the chart.
     """
 
     points: int = 400
@@ -54,10 +54,10 @@ class ReportLimits:
 
 @dataclass(frozen=True, slots=True)
 class ReportQuestion:
-    """What a report is to be made of.
+    """Input of a report.
 
     Attributes:
-        wanted: Bundles, namespaces or topics whose timelines are shown; empty: those with the most to tell.
+        wanted: Bundles, namespaces or topics whose timelines are shown; empty: those with the longest gaps and most records.
     """
 
     read: ReadMode = ReadMode.AUTO
@@ -68,7 +68,7 @@ class ReportQuestion:
 
 
 class _Overview:
-    """Everything that the first pass looks for."""
+    """Observers of the first pass."""
 
     def __init__(self, limits: ReportLimits) -> None:
         self.gaps = GapsFound(limits.rows, limits.points)
@@ -81,11 +81,11 @@ class _Overview:
         self._points = limits.points
 
     def taken(self, record: RecordRead, decoded: Record) -> None:
-        """Take in a record that a joining reader holds for its key."""
+        """Apply a record that a joining reader holds for its key."""
         self.gaps.finder.taken(record, decoded)
 
     def joined(self, view: View, *, sure: bool) -> None:
-        """A joining reader has come to its view."""
+        """Start from a joining reader's view."""
         self.gaps.finder.joined(view, sure=sure)
         if not sure:
             return
@@ -102,7 +102,7 @@ class _Overview:
         self.tree.observe(record, judgement)
 
     def ended(self, part: PartitionAudit) -> None:
-        """A partition has been read to its end: notes how, so that its timelines are read alike."""
+        """End of a partition: note how it was read, so that its timelines are read the same way."""
         partition = part.view.partition
         self._area(partition)
         lenient_to = -1 if part.strict_from is None else part.strict_from - 1
@@ -118,11 +118,11 @@ class _Overview:
 
 
 def report_data(export: ExportFile, question: ReportQuestion, *, progress: ProgressBar) -> dict[str, Any]:
-    """Everything that the page shows, as JSON values.
+    """All data of the page, as JSON values.
 
     Raises:
-        AuditQuestionError: A name that is wanted means nothing.
-        NotInLogError: The log tells of no such bundle; the message is the name.
+        AuditQuestionError: A requested name is invalid.
+        NotInLogError: The log has no such bundle; the message is the name.
     """
     wanted = [_wanted(name) for name in question.wanted]
     limits = question.limits
@@ -165,7 +165,7 @@ def report_data(export: ExportFile, question: ReportQuestion, *, progress: Progr
 
 
 def _is_told(name: str, parts: KeyParts, keys: Iterable[bytes]) -> bool:
-    """Whether the log has the bundle of that very name, or anything of the namespace or the topic."""
+    """Whether the log has the bundle of that exact name, or a record of the namespace or the topic."""
     if parse_key(name.encode()) is not None and not parts.is_namespace:
         return any(key == name.encode() for key in keys)
     return any((known := parse_key(key)) is not None and overlap(known, parts) for key in keys)
@@ -176,7 +176,7 @@ def _wanted(name: str) -> KeyParts:
     if parts is None:
         raise AuditQuestionError(
             f"{name!r} is neither a bundle nor a namespace nor a topic.",
-            hint="Say tenant/namespace/0x..._0x..., tenant/namespace/topic, or tenant/namespace.",
+            hint="Use tenant/namespace/0x..._0x..., tenant/namespace/topic, or tenant/namespace.",
         )
     return parts
 
@@ -237,7 +237,7 @@ def _of_namespaces(
 
 
 def complete_from(partitions: Sequence[Mapping[str, Any]]) -> int | None:
-    """The log time from which the report tells everything of every partition that has records; None: from no time on."""
+    """The log time from which on the report is complete for every partition with records; None: never."""
     judged = [partition for partition in partitions if partition["first_ms"] is not None]
     if not judged or any(partition["tentative"] for partition in partitions):
         return None

@@ -14,11 +14,11 @@ from statechannel.protocol.view import Judgement
 _REJECTED = frozenset(REJECTIONS)
 _ORDER = {reason.value: number for number, reason in enumerate(REJECTIONS)}
 NOBODY = "(cannot be decoded)"
-"""Writer of records that do not say whose they are. No broker is called so: the brackets are not of a name's letters."""
+"""Writer of undecodable records. Not a valid broker id, because of the brackets."""
 
 
 class RejectedFound:
-    """Counts what was rejected, and when.
+    """Counts rejected records over time.
 
     Args:
         points: Number of buckets on the axis of time.
@@ -35,10 +35,10 @@ class RejectedFound:
             self._times.add(record.timestamp_ms)
 
     def fields(self, writers: int) -> dict[str, Any]:
-        """What the report has.
+        """Fields of the report.
 
         Args:
-            writers: At most so many are listed, those with the most.
+            writers: Maximum number of listed writers, those with the most records.
         """
         document = rejected_document(self._rejections)
         reasons: dict[str | None, Counter[str]] = {}

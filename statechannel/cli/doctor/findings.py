@@ -33,7 +33,7 @@ class DoctorFinding(NamedTuple):
         check: Name of the check; filled in by `examine`.
         checked: False: facts that the check needs are missing, and `what` says why.
         what: The finding, with its figures.
-        why: Consequences. Empty if there is no problem.
+        why: Consequences. Empty without a problem.
         todo: Next step, if possible a command. Empty if nothing is to be done.
     """
 
@@ -51,7 +51,7 @@ class DoctorCheck:
 
     Attributes:
         name: One word, or several with hyphens.
-        about: Subject of the check; also its output if there is no finding.
+        about: Subject of the check; also its output without findings.
         look: DoctorFacts in, findings out. Our own checks do no I/O.
         needs: Facts that it needs (`DoctorFacts.failed`).
     """

@@ -26,7 +26,10 @@ def record(partition: int, offset: int, key: bytes | None = b"a/b", value: bytes
 
 
 def test_what_cannot_be_written_has_a_fitting_hint(tmp_path: Path) -> None:
-    for path, hint in ((tmp_path / "no" / "such" / "f.jsonl", "does not exist: create it"), (tmp_path, "that you may write")):
+    for path, hint in (
+        (tmp_path / "no" / "such" / "f.jsonl", "does not exist: create it"),
+        (tmp_path, "that you may write"),
+    ):
         with pytest.raises(FileUnwritableError) as caught:
             write_export(path, ExportHeader("t", {0: 0}, 1), [], now_ms=lambda: 1)
         assert hint in caught.value.hint

@@ -268,7 +268,7 @@ def test_what_brokers_did_to_a_half_imported_channel_stays() -> None:
 def test_a_namespace_that_somebody_created_meanwhile_is_not_built_upon() -> None:
     log = interrupted(1)
     log[0].append((b"t/n", encode(fields(1, None, "Active", children=children_of(BOUNDS)))))
-    assert "t/n was created by somebody else while this import was interrupted, at version 1" in refused(
+    assert "t/n was created by another process while this import was interrupted, at version 1" in refused(
         importer_for(planned(), 1), log
     )
 

@@ -122,7 +122,7 @@ def test_a_leader_that_dies_and_its_successor() -> None:
         (0.0, "b1 leads"),
         (0.0, "b2 started"),
         (10.0, "b2 leads, after b1 and 6.0 s without a leader"),
-        (4.0, "b1 fell silent without a goodbye"),
+        (4.0, "b1 was lost without a goodbye"),
     ]
     assert registry.story.processes["b2"].leads_since_ms == 10_000
     assert registry.story.processes["b1"].leads_since_ms is None
@@ -136,7 +136,7 @@ def test_a_goodbye_is_no_loss_and_a_new_process_is_named() -> None:
     registry.beats(4, 20, "b2")
     registry.beat(20, "b1", process=2)
     assert registry.told[2:] == [
-        (3.0, "b1 was asked to stop, and hands its bundles over"),
+        (3.0, "b1 is shutting down, and hands over its bundles"),
         (4.0, "b1 said goodbye"),
         (20.0, "b1 started again, as a new process"),
     ]
@@ -152,8 +152,8 @@ def test_kafka_away_is_silence_of_nobody() -> None:
     registry.beat(66, "b2")
     assert registry.told[2:] == [
         (2.0, "nobody was heard for 60.0 s: Kafka was away, or no broker ran"),
-        (62.0, "b1 is in safe mode: it had lost Kafka"),
-        (63.0, "b2 is in safe mode: it had lost Kafka"),
+        (62.0, "b1 is in safe mode: it lost its connection to Kafka"),
+        (63.0, "b2 is in safe mode: it lost its connection to Kafka"),
         (66.0, "b1 is back in normal mode, after 4.0 s"),
         (66.0, "b2 is back in normal mode, after 3.0 s"),
     ]
@@ -167,7 +167,7 @@ def test_repair_that_pauses_and_one_that_comes_back() -> None:
     registry.beat(9.5, "b1")
     assert registry.told[2:] == [
         (2.0, "b1 paused repair: 3 of 4 brokers vanished"),
-        (1.0, "b2 fell silent without a goodbye"),
+        (1.0, "b2 was lost without a goodbye"),
         (9.0, "b2 is heard again, after 8.0 s"),
         (9.5, "b1 repairs again"),
     ]

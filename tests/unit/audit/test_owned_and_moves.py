@@ -147,5 +147,5 @@ def test_an_engine_that_cannot_be_loaded_says_why(monkeypatch: pytest.MonkeyPatc
 
 def test_verdicts_of_a_join_are_refused_before_anything_is_read(tmp_path: Any) -> None:
     question = AuditQuestion(ExportSource(tmp_path / "none"), read=ReadMode.JOIN, verdicts=tmp_path / "out")
-    with pytest.raises(AuditQuestionError, match="full read only"):
+    with pytest.raises(AuditQuestionError, match="need a full read"):
         check_question(question)
