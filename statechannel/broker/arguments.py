@@ -1,4 +1,4 @@
-"""What callers hand over, looked at before the engine sees it: a wrong argument is its caller's, and must not end the member."""
+"""Validation of callers' arguments before they reach the engine: an invalid argument must not end the member."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 
 ADVERTISED_MAX_BYTES = 8 * 1024
-"""Listeners and properties of a broker together, as JSON: every heartbeat carries them, and the registry keeps an hour."""
+"""Maximum size of a broker's listeners and properties together, as JSON: every heartbeat carries them."""
 
-_HINT = "Correct the call; nothing was asked of the channel."
+_HINT = "Correct the call; the channel was not changed."
 _NUMBER = "a number of seconds, 0 or more"
 
 
@@ -62,7 +62,7 @@ def _shown(value: object) -> str:
     try:
         return reprlib.repr(value)
     except Exception:  # numbers of thousands of digits, and whatever a caller's class may do
-        return "a value that cannot be shown"
+        return "an unprintable value"
 
 
 def instance(name: str, value: object, wanted: type[Any]) -> None:
@@ -78,19 +78,19 @@ def one_of(name: str, value: object, wanted: type[Any]) -> None:
 
 
 def text(name: str, value: object) -> None:
-    """Text; whether it names anything is the engine's to say."""
+    """Text; the engine checks whether the name exists."""
     if not isinstance(value, str):
         wrong_type(name, value, "text")
 
 
 def flag(name: str, value: object) -> None:
-    """True or False, and nothing that is merely true."""
+    """True or False, not just a truthy value."""
     if not isinstance(value, bool):
         wrong_type(name, value, "True or False")
 
 
 def seconds(name: str, value: object) -> None:
-    """A time that ends: NaN and infinity would wait for ever."""
+    """A finite time: NaN and infinity would wait for ever."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         wrong_type(name, value, _NUMBER)
     try:
@@ -102,7 +102,7 @@ def seconds(name: str, value: object) -> None:
 
 
 def whole(name: str, value: object, low: int | None = None, high: int | None = None) -> None:
-    """A whole number, within bounds where there are any."""
+    """A whole number, optionally within bounds."""
     if isinstance(value, bool) or not isinstance(value, int):
         wrong_type(name, value, "a whole number")
     if low is not None and (value < low or (high is not None and value > high)):
@@ -110,7 +110,7 @@ def whole(name: str, value: object, low: int | None = None, high: int | None = N
 
 
 def hashes(name: str, value: object) -> tuple[int, ...]:
-    """Positions on the ring, fewer than a bundle may have children; whether they lie inside it is the engine's to say."""
+    """Positions on the ring, fewer than a bundle may have children; the engine checks whether they are inside the bundle."""
     if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
         wrong_type(name, value, "a list of hashes, whole numbers")
     positions = tuple(islice(value, MAX_CHILDREN))
@@ -122,7 +122,7 @@ def hashes(name: str, value: object) -> tuple[int, ...]:
 
 
 def texts(name: str, mapping: object) -> None:
-    """A mapping of text to text, as the registry can hold it; None is an empty one."""
+    """A mapping of text to text; None is an empty one."""
     if mapping is None:
         return
     if not isinstance(mapping, Mapping):
@@ -136,13 +136,13 @@ def texts(name: str, mapping: object) -> None:
 
 
 def _advertised(listeners: Mapping[str, str] | None, properties: Mapping[str, str] | None) -> None:
-    """What goes into every heartbeat, as large as it is there."""
+    """Check the size of the fields that are part of every heartbeat."""
     size_bytes = len(orjson.dumps({"listeners": dict(listeners or {}), "properties": dict(properties or {})}))
     if size_bytes > ADVERTISED_MAX_BYTES:
         raise ArgumentValueError(
             f"`listeners` and `properties` take {size_bytes} bytes as JSON; wanted: at most {ADVERTISED_MAX_BYTES} bytes "
             "together, since every heartbeat of the registry carries them",
-            hint="Keep what is long elsewhere, and name the place in a property.",
+            hint="Store long values elsewhere, and reference them in a property.",
             exit_code=ExitCode.USAGE,
         )
 
@@ -159,7 +159,7 @@ def offsets(name: str, value: object) -> None:
 
 
 def function(name: str, value: object) -> None:
-    """Something that can be called."""
+    """A callable."""
     if not callable(value):
         wrong_type(name, value, "a function")
 
@@ -180,7 +180,7 @@ def _is_unicode(value: str) -> bool:
 
 
 def _bounds(name: str, value: object) -> None:
-    """Bounds of a whole ring: the engine makes bundles of them as they are."""
+    """Bounds of a whole ring: the engine creates bundles from them unchanged."""
     if not isinstance(value, tuple | list):
         wrong_type(name, value, "a tuple of hashes")
     if len(value) > MAX_CHILDREN + 1:
@@ -221,11 +221,11 @@ def check_opening(
     metrics_registry: object,
     on_stuck: object,
 ) -> None:
-    """Refuse what nobody can open a member with; the arguments are those of `StateChannel.open`.
+    """Refuse invalid arguments of `StateChannel.open`.
 
     Raises:
-        ArgumentTypeError: Something is of the wrong type.
-        ArgumentValueError: Something is out of its bounds or of the wrong form.
+        ArgumentTypeError: An argument is of the wrong type.
+        ArgumentValueError: An argument is out of bounds or malformed.
     """
     instance("settings", settings, Settings)
     broker_id("broker", broker)
@@ -264,11 +264,11 @@ def _extensions(value: object) -> None:
 
 
 def check(command: Command) -> None:
-    """Refuse a command that the engine could not execute, whoever made it.
+    """Refuse a command that the engine could not execute.
 
     Raises:
-        ArgumentTypeError: It is no command, or something in it is of the wrong type.
-        ArgumentValueError: Something in it is out of its bounds or of the wrong form.
+        ArgumentTypeError: It is not a command, or a field is of the wrong type.
+        ArgumentValueError: A field is out of bounds or malformed.
     """
     match command:
         case commands.Lookup(name, timeout_s, read_only):

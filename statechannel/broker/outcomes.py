@@ -1,4 +1,4 @@
-"""Outcomes as JSON and back: for the requests topic, for the command line, for logs."""
+"""JSON conversion of outcomes: for the requests topic, the command line and logs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Answer(StrEnum):
-    """The three ends of a command (protocol.md section 7)."""
+    """The possible results of a command (protocol.md section 7)."""
 
     ACCEPTED = "accepted"
     REJECTED = "rejected"
@@ -44,7 +44,7 @@ _FORMER: dict[str, dict[str, str]] = {
 
 
 def answer_of(outcome: Outcome) -> Answer:
-    """Which of the three ends an outcome is."""
+    """The result of an outcome."""
     match outcome:
         case commands.Rejected() | commands.NotFound():
             return Answer.REJECTED
@@ -55,7 +55,7 @@ def answer_of(outcome: Outcome) -> Answer:
 
 
 def name_of(outcome: Outcome) -> str:
-    """The word that stands for this kind of outcome in JSON and in metrics."""
+    """The name of this kind of outcome in JSON and in metrics."""
     return _NAMES[type(outcome)]
 
 
@@ -69,7 +69,7 @@ def to_json(outcome: Outcome) -> dict[str, Any]:
 
 
 def plain(value: object) -> Any:
-    """A value that JSON can hold: enums as text, tuples as lists, unknown things as text."""
+    """A JSON value: enums as text, tuples as lists, unknown types as text."""
     if value is None or type(value) in (bool, int, float, str):
         return value
     if isinstance(value, str):
@@ -87,7 +87,7 @@ def from_json(document: Mapping[str, Any]) -> Outcome:
     """The outcome that `to_json` of this version, or an earlier one, wrote; unknown fields are ignored.
 
     Raises:
-        ValueError: It is none.
+        ValueError: It is not an outcome.
     """
     kind = _TYPES.get(str(document.get("outcome")))
     if kind is None:

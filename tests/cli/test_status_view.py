@@ -80,7 +80,7 @@ in debt  since offset  for
 t/n               880  1.50 s
 
 when                      last incidents
-2025-06-15 15:06:35.000Z  b3 fell silent without a goodbye
+2025-06-15 15:06:35.000Z  b3 was lost without a goodbye
 """
 
 

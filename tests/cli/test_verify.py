@@ -75,7 +75,7 @@ def test_no_replica_is_held_against_a_log_that_was_edited(run: Callable[..., Res
     with serving({0: view}) as replica:
         result = run("audit", "--verify", "--file", str(edited), "--replica", replica)
     assert result.exit_code == 7
-    assert "line 3: the chain ends otherwise" in result.stderr
+    assert "line 3: the end of the chain does not match" in result.stderr
 
 
 @pytest.mark.parametrize("body", [b"x" * (5 << 20)], ids=["5 MiB"])

@@ -92,7 +92,7 @@ def test_every_key_and_value_survives(key: bytes | None, value: bytes | None) ->
         ([HEADER, RECORD.replace('"timestamp_ms": 1', '"timestamp_ms": "1"')], 2, "`timestamp_ms`"),
         ([HEADER, RECORD.replace(', "value": "x"', "")], 2, "neither `value` nor `value_base64`"),
         ([HEADER, RECORD.replace('"key": "a/b"', '"key": 1')], 2, "`key` is not a text or null"),
-        ([HEADER, RECORD.replace('"x"', '"x", "value_base64": "eA=="')], 2, "stands beside `value`"),
+        ([HEADER, RECORD.replace('"x"', '"x", "value_base64": "eA=="')], 2, "given as well as `value`"),
         ([HEADER, RECORD.replace('"value": "x"', '"value_base64": "?"')], 2, "not base64"),
         ([HEADER, RECORD.replace('"x"', '"\\ud800"')], 2, "not JSON"),
     ],
@@ -141,7 +141,7 @@ def test_a_file_that_lost_its_end_is_refused_unless_a_cleaned_null_may_have_stoo
     if not refused:
         assert read_export(path).records == 3
         return
-    with pytest.raises(ExportFileError, match=r"was cut: partition 1 ends with offset 4.* up to offset 5"):
+    with pytest.raises(ExportFileError, match=r"is truncated: partition 1 ends with offset 4.* up to offset 5"):
         read_export(path)
 
 

@@ -58,7 +58,7 @@ def test_a_gap_is_told_only_if_it_is_long(gap_ms: int, incidents: int) -> None:
     found = told(log)
     assert len(found) == incidents
     if found:
-        assert found[0].message == f"nobody served {BUNDLE} for 2.0 s: transfer from b1 to b2"
+        assert found[0].message == f"no broker served {BUNDLE} for 2.0 s: transfer from b1 to b2"
 
 
 def test_a_cold_start_is_told_and_a_void_mark_or_junk_on_its_key_is_not() -> None:
@@ -68,7 +68,7 @@ def test_a_cold_start_is_told_and_a_void_mark_or_junk_on_its_key_is_not() -> Non
     for offset, (key, value) in enumerate(values):
         log.records.append(RecordRead(Topic.CHANNEL, 0, offset, 1_000 * offset, key, value))
     (one,) = told(log)
-    assert one.message == "cold start: b1-i took what it read of partition 0, through offset 1, for the truth"
+    assert one.message == "cold start: b1-i accepted its view of partition 0, through offset 1, as the truth"
 
 
 class Registry:
@@ -137,7 +137,7 @@ def test_a_goodbye_is_no_loss_and_a_new_process_is_named() -> None:
     registry.beat(20, "b1", process=2)
     assert registry.told[2:] == [
         (3.0, "b1 is shutting down, and hands over its bundles"),
-        (4.0, "b1 said goodbye"),
+        (4.0, "b1 left with a goodbye"),
         (20.0, "b1 started again, as a new process"),
     ]
 
@@ -151,7 +151,7 @@ def test_kafka_away_is_silence_of_nobody() -> None:
     registry.beat(66, "b1")
     registry.beat(66, "b2")
     assert registry.told[2:] == [
-        (2.0, "nobody was heard for 60.0 s: Kafka was away, or no broker ran"),
+        (2.0, "no heartbeats for 60.0 s: Kafka was unavailable, or no broker was running"),
         (62.0, "b1 is in safe mode: it lost its connection to Kafka"),
         (63.0, "b2 is in safe mode: it lost its connection to Kafka"),
         (66.0, "b1 is back in normal mode, after 4.0 s"),

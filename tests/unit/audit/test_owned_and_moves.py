@@ -133,7 +133,7 @@ def test_what_went_before_the_first_judged_record_is_unknown(log: Log) -> None:
 
 
 def test_an_engine_that_is_not_there_is_told() -> None:
-    with pytest.raises(AuditQuestionError, match="there is no audit engine 'abacus'"):
+    with pytest.raises(AuditQuestionError, match="unknown audit engine 'abacus'"):
         load_engine("abacus")
 
 

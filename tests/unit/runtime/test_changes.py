@@ -194,5 +194,5 @@ def test_what_is_cleaned_between_two_readings_is_said() -> None:
     log.put("x/y", version=1, base=None, state="Active", children=[WHOLE])
     log.put("x/z", version=1, base=None, state="Active", children=[WHOLE])
     readings = iter([log.records[1:], log.records[1:], [*log.records[1:5], *log.records[6:]]])
-    with pytest.raises(ChangesError, match=r"Offsets 5 to 5 .* cleaned away while"):
+    with pytest.raises(ChangesError, match=r"Offsets 5 to 5 .* compacted while"):
         list(accepted_of(lambda: next(readings), 0, 1, 4, 0))
