@@ -1,4 +1,4 @@
-"""The root of every error that this package raises on purpose, and the exit codes of its commands."""
+"""Base class of this package's errors, and the exit codes of its commands."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import IntEnum
 
 
 class ExitCode(IntEnum):
-    """How a command, a broker or a job ended. Stable: scripts rely on the numbers (cli.md)."""
+    """Exit code of a command, a broker or a job. Stable: scripts rely on the numbers (cli.md)."""
 
     OK = 0
     FAILED = 1  # anything that has no number of its own
@@ -48,13 +48,13 @@ class ExitCode(IntEnum):
 
 
 class StateChannelError(Exception):
-    """Something could not be done; the message says what happened, and to what (design/errors.md lists all errors).
+    """An operation failed; the message says what happened, and to what (design/errors.md lists all errors).
 
     Attributes:
         code: Stable code of the class: its name without `Error`, in words with hyphens.
         retryable: Whether the same call may succeed later, unchanged, and does no harm if it is repeated.
-        hint: What to do next, as a sentence for people; empty when there is nothing to say.
-        exit_code: The exit code of a command that ends with this error.
+        hint: Next step, as a sentence; may be empty.
+        exit_code: Exit code of a command that ends with this error.
     """
 
     code: str = "state-channel"

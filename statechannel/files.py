@@ -1,4 +1,4 @@
-"""Files that appear under their name only when they are whole."""
+"""Atomic creation of files: a file gets its name only when it is complete."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from statechannel.errors import ExitCode, StateChannelError
 
 
 class FileUnwritableError(StateChannelError):
-    """A file cannot be written; the exit code is that of export files, which most of them are."""
+    """A file cannot be written; uses the exit code of export files."""
 
     def __init__(self, path: Path, error: OSError) -> None:
         if not os.path.isdir(path.parent):  # noqa: PTH112 - Path.is_dir fails of a name that is too long
-            hint = f"There is no folder {path.parent}: make it, or choose another."
+            hint = f"The folder {path.parent} does not exist: create it, or choose another."
         elif error.errno in (errno.ENOSPC, errno.EDQUOT):
-            hint = "Make room on the disk, or choose a file on another one."
+            hint = "Free space on the disk, or choose another one."
         else:
             hint = "Choose a file that you may write."
         super().__init__(f"{path} cannot be written: {error.strerror}.", hint=hint, exit_code=ExitCode.BAD_EXPORT)
@@ -31,15 +31,15 @@ class NotReplaceableError(StateChannelError):
 
     def __init__(self, path: Path) -> None:
         super().__init__(
-            f"{path} is not a file but a device, a pipe or a socket, which a file would replace.",
-            hint="Name a file.",
+            f"{path} is a device, a pipe or a socket, which a file would replace.",
+            hint="Choose a file.",
             exit_code=ExitCode.USAGE,
         )
 
 
 @contextmanager
 def new_file(path: Path) -> Iterator[IO[bytes]]:
-    """Open a scratch file beside the one meant, which it replaces when all went well; a link stays, its target is replaced.
+    """Open a scratch file that replaces the target on success; a symbolic link stays, and its target is replaced.
 
     Raises:
         NotReplaceableError: The path is a device, a pipe or a socket.
@@ -63,7 +63,7 @@ def new_file(path: Path) -> Iterator[IO[bytes]]:
 
 
 def check_writable(path: Path) -> None:
-    """Refuse at once, not after a long reading; what is there is left as it is.
+    """Check early, before a long operation, that the file can be written; leaves an existing one unchanged.
 
     Raises:
         NotReplaceableError: See `new_file`.

@@ -1,4 +1,4 @@
-"""Log lines that cannot hurt: a broker goes on serving where nobody takes what it says."""
+"""Non-raising logger: a full or closed log sink never stops a broker."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _unwritten = 0
 class SafeLogger:
     """A structlog logger whose calls never raise.
 
-    Its standard error may be a pipe that was closed, its disk may be full, an embedder's processor may have an error:
-    a member that has to stop for that would leave its bundles without an owner. What was lost is counted.
-    Control characters of what others wrote are replaced: a line may end on an operator's terminal.
+    Standard error may be a closed pipe, the disk may be full, an embedder's processor may fail:
+    a member that stopped for that would leave its bundles without an owner. Lost lines are counted.
+    Control characters in foreign text are replaced: lines may be shown on a terminal.
     """
 
     __slots__ = ("_to",)
@@ -26,7 +26,7 @@ class SafeLogger:
         self._to = structlog.get_logger(name)
 
     def log(self, level: int, event: str, **facts: Any) -> None:
-        """Say `event` at this level (one of `logging`'s)."""
+        """Log `event` at this level (one of `logging`'s)."""
         global _unwritten  # noqa: PLW0603 - of the process, as its standard error is
         try:
             self._to.log(level, event, **{name: printable_lines(value) for name, value in facts.items()})
@@ -59,5 +59,5 @@ class SafeLogger:
 
 
 def unwritten() -> int:
-    """How many lines of this process could not be written."""
+    """Number of log lines of this process that could not be written."""
     return _unwritten

@@ -1,4 +1,4 @@
-"""HTTP without redirects."""
+"""HTTP handler that refuses redirects."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from urllib.request import HTTPRedirectHandler
 
 
 class NoRedirect(HTTPRedirectHandler):
-    """Only the server that was named is asked: its answer must not send the question elsewhere, into a private network."""
+    """Contacts only the named server: its answer must not redirect the request into a private network."""
 
     def redirect_request(self, *_: object, **__: object) -> None:
-        """Refuse; the answer counts as the error that its status says."""
+        """Refuse; the response counts as the error of its status."""
         return

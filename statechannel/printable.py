@@ -1,4 +1,4 @@
-"""Text that others wrote, made harmless for terminals: the one table of what must not reach them."""
+"""Sanitizing of foreign text for terminals: the only table of characters to replace."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _LINES: Final = {code: mark for code, mark in _ONE_LINE.items() if chr(code) not
 
 
 def printable(text: str) -> str:
-    """The text with all of them replaced, line breaks included."""
+    """The text with all of them replaced, including line breaks."""
     return text.translate(_ONE_LINE)
 
 
 def printable_lines(value: Any) -> Any:
-    """The same for each text within a value of a log line, but that its line breaks and tabs stay."""
+    """The same for each text within a value of a log line, keeping line breaks and tabs."""
     if isinstance(value, str):
         return value if value.isprintable() and value.isascii() else value.translate(_LINES)
     if isinstance(value, dict):

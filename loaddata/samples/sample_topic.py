@@ -19,7 +19,7 @@ from loaddata.samples.sample import PartitionSample
 from loaddata.samples.sample_record import InvalidSampleReason, decode_at, encode, home_of, key_of
 from statechannel.kafka.client_settings import ClientSettings
 from statechannel.kafka.cluster import ClusterAdmin
-from statechannel.kafka.errors import TopicMissingError, describe, is_topic_missing, telling, translate
+from statechannel.kafka.errors import TopicMissingError, describe, is_topic_missing, more_specific, translate
 from statechannel.kafka.topic_bounds import BoundsAsker
 from statechannel.kafka.topic_policy import HOUR_MS, MINUTE_MS, ChannelTopics, Requirement, SettingRule, TopicPolicy
 from statechannel.kafka.topics import TopicAdmin, create_topics
@@ -214,7 +214,7 @@ class SampleTopic:
     ) -> SampleWriteResult:
         left = producer.flush(self.timeout_s + 1.0)
         written, failed = ended[True], ended[False] + left
-        cause = telling(errors[-1] if errors else None, self._last_error) if failed else None
+        cause = more_specific(errors[-1] if errors else None, self._last_error) if failed else None
         if failed and not written:
             doing = f"writing samples to {self.name}"
             problem: KafkaError | TimeoutError = cause or TimeoutError("no answer in time")

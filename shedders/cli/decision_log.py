@@ -12,7 +12,7 @@ from shedders.decisions.record import DecisionRecord, MoveEntry, PlacedEntry, Su
 from shedders.decisions.topic import DecisionReader, DecisionTopics, describe_decision_topic
 from shedders.model.amounts import told_rate
 from statechannel.cli.kit.connection import Connection
-from statechannel.cli.kit.kafka_wait import naming_address, told_if_slow
+from statechannel.cli.kit.kafka_wait import naming_address, notify_if_slow
 from statechannel.cli.kit.output import print_table, say
 from statechannel.kafka.errors import TopicMissingError
 
@@ -40,7 +40,7 @@ def decision_reader(connection: Connection) -> Iterator[DecisionReader]:
         KafkaUnavailableError: Kafka did not answer in time.
     """
     topics = DecisionTopics(connection.topics.channel)
-    with told_if_slow(connection):
+    with notify_if_slow(connection):
         describe_decision_topic(connection.client, topics, timeout_s=connection.timeout_s)
     bounds = balancer_settings(connection).recall_bounds()
     with (

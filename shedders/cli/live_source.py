@@ -18,7 +18,7 @@ from shedders.decisions.topic import is_cycle
 from shedders.policies.topic import PolicyTopics, policy_topic_exists, read_book
 from shedders.snapshots.file import parse_snapshot, snapshot_bytes
 from statechannel.cli.kit.channel_view import read_channel
-from statechannel.cli.kit.kafka_wait import naming_address, told_if_slow
+from statechannel.cli.kit.kafka_wait import naming_address, notify_if_slow
 from statechannel.cli.kit.registry import Registry, read_registry
 from statechannel.engine.cluster_view import BrokerSeen, BundleSeen
 from statechannel.kafka.errors import KafkaUnavailableError, TopicMissingError
@@ -176,7 +176,7 @@ def _load_topics(
 ) -> tuple[Sequence[LoadTopicRecord] | None, Sequence[LoadTopicRecord] | None]:
     topics = LoadTopics(connection.topics.channel)
     names = (topics.broker_load, topics.top_bundles)
-    with told_if_slow(connection):
+    with notify_if_slow(connection):
         there = TopicAdmin(connection.client, timeout_s=connection.timeout_s).describe(list(names))
     loads, tops = (_records(connection, name, settings, remarks) if name in there else None for name in names)
     return loads, tops

@@ -1,4 +1,4 @@
-"""The embedding API: a broker opens the channel, says what it wants to be told, and asks who owns what.
+"""Embedding API: a broker opens the channel, registers its hooks, and looks up the owners of bundles.
 
 Asyncio first; `BlockingStateChannel` is the same with plain calls, on a private loop in a thread of its own.
 Expected ends are values (`statechannel.engine.commands`): accepted, rejected with a reason, or unknown. Exceptions mean

@@ -1,4 +1,4 @@
-"""The same API with plain calls, for brokers without asyncio. Method for method as `statechannel.api.channel`."""
+"""Blocking API for brokers without asyncio; the same methods as `statechannel.api.channel`."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class BlockingStateChannel:
         on_stuck: Callable[[], None] | None = None,
         **groups: Mapping[str, Any],
     ) -> Self:
-        """See `StateChannel.open`; hooks run in threads of their own."""
+        """See `StateChannel.open`; hooks run in separate threads."""
         arguments.instance("hooks", hooks, BlockingBrokerHooks)
         loop = LoopThread(f"statechannel-{broker}")
         threaded = None if hooks is None else ThreadedHooks(hooks)
@@ -218,7 +218,7 @@ class BlockingStateChannel:
     def close(self) -> None:
         """See `StateChannel.close`; the private loop ends, too. A second call does nothing.
 
-        What is asked afterwards raises `ChannelStoppedError`; `stopped`, `wait_stopped` and `shutdown` tell how it ended.
+        Later calls raise `ChannelStoppedError`; `stopped`, `wait_stopped` and `shutdown` still return how it ended.
         """
         refuse_inside_hook("StateChannel.close")
         self._loop.finish(self._channel.close)

@@ -66,23 +66,23 @@ class StateChannel(ChannelMember):
         Args:
             settings: All settings; None reads them from the environment and `groups`.
             broker: Id of this broker; unique among the living (1-128 of `A-Za-z0-9_.:-`, the first not `-`).
-            hooks: What the broker wants to be told.
-            listeners: URL by protocol name, as told to clients.
+            hooks: The broker's hooks.
+            listeners: URL for clients, by protocol name.
             properties: Free text by name, shown in the registry; with the listeners 8 KiB as JSON at most.
             persistent: Serves persistent topics.
             non_persistent: Serves non-persistent topics.
-            create_topics: Create the topics of the channel where they are missing.
+            create_topics: Create missing topics of the channel.
             join_timeout_s: Longest wait for catching up; None takes `runtime.join_timeout_s` of the settings.
             placement: Chooses brokers for bundles; None: the first that an extension offers, else fewest bundles.
-            extensions: What runs beside this member (`statechannel.api.extensions`).
-            metrics_registry: Prometheus registry of the embedder; None makes one of its own.
-            on_stuck: Told, from another thread, when the loop stands still.
-            groups: Settings by group where no `settings` are given: `kafka={"bootstrap_servers": ...}`.
+            extensions: Extensions that run with this member (`statechannel.api.extensions`).
+            metrics_registry: Prometheus registry of the embedder; None creates a new one.
+            on_stuck: Called, from another thread, when the event loop is stuck.
+            groups: Settings by group if no `settings` are given: `kafka={"bootstrap_servers": ...}`.
 
         Raises:
-            ArgumentTypeError, ArgumentValueError: An argument is wrong; the message says which, and what is wanted.
+            ArgumentTypeError, ArgumentValueError: An argument is invalid; the message says which, and what is expected.
             SettingsError: A setting is wrong.
-            KafkaAdapterError: Kafka is away, or the topics are missing or wrong.
+            KafkaAdapterError: Kafka is unavailable, or the topics are missing or have wrong settings.
             ChannelStoppedError: The id is in use, a newer format, ...; `stopped.reason` says which.
             JoinTimeoutError: It took too long.
         """
@@ -102,7 +102,7 @@ class StateChannel(ChannelMember):
                 metrics_registry=metrics_registry,
                 on_stuck=on_stuck,
             )
-            found = settings if settings is not None else load(overrides=groups)
+            values = settings if settings is not None else load(overrides=groups)
             identity = to_identity(
                 broker,
                 listeners=listeners,
@@ -111,7 +111,7 @@ class StateChannel(ChannelMember):
                 properties=properties,
             )
             opened = await open_member(
-                found,
+                values,
                 identity,
                 hooks or BrokerHooks(),
                 create_topics=create_topics,
@@ -119,13 +119,13 @@ class StateChannel(ChannelMember):
                 registry=metrics_registry,
                 on_stuck=on_stuck,
             )
-            channel = cls(opened, found, Running(extensions, close_timeout_s=found.runtime.close_timeout_s))
+            channel = cls(opened, values, Running(extensions, close_timeout_s=values.runtime.close_timeout_s))
             try:
-                within_s = found.runtime.join_timeout_s if join_timeout_s is None else join_timeout_s
+                within_s = values.runtime.join_timeout_s if join_timeout_s is None else join_timeout_s
                 await opened.host.wait_caught_up(within_s)
                 await channel._start_extensions()
             except BaseException:
-                opened.host.stop(Stopped("closed", "opening was given up"))
+                opened.host.stop(Stopped("closed", "opening was cancelled"))
                 await asyncio.shield(opened.host.wait_stopped())
                 raise
             return channel
@@ -142,13 +142,13 @@ class StateChannel(ChannelMember):
         return stopped
 
     def status(self) -> dict[str, Any]:
-        """How this member stands: mode, leader, lag, debts, what is in flight, its extensions. JSON-able."""
+        """Status of this member: mode, leader, lag, debts, in-flight bundles, extensions. JSON-able."""
         return {**self._host.status(), "extensions": self._extensions.status()}
 
     # --- leaving ----------------------------------------------------------------------------------------------------
 
     async def wait_stopped(self) -> Stopped:
-        """Return when this member has ended, for whatever reason; everything is closed then, extensions included."""
+        """Wait until this member has ended for any reason; everything is closed then, including extensions."""
         refuse_inside_hook("StateChannel.wait_stopped")
         return await self._ended()
 
@@ -156,13 +156,13 @@ class StateChannel(ChannelMember):
         return await (self._host.wait_stopped() if self._ending is None else asyncio.shield(self._ending))
 
     async def shutdown(self, budget_s: float | None = None) -> Stopped:
-        """Leave in order: announce, hand the bundles over, resign, say goodbye; then close everything.
+        """Shut down gracefully: announce, hand over the bundles, resign, send a goodbye; then close everything.
 
         Args:
-            budget_s: Time for the hand-overs; what is left then is repaired by the leader.
+            budget_s: Time for the hand-overs; remaining bundles are repaired by the leader.
 
         Returns:
-            How it ended; `stopped.clean` tells whether all bundles were handed over.
+            How it ended; `stopped.clean` is whether all bundles were handed over.
         """
         refuse_inside_hook("StateChannel.shutdown")
         budget_s = self._settings.hooks.shutdown_budget_s if budget_s is None else budget_s
@@ -173,7 +173,7 @@ class StateChannel(ChannelMember):
                 asked = host.submit(commands.Shutdown(budget_s))
                 done, _ = await asyncio.wait({asked}, timeout=budget_s + self._settings.runtime.shutdown_grace_s)
                 if not done:
-                    detail = f"the departure did not end within {budget_s:g} s; the leader repairs what is left"
+                    detail = f"the shutdown did not end within {budget_s:g} s; the leader repairs the remaining bundles"
                     host.stop(Stopped("shutdown-late", detail))
         return await self._ended()
 

@@ -1,4 +1,4 @@
-"""What runs beside a member in the same process: load reports, a balancer, exporters. Port and life cycle.
+"""Extensions that run in a member's process, such as load reports, a balancer or exporters: port and life cycle.
 
     [project.entry-points."statechannel.extensions"]
     balancer = "shedders.balancer.extension:make"
@@ -33,12 +33,12 @@ _BOOL = TypeAdapter(bool)
 
 
 class ExtensionError(StateChannelError):
-    """An extension cannot be made, started, or is not one."""
+    """An extension cannot be created or started, or is not a valid extension."""
 
     def __init__(self, name: str, why: str, *, hint: str = "") -> None:
         super().__init__(
             f"extension {name} {why}",
-            hint=hint or f"Mend it, or leave it out with extensions.{name}.enabled=false.",
+            hint=hint or f"Fix it, or switch it off with extensions.{name}.enabled=false.",
         )
 
 
@@ -50,31 +50,31 @@ class Extension(Protocol):
 
     @property
     def placement(self) -> Placement | None:
-        """Chooses brokers for bundles, from before the member opens; None leaves that to others."""
+        """Chooses brokers for bundles, from before the member opens; None: this extension does not."""
         ...
 
     async def start(self, channel: ChannelMember) -> None:
-        """Begin beside a member that has caught up.
+        """Start the extension; the member has caught up.
 
         Raises:
-            StateChannelError: It cannot; the member is closed then.
+            StateChannelError: It cannot start; the member is closed then.
         """
         ...
 
     async def close(self) -> None:
-        """End; the member has stopped, or `start` has failed half-way. Bounded by `runtime.close_timeout_s`."""
+        """Stop the extension; the member has stopped, or `start` has failed. Bounded by `runtime.close_timeout_s`."""
         ...
 
     def status(self) -> Mapping[str, Any]:
-        """How it stands. JSON-able."""
+        """Status of the extension. JSON-able."""
         ...
 
 
 class ExtensionMaker(Protocol):
-    """What an entry point names."""
+    """Signature of an entry point."""
 
     def __call__(self, settings: Settings, values: Mapping[str, Any]) -> Extension | None:
-        """Make the extension; None if it is switched off.
+        """Create the extension; None if it is switched off.
 
         Args:
             settings: Of the member.
@@ -95,21 +95,21 @@ def make_installed(settings: Settings) -> list[Extension]:
     """Every installed extension that is switched on.
 
     Raises:
-        ExtensionError: One cannot be imported, is not one, or fails when it is made.
+        ExtensionError: One cannot be imported, is not an extension, or cannot be created.
         SettingsError: Settings name an extension that is not installed, or a value of one is wrong.
     """
     points = installed()
     unknown = [name for name in settings.extensions if name not in points]
     if unknown:
         raise SettingsError(
-            [f"`{EXTENSIONS}.{name}`: there is no extension of that name." for name in unknown],
+            [f"`{EXTENSIONS}.{name}`: this extension does not exist." for name in unknown],
             hint=f"Installed: {', '.join(points) or 'none'}.",
         )
-    found = (_made(name, point, settings) for name, point in points.items())
-    return [extension for extension in found if extension is not None]
+    made_extensions = (_make(name, point, settings) for name, point in points.items())
+    return [extension for extension in made_extensions if extension is not None]
 
 
-def _made(name: str, point: EntryPoint, settings: Settings) -> Extension | None:
+def _make(name: str, point: EntryPoint, settings: Settings) -> Extension | None:
     values = dict(settings.extensions.get(name, {}))
     if not _enabled(name, values.pop("enabled", True)):
         return None
@@ -122,14 +122,14 @@ def _made(name: str, point: EntryPoint, settings: Settings) -> Extension | None:
     except StateChannelError:
         raise
     except Exception as error:
-        raise ExtensionError(name, f"cannot be made: {error!r}") from error
+        raise ExtensionError(name, f"cannot be created: {error!r}") from error
     if extension is not None and not isinstance(extension, Extension):
-        raise ExtensionError(name, f"is not an extension: {type(extension).__name__} lacks a part of the port")
+        raise ExtensionError(name, f"is not an extension: {type(extension).__name__} does not implement the port")
     return extension
 
 
 def _enabled(name: str, value: object) -> bool:
-    """Options and variables give texts."""
+    """Whether the extension is switched on; options and variables give texts."""
     try:
         return _BOOL.validate_python(value)
     except ValidationError:
@@ -145,7 +145,7 @@ class Running:
         self._close_timeout_s = close_timeout_s
 
     async def start(self, channel: ChannelMember) -> None:
-        """Start all, in order; if one fails, or the wait is given up, it and those before it are closed again.
+        """Start all, in order; if one fails, or the start is cancelled, it and those before it are closed.
 
         Raises:
             StateChannelError: One cannot start.
@@ -168,7 +168,7 @@ class Running:
             raise ExtensionError(extension.name, f"cannot be started: {error!r}") from error
 
     async def close(self) -> None:
-        """Close what was started, in reverse order; one that fails or hangs does not keep the others."""
+        """Close the started ones in reverse order; one that fails or hangs does not block the others."""
         while self._started:
             extension = self._started.pop()
             try:
@@ -178,7 +178,7 @@ class Running:
                 _log.exception("extension-not-closed", extension=extension.name)
 
     def status(self) -> dict[str, Any]:
-        """How each stands, by name; one that cannot say does not keep the others."""
+        """Status of each by name; one that fails does not affect the others."""
         return {extension.name: _status(extension) for extension in self._started}
 
 
@@ -192,4 +192,4 @@ def _status(extension: Extension) -> dict[str, Any]:
 
 def placement_of(extensions: Sequence[Extension]) -> Placement | None:
     """The first placement that an extension offers."""
-    return next((one.placement for one in extensions if one.placement is not None), None)
+    return next((extension.placement for extension in extensions if extension.placement is not None), None)

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 class Ticket:
-    """An operation that was asked for. Keep `str(ticket)`: `StateChannel.ticket` finds it again after a restart.
+    """A requested operation. Keep `str(ticket)`: `StateChannel.ticket` finds it again after a restart.
 
     Attributes:
         operation: Id that every record of the operation carries.
@@ -57,7 +57,7 @@ class Ticket:
         """Wait until the first record of the operation was judged.
 
         Returns:
-            `Started`, or the end itself where it is known; `Rejected` or `NotFound` with the reason; `Unknown`.
+            `Started`, or the final outcome if it is known; `Rejected` or `NotFound` with the reason; `Unknown`.
         """
         refuse_inside_hook("Ticket.started")
         arguments.seconds("timeout_s", timeout_s)
@@ -71,7 +71,7 @@ class Ticket:
             return Unknown(self.operation, f"no verdict on the first record within {timeout_s:g} s")
 
     async def outcome(self, timeout_s: float = 60.0) -> Outcome:
-        """Wait until the operation has ended, on whatever brokers it runs.
+        """Wait until the operation has ended, on all brokers involved.
 
         Returns:
             `Done`, `Rejected` or `NotFound` with the reason, `Undetermined` while it still runs, or `Unknown`.
@@ -105,7 +105,7 @@ class ChannelMember:
         return await self._host.submit(command)
 
     async def lookup(self, name: str, timeout_s: float | None = None, *, read_only: bool = False) -> Outcome:
-        """Who serves a topic (`tenant/namespace/topic`, or its full name) or a bundle?
+        """Look up the broker that serves a topic (`tenant/namespace/topic`, or its full name) or a bundle.
 
         Starts an assignment if no broker does, unless `read_only`. Never names a stale owner.
 
@@ -135,7 +135,7 @@ class ChannelMember:
         return self._begin(command, operation)
 
     async def create_namespace(self, name: str, bundles: int = 4) -> Ticket:
-        """Create a namespace with evenly divided bundles, as upstream divides them.
+        """Create a namespace with bundles of equal size, with the same boundaries as Pulsar.
 
         Raises:
             ArgumentValueError: Not 1 to 32,768 bundles.
@@ -153,12 +153,12 @@ class ChannelMember:
         return self._begin(commands.DeleteNamespace(name, operation, self._command_timeout_s), operation)
 
     async def resume_repair(self) -> Outcome:
-        """End a pause of repair on this member before its time."""
+        """End a repair pause on this member early."""
         refuse_inside_hook("StateChannel.resume_repair")
         return await self._host.submit(commands.ResumeRepair())
 
     def ticket(self, operation: str) -> Ticket:
-        """The ticket of an operation that anybody began, also before a restart."""
+        """The ticket of an operation, started by any broker, also before a restart."""
         arguments.text("operation", operation)
         return Ticket(self, operation)
 
@@ -172,16 +172,16 @@ class ChannelMember:
     # --- watching ---------------------------------------------------------------------------------------------------
 
     async def changes(self, since: Mapping[int, int] | None = None, *, limit: int = 10_000) -> AsyncIterator[Change]:
-        """Every accepted record, in log order within a partition, without end.
+        """Stream every accepted record, in log order within a partition.
 
         Args:
             since: First offset wanted, by partition; a partition that is not named is read from its beginning. None
-                begins now. After a change take `{change.partition: change.offset + 1}` to go on later.
-            limit: Changes that may wait before the stream ends with an error: take them faster, or subscribe again.
+                starts now. After a change pass `{change.partition: change.offset + 1}` to resume later.
+            limit: Changes that may be queued before the stream ends with an error: consume faster, or subscribe again.
 
         Raises:
             ChangesError: The past was cleaned away, the consumer is too slow, or a partition is read again or is not caught up
-                now. Nothing is left out without it.
+                now. No change is skipped without this error.
             ChannelStoppedError: This member has stopped.
         """
         refuse_inside_hook("StateChannel.changes")
@@ -214,12 +214,12 @@ class ChannelMember:
     def picture(self) -> ClusterView:
         """Brokers and bundles as this member knows them now. A copy: it does not change, and must not be changed.
 
-        With 65,000 bundles the first takes a few hundred milliseconds, a later one some tens where records came meanwhile.
+        With 65,000 bundles the first takes a few hundred milliseconds, a later one some tens if there are new records.
         """
         return self._pictures.of(self._host.engine.context)
 
     def brokers(self) -> list[BrokerSeen]:
-        """The brokers that this member hears, itself included, sorted by id."""
+        """The live brokers, including this one, sorted by id."""
         return brokers_of(self._host.engine.context)
 
     def positions(self) -> dict[int, int]:
@@ -255,27 +255,27 @@ class ChannelMember:
 
     @property
     def term(self) -> int:
-        """Offset of this member's claim to lead; -1 where it does not lead, or may not act on it."""
+        """Offset of this member's leadership claim; -1 if it does not lead, or may not act as leader."""
         return self._host.engine.context.term if self.leading else -1
 
     @property
     def identity(self) -> Identity:
-        """Who this member is in the registry."""
+        """Identity of this member in the registry."""
         return self._host.engine.identity
 
     @property
     def settings(self) -> Settings:
-        """All settings that it was opened with."""
+        """Settings of this member."""
         return self._settings
 
     @property
     def access(self) -> Access:
-        """How Kafka is reached, and the names of the channel's topics: for extensions with topics of their own."""
+        """Client settings and topic names of the channel: for extensions with their own topics."""
         return self._opened.access
 
     @property
     def metrics_registry(self) -> CollectorRegistry:
-        """Where this member's metrics are; extensions add theirs."""
+        """Prometheus registry of this member; extensions add their metrics."""
         return self._host.metrics.registry
 
     def request(
@@ -299,16 +299,16 @@ class ChannelMember:
         return self._host.request(asked, args, timeout_s, on_reply)
 
     def answer_for(self, extension: str, handler: Handler) -> None:
-        """Have a handler answer the requests that come through the requests topic for an extension."""
+        """Register a handler for requests to an extension from the requests topic."""
         arguments.text("extension", extension)
         arguments.function("handler", handler)
         self._host.handlers.register(extension, handler)
 
     def watch(self, limit: int) -> Watcher:
-        """Subscribe to the records accepted from now on, at most `limit` behind; `changes` tells the past as well.
+        """Subscribe to the records accepted from now on, at most `limit` behind; `changes` also returns the past.
 
         Raises:
-            ChangesError: A partition is not caught up now, so that something would be left out: ask again soon.
+            ChangesError: A partition is not caught up now, so changes would be missed: try again soon.
         """
         arguments.whole("limit", limit, 1)
         return self._host.live.watch(limit)
@@ -318,19 +318,19 @@ class ChannelMember:
         return self._host.engine.serving()
 
     def serves(self, bundle: str) -> int | None:
-        """Generation by which this broker may serve a bundle at this very moment; None if it may not.
+        """Generation by which this broker may serve a bundle right now; None if it may not.
 
-        With the lease option ask before each use of the bundle: a process that was paused finds its hooks called only after it
+        With the lease option, call this before each use of the bundle: a paused process has its hooks called only after it
         wakes, and its successor may have served for long. The clock runs on while the process is paused, and on Linux
-        (CLOCK_BOOTTIME) also while the machine is suspended. It cannot know of a pause that the machine itself does not see (a
-        virtual machine that its host stopped, or restored from a snapshot), nor of one between this answer and the use: fence
-        storage with the generation where that matters. Costs a dictionary's look-up.
+        (CLOCK_BOOTTIME) also while the machine is suspended. It misses pauses that the machine itself does not see (a
+        virtual machine stopped by its host, or restored from a snapshot), and a pause between this call and the use: fence
+        storage with the generation if that matters. Costs a dictionary lookup.
         """
         arguments.text("bundle", bundle)
         return self._host.serves(bundle)
 
     def digest(self) -> tuple[str, dict[int, int]]:
-        """Digest of the accepted states (records.md) and the offset applied, by partition, that it stands for.
+        """Digest of the accepted states (records.md), with the applied offset by partition.
 
         Equal digests mean equal views; the audit prints the same. It walks every bundle: a tenth of a second for 65,000.
         """
@@ -341,7 +341,7 @@ class ChannelMember:
 
     @property
     def stopped(self) -> Stopped | None:
-        """Why this member has stopped, or is about to; None while it runs."""
+        """How this member has stopped, or is stopping; None while it runs."""
         return self._host.stopped
 
 

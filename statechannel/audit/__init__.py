@@ -1,4 +1,4 @@
-"""What happened on a channel: export files, the audit of a log, and the story it tells.
+"""Audit of a channel's log: export and import of files, and reports of what happened.
 
-The rules are those of `statechannel.protocol`; this package reads and writes files and puts the findings into words.
+The rules are those of `statechannel.protocol`; this package reads and writes files and formats the findings.
 """

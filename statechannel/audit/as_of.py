@@ -1,4 +1,4 @@
-"""The moment that an audit looks at: an offset or a time (design/cli.md, `--as-of`). Pure."""
+"""Moment of an audit: an offset or a time (design/cli.md, `--as-of`). Pure."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class AsOf:
-    """Inclusive: the record at the offset, or of that very millisecond, still counts.
+    """Inclusive: the record at the offset, or of that millisecond, still counts.
 
     Attributes:
-        offset: Holds for each partition; None where a time is meant.
-        time_ms: Milliseconds since 1970; None where an offset is meant.
+        offset: Applies to each partition; None for a time.
+        time_ms: Milliseconds since 1970; None for an offset.
     """
 
     offset: int | None = None
@@ -36,13 +36,13 @@ class AsOf:
         return self.time_ms is None or record.timestamp_ms <= self.time_ms
 
     def cut(self, records: Sequence[RecordRead]) -> Cut:
-        """How much of a partition's records lies in the prefix."""
+        """Number of a partition's records in the prefix."""
         inside = prefix(records, self)
         return Cut(len(inside), inside[-1].offset if inside else -1)
 
 
 class Cut(NamedTuple):
-    """The part of a partition that an audit of the past looks at.
+    """Prefix of a partition for an audit of the past.
 
     Attributes:
         records: Number of records in it.
@@ -57,10 +57,10 @@ def parse_as_of(text: str, name: str = "--as-of") -> AsOf:
     """Read a bare number (offset), milliseconds since 1970 with the suffix `ms`, or ISO 8601 (UTC unless it says so).
 
     Args:
-        name: Where the text stood.
+        name: Name of the option, for errors.
 
     Raises:
-        AuditQuestionError: It is none of them.
+        AuditQuestionError: The text is invalid.
     """
     if _OFFSET.fullmatch(text):
         return AsOf(offset=int(text))

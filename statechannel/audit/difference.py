@@ -1,4 +1,4 @@
-"""What differs between the accepted states of two moments. Pure functions over the lines of the digest."""
+"""Differences between the accepted states of two moments. Pure functions over the lines of the digest."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class AcceptedState(NamedTuple):
 
     @property
     def is_live(self) -> bool:
-        """Whether it is there: a Deleted namespace, and a bundle that was split, are not."""
+        """Whether it exists: not for a Deleted namespace, or a bundle that was split."""
         return self.state != State.DELETED
 
 
@@ -59,23 +59,23 @@ def accepted_of(line: bytes) -> AcceptedState:
 
 
 def sides(before: Iterable[bytes], after: Iterable[bytes]) -> Iterator[tuple[bytes | None, bytes | None]]:
-    """The lines that are not on both sides, those of one key together; both sides are sorted by key."""
+    """The lines that differ, paired by key; both sides are sorted by key."""
     left, right = iter(before), iter(after)
-    one, other = next(left, None), next(right, None)
-    while one is not None or other is not None:
-        if one == other:
-            one, other = next(left, None), next(right, None)
+    before_line, after_line = next(left, None), next(right, None)
+    while before_line is not None or after_line is not None:
+        if before_line == after_line:
+            before_line, after_line = next(left, None), next(right, None)
             continue
-        first = None if one is None else _key(one)
-        second = None if other is None else _key(other)
+        first = None if before_line is None else _key(before_line)
+        second = None if after_line is None else _key(after_line)
         if first is not None and (second is None or first <= second):
-            yield one, other if first == second else None
-            one = next(left, None)
+            yield before_line, after_line if first == second else None
+            before_line = next(left, None)
             if first == second:
-                other = next(right, None)
+                after_line = next(right, None)
         else:
-            yield None, other
-            other = next(right, None)
+            yield None, after_line
+            after_line = next(right, None)
 
 
 def _key(line: bytes) -> bytes:
@@ -83,11 +83,11 @@ def _key(line: bytes) -> bytes:
 
 
 class StateDifferences:
-    """Rows and sums of what differs.
+    """Rows and sums of differences.
 
     Args:
         partitions: Of the channel.
-        unknown: Partitions of which one of the moments is not known: nothing is said of them.
+        unknown: Partitions whose states at one of the moments are unknown: they are skipped.
     """
 
     def __init__(self, partitions: int, unknown: frozenset[int] = frozenset()) -> None:
@@ -98,9 +98,9 @@ class StateDifferences:
 
     def rows(self, before: Iterable[bytes], after: Iterable[bytes]) -> Iterator[dict[str, Any]]:
         """Every key that differs, by key."""
-        for one, other in sides(before, after):
-            left = None if one is None else accepted_of(one)
-            right = None if other is None else accepted_of(other)
+        for before_line, after_line in sides(before, after):
+            left = None if before_line is None else accepted_of(before_line)
+            right = None if after_line is None else accepted_of(after_line)
             name = left.key if left is not None else "" if right is None else right.key
             partition = _partition(name, self._partitions)
             if partition in self._unknown:
@@ -118,7 +118,7 @@ class StateDifferences:
                 self.owners.setdefault(side.owner, [0, 0])[place] += 1
 
     def moved(self) -> dict[str, dict[str, int]]:
-        """Broker to the number of bundles that it came by, and that it lost."""
+        """Count the bundles that each broker gained and lost."""
         return {name: {"before": was, "after": now} for name, (was, now) in sorted(self.owners.items())}
 
 
@@ -140,17 +140,17 @@ def _row(name: str, partition: int, left: AcceptedState | None, right: AcceptedS
     }
 
 
-def _side(found: AcceptedState | None) -> dict[str, Any] | None:
-    if found is None:
+def _side(accepted: AcceptedState | None) -> dict[str, Any] | None:
+    if accepted is None:
         return None
     return {
-        "state": found.state,
-        "owner": found.owner,
-        "generation": found.generation,
-        "from": found.from_,
-        "to": found.to,
-        "version": found.version,
-        "id": found.id,
+        "state": accepted.state,
+        "owner": accepted.owner,
+        "generation": accepted.generation,
+        "from": accepted.from_,
+        "to": accepted.to,
+        "version": accepted.version,
+        "id": accepted.id,
     }
 
 
@@ -160,7 +160,7 @@ def _partition(name: str, partitions: int) -> int:
 
 
 _PAST_MAX = 1_000
-_MISSED = "the log accepts this record, the replica has not taken it in"
+_MISSED = "the log accepts this record, the replica has not applied it"
 
 
 @dataclass(slots=True)
@@ -168,18 +168,18 @@ class _Key:
     """One key whose lines differ in the end.
 
     Attributes:
-        said: The replica's line; None where it does not have the key.
+        claimed: The replica's line; None if it does not have the key.
         now: The line by the log so far; None while the key does not exist.
-        matched: The log once said what the replica says.
-        parted: The first record after that which made it say something else.
-        derived: That record is one of another key, from which this one was derived.
-        accepted_here: A record with the id that the replica calls accepted, and that the log rejects.
-        missed: What the log accepted after the base of that record.
+        matched: The log once had the replica's state.
+        parted: The first record after that which changed it.
+        derived: That record is on another key, from which this one was derived.
+        accepted_here: A record with the id that the replica has accepted, and that the log rejects.
+        missed: The record that the log accepted after the base of that record.
         past: The newest changes by the log: id and offset.
         last: Last record on the key, or that changed it.
     """
 
-    said: bytes | None
+    claimed: bytes | None
     now: bytes | None = None
     matched: bool = False
     parted: int = -1
@@ -190,7 +190,7 @@ class _Key:
     past: deque[tuple[str | None, int]] = field(default_factory=lambda: deque(maxlen=_PAST_MAX))
 
     def accepted_by_replica(self, base: str | None, offset: int) -> None:
-        """The replica took this record in where the log rejects it: it did not know what came after the record's base."""
+        """The replica has accepted a record that the log rejects: it had missed the records after its base."""
         self.accepted_here = offset
         self.missed = -1
         held = base is None
@@ -207,7 +207,7 @@ class _Key:
             self.past.append((None if now is None else accepted_of(now).id, offset))
         self.now = now
         self.last = offset
-        if now == self.said:
+        if now == self.claimed:
             self.matched, self.parted = True, -1
         elif self.parted < 0:
             self.parted, self.derived = offset, derived
@@ -217,20 +217,22 @@ class Parting:
     """Follows some keys through the log up to the replica's offset.
 
     Args:
-        said: The replica's line of each key; None where it does not have it.
-        offsets: Of the accepted record by the log, where the log has the key: what a joining reader took was not observed.
+        lines: The replica's line of each key; None if it does not have it.
+        offsets: Of the log's accepted record, if the log has the key: records that a joining reader took were not observed.
     """
 
-    def __init__(self, said: Mapping[str, bytes | None], offsets: Mapping[str, int]) -> None:
+    def __init__(self, lines: Mapping[str, bytes | None], offsets: Mapping[str, int]) -> None:
         self._offsets = offsets
-        self._keys = {name: _Key(told, matched=told is None) for name, told in said.items()}
-        self._ids = {name: accepted_of(told).id.partition("/")[0] for name, told in said.items() if told is not None}
+        self._keys = {name: _Key(value, matched=value is None) for name, value in lines.items()}
+        self._ids = {
+            name: accepted_of(value).id.partition("/")[0] for name, value in lines.items() if value is not None
+        }
         self._by_namespace: dict[str, list[str]] = {}
-        for name in said:
+        for name in lines:
             self._by_namespace.setdefault("/".join(name.split("/")[:2]), []).append(name)
 
     def observe(self, record: RecordRead, judgement: Judgement) -> None:
-        """Take in one judged record."""
+        """Apply one judged record."""
         key = judgement.key
         if key is None or key.namespace not in self._by_namespace:
             return
@@ -247,20 +249,20 @@ class Parting:
                 self._derived(name, key, record.offset)
 
     def _derived(self, name: str, parent: KeyState, offset: int) -> None:
-        """A ring has changed: the keys that were derived, or are gone."""
+        """Apply a change of the ring: keys that were derived or removed."""
         if name == parent.name:
             return
-        found, parts = None, parse_key(name.encode())
+        state, parts = None, parse_key(name.encode())
         if parent.ring is not None and parts is not None:
             live = parent.ring.live.get(parts.lower)
             near = (live,) if live is not None else ()
-            found = next((one for one in (*near, *parent.ring.parents) if one.name == name), None)
-        self._keys[name].changed(None if found is None else line(found), offset, derived=True)
+            state = next((child for child in (*near, *parent.ring.parents) if child.name == name), None)
+        self._keys[name].changed(None if state is None else line(state), offset, derived=True)
 
     def first(self) -> tuple[int, str, str]:
-        """Offset, key and words of the first difference."""
-        found = (self._place(name, key) for name, key in self._keys.items())
-        return min(found, key=lambda one: (one[0], self._keys[one[1]].derived, one[1]))
+        """Offset, key and description of the first difference."""
+        places = (self._place(name, key) for name, key in self._keys.items())
+        return min(places, key=lambda place: (place[0], self._keys[place[1]].derived, place[1]))
 
     def _place(self, name: str, key: _Key) -> tuple[int, str, str]:
         if key.matched and key.parted >= 0:
@@ -270,4 +272,4 @@ class Parting:
         if key.accepted_here >= 0:
             return key.accepted_here, name, "the replica has accepted this record, the log rejects it"
         last = key.last if key.last >= 0 else self._offsets.get(name, -1)
-        return last, name, "the last record of the key; the replica holds a state that the log never had there"
+        return last, name, "the last record of the key; the replica has a state that the log never had"

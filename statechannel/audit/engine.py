@@ -1,4 +1,4 @@
-"""What an audit may be asked, what it answers, and which engine reads the log.
+"""Questions and results of audits, and the registry of audit engines.
 
 An engine is a function from question to result, registered under the entry point group `statechannel.audit_engines`. All
 engines judge by `statechannel.protocol` and give the same answers; they differ in how much log they can read, and how fast.
@@ -36,7 +36,7 @@ class ExportSource:
     """An export file.
 
     Attributes:
-        made_here: It was just made of a topic or an archive, so that it is known to be whole.
+        made_here: It was just created from a topic or an archive, and is known to be complete.
     """
 
     path: Path
@@ -48,7 +48,7 @@ class LiveSource:
     """The topic of a running channel, up to its end as of the start of the audit.
 
     Attributes:
-        properties: How to connect, in the words of librdkafka.
+        properties: Connection properties of librdkafka.
         export: Writes the topic to an export file, for engines that read files only.
     """
 
@@ -70,19 +70,19 @@ Source = ExportSource | LiveSource | ArchiveSource
 
 @dataclass(frozen=True, slots=True)
 class Wants:
-    """What is wanted besides the answer.
+    """Optional parts of the result.
 
     Attributes:
         gaps: The gaps in service.
-        gap_count: Only how many there are.
-        races: Who was rejected in favour of whom.
-        history: Bundle, topic or namespace whose records are told.
-        owned: Who serves what.
+        gap_count: Only their number.
+        races: Lost races.
+        history: Bundle, topic or namespace whose records are listed.
+        owned: Owners of bundles.
         moves: Changes of owner by hour and cause.
-        cuts: How much of each partition lies before the moment asked for.
-        rejected: What was rejected, by reason, writer and winner.
+        cuts: The part of each partition before the moment.
+        rejected: Rejected records by reason, writer and winner.
         states: Every accepted state.
-        origins: How each operation began.
+        origins: The start of each operation.
     """
 
     gaps: bool = False
@@ -102,10 +102,10 @@ class AuditQuestion:
     """One audit.
 
     Attributes:
-        as_of: The moment looked at; None: the end of the log.
+        as_of: Moment of the audit; None: the end of the log.
         compaction_lag_ms: `min.compaction.lag.ms` of the topic.
-        verdicts: File to write a line a record to; only for a full read.
-        options: Settings of the engine, in its own words.
+        verdicts: File for one line per record; only for a full read.
+        options: Settings of the engine.
     """
 
     source: Source
@@ -118,14 +118,14 @@ class AuditQuestion:
 
 
 class Rows(Protocol):
-    """Findings that are gone through as often as wanted; they need not be in memory."""
+    """Findings that can be iterated repeatedly; they need not be in memory."""
 
     def __len__(self) -> int:
-        """How many."""
+        """Number of rows."""
         ...
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        """One by one, in order."""
+        """Rows in order."""
         ...
 
 
@@ -138,15 +138,15 @@ class GapCount(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class AuditResult:
-    """What was found; each part is None where it was not wanted. Parts are as the JSON output has them.
+    """Result of an audit; each part is None unless requested. Parts have the form of the JSON output.
 
     Attributes:
         answer: The audit's answer (design/cli.md).
-        named: False if no record of the log is about what the history was wanted of.
+        named: False if the log has no record of the subject of the history.
         cuts: By partition.
-        complete: From when on a log with gaps tells all, and whether it tells what was asked; empty without gaps
+        complete: From where on a compacted log is complete, and whether it has the answer; empty without gaps
             (`statechannel.replay.auditor.completeness`).
-        gaps, history: May be too many for the memory: go through them, do not hold them.
+        gaps, history: May be too large for memory: iterate over them.
         gap_sums: By namespace, with `gaps` (`statechannel.audit.gap_sums`).
         rejected: See `statechannel.audit.rejections`.
         states: Lines of the digest, by key.
@@ -170,7 +170,7 @@ class AuditResult:
 
 
 class ProgressBar(Protocol):
-    """Shows how far a long piece of work is; yields a function that is told how much is done."""
+    """Shows the progress of a long operation; yields a function that receives the amount done."""
 
     def __call__(
         self, doing: str, total: int | None, *, unit: str = ""
@@ -180,19 +180,19 @@ class ProgressBar(Protocol):
 
 
 class AuditEngine(Protocol):
-    """Answers a question."""
+    """Function that answers a question."""
 
     def __call__(self, question: AuditQuestion, *, progress: ProgressBar) -> AuditResult:
         """Read the log and answer.
 
         Raises:
-            StateChannelError: The log cannot be read, or not answer what was asked.
+            StateChannelError: The log cannot be read, or does not hold the answer.
         """
         ...
 
 
 class ArchiveExport(Protocol):
-    """Writes an archive to an export file, for what reads such files only."""
+    """Function that writes an archive to an export file."""
 
     def __call__(
         self, source: ArchiveSource, path: Path, options: Mapping[str, str], *, progress: ProgressBar
@@ -200,7 +200,7 @@ class ArchiveExport(Protocol):
         """Write it.
 
         Args:
-            options: Settings of the engine, in its own words.
+            options: Settings of the engine.
 
         Raises:
             StateChannelError: The archive cannot be read, or the file not be written.
@@ -212,17 +212,17 @@ def load_engine(name: str) -> AuditEngine:
     """The engine of that name.
 
     Raises:
-        AuditQuestionError: There is none, or it cannot be loaded.
+        AuditQuestionError: The engine does not exist, or cannot be loaded.
     """
     engine: AuditEngine = _load(ENGINES_GROUP, name)
     return engine
 
 
 def load_archive_export(name: str) -> ArchiveExport:
-    """What an engine of that name exports archives with.
+    """The archive exporter of the engine of that name.
 
     Raises:
-        AuditQuestionError: There is none, or it cannot be loaded.
+        AuditQuestionError: The engine does not exist, or cannot be loaded.
     """
     export: ArchiveExport = _load(ARCHIVE_EXPORTS_GROUP, name)
     return export
@@ -232,8 +232,8 @@ def _load(group: str, name: str) -> Any:
     registered = {point.name: point for point in metadata.entry_points(group=group)}
     if name not in registered:
         raise AuditQuestionError(
-            f"there is no audit engine {name!r} here, only {', '.join(sorted(registered)) or 'none'}.",
-            hint="Check the name; an engine comes with the package that registers it (design/cli.md).",
+            f"unknown audit engine {name!r}; installed: {', '.join(sorted(registered)) or 'none'}.",
+            hint="Check the name; engines are registered by packages (design/cli.md).",
         )
     point = registered[name]
     try:
@@ -241,25 +241,25 @@ def _load(group: str, name: str) -> Any:
     except (ImportError, AttributeError) as error:
         raise AuditQuestionError(
             f"the audit engine {name!r} ({point.value}) cannot be loaded: {error}.",
-            hint="Install what it needs (`pip install 'statechannel[spark]'` for spark), or leave out --engine.",
+            hint="Install its dependencies (`pip install 'statechannel[spark]'` for spark), or remove --engine.",
         ) from error
 
 
 def check_question(question: AuditQuestion) -> None:
-    """Refuse what no log can answer.
+    """Refuse questions that no log can answer.
 
     Raises:
         AuditQuestionError: Verdicts of a join read.
     """
     if question.verdicts is not None and question.read is ReadMode.JOIN:
         raise AuditQuestionError(
-            "Verdicts are had of a full read only, not of --read join.",
-            hint="A joining reader has no verdict on what it takes leniently; leave out --verdicts or --read join.",
+            "Verdicts need a full read, not --read join.",
+            hint="A joining reader has no verdicts on leniently read records; remove --verdicts or --read join.",
         )
 
 
 def not_in_full(source: str, why: str, *, verdicts: bool) -> AuditQuestionError:
-    """The error of a log with gaps that was to be read in full."""
+    """The error for a full read of a log with gaps."""
     return AuditQuestionError(
         f"{source} cannot be read in full: {why}.",
         hint="--verdicts needs a full read." if verdicts else "Use --read join, or auto.",

@@ -12,12 +12,12 @@ class GapSum:
     """Of one namespace, or of all.
 
     Attributes:
-        open: Gaps that have not ended; no length is reckoned for them.
-        sum_ms: Of those that have ended, without the time Unassigned on request.
+        open: Gaps that have not ended; they have no length.
+        sum_ms: Of ended gaps, without the time Unassigned on request.
         on_request_ms: That time.
         worst_ms: The longest that has ended, of `worst_bundle` from `worst_offset` on.
         open_since_ms: When the oldest open one began; None without one.
-        uncertain: Rows of which the log no longer tells whether anybody had served the bundle before; counted nowhere else.
+        uncertain: Gaps before which the bundle may never have been served, as the log is compacted; not counted elsewhere.
     """
 
     gaps: int = 0
@@ -31,7 +31,7 @@ class GapSum:
     uncertain: int = 0
 
     def take(self, gap: Mapping[str, Any]) -> None:
-        """Count one gap, as the JSON output has it."""
+        """Count one gap, given in the form of the JSON output."""
         if not gap["certain"]:
             self.uncertain += 1
             return
@@ -46,7 +46,7 @@ class GapSum:
         self._worst(length_ms, gap["bundle"], gap["start_offset"])
 
     def add(self, other: GapSum) -> None:
-        """Count what another part has."""
+        """Add the sums of another part."""
         self.gaps += other.gaps
         self.open += other.open
         self.uncertain += other.uncertain
@@ -61,7 +61,7 @@ class GapSum:
         self.open_since_ms = start_ms if self.open_since_ms is None else min(self.open_since_ms, start_ms)
 
     def _worst(self, length_ms: int, bundle: str, offset: int) -> None:
-        """The longest; of equal ones the first by bundle and offset, in whatever order they come."""
+        """Update the longest; of equal ones the first by bundle and offset, independent of their order."""
         if self.worst_bundle is None or self.worst_offset is None:
             better = True
         else:
@@ -77,26 +77,26 @@ class GapSums:
         self.sums: dict[str, GapSum] = {}
 
     def take(self, gap: Mapping[str, Any]) -> None:
-        """Count one gap, as the JSON output has it."""
+        """Count one gap, given in the form of the JSON output."""
         self.sums.setdefault(gap["bundle"].rpartition("/")[0], GapSum()).take(gap)
 
     def rows(self) -> list[dict[str, Any]]:
-        """As the JSON output has them, by namespace."""
-        return [{"namespace": name} | asdict(one) for name, one in sorted(self.sums.items())]
+        """Rows for the JSON output, by namespace."""
+        return [{"namespace": name} | asdict(sums) for name, sums in sorted(self.sums.items())]
 
 
 def added_up(parts: Iterable[Iterable[Mapping[str, Any]]]) -> GapSums:
     """The sums of several parts of a log."""
-    found = GapSums()
+    total = GapSums()
     for part in parts:
         for row in part:
             values = {name: value for name, value in row.items() if name != "namespace"}
-            found.sums.setdefault(row["namespace"], GapSum()).add(GapSum(**values))
-    return found
+            total.sums.setdefault(row["namespace"], GapSum()).add(GapSum(**values))
+    return total
 
 
 def whole(rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """The sum over all namespaces, as the JSON output has it."""
+    """The sum over all namespaces, for the JSON output."""
     total = GapSum()
     for row in rows:
         total.add(GapSum(**{name: value for name, value in row.items() if name != "namespace"}))

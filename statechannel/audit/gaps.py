@@ -1,8 +1,8 @@
-"""The story that a log tells: gaps in service with their causes.
+"""Gaps in service with their causes.
 
-Pure functions over what an audit observes (`RecordRead`, `Judgement`), so that Spark can fold them too, a partition at
+Pure functions over what an audit observes (`RecordRead`, `Judgement`), so that Spark can fold them as well, one partition at
 a time. Times are the log's own, milliseconds since 1970. Only strictly judged records have a verdict: of what a joining read
-took leniently it is known how it ended, and what of it the ids connect with that end (`statechannel.audit.gaps`).
+took leniently the final state is known, and the records that the ids connect with it (`statechannel.audit.gaps`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _SERVED = frozenset({State.ASSIGNED, State.SPLITTING})
 _BEFORE_LOG = "began before the first record judged"
-_NOT_TOLD = "not served since before the first record judged; the log no longer tells whether anybody had served it"
+_NOT_TOLD = "not served since before the first record judged; the log no longer shows whether a broker had served it"
 
 
 class GapCause(StrEnum):
@@ -50,16 +50,16 @@ class GapEnd(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """An interval in which nobody served a bundle.
+    """An interval in which no broker served a bundle.
 
     Attributes:
         start_ms: The accepted Releasing, or when the lost owner was last heard.
         end_ms: The next accepted Assigned; None while open.
-        on_request_ms: Part of it that the bundle was Unassigned because somebody had it unloaded, waiting for somebody to ask
-            for it; for an open gap only what has ended of it.
-        repaired: A forced record was needed on the way.
+        on_request_ms: Part of it in which the bundle was Unassigned after an unload, waiting for a lookup
+            ; of an open gap only the ended part.
+        repaired: A forced record was needed.
         why: A sentence, with the names of the brokers.
-        certain: False: the log no longer tells whether anybody had served the bundle before. Only of gaps `before-log`.
+        certain: False: the log no longer shows whether the bundle had been served before. Only of gaps `before-log`.
     """
 
     bundle: str
@@ -85,7 +85,7 @@ class Gap:
 
 
 class _Served(NamedTuple):
-    """A bundle, who serves it, and when it last said so: log time of its Assigned or Splitting; 0: not known."""
+    """A bundle's owner, and the log time of its last Assigned or Splitting; 0: unknown."""
 
     owner: str | None
     said_ms: int = 0
@@ -101,10 +101,10 @@ class _Open:
 class Gaps:
     """Finds the gaps in service of every bundle. Feed it an audit's observations in log order.
 
-    A bundle that nobody has ever served has no gap; a split has none either, since its parent serves until its children do.
+    A bundle that was never served has no gap; a split has none either, since the parent serves until the children do.
 
     Args:
-        ended: Told each gap that has ended, in their stead: nothing is kept of them but the sums then.
+        ended: Called with each ended gap; then only the sums of ended gaps are kept.
     """
 
     def __init__(self, ended: Callable[[Gap], None] | None = None) -> None:
@@ -116,11 +116,11 @@ class Gaps:
         self._trails = Trails()
 
     def taken(self, record: RecordRead, decoded: Record) -> None:
-        """Take in a record that a joining reader holds for its key."""
+        """Apply a record that a joining reader holds for its key."""
         self._trails.take(record, decoded)
 
     def joined(self, view: View, *, sure: bool) -> None:
-        """A joining reader has come to its view: who serves what, and what nobody serves since when."""
+        """Start from a joining reader's view: owners, and unserved bundles with the time since when."""
         trails, self._trails = self._trails, Trails()
         if not sure:
             return
@@ -141,7 +141,7 @@ class Gaps:
         self._served[bundle] = _Served(split.from_, trails.time_ms(split.offset))
 
     def _not_served(self, key: KeyState, trail: Trail, split: KeyState | None, created: int) -> None:
-        """Nobody serves the bundle at the join: go through the records that lead to this state, as far as the log has them."""
+        """The bundle is unserved at the join: follow the records that lead to this state, as far as the log has them."""
         bundle = key.name
         was: State | None = None
         if split is not None and trail and trail[0].decoded.version == split.version + 2:
@@ -164,14 +164,14 @@ class Gaps:
             was = change.state
 
     def _step(self, record: RecordRead, change: Record, bundle: str, was: State | None) -> None:
-        """Take in an accepted record of one bundle that is no split."""
+        """Apply an accepted record of one bundle other than a split."""
         if change.forced:
             self._forced(record, change, bundle)
         else:
             self._moved(record, change, bundle, was)
 
     def _begun_before(self, record: RecordRead, change: Record, bundle: str, *, certain: bool) -> None:
-        """A gap that was open when this record was written, or began with one that the log no longer has."""
+        """A gap that was open when this record was written, or began with a record that the log no longer has."""
         what, before = _BEFORE_LOG, None
         if not change.forced and change.from_ is not None and change.state in (State.RELEASING, State.ASSIGNING):
             before = change.from_
@@ -188,7 +188,7 @@ class Gaps:
             self._open[bundle].unassigned_since_ms = record.timestamp_ms
 
     def observe(self, record: RecordRead, judgement: Judgement) -> None:
-        """Take in one judged record."""
+        """Apply one judged record."""
         if judgement.verdict is not Verdict.ACCEPTED or judgement.record is None or judgement.key is None:
             return
         key, change = judgement.key, judgement.record
@@ -200,7 +200,7 @@ class Gaps:
             self._step(record, change, key.name, key.was)
 
     def all(self) -> list[Gap]:
-        """All gaps by start, those still open among them."""
+        """All gaps by start, including open ones."""
         every = [*self.closed, *self.open()]
         return sorted(every, key=lambda gap: (gap.start_ms, gap.partition, gap.start_offset))
 
@@ -246,7 +246,7 @@ class Gaps:
         self._note_unassigned(record, bundle, change.state, on_request=was is not State.ASSIGNING)
 
     def _resumed(self, record: RecordRead, change: Record, bundle: str, served: _Served) -> None:
-        """A new process of the owner goes on; the one before it was gone for a while, which no repair has noticed."""
+        """A new process of the owner resumes; the previous one was gone for a while without a repair."""
         lost = lost_of(change)
         if lost is not None:
             why = f"{lost.broker} was gone, and resumed when it was started again"
@@ -269,7 +269,7 @@ class Gaps:
         self._note_unassigned(record, bundle, change.state, on_request=False)
 
     def _missing_since(self, bundle: str, lost: LostOwner, served: _Served | None) -> None:
-        """Who was lost cannot have been missing before it last said that it serves."""
+        """A lost owner cannot have been missing before its last record."""
         gap = self._open[bundle].gap
         heard_ms = max(lost.last_heard_ms, served.said_ms if served is not None else 0)
         self._open[bundle].gap = replace(gap, start_ms=min(gap.start_ms, heard_ms))
@@ -296,7 +296,7 @@ class Gaps:
         )
 
     def _note_unassigned(self, record: RecordRead, bundle: str, state: State, *, on_request: bool) -> None:
-        """Time Unassigned is on request where an unload has led to it, not where a broker has declined or was lost."""
+        """Time Unassigned is on request after an unload, not after a broker declined or was lost."""
         held = self._open.get(bundle)
         if held is None:
             return
@@ -323,13 +323,13 @@ class Gaps:
 
 
 def _let_go(source: str | None, to: str | None) -> tuple[GapCause, str]:
-    """Cause of the gap that an accepted Releasing begins, and the words for it."""
+    """Cause of the gap that an accepted Releasing begins, with its description."""
     cause = GapCause.UNLOAD if to is None else GapCause.TRANSFER
     return cause, f"{cause.value} from {source}" + ("" if to is None else f" to {to}")
 
 
 class LostOwner(NamedTuple):
-    """What a repair, or a resume by the next process, says of the owner that was lost."""
+    """The lost owner, as named by a repair, or by the resume of its next process."""
 
     broker: str
     incarnation: str | None
@@ -337,7 +337,7 @@ class LostOwner(NamedTuple):
 
 
 def lost_of(record: Record) -> LostOwner | None:
-    """The field `lost`, if it is of the form that brokers write; nobody judges it."""
+    """The field `lost`, if it is well-formed; verdicts do not depend on it."""
     lost = record.raw.get("lost")
     if not isinstance(lost, dict):
         return None
@@ -348,21 +348,21 @@ def lost_of(record: Record) -> LostOwner | None:
 
 
 def _had_owner(record: Record) -> bool:
-    """Whether the first record seen of a bundle speaks of an owner that had let go before."""
+    """Whether the first record seen of a bundle shows an earlier owner that had released it."""
     if record.state is State.ASSIGNING:
         return record.from_ is not None
     return record.text("action") != Action.DECLINE
 
 
 def repair_reason(record: Record) -> str:
-    """What a forced record says of itself."""
+    """Description of a forced record."""
     lost = lost_of(record)
     what = f"repaired by {record.broker}"
     return what if lost is None else f"{lost.broker} was gone, {what}"
 
 
 def gap_fields(gap: Gap) -> dict[str, Any]:
-    """A gap as the JSON output has it."""
+    """A gap for the JSON output."""
     return {
         "bundle": gap.bundle,
         "cause": gap.cause.value,
@@ -384,11 +384,11 @@ def gap_fields(gap: Gap) -> dict[str, Any]:
 
 
 STEPS_MAX = 64
-"""Records of a trail; of a longer one only the last is kept, and how the gap began is not known then."""
+"""Maximum number of records of a trail; of a longer one only the last is kept, and the gap's start is unknown."""
 
 _LET_GO = frozenset({Flow.TRANSFER, Flow.UNLOAD})
 _FIRST_ASSIGNED = 2
-"""Moves from a namespace's record to the first Assigned of a bundle of it: Assigning, Assigned."""
+"""Moves from a namespace's record to the first Assigned of its bundles: Assigning, Assigned."""
 
 
 class TrailStep(NamedTuple):
@@ -402,14 +402,14 @@ Trail = list[TrailStep]
 
 
 class Trails:
-    """Follows the records that a joining reader holds, one after the other, for each key."""
+    """Follows the records that a joining reader holds for each key."""
 
     def __init__(self) -> None:
         self._trails: dict[bytes, Trail] = {}
         self._times_ms: dict[int, int] = {}
 
     def take(self, record: RecordRead, decoded: Record) -> None:
-        """The reader now holds this record for its key."""
+        """Note the record that the reader now holds for its key."""
         key = record.key
         if key is None:
             return
@@ -431,12 +431,12 @@ class Trails:
         return self._trails.get(key, [])
 
     def time_ms(self, offset: int) -> int:
-        """Log time of a record that is held; 0 where nobody knows."""
+        """Log time of a held record; 0 if unknown."""
         return self._times_ms.get(offset, 0)
 
 
 def was_served(first: Record, split: KeyState | None) -> bool:
-    """Whether the first record of a trail shows, by the moves or in its writer's words, that somebody had served the bundle."""
+    """Whether the first record of a trail shows, by the moves or its reason, that the bundle had been served."""
     if split is not None or first.state is State.RELEASING:
         return True
     moved = first.state is State.ASSIGNING and not first.forced and first.from_ is not None
@@ -444,7 +444,7 @@ def was_served(first: Record, split: KeyState | None) -> bool:
 
 
 def never_served(first: Record, split: KeyState | None, created: int) -> bool:
-    """Whether nobody can have served the bundle before the first record of its trail: its version leaves no room for it.
+    """Whether the bundle cannot have been served before the first record of its trail: its version leaves no room.
 
     Args:
         created: Version of the namespace's record.
@@ -462,11 +462,11 @@ def _follows(trail: Sequence[TrailStep], decoded: Record) -> bool:
 
 
 def splits_of(view: View) -> dict[bytes, KeyState]:
-    """The bundle by whose split each bundle came to be, by the key of the child; without those of a namespace's own ring."""
-    found = {}
+    """The split parent of each bundle, by the key of the child; without those of a namespace's own ring."""
+    splits = {}
     for parent in view.existing():
         if parent.lower < 0 or parent.state is not State.DELETED or parent.bounds is None:
             continue
         for lower, upper in zip(parent.bounds, parent.bounds[1:], strict=False):
-            found[bundle_key(parent.namespace, lower, upper).encode()] = parent
-    return found
+            splits[bundle_key(parent.namespace, lower, upper).encode()] = parent
+    return splits

@@ -1,4 +1,4 @@
-"""The history of a bundle: every record that concerned it, as lines. Pure functions over what an audit observes."""
+"""History of a bundle: all its records, as lines. Pure functions over an audit's observations."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from statechannel.protocol.view import Judgement, View
 
 @dataclass(frozen=True, slots=True)
 class HistoryLine:
-    """What one record meant for a bundle: its own, its parents', or its namespace's."""
+    """One record of a bundle's history: on its own key, its parents', or its namespace's."""
 
     partition: int
     offset: int
@@ -40,17 +40,17 @@ class HistoryLine:
 
 
 class History:
-    """Collects the records of one bundle: those on its own key, on ranges that hold it or lie in it, on its namespace.
+    """Collects the records of one bundle: on its own key, on ranges that contain it or are part of it, on its namespace.
 
-    Of a topic, those of every bundle that ever held the topic's hash; of a namespace, those of all its bundles. Whatever the
-    verdict: duplicates and junk are among them.
+    For a topic, those of every bundle that ever held the topic's hash; for a namespace, those of all its bundles. All
+    verdicts, including duplicates and junk.
 
     Attributes:
-        title: What it is the history of, for people.
-        rows: As the JSON output has them, in log order; nearly all lie in one partition.
+        title: Subject of the history.
+        rows: For the JSON output, in log order; nearly all are in one partition.
 
     Raises:
-        ValueError: The name is none of the three.
+        ValueError: The name is not a bundle, topic or namespace.
     """
 
     def __init__(self, name: str) -> None:
@@ -62,11 +62,11 @@ class History:
 
     @property
     def namespace(self) -> str:
-        """The namespace that all its records are of."""
+        """The namespace of all its records."""
         return self._parts.namespace
 
     def is_named(self, records: Iterable[RecordRead]) -> bool:
-        """Whether any of these records is about what was asked for: a bundle by its own key or among the children of another."""
+        """Whether any of these records concerns the subject: a bundle by its own key or among the children of another."""
         wanted = self._parts
         prefix = wanted.namespace.encode()
         child = b"" if wanted.is_namespace or self._is_topic else range_name(wanted.lower, wanted.upper).encode()
@@ -80,22 +80,22 @@ class History:
         return False
 
     def taken(self, record: RecordRead, decoded: Record) -> None:
-        """What a joining reader takes has no verdict: it is no part of the history."""
+        """Ignore records of a joining reader: they have no verdict."""
 
     def joined(self, view: View, *, sure: bool) -> None:
-        """A joining reader has come to its view: the history goes on from there."""
+        """Continue the history from a joining reader's view."""
         if not sure:
             return
         self._changes.begin(view, self._parts.namespace)
 
     def observe(self, record: RecordRead, judgement: Judgement) -> None:
-        """Take in one judged record."""
+        """Apply one judged record."""
         parts = None if record.key is None else parse_key(record.key)
         if parts is None or not self._concerns(parts):
             return
         foreign = self._ids.is_foreign(record, judgement.record)
         line = history_fields(history_line(record, judgement, foreign=foreign))
-        self.rows.append(line | {"relation": self._relation(parts)} | self._changes.told(record, judgement))
+        self.rows.append(line | {"relation": self._relation(parts)} | self._changes.describe(record, judgement))
 
     def _concerns(self, parts: KeyParts) -> bool:
         wanted = self._parts
@@ -119,10 +119,10 @@ class History:
 
 
 def meant(name: str) -> tuple[KeyParts, str]:
-    """What a name stands for, and in words: a namespace, a bundle, or a topic as the range of its hash alone.
+    """The range of a name and its title: a namespace, a bundle, or a topic as the range of its hash alone.
 
     Raises:
-        ValueError: It is none of them.
+        ValueError: The name is invalid.
     """
     parts = parse_key(name.encode())
     if parts is not None:
@@ -136,7 +136,7 @@ def meant(name: str) -> tuple[KeyParts, str]:
 
 
 def _end(parts: KeyParts) -> int:
-    """First hash that is not in the range any more: the last range of the ring is closed."""
+    """First hash after the range: the last range of the ring is closed."""
     return parts.upper + (parts.upper == FULL_UPPER)
 
 
@@ -185,7 +185,7 @@ def history_line(record: RecordRead, judgement: Judgement, *, foreign: bool = Fa
 
 
 def history_fields(line: HistoryLine) -> dict[str, Any]:
-    """A line of history as the JSON output has it."""
+    """A line of history for the JSON output."""
     return {
         "partition": line.partition,
         "offset": line.offset,
@@ -206,7 +206,7 @@ def history_fields(line: HistoryLine) -> dict[str, Any]:
 
 
 def short_range(key: str) -> str:
-    """The range of a bundle's key, or the key where it is a namespace's."""
+    """The range of a bundle's key, or the key of a namespace."""
     parts = parse_key(key.encode())
     return key if parts is None or parts.is_namespace else range_name(parts.lower, parts.upper)
 
@@ -216,7 +216,7 @@ _OPERATIONS_MAX = 10_000
 
 
 class KnownState(NamedTuple):
-    """Accepted state of a key as far as people ask for it."""
+    """Main fields of a key's accepted state."""
 
     state: str
     owner: str | None
@@ -225,33 +225,33 @@ class KnownState(NamedTuple):
     version: int
 
 
-def standing_of(key: KeyState) -> KnownState | None:
-    """What a reader holds of a key; None where it does not exist."""
+def known_state_of(key: KeyState) -> KnownState | None:
+    """The state that a reader holds of a key; None if it does not exist."""
     return None if key.state is None else KnownState(key.state.value, key.owner, key.generation, key.to, key.version)
 
 
 class ChangeHistory:
-    """Remembers how the keys of a history stand, and by which record each operation began.
+    """Remembers the states of a history's keys, and the first record of each operation.
 
     Args:
-        concerns: Whether a key belongs to the history; nothing else is remembered.
+        concerns: Whether a key belongs to the history; others are not remembered.
     """
 
     def __init__(self, concerns: Callable[[KeyParts], bool]) -> None:
         self._concerns = concerns
-        self._standing: dict[str, KnownState] = {}
+        self._known: dict[str, KnownState] = {}
         self._began: dict[str, dict[str, Any]] = {}
 
     def begin(self, view: View, namespace: str) -> None:
         """Start from a view."""
         for key in view.existing():
             if key.namespace == namespace and self._concerns(KeyParts(key.namespace, key.lower, key.upper)):
-                self._note(key.name, standing_of(key))
+                self._note(key.name, known_state_of(key))
 
-    def told(self, record: RecordRead, judgement: Judgement) -> dict[str, Any]:
-        """What is to be added to the line of one record, for the JSON output."""
+    def describe(self, record: RecordRead, judgement: Judgement) -> dict[str, Any]:
+        """Additional fields of a record's line, for the JSON output."""
         decoded, key = judgement.record, judgement.key
-        found: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "incarnation": None,
             "flow": None,
             "decision": None,
@@ -264,7 +264,7 @@ class ChangeHistory:
         }
         if decoded is not None:
             lost = lost_of(decoded)
-            found |= {
+            fields |= {
                 "incarnation": decoded.incarnation,
                 "flow": decoded.text("flow"),
                 "decision": decoded.text("decision"),
@@ -272,21 +272,21 @@ class ChangeHistory:
                 "began": self._origin(record, decoded),
             }
         if judgement.verdict is Verdict.ACCEPTED and key is not None and decoded is not None:
-            found |= self._accepted(record, decoded, key)
-        return found
+            fields |= self._accepted(record, decoded, key)
+        return fields
 
     def _accepted(self, record: RecordRead, decoded: Record, key: KeyState) -> dict[str, Any]:
-        before, after = self._standing.get(key.name), standing_of(key)
+        before, after = self._known.get(key.name), known_state_of(key)
         if key.is_namespace:
-            self._standing.clear()  # a new ring, or none: what its bundles were is over
+            self._known.clear()  # a new ring, or none: what its bundles were is over
         self._note(key.name, after)
-        found: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "before": None if before is None else before._asdict(),
             "after": None if after is None else after._asdict(),
         }
         children = self._children(key)
         if decoded.children is not None:
-            found["children"] = {"count": len(decoded.children), "of_this": children[:_CHILDREN_MAX]}
+            fields["children"] = {"count": len(decoded.children), "of_this": children[:_CHILDREN_MAX]}
         operation = decoded.text("operation")
         if operation is not None and operation not in self._began:
             if len(self._began) >= _OPERATIONS_MAX:
@@ -297,30 +297,30 @@ class ChangeHistory:
                 "action": decoded.text("action"),
                 "reason": decoded.text("reason"),
             }
-        return found
+        return fields
 
     def _children(self, key: KeyState) -> list[dict[str, Any]]:
         """The derived bundles that belong to the history."""
-        found = []
+        children = []
         for child in key.children or ():
             name = f"{key.namespace}/{child}"
             parts = parse_key(name.encode())
             if parts is None or key.ring is None or not self._concerns(parts):
                 continue
             state = key.ring.live.get(parts.lower)
-            standing = None if state is None else standing_of(state)
-            self._note(name, standing)
-            found.append({"key": name} | ({} if standing is None else standing._asdict()))
-        return found
+            known = None if state is None else known_state_of(state)
+            self._note(name, known)
+            children.append({"key": name} | ({} if known is None else known._asdict()))
+        return children
 
-    def _note(self, name: str, standing: KnownState | None) -> None:
-        if standing is None:
-            self._standing.pop(name, None)
+    def _note(self, name: str, known: KnownState | None) -> None:
+        if known is None:
+            self._known.pop(name, None)
         else:
-            self._standing[name] = standing
+            self._known[name] = known
 
     def _origin(self, record: RecordRead, decoded: Record) -> dict[str, Any] | None:
-        """The record by which the operation began that this one goes on with."""
+        """The first record of this record's operation."""
         operation = decoded.text("operation")
         began = None if operation is None else self._began.get(operation)
         return None if began is None or began["offset"] == record.offset else began

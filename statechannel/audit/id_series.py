@@ -1,10 +1,10 @@
-"""Records that bear a process's name and whose ids are not of its series: somebody else wrote them. Pure.
+"""Detection of forged records: records under a process's name whose ids are not of its series. Pure.
 
-A process makes its ids of its own entropy and a counter (`statechannel.engine.provenance.OwnIds`): the random parts of its
-ids lie close together, and an id made elsewhere far from them. The process itself tells at once (`record.forged`); this is what
-a log tells long afterwards, of a process that has written a few records in the namespace before. An import, and what makes
-each id anew, has no series. Where ids of another series come among those first ones, the log does not tell whose the process
-makes, and nothing is said of any. Who copies an id, or counts on from one, is not found out here.
+A process creates its ids from its own entropy and a counter (`statechannel.engine.provenance.OwnIds`): the random parts of its
+ids are close together, and an id created elsewhere is far from them. The process itself reports this at once (`record.forged`);
+this is what a log shows long afterwards, for a process that has written a few records in the namespace before. An import, and a
+writer of random ids, have no series. If ids of another series are mixed with the first ones, the log does not show which are
+the process's own, and none is reported. Copied ids, and ids counted on from one, are not detected here.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from statechannel.protocol.bundle import parse_key
 from statechannel.protocol.log import RecordRead
 from statechannel.protocol.record import Record
 
-FOREIGN = "its id is none that this process makes: somebody else wrote it in its name"
+FOREIGN = "its id is not of this process's series: another process wrote it under its name"
 _RANDOM = 2**80 - 1
 _COUNT_MAX = 2**40
 """More records than a process ever writes; far below the distance of two random numbers."""
 _SURE = 3
-"""Ids of so many milliseconds close together are a series."""
+"""Number of milliseconds with close ids that make a series."""
 _PROCESSES_MAX = 100_000
 
 
 @dataclass(slots=True)
 class _Series:
-    """Ids that lie close together.
+    """Ids that are close together.
 
     Attributes:
-        seen: Milliseconds in which ids of it were made.
-        mixed: Others came before there were enough of them.
+        seen: Milliseconds in which its ids were created.
+        mixed: Other ids arrived before there were enough of them.
     """
 
     base: int
@@ -43,13 +43,13 @@ class _Series:
 
 
 class IdSeries:
-    """Knows the series of each process, by namespace: so every engine comes to the same, whatever it reads together."""
+    """The series of each process, by namespace: so every engine gets the same result, however it splits the log."""
 
     def __init__(self) -> None:
         self._of: dict[tuple[str, str, str], _Series] = {}
 
     def is_foreign(self, record: RecordRead, decoded: Record | None) -> bool:
-        """Take in a record, and say whether its id is not of the series of the process that it names."""
+        """Apply a record; returns whether its id is foreign to the series of its process."""
         parts = None if record.key is None else parse_key(record.key)
         if decoded is None or parts is None:
             return False

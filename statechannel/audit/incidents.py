@@ -1,6 +1,6 @@
-"""What an operator would tell a colleague of a log: owners lost and who repaired, long gaps, cold starts. Pure folds.
+"""Incidents in a channel's log: lost owners with their repair, long gaps, cold starts. Pure folds.
 
-The registry's part of the story is in `registry_story`; both give `Incident`s, which are put together by time.
+Incidents in the registry are in `registry_incidents`; both are merged by time.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from statechannel.protocol.verdict import Verdict
 from statechannel.protocol.view import Judgement
 
 KEPT_MAX = 200
-"""Incidents that are kept, the newest ones."""
+"""Number of newest incidents that are kept."""
 
 
 class IncidentKind(StrEnum):
-    """What happened."""
+    """Kind of an incident."""
 
     OWNER_LOST = "owner-lost"
     GAP = "gap"
@@ -39,26 +39,26 @@ class IncidentKind(StrEnum):
 
 
 class Incident(NamedTuple):
-    """One thing worth telling. `said` is a sentence; `at_ms` the log's time at which it began."""
+    """One incident. `message` is a sentence; `at_ms` the log's time at which it began."""
 
     at_ms: int
     kind: IncidentKind
-    said: str
+    message: str
 
 
 def newest(incidents: Iterable[Incident], wanted: int) -> list[Incident]:
-    """The last so many, the newest first."""
-    return sorted(incidents, key=lambda one: -one.at_ms)[:wanted]
+    """The newest incidents, the newest first."""
+    return sorted(incidents, key=lambda incident: -incident.at_ms)[:wanted]
 
 
 def seconds(length_ms: float) -> str:
-    """A length of time in words."""
+    """A duration as text."""
     return f"{length_ms / 1_000:.1f} s" if length_ms < 120_000 else f"{length_ms / 60_000:.1f} min"  # noqa: PLR2004
 
 
 @dataclass(slots=True)
 class _Lost:
-    """A broker that was lost, and what became of its bundles; repairs by partition and offset."""
+    """A lost broker, and the repairs of its bundles by partition and offset."""
 
     broker: str
     last_heard_ms: int
@@ -69,10 +69,10 @@ class _Lost:
 
 
 class ChannelIncidents:
-    """What a channel's log tells. Feed it an audit's observations in log order.
+    """Incidents in a channel's log. Feed it an audit's observations in log order.
 
     Args:
-        gap_over_ms: Shorter gaps in service are not told.
+        gap_over_ms: Shorter gaps in service are not incidents.
     """
 
     def __init__(self, gap_over_ms: float) -> None:
@@ -80,11 +80,11 @@ class ChannelIncidents:
         self._gaps = Gaps()
         self._lost: dict[tuple[str, str | None], _Lost] = {}
         self._long: dict[tuple[str, int, int], Gap] = {}
-        self._told: dict[tuple[int, int], Incident] = {}
+        self._cold_starts: dict[tuple[int, int], Incident] = {}
         self._marks: dict[int, Marks] = {}
 
     def observe(self, record: RecordRead, judgement: Judgement) -> None:
-        """Take in one judged record."""
+        """Apply one judged record."""
         if judgement.verdict is Verdict.CONTROL:
             self._control(record)
             return
@@ -112,30 +112,30 @@ class ChannelIncidents:
         self._gaps.closed.clear()  # a display that stays open must not grow
 
     def _control(self, record: RecordRead) -> None:
-        said = self._marks.setdefault(record.partition, Marks()).control_read(record)
-        if isinstance(said, Mark):
-            self._cold_start(record, said)
+        control = self._marks.setdefault(record.partition, Marks()).control_read(record)
+        if isinstance(control, Mark):
+            self._cold_start(record, control)
 
     def _cold_start(self, record: RecordRead, mark: Mark) -> None:
-        said = (
-            f"cold start: {mark.writer} took what it read of partition {record.partition}, through offset "
-            f"{mark.through}, for the truth"
+        message = (
+            f"cold start: {mark.writer} accepted its view of partition {record.partition}, through offset "
+            f"{mark.through}, as the truth"
         )
         remember(
-            self._told,
+            self._cold_starts,
             (record.partition, record.offset),
-            Incident(record.timestamp_ms, IncidentKind.COLD_START, said),
+            Incident(record.timestamp_ms, IncidentKind.COLD_START, message),
             KEPT_MAX,
         )
 
     def all(self) -> list[Incident]:
-        """Everything that is kept, in no particular order."""
-        found = list(self._told.values())
-        found += [self._of_lost(lost) for lost in self._lost.values()]
-        found += [
+        """All kept incidents, in no particular order."""
+        incidents = list(self._cold_starts.values())
+        incidents += [self._of_lost(lost) for lost in self._lost.values()]
+        incidents += [
             _of_gap(gap) for gap in self._long.values() if gap.cause is not GapCause.OWNER_LOST or not gap.repaired
         ]
-        return found
+        return incidents
 
     def _of_lost(self, lost: _Lost) -> Incident:
         many = len(lost.bundles)
@@ -146,8 +146,8 @@ class ChannelIncidents:
             if gap.cause is GapCause.OWNER_LOST and (gap.partition, gap.start_offset) in lost.repairs
         ]
         longest = f"; the longest gap in service was {seconds(max(gaps))}" if gaps else ""
-        said = f"{lost.broker} was lost; {' and '.join(lost.by)} repaired {_bundles(many)}{took}{longest}"
-        return Incident(lost.last_heard_ms, IncidentKind.OWNER_LOST, said)
+        message = f"{lost.broker} was lost; {' and '.join(lost.by)} repaired {_bundles(many)}{took}{longest}"
+        return Incident(lost.last_heard_ms, IncidentKind.OWNER_LOST, message)
 
 
 def _bundles(many: int) -> str:
@@ -156,5 +156,5 @@ def _bundles(many: int) -> str:
 
 def _of_gap(gap: Gap) -> Incident:
     return Incident(
-        gap.start_ms, IncidentKind.GAP, f"nobody served {gap.bundle} for {seconds(gap.length_ms or 0)}: {gap.why}"
+        gap.start_ms, IncidentKind.GAP, f"no broker served {gap.bundle} for {seconds(gap.length_ms or 0)}: {gap.why}"
     )

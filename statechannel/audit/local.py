@@ -1,4 +1,4 @@
-"""The audit of an export file in this process: the rules are `statechannel.replay.auditor`'s, this puts the question together."""
+"""Local audit engine: the audit of an export file in this process, by the rules of `statechannel.replay.auditor`."""
 
 from __future__ import annotations
 
@@ -36,59 +36,62 @@ from statechannel.replay.part import JoinObserver, PartitionAudit
 
 
 def answer(question: AuditQuestion, *, progress: ProgressBar) -> AuditResult:
-    """The local engine: reads one export file, in one process, and never holds its records.
+    """The local engine: reads one export file in one process, without holding its records in memory.
 
     Raises:
-        AuditQuestionError: The log cannot answer what was asked; or it is an archive.
+        AuditQuestionError: The log cannot answer the question, or is an archive.
         ExportFileError: The file is malformed.
     """
     check_question(question)
     wants = question.wants
-    found = Observers(wants)
+    all_observers = Observers(wants)
     complete: dict[str, Any] = {}
-    with open_export(question.source, progress) as export, progress("judging", export.records, unit="records") as told:
+    with (
+        open_export(question.source, progress) as export,
+        progress("judging", export.records, unit="records") as advance,
+    ):
         body = audit_export(
             export,
             read=question.read,
             as_of=question.as_of,
             compaction_lag_ms=question.compaction_lag_ms,
             verdicts=question.verdicts,
-            observers=[one] if (one := found.observe()) is not None else [],
-            join_observer=found.join_observer,
-            each_part=found.ended,
+            observers=[observer] if (observer := all_observers.observe()) is not None else [],
+            join_observer=all_observers.join_observer,
+            each_part=all_observers.ended,
             tell_complete=complete.update,
-            progress=told,
+            progress=advance,
         )
         named, cuts = True, None
-        if found.history is not None:
-            named = any(found.history.is_named(records) for records in export.partitions.values())
+        if all_observers.history is not None:
+            named = any(all_observers.history.is_named(records) for records in export.partitions.values())
         if wants.cuts and question.as_of is not None:
             partitions = sorted(export.header.end_offsets)
             cuts = {number: question.as_of.cut(export.partitions.get(number, ())) for number in partitions}
-    count = found.count_gaps() if wants.gap_count else None
+    count = all_observers.count_gaps() if wants.gap_count else None
     return AuditResult(
         body,
         complete=complete,
-        gaps=found.end_gaps() if wants.gaps else None,
+        gaps=all_observers.end_gaps() if wants.gaps else None,
         gap_count=count,
-        gap_sums=found.gap_sums.rows() if wants.gaps else None,
-        races=list(race_counts(found.races)) if found.races else None,
-        history=found.history.rows if found.history else None,
+        gap_sums=all_observers.gap_sums.rows() if wants.gaps else None,
+        races=list(race_counts(all_observers.races)) if all_observers.races else None,
+        history=all_observers.history.rows if all_observers.history else None,
         named=named,
-        owned=sorted(found.owned, key=lambda one: one["bundle"]) if wants.owned else None,
-        moves=list(move_fields(found.moves.counts.items())) if found.moves else None,
+        owned=sorted(all_observers.owned, key=lambda row: row["bundle"]) if wants.owned else None,
+        moves=list(move_fields(all_observers.moves.counts.items())) if all_observers.moves else None,
         cuts=cuts,
-        rejected=rejected_document(found.rejections) if found.rejections else None,
-        origins=put_together([as_rows(found.origins)]) if found.origins else None,
-        states=[line for _, line in sorted(found.states)] if wants.states else None,
+        rejected=rejected_document(all_observers.rejections) if all_observers.rejections else None,
+        origins=put_together([as_rows(all_observers.origins)]) if all_observers.origins else None,
+        states=[line for _, line in sorted(all_observers.states)] if wants.states else None,
     )
 
 
 @contextmanager
 def open_export(source: Source, progress: ProgressBar) -> Iterator[ExportFile]:
-    """The log as an export file: the one named, or one made of the live topic for as long as it is needed."""
+    """The log as an export file: the named one, or a temporary export of the live topic."""
     if isinstance(source, ArchiveSource):
-        raise AuditQuestionError("The local engine reads no archives.", hint="Add `--engine spark`.")
+        raise AuditQuestionError("The local engine does not read archives.", hint="Add `--engine spark`.")
     if isinstance(source, ExportSource):
         yield read_log(source.path, progress, made_here=source.made_here)
         return
@@ -99,16 +102,16 @@ def open_export(source: Source, progress: ProgressBar) -> Iterator[ExportFile]:
 
 
 def read_log(path: Path, progress: ProgressBar, *, made_here: bool = False) -> ExportFile:
-    """Look through an export file, with a bar.
+    """Scan an export file, with a progress bar.
 
     Args:
         made_here: See `read_export`.
 
     Raises:
-        ExportFileError: It cannot be read, or is malformed.
+        ExportFileError: The file cannot be read, or is malformed.
     """
-    with progress(f"reading {path.name}", size_bytes(path), unit="bytes") as told:
-        return read_export(path, made_here=made_here, progress=told)
+    with progress(f"reading {path.name}", size_bytes(path), unit="bytes") as advance:
+        return read_export(path, made_here=made_here, progress=advance)
 
 
 def audit_export(
@@ -127,32 +130,32 @@ def audit_export(
     """Audit an export file.
 
     Args:
-        as_of: The moment looked at; None: the end of the log.
+        as_of: Moment of the audit; None: the end of the log.
         compaction_lag_ms: `min.compaction.lag.ms` of the topic.
-        verdicts: File to write a line a record to; only for a full read.
-        observers: Told every strictly judged record, in log order.
-        join_observer: Told what is taken leniently.
-        each_part: Told what was found in each partition, in order.
-        tell_complete: Told from when on the log tells all (`statechannel.replay.auditor.completeness`).
-        progress: Told the number of records read, now and then.
+        verdicts: File for one line per record; only for a full read.
+        observers: Called with every strictly judged record, in log order.
+        join_observer: Called with leniently read records.
+        each_part: Called with the findings of each partition, in order.
+        tell_complete: Called with the completeness of the log (`statechannel.replay.auditor.completeness`).
+        progress: Called now and then with the number of records read.
 
     Raises:
         AuditQuestionError: A full read, or verdicts, of a log with gaps; verdicts of a join read.
         ExportFileError: The verdicts cannot be written.
     """
     with ExitStack() as stack:
-        told = list(observers)
+        watching = list(observers)
         if verdicts is not None:
-            told.append(stack.enter_context(verdict_file(verdicts)))
+            watching.append(stack.enter_context(verdict_file(verdicts)))
         try:
             return auditor.audit(
-                _telling(export.partitions, progress),
+                _with_progress(export.partitions, progress),
                 end_offsets=dict(export.header.end_offsets),
                 read=ReadMode.FULL if verdicts is not None else read,
                 now_ms=export.header.exported_at_ms,
                 compaction_lag_ms=compaction_lag_ms,
                 as_of=as_of,
-                observe=_all(told),
+                observe=_all(watching),
                 join_observer=join_observer,
                 each_part=each_part,
                 tell_complete=tell_complete,
@@ -172,15 +175,15 @@ def _all(observers: Sequence[Observe]) -> Observe | None:
     return observe
 
 
-def _telling(
+def _with_progress(
     partitions: Mapping[int, ExportedRecords], progress: Callable[[int], None] | None
 ) -> dict[int, Sequence[RecordRead]]:
-    """Records that tell how many are done, over all partitions."""
+    """Records that report progress over all partitions."""
     if progress is None:
         return dict(partitions)
-    found: dict[int, Sequence[RecordRead]] = {}
+    streams: dict[int, Sequence[RecordRead]] = {}
     before = 0
     for number, records in sorted(partitions.items()):
-        found[number] = records.telling(lambda done, base=before: progress(base + done))  # type: ignore[misc]
+        streams[number] = records.with_progress(lambda done, base=before: progress(base + done))  # type: ignore[misc]
         before += len(records)
-    return found
+    return streams

@@ -1,4 +1,4 @@
-"""When the records of a log were written, in bounded memory: for the age of debts, of states between owners, of a lag."""
+"""Log times of records, in bounded memory: for the age of debts, of in-flight states, and of lag."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class _Column:
         return len(self.offsets)
 
     def move(self, many: int, to: _Column, stride: int) -> None:
-        """Hand the oldest ones on, one out of `stride`."""
+        """Pass the oldest ones on, one out of `stride`."""
         to.offsets.extend(self.offsets[:many:stride])
         to.times.extend(self.times[:many:stride])
         del self.offsets[:many], self.times[:many]
@@ -38,9 +38,9 @@ class _Partition:
 
 
 class LogTimes:
-    """Log times of the judged records: of the newest `kept_max` (or half as many) all, of those before them a sample.
+    """Log times of the judged records: all of the newest `kept_max` (or half as many), and a sample of older ones.
 
-    So the age of what is young is exact, and that of what is old off by less than one part in a few ten thousand of the log.
+    So ages of new records are exact, and those of old ones off by less than one part in a few ten thousand of the log.
     """
 
     def __init__(self, kept_max: int = KEPT_MAX) -> None:
@@ -48,11 +48,11 @@ class LogTimes:
         self._of: dict[int, _Partition] = {}
 
     def observe(self, record: RecordRead, _: Judgement) -> None:
-        """Take in one record."""
+        """Apply one record."""
         self.note(record.partition, record.offset, record.timestamp_ms)
 
     def note(self, partition: int, offset: int, timestamp_ms: int) -> None:
-        """Take in one record by its place and time; offsets of a partition come in order."""
+        """Apply one record by its place and time; offsets of a partition must be in order."""
         held = self._of.setdefault(partition, _Partition())
         held.recent.offsets.append(offset)
         held.recent.times.append(timestamp_ms)
@@ -65,9 +65,9 @@ class LogTimes:
             held.old, held.stride = thinned, held.stride * 2
 
     def of(self, partition: int, offset: int) -> int | None:
-        """Time of a record, or of the one kept next before it; None where none was judged so early."""
+        """Time of a record, or of the last kept one before it; None before the first judged one."""
         held = self._of.get(partition)
         if held is None:
             return None
-        found = held.recent.of(offset)
-        return held.old.of(offset) if found is None else found
+        time_ms = held.recent.of(offset)
+        return held.old.of(offset) if time_ms is None else time_ms

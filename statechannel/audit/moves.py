@@ -1,4 +1,4 @@
-"""Accepted changes of owner, by hour of log time and cause. Pure functions over what an audit observes."""
+"""Accepted changes of owner, by hour of log time and cause. Pure functions over an audit's observations."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HOUR_MS = 3_600_000
 
 
 class MoveCause(StrEnum):
-    """Why a bundle came to another owner."""
+    """Cause of a change of owner."""
 
     ASSIGNMENT = "assignment"  # nobody had served it
     TRANSFER = "transfer"
@@ -30,9 +30,9 @@ class MoveCause(StrEnum):
 
 
 class Moves:
-    """Counts the accepted records by which a bundle comes to another owner than it had last.
+    """Counts the accepted records that change the owner of a bundle.
 
-    Resuming, taking back, giving up a split, and the split itself leave the owner what it was.
+    Resume, take-back, an abandoned split, and the split itself do not change the owner.
 
     Attributes:
         counts: By the hour's first millisecond, and cause.
@@ -44,7 +44,7 @@ class Moves:
         self._cause: dict[KeyState, MoveCause] = {}
 
     def observe(self, record: RecordRead, judgement: Judgement) -> None:
-        """Take in one judged record."""
+        """Apply one judged record."""
         change, key = judgement.record, judgement.key
         if judgement.verdict is not Verdict.ACCEPTED or change is None or key is None:
             return
@@ -64,10 +64,10 @@ class Moves:
             self._cause[key] = MoveCause.UNLOAD if change.to is None else MoveCause.TRANSFER
 
     def _namespace(self, key: KeyState) -> None:
-        """A new ring: nobody has served any of its bundles."""
-        for held in [one for one in self._last if one.namespace == key.namespace]:
+        """A new ring: none of its bundles has been served."""
+        for held in [bundle for bundle in self._last if bundle.namespace == key.namespace]:
             del self._last[held]
-        for held in [one for one in self._cause if one.namespace == key.namespace]:
+        for held in [bundle for bundle in self._cause if bundle.namespace == key.namespace]:
             del self._cause[held]
         if key.ring is not None:
             self._last.update(dict.fromkeys(key.ring.live.values()))
@@ -99,6 +99,6 @@ class Moves:
 
 
 def move_fields(counts: Iterable[tuple[tuple[int, MoveCause], int]]) -> Iterator[dict[str, Any]]:
-    """Counts as the JSON output has them, by hour and the name of the cause."""
+    """Counts for the JSON output, by hour and the name of the cause."""
     for (hour_ms, cause), count in sorted((at, number) for at, number in counts):
         yield {"hour_ms": hour_ms, "cause": cause.value, "count": count}

@@ -1,4 +1,4 @@
-"""What an audit observes, put together from what is wanted: the same for every engine, and for any part of a log."""
+"""Observers of an audit, built from the requested parts: the same for every engine and every part of a log."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from statechannel.replay.part import JoinObserver, PartitionAudit
 
 
 def gap_order(gap: dict[str, Any]) -> tuple[int, int, int, str]:
-    """By start; gaps of several bundles may begin with the same record of their namespace."""
+    """Sort key by start; gaps of several bundles may begin with the same record of their namespace."""
     return gap["start_ms"], gap["partition"], gap["start_offset"], gap["bundle"]
 
 
@@ -33,9 +33,9 @@ class Observers:
     """The observers of one part of a log, or of all of it.
 
     Attributes:
-        gaps, races, history, moves, owners, rejections, origins: None where nobody wants to know.
-        gap_rows: The gaps that have ended, and when all is read, all of them.
-        owned: Who serves what, as far as parts have ended.
+        gaps, races, history, moves, owners, rejections, origins: None unless requested.
+        gap_rows: Ended gaps; after the end of the read, all of them.
+        owned: Owners of bundles, of the parts that have ended.
         states: Key and line of the digest, of the parts that have ended.
     """
 
@@ -55,27 +55,29 @@ class Observers:
         self.states: list[tuple[bytes, bytes]] = []
 
     def observe(self, others: Iterable[Observe] = ()) -> Observe | None:
-        """What is to be told each judged record; None where nobody listens."""
-        every = [one.observe for one in self._all()] + list(others)
+        """Observer of judged records; None if there is none."""
+        every = [observer.observe for observer in self._all()] + list(others)
         if len(every) <= 1:
             return every[0] if every else None
 
         def observe(record: RecordRead, judgement: Judgement) -> None:
-            for told in every:
-                told(record, judgement)
+            for observe in every:
+                observe(record, judgement)
 
         return observe
 
     @property
     def join_observer(self) -> JoinObserver | None:
-        """Who is told what a joining reader takes; None where nobody listens."""
-        listening = [one for one in (self.gaps, self.owners, self.history, self.origins) if one is not None]
+        """Observer of a joining reader's records; None if there is none."""
+        listening = [
+            observer for observer in (self.gaps, self.owners, self.history, self.origins) if observer is not None
+        ]
         return _Both(listening) if listening else None
 
     def _all(self) -> Iterator[Gaps | LostRaces | History | Moves | Owners | Rejections | Origins]:
-        for one in (self.gaps, self.races, self.history, self.moves, self.owners, self.rejections, self.origins):
-            if one is not None:
-                yield one
+        for observer in (self.gaps, self.races, self.history, self.moves, self.owners, self.rejections, self.origins):
+            if observer is not None:
+                yield observer
 
     def _gap(self, gap: Gap) -> None:
         self.gap_number += gap.certain
@@ -90,7 +92,7 @@ class Observers:
     def ended(self, part: PartitionAudit) -> None:
         """A part has been read to its end."""
         if self.owners is not None:
-            self.owned.extend(self.owners.found(part))
+            self.owned.extend(self.owners.owned_in(part))
         if self._wants.states:
             self.states.extend((key.key, line(key)) for key in part.view.existing())
 
@@ -108,18 +110,18 @@ class Observers:
 
 
 class _Both:
-    """Tells several."""
+    """Passes observations to several observers."""
 
     def __init__(self, listening: list[Gaps | Owners | History | Origins]) -> None:
         self._listening = listening
 
     def taken(self, record: RecordRead, decoded: Record) -> None:
-        for one in self._listening:
-            one.taken(record, decoded)
+        for observer in self._listening:
+            observer.taken(record, decoded)
 
     def joined(self, view: View, *, sure: bool) -> None:
-        for one in self._listening:
-            one.joined(view, sure=sure)
+        for observer in self._listening:
+            observer.joined(view, sure=sure)
 
 
 class _Since(NamedTuple):
@@ -129,7 +131,7 @@ class _Since(NamedTuple):
 
 
 class Owners:
-    """Notes with which record the generation of each owner began.
+    """Notes the record that began each owner's generation.
 
     Feed it an audit's observations in log order, what a joining reader takes, and the view that it ends with.
     """
@@ -139,7 +141,7 @@ class Owners:
         self._held: dict[bytes, tuple[int, int]] = {}
 
     def observe(self, record: RecordRead, judgement: Judgement) -> None:
-        """Take in one judged record."""
+        """Apply one judged record."""
         key = judgement.key
         if judgement.verdict is not Verdict.ACCEPTED or key is None or key.is_namespace or record.key is None:
             return
@@ -152,20 +154,20 @@ class Owners:
                 self._since[name] = _Since(key.version + 1, record.offset, record.timestamp_ms)
 
     def taken(self, record: RecordRead, decoded: Record) -> None:  # noqa: ARG002
-        """Take in a record that a joining reader holds for its key."""
+        """Apply a record that a joining reader holds for its key."""
         if record.key is not None:
             self._held[record.key] = (record.offset, record.timestamp_ms)
 
     def joined(self, view: View, *, sure: bool) -> None:  # noqa: ARG002 - a guess is marked as one by the answer
-        """A joining reader has come to its view: of what it holds, proposals tell when a generation began, asserts do not."""
+        """Start from a joining reader's view: its proposals show when a generation began, its asserts do not."""
         times = dict(self._held.values())
         for key in view.existing():
             if key.state is State.ASSIGNED and key.writer is not None and key.offset in times:
                 self._since[key.key] = _Since(key.version, key.offset, times[key.offset])
         self._held.clear()
 
-    def found(self, part: PartitionAudit) -> Iterator[dict[str, Any]]:
-        """Every bundle of the part that is served, as the JSON output has it; since when is null where the log does not tell."""
+    def owned_in(self, part: PartitionAudit) -> Iterator[dict[str, Any]]:
+        """Every served bundle of the part, for the JSON output; the start is null if the log does not show it."""
         for key in part.view.live():
             generation = key.generation
             if generation is None:

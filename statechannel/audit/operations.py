@@ -12,7 +12,7 @@ from statechannel.protocol.view import Judgement
 
 @dataclass(slots=True)
 class OperationTimes:
-    """When an operation's first and newest accepted records were written (log time), and by whom the first was."""
+    """Log times of an operation's first and newest accepted records, and the writer of the first."""
 
     began_ms: int
     changed_ms: int
@@ -24,7 +24,7 @@ class OperationsSeen:
     """Folds an audit's observations into operations.
 
     Args:
-        operations_max: The newest so many are kept.
+        operations_max: Number of newest operations that are kept.
     """
 
     def __init__(self, operations_max: int = 10_000) -> None:
@@ -37,16 +37,16 @@ class OperationsSeen:
         return self._fold.known
 
     def observe(self, record: RecordRead, judgement: Judgement) -> None:
-        """Take in one judged record."""
+        """Apply one judged record."""
         decoded, key = judgement.record, judgement.key
         if judgement.verdict is not Verdict.ACCEPTED or decoded is None or key is None:
             return
         self._fold.accepted(decoded, key, record.partition, record.offset)
         if key.operation is None:
             return
-        found = self.times.get(key.operation)
-        if found is None:
+        times = self.times.get(key.operation)
+        if times is None:
             self.times[key.operation] = OperationTimes(record.timestamp_ms, record.timestamp_ms, decoded.broker)
         else:
-            found.changed_ms = max(found.changed_ms, record.timestamp_ms)
-            found.records += 1
+            times.changed_ms = max(times.changed_ms, record.timestamp_ms)
+            times.records += 1

@@ -1,8 +1,9 @@
-"""Operations as the log begins them, and what asked for each. Pure.
+"""Origins of operations: the request, decision or rule that started each. Pure.
 
-The log says what was done, not who wanted it: that stand requests of commands, decisions of the balancer and, of a broker that
-leaves, its heartbeats. Each of these topics is a `OriginTopic` here. What is in none of them, and is no rule of the brokers' own
-(`repair`, `lookup`), has no origin: its embedder began it, or somebody who may write to the topic and should not have.
+The log shows what was done, not who requested it: that is in requests of commands, decisions of the balancer and, for a broker
+that shuts down, its heartbeats. Each of these topics is an `OriginTopic` here. An operation in none of them that follows no
+broker rule (`repair`, `lookup`) has no origin: its embedder started it, or a client that should not have write access to the
+topic.
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ from statechannel.protocol.verdict import Verdict
 from statechannel.protocol.view import Judgement, View
 
 BEGUN_MAX = 100_000
-"""Operations that are held; older ones are only counted."""
+"""Maximum number of operations that are kept; older ones are only counted."""
 
 
 class Origin(StrEnum):
-    """What asked for an operation."""
+    """Origin of an operation."""
 
     DECISION = "decision"
     REQUEST = "request"
@@ -44,26 +45,26 @@ class Origin(StrEnum):
 MEANING: Mapping[Origin, str] = {
     Origin.DECISION: "a decision of the balancer names it",
     Origin.REQUEST: "a request has its id",
-    Origin.SHUTDOWN: "its broker was leaving, by its heartbeats, and handed over",
+    Origin.SHUTDOWN: "its broker was shutting down, by its heartbeats, and handed over",
     Origin.IMPORT: "an import's mark names it",
-    Origin.REPAIR: "a rule of the leader's: forced, as its record says",
-    Origin.LOOKUP: "a rule of the leader's: somebody looked up a bundle that nobody served",
-    Origin.NONE: "nothing asked for it: the embedder of its writer began it, or somebody else wrote to the topic",
-    Origin.UNKNOWN: "nothing that is left asked for it, but not all is left, or was looked at",
+    Origin.REPAIR: "a rule of the leader: repair, as its record is forced",
+    Origin.LOOKUP: "a rule of the leader: a lookup of an unserved bundle",
+    Origin.NONE: "no origin: the embedder of its writer started it, or another client wrote to the topic",
+    Origin.UNKNOWN: "no origin in the available records, but these are incomplete, or were not read",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class OperationCause:
-    """What asked for an operation, as one of the topics has it.
+    """The cause of an operation, from one of the topics.
 
     Attributes:
         id: Of the request or decision.
-        by: Who asked or decided.
+        by: Author of the request or decision.
         what: Command, or subject of a decision.
-        name: Bundle, topic or namespace that it is about; None: it does not say.
-        states: States that an operation of it can begin with; empty: any.
-        destination: Broker that it names; None: it leaves that open.
+        name: Bundle, topic or namespace that it concerns; None: not given.
+        states: Possible first states of its operations; empty: any.
+        destination: Named destination; None: open.
     """
 
     origin: Origin
@@ -77,11 +78,11 @@ class OperationCause:
 
 
 class OriginTopic(Protocol):
-    """One topic that says what was asked for.
+    """One topic with causes of operations.
 
     Attributes:
-        name: For people.
-        since_ms: What is older it does not know any more; 0: it has all there ever was.
+        name: Name for output.
+        since_ms: It is complete from this time on; 0: from the beginning.
     """
 
     @property
@@ -90,7 +91,7 @@ class OriginTopic(Protocol):
     def since_ms(self) -> int: ...  # noqa: D102
 
     def asker(self, begun: Mapping[str, Any]) -> OperationCause | None:
-        """What it has for an operation, by its id or otherwise; whether that fits is looked at elsewhere.
+        """Its cause for an operation, by id or otherwise; whether that fits is checked elsewhere.
 
         Args:
             begun: A row of `Origins`.
@@ -99,11 +100,11 @@ class OriginTopic(Protocol):
 
 
 class _Place(NamedTuple):
-    """What a state under way belongs to.
+    """The operation of an in-flight state.
 
     Attributes:
-        row: Its row; empty: it began before anything was judged.
-        operation: None where its record bears none.
+        row: Its row; empty: it began before the first judged record.
+        operation: None if its record has none.
     """
 
     row: str
@@ -111,17 +112,17 @@ class _Place(NamedTuple):
 
     @property
     def alone(self) -> str:
-        """The row of a move without an operation, which its reactions go on with."""
+        """The row of a move without an operation, which its reactions continue."""
         return self.row if self.operation is None else ""
 
 
 class Origins:
-    """Collects how each operation began: the first accepted record of it, or of a move that bears no operation.
+    """Collects the start of each operation: its first accepted record, or that of a move without an operation.
 
     Attributes:
-        rows: By operation, or by place where there is none, as the JSON output has them; what asked is not in them yet.
-        left_out: Operations that there was no room for.
-        imports: Operations that marks of imports name.
+        rows: By operation, or by place without one, for the JSON output; without origins yet.
+        left_out: Number of operations beyond the limit.
+        imports: Operations named by marks of imports.
     """
 
     def __init__(self, begun_max: int = BEGUN_MAX) -> None:
@@ -133,17 +134,17 @@ class Origins:
         self.imports: set[str] = set()
 
     def taken(self, record: RecordRead, decoded: Record) -> None:
-        """What a joining reader takes has no verdict: nothing is known to have begun with it."""
+        """Ignore records of a joining reader: they have no verdict."""
 
     def joined(self, view: View, *, sure: bool) -> None:
-        """A joining reader has come to its view: what is under way in it began before."""
+        """Start from a joining reader's view: its in-flight operations began before."""
         if sure:
             self._open.update(
                 (key.name, _Place("", key.operation)) for key in view.existing() if key.state in IN_FLIGHT
             )
 
     def observe(self, record: RecordRead, judgement: Judgement) -> None:
-        """Take in one judged record."""
+        """Apply one judged record."""
         decoded, key = judgement.record, judgement.key
         foreign = self._ids.is_foreign(record, decoded)
         if record.key == IMPORT_KEY:
@@ -194,13 +195,13 @@ def _row(record: RecordRead, decoded: Record, operation: str | None, *, whole: b
     }
 
 
-def as_rows(found: Origins) -> dict[str, Any]:
-    """What one part of a log has, to be put together with others."""
-    return {"rows": list(found.rows.values()), "left_out": found.left_out, "imports": sorted(found.imports)}
+def as_rows(origins: Origins) -> dict[str, Any]:
+    """Rows of one part of a log, to be merged with others."""
+    return {"rows": list(origins.rows.values()), "left_out": origins.left_out, "imports": sorted(origins.imports)}
 
 
 def put_together(parts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """Several parts as one: an operation may have records in several partitions, and begins with the earliest."""
+    """Merge several parts: an operation may have records in several partitions, and begins with the earliest."""
     rows: dict[str, dict[str, Any]] = {}
     left_out, imports = 0, set()
     for part in parts:
@@ -221,36 +222,36 @@ def put_together(parts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     }
 
 
-def _earlier(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
-    return one if _order(one) < _order(other) else other
+def _earlier(row: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
+    return row if _order(row) < _order(other) else other
 
 
 def _order(row: dict[str, Any]) -> tuple[int, int, int]:
     return row["began_ms"], row["partition"], row["offset"]
 
 
-def origins_document(found: Mapping[str, Any], sources: Sequence[OriginTopic]) -> dict[str, Any]:
-    """As the JSON output has it: each operation with what asked for it, in the order in which they began.
+def origins_document(answer: Mapping[str, Any], sources: Sequence[OriginTopic]) -> dict[str, Any]:
+    """Document for the JSON output: each operation with its origin, in the order of their starts.
 
     Args:
-        found: Of `put_together`.
-        sources: The first that has something fitting counts. None at all: nothing was looked at, and nothing is said to have
-            no origin.
+        answer: Of `put_together`.
+        sources: The first with a fitting cause counts. Without sources no operation is reported as without an
+            origin.
     """
-    imports = frozenset(found["imports"])
-    rows = [_with_origin(row, imports, sources) for row in found["rows"]]
+    imports = frozenset(answer["imports"])
+    rows = [_with_origin(row, imports, sources) for row in answer["rows"]]
     counts = Counter(row["origin"] for row in rows)
     return {
         "counts": {origin.value: counts[origin.value] for origin in Origin if counts[origin.value]},
-        "left_out": found["left_out"],
-        "sources": [{"name": one.name, "since_ms": one.since_ms} for one in sources],
+        "left_out": answer["left_out"],
+        "sources": [{"name": source.name, "since_ms": source.since_ms} for source in sources],
         "operations": rows,
     }
 
 
 def _with_origin(row: Mapping[str, Any], imports: frozenset[str], sources: Sequence[OriginTopic]) -> dict[str, Any]:
     asked: OperationCause | None = None
-    doubts = [] if row["follows"] is None else [f"it goes on with {row['follows']}, and bears no operation"]
+    doubts = [] if row["follows"] is None else [f"it continues {row['follows']}, but has no operation id"]
     if row["foreign"]:
         doubts.append(f"{row['foreign']} of its records: {FOREIGN}")
     for source in sources:
@@ -282,24 +283,24 @@ def _by_itself(
         return Origin.REPAIR
     if row["state"] == State.ASSIGNING.value and row["from"] is None:
         return Origin.LOOKUP
-    known_since_ms = max((one.since_ms for one in sources), default=row["began_ms"] + 1)
+    known_since_ms = max((source.since_ms for source in sources), default=row["began_ms"] + 1)
     return Origin.NONE if row["whole"] and row["began_ms"] >= known_since_ms else Origin.UNKNOWN
 
 
 def _doubt(row: Mapping[str, Any], asker: OperationCause) -> str | None:
-    """Why an operation is not what its id says it is; for people."""
-    told = f"{asker.origin.value} {asker.id} asked for {asker.what}"
+    """Why an operation does not match the cause with its id."""
+    text = f"{asker.origin.value} {asker.id} requested {asker.what}"
     if row["whole"] and asker.states and State(row["state"]) not in asker.states:
-        return f"{told}, and it begins with {row['state']}"
+        return f"{text}, but it begins with {row['state']}"
     if asker.name is not None and not concerns(asker.name, row["name"]):
-        return f"{told} of {asker.name}"
+        return f"{text} of {asker.name}"
     if asker.destination is not None and row["to"] not in (None, asker.destination):
-        return f"{told} to {asker.destination}"
+        return f"{text} to {asker.destination}"
     return None
 
 
 def concerns(asked: str, name: str) -> bool:
-    """Whether what was asked of a bundle, topic or namespace may change this key."""
+    """Whether a request on a bundle, topic or namespace may change this key."""
     try:
         wanted, _ = meant(asked)
     except ValueError:
@@ -313,5 +314,5 @@ def concerns(asked: str, name: str) -> bool:
 
 
 def without_origin(document: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """Operations that nothing asked for, or that are not what was asked for."""
+    """Operations without an origin, or that do not match it."""
     return (row for row in document["operations"] if row["origin"] == Origin.NONE.value or row["doubts"])

@@ -1,4 +1,4 @@
-"""Lost races: who was rejected, and whose record stood in the way. Pure functions over what an audit observes."""
+"""Lost races: rejected proposals, and the accepted records that came first. Pure functions over an audit's observations."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from statechannel.protocol.view import Judgement
 
 @dataclass(frozen=True, slots=True)
 class LostRace:
-    """A proposal that was rejected, and the accepted record that stood in its way."""
+    """A rejected proposal, and the accepted record that came first."""
 
     partition: int
     offset: int
@@ -34,7 +34,7 @@ class LostRaces:
     """Counts rejected proposals by reason, writer and winner, and keeps the newest of them.
 
     Args:
-        keep: At most so many are kept whole; all are counted.
+        keep: Maximum number of races that are kept in full; all are counted.
     """
 
     def __init__(self, keep: int = 20) -> None:
@@ -43,7 +43,7 @@ class LostRaces:
         self._keep = keep
 
     def observe(self, record: RecordRead, judgement: Judgement) -> None:
-        """Take in one judged record."""
+        """Apply one judged record."""
         decoded, key = judgement.record, judgement.key
         if judgement.verdict not in REJECTIONS or decoded is None or key is None or decoded.kind is not Kind.PROPOSAL:
             return
@@ -69,6 +69,8 @@ class LostRaces:
 
 
 def race_counts(races: LostRaces) -> Iterator[dict[str, Any]]:
-    """Rejected proposals by reason, writer and winner, the most frequent first; those as frequent by their names."""
-    for (reason, writer, winner), count in sorted(races.counts.items(), key=lambda one: (-one[1], *map(str, one[0]))):
+    """Rejected proposals by reason, writer and winner, the most frequent first, then by name."""
+    for (reason, writer, winner), count in sorted(
+        races.counts.items(), key=lambda item: (-item[1], *map(str, item[0]))
+    ):
         yield {"reason": reason.value, "writer": writer, "winner": winner, "count": count}

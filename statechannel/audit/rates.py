@@ -1,4 +1,4 @@
-"""How many records of each verdict come a minute: a fold over what an audit observes, by the log's own time."""
+"""Records of each verdict per minute: a fold over an audit's observations, by log time."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ GROUPS: dict[str, frozenset[Verdict]] = {
     "asserts": frozenset({Verdict.ASSERT_EQUAL, Verdict.ASSERT_STALE}),
     "control records": frozenset({Verdict.CONTROL}),
 }
-"""Verdicts that people are shown as one row; programs are told each."""
+"""Verdicts grouped for tables; the JSON output has each."""
 
 
 class VerdictRates:
-    """Counts of the last quarter of an hour, a bucket a second. Only judged records count."""
+    """Counts of the last quarter of an hour, one bucket per second. Only judged records count."""
 
     def __init__(self) -> None:
         self._seconds: dict[int, Counter[Verdict]] = {}
         self.newest_ms = 0
 
     def observe(self, record: RecordRead, judgement: Judgement) -> None:
-        """Take in one record; those of several partitions may come one partition after the other."""
+        """Apply one record; several partitions may be read one after the other."""
         self.newest_ms = max(self.newest_ms, record.timestamp_ms)
         oldest = self.newest_ms // 1_000 - _LONGEST_S
         second = record.timestamp_ms // 1_000
@@ -40,16 +40,16 @@ class VerdictRates:
             self._seconds = {at: counts for at, counts in self._seconds.items() if at >= oldest}
 
     def counts(self, window_min: int, now_ms: int) -> Counter[Verdict]:
-        """Records of each verdict in the last so many minutes before a moment of the log's time."""
+        """Records of each verdict in the minutes before a moment of log time."""
         since = now_ms // 1_000 - window_min * 60
-        found: Counter[Verdict] = Counter()
+        total: Counter[Verdict] = Counter()
         for second, counts in self._seconds.items():
             if second > since:
-                found.update(counts)
-        return found
+                total.update(counts)
+        return total
 
     def per_minute(self, now_ms: int) -> dict[str, dict[str, float]]:
-        """By window (`1m`, `5m`, `15m`) and verdict; verdicts that did not come are left out."""
+        """By window (`1m`, `5m`, `15m`) and verdict; verdicts without records are omitted."""
         return {
             f"{window}m": {
                 verdict.value: round(count / window, 2)
@@ -60,9 +60,9 @@ class VerdictRates:
 
 
 def grouped(rates: dict[str, dict[str, float]]) -> dict[str, list[float]]:
-    """What people are shown: a row a group, a number a window."""
+    """Rows of a table: one per group, one number per window."""
     return {name: [_sum(rates[f"{window}m"], of) for window in WINDOWS_MIN] for name, of in GROUPS.items()}
 
 
-def _sum(one: dict[str, float], of: frozenset[Verdict]) -> float:
-    return sum(rate for verdict, rate in one.items() if verdict in of)
+def _sum(rates: dict[str, float], of: frozenset[Verdict]) -> float:
+    return sum(rate for verdict, rate in rates.items() if verdict in of)

@@ -1,6 +1,6 @@
-"""What the registry tells of the last hour: processes that came and went, leaders, modes, silence. A pure fold, by log time.
+"""Incidents in the registry's last hour: starts and ends of processes, leaders, modes, silence. A pure fold, by log time.
 
-`engine.membership` says who is in the cluster now; this says what happened, for people, and what each process told of itself.
+`engine.membership` has the current members; this has the history, and the last heartbeat of each process.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ _QUIET_MODES = ("starting", "settling")
 
 @dataclass(slots=True)
 class RegisteredProcess:
-    """One process as its heartbeats tell of it.
+    """One process, from its heartbeats.
 
     Attributes:
         first_ms, last_ms: Log times of its first and newest heartbeat.
         info: The newest one.
-        left: It said goodbye.
-        lost: Silent for longer than its patience, and not heard since.
-        leads_since_ms: Log time since which it says that it leads; None while it does not.
-        claim: Offset of the record by which it leads, its term; None where that was not seen.
+        left: It sent a goodbye.
+        lost: Silent for longer than its expiry, and not heard since.
+        leads_since_ms: Log time since which it claims leadership; None while it does not.
+        claim: Offset of its leadership claim, its term; None if that was not seen.
         skews_ms: Log time minus its own clock, of the newest heartbeats; the least one has the least delay in it.
     """
 
@@ -47,7 +47,7 @@ class RegisteredProcess:
 
     @property
     def clock_behind_ms(self) -> int | None:
-        """By how much its clock is behind the log's (negative: ahead); None where it does not tell its time."""
+        """How far its clock is behind the log's (negative: ahead); None if its heartbeats have no time."""
         return min(self.skews_ms, default=None)
 
 
@@ -55,14 +55,14 @@ class RegistryStory:
     """Feed it the heartbeats in log order.
 
     Args:
-        expiry_s: Patience of this reader; processes that tell their own are measured by that.
+        expiry_s: Expiry of this reader; used for processes whose heartbeats do not have their own.
 
     Attributes:
         processes: Newest process of each broker id.
-        doubled: Broker ids under which two processes were heard in turns, with the log time at which that was seen last.
-        newest_ms: Log time of the newest heartbeat of anybody; 0 where there is none.
-        led_ms: Log time of the newest heartbeat of a leader; None where there is none.
-        heard_from_ms: Log time at which the first one was heard, or the first one after nobody was.
+        doubled: Broker ids with two alternating processes, with the log time of the last alternation.
+        newest_ms: Log time of the newest heartbeat of any process; 0 without one.
+        led_ms: Log time of the newest heartbeat of a leader; None without one.
+        heard_from_ms: Log time of the first heartbeat, or of the first one after a complete silence.
     """
 
     def __init__(self, expiry_s: float) -> None:
@@ -78,7 +78,7 @@ class RegistryStory:
         self.incidents: deque[Incident] = deque(maxlen=KEPT_MAX)
 
     def observe(self, record: RecordRead, info: Mapping[str, Any]) -> None:
-        """Take in one heartbeat that decodes (`engine.membership.decode_member`)."""
+        """Apply one valid heartbeat (`engine.membership.decode_member`)."""
         at_ms = record.timestamp_ms
         self._pass_time(at_ms)
         process = self._process(info, at_ms, record.offset)
@@ -87,7 +87,7 @@ class RegistryStory:
         before = process.info
         if process.lost:
             process.lost = False
-            self._tell(
+            self._add(
                 at_ms, IncidentKind.LOST, f"{process.broker} is heard again, after {seconds(at_ms - process.last_ms)}"
             )
         process.last_ms = at_ms
@@ -107,15 +107,15 @@ class RegistryStory:
             return None
         if known is not None:
             remember(self._replaced, (broker, known.incarnation), None, 10 * KEPT_MAX)
-        made = RegisteredProcess(broker, incarnation, at_ms, at_ms, info, mode_since_ms=at_ms)
-        remember(self.processes, broker, made, 10 * KEPT_MAX)
+        process = RegisteredProcess(broker, incarnation, at_ms, at_ms, info, mode_since_ms=at_ms)
+        remember(self.processes, broker, process, 10 * KEPT_MAX)
         # What was running when the topic's memory began has not just started.
         if isinstance(info.get("seq"), int) and info["seq"] <= 1:
             again = "" if known is None else " again, as a new process"
-            self._tell(at_ms, IncidentKind.STARTED, f"{broker} started{again}")
+            self._add(at_ms, IncidentKind.STARTED, f"{broker} started{again}")
         if info.get("leading") is True:
-            self._leads(made, at_ms, offset if info["seq"] <= 1 else None)
-        return made
+            self._leads(process, at_ms, offset if info["seq"] <= 1 else None)
+        return process
 
     def _changes(
         self, process: RegisteredProcess, before: Mapping[str, Any], info: Mapping[str, Any], record: RecordRead
@@ -130,14 +130,14 @@ class RegistryStory:
         self._mode(process, before, info, at_ms)
         pause, paused = info.get("repair_paused"), before.get("repair_paused")
         if pause and not paused:
-            self._tell(at_ms, IncidentKind.REPAIR_PAUSED, f"{name} paused repair: {pause}")
+            self._add(at_ms, IncidentKind.REPAIR_PAUSED, f"{name} paused repair: {pause}")
         elif paused and not pause:
-            self._tell(at_ms, IncidentKind.REPAIR_PAUSED, f"{name} repairs again")
+            self._add(at_ms, IncidentKind.REPAIR_PAUSED, f"{name} repairs again")
         if info.get("draining") is True and before.get("draining") is not True:
-            self._tell(at_ms, IncidentKind.LEFT, f"{name} was asked to stop, and hands its bundles over")
+            self._add(at_ms, IncidentKind.LEFT, f"{name} is shutting down, and hands over its bundles")
         if info.get("leaving") is True and not process.left:
             process.left, process.leads_since_ms = True, None
-            self._tell(at_ms, IncidentKind.LEFT, f"{name} said goodbye")
+            self._add(at_ms, IncidentKind.LEFT, f"{name} left with a goodbye")
 
     def _mode(self, process: RegisteredProcess, before: Mapping[str, Any], info: Mapping[str, Any], at_ms: int) -> None:
         mode, was = info.get("mode"), before.get("mode")
@@ -145,14 +145,14 @@ class RegistryStory:
             return
         if mode == "safe":
             process.mode_since_ms = at_ms
-            self._tell(at_ms, IncidentKind.MODE, f"{process.broker} is in safe mode: it had lost Kafka")
+            self._add(at_ms, IncidentKind.MODE, f"{process.broker} is in safe mode: it lost its connection to Kafka")
         elif was in ("starting", None):
             return
         elif mode == "normal":
             took = seconds(at_ms - process.mode_since_ms)
-            self._tell(at_ms, IncidentKind.MODE, f"{process.broker} is back in normal mode, after {took}")
+            self._add(at_ms, IncidentKind.MODE, f"{process.broker} is back in normal mode, after {took}")
         elif mode not in _QUIET_MODES:
-            self._tell(at_ms, IncidentKind.MODE, f"{process.broker} is in the mode {mode}")
+            self._add(at_ms, IncidentKind.MODE, f"{process.broker} is in the mode {mode}")
         elif was == "normal":
             process.mode_since_ms = at_ms
 
@@ -162,20 +162,20 @@ class RegistryStory:
         if claim is not None and self.leader is not None:
             late = f" {seconds(without_ms)} without a leader" if without_ms > _TOLD_WITHOUT_LEADER_MS else ""
             same = self.leader == process.broker
-            said = f"{process.broker} leads again" if same else f"{process.broker} leads, after {self.leader}"
-            self._tell(at_ms, IncidentKind.LEADER, f"{said}{',' if late and same else ' and' if late else ''}{late}")
+            message = f"{process.broker} leads again" if same else f"{process.broker} leads, after {self.leader}"
+            self._add(at_ms, IncidentKind.LEADER, f"{message}{',' if late and same else ' and' if late else ''}{late}")
         elif claim is not None:
-            self._tell(at_ms, IncidentKind.LEADER, f"{process.broker} leads")
+            self._add(at_ms, IncidentKind.LEADER, f"{process.broker} leads")
         self.leader, self.led_ms = process.broker, at_ms
 
     def _pass_time(self, at_ms: int) -> None:
-        """See who is lost; where nobody at all was heard nobody's silence counts, as for a member that was cut off."""
+        """Detect lost processes; a complete silence of all does not count, as for a member that was cut off."""
         silent_ms = at_ms - self.newest_ms if self.newest_ms else 0
         self.heard_from_ms = self.heard_from_ms or at_ms
         if silent_ms > self._expiry_ms / 2:
             self.heard_from_ms = at_ms
-            said = f"nobody was heard for {seconds(silent_ms)}: Kafka was away, or no broker ran"
-            self._tell(self.newest_ms, IncidentKind.SILENCE, said)
+            message = f"no heartbeats for {seconds(silent_ms)}: Kafka was unavailable, or no broker was running"
+            self._add(self.newest_ms, IncidentKind.SILENCE, message)
         self.newest_ms = max(self.newest_ms, at_ms)
         if at_ms - self._looked_ms < 500:  # noqa: PLR2004 - often enough
             return
@@ -183,12 +183,12 @@ class RegistryStory:
         for process in self.processes.values():
             if process.left or process.lost:
                 continue
-            told = process.info.get("expiry_s")
-            patience_ms = told * 1_000 if isinstance(told, int | float) else self._expiry_ms
+            expiry_s = process.info.get("expiry_s")
+            patience_ms = expiry_s * 1_000 if isinstance(expiry_s, int | float) else self._expiry_ms
             if at_ms - max(process.last_ms, self.heard_from_ms) > patience_ms:
                 process.lost = True
                 process.leads_since_ms = None
-                self._tell(process.last_ms, IncidentKind.LOST, f"{process.broker} fell silent without a goodbye")
+                self._add(process.last_ms, IncidentKind.LOST, f"{process.broker} was lost without a goodbye")
 
-    def _tell(self, at_ms: int, kind: IncidentKind, said: str) -> None:
-        self.incidents.append(Incident(at_ms, kind, said))
+    def _add(self, at_ms: int, kind: IncidentKind, message: str) -> None:
+        self.incidents.append(Incident(at_ms, kind, message))

@@ -1,6 +1,6 @@
-"""Rejected records by reason, writer and winner. Pure functions over what an audit observes.
+"""Rejected records by reason, writer and winner. Pure functions over an audit's observations.
 
-`races.py` counts lost proposals only; here is every rejected record, also what cannot be decoded and so has no writer.
+`races.py` counts lost proposals only; this counts every rejected record, also undecodable ones, which have no writer.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from statechannel.protocol.verdict import REJECTIONS
 from statechannel.protocol.view import Judgement
 
 GROUPS_MAX = 10_000
-"""Groups that are counted apart; whoever writes junk under ever new names is counted under `OTHERS`."""
+"""Maximum number of groups; junk under ever new names is counted under `OTHERS`."""
 OTHERS = "(others)"
 NEWEST_MAX = 50
 
 
 class RejectionGroup(NamedTuple):
-    """What is counted together.
+    """Key of a group.
 
     Attributes:
-        writer: Broker that the record names; None where it does not decode.
-        winner: Broker that wrote the accepted record in the way; None where there is none, or nobody knows.
+        writer: Broker that the record names; None if it is undecodable.
+        winner: Broker that wrote the accepted record that came first; None if there is none, or it is unknown.
     """
 
     reason: str
@@ -34,14 +34,14 @@ class RejectionGroup(NamedTuple):
 
 @dataclass(slots=True)
 class RejectionTally:
-    """How many, and when."""
+    """Count, with first and last time."""
 
     records: int
     first_ms: int
     last_ms: int
 
     def add(self, other: RejectionTally) -> None:
-        """Count the others too."""
+        """Add another tally."""
         self.records += other.records
         self.first_ms = min(self.first_ms, other.first_ms)
         self.last_ms = max(self.last_ms, other.last_ms)
@@ -51,8 +51,8 @@ class Rejections:
     """Counts rejected records, and keeps the newest of them.
 
     Attributes:
-        newest: As the JSON output has them: those with the newest time stamps of all partitions, at least `NEWEST_MAX` of
-            them where there are so many.
+        newest: For the JSON output: those with the newest timestamps of all partitions, at least `NEWEST_MAX` of
+            them if available.
     """
 
     def __init__(self) -> None:
@@ -60,7 +60,7 @@ class Rejections:
         self.newest: list[dict[str, Any]] = []
 
     def observe(self, record: RecordRead, judgement: Judgement) -> None:
-        """Take in one judged record."""
+        """Apply one judged record."""
         if judgement.verdict not in REJECTIONS:
             return
         decoded, key = judgement.record, judgement.key
@@ -73,7 +73,7 @@ class Rejections:
             self.newest = _newest(self.newest)
 
     def add(self, group: RejectionGroup, tally: RejectionTally) -> None:
-        """Count some more of a group."""
+        """Add a tally to a group."""
         held = self.tallies.get(group)
         if held is None and len(self.tallies) >= GROUPS_MAX:
             group = RejectionGroup(group.reason, OTHERS, None)
@@ -103,7 +103,7 @@ def _row(record: RecordRead, judgement: Judgement, group: RejectionGroup) -> dic
 
 
 def winner_fields(judgement: Judgement) -> dict[str, Any] | None:
-    """The accepted record that stands on a key, as the JSON output has it."""
+    """The accepted record of a key, for the JSON output."""
     key = judgement.key
     if key is None or key.state is None:
         return None
@@ -117,50 +117,50 @@ def winner_fields(judgement: Judgement) -> dict[str, Any] | None:
     }
 
 
-def as_rows(found: Rejections) -> dict[str, Any]:
-    """What one part of a log has, to be added up with others."""
+def as_rows(rejections: Rejections) -> dict[str, Any]:
+    """Rows of one part of a log, to be added to others."""
     return {
-        "groups": [[*group, *astuple(tally)] for group, tally in found.tallies.items()],
-        "newest": _newest(found.newest),
+        "groups": [[*group, *astuple(tally)] for group, tally in rejections.tallies.items()],
+        "newest": _newest(rejections.newest),
     }
 
 
 def _newest(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The newest rows by time; a log has its partitions one after the other, so the last read need not be the newest."""
+    """The newest rows by time; partitions are read one after the other, so the last row need not be the newest."""
     return sorted(rows, key=lambda row: (row["timestamp_ms"], row["partition"], row["offset"]))[-NEWEST_MAX:]
 
 
 def added_up(parts: Iterable[Mapping[str, Any]]) -> Rejections:
-    """Several parts together."""
-    found = Rejections()
+    """The sum of several parts."""
+    total = Rejections()
     for part in parts:
         for reason, writer, winner, *tally in part["groups"]:
-            found.add(RejectionGroup(reason, writer, winner), RejectionTally(*tally))
-        found.newest += part["newest"]
-    return found
+            total.add(RejectionGroup(reason, writer, winner), RejectionTally(*tally))
+        total.newest += part["newest"]
+    return total
 
 
-def rejected_document(found: Rejections) -> dict[str, Any]:
-    """As the JSON output has it: by reason, by writer, both with the winner, and the newest; the most frequent first."""
+def rejected_document(rejections: Rejections) -> dict[str, Any]:
+    """Document for the JSON output: by reason, by writer, both with the winner, and the newest; the most frequent first."""
     return {
-        "records": sum(tally.records for tally in found.tallies.values()),
-        "by_reason": [*_summed(found, "reason")],
-        "by_writer": [*_summed(found, "writer")],
-        "groups": [*_summed(found, "reason", "writer", "winner")],
-        "newest": _newest(found.newest),
+        "records": sum(tally.records for tally in rejections.tallies.values()),
+        "by_reason": [*_summed(rejections, "reason")],
+        "by_writer": [*_summed(rejections, "writer")],
+        "groups": [*_summed(rejections, "reason", "writer", "winner")],
+        "newest": _newest(rejections.newest),
     }
 
 
-def _summed(found: Rejections, *names: str) -> Iterator[dict[str, Any]]:
+def _summed(rejections: Rejections, *names: str) -> Iterator[dict[str, Any]]:
     sums: dict[tuple[str | None, ...], RejectionTally] = {}
-    for group, tally in found.tallies.items():
-        name = tuple(getattr(group, one) for one in names)
+    for group, tally in rejections.tallies.items():
+        name = tuple(getattr(group, field) for field in names)
         held = sums.get(name)
         if held is None:
             sums[name] = RejectionTally(tally.records, tally.first_ms, tally.last_ms)
         else:
             held.add(tally)
-    for name, tally in sorted(sums.items(), key=lambda one: (-one[1].records, *map(str, one[0]))):
+    for name, tally in sorted(sums.items(), key=lambda item: (-item[1].records, *map(str, item[0]))):
         yield {
             **dict(zip(names, name, strict=True)),
             "records": tally.records,

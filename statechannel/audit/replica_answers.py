@@ -1,4 +1,4 @@
-"""What a replica says of itself over HTTP, checked before anybody believes its form (audit.md). Pure."""
+"""Validated answers of a replica's HTTP endpoint (audit.md). Pure."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ WORD_FORMAT = 1
 
 
 class ReplicaWordError(StateChannelError):
-    """What came is not what a replica says."""
+    """The answer is not one of a replica."""
 
 
 class PartWord(NamedTuple):
-    """Of one partition.
+    """Answer for one partition.
 
     Attributes:
-        applied: Offset through which the replica has taken everything in.
-        digest: None where it does not know the accepted states; `why` says so.
-        keys: How many it knows; None where it did not say.
+        applied: Offset through which the replica has applied the partition.
+        digest: None if it does not know the accepted states; `why` says why.
+        keys: Number of its keys; None if not given.
     """
 
     applied: int
@@ -38,7 +38,7 @@ class ReplicaWord:
     """The document of `/digest`, and the first line of `/dump`.
 
     Attributes:
-        digest: Of all partitions; None where it does not know the accepted states of each.
+        digest: Of all partitions; None if it does not know the accepted states of each.
     """
 
     broker: str
@@ -49,7 +49,7 @@ class ReplicaWord:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaDump:
-    """What `/dump` answers: the word, and the lines of the digest by key."""
+    """The answer of `/dump`: the digest document, and the lines of the digest by key."""
 
     word: ReplicaWord
     lines: list[bytes]
@@ -59,15 +59,15 @@ def parse_word(body: bytes) -> ReplicaWord:
     """Read the document of a digest.
 
     Raises:
-        ReplicaWordError: It is none.
+        ReplicaWordError: It is not a digest document.
     """
     try:
-        found = orjson.loads(body)
+        word = orjson.loads(body)
     except orjson.JSONDecodeError as error:
         raise _bad(f"not JSON: {error}") from None
-    if not isinstance(found, dict) or found.get("replica") != WORD_FORMAT:
-        raise _bad(f"no document of a replica's digest of format {WORD_FORMAT}")
-    broker, incarnation, parts = found.get("broker"), found.get("incarnation"), found.get("partitions")
+    if not isinstance(word, dict) or word.get("replica") != WORD_FORMAT:
+        raise _bad(f"not a replica's digest document of format {WORD_FORMAT}")
+    broker, incarnation, parts = word.get("broker"), word.get("incarnation"), word.get("partitions")
     if not isinstance(broker, str) or not isinstance(incarnation, str) or not isinstance(parts, dict) or not parts:
         raise _bad("`broker`, `incarnation` or `partitions` is missing")
     numbers = {}
@@ -76,41 +76,41 @@ def parse_word(body: bytes) -> ReplicaWord:
             raise _bad(f"`partitions` holds {name!r}")
         numbers[int(name)] = _part(part)
     if sorted(numbers) != list(range(len(numbers))):
-        raise _bad("`partitions` does not name all of them")
-    digest = found.get("digest")
+        raise _bad("`partitions` does not have all partitions")
+    digest = word.get("digest")
     return ReplicaWord(broker, incarnation, numbers, digest if isinstance(digest, str) else None)
 
 
 def _part(part: Mapping[str, Any]) -> PartWord:
     applied, digest, why = part.get("applied"), part.get("digest"), part.get("why")
     if type(applied) is not int or applied < -1 or not (digest is None or isinstance(digest, str)):
-        raise _bad("`applied` or `digest` of a partition is no such thing")
+        raise _bad("`applied` or `digest` of a partition is invalid")
     keys = part.get("keys")
     return PartWord(applied, digest, why if isinstance(why, str) else "", keys if type(keys) is int else None)
 
 
-def parse_dump(lines: Iterable[bytes]) -> ReplicaDump:
+def parse_dump(body: Iterable[bytes]) -> ReplicaDump:
     """Read a dump.
 
     Raises:
-        ReplicaWordError: It is none, it was cut short, or its lines are not those of the digest in it.
+        ReplicaWordError: It is not a dump, it was truncated, or its lines do not match its digest.
     """
-    every = iter(lines)
+    every = iter(body)
     word = parse_word(next(every, b""))
-    found = list(every)
-    for line in found:
+    lines = list(every)
+    for line in lines:
         try:
             fields = orjson.loads(line)
         except orjson.JSONDecodeError:
-            raise _bad(f"a line of the dump is no JSON: {line[:80]!r}") from None
+            raise _bad(f"a line of the dump is not JSON: {line[:80]!r}") from None
         if not isinstance(fields, list) or len(fields) != 6 or not isinstance(fields[0], str):  # noqa: PLR2004
             raise _bad(f"a line of the dump is not [key, version, state, from, to, id]: {line[:80]!r}")
     keys = sum(part.keys or 0 for part in word.partitions.values())
-    if len(found) < keys:
-        raise _bad(f"a dump that ends early: {len(found)} of its {keys} keys came")
-    if word.digest is not None and sha256(b"".join(found)).hexdigest() != word.digest:
-        raise _bad("a dump whose lines are not those of the digest in its head")
-    return ReplicaDump(word, found)
+    if len(lines) < keys:
+        raise _bad(f"a truncated dump: {len(lines)} of its {keys} keys")
+    if word.digest is not None and sha256(b"".join(lines)).hexdigest() != word.digest:
+        raise _bad("a dump whose lines do not match its digest")
+    return ReplicaDump(word, lines)
 
 
 def _bad(what: str) -> ReplicaWordError:

@@ -1,4 +1,4 @@
-"""Rows of findings without a bound on their number: some in memory, the rest in a temporary file."""
+"""Spool for an unbounded number of rows: some in memory, the rest in a temporary file."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _READ_BYTES = 1 << 16
 
 
 class Spool:
-    """Takes rows, and gives them back as often as wanted, in order.
+    """Stores rows, and returns them repeatedly, in order.
 
-    The file has no name and is gone with the spool. What is given back has been JSON: tuples are lists then.
+    The file is anonymous and is deleted with the spool. Rows are stored as JSON: tuples become lists.
 
     Args:
-        order: What rows are sorted by; None: as they came. Rows of the same order keep that in which they came.
+        order: Sort key; None: insertion order. Sorting is stable.
         held_max: Rows kept in memory.
     """
 
@@ -33,7 +33,7 @@ class Spool:
         self._number = 0
 
     def append(self, row: Row) -> None:
-        """Take one more."""
+        """Add one row."""
         self._held.append(row)
         self._number += 1
         if len(self._held) >= self._held_max:
@@ -65,7 +65,7 @@ class Spool:
         self._held = []
 
     def _read(self, place: int, end: int) -> Iterator[Row]:
-        """One run, with a position of its own: several are read by turns."""
+        """Read one run, with its own position: several are read alternately."""
         if self._file is None:
             return
         rest = b""

@@ -1,4 +1,4 @@
-"""The file of verdicts, a line a record (design/cli.md, `--verdicts`)."""
+"""Verdict file, with one line per record (design/cli.md, `--verdicts`)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Observe = Callable[[RecordRead, Judgement], None]
 
 
 def format_verdict(record: RecordRead, judgement: Judgement) -> bytes:
-    """One line: version and state are the record's own, null where it does not decode."""
+    """One line: version and state are the record's own, null if it is undecodable."""
     decoded = judgement.record
     return orjson.dumps(
         {
@@ -34,11 +34,11 @@ def format_verdict(record: RecordRead, judgement: Judgement) -> bytes:
 
 @contextmanager
 def verdict_file(path: Path) -> Iterator[Observe]:
-    """Open the file for an audit; under its name it appears only when the audit has ended well.
+    """Open the file for an audit; it is created only if the audit succeeds.
 
     Raises:
-        ExportFileError: It cannot be written.
-        AuditQuestionError: It is a device or a pipe.
+        FileUnwritableError: It cannot be written.
+        NotReplaceableError: It is a device or a pipe.
     """
     with lines_file(path) as write:
 
@@ -50,11 +50,11 @@ def verdict_file(path: Path) -> Iterator[Observe]:
 
 @contextmanager
 def lines_file(path: Path) -> Iterator[Callable[[bytes], object]]:
-    """The same, for lines that are made elsewhere.
+    """The same, for given lines.
 
     Raises:
-        ExportFileError: It cannot be written.
-        AuditQuestionError: It is a device or a pipe.
+        FileUnwritableError: It cannot be written.
+        NotReplaceableError: It is a device or a pipe.
     """
     with new_file(path) as file:
         yield file.write

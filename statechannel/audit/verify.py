@@ -1,4 +1,4 @@
-"""Holds what replicas say against what the log says at the same offsets, and finds where they part."""
+"""Comparison of replicas with the log at the same offsets, and search for the first difference."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from statechannel.replay.part import PartReader
 from statechannel.replay.survey import STRICT, ReadFacts, has_gaps, join_facts
 
 SHOWN_MAX = 100
-"""Differing keys that are looked at; of the others only the number is told."""
+"""Maximum number of differing keys that are examined; the rest is counted."""
 
 
 class VerifyStatus(StrEnum):
-    """What was found of one partition of one replica."""
+    """Result for one partition of one replica."""
 
     EQUAL = "equal"
     DIFFERENT = "different"
@@ -38,9 +38,9 @@ class VerifiedPartition:
     """One partition of one replica.
 
     Attributes:
-        recomputed: The digest by the log; None where it has none.
-        first: Where they part, for the JSON output.
-        differing: Number of differing keys, where a dump was looked at.
+        recomputed: The digest by the log; None if it has none.
+        first: The first difference, for the JSON output.
+        differing: Number of differing keys, if a dump was examined.
         dump_applied: Offset of the dump by which they were found.
     """
 
@@ -57,7 +57,7 @@ class VerifiedPartition:
 
 @dataclass(slots=True)
 class ReplicaDifference:
-    """What differs at one offset.
+    """Differences at one offset.
 
     Attributes:
         keys: The first of them by key: the line by the log, and by the replica.
@@ -72,12 +72,12 @@ class ReplicaDifference:
 def check_words(
     export: ExportFile, words: Sequence[ReplicaWord], *, compaction_lag_ms: int
 ) -> list[list[VerifiedPartition]]:
-    """Compare digests; the log is gone through once. By replica, in the order of their partitions."""
+    """Compare digests in one pass over the log. By replica, in the order of their partitions."""
     places = {(number, part.applied) for word in words for number, part in word.partitions.items() if part.digest}
     recomputed: dict[tuple[int, int], str | VerifyStatus] = {}
 
-    def at(partition: int, applied: int, found: View | VerifyStatus) -> None:
-        recomputed[partition, applied] = found if isinstance(found, VerifyStatus) else digest_of(_lines(found))
+    def at(partition: int, applied: int, answer: View | VerifyStatus) -> None:
+        recomputed[partition, applied] = answer if isinstance(answer, VerifyStatus) else digest_of(_lines(answer))
 
     for partition, some in groupby(sorted(places), key=lambda place: place[0]):
         visit(export, partition, [applied for _, applied in some], compaction_lag_ms=compaction_lag_ms, at=at)
@@ -87,46 +87,46 @@ def check_words(
 def _checked(number: int, part: Any, recomputed: Mapping[tuple[int, int], str | VerifyStatus]) -> VerifiedPartition:
     if part.digest is None:
         return VerifiedPartition(number, part.applied, VerifyStatus.UNKNOWN, None, why=part.why)
-    found = recomputed[number, part.applied]
-    if isinstance(found, VerifyStatus):
-        return VerifiedPartition(number, part.applied, found, part.digest)
-    status = VerifyStatus.EQUAL if found == part.digest else VerifyStatus.DIFFERENT
-    return VerifiedPartition(number, part.applied, status, part.digest, found)
+    digest = recomputed[number, part.applied]
+    if isinstance(digest, VerifyStatus):
+        return VerifiedPartition(number, part.applied, digest, part.digest)
+    status = VerifyStatus.EQUAL if digest == part.digest else VerifyStatus.DIFFERENT
+    return VerifiedPartition(number, part.applied, status, part.digest, digest)
 
 
 def explain(export: ExportFile, checked: VerifiedPartition, dump: ReplicaDump, *, compaction_lag_ms: int) -> None:
-    """Find by a dump where a replica and the log part; the dump is of a later offset than the digest that differed."""
+    """Find the first difference between a replica and the log by a dump, which is of a later offset than the digest."""
     partition = checked.partition
     part = dump.word.partitions.get(partition)
     if part is None or part.digest is None:
-        checked.why = "its dump does not know this partition" if part is None or not part.why else part.why
+        checked.why = "its dump does not have this partition" if part is None or not part.why else part.why
         return
     checked.dump_applied = part.applied
     partitions = len(export.header.end_offsets)
-    told = [one for one in dump.lines if _partition(one, partitions) == partition]
-    found = ReplicaDifference()
+    lines = [line for line in dump.lines if _partition(line, partitions) == partition]
+    difference = ReplicaDifference()
 
     def at(_: int, applied: int, view: View | VerifyStatus) -> None:
         if isinstance(view, VerifyStatus):
-            checked.why = f"the log does not tell the states at offset {applied} of its dump ({view})"
+            checked.why = f"the log no longer holds the states at offset {applied} of its dump ({view})"
             return
-        for expected, said in sides(_lines(view), told):
-            found.number += 1
-            if len(found.keys) < SHOWN_MAX:
-                name = accepted_of(expected or said or b"").key
-                found.keys[name] = (expected, said)
+        for expected, actual in sides(_lines(view), lines):
+            difference.number += 1
+            if len(difference.keys) < SHOWN_MAX:
+                name = accepted_of(expected or actual or b"").key
+                difference.keys[name] = (expected, actual)
                 key = view.get(name)
                 if key is not None:
-                    found.offsets[name] = key.offset
+                    difference.offsets[name] = key.offset
 
     visit(export, partition, [part.applied], compaction_lag_ms=compaction_lag_ms, at=at)
     if checked.why:
         return
-    checked.differing = found.number
-    if not found.keys:
-        checked.why = f"its dump, of offset {part.applied}, is what the log says: it differed, and does no longer"
+    checked.differing = difference.number
+    if not difference.keys:
+        checked.why = f"its dump, of offset {part.applied}, equals the log: the difference is gone"
         return
-    parting = Parting({name: said for name, (_, said) in found.keys.items()}, found.offsets)
+    parting = Parting({name: actual for name, (_, actual) in difference.keys.items()}, difference.offsets)
     visit(
         export,
         partition,
@@ -136,13 +136,13 @@ def explain(export: ExportFile, checked: VerifiedPartition, dump: ReplicaDump, *
         observe=parting.observe,
     )
     offset, name, how = parting.first()
-    expected, said = found.keys[name]
+    expected, actual = difference.keys[name]
     checked.first = {
         "offset": offset,
         "key": name,
         "how": how,
         "log": _state(expected),
-        "replica": _state(said),
+        "replica": _state(actual),
     }
 
 
@@ -155,11 +155,11 @@ def visit(
     at: Callable[[int, int, View | VerifyStatus], None],
     observe: Callable[[RecordRead, Any], None] | None = None,
 ) -> None:
-    """Read a partition, and stop at offsets on the way; once, unless it is read differently for some of them.
+    """Read a partition, stopping at offsets; once, unless some of them need another kind of read.
 
     Args:
         places: Offsets, ascending.
-        at: Told the view at each, or why the log has none there.
+        at: Called with the view at each, or with the reason why the log has none there.
     """
     records: Sequence[RecordRead] = export.partitions.get(partition, ())
     end = export.header.end_offsets.get(partition, 0)
@@ -193,28 +193,28 @@ def _lines(view: View) -> Iterable[bytes]:
     return sorted(line(key) for key in view.existing())  # a quote is below every letter of a key: as by the key
 
 
-def _partition(told: bytes, partitions: int) -> int:
-    parts = parse_key(accepted_of(told).key.encode(errors="replace"))
+def _partition(line: bytes, partitions: int) -> int:
+    parts = parse_key(accepted_of(line).key.encode(errors="replace"))
     return -1 if parts is None else partition_of(parts.namespace, partitions)
 
 
-def _state(told: bytes | None) -> dict[str, Any] | None:
-    if told is None:
+def _state(line: bytes | None) -> dict[str, Any] | None:
+    if line is None:
         return None
-    found: AcceptedState = accepted_of(told)
+    accepted: AcceptedState = accepted_of(line)
     return {
-        "version": found.version,
-        "state": found.state,
-        "owner": found.owner,
-        "generation": found.generation,
-        "from": found.from_,
-        "to": found.to,
-        "id": found.id,
+        "version": accepted.version,
+        "state": accepted.state,
+        "owner": accepted.owner,
+        "generation": accepted.generation,
+        "from": accepted.from_,
+        "to": accepted.to,
+        "id": accepted.id,
     }
 
 
 def checked_fields(checked: VerifiedPartition) -> dict[str, Any]:
-    """As the JSON output has it."""
+    """Fields for the JSON output."""
     return {
         "partition": checked.partition,
         "applied": checked.applied,
@@ -229,12 +229,12 @@ def checked_fields(checked: VerifiedPartition) -> dict[str, Any]:
 
 
 def worst(every: Iterable[VerifiedPartition]) -> VerifyStatus:
-    """The gravest of what was found; equal where all is equal."""
+    """The gravest status; equal if all are equal."""
     order = (VerifyStatus.DIFFERENT, VerifyStatus.BEYOND, VerifyStatus.INCOMPLETE, VerifyStatus.UNKNOWN)
-    found = {one.status for one in every}
-    return next((status for status in order if status in found), VerifyStatus.EQUAL)
+    statuses = {part.status for part in every}
+    return next((status for status in order if status in statuses), VerifyStatus.EQUAL)
 
 
 def different(every: Iterable[VerifiedPartition]) -> Iterator[VerifiedPartition]:
     """Those that differ."""
-    return (one for one in every if one.status is VerifyStatus.DIFFERENT)
+    return (part for part in every if part.status is VerifyStatus.DIFFERENT)

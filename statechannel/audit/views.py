@@ -1,4 +1,4 @@
-"""The accepted states that a log holds, for those who only look: by partition, strictly where the log allows it."""
+"""Accepted states of a log by partition, for read-only use; judged strictly if the log allows it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from statechannel.replay.auditor import audit_full, audit_part
 from statechannel.replay.part import PartitionAudit
 from statechannel.replay.survey import has_gaps, join_facts, known_of, story_facts
 
-NAMESPACES = "`statechannel namespace list` has them all."
+NAMESPACES = "`statechannel namespace list` lists all."
 
 
 class NotInLogError(StateChannelError):
@@ -39,7 +39,7 @@ class LogViews:
 
     @property
     def tentative(self) -> bool:
-        """Whether any partition could only be read leniently: its states may be wrong."""
+        """Whether a partition could only be read leniently: its states may be wrong."""
         return any(part.tentative for part in self.parts)
 
     def key(self, name: str) -> KeyState | None:
@@ -58,10 +58,10 @@ class LogViews:
         return [key for key in self.existing() if not key.is_namespace and key.state is not State.DELETED]
 
     def locate(self, name: str) -> KeyState:
-        """The live bundle that a bundle key or a topic means.
+        """The live bundle of a bundle key or a topic.
 
         Raises:
-            NotInLogError: Neither, or there is none.
+            NotInLogError: The name is neither, or it does not exist.
         """
         parts = parse_key(name.encode())
         bundle = parts is not None and not parts.is_namespace
@@ -74,19 +74,19 @@ class LogViews:
         owner = parts.namespace if bundle and parts is not None else topic[0] if topic is not None else ""
         namespace = self.key(owner)
         if namespace is None or namespace.ring is None:
-            raise NotInLogError(f"there is no namespace {owner}", hint=NAMESPACES)
+            raise NotInLogError(f"namespace {owner} does not exist", hint=NAMESPACES)
         if not bundle and topic is not None:
             return namespace.ring.at(topic_hash(topic[1]))
-        found = self.key(name)
-        if found is None:
+        key = self.key(name)
+        if key is None:
             raise NotInLogError(
                 f"{name} is not a bundle of {owner}", hint=f"`statechannel bundles --namespace {owner}` lists them."
             )
-        if found.state is State.DELETED:
+        if key.state is State.DELETED:
             raise NotInLogError(
                 f"{name} was split", hint=f"`statechannel bundles --namespace {owner}` lists its children."
             )
-        return found
+        return key
 
 
 def read_views(
@@ -95,7 +95,7 @@ def read_views(
     compaction_lag_ms: int = DEFAULT_COMPACTION_LAG_MS,
     observers: Sequence[Observe] = (),
 ) -> LogViews:
-    """Read the whole log once, judging strictly wherever that is possible."""
+    """Read the whole log once, judging strictly if possible."""
 
     def observe(record: RecordRead, judgement: Judgement) -> None:
         for observer in observers:

@@ -1,1 +1,1 @@
-"""A running broker around the engine: event loop, threads, Kafka clients, hooks, and the requests topic."""
+"""Runtime of a broker around the engine: event loop, threads, Kafka clients, hooks, and the requests topic."""

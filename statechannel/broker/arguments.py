@@ -1,4 +1,4 @@
-"""What callers hand over, looked at before the engine sees it: a wrong argument is its caller's, and must not end the member."""
+"""Validation of callers' arguments before they reach the engine: an invalid argument must not end the member."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 
 ADVERTISED_MAX_BYTES = 8 * 1024
-"""Listeners and properties of a broker together, as JSON: every heartbeat carries them, and the registry keeps an hour."""
+"""Maximum size of a broker's listeners and properties together, as JSON: every heartbeat carries them."""
 
-_HINT = "Correct the call; nothing was asked of the channel."
+_HINT = "Correct the call; the channel was not changed."
 _NUMBER = "a number of seconds, 0 or more"
 
 
@@ -39,166 +39,166 @@ class ArgumentValueError(StateChannelError, ValueError):
 # --- one argument ---------------------------------------------------------------------------------------------------
 
 
-def wrong_type(name: str, found: object, wanted: str) -> NoReturn:
+def wrong_type(name: str, value: object, wanted: str) -> NoReturn:
     """Refuse an argument for its type.
 
     Raises:
         ArgumentTypeError: Always.
     """
-    text = f"`{name}` is {_shown(found)} of type {type(found).__name__}; wanted: {wanted}"
+    text = f"`{name}` is {_shown(value)} of type {type(value).__name__}; wanted: {wanted}"
     raise ArgumentTypeError(text, hint=_HINT, exit_code=ExitCode.USAGE)
 
 
-def wrong_value(name: str, found: object, wanted: str) -> NoReturn:
+def wrong_value(name: str, value: object, wanted: str) -> NoReturn:
     """Refuse an argument for its value.
 
     Raises:
         ArgumentValueError: Always.
     """
-    raise ArgumentValueError(f"`{name}` is {_shown(found)}; wanted: {wanted}", hint=_HINT, exit_code=ExitCode.USAGE)
+    raise ArgumentValueError(f"`{name}` is {_shown(value)}; wanted: {wanted}", hint=_HINT, exit_code=ExitCode.USAGE)
 
 
-def _shown(found: object) -> str:
+def _shown(value: object) -> str:
     try:
-        return reprlib.repr(found)
+        return reprlib.repr(value)
     except Exception:  # numbers of thousands of digits, and whatever a caller's class may do
-        return "a value that cannot be shown"
+        return "an unprintable value"
 
 
-def instance(name: str, found: object, wanted: type[Any]) -> None:
+def instance(name: str, value: object, wanted: type[Any]) -> None:
     """An object of a class, or None."""
-    if found is not None and not isinstance(found, wanted):
-        wrong_type(name, found, f"an instance of {wanted.__name__}, or None")
+    if value is not None and not isinstance(value, wanted):
+        wrong_type(name, value, f"an instance of {wanted.__name__}, or None")
 
 
-def one_of(name: str, found: object, wanted: type[Any]) -> None:
+def one_of(name: str, value: object, wanted: type[Any]) -> None:
     """An object of a class."""
-    if not isinstance(found, wanted):
-        wrong_type(name, found, f"an instance of {wanted.__name__}")
+    if not isinstance(value, wanted):
+        wrong_type(name, value, f"an instance of {wanted.__name__}")
 
 
-def text(name: str, found: object) -> None:
-    """Text; whether it names anything is the engine's to say."""
-    if not isinstance(found, str):
-        wrong_type(name, found, "text")
+def text(name: str, value: object) -> None:
+    """Text; the engine checks whether the name exists."""
+    if not isinstance(value, str):
+        wrong_type(name, value, "text")
 
 
-def flag(name: str, found: object) -> None:
-    """True or False, and nothing that is merely true."""
-    if not isinstance(found, bool):
-        wrong_type(name, found, "True or False")
+def flag(name: str, value: object) -> None:
+    """True or False, not just a truthy value."""
+    if not isinstance(value, bool):
+        wrong_type(name, value, "True or False")
 
 
-def seconds(name: str, found: object) -> None:
-    """A time that ends: NaN and infinity would wait for ever."""
-    if isinstance(found, bool) or not isinstance(found, int | float):
-        wrong_type(name, found, _NUMBER)
+def seconds(name: str, value: object) -> None:
+    """A finite time: NaN and infinity would wait for ever."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        wrong_type(name, value, _NUMBER)
     try:
-        fits = 0 <= float(found) < math.inf
+        fits = 0 <= float(value) < math.inf
     except OverflowError:
         fits = False
     if not fits:
-        wrong_value(name, found, _NUMBER)
+        wrong_value(name, value, _NUMBER)
 
 
-def whole(name: str, found: object, low: int | None = None, high: int | None = None) -> None:
-    """A whole number, within bounds where there are any."""
-    if isinstance(found, bool) or not isinstance(found, int):
-        wrong_type(name, found, "a whole number")
-    if low is not None and (found < low or (high is not None and found > high)):
-        wrong_value(name, found, f"{low} or more" if high is None else f"{low} to {high}")
+def whole(name: str, value: object, low: int | None = None, high: int | None = None) -> None:
+    """A whole number, optionally within bounds."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        wrong_type(name, value, "a whole number")
+    if low is not None and (value < low or (high is not None and value > high)):
+        wrong_value(name, value, f"{low} or more" if high is None else f"{low} to {high}")
 
 
-def hashes(name: str, found: object) -> tuple[int, ...]:
-    """Positions on the ring, fewer than a bundle may have children; whether they lie inside it is the engine's to say."""
-    if isinstance(found, str | bytes | Mapping) or not isinstance(found, Iterable):
-        wrong_type(name, found, "a list of hashes, whole numbers")
-    positions = tuple(islice(found, MAX_CHILDREN))
+def hashes(name: str, value: object) -> tuple[int, ...]:
+    """Positions on the ring, fewer than a bundle may have children; the engine checks whether they are inside the bundle."""
+    if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
+        wrong_type(name, value, "a list of hashes, whole numbers")
+    positions = tuple(islice(value, MAX_CHILDREN))
     if len(positions) >= MAX_CHILDREN:
-        wrong_value(name, found, f"at most {MAX_CHILDREN - 1} hashes")
+        wrong_value(name, value, f"at most {MAX_CHILDREN - 1} hashes")
     for index, position in enumerate(positions):
         whole(f"{name}[{index}]", position)
     return positions
 
 
-def texts(name: str, found: object) -> None:
-    """A mapping of text to text, as the registry can hold it; None is an empty one."""
-    if found is None:
+def texts(name: str, mapping: object) -> None:
+    """A mapping of text to text; None is an empty one."""
+    if mapping is None:
         return
-    if not isinstance(found, Mapping):
-        wrong_type(name, found, "a mapping of text to text")
-    for key, value in found.items():
-        for one in (key, value):
-            if not isinstance(one, str):
+    if not isinstance(mapping, Mapping):
+        wrong_type(name, mapping, "a mapping of text to text")
+    for key, value in mapping.items():
+        for part in (key, value):
+            if not isinstance(part, str):
                 wrong_type(f"{name}[{_shown(key)}]", value, "text as name and as value")
-            if not _is_unicode(one):
+            if not _is_unicode(part):
                 wrong_value(f"{name}[{_shown(key)}]", value, "text without lone surrogates")
 
 
 def _advertised(listeners: Mapping[str, str] | None, properties: Mapping[str, str] | None) -> None:
-    """What goes into every heartbeat, as large as it is there."""
+    """Check the size of the fields that are part of every heartbeat."""
     size_bytes = len(orjson.dumps({"listeners": dict(listeners or {}), "properties": dict(properties or {})}))
     if size_bytes > ADVERTISED_MAX_BYTES:
         raise ArgumentValueError(
             f"`listeners` and `properties` take {size_bytes} bytes as JSON; wanted: at most {ADVERTISED_MAX_BYTES} bytes "
             "together, since every heartbeat of the registry carries them",
-            hint="Keep what is long elsewhere, and name the place in a property.",
+            hint="Store long values elsewhere, and reference them in a property.",
             exit_code=ExitCode.USAGE,
         )
 
 
-def offsets(name: str, found: object) -> None:
+def offsets(name: str, value: object) -> None:
     """A mapping of partitions to offsets; None is none."""
-    if found is None:
+    if value is None:
         return
-    if not isinstance(found, Mapping):
-        wrong_type(name, found, "a mapping of partitions to offsets")
-    for partition, offset in found.items():
+    if not isinstance(value, Mapping):
+        wrong_type(name, value, "a mapping of partitions to offsets")
+    for partition, offset in value.items():
         whole(f"{name}[{_shown(partition)}]", partition, 0)
         whole(f"{name}[{_shown(partition)}]", offset, 0)
 
 
-def function(name: str, found: object) -> None:
-    """Something that can be called."""
-    if not callable(found):
-        wrong_type(name, found, "a function")
+def function(name: str, value: object) -> None:
+    """A callable."""
+    if not callable(value):
+        wrong_type(name, value, "a function")
 
 
-def broker_id(name: str, found: object) -> None:
+def broker_id(name: str, value: object) -> None:
     """A broker id."""
-    text(name, found)
-    if not is_new_broker_id(found):
-        wrong_value(name, found, "1 to 128 of A-Za-z0-9_.:-, the first of them not -")
+    text(name, value)
+    if not is_new_broker_id(value):
+        wrong_value(name, value, "1 to 128 of A-Za-z0-9_.:-, the first of them not -")
 
 
-def _is_unicode(found: str) -> bool:
+def _is_unicode(value: str) -> bool:
     try:
-        found.encode()
+        value.encode()
     except UnicodeEncodeError:
         return False
     return True
 
 
-def _bounds(name: str, found: object) -> None:
-    """Bounds of a whole ring: the engine makes bundles of them as they are."""
-    if not isinstance(found, tuple | list):
-        wrong_type(name, found, "a tuple of hashes")
-    if len(found) > MAX_CHILDREN + 1:
-        wrong_value(name, found, f"at most {MAX_CHILDREN + 1} bounds")
+def _bounds(name: str, value: object) -> None:
+    """Bounds of a whole ring: the engine creates bundles from them unchanged."""
+    if not isinstance(value, tuple | list):
+        wrong_type(name, value, "a tuple of hashes")
+    if len(value) > MAX_CHILDREN + 1:
+        wrong_value(name, value, f"at most {MAX_CHILDREN + 1} bounds")
     before = -1
-    for index, bound in enumerate(found):
+    for index, bound in enumerate(value):
         whole(f"{name}[{index}]", bound)
         if bound <= before:
             wrong_value(f"{name}[{index}]", bound, f"ascending bounds, each once: more than {before}")
         before = bound
-    if not found or found[0] != 0 or found[-1] != FULL_UPPER:
-        wrong_value(name, found, f"bounds from 0 to {FULL_UPPER}, the whole ring")
+    if not value or value[0] != 0 or value[-1] != FULL_UPPER:
+        wrong_value(name, value, f"bounds from 0 to {FULL_UPPER}, the whole ring")
 
 
-def _operation(found: str, reason: object = None) -> None:
-    text("operation", found)
-    if ID(found) is None:
-        wrong_value("operation", found, "1 to 64 of A-Za-z0-9-")
+def _operation(value: str, reason: object = None) -> None:
+    text("operation", value)
+    if ID(value) is None:
+        wrong_value("operation", value, "1 to 64 of A-Za-z0-9-")
     if reason is not None:
         text("reason", reason)
 
@@ -221,11 +221,11 @@ def check_opening(
     metrics_registry: object,
     on_stuck: object,
 ) -> None:
-    """Refuse what nobody can open a member with; the arguments are those of `StateChannel.open`.
+    """Refuse invalid arguments of `StateChannel.open`.
 
     Raises:
-        ArgumentTypeError: Something is of the wrong type.
-        ArgumentValueError: Something is out of its bounds or of the wrong form.
+        ArgumentTypeError: An argument is of the wrong type.
+        ArgumentValueError: An argument is out of bounds or malformed.
     """
     instance("settings", settings, Settings)
     broker_id("broker", broker)
@@ -245,28 +245,30 @@ def check_opening(
         wrong_type("on_stuck", on_stuck, "a function without arguments, or None")
 
 
-def _extensions(found: object) -> None:
-    if not isinstance(found, list | tuple):
-        wrong_type("extensions", found, "a list of extensions")
+def _extensions(value: object) -> None:
+    if not isinstance(value, list | tuple):
+        wrong_type("extensions", value, "a list of extensions")
     names = set()
-    for index, one in enumerate(found):
-        if not all(callable(getattr(one, part, None)) for part in ("start", "close", "status")):
-            wrong_type(f"extensions[{index}]", one, "an object with `name`, `placement`, `start`, `close` and `status`")
-        text(f"extensions[{index}].name", getattr(one, "name", None))
-        if one.name in names:
-            wrong_value(f"extensions[{index}].name", one.name, "each extension once")
-        names.add(one.name)
+    for index, extension in enumerate(value):
+        if not all(callable(getattr(extension, part, None)) for part in ("start", "close", "status")):
+            wrong_type(
+                f"extensions[{index}]", extension, "an object with `name`, `placement`, `start`, `close` and `status`"
+            )
+        text(f"extensions[{index}].name", getattr(extension, "name", None))
+        if extension.name in names:
+            wrong_value(f"extensions[{index}].name", extension.name, "each extension once")
+        names.add(extension.name)
 
 
 # --- commands -------------------------------------------------------------------------------------------------------
 
 
 def check(command: Command) -> None:
-    """Refuse a command that the engine could not execute, whoever made it.
+    """Refuse a command that the engine could not execute.
 
     Raises:
-        ArgumentTypeError: It is no command, or something in it is of the wrong type.
-        ArgumentValueError: Something in it is out of its bounds or of the wrong form.
+        ArgumentTypeError: It is not a command, or a field is of the wrong type.
+        ArgumentValueError: A field is out of bounds or malformed.
     """
     match command:
         case commands.Lookup(name, timeout_s, read_only):

@@ -1,4 +1,4 @@
-"""Settings in, a running member out."""
+"""Assembly of a running member from settings."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ if TYPE_CHECKING:
 
 
 class Access(NamedTuple):
-    """How a channel is reached: the clients' settings and the names of its topics."""
+    """Client settings and topic names of a channel."""
 
     client: ClientSettings
     topics: ChannelTopics
 
 
 class Opened(NamedTuple):
-    """A member that was started, and what it was made with."""
+    """A started member, with its access and configuration."""
 
     host: Host
     access: Access
@@ -57,7 +57,7 @@ class Opened(NamedTuple):
 
 
 def access(settings: Settings, *, client_id: str = "statechannel") -> Access:
-    """Addresses, properties and topic names out of the settings.
+    """Addresses, properties and topic names from the settings.
 
     Raises:
         ClientSettingRefusedError: A property that the design fixes, or no address at all.
@@ -66,7 +66,7 @@ def access(settings: Settings, *, client_id: str = "statechannel") -> Access:
 
 
 def host_options(settings: Settings) -> HostOptions:
-    """Bounds of a host and of its desk."""
+    """Options of a host and of its requests."""
     runtime, requests = settings.runtime, settings.requests
     return HostOptions(
         watchdog_s=runtime.watchdog_s,
@@ -92,7 +92,7 @@ def host_options(settings: Settings) -> HostOptions:
 
 
 def restart_policy(settings: Settings) -> RestartPolicy:
-    """How often a thread at the engine's side may fail."""
+    """Restart policy of the engine's threads."""
     runtime = settings.runtime
     return RestartPolicy(
         limit=runtime.restarts_max,
@@ -115,11 +115,11 @@ async def open_member(
     """Verify the topics (or create them), and start a member on the running loop.
 
     Raises:
-        KafkaAdapterError: Kafka is away, or a topic is missing or has settings that void the protocol.
-        MetricsPortError: The port for metrics is taken.
+        KafkaAdapterError: Kafka is unavailable, or a topic is missing or has settings that void the protocol.
+        MetricsPortError: The port for metrics is in use.
     """
-    found = access(settings, client_id=f"statechannel-{identity.broker}")
-    infos = await asyncio.to_thread(_topics, settings, found, create_topics=create_topics)
+    kafka = access(settings, client_id=f"statechannel-{identity.broker}")
+    infos = await asyncio.to_thread(_topics, settings, kafka, create_topics=create_topics)
     partitions = infos[Topic.CHANNEL].partitions
     config = to_engine(settings, partitions=partitions)
     observe = settings.observe
@@ -135,8 +135,8 @@ async def open_member(
     if endpoint is not None:
         identity = replace(identity, http=url_of(observe.metrics_address, endpoint.port or 0))
     log = KafkaLog(
-        found.client,
-        found.topics,
+        kafka.client,
+        kafka.topics,
         infos,
         policy=restart_policy(settings),
         on_restart=metrics.restarted,
@@ -157,11 +157,11 @@ async def open_member(
         if endpoint is not None:
             endpoint.close()
         raise
-    return Opened(host, found, partitions, config.compaction_lag_s)
+    return Opened(host, kafka, partitions, config.compaction_lag_s)
 
 
 def _endpoint(settings: Settings, metrics: Metrics) -> Endpoint | None:
-    """The endpoint, on its port; it has its pages once there is somebody to tell of."""
+    """Open the endpoint on its port; it gets its pages once the member exists."""
     observe = settings.observe
     if observe.metrics_port is None:
         return None
@@ -181,17 +181,17 @@ def _traces(settings: Settings, identity: Identity) -> Traces:
     return exporting(settings.channel.name, identity.broker, identity.incarnation)
 
 
-def _topics(settings: Settings, found: Access, *, create_topics: bool) -> Mapping[Topic, TopicInfo]:
+def _topics(settings: Settings, kafka: Access, *, create_topics: bool) -> Mapping[Topic, TopicInfo]:
     timeout_s = settings.kafka.command_timeout_s
-    require_rights(found.client, Role.BROKER, found.topics.channel, ends=OWN_ENDS, timeout_s=timeout_s)
+    require_rights(kafka.client, Role.BROKER, kafka.topics.channel, ends=OWN_ENDS, timeout_s=timeout_s)
     if create_topics:
         topics = create(
-            found.client,
-            found.topics,
+            kafka.client,
+            kafka.topics,
             partitions=settings.channel.partitions,
             replication_factor=settings.channel.replication_factor,
             timeout_s=timeout_s,
         )
     else:
-        topics = verify_topics(found.client, found.topics, timeout_s=timeout_s).topics
-    return {topic: topics[name] for topic, name in found.topics.names.items()}
+        topics = verify_topics(kafka.client, kafka.topics, timeout_s=timeout_s).topics
+    return {topic: topics[name] for topic, name in kafka.topics.names.items()}

@@ -1,4 +1,4 @@
-"""What was accepted, in log order: from a position in the past, then live."""
+"""Stream of accepted changes in log order: from a position in the past, then live."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ WAITING_MAX_BYTES = 64 * 2**20
 
 
 class ChangesError(StateChannelError):
-    """The stream of changes cannot go on."""
+    """The stream of changes cannot continue."""
 
 
 class Derived(NamedTuple):
-    """A bundle that an accepted record brought into being (protocol.md section 2)."""
+    """A bundle created by an accepted record (protocol.md section 2)."""
 
     bundle: str
     state: State
@@ -55,8 +55,8 @@ class Change:
         bundle: Key that changed: a bundle, or `tenant/namespace`.
         from_: `from` of the record.
         by: Broker that wrote it.
-        derived: Bundles that came into being by it.
-        lost: In a repair: whose bundle it was, and when that broker was last heard.
+        derived: Bundles created by it.
+        lost: In a repair: the lost owner, and when it was last heard.
     """
 
     partition: int
@@ -80,7 +80,7 @@ class Change:
 
     @classmethod
     def of(cls, record: Record, read: RecordRead) -> Change:
-        """The change that an accepted record is."""
+        """The change made by an accepted record."""
         key = (read.key or b"").decode()
         lost = record.raw.get("lost")
         return cls(
@@ -105,15 +105,15 @@ class Change:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """As an object for JSON; `from_` is called `from` there."""
-        found: dict[str, Any] = {name: plain(getattr(self, name)) for name in self.__slots__}
-        found["from"] = found.pop("from_")
-        found["derived"] = [one._asdict() | {"state": str(one.state)} for one in self.derived]
-        return found
+        """Object for JSON; `from_` becomes `from`."""
+        fields: dict[str, Any] = {name: plain(getattr(self, name)) for name in self.__slots__}
+        fields["from"] = fields.pop("from_")
+        fields["derived"] = [derived._asdict() | {"state": str(derived.state)} for derived in self.derived]
+        return fields
 
 
 class Derivation(Sequence[Derived]):
-    """The bundles that a record brought into being, made when somebody looks at them: a ring has up to 32,768."""
+    """The bundles created by a record, built on access: a ring has up to 32,768."""
 
     __slots__ = ("_bounds", "_namespace", "_owner", "_state", "_version")
 
@@ -168,17 +168,17 @@ def _derived(record: Record, key: str) -> Sequence[Derived]:
 def accepted_of(
     records: Callable[[], Iterable[RecordRead]], partition: int, partitions: int, since: int, oldest_kept_ms: int
 ) -> Iterator[Change]:
-    """The changes from offset `since` on, judged by the rules of the channel.
+    """Changes from offset `since` on, judged by the rules of the channel.
 
-    A log without gaps is judged from its beginning, record by record, across the marks of cold starts as members cross
-    them. A cleaned one is joined as a member would join it: only what follows the newest clean point can be told.
+    A log without gaps is judged from its beginning, record by record, across the marks of cold starts as by members.
+    A compacted one is joined as by a member: only changes after the newest clean point are available.
 
     Args:
-        records: Reads the partition from its first offset; called again where a gap is met.
+        records: Reads the partition from its first offset; called again after a gap.
         oldest_kept_ms: See `clean_points`.
 
     Raises:
-        ChangesError: The wanted offsets were cleaned away, or a newer format was met.
+        ChangesError: The requested offsets were compacted, or a record has a newer format.
     """
     view, marks, restated = View(partition, partitions), Marks(), Restated()
     expected = 0
@@ -209,10 +209,10 @@ def _after_join(
     points = clean_points(records(), oldest_kept_ms)
     clean_to = max((point for point in points if point < since), default=None)
     if clean_to is None:
-        later = f" The first position that can be told is {min(points) + 1}." if points else ""
+        later = f" The first available position is {min(points) + 1}." if points else ""
         raise ChangesError(
-            f"Changes of partition {partition} from offset {since} on cannot be told: the log was cleaned there.",
-            hint=f"Begin at a later position.{later}",
+            f"Changes of partition {partition} from offset {since} on are not available: the log was compacted there.",
+            hint=f"Start at a later position.{later}",
         )
     joiner = Joiner(partition, partitions)
     view: View | None = None
@@ -225,7 +225,7 @@ def _after_join(
             continue
         if read.offset != expected:
             raise ChangesError(
-                f"Offsets {expected} to {read.offset - 1} of partition {partition} were cleaned away while they were read.",
+                f"Offsets {expected} to {read.offset - 1} of partition {partition} were compacted while they were read.",
                 hint="Subscribe again.",
             )
         expected += 1
@@ -238,10 +238,10 @@ def _after_join(
 
 
 def clean_points(records: Iterable[RecordRead], oldest_kept_ms: int) -> list[int]:
-    """Offsets at which a joining reader may begin to judge: vouched for, without gaps after them, and recent enough.
+    """Offsets at which a joining reader may start to judge: vouched for, without gaps after them, and recent enough.
 
-    Records that are older than the lag may have hidden others, below the point, from the cleaner (audit.md). Nor
-    is one before the mark of a cold start: what was accepted there may not count any more.
+    Records that are older than the lag may have hidden others, below the point, from the reader (audit.md). Nor
+    is an offset before the mark of a cold start: states accepted there may be void.
     """
     floor, expected = 0, 0
     points: set[int] = set()
@@ -252,22 +252,22 @@ def clean_points(records: Iterable[RecordRead], oldest_kept_ms: int) -> list[int
         if read.timestamp_ms <= oldest_kept_ms:
             floor = max(floor, read.offset)
         expected = read.offset + 1
-        said = marks.control_read(read)
-        if isinstance(said, Mark):
+        control = marks.control_read(read)
+        if isinstance(control, Mark):
             floor = max(floor, read.offset)
-        elif said is not None and 0 <= said.clean_to < read.offset:
-            points.add(said.clean_to)
+        elif control is not None and 0 <= control.clean_to < read.offset:
+            points.add(control.clean_to)
     return sorted(point for point in points if point >= floor)
 
 
 def _newer(partition: int, offset: int, number: int) -> ChangesError:
     return ChangesError(
-        f"Offset {offset} of partition {partition} is written in format {number}.", hint="Upgrade to read on."
+        f"Offset {offset} of partition {partition} is written in format {number}.", hint="Upgrade to continue."
     )
 
 
 class PastReader:
-    """Reads the past of one partition again, in bounded portions, without blocking the loop."""
+    """Reads the past of one partition in bounded portions, without blocking the loop."""
 
     def __init__(
         self,
@@ -290,25 +290,25 @@ class PastReader:
             whole = await asyncio.to_thread(self._tail.span)
             span = replace(whole, end=min(whole.end, until))
             oldest_kept_ms = time.time_ns() // 1_000_000 - self._lag_ms
-            found = accepted_of(
+            changes = accepted_of(
                 lambda: self._tail.records(span), self._partition, self._partitions, since, oldest_kept_ms
             )
-            while chunk := await asyncio.to_thread(_portion, found):
+            while chunk := await asyncio.to_thread(_portion, changes):
                 for change in chunk:
                     yield change
         finally:
             await asyncio.to_thread(self._tail.close)
 
 
-def _portion(found: Iterator[Change]) -> list[Change]:
-    return list(islice(found, _CHUNK))
+def _portion(changes: Iterator[Change]) -> list[Change]:
+    return list(islice(changes, _CHUNK))
 
 
 # --- live -----------------------------------------------------------------------------------------------------------
 
 
 class Watcher:
-    """One subscriber: what came and was not taken yet, bounded in number and in size."""
+    """One subscriber, with its queue bounded in number and size."""
 
     def __init__(self, owner: LiveChanges, limit: int, limit_bytes: int) -> None:
         self._owner = owner
@@ -319,17 +319,17 @@ class Watcher:
         self._came = asyncio.Event()
         self._error: StateChannelError | None = None
 
-    def tell(self, change: Change, size_bytes: int) -> None:
-        """A new change; the size is that of its record."""
+    def deliver(self, change: Change, size_bytes: int) -> None:
+        """Queue a new change; the size is that of its record."""
         if self._error is not None:
             return
         waiting = len(self._items)
         if waiting >= self._limit or (waiting and self._bytes + size_bytes > self._limit_bytes):
             self.fail(
                 ChangesError(
-                    f"The consumer of the changes is too slow: {waiting} ({self._bytes} bytes) wait; the next is "
+                    f"The consumer of the changes is too slow: {waiting} ({self._bytes} bytes) are queued; the next is "
                     f"offset {change.offset} of partition {change.partition}.",
-                    hint="Take changes faster, or subscribe again from the position of the last one taken.",
+                    hint="Consume changes faster, or subscribe again from the position of the last consumed one.",
                 )
             )
             return
@@ -338,7 +338,7 @@ class Watcher:
         self._came.set()
 
     def fail(self, error: StateChannelError) -> None:
-        """End the stream after what waits."""
+        """End the stream after the queued changes."""
         self._error = self._error or error
         self._came.set()
 
@@ -359,11 +359,11 @@ class Watcher:
 
 
 class LiveChanges:
-    """Hands every accepted record of a caught-up replica to those who watch.
+    """Delivers every accepted record of a caught-up replica to the subscribers.
 
     Args:
-        limit_bytes: What may wait for one subscriber, by the size of the records.
-        closed_why: Says why nobody can follow what is accepted from now on; None where everybody can.
+        limit_bytes: Maximum queue size of one subscriber, by the size of the records.
+        closed_why: Returns why changes cannot be followed now; None if they can.
     """
 
     def __init__(
@@ -378,11 +378,11 @@ class LiveChanges:
         """A new subscriber, at most `limit` changes behind.
 
         Raises:
-            ChangesError: A partition is not followed now; what is accepted meanwhile would be missing.
+            ChangesError: A partition is not followed now; changes would be missed.
         """
         why = None if self._closed is not None else self._closed_why()
         if why is not None:
-            raise ChangesError(f"Changes cannot be followed from here on: {why}.", hint="Subscribe again soon.")
+            raise ChangesError(f"Changes cannot be followed now: {why}.", hint="Subscribe again soon.")
         watcher = Watcher(self, limit, self._limit_bytes)
         if self._closed is not None:
             watcher.fail(self._closed)
@@ -390,28 +390,28 @@ class LiveChanges:
         return watcher
 
     def forget(self, watcher: Watcher) -> None:
-        """Tell it nothing more."""
+        """Remove a subscriber."""
         if watcher in self._watchers:
             self._watchers.remove(watcher)
 
-    def tell(self, record: Record, read: RecordRead) -> None:
-        """An accepted record."""
+    def deliver(self, record: Record, read: RecordRead) -> None:
+        """Deliver an accepted record."""
         if self._watchers:
             change = Change.of(record, read)
             for watcher in self._watchers:
-                watcher.tell(change, len(read.value or b""))
+                watcher.deliver(change, len(read.value or b""))
 
     def interrupt(self, partition: int, why: str) -> None:
-        """What is accepted in a partition from here on is not seen here one by one."""
+        """End the streams: later changes of a partition are not seen one by one."""
         error = ChangesError(
-            f"Partition {partition} {why}; changes from here on were not seen one by one.",
-            hint="Subscribe again from the position of the last change taken.",
+            f"Partition {partition} {why}; later changes were not seen one by one.",
+            hint="Subscribe again from the position of the last consumed change.",
         )
         for watcher in self._watchers:
             watcher.fail(error)
 
     def close(self, error: StateChannelError) -> None:
-        """The member stops."""
+        """End all streams: the member stops."""
         self._closed = error
         for watcher in self._watchers:
             watcher.fail(error)

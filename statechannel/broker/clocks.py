@@ -1,9 +1,9 @@
-"""The clock of an engine: seconds that pass also while the machine sleeps.
+"""Clock of the engine: seconds that also pass while the machine is suspended.
 
-`time.monotonic` (CLOCK_MONOTONIC) stands still while a machine is suspended: a lease counted with it would not run out, and
-after the wake the process would take itself for fresh. Every time of an engine comes from here, so that two clocks never meet in
-a comparison: deadlines, expiry, silence and lease all see at the wake that time has passed, as after any pause of the process.
-Lengths that concern this process alone (turns of the loop, the watchdog, timers of asyncio) stay with `time.monotonic`.
+`time.monotonic` (CLOCK_MONOTONIC) stops while a machine is suspended: a lease measured by it would not expire, and after the
+resume the process would consider itself fresh. All times of an engine come from here, so that two clocks are never mixed in a
+comparison: after a resume, deadlines, expiry, silence and lease include the elapsed time, as after any pause of the process.
+Durations that concern this process alone (turns of the loop, the watchdog, timers of asyncio) use `time.monotonic`.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ import time
 from statechannel.engine.inputs import Now
 
 BOOT_CLOCK: int | None = getattr(time, "CLOCK_BOOTTIME", None)
-"""Linux has it; None elsewhere, where a suspended machine's engine sees no time pass."""
+"""Available on Linux; None elsewhere, where no time passes for the engine during a suspend."""
 
 
 def engine_s() -> float:
-    """Seconds of the engine's clock. Only differences mean something, and never with those of another clock."""
+    """Seconds of the engine's clock. Only differences are meaningful, and only within this clock."""
     return time.monotonic() if BOOT_CLOCK is None else time.clock_gettime(BOOT_CLOCK)
 
 

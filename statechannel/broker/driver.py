@@ -1,6 +1,6 @@
-"""Steps one engine: inputs in, effects performed in order, on one asyncio loop.
+"""Driver of one engine: inputs in, effects performed in order, on one asyncio loop.
 
-The driver is a callback of the loop and not a task: an input that arrives is stepped on the very next turn of the loop.
+The driver is a callback of the loop, not a task: an input is processed in the next turn of the loop.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class SteppedEngine(Protocol):
     def wake_at_s(self) -> float:
         """Time by the engine's clock at which the engine wants a `Tick`, unless an input comes first."""
 
-    def step(self, now: Now, given: Input, /) -> list[Effect]:
-        """Take one input in; what is to be done about it."""
+    def step(self, now: Now, item: Input, /) -> list[Effect]:
+        """Process one input; returns the effects to perform."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +46,12 @@ class DriverOptions:
     """Bounds of a driver.
 
     Attributes:
-        inbox_limit: Inputs that may wait before the reader of the log is held back.
+        inbox_limit: Queued inputs beyond which the reader of the log is blocked.
         slice_s: Longest time before other callbacks of the loop get their turn.
-        beat_s: Longest time between two looks at the clock; the watchdog counts these beats.
-        evidence: Inputs kept to explain a violated invariant, besides the one at which it shows: that is kept whole,
-            also a portion of a replay with more records than this.
-        evidence_bytes: Of a larger value only so much is kept among them.
+        beat_s: Longest time between two clock readings; the watchdog counts these beats.
+        evidence: Inputs kept to explain a violated invariant, before the one that shows it; that one is kept whole,
+            even a portion of a replay with more records than this.
+        evidence_bytes: Larger values are truncated to this size.
     """
 
     inbox_limit: int = 20_000
@@ -67,10 +67,10 @@ class Driver:
 
     Args:
         perform: Performs one effect; called in the loop's thread, in the engine's order.
-        divert: Looks at each input first; True keeps it from the engine (records of the requests topic).
+        divert: Receives each input first; True keeps it from the engine (records of the requests topic).
         on_progress: Called after each burst of steps.
         on_failure: Called once if a step or an effect raises; nothing is stepped after that.
-        on_loop_closed: Called in the thread that finds the loop closed while inputs are still stepped.
+        on_loop_closed: Called in the thread that detects that the loop was closed while the driver runs.
         now: The engine's clock and the wall clock; others are for tests.
     """
 
@@ -98,7 +98,7 @@ class Driver:
         self._thread = 0
         self._timer: asyncio.TimerHandle | None = None
         self._recent: deque[Input] = deque(maxlen=self._options.evidence)
-        self._given: Sequence[Input] = ()
+        self._current: Sequence[Input] = ()
         self._context = copy_context()  # not that of whoever happens to wake us
         self._running = False
         self._ending = threading.Lock()
@@ -113,14 +113,14 @@ class Driver:
 
     @property
     def running(self) -> bool:
-        """Whether inputs are still stepped."""
+        """Whether inputs are still processed."""
         return self._running
 
     def _alive(self) -> bool:
         return self._running
 
     def start(self) -> None:
-        """Begin to step, on the running loop."""
+        """Start, on the running loop."""
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
         self._running = True
@@ -128,7 +128,7 @@ class Driver:
         self._wake()
 
     def stop(self) -> None:
-        """Step nothing more; blocked readers are let go. In the loop's thread."""
+        """Stop processing; blocked readers are released. In the loop's thread."""
         self._running = False
         self.inbox.close()
         if self._timer is not None:
@@ -140,13 +140,13 @@ class Driver:
         return self._now().mono_s
 
     def unperformed(self) -> list[Effect]:
-        """Effects of the last step that were not performed; after `stop` nobody else performs them."""
+        """Effects of the last step that were not performed; after `stop` they are not performed."""
         effects = list(self._effects)
         self._effects.clear()
         return effects
 
     def _wake(self) -> None:
-        """Have a turn soon; one is enough, however many ask for it. In any thread."""
+        """Request a turn; several requests are merged. In any thread."""
         loop = self._loop
         if loop is None or not self._running or self._scheduled:
             return
@@ -160,9 +160,9 @@ class Driver:
             self.check_loop()
 
     def check_loop(self) -> bool:
-        """Whether the loop can still run; one that was closed is told of. In any thread.
+        """Whether the loop can still run; reports a closed one. In any thread.
 
-        A turn that was asked for before the loop was closed never comes, and nobody asks for another: somebody has to look.
+        A turn requested before the loop was closed never comes, and no other is requested: this must be checked actively.
         """
         loop = self._loop
         if loop is None or not self._running or not loop.is_closed():
@@ -172,14 +172,14 @@ class Driver:
         return False
 
     def _end(self) -> bool:
-        """Step nothing more; True for the first thread that asks for it."""
+        """Stop processing; True for the first caller."""
         with self._ending:
             first, self._running = self._running, False
         self.inbox.close()
         return first
 
     def _pump(self) -> None:
-        """Step what waits, for one slice of time at most."""
+        """Process queued inputs for at most one time slice."""
         self._scheduled = False  # whoever puts something from here on asks for another turn
         if not self._running:
             return
@@ -201,7 +201,7 @@ class Driver:
             self._set_timer()
 
     def _burst(self) -> bool:
-        """Whether inputs are left. The slice is looked at after each input and effect: one may be large, or many."""
+        """Whether inputs are left. The slice is checked after each input and effect: one may be large, or many."""
         until_s = time.monotonic() + self._options.slice_s
         while self._alive():
             if not self._perform_until(until_s):
@@ -221,7 +221,7 @@ class Driver:
         return False
 
     def _perform_until(self, until_s: float) -> bool:
-        """Perform the effects of the last step, in their order; False if some are left when the time is over."""
+        """Perform the effects of the last step, in their order; False if some are left at the end of the slice."""
         effects = self._effects
         while effects:
             self._perform(effects.popleft())
@@ -231,23 +231,23 @@ class Driver:
                 return False
         return True
 
-    def _give(self, now: Now, given: Input) -> None:
-        self._remember(self._given)
-        self._given = given.records if isinstance(given, RecordsRead) else (given,)
+    def _give(self, now: Now, item: Input) -> None:
+        self._remember(self._current)
+        self._current = item.records if isinstance(item, RecordsRead) else (item,)
         self.steps += 1
-        if given is _TICK or self._divert is None or not self._divert(given):
-            self._effects += self._engine.step(now, given)
+        if item is _TICK or self._divert is None or not self._divert(item):
+            self._effects += self._engine.step(now, item)
 
-    def _remember(self, given: Sequence[Input]) -> None:
-        """What was given before is evidence: the newest of it, without the bulk of large values."""
+    def _remember(self, items: Sequence[Input]) -> None:
+        """Keep the newest inputs as evidence, with large values truncated."""
         limit = self._options.evidence_bytes
-        for item in given[-self._options.evidence :]:
+        for item in items[-self._options.evidence :]:
             if item.__class__ is RecordRead and len(item.value or b"") > limit:
                 item = item._replace(value=item.value[:limit])  # type: ignore[index]  # noqa: PLW2901
             self._recent.append(item)
 
     def _set_timer(self) -> None:
-        """One timer at a time: for the engine's next wish, or the next beat; one that comes sooner does as well."""
+        """Set the timer for the engine's next deadline or the next beat; an earlier one is kept."""
         if self._loop is None:
             return
         wait_s = max(0.0, min(self._options.beat_s, self._engine.wake_at_s - self.now_s()))
@@ -264,4 +264,4 @@ class Driver:
 
     def _fail(self, error: Exception) -> None:
         self.stop()
-        self._on_failure(error, (*self._recent, *self._given))
+        self._on_failure(error, (*self._recent, *self._current))

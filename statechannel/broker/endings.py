@@ -1,4 +1,4 @@
-"""What a member says at its end: to its log, and to callers that still wait."""
+"""End of a member: its log lines, and the answers to waiting callers."""
 
 from __future__ import annotations
 
@@ -21,29 +21,27 @@ GOODBYE_UNCONFIRMED = (
 
 
 def after_all(stopped: Stopped, *, registered: bool, left: str) -> Stopped:
-    """Kafka may have come back while the clients closed: then the goodbye is in the registry, and all say `left`.
+    """Kafka may have come back while the clients closed: then the goodbye is in the registry, and the reason is `left`.
 
     Args:
         registered: Whether the last record for the registry was written.
-        left: What it had not handed over, for people; empty where that is nothing.
+        left: Bundles that were not handed over, as text; empty if none.
     """
     if not registered:
         return Stopped(stopped.reason, GOODBYE_UNCONFIRMED)
     if not left:
         return Stopped("closed", "this broker left on request; Kafka answered at the last moment")
-    detail = (
-        f"Kafka was away for too long, {left} were not handed over; the goodbye was written, the leader repairs them"
-    )
+    detail = f"Kafka was unavailable for too long, {left} were not handed over; the goodbye was written, the leader repairs them"
     return Stopped("shutdown-late", detail)
 
 
-def tell_end(stopped: Stopped) -> None:
-    """How it ended, as a line of the log."""
+def log_end(stopped: Stopped) -> None:
+    """Log how the member ended."""
     (_log.info if stopped.clean else _log.error)("stopped", reason=stopped.reason, detail=stopped.detail)
 
 
 def outcome_of_stopping(command: Command, stopped: Stopped) -> Outcome:
-    """The answer for whoever asked for something that has none yet."""
+    """The answer to a caller whose command has none yet."""
     detail = f"this member stopped ({stopped.reason}) before the answer came"
     operation = getattr(command, "operation", None)
     if operation is not None:

@@ -1,4 +1,4 @@
-"""How a member of the channel ended, and the exit code of a process that ends with it."""
+"""Reasons for the end of a member, with the exit codes of its process."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ class Stopped:
 
     @property
     def exit_code(self) -> ExitCode:
-        """Exit code of a process that was nothing but this member."""
+        """Exit code of a process that only ran this member."""
         return _CODES.get(self.reason, ExitCode.BROKER_STOPPED)
 
     @property
     def clean(self) -> bool:
-        """Whether this is how a member is meant to end."""
+        """Whether this is a regular end."""
         return self.exit_code == ExitCode.OK
 
 

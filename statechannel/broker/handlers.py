@@ -19,14 +19,14 @@ _log = SafeLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ExtensionAsk:
-    """What somebody wants of an extension.
+    """A request to an extension.
 
     Attributes:
         extension: Its name.
-        ask: A word of the extension's own.
-        args: All arguments of the request; not checked yet.
-        operation: Id of the request: a second broker may be given the same one after the death of the first.
-        timeout_s: After so long nobody waits for the answer any more.
+        ask: A command of the extension.
+        args: All arguments of the request, unchecked.
+        operation: Id of the request: a second broker may receive the same one after the loss of the first.
+        timeout_s: Time-out of the caller.
     """
 
     extension: str
@@ -37,15 +37,15 @@ class ExtensionAsk:
 
 
 Handler = Callable[[ExtensionAsk], Awaitable["Outcome"]]
-"""Answers a request. What it raises is answered as `internal-error`; it is cancelled when the member stops."""
+"""Answers a request. Its exceptions become `internal-error`; it is cancelled when the member stops."""
 Tell = Callable[["Outcome"], None]
 ANSWER_MAX_S = 7_200.0
-"""A request waits an hour at most; what others have joined meanwhile may go on as long again."""
+"""A request waits at most an hour; one that others joined meanwhile may take that long again."""
 
 
 @dataclass(slots=True)
 class _Answering:
-    """One request that is being answered, and who is to be told."""
+    """One request in progress, with its callbacks."""
 
     task: asyncio.Task[Outcome]
     tell: list[Tell] = field(default_factory=list)
@@ -55,8 +55,8 @@ class Handlers:
     """The handlers of one member, by extension. In the loop's thread only.
 
     Args:
-        running_max: Requests that may be answered at the same time; more are refused.
-        answer_max_s: A handler that takes longer is cancelled: it would hold its place for ever.
+        running_max: Maximum number of concurrent requests; more are refused.
+        answer_max_s: A handler that takes longer is cancelled: it would occupy its place for ever.
     """
 
     def __init__(self, running_max: int, answer_max_s: float = ANSWER_MAX_S) -> None:
@@ -69,32 +69,34 @@ class Handlers:
         return len(self._running)
 
     def register(self, extension: str, handler: Handler) -> None:
-        """From now on this handler answers for the extension."""
+        """Register the handler of an extension."""
         self._handlers[extension] = handler
 
-    def give(self, ask: ExtensionAsk, tell: Tell) -> None:
-        """Have a request answered; `tell` is called once, later, however that ends."""
+    def give(self, ask: ExtensionAsk, report: Tell) -> None:
+        """Start a request; `report` is called once, later, with the outcome."""
         running = self._running.get(ask.operation)
         if running is not None:
             # The requests topic was read anew, and this broker's claim with it: it is not begun a second time.
-            running.tell.append(tell)
+            running.tell.append(report)
             return
         handler = self._handlers.get(ask.extension)
         if handler is None:
-            tell(Rejected("no-extension", f"this broker runs no extension {ask.extension}"))
+            report(Rejected("no-extension", f"this broker runs no extension {ask.extension}"))
         elif len(self._running) >= self._running_max:
-            tell(Rejected("busy", f"{self._running_max} requests to extensions are being answered", "Try again later."))
+            report(
+                Rejected("busy", f"{self._running_max} requests to extensions are being answered", "Try again later.")
+            )
         else:
             task = asyncio.get_running_loop().create_task(
                 _answer(handler, ask, self._answer_max_s), name=f"ask-{ask.extension}"
             )
-            self._running[ask.operation] = _Answering(task, [tell])
+            self._running[ask.operation] = _Answering(task, [report])
             task.add_done_callback(lambda _: self._answered(ask))
 
     def close(self) -> None:
-        """Answer nothing more; those who wait are told that they should ask again."""
-        for one in list(self._running.values()):
-            one.task.cancel()
+        """Stop; waiting callers are asked to try again."""
+        for running in list(self._running.values()):
+            running.task.cancel()
 
     def _answered(self, ask: ExtensionAsk) -> None:
         running = self._running.pop(ask.operation)
@@ -102,9 +104,9 @@ class Handlers:
             outcome: Outcome = Unknown(ask.operation, "the broker that executed it has stopped", "Ask again.")
         else:
             outcome = running.task.result()
-        for tell in running.tell:
+        for report in running.tell:
             try:
-                tell(outcome)
+                report(outcome)
             except Exception:
                 _log.exception("extension-answer-untold", extension=ask.extension, operation=ask.operation)
 

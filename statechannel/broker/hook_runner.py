@@ -1,4 +1,4 @@
-"""How hooks are called: with a deadline, one after the other for each bundle, never trusted to return."""
+"""Runner of hooks: with a deadline, one after the other for each bundle, never trusted to return."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 
 class BegunCoroutine(Coroutine[Any, Any, None]):
-    """A coroutine whose first stretch runs at once, as if the task that is to run the rest ran it already.
+    """A coroutine whose first part runs at once, as in an eager task.
 
-    A hook that waits for nothing has ended after it; by a task it would end two turns of the loop later, and these
-    turns would lie between two owners. (Python 3.12 can start its own tasks so, `eager_start`.) The first step of the
-    task takes what the first stretch came to.
+    A hook that waits for nothing has ended after it; in a task it would end two turns of the loop later, which
+    would lengthen the gap between two owners. (Python 3.12 has `eager_start`.) The first step of the
+    task takes the result of the first part.
     """
 
     __slots__ = ("_coroutine", "_raised", "_taken", "_waits_for", "ended")
@@ -39,7 +39,7 @@ class BegunCoroutine(Coroutine[Any, Any, None]):
         self.ended = False
 
     def run(self, loop: asyncio.AbstractEventLoop, task: asyncio.Task[None]) -> None:
-        """The first stretch; what it raises is kept for the task."""
+        """Run the first part; an exception is kept for the task."""
         _enter_task(loop, task)
         try:
             self._waits_for = self._coroutine.send(None)
@@ -59,7 +59,7 @@ class BegunCoroutine(Coroutine[Any, Any, None]):
         return self._waits_for
 
     def throw(self, error: Any, _value: Any = None, _trace: Any = None, /) -> Any:
-        """A step of the task that was cancelled, by the hook's first stretch itself or since; tasks give one argument."""
+        """A step of the cancelled task; tasks pass one argument."""
         if self._taken:
             return self._coroutine.throw(error)
         self._taken = True
@@ -70,7 +70,7 @@ class BegunCoroutine(Coroutine[Any, Any, None]):
         return self._coroutine.throw(error)
 
     def close(self) -> None:
-        """Nobody goes on with it."""
+        """Close the coroutine."""
         self._coroutine.close()
 
     def __await__(self) -> Generator[Any, Any, None]:
@@ -85,10 +85,10 @@ class HookCounts(NamedTuple):
     """Hooks of one member.
 
     Attributes:
-        running: Those that were asked for and have not ended, late ones included.
-        late: Those that run on after their deadline.
-        owed: Releases that wait, after their deadline, for a late hook of their bundle.
-        threads: How many may run at the same time; None without such a limit.
+        running: Calls that have not ended, including late ones.
+        late: Calls that run past their deadline.
+        owed: Releases past their deadline that wait for a late hook of their bundle.
+        threads: Maximum number of concurrent calls; None without a limit.
     """
 
     running: int
@@ -97,17 +97,17 @@ class HookCounts(NamedTuple):
     threads: int | None
 
     def to_json(self) -> dict[str, int]:
-        """As `status` shows them."""
+        """Fields for `status`."""
         return {"running_hooks": self.running, "late_hooks": self.late, "owed_releases": self.owed}
 
     @property
     def exhausted(self) -> bool:
-        """Whether late hooks keep all threads, so that no other can be called."""
+        """Whether late hooks occupy all threads, so that no other can be called."""
         return self.threads is not None and self.late >= self.threads
 
 
 class _Call:
-    """One call of a hook: waiting for the one before it on the same bundle, running, or running late."""
+    """One call of a hook: queued behind another of the same bundle, running, or late."""
 
     __slots__ = ("asked_s", "began", "effect", "reported", "task", "timer")
 
@@ -118,11 +118,11 @@ class _Call:
         self.timer: asyncio.TimerHandle | None = None
         self.began = False
         self.reported = False
-        """Whether its end, or its lateness, was told."""
+        """Whether its end, or its lateness, was reported."""
 
 
 class _Lane:
-    """The calls of one bundle: the one that runs, and those that wait behind it in the order in which they were asked for."""
+    """The calls of one bundle: the running one, and the queued ones in order."""
 
     __slots__ = ("running", "waiting")
 
@@ -132,18 +132,18 @@ class _Lane:
 
 
 class HookRunner:
-    """Runs hooks as tasks and tells the engine how they ended; those of one bundle one after the other.
+    """Runs hooks as tasks and reports their ends to the engine; those of one bundle one after the other.
 
-    A hook that has not returned by its deadline counts as failed and is cancelled. It keeps its turn until it really
-    returns: a thread, or a coroutine that swallows its cancellation, may run on, and nothing else of its bundle is called
-    beside it. What waits behind it ends at its own deadline without being called, but for `on_release`: that is
-    called afterwards, so that it is the last that is heard of a generation.
+    A hook that has not returned by its deadline counts as failed and is cancelled. It keeps its turn until it actually
+    returns: a thread, or a coroutine that ignores its cancellation, may continue, and no other hook of its bundle is called
+    meanwhile. Queued calls end at their own deadlines without being called, except `on_release`: it is
+    called afterwards, so that it is the last call of a generation.
 
     Args:
         feed: Takes `HookFinished`.
-        urls_of: Listeners of a broker as it registered them, for `on_moved`.
-        on_problem: Told the hook and the error of each that failed; for metrics.
-        on_end: Told of each call that ended, with the seconds since it was asked for, and its error.
+        urls_of: Registered listeners of a broker, for `on_moved`.
+        on_problem: Called with the hook and the error of each failed call; for metrics.
+        on_end: Called with each ended call, the seconds since its request, and its error.
     """
 
     def __init__(
@@ -170,12 +170,12 @@ class HookRunner:
 
     @property
     def counts(self) -> HookCounts:
-        """How many run, and how many of them late; may be read from any thread."""
+        """Numbers of running and late calls; may be read from any thread."""
         threads = self._hooks.threads if isinstance(self._hooks, ThreadedHooks) else None
         return HookCounts(len(self._open) + len(self._late), len(self._late), len(self._owed), threads)
 
     def call(self, effect: CallHook) -> None:
-        """Call a hook; one that nobody has overridden has ended already."""
+        """Call a hook; one that is not overridden ends at once."""
         if effect.hook not in self._wanted:
             self._tell(effect, None)
             return
@@ -197,9 +197,9 @@ class HookRunner:
             call.timer = loop.call_at(ends_s, self._overran, call)
 
     def _start_at_once(self, call: _Call) -> None:
-        """As `_start`, but the hook runs up to its first wait before this returns.
+        """As `_start`, but the hook runs to its first wait before this returns.
 
-        Only for asyncio's own tasks: what those of the embedder's task factory do with a coroutine is not known.
+        Only for asyncio's own tasks: an embedder's task factory may treat coroutines differently.
         """
         loop, context = asyncio.get_running_loop(), copy_context()
         call.began = True
@@ -255,10 +255,10 @@ class HookRunner:
         self._merge(lane)
 
     def _merge(self, lane: _Lane) -> None:
-        """Of two releases with nothing called between them the second is enough, once the first has overrun.
+        """Merge two releases without another call in between, once the first is late.
 
-        So at most one of them waits behind a hook that never returns, however often its bundle comes and goes. It
-        names the older generation: of the newer one the embedder was never told.
+        So at most one of them waits behind a hook that never returns, however often its bundle moves. It
+        names the older generation: the embedder was never notified of the newer one.
         """
         for place in range(len(lane.waiting) - 1):
             older, newer = lane.waiting[place], lane.waiting[place + 1]
@@ -269,7 +269,7 @@ class HookRunner:
                 return
 
     def _report(self, call: _Call, error: str | None) -> None:
-        """Tell how a call ended, or that it has failed although it runs on."""
+        """Report the end of a call, or its failure although it still runs."""
         effect = call.effect
         call.reported = True
         self._open.discard(call)
@@ -285,7 +285,7 @@ class HookRunner:
         self._changed.set()
 
     def _over(self, call: _Call) -> None:
-        """A call has really returned: the next one of its bundle begins."""
+        """A call has actually returned: start the next one of its bundle."""
         effect = call.effect
         if call in self._late:
             self._late.discard(call)
@@ -329,10 +329,10 @@ class HookRunner:
                 return hooks.on_moved(bundle, effect.peer, urls)
 
     async def close(self, timeout_s: float) -> None:
-        """Wait for what runs and what waits, each call to its deadline at the longest; then cancel what is left.
+        """Wait for running and queued calls, each at most to its deadline; then cancel the rest.
 
         Args:
-            timeout_s: Bound of it all, also for releases that wait behind a hook that has overrun already.
+            timeout_s: Total time limit, also for releases that wait behind a late hook.
         """
         loop = asyncio.get_running_loop()
         until_s = loop.time() + timeout_s

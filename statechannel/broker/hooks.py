@@ -1,4 +1,4 @@
-"""The hooks of an embedding broker: coroutines, or plain functions in threads of their own."""
+"""Hooks of an embedding broker: coroutines, or plain functions in separate threads."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ _caller: ContextVar[object | None] = ContextVar("statechannel_hook", default=Non
 
 
 class HookReentryError(StateChannelError):
-    """A hook called a method that waits for the channel, which waits for the hook."""
+    """A hook called a blocking method of the channel, which waits for the hook."""
 
     def __init__(self, method: str) -> None:
         super().__init__(
             f"A hook called {method}(), which waits for the channel, while the channel waits for the hook.",
-            hint="Start a task of your own from the hook, and let the hook return.",
+            hint="Start a task from the hook, and let the hook return.",
         )
 
 
 class BrokerHooks:
-    """What a broker wants to be told; inherit and override what you need. Every default does nothing.
+    """Callbacks of a broker; inherit and override what you need. Every default does nothing.
 
-    Each call has a deadline (`hooks.deadline_s`, at most the rest of the flow's own limit). What raises or
-    overruns it is logged, counted, and ends in the state named below; no bundle is ever stuck because of a hook.
-    Hooks of different bundles run at the same time; those of one bundle run one after the other, also behind one that
-    runs on after its deadline. (PIP-192, "Bundle
+    Each call has a deadline (`hooks.deadline_s`, at most the rest of the flow's own limit). A hook that raises or
+    overruns it is logged, counted, and has the effect named below; no bundle is ever stuck because of a hook.
+    Hooks of different bundles run concurrently; those of one bundle run one after the other, also behind one that
+    runs past its deadline. (PIP-192, "Bundle
     State Channel"; upstream does this inside `NamespaceService.onNamespaceBundleOwned` and `unload`.)
     """
 
@@ -39,36 +39,36 @@ class BrokerHooks:
         """Prepare to serve a bundle that is being assigned to this broker; do not serve yet.
 
         Raising, or overrunning the deadline, declines the bundle: another broker is chosen. When the bundle was this
-        broker's already (a restart, a bundle taken back), it unloads itself instead; a split is given up.
+        broker's already (a restart, a bundle taken back), it is unloaded instead; a split is abandoned.
         """
 
     async def on_serve(self, bundle: str, generation: int) -> None:
         """Serve: this broker owns the bundle. Fence storage with `generation`; it only grows for a topic.
 
-        A notification: what can fail belongs into `on_own`. Raising is logged and counted; the bundle stays here.
+        A notification: steps that can fail belong in `on_own`. Raising is logged and counted; the bundle stays here.
         """
 
     async def on_release(self, bundle: str, generation: int, destination: str | None) -> None:
         """Stop serving; when this returns, no operation with `generation` may begin any more.
 
-        Also called when somebody else ended the generation, and to undo `on_own` when the verdict went against this
-        broker. Raising or overrunning does not hold the bundle back: storage fences by generation.
+        Also called when another broker ended the generation, and to undo `on_own` when the proposal of this
+        broker was rejected. Raising or overrunning does not delay the bundle: storage fences by generation.
 
         Args:
             bundle: Key of the bundle.
             generation: The generation that ends.
-            destination: Broker to which clients may be sent on; None where it is not known.
+            destination: Broker to redirect clients to; None if unknown.
         """
 
     async def on_moved(self, bundle: str, owner: str | None, urls: Mapping[str, str]) -> None:
-        """A bundle that this broker served has a new owner: clients that still ask can be told its `urls`.
+        """A bundle that this broker served has a new owner: redirect its clients to its `urls`.
 
         A notification: nothing waits for it.
         """
 
 
 class BlockingBrokerHooks:
-    """The same hooks as plain functions, for `BlockingStateChannel`; they run in threads of their own.
+    """The same hooks as plain functions, for `BlockingStateChannel`; they run in separate threads.
 
     A function cannot be stopped at its deadline. It counts as failed, and the next hook of its bundle waits until it returns.
     """
@@ -87,21 +87,21 @@ class BlockingBrokerHooks:
 
 
 class HookRunsOnError(Exception):
-    """A hook in a thread has not returned although its task was cancelled: no thread can be stopped from outside."""
+    """A hook in a thread still runs although its task was cancelled: threads cannot be stopped from outside."""
 
     def __init__(self, ended: asyncio.Future[None]) -> None:
-        super().__init__("the thread of a hook runs on")
+        super().__init__("the thread of a hook still runs")
         self.ended = ended
 
 
 class ThreadedHooks(BrokerHooks):
     """Calls plain functions in a bounded pool of threads.
 
-    A function that never returns keeps its thread; with all threads kept, later hooks overrun their deadlines.
+    A function that never returns occupies its thread; with all threads occupied, later hooks overrun their deadlines.
 
     Args:
         hooks: The functions.
-        threads: Hooks that may run at the same time; may be set until the first is called.
+        threads: Maximum number of concurrent hooks; may be set until the first is called.
     """
 
     def __init__(self, hooks: BlockingBrokerHooks, *, threads: int = 32) -> None:
@@ -122,7 +122,7 @@ class ThreadedHooks(BrokerHooks):
         await self._call(lambda: self._hooks.on_serve(bundle, generation))
 
     async def on_release(self, bundle: str, generation: int, destination: str | None) -> None:
-        """See `BrokerHooks.on_release`. One that waits for a thread goes on waiting after its deadline."""
+        """See `BrokerHooks.on_release`. One that waits for a thread keeps waiting after its deadline."""
         await self._call(lambda: self._hooks.on_release(bundle, generation, destination), keep=True)
 
     async def on_moved(self, bundle: str, owner: str | None, urls: Mapping[str, str]) -> None:
@@ -133,10 +133,10 @@ class ThreadedHooks(BrokerHooks):
         """Run it in a thread.
 
         Args:
-            keep: A cancellation does not take it back while it waits for a free thread.
+            keep: A cancellation does not remove it while it waits for a free thread.
 
         Raises:
-            HookRunsOnError: Cancelled, and the function runs on in its thread (or, if kept, will run).
+            HookRunsOnError: Cancelled, and the function still runs in its thread (or, if kept, will run).
         """
 
         def run() -> None:
@@ -157,19 +157,19 @@ class ThreadedHooks(BrokerHooks):
             raise HookRunsOnError(ended) from None
 
     def close(self) -> None:
-        """Let idle threads go; those that hang are left behind."""
+        """Release idle threads; hanging ones are abandoned."""
         if self._pool is not None:
             self._pool.shutdown(wait=False, cancel_futures=True)
 
 
 def _post(loop: asyncio.AbstractEventLoop, act: Callable[[], None]) -> None:
-    """Have the loop do something, if it is still there; from any thread."""
+    """Post a callback to the loop, if it still runs; from any thread."""
     with contextlib.suppress(RuntimeError):  # closed: what waited there has ended with it
         loop.call_soon_threadsafe(act)
 
 
 def _settle(ended: asyncio.Future[None], begun: Future[None]) -> None:
-    """Hand the end of a function over to the loop."""
+    """Pass the end of a function to the loop."""
     if ended.done():
         return
     if begun.cancelled():
@@ -183,7 +183,7 @@ def _settle(ended: asyncio.Future[None], begun: Future[None]) -> None:
 
 
 def mark_caller() -> None:
-    """What runs from here on, in this task, is a hook."""
+    """Mark this task as a hook from here on."""
     _caller.set(asyncio.current_task())
 
 
@@ -191,7 +191,7 @@ def refuse_inside_hook(method: str) -> None:
     """Raise if the caller is a hook itself (not a task that a hook started).
 
     Raises:
-        HookReentryError: It is.
+        HookReentryError: The caller is a hook.
     """
     caller = _caller.get()
     if caller is None:

@@ -1,4 +1,4 @@
-"""One running member of the channel: engine, driver, Kafka, hooks, desk and watchdog, put together and watched over."""
+"""Host of one running member: engine, driver, Kafka, hooks, requests and watchdog, assembled and supervised."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ulid import ULID
 from statechannel.broker import arguments, request_record
 from statechannel.broker.changes import WAITING_MAX_BYTES, LiveChanges
 from statechannel.broker.driver import Driver, DriverOptions
-from statechannel.broker.endings import LOG_AWAY, after_all, outcome_of_stopping, tell_end
+from statechannel.broker.endings import LOG_AWAY, after_all, log_end, outcome_of_stopping
 from statechannel.broker.exits import ChannelStoppedError, JoinTimeoutError, Stopped
 from statechannel.broker.handlers import Handlers
 from statechannel.broker.hook_runner import HookCounts, HookRunner
@@ -65,7 +65,7 @@ if TYPE_CHECKING:
 _log = SafeLogger(__name__)
 
 CLOSING_SLACK_S = 3.0
-"""What hooks and then the Kafka clients may take beyond their own bounds at the end."""
+"""Extra time for hooks and Kafka clients beyond their own bounds at the end."""
 CLOSING_BEAT_S = 0.1
 LAST_WORDS_S = 1.0
 
@@ -75,12 +75,12 @@ class HostOptions:
     """Bounds of a host.
 
     Attributes:
-        watchdog_s: A loop that stands still for so long is called stuck.
+        watchdog_s: A loop without progress for this time is stuck.
         close_timeout_s: Longest time for flushing and closing the Kafka clients.
-        hooks_close_s: Longest time for the hooks of what is let go at the end, before that.
-        commands_max: Commands that may wait for an answer.
-        extension_requests_max: Requests that extensions may be answering at the same time.
-        changes_max_bytes: What may wait for one subscriber of the changes.
+        hooks_close_s: Longest time for the hooks of released bundles at the end, before that.
+        commands_max: Maximum number of commands without an answer.
+        extension_requests_max: Maximum number of concurrent requests to extensions.
+        changes_max_bytes: Maximum queue size of one subscriber of the changes.
         observe_s: Time between two updates of the gauges.
         debt_alarm_s: An open debt that is older raises the alarm.
     """
@@ -98,7 +98,7 @@ class HostOptions:
 
 
 class TooManyCommandsError(ChannelStoppedError):
-    """More commands wait than may."""
+    """Too many commands are waiting."""
 
     retryable = True
 
@@ -107,10 +107,10 @@ class TooManyCommandsError(ChannelStoppedError):
 
 
 class Host:
-    """See the module. All methods belong to the loop's thread.
+    """One running member. All methods belong to the loop's thread.
 
     Args:
-        on_stuck: Told, in the watchdog's thread, when the loop stands still (a broker process ends itself then).
+        on_stuck: Called, in the watchdog's thread, when the loop is stuck (a broker process then ends itself).
     """
 
     def __init__(
@@ -173,7 +173,7 @@ class Host:
     # --- life -------------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Begin, on the running loop."""
+        """Start, on the running loop."""
         self._ended = asyncio.get_running_loop().create_future()
         self._watchdog = Watchdog(
             lambda: self._driver.beats + self._closing_beats,
@@ -194,7 +194,7 @@ class Host:
 
     @property
     def stopped(self) -> Stopped | None:
-        """Why this member ends or has ended; None while it runs."""
+        """How this member ends or has ended; None while it runs."""
         return self._stopping
 
     async def wait_stopped(self) -> Stopped:
@@ -224,7 +224,7 @@ class Host:
             raise JoinTimeoutError(timeout_s, f"mode {self.engine.mode}; {why}")
 
     def stop(self, stopped: Stopped) -> None:
-        """Step nothing more and close everything; `wait_stopped` tells when that is done."""
+        """Stop processing and close everything; `wait_stopped` waits for the end."""
         if self._stopping is not None:
             return
         self._stopping = stopped
@@ -235,13 +235,13 @@ class Host:
         if stopped.reason == "id-in-use" and not self._caught_up.is_set():
             _log.debug("stopped", reason=stopped.reason, detail=stopped.detail)  # whoever opens it gets it as an error
         elif stopped.reason != LOG_AWAY:  # whether its goodbye is in the log shows while the clients close
-            tell_end(stopped)
+            log_end(stopped)
         self._seat.ask(stand=False)
         self._release(stopped)
         self._winding_down = asyncio.get_running_loop().create_task(self._wind_down(stopped))
 
     def _release(self, stopped: Stopped) -> None:
-        """Let go of what is served, also where the engine has not ended by a step of its own."""
+        """Release the served bundles, even if the engine has not ended by itself."""
         try:
             for effect in (*self._driver.unperformed(), *self._around.let_go(stopped)):
                 if isinstance(effect, CallHook) and effect.hook is Hook.ON_RELEASE:
@@ -250,10 +250,10 @@ class Host:
             _log.exception("closing-failed")
 
     async def _wind_down(self, stopped: Stopped) -> None:
-        """In order: callers, hooks, then the clients (records flushed, seat given up)."""
+        """In order: callers, hooks, then the clients (records flushed, leadership resigned)."""
         try:
-            for command, tell, _ in list(self._waiting.values()):
-                tell(outcome_of_stopping(command, stopped))
+            for command, report, _ in list(self._waiting.values()):
+                report(outcome_of_stopping(command, stopped))
             self._waiting.clear()
             self.handlers.close()
             self.live.close(ChannelStoppedError(stopped))
@@ -268,7 +268,7 @@ class Host:
                 stopped = self._stopping = after_all(
                     stopped, registered=self._log.registered, left=self._around.left_behind()
                 )
-                tell_end(stopped)
+                log_end(stopped)
             if self._watchdog is not None:
                 await asyncio.to_thread(self._watchdog.close)
             if self.endpoint is not None:
@@ -283,13 +283,13 @@ class Host:
         self.stop(Stopped("invariant-violated", detail))
 
     def _beat(self) -> None:
-        """The driver beats no more: the loop lives on while it closes, but not for ever."""
+        """Keep the watchdog's beat while the loop closes, but not for ever."""
         if (self._ended is None or not self._ended.done()) and time.monotonic() < self._beats_until_s:
             self._closing_beats += 1
             asyncio.get_running_loop().call_later(CLOSING_BEAT_S, self._beat)
 
     def _stuck(self, stack: str) -> None:
-        """In the watchdog's thread. What holds the loop may hold the log as well, and must not hold back the end."""
+        """In the watchdog's thread. A blocked loop may also block logging, which must not delay the end."""
         self._seat.yield_it()
 
         def say() -> None:
@@ -305,7 +305,7 @@ class Host:
                 within(LAST_WORDS_S, lambda: _log.error("on-stuck-raised", exc_info=raised))
 
     def _loop_closed(self) -> None:
-        """In any thread: the embedder's loop ended with this member open."""
+        """In any thread: the embedder's loop was closed while this member was open."""
         if self._stopping is None:
             self._stopping = LOOP_CLOSED
             closing = (
@@ -321,11 +321,11 @@ class Host:
     # --- commands ---------------------------------------------------------------------------------------------------
 
     def submit(self, command: Command) -> asyncio.Future[Outcome]:
-        """Give a command to the engine.
+        """Submit a command to the engine.
 
         Raises:
-            ArgumentTypeError: Something in the command is of the wrong type.
-            ArgumentValueError: Something in the command is out of its bounds or of the wrong form.
+            ArgumentTypeError: A field of the command is of the wrong type.
+            ArgumentValueError: A field of the command is out of bounds or malformed.
             ChannelStoppedError: This member has stopped, or too many commands wait.
         """
         future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
@@ -337,14 +337,14 @@ class Host:
         self._give(command, tell)
         return future
 
-    def _give(self, command: Command, tell: Callable[[Outcome], None]) -> None:
+    def _give(self, command: Command, report: Callable[[Outcome], None]) -> None:
         arguments.check(command)
         if self._stopping is not None:
             raise ChannelStoppedError(self._stopping)
         if len(self._waiting) >= self.options.commands_max:
             raise TooManyCommandsError(self.options.commands_max)
         self._tokens += 1
-        self._waiting[self._tokens] = (command, tell, time.monotonic())
+        self._waiting[self._tokens] = (command, report, time.monotonic())
         self._driver.inbox.push(CommandReceived(self._tokens, command), InboxLane.CALLS)
 
     # --- effects ----------------------------------------------------------------------------------------------------
@@ -356,9 +356,9 @@ class Host:
                 self._log.append(effect)
             case Emit(event, facts):
                 if event == "record.accepted":
-                    self.live.tell(facts["record"], facts["read"])
+                    self.live.deliver(facts["record"], facts["read"])
                     self._watch.accepted(facts["record"], facts["read"])
-                self.metrics.told(effect)
+                self.metrics.take(effect)
             case Complete(token, outcome):
                 self._answered(token, outcome)
             case CallHook():
@@ -374,16 +374,16 @@ class Host:
                 self.stop(self._left_behind or Stopped(reason, detail))
 
     def _answered(self, token: int, outcome: Outcome) -> None:
-        found = self._waiting.pop(token, None)
-        if found is None:
+        waiting = self._waiting.pop(token, None)
+        if waiting is None:
             return
-        command, tell, asked_s = found
+        command, report, asked_s = waiting
         self._watch.answered(command, outcome, asked_s)
         if isinstance(command, commands.Shutdown) and isinstance(outcome, commands.Rejected):
             away = self.engine.context.registry_mode is Mode.SAFE  # not where a newer format made it stop
             if outcome.reason != "draining":
                 self._left_behind = Stopped(LOG_AWAY if away else "shutdown-late", outcome.message)
-        tell(outcome)
+        report(outcome)
 
     def _append_request(self, identifier: str, value: bytes) -> None:
         self._desk_tokens -= 1
@@ -394,12 +394,12 @@ class Host:
         asked: RequestCommand,
         args: Mapping[str, Any],
         timeout_s: float,
-        told: Callable[[Outcome], None] | None = None,
+        on_reply: Callable[[Outcome], None] | None = None,
     ) -> str:
-        """Write a request for whichever broker it concerns; its id.
+        """Write a request to the requests topic; returns its id.
 
         Args:
-            told: Called once with the reply, if one is read in time.
+            on_reply: Called once with the reply, if one is read in time.
 
         Raises:
             ChannelStoppedError: This member has stopped.
@@ -407,8 +407,8 @@ class Host:
         if self._stopping is not None:
             raise ChannelStoppedError(self._stopping)
         request = Request(str(ULID()), asked.value, 0, args, self._around.broker)
-        if told is not None:
-            self._desk.hear(request.id, told)
+        if on_reply is not None:
+            self._desk.hear(request.id, on_reply)
         self._append_request(request.id, request_record.encode(request, timeout_s=timeout_s))
         return request.id
 
@@ -468,21 +468,21 @@ class Host:
         )
 
     def serves(self, bundle: str) -> int | None:
-        """Generation by which this process may serve a bundle at this very moment, by the engine's own clock."""
+        """Generation by which this process may serve a bundle right now, by the engine's clock."""
         return self.engine.lease.serves_at(bundle, self._driver.now_s())
 
     @property
     def hooks(self) -> HookCounts:
-        """How many hooks run, and how many of them longer than they may; may be read from any thread."""
+        """Numbers of running and late hooks; may be read from any thread."""
         return self._hooks.counts
 
     @property
     def last_progress_s(self) -> float:
-        """When the loop last looked at its inputs; may be read from any thread."""
+        """When the loop last processed its inputs; may be read from any thread."""
         return self._driver.last_progress_s
 
     def status(self) -> dict[str, Any]:
-        """The engine's status, and that of this runtime."""
+        """Status of the engine and of this runtime."""
         return {
             **self.engine.status(),
             "runtime": {
@@ -501,7 +501,7 @@ class Host:
 
 
 class EngineSurroundings:
-    """What desk and hooks may know of the engine (see `requests.Surroundings`)."""
+    """View of the engine for requests and hooks (see `requests.DeskView`)."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -513,40 +513,40 @@ class EngineSurroundings:
 
     @property
     def incarnation(self) -> str:
-        """This process."""
+        """Incarnation of this process."""
         return self._engine.identity.incarnation
 
     @property
     def leading(self) -> bool:
-        """Whether this process leads and may act on it."""
+        """Whether this process leads, and may act as leader."""
         return self._engine.leading
 
     @property
     def deputizing(self) -> bool:
-        """Whether this process acts for a leader that is not heard."""
+        """Whether this process is a deputy for a lost leader."""
         return self._engine.deputizing
 
     @property
     def acting(self) -> bool:
-        """Whether this process may begin operations."""
+        """Whether this process may start operations."""
         return self._engine.stopped is None and self._engine.context.refusal() is None
 
     def owner_of(self, name: str) -> str | None:
         """Owner of a bundle, or of a topic's bundle."""
-        found = self._engine.locate(name)
-        return None if isinstance(found, commands.NotFound) else found.owner
+        location = self._engine.locate(name)
+        return None if isinstance(location, commands.NotFound) else location.owner
 
     def is_alive(self, broker: str, incarnation: str | None = None) -> bool:
-        """Whether the registry hears this broker (this very process)."""
+        """Whether this process is registered under its broker id."""
         member = self._engine.presence.members.alive.get(broker)
         return member is not None and incarnation in (None, member.incarnation)
 
     def left_behind(self) -> str:
-        """What a departure has not handed over, for people; empty where nothing was left."""
+        """Bundles that a shutdown has not handed over, as text; empty if none."""
         return self._engine.departure.left_behind
 
     def let_go(self, stopped: Stopped) -> list[CallHook]:
-        """End the engine between two steps, for a cause outside of it; the hooks for what it served or prepared until now."""
+        """End the engine between two steps, for an external cause; returns the hooks for its served or prepared bundles."""
         engine = self._engine
         releases = []
         if engine.stopped is None:
@@ -558,6 +558,6 @@ class EngineSurroundings:
         return releases
 
     def urls_of(self, broker: str) -> Mapping[str, str]:
-        """Listeners of a broker as it registered them."""
+        """Registered listeners of a broker."""
         member = self._engine.presence.members.alive.get(broker)
         return {} if member is None else member.urls

@@ -1,4 +1,4 @@
-"""The bounded queue between the threads of the Kafka clients and the loop that steps the engine."""
+"""Bounded queue between the threads of the Kafka clients and the engine's loop."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SIZE_LIMIT_BYTES = 64 * 2**20
 
 
 class InboxLane(Enum):
-    """What an input waits behind: only others of its lane."""
+    """Lane of an input: it only waits behind others of its lane."""
 
     MEMBERSHIP = "membership"  # the registry and the election: who is there must be known however much is written
     CALLS = "calls"  # commands of callers: an answer that says its age now, rather than one that is sure much later
@@ -64,12 +64,12 @@ class _Line:
 class Inbox:
     """Inputs of several lanes, each in the order of arrival, with back-pressure for readers of the log.
 
-    The lanes take turns, so that no flood in one of them keeps another waiting for more than a portion or two.
+    The lanes take turns, so that a flood in one of them delays the others by no more than a portion or two.
 
     Args:
-        limit: Inputs that may wait in a lane before (each record of a portion is one) `offer` blocks.
-        limit_bytes: Likewise for the bytes of their values: records may be small or large, the memory is the same.
-        wake: Called when the first input comes after `take` found nothing, in the thread that put it.
+        limit: Queued inputs of a lane beyond which `offer` blocks (each record of a portion counts).
+        limit_bytes: The same limit for the bytes of their values.
+        wake: Called for the first input after an empty `take`, in the thread of the caller.
     """
 
     def __init__(self, limit: int, wake: Callable[[], None], limit_bytes: int = SIZE_LIMIT_BYTES) -> None:
@@ -85,13 +85,13 @@ class Inbox:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of the values that wait."""
+        """Bytes of the queued values."""
         return sum(line.size_bytes for line in self._lines.values())
 
     def offer(self, inputs: Sequence[Input], lane: InboxLane = InboxLane.LOG) -> None:
-        """Put a batch of what was read; blocks while its lane is full. Dropped once the inbox is closed.
+        """Put a batch of read records; blocks while its lane is full. Dropped once the inbox is closed.
 
-        A batch goes in whole, so a lane may hold one batch more than its limits.
+        A batch is not divided, so a lane may exceed its limits by one batch.
         """
         line = self._lines[lane]
         with self._room:
@@ -102,14 +102,14 @@ class Inbox:
             self._wake()
 
     def push(self, item: Input, lane: InboxLane = InboxLane.LOG) -> None:
-        """Put one input without ever blocking: reports and commands, whose number is bounded where they begin."""
+        """Put one input without blocking: reports and commands, whose number is bounded at their origin."""
         with self._room:
             wake = self._put(self._lines[lane], (item,))
         if wake:
             self._wake()
 
     def _put(self, line: _Line, inputs: Sequence[Input]) -> bool:
-        """Whether the loop must be woken, which is done without the lock: the loop takes it first thing."""
+        """Whether the loop must be woken, outside the lock: the loop takes the lock first."""
         if self._closed:
             return False
         line.put(inputs)
@@ -117,7 +117,7 @@ class Inbox:
         return wake
 
     def take(self, limit: int) -> list[Input]:
-        """Take at most `limit` inputs of one lane, or one portion; after an empty answer the next input wakes the loop."""
+        """Take at most `limit` inputs of one lane, or one portion; after an empty result the next input wakes the loop."""
         with self._room:
             line = next((line for line in (next(self._turns) for _ in InboxLane) if line.items), None)
             if line is None:
@@ -130,7 +130,7 @@ class Inbox:
             return taken
 
     def close(self) -> None:
-        """Refuse further inputs, forget those that wait, and let blocked readers go."""
+        """Refuse further inputs, drop queued ones, and release blocked readers."""
         with self._room:
             self._closed = True
             for line in self._lines.values():

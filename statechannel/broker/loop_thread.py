@@ -1,4 +1,4 @@
-"""A private event loop in a thread of its own, for callers that block."""
+"""Private event loop in its own thread, for blocking callers."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class LoopThread:
 
     @staticmethod
     async def _let_go() -> None:
-        """Cancel what still runs: its callers wait in other threads, and would wait for ever."""
+        """Cancel running coroutines: their callers wait in other threads, and would wait for ever."""
         await asyncio.sleep(0)  # what was submitted last becomes a task
         rest = asyncio.all_tasks() - {asyncio.current_task()}
         for task in rest:
@@ -53,7 +53,7 @@ class LoopThread:
 
     @property
     def ended(self) -> bool:
-        """Whether nothing can be called any more."""
+        """Whether the loop accepts no more calls."""
         return self._ended
 
     def call(self, coroutine: Coroutine[object, object, T]) -> T:
@@ -90,7 +90,7 @@ class LoopThread:
         return self.call(run())
 
     def finish(self, last: Callable[[], Awaitable[object]]) -> None:
-        """Run the last coroutine, then end loop and thread; once, however often and from however many threads it is called.
+        """Run the last coroutine, then end loop and thread; idempotent, from any thread.
 
         Raises:
             RuntimeError: Called from the loop's own thread, which would wait for itself.

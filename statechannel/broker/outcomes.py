@@ -1,4 +1,4 @@
-"""Outcomes as JSON and back: for the requests topic, for the command line, for logs."""
+"""JSON conversion of outcomes: for the requests topic, the command line and logs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Answer(StrEnum):
-    """The three ends of a command (protocol.md section 7)."""
+    """The possible results of a command (protocol.md section 7)."""
 
     ACCEPTED = "accepted"
     REJECTED = "rejected"
@@ -44,7 +44,7 @@ _FORMER: dict[str, dict[str, str]] = {
 
 
 def answer_of(outcome: Outcome) -> Answer:
-    """Which of the three ends an outcome is."""
+    """The result of an outcome."""
     match outcome:
         case commands.Rejected() | commands.NotFound():
             return Answer.REJECTED
@@ -55,21 +55,21 @@ def answer_of(outcome: Outcome) -> Answer:
 
 
 def name_of(outcome: Outcome) -> str:
-    """The word that stands for this kind of outcome in JSON and in metrics."""
+    """The name of this kind of outcome in JSON and in metrics."""
     return _NAMES[type(outcome)]
 
 
 def to_json(outcome: Outcome) -> dict[str, Any]:
     """A flat object: `outcome` names the kind, the rest are its fields."""
-    found: dict[str, Any] = {"outcome": name_of(outcome)}
+    document: dict[str, Any] = {"outcome": name_of(outcome)}
     for field in fields(outcome):
         value = getattr(outcome, field.name)
-        found[field.name] = plain(value)
-    return found
+        document[field.name] = plain(value)
+    return document
 
 
 def plain(value: object) -> Any:
-    """A value that JSON can hold: enums as text, tuples as lists, unknown things as text."""
+    """A JSON value: enums as text, tuples as lists, unknown types as text."""
     if value is None or type(value) in (bool, int, float, str):
         return value
     if isinstance(value, str):
@@ -83,22 +83,22 @@ def plain(value: object) -> Any:
     return str(value)
 
 
-def from_json(found: Mapping[str, Any]) -> Outcome:
+def from_json(document: Mapping[str, Any]) -> Outcome:
     """The outcome that `to_json` of this version, or an earlier one, wrote; unknown fields are ignored.
 
     Raises:
-        ValueError: It is none.
+        ValueError: It is not an outcome.
     """
-    kind = _TYPES.get(str(found.get("outcome")))
+    kind = _TYPES.get(str(document.get("outcome")))
     if kind is None:
-        raise ValueError(f"no outcome is called {found.get('outcome')!r}")
+        raise ValueError(f"no outcome is called {document.get('outcome')!r}")
     known = {field.name for field in fields(kind)}
-    former = _FORMER.get(str(found["outcome"]), {})
-    values = {former.get(name, name): value for name, value in found.items() if former.get(name, name) in known}
+    former = _FORMER.get(str(document["outcome"]), {})
+    values = {former.get(name, name): value for name, value in document.items() if former.get(name, name) in known}
     if kind is commands.NotFound:
         values.setdefault("reason", "not-found")
     try:
-        made: Outcome = kind(**values)
+        outcome: Outcome = kind(**values)
     except TypeError as error:
         raise ValueError(f"an outcome without all its fields: {error}") from error
-    return made
+    return outcome

@@ -1,4 +1,4 @@
-"""The Kafka side of one member: writer, readers and election, and what happens when one of their threads ends."""
+"""Kafka parts of one member: writer, readers and election, with restarts of failed threads."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ _LANES = {READER: InboxLane.LOG, REGISTRY_READER: InboxLane.MEMBERSHIP}
 
 
 class KafkaParts(Protocol):
-    """What a host performs an engine's effects with."""
+    """Port through which a host performs an engine's effects."""
 
     def start(
         self, inbox: Inbox, on_end: Callable[[str, str], None], last_progress_s: Callable[[], float] | None = None
     ) -> None:
-        """Begin to read and write; `on_end` is told, in the loop's thread, which part is beyond help and why.
+        """Start to read and write; `on_end` is called, in the loop's thread, with a part that failed finally, and why.
 
         Args:
-            last_progress_s: When the loop last made progress (monotonic); asked in other threads.
+            last_progress_s: When the loop last made progress (monotonic); called in other threads.
         """
 
     def append(self, effect: Append) -> None:
@@ -57,11 +57,11 @@ class KafkaParts(Protocol):
         """Enter or leave the election; in any thread."""
 
     def close(self, timeout_s: float) -> bool:
-        """Resign, flush, stop; blocks. False if records are left without an answer."""
+        """Resign, flush, stop; blocks. False if records remain unanswered."""
 
     @property
     def unanswered(self) -> int:
-        """Records whose outcome the client has not reported."""
+        """Records without a delivery report."""
 
     @property
     def registered(self) -> bool:
@@ -69,18 +69,18 @@ class KafkaParts(Protocol):
 
 
 class KafkaLog:
-    """Writer, readers and election on Kafka; readers and election are started again when their threads fail.
+    """Writer, readers and election on Kafka; readers and election are restarted when their threads fail.
 
-    The registry has a reader of its own, down to the connection: however much is written to the channel, and however far
-    behind it this process falls, it hears who is there, itself included.
+    The registry has its own reader, including its connection: however much is written to the channel, and however far
+    this process falls behind, it reads the heartbeats of all members, including its own.
 
-    A failed writer is not started again: nobody could say any more which of its records are in the log.
+    A failed writer is not restarted: it would be unknown which of its records are in the log.
 
     Args:
         infos: The topics as verified, by role.
-        on_restart: Told the name of a part that is started again.
-        on_availability: Told, in some thread, when Kafka goes and comes.
-        progress_limit_s: A loop that halts for so long may not keep the leader's seat; None: any may.
+        on_restart: Called with the name of a restarted part.
+        on_availability: Called, in any thread, when the availability of Kafka changes.
+        progress_limit_s: A loop that halts for this time may not keep leadership; None: no limit.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class KafkaLog:
         self._writer: LogWriter | None = None
         self._readers: dict[str, LogReader] = {}
         self._election: LeaderElection | None = None
-        self._standing = False
+        self._candidate = False
         self._closing = False
         self._registry_token = 0
         self._registered_token = 0
@@ -159,14 +159,14 @@ class KafkaLog:
         )
 
     def _failed(self, part: str) -> Callable[[BaseException], None]:
-        """The call-back of a part's thread: hand the failure to the loop."""
+        """The callback of a part's thread: pass the failure to the loop."""
 
-        def tell(error: BaseException) -> None:
+        def report(error: BaseException) -> None:
             loop = self._loop
             if loop is not None and not self._closing and not loop.is_closed():
                 loop.call_soon_threadsafe(self._part_failed, part, error)
 
-        return tell
+        return report
 
     def _part_failed(self, part: str, error: BaseException) -> None:
         restarts = self._restarts.get(part)
@@ -190,7 +190,7 @@ class KafkaLog:
                 self._start_reader(part, inbox)
             else:
                 self._election = self._make_election(inbox)
-                self._election.stand(self._standing)
+                self._election.stand(self._candidate)
         except Exception as error:
             self._part_failed(part, error)
 
@@ -226,7 +226,7 @@ class KafkaLog:
 
     def stand(self, *, stand: bool) -> None:
         """See `KafkaParts.stand`."""
-        self._standing = stand
+        self._candidate = stand
         if self._election is not None:
             self._election.stand(stand)
 
@@ -246,15 +246,15 @@ class KafkaLog:
 
 
 def _part_of(topic: Topic) -> str:
-    """Which part reads a topic."""
+    """The part that reads a topic."""
     return REGISTRY_READER if topic is Topic.REGISTRY else READER
 
 
 class ReadersAvailability:
-    """Kafka is there while every reader says so.
+    """Kafka is available while every reader reports it as available.
 
     Args:
-        on_change: Told when that changes, in the thread of the reader that changed it.
+        on_change: Called on each change, in the thread of the reader that caused it.
     """
 
     def __init__(self, on_change: Callable[[bool], None] | None) -> None:
@@ -264,7 +264,7 @@ class ReadersAvailability:
         self._available: bool | None = None
 
     def changed(self, part: str, *, available: bool) -> None:
-        """A reader's word."""
+        """Set the availability reported by a reader."""
         with self._lock:
             self._by_part[part] = available
             everywhere = all(self._by_part.values())

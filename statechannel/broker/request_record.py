@@ -1,4 +1,4 @@
-"""Records of the requests topic (design/requests-topic.md): strict to read, the same for everyone."""
+"""Records of the requests topic (design/requests-topic.md), with strict decoding."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _BOUNDS_MAX = 32_769
 
 
 class RequestRecordKind(StrEnum):
-    """What a record of the topic is."""
+    """Kind of a record of the topic."""
 
     REQUEST = "request"
     PROGRESS = "progress"
@@ -36,14 +36,14 @@ class RequestRecordKind(StrEnum):
 
 
 class ProgressStage(StrEnum):
-    """What a progress record tells."""
+    """Stage of a progress record."""
 
     CLAIMED = "claimed"  # this broker executes it
     STARTED = "started"  # its first record was accepted
 
 
 class RequestCommand(StrEnum):
-    """The commands that can be asked for through the topic."""
+    """Commands that can be requested through the topic."""
 
     LOOKUP = "lookup"
     CREATE_NAMESPACE = "create-namespace"
@@ -57,7 +57,7 @@ class RequestCommand(StrEnum):
 
 
 class Addressee(StrEnum):
-    """Which broker answers a request to an extension."""
+    """Broker that answers a request to an extension."""
 
     LEADER = "leader"
     OWNER = "owner"  # of the bundle called `name`; the leader where nobody serves it
@@ -65,19 +65,19 @@ class Addressee(StrEnum):
 
 
 class RequestError(ValueError):
-    """A request that nobody can execute; the text says what is wrong with it."""
+    """A request cannot be executed; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request as read.
+    """A decoded request.
 
     Attributes:
-        id: The operation id, too.
-        deadline_ms: Log time after which nobody need answer.
-        command: As asked; None where it cannot be executed, and then `problem` says why.
-        broker: Addressee of a request that only one broker can execute.
-        name: Bundle, topic or namespace that it is about.
+        id: Also the operation id.
+        deadline_ms: Log time after which brokers need not reply.
+        command: None if it cannot be executed; then `problem` says why.
+        broker: Addressee, if only one broker can execute the request.
+        name: Bundle, topic or namespace that it concerns.
     """
 
     id: str
@@ -89,18 +89,18 @@ class Request:
 
     @property
     def broker(self) -> str | None:
-        """The broker addressed (shutdown, and extensions where one broker is meant)."""
+        """The addressed broker (shutdown, and extensions of one broker)."""
         value = self.args.get("broker")
         return value if isinstance(value, str) else None
 
     @property
     def addressee(self) -> Addressee:
-        """Who answers a request to an extension."""
+        """The addressee of a request to an extension."""
         return Addressee(self.args.get("to", Addressee.LEADER))
 
     @property
     def name(self) -> str:
-        """The bundle, topic or namespace that it is about."""
+        """The bundle, topic or namespace that it concerns."""
         value = self.args.get("name") or self.args.get("namespace")
         return value if isinstance(value, str) else ""
 
@@ -133,24 +133,24 @@ class Reply:
 
 def encode(item: Request | Progress | Reply, *, timeout_s: float = 0.0, at_ms: int | None = None) -> bytes:
     """Bytes of a record. `timeout_s` is that of a request, counted from the log's own time."""
-    found: dict[str, Any] = {"format": FORMAT, "id": item.id}
+    document: dict[str, Any] = {"format": FORMAT, "id": item.id}
     match item:
         case Request():
-            found |= {"kind": RequestRecordKind.REQUEST, "command": item.asked, "args": dict(item.args)}
-            found |= {"timeout_s": timeout_s, "by": item.by}
+            document |= {"kind": RequestRecordKind.REQUEST, "command": item.asked, "args": dict(item.args)}
+            document |= {"timeout_s": timeout_s, "by": item.by}
         case Progress():
-            found |= {"kind": RequestRecordKind.PROGRESS, "stage": item.stage, "supersedes": item.supersedes}
-            found |= {"by": {"broker": item.broker, "incarnation": item.incarnation}, "facts": dict(item.facts)}
+            document |= {"kind": RequestRecordKind.PROGRESS, "stage": item.stage, "supersedes": item.supersedes}
+            document |= {"by": {"broker": item.broker, "incarnation": item.incarnation}, "facts": dict(item.facts)}
         case Reply():
-            found |= {"kind": RequestRecordKind.REPLY, "outcome": dict(item.outcome)}
-            found["by"] = {"broker": item.broker, "incarnation": item.incarnation}
+            document |= {"kind": RequestRecordKind.REPLY, "outcome": dict(item.outcome)}
+            document["by"] = {"broker": item.broker, "incarnation": item.incarnation}
     if at_ms is not None:
-        found["written_at_ms"] = at_ms
-    return orjson.dumps(found)
+        document["written_at_ms"] = at_ms
+    return orjson.dumps(document)
 
 
 def decode(value: bytes | None, timestamp_ms: int) -> Request | Progress | Reply | None:
-    """A record as read, or None for whatever is not one."""
+    """A decoded record, or None if it is invalid."""
     if value is None:
         return None
     try:
@@ -187,9 +187,9 @@ def _progress(identifier: str, loaded: dict[str, Any], broker: str, incarnation:
 
 
 def _request(identifier: str, loaded: dict[str, Any], timestamp_ms: int) -> Request:
-    given = loaded.get("timeout_s")
-    fits = isinstance(given, int | float) and not isinstance(given, bool) and 0 < given <= TIMEOUT_MAX_S
-    timeout_s = float(given) if fits and given is not None else DEFAULT_TIMEOUT_S
+    timeout = loaded.get("timeout_s")
+    fits = isinstance(timeout, int | float) and not isinstance(timeout, bool) and 0 < timeout <= TIMEOUT_MAX_S
+    timeout_s = float(timeout) if fits and timeout is not None else DEFAULT_TIMEOUT_S
     args, by, asked = loaded.get("args"), loaded.get("by"), loaded.get("command")
     request = Request(
         identifier,
@@ -206,15 +206,15 @@ def _request(identifier: str, loaded: dict[str, Any], timestamp_ms: int) -> Requ
 
 
 def command_of(request: Request, timeout_s: float) -> Command | ExtensionAsk:
-    """The engine's command for a request, or what an extension is asked.
+    """The engine's command for a request, or the request to an extension.
 
     Raises:
-        RequestError: Unknown command, or an argument that is missing or of the wrong form.
+        RequestError: The command is unknown, or an argument is missing or malformed.
     """
     try:
         asked = RequestCommand(request.asked)
     except ValueError:
-        raise RequestError(f"no command is called {request.asked!r}; known: {', '.join(RequestCommand)}") from None
+        raise RequestError(f"unknown command {request.asked!r}; known: {', '.join(RequestCommand)}") from None
     if asked is RequestCommand.EXTENSION:
         return _extension_ask(request, timeout_s)
     command = _command(asked, request.args, request.id, timeout_s)
@@ -230,7 +230,7 @@ def _extension_ask(request: Request, timeout_s: float) -> ExtensionAsk:
     extension, ask = _text(args, "extension"), _text(args, "ask")
     to = args.get("to", Addressee.LEADER)
     if to not in list(Addressee):
-        raise RequestError(f"`to` is none of {', '.join(Addressee)}")
+        raise RequestError(f"`to` is not one of {', '.join(Addressee)}")
     if to == Addressee.OWNER:
         _text(args, "name")
     if to == Addressee.BROKER:
@@ -260,7 +260,7 @@ def _command(asked: RequestCommand, args: Mapping[str, Any], operation: str, tim
             _text(args, "broker")
             return commands.Shutdown(_seconds(args, "budget_s", timeout_s))
         case RequestCommand.EXTENSION:
-            raise RequestError("an extension is no command of the engine")
+            raise RequestError("`extension` is not a command of the engine")
 
 
 def _text(args: Mapping[str, Any], name: str) -> str:
@@ -293,7 +293,7 @@ def _whole(args: Mapping[str, Any], name: str, default: int) -> int:
 
 def _whole_numbers(args: Mapping[str, Any], name: str) -> tuple[int, ...]:
     value = args.get(name, [])
-    if not isinstance(value, list) or len(value) > _BOUNDS_MAX or any(type(one) is not int for one in value):
+    if not isinstance(value, list) or len(value) > _BOUNDS_MAX or any(type(number) is not int for number in value):
         raise RequestError(f"`{name}` is not a list of whole numbers")
     return tuple(value)
 

@@ -1,7 +1,7 @@
-"""The desk of one broker: reads the requests topic, claims what concerns this broker, executes it, replies.
+"""Requests handled by one broker: reads the requests topic, claims requests for this broker, executes them, replies.
 
-The first claim of a request in the log wins, so that one broker executes it, whatever the others believe about who
-leads or owns; only a claim whose broker is lost may be superseded. See design/requests-topic.md.
+The first claim of a request in the log wins, so that one broker executes it, whatever the others believe about the
+leader or owner; only a claim whose broker is lost may be superseded. See design/requests-topic.md.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _BY_LEADER = frozenset(
 
 
 class DeskView(Protocol):
-    """What the desk must know of its broker's view of the cluster."""
+    """The part of the broker's view of the cluster that requests need."""
 
     @property
     def broker(self) -> str:
@@ -49,25 +49,25 @@ class DeskView(Protocol):
 
     @property
     def incarnation(self) -> str:
-        """This process."""
+        """Incarnation of this process."""
 
     @property
     def leading(self) -> bool:
-        """Whether this process leads and may act on it."""
+        """Whether this process leads, and may act as leader."""
 
     @property
     def deputizing(self) -> bool:
-        """Whether this process acts for a leader that is not heard."""
+        """Whether this process is a deputy for a lost leader."""
 
     @property
     def acting(self) -> bool:
-        """Whether this process may begin operations: caught up, not draining, the log not away."""
+        """Whether this process may start operations: caught up, not draining, the log available."""
 
     def owner_of(self, name: str) -> str | None:
         """Owner of a bundle, or of a topic's bundle."""
 
     def is_alive(self, broker: str, incarnation: str | None = None) -> bool:
-        """Whether the registry hears this broker (this very process)."""
+        """Whether this process is registered under its broker id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,13 +75,13 @@ class DeskOptions:
     """Bounds of a desk.
 
     Attributes:
-        open_max: Requests without a reply that are kept; more are refused with a reply, and not kept.
-        open_max_bytes: Likewise, by the size of the requests and of the replies that were not read back yet.
+        open_max: Maximum number of open requests; more are refused with a reply, and not kept.
+        open_max_bytes: The same limit by the size of the requests and of replies not yet read back.
         remembered: Ended requests that are remembered, so that a repeated id is not executed again.
-        repeat_s: A claim or reply that was not read back is written again after this long.
-        review_s: Time between two looks at all open requests; those that were read of are looked at at once.
+        repeat_s: A claim or reply that was not read back is written again after this time.
+        review_s: Time between two checks of all open requests; newly read ones are checked at once.
         reply_max_bytes: A larger reply is replaced by one that says so.
-        linger_ms: A request is forgotten this long after its deadline, replied to or not.
+        linger_ms: A request is forgotten this time after its deadline, with or without a reply.
     """
 
     open_max: int = 10_000
@@ -105,13 +105,13 @@ class _Open:
 
 
 class RequestDesk:
-    """Requests without a reply, and this broker's part in them. In the loop's thread only.
+    """Open requests, and this broker's part in them. In the loop's thread only.
 
     Args:
         around: This broker's view of the cluster.
         append: Writes one record to the requests topic.
-        submit: Gives a command to the engine; the outcome comes to the callback.
-        ask_extension: Likewise for what an extension answers; None: there are none.
+        submit: Submits a command to the engine; the callback receives the outcome.
+        ask_extension: The same for requests to extensions; None without extensions.
     """
 
     def __init__(
@@ -151,7 +151,7 @@ class RequestDesk:
     # --- reading ----------------------------------------------------------------------------------------------------
 
     def opened(self, event: PartitionOpened) -> None:
-        """The topic is read from its beginning; nothing is done before its end is reached."""
+        """Start of the topic; requests are not executed before its end is reached."""
         self._end_offset = event.end_offset
         self._position = event.first_offset
         self._open.clear()
@@ -159,20 +159,20 @@ class RequestDesk:
         self._open_bytes = 0
 
     def reached(self, event: PositionReached) -> None:
-        """Everything below the position was delivered."""
+        """Note that everything below the position was delivered."""
         self._review_all = True
         self._position = max(self._position, event.position)
 
     def heard(self, timestamp_ms: int) -> None:
-        """The log's clock, from any record; deadlines are reckoned with it."""
+        """Advance the log's clock by the time of a record; deadlines are measured by it."""
         self._log_ms = max(self._log_ms, timestamp_ms)
 
-    def hear(self, identifier: str, told: Callable[[Outcome], None]) -> None:
-        """Have somebody told the reply to a request as it is read, once; of too many who wait the oldest is forgotten."""
-        remember(self._heard, identifier, told, self._options.remembered)
+    def hear(self, identifier: str, on_reply: Callable[[Outcome], None]) -> None:
+        """Call `on_reply` once, when the reply to a request is read; beyond the bound the oldest callback is dropped."""
+        remember(self._heard, identifier, on_reply, self._options.remembered)
 
     def read(self, record: RecordRead) -> None:
-        """Take in one record of the requests topic."""
+        """Apply one record of the requests topic."""
         self._position = record.offset + 1
         self.heard(record.timestamp_ms)
         item = request_record.decode(record.value, record.timestamp_ms)
@@ -182,10 +182,10 @@ class RequestDesk:
             case Progress(stage=ProgressStage.CLAIMED):
                 self._claimed(item, record.offset)
             case Reply():
-                told = self._heard.pop(item.id, None)
+                on_reply = self._heard.pop(item.id, None)
                 self._end(item.id)
-                if told is not None:
-                    told(_outcome_of(item))
+                if on_reply is not None:
+                    on_reply(_outcome_of(item))
             case None:
                 self.undecodable += 1
 
@@ -206,19 +206,19 @@ class RequestDesk:
         return len(self._open) >= options.open_max or self._open_bytes + size_bytes > options.open_max_bytes
 
     def _forget_late(self) -> None:
-        """Those at the front that nobody waits for any more; in the history of a week these are many."""
-        for found in list(islice(self._open.values(), _FORGOTTEN_AT_ONCE)):
-            if found.request.deadline_ms >= self._log_ms or found.executing:
+        """Forget expired requests at the front; in the history of a week these are many."""
+        for request in list(islice(self._open.values(), _FORGOTTEN_AT_ONCE)):
+            if request.request.deadline_ms >= self._log_ms or request.executing:
                 return
-            self._end(found.request.id)
+            self._end(request.request.id)
 
     def _refuse(self, request: Request) -> None:
-        """The leader will say so; of the request only its id is kept, so a flood of them fills no memory."""
+        """Refuse a request beyond the limit; only its id is kept, so that a flood does not exhaust memory."""
         self.refused += 1
         remember(self._refusals, request.id, request.deadline_ms, self._options.remembered)
 
     def _say_refusals(self) -> None:
-        """Some at a time: the producer's queue does not take ten thousand replies in one turn."""
+        """Write some refusals at a time: the producer's queue cannot take ten thousand replies in one turn."""
         for identifier in list(islice(self._refusals, _WRITTEN_AT_ONCE)):
             if self._refusals.pop(identifier) >= self._log_ms:
                 message = f"{len(self._open)} requests are open ({self._open_bytes} bytes)"
@@ -229,21 +229,21 @@ class RequestDesk:
         return self._end_offset is not None and self._position >= self._end_offset
 
     def _claimed(self, claim: Progress, offset: int) -> None:
-        found = self._open.get(claim.id)
-        if found is None or claim.supersedes != found.claimed_at:
+        request = self._open.get(claim.id)
+        if request is None or claim.supersedes != request.claimed_at:
             return
-        found.claimed_at = offset
-        found.claimer = (claim.broker, claim.incarnation)
+        request.claimed_at = offset
+        request.claimer = (claim.broker, claim.incarnation)
         self._touched[claim.id] = None
-        found.sent_at_s = float("-inf")
+        request.sent_at_s = float("-inf")
 
     def _end(self, identifier: str) -> None:
-        found = self._open.pop(identifier, None)
+        request = self._open.pop(identifier, None)
         self._touched.pop(identifier, None)
         self._refusals.pop(identifier, None)
         self._heard.pop(identifier, None)
-        if found is not None:
-            self._open_bytes -= found.size_bytes
+        if request is not None:
+            self._open_bytes -= request.size_bytes
         self._ended[identifier] = None
         while len(self._ended) > self._options.remembered:
             self._ended.popitem(last=False)
@@ -251,7 +251,7 @@ class RequestDesk:
     # --- acting -----------------------------------------------------------------------------------------------------
 
     def look(self, now_s: float) -> None:
-        """After each turn of the loop: `review`, if there is anything to it."""
+        """After each turn of the loop: `review`, if needed."""
         whole = now_s - self._reviewed_s >= self._options.review_s
         if self._refusals and self._read_to_end and self._answers_for_all:
             self._say_refusals()
@@ -261,10 +261,10 @@ class RequestDesk:
             self.review(now_s, whole=whole)
 
     def review(self, now_s: float, *, whole: bool = True) -> None:
-        """Do what is due: called after records of the topic, and now and then because owners and leaders change.
+        """Perform due work: called after records of the topic, and periodically because owners and leaders change.
 
         Args:
-            whole: Look at all requests, not only at those that were read of since the last time.
+            whole: Check all requests, not only those with new records.
         """
         self._now_s = now_s
         if not self._open or not self._read_to_end:
@@ -275,38 +275,38 @@ class RequestDesk:
         self._review_all = False
         written = self._written
         for name in names:
-            found = self._open.get(name)
-            if found is not None:
-                self._review(found, now_s)
+            request = self._open.get(name)
+            if request is not None:
+                self._review(request, now_s)
             if self._written - written >= _WRITTEN_AT_ONCE:
                 self._review_all = True  # the loop has other things to do, too
                 return
 
-    def _review(self, found: _Open, now_s: float) -> None:
-        if found.request.deadline_ms + self._options.linger_ms < self._log_ms:
+    def _review(self, entry: _Open, now_s: float) -> None:
+        if entry.request.deadline_ms + self._options.linger_ms < self._log_ms:
             # Answered or not (a reply may be refused by Kafka for ever): nobody waits for it any more.
-            self._end(found.request.id)
-        elif found.reply is not None:
-            self._repeat(found, found.reply, now_s)
-        elif found.request.deadline_ms < self._log_ms and not found.executing:
-            self._end(found.request.id)
-        elif not found.executing and (self._around.acting or found.request.asked == RequestCommand.SHUTDOWN):
-            self._consider(found, now_s)
+            self._end(entry.request.id)
+        elif entry.reply is not None:
+            self._repeat(entry, entry.reply, now_s)
+        elif entry.request.deadline_ms < self._log_ms and not entry.executing:
+            self._end(entry.request.id)
+        elif not entry.executing and (self._around.acting or entry.request.asked == RequestCommand.SHUTDOWN):
+            self._consider(entry, now_s)
 
-    def _consider(self, found: _Open, now_s: float) -> None:
-        around, request = self._around, found.request
-        if found.claimer == (around.broker, around.incarnation):
-            self._execute(found)
+    def _consider(self, entry: _Open, now_s: float) -> None:
+        around, request = self._around, entry.request
+        if entry.claimer == (around.broker, around.incarnation):
+            self._execute(entry)
         elif request.problem:
             if self._answers_for_all:
-                self._answer(found, Rejected("bad-request", request.problem), now_s)
-        elif (found.claimer is None or not around.is_alive(*found.claimer)) and self._concerns_us(request):
-            claim = Progress(request.id, ProgressStage.CLAIMED, around.broker, around.incarnation, found.claimed_at)
-            self._repeat(found, request_record.encode(claim), now_s)
+                self._answer(entry, Rejected("bad-request", request.problem), now_s)
+        elif (entry.claimer is None or not around.is_alive(*entry.claimer)) and self._concerns_us(request):
+            claim = Progress(request.id, ProgressStage.CLAIMED, around.broker, around.incarnation, entry.claimed_at)
+            self._repeat(entry, request_record.encode(claim), now_s)
 
     @property
     def _answers_for_all(self) -> bool:
-        """Whether requests that concern no broker by its id are for this one; the first claim in the log decides."""
+        """Whether requests that are not addressed to a broker id are for this one; the first claim in the log decides."""
         return self._around.leading or self._around.deputizing
 
     def _concerns_us(self, request: Request) -> bool:
@@ -323,62 +323,62 @@ class RequestDesk:
             return self._answers_for_all
         return owner == around.broker
 
-    def _repeat(self, found: _Open, value: bytes, now_s: float) -> None:
-        """Write, and write again if it was not read back: copies do no harm."""
-        if now_s - found.sent_at_s >= self._options.repeat_s:
-            found.sent_at_s = now_s
-            self._write(found.request.id, value)
+    def _repeat(self, entry: _Open, value: bytes, now_s: float) -> None:
+        """Write, and write again if it was not read back: copies are harmless."""
+        if now_s - entry.sent_at_s >= self._options.repeat_s:
+            entry.sent_at_s = now_s
+            self._write(entry.request.id, value)
 
     def _write(self, identifier: str, value: bytes) -> None:
         self._written += 1
         self._append(identifier, value)
 
-    def _execute(self, found: _Open) -> None:
-        found.executing = True
+    def _execute(self, entry: _Open) -> None:
+        entry.executing = True
         self.executed += 1
-        request = found.request
+        request = entry.request
         _log.info("request-executing", operation=request.id, command=request.asked, by=request.by)
         try:
             command = request_record.command_of(request, self._left_s(request))
             # The engine begins no operation id twice, so what a lost claimer began is not begun again.
             if isinstance(command, ExtensionAsk):
-                self._ask_extension(command, lambda outcome: self._finish(found, outcome))
+                self._ask_extension(command, lambda outcome: self._finish(entry, outcome))
             else:
-                self._submit(command, lambda outcome: self._outcome(found, outcome))
+                self._submit(command, lambda outcome: self._outcome(entry, outcome))
         except ChannelStoppedError as error:  # too many commands wait, or this member ends
             reason = error.stopped.reason
-            self._finish(found, Rejected("busy" if reason == "busy" else "draining", error.stopped.detail))
+            self._finish(entry, Rejected("busy" if reason == "busy" else "draining", error.stopped.detail))
         except Exception as error:  # one bad request must not stop a broker, nor every broker after it
             _log.exception("request-failed", operation=request.id)
-            self._finish(found, Rejected("internal-error", f"{type(error).__name__}: {error}"))
+            self._finish(entry, Rejected("internal-error", f"{type(error).__name__}: {error}"))
 
-    def _outcome(self, found: _Open, outcome: Outcome) -> None:
+    def _outcome(self, entry: _Open, outcome: Outcome) -> None:
         if not isinstance(outcome, Started):
-            self._finish(found, outcome)
+            self._finish(entry, outcome)
             return
-        around, request = self._around, found.request
+        around, request = self._around, entry.request
         facts = outcomes.to_json(outcome)
         started = Progress(request.id, ProgressStage.STARTED, around.broker, around.incarnation, facts=facts)
         self._write(request.id, request_record.encode(started))
-        self._submit(AwaitOperation(request.id, self._left_s(request)), lambda end: self._finish(found, end))
+        self._submit(AwaitOperation(request.id, self._left_s(request)), lambda end: self._finish(entry, end))
 
-    def _finish(self, found: _Open, outcome: Outcome) -> None:
-        self._answer(found, outcome, self._now_s)
+    def _finish(self, entry: _Open, outcome: Outcome) -> None:
+        self._answer(entry, outcome, self._now_s)
 
-    def _answer(self, found: _Open, outcome: Outcome, now_s: float) -> None:
+    def _answer(self, entry: _Open, outcome: Outcome, now_s: float) -> None:
         try:
-            found.reply = self._encoded(found.request.id, outcome)
+            entry.reply = self._encoded(entry.request.id, outcome)
         except (TypeError, ValueError, RecursionError) as error:
             # One outcome that cannot be written must not stop a broker, nor every broker after it.
-            _log.error("reply-refused", operation=found.request.id, error=type(error).__name__)
-            found.reply = self._encoded(
-                found.request.id, Unknown(found.request.id, "the outcome cannot be written as a reply")
+            _log.error("reply-refused", operation=entry.request.id, error=type(error).__name__)
+            entry.reply = self._encoded(
+                entry.request.id, Unknown(entry.request.id, "the outcome cannot be written as a reply")
             )
-        found.size_bytes += len(found.reply)
-        if found.request.id in self._open:
-            self._open_bytes += len(found.reply)
-        found.sent_at_s = now_s
-        self._write(found.request.id, found.reply)
+        entry.size_bytes += len(entry.reply)
+        if entry.request.id in self._open:
+            self._open_bytes += len(entry.reply)
+        entry.sent_at_s = now_s
+        self._write(entry.request.id, entry.reply)
 
     def _encoded(self, identifier: str, outcome: Outcome) -> bytes:
         around = self._around
@@ -393,7 +393,7 @@ class RequestDesk:
 
 
 def _outcome_of(reply: Reply) -> Outcome:
-    """What a reply says; anybody may write to the topic, so it may be anything."""
+    """The outcome of a reply; it may be invalid, as any client may write to the topic."""
     try:
         return outcomes.from_json(reply.outcome)
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""Nobody dies unseen: parts that fail are started again within bounds, loops that stand still are noticed."""
+"""Supervision of a member: bounded restarts of failed parts, and a watchdog for the event loop."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _log = SafeLogger(__name__)
 
 LOOP_CLOSED = Stopped(
     "loop-closed",
-    "the event loop was closed while this member was open: it reads and writes no more, the others repair what it owned; "
+    "the event loop was closed while this member was open: it does not read or write any more, and its bundles are repaired; "
     "close the channel before its loop ends",
 )
 LAST_WORDS_S = 1.0
@@ -35,7 +35,7 @@ class _Stand(Protocol):
 
 
 class SeatRequest:
-    """What the engine asks of the election, and whether a hung loop holds it back. For any thread.
+    """The engine's request to the election, which is suspended while the loop hangs. For any thread.
 
     Args:
         stand: Enters or leaves the election; returns at once.
@@ -54,13 +54,13 @@ class SeatRequest:
             self._stand(stand=stand)
 
     def yield_it(self) -> None:
-        """The loop hangs: leave the election, whatever the engine asked for."""
+        """Leave the election while the loop hangs, regardless of the engine's request."""
         with self._lock:
             self._yielded = True
             self._stand(stand=False)
 
     def resume(self) -> None:
-        """The loop goes on: ask again for what was given up."""
+        """Restore the engine's request: the loop makes progress again."""
         if not self._yielded:
             return
         with self._lock:
@@ -69,12 +69,12 @@ class SeatRequest:
 
 
 def abandon(stopped: Stopped, closing: Sequence[Callable[[], object]]) -> None:
-    """Close what a closed loop left behind, in a thread of its own: nothing can be awaited any more.
+    """Close the parts left by a closed loop, in a separate thread: nothing can be awaited any more.
 
-    No goodbye is written: the others call the member lost, and repair.
+    No goodbye is written: the member is lost for the others, and they repair.
 
     Args:
-        closing: What closes the parts, in order; each is bounded by itself.
+        closing: Functions that close the parts, in order; each has its own time limit.
     """
 
     def close_all() -> None:
@@ -90,12 +90,12 @@ def abandon(stopped: Stopped, closing: Sequence[Callable[[], object]]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class RestartPolicy:
-    """How often a part may fail before the process ends.
+    """Limits of restarts before the process ends.
 
     Attributes:
-        limit: Failures within `window_s` that are borne.
-        first_wait_s: Wait before the first restart; doubled each time.
-        longest_wait_s: Upper bound of that wait.
+        limit: Tolerated failures within `window_s`.
+        first_wait_s: Back-off before the first restart; doubled each time.
+        longest_wait_s: Upper bound of that back-off.
     """
 
     limit: int = 5
@@ -113,7 +113,7 @@ class Restarts:
         self.total = 0
 
     def failed(self, now_s: float) -> float | None:
-        """Note a failure: seconds to wait before the restart, or None if it was one too many."""
+        """Note a failure; returns seconds to wait before the restart, or None beyond the limit."""
         policy = self._policy
         self.total += 1
         self._failures.append(now_s)
@@ -126,16 +126,16 @@ class Restarts:
 
 
 class Watchdog:
-    """A thread that notices when the loop makes no progress.
+    """A thread that detects when the loop makes no progress.
 
-    Time counts only while this thread itself runs, so that a process which was stopped as a whole (SIGSTOP, a
-    suspended laptop) is not taken for one that hangs.
+    Time counts only while this thread itself runs, so that a process that was suspended as a whole (SIGSTOP, a
+    suspended laptop) is not considered stuck.
 
     Args:
-        beats: A number that grows while the loop lives.
-        limit_s: Standing still for so long is called stuck.
-        on_stuck: Told once, in this thread, what the loop's thread was doing; again after a recovery.
-        loop_lives: Asked in this thread each time: False where the loop was closed, which ends the watch.
+        beats: A number that grows while the loop makes progress.
+        limit_s: Time without progress after which the loop is stuck.
+        on_stuck: Called once, in this thread, with the stack of the loop's thread; again after a recovery.
+        loop_lives: Called in this thread each time; False if the loop was closed, which ends the watch.
     """
 
     def __init__(
@@ -157,7 +157,7 @@ class Watchdog:
         self.stuck = False
 
     def start(self) -> None:
-        """Begin to watch."""
+        """Start to watch."""
         self._thread.start()
 
     def close(self) -> None:
@@ -182,7 +182,7 @@ class Watchdog:
 
 
 def within(limit_s: float, act: Callable[[], None]) -> bool:
-    """Do something that may block for ever, such as writing to a pipe that nobody reads; False if it has not ended."""
+    """Call a function that may block for ever, such as a write to an unread pipe; False if it has not ended."""
     thread = threading.Thread(target=act, name="statechannel-last-words", daemon=True)
     thread.start()
     thread.join(limit_s)
@@ -190,13 +190,13 @@ def within(limit_s: float, act: Callable[[], None]) -> bool:
 
 
 def stack_of(thread: int) -> str:
-    """What a thread is doing right now."""
+    """Current stack of a thread."""
     frame = sys._current_frames().get(thread)  # noqa: SLF001 - the documented way, for debuggers
     return "(the thread has ended)" if frame is None else "".join(traceback.format_stack(frame))
 
 
 def log_evidence(error: BaseException, inputs: Sequence[Input]) -> None:
-    """Write what led to a violated invariant into the log, one line an input, the newest last."""
+    """Log the inputs before a violated invariant, one line each, the newest last."""
     for place, item in enumerate(inputs, start=-len(inputs)):
         _log.error("evidence", place=place, input=_shown(item))
     _log.critical("invariant-violated", error=repr(error), exc_info=error)

@@ -1,4 +1,4 @@
-"""The command `statechannel`: arguments in, tables or JSON out; all work is done by the packages below.
+"""Command line `statechannel`: arguments in, tables or JSON out; the packages below do the work.
 
-Commands join through the entry point group `statechannel.commands`; ours register the same way.
+Commands register in the entry point group `statechannel.commands`; ours do so too.
 """

@@ -1,4 +1,4 @@
-"""`statechannel acl show|apply|check`: what each role may do in Kafka, and whether it may (design/security.md)."""
+"""Commands `statechannel acl show|apply|check`: Kafka rights of each role (design/security.md)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from statechannel.cli.kit.failures import CommandError
-from statechannel.cli.kit.kafka_wait import told_if_slow
+from statechannel.cli.kit.kafka_wait import notify_if_slow
 from statechannel.cli.kit.live_log import describe_topic
 from statechannel.cli.kit.options import Connect, OutputAs, reaching
 from statechannel.cli.kit.output import Output, print_json, print_table, say
@@ -31,14 +31,14 @@ from statechannel.protocol.log import Topic
 app = typer.Typer(
     add_completion=False,
     rich_markup_mode=None,
-    help="What brokers, operators, auditors and the Spark jobs may do in Kafka: show, apply, check.",
+    help="Kafka ACLs of brokers, operators, auditors and Spark jobs: show, apply, check.",
 )
 
 _PRINCIPAL = re.compile(r"[A-Za-z]+:.+").fullmatch
 
-RoleOption = Annotated[Role, typer.Option("--role", help="For whom: what each may do is listed in design/security.md.")]
-Host = Annotated[str, typer.Option("--host", metavar="ADDRESS", help="Only for clients on this host; * for all.")]
-_PRINCIPAL_HELP = "As Kafka names who is there, e.g. User:b1."
+RoleOption = Annotated[Role, typer.Option("--role", help="Role; design/security.md lists the rights of each.")]
+Host = Annotated[str, typer.Option("--host", metavar="ADDRESS", help="Host of the clients; * for all.")]
+_PRINCIPAL_HELP = "Kafka principal, e.g. User:b1."
 
 
 @app.command()
@@ -47,12 +47,13 @@ def show(
     connect: Connect,
     role: RoleOption,
     principal: Annotated[
-        str | None, typer.Option("--principal", metavar="User:NAME", help=f"{_PRINCIPAL_HELP} Its ACLs are compared.")
+        str | None,
+        typer.Option("--principal", metavar="User:NAME", help=f"{_PRINCIPAL_HELP} Compares its ACLs with the role."),
     ] = None,
     host: Host = ANY_HOST,
     output: OutputAs = Output.TABLE,
 ) -> None:
-    """List the rights of a role; with --principal also which of them it has, and which it has beyond them."""
+    """List the rights of a role; with --principal also those that the principal has, lacks, and has in addition."""
     if principal is None:
         # Nothing of this is in Kafka: it is shown also where none is.
         named = connect.settings().channel.name
@@ -62,9 +63,9 @@ def show(
     connection = connect()
     name = connection.topics.channel
     rules = rules_of(role, name)
-    with told_if_slow(connection):
-        found = AclAdmin(connection.client, timeout_s=connection.timeout_s).of(principal)
-    _print(role, name, principal, rules, compare(rules, found, channel=name, host=host), output)
+    with notify_if_slow(connection):
+        bindings = AclAdmin(connection.client, timeout_s=connection.timeout_s).of(principal)
+    _print(role, name, principal, rules, compare(rules, bindings, channel=name, host=host), output)
 
 
 @app.command()
@@ -74,37 +75,37 @@ def apply(
     role: RoleOption,
     principal: Annotated[str, typer.Option("--principal", metavar="User:NAME", help=_PRINCIPAL_HELP)],
     host: Host = ANY_HOST,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what is missing, and make nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what is missing; create nothing.")] = False,
     output: OutputAs = Output.TABLE,
 ) -> None:
-    """Make the ACLs that a principal lacks for a role; it takes none away, and may be said again."""
+    """Create the ACLs that a principal lacks for a role; removes none, and is idempotent."""
     _require_principal(principal)
     connection = connect()
     channel = connection.topics.channel
     rules = rules_of(role, channel)
     admin = AclAdmin(connection.client, timeout_s=connection.timeout_s)
-    with told_if_slow(connection):
+    with notify_if_slow(connection):
         compared = compare(rules, admin.of(principal), channel=channel, host=host)
         if not dry_run:
             admin.create(compared.missing, principal, host=host)
-    made = () if dry_run else compared.missing
+    created = () if dry_run else compared.missing
     if output is Output.JSON:
-        print_json(_document(role, channel, principal, rules, compared) | {"made": [_row(one) for one in made]})
+        print_json(_document(role, channel, principal, rules, compared) | {"made": [_row(rule) for rule in created]})
     else:
         print_table(
             ("resource", "name", "right"),
-            [(one.resource, one.name, one.right) for one in compared.missing],
+            [(rule.resource, rule.name, rule.right) for rule in compared.missing],
             empty=f"nothing is missing: {principal} has every right of the role {role} on {channel}",
         )
         if compared.missing:
-            say(f"{len(compared.missing)} {'are missing (--dry-run: none was made)' if dry_run else 'made'}")
-        _tell_rest(compared)
+            say(f"{len(compared.missing)} {'are missing (--dry-run: none was created)' if dry_run else 'created'}")
+        _print_rest(compared)
     if compared.forbidden:
         rule, why = compared.forbidden[0]
         raise CommandError(
-            f"{len(compared.forbidden)} rights of the role {role} are forbidden to {principal}, whatever allows them; "
-            f"the first is {rule}, by the ACL that denies {why}",
-            hint="Take the denying ACL away: `kafka-acls.sh --remove --deny-principal ...`.",
+            f"{len(compared.forbidden)} rights of the role {role} are denied to {principal}, and deny takes precedence; "
+            f"the first is {rule}, denied by the ACL on {why}",
+            hint="Remove the denying ACL: `kafka-acls.sh --remove --deny-principal ...`.",
             code=ExitCode.REJECTED,
         )
 
@@ -112,17 +113,17 @@ def apply(
 @app.command()
 @reaching
 def check(connect: Connect, role: RoleOption, output: OutputAs = Output.TABLE) -> None:
-    """Ask Kafka what you yourself may do, by the way that this command connects; ends with 11 if a right is missing."""
+    """Check the rights of this client itself, over the connection of this command; exit code 11 if one is missing."""
     connection = connect()
     channel = connection.topics.channel
     rules = rules_of(role, channel)
-    with told_if_slow(connection):
+    with notify_if_slow(connection):
         allowed = AclAdmin(connection.client, timeout_s=connection.timeout_s).allowed(rules)
     missing = lacking(rules, allowed)
     states = [(rule, _state(rule, missing, allowed)) for rule in rules]
     if output is Output.JSON:
         rows = [_row(rule) | {"state": state} for rule, state in states]
-        print_json({"role": role, "channel": channel, "rights": rows, "missing": [_row(one) for one in missing]})
+        print_json({"role": role, "channel": channel, "rights": rows, "missing": [_row(rule) for rule in missing]})
     else:
         print_table(
             ("resource", "name", "right", "state"),
@@ -133,8 +134,8 @@ def check(connect: Connect, role: RoleOption, output: OutputAs = Output.TABLE) -
     if missing:
         who = user_of(connection.client)
         raise CommandError(
-            f"Kafka does not let {who} do what the role {role} of channel {channel} has to: {len(missing)} rights are missing",
-            hint=f"Have them made: `statechannel acl apply --role {role} --principal {principal_hint(who)}`.",
+            f"{who} lacks {len(missing)} Kafka rights of the role {role} of channel {channel}",
+            hint=f"Create them: `statechannel acl apply --role {role} --principal {principal_hint(who)}`.",
             code=ExitCode.KAFKA_DENIED,
         )
 
@@ -142,14 +143,14 @@ def check(connect: Connect, role: RoleOption, output: OutputAs = Output.TABLE) -
 def _state(rule: AclRule, missing: Sequence[AclRule], allowed: Any) -> str:
     if rule in missing:
         return "missing"
-    return "not told" if allowed.get((rule.resource, rule.name)) is None else "allowed"
+    return "unknown" if allowed.get((rule.resource, rule.name)) is None else "allowed"
 
 
 def _require_principal(principal: str) -> None:
     if _PRINCIPAL(principal) is None:
         raise CommandError(
-            f"--principal {principal!r} is not how Kafka names who is there",
-            hint="Say the kind and the name: User:b1, or with certificates User:CN=b1,O=...",
+            f"--principal {principal!r} is not a valid Kafka principal",
+            hint="Use KIND:NAME, e.g. User:b1, or with certificates User:CN=b1,O=...",
             code=ExitCode.USAGE,
         )
 
@@ -196,13 +197,13 @@ def _print(
     headers: tuple[str, ...] = ("resource", "name", "right", "state") if known else ("resource", "name", "right")
     rows = [(rule.resource, rule.name, rule.right, *((state(rule),) if known else ())) for rule in rules]
     print_table(headers, rows)
-    _tell_rest(compared)
+    _print_rest(compared)
 
 
-def _tell_rest(compared: AclComparison) -> None:
+def _print_rest(compared: AclComparison) -> None:
     for binding in compared.beyond:
-        say(f"beyond the role: {_told(binding)}")
+        say(f"beyond the role: {_format_binding(binding)}")
 
 
-def _told(binding: Binding) -> str:
+def _format_binding(binding: Binding) -> str:
     return f"{binding} ({binding.principal})"

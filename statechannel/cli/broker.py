@@ -1,4 +1,4 @@
-"""`statechannel broker run`: a broker process of its own, until it is told to go."""
+"""Command `statechannel broker run`: a broker process that runs until a signal."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from statechannel.protocol.codec import is_new_broker_id
 from statechannel.settings import Settings
 
 LAST_WORDS_S = 1.0
-_STUCK = "the loop stands still; the process ends itself, and the others repair what it owned"
+_STUCK = "the event loop is stuck; the process ends itself, and its bundles are repaired"
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, help="Broker processes.")
 
@@ -38,13 +38,13 @@ def _group() -> None:
 
 
 class SimulatedHooks(BrokerHooks):
-    """A broker that serves nothing but takes its time over it, and can tell what it is told.
+    """Hooks of a simulated broker: configurable latencies, and a printed line for each call.
 
     Args:
-        own_s: What preparing a bundle takes.
-        release_s: What letting a bundle go takes.
+        own_s: Simulated latency of preparing a bundle.
+        release_s: Simulated latency of releasing a bundle.
         events: Write a line of JSON to standard output for each hook.
-        plane: Told what is served; it answers clients.
+        plane: Data plane that answers clients; notified of what is served.
     """
 
     def __init__(self, *, own_s: float, release_s: float, events: bool, plane: DataPlane | None = None) -> None:
@@ -55,30 +55,30 @@ class SimulatedHooks(BrokerHooks):
 
     async def on_own(self, bundle: str, generation: int) -> None:
         """Prepare."""
-        self.tell("own", bundle, generation=generation)
+        self.print_event("own", bundle, generation=generation)
         await asyncio.sleep(self._own_s)
 
     async def on_serve(self, bundle: str, generation: int) -> None:
         """Serve."""
         if self.plane is not None:
             self.plane.served.serve(bundle, generation)
-        self.tell("serve", bundle, generation=generation)
+        self.print_event("serve", bundle, generation=generation)
 
     async def on_release(self, bundle: str, generation: int, destination: str | None) -> None:
-        """Let go."""
+        """Release."""
         if self.plane is not None:
             self.plane.served.release(bundle)
         await asyncio.sleep(self._release_s)
-        self.tell("release", bundle, generation=generation, destination=destination)
+        self.print_event("release", bundle, generation=generation, destination=destination)
 
     async def on_moved(self, bundle: str, owner: str | None, urls: Mapping[str, str]) -> None:
-        """Clients can be sent on."""
+        """Redirect clients."""
         if self.plane is not None:
             self.plane.served.moved(bundle, urls.get(PROTOCOL))
-        self.tell("moved", bundle, owner=owner, urls=dict(urls))
+        self.print_event("moved", bundle, owner=owner, urls=dict(urls))
 
-    def tell(self, event: str, bundle: str, **facts: Any) -> None:
-        """Write a line for whoever watches this process."""
+    def print_event(self, event: str, bundle: str, **facts: Any) -> None:
+        """Write a line on standard output for each event."""
         if self.events:
             # The second clock is one for all processes of a machine, whatever their wall clocks say.
             at = {"at_ms": now_ms(), "mono_ns": time.monotonic_ns()}
@@ -89,19 +89,21 @@ class SimulatedHooks(BrokerHooks):
 @reaching
 def run(
     connect: Connect,
-    broker_id: Annotated[str, typer.Option("--id", metavar="ID", help="Unique among the living brokers.")],
+    broker_id: Annotated[str, typer.Option("--id", metavar="ID", help="Broker id, unique among live brokers.")],
     advertised: Annotated[
         list[str] | None,
         typer.Option(
             "--advertised",
             "--listen",
             metavar="[PROTOCOL=]URL",
-            help="Told to clients, e.g. pulsar=pulsar://host:6650; may be repeated.",
+            help="URL for clients, e.g. pulsar=pulsar://host:6650; may be repeated.",
         ),
     ] = None,
     simulated: Annotated[
         bool,
-        typer.Option("--simulated/--no-simulated", help="Serve nothing but take part (the only kind there is here)."),
+        typer.Option(
+            "--simulated/--no-simulated", help="Simulated broker without a data plane (the only kind available)."
+        ),
     ] = True,
     data_port: Annotated[
         int | None,
@@ -109,29 +111,29 @@ def run(
             "--data-port",
             min=0,
             max=65_535,
-            help="Answer clients on this loopback port as the demo's brokers do; 0 takes a free one.",
+            help="Loopback port for clients, as in the demo; 0 picks a free one.",
         ),
     ] = None,
-    own_ms: Annotated[int, typer.Option("--own-ms", min=0, help="What preparing a bundle takes.")] = 0,
-    release_ms: Annotated[int, typer.Option("--release-ms", min=0, help="What letting a bundle go takes.")] = 0,
-    events: Annotated[bool, typer.Option("--events", help="A line of JSON on standard output for each hook.")] = False,
+    own_ms: Annotated[int, typer.Option("--own-ms", min=0, help="Simulated preparation time of a bundle.")] = 0,
+    release_ms: Annotated[int, typer.Option("--release-ms", min=0, help="Simulated release latency.")] = 0,
+    events: Annotated[bool, typer.Option("--events", help="Print a line of JSON for each hook call.")] = False,
     take_over: Annotated[
-        bool | None, typer.Option("--take-over", help="Although a process of this id may still be heard.")
+        bool | None, typer.Option("--take-over", help="Start even if another process with this id may still be alive.")
     ] = None,
     create_topics: Annotated[
-        bool, typer.Option("--create-topics", help="Create the channel's topics where they are missing.")
+        bool, typer.Option("--create-topics", help="Create missing topics of the channel.")
     ] = False,
     join_timeout: Annotated[
-        float | None, typer.Option("--join-timeout", min=1, help="Longest wait to catch up.")
+        float | None, typer.Option("--join-timeout", min=1, help="Longest wait until caught up.")
     ] = None,
     budget: Annotated[
-        float | None, typer.Option("--shutdown-budget", min=0, help="Time for the hand-overs at the end.")
+        float | None, typer.Option("--shutdown-budget", min=0, help="Time for the hand-overs at shutdown.")
     ] = None,
 ) -> None:
-    """Run a broker until SIGTERM: then it hands its bundles over, says goodbye and ends."""
+    """Run a broker until SIGTERM; then it hands over its bundles, sends a goodbye and ends."""
     if not simulated:
         raise CommandError(
-            "only simulated brokers can be run from here",
+            "this command runs simulated brokers only",
             hint="A real broker embeds `statechannel.api.StateChannel` (README, Embed it).",
             code=ExitCode.USAGE,
         )
@@ -170,7 +172,7 @@ def _listener(text: str) -> tuple[str, str]:
     if "://" not in url or not protocol:
         raise CommandError(
             f"--advertised {text!r} is not a URL",
-            hint="Say PROTOCOL=URL, e.g. pulsar=pulsar://127.0.0.1:6650",
+            hint="Use PROTOCOL=URL, e.g. pulsar=pulsar://127.0.0.1:6650",
             code=ExitCode.USAGE,
         )
     return protocol, url
@@ -187,14 +189,14 @@ async def _serve(
     join_s: float | None,
     budget_s: float,
 ) -> Stopped:
-    """Run with the data plane around it, if there is one."""
+    """Run the broker, with its data plane if there is one."""
     plane = hooks.plane
     if plane is not None:
         try:
             listeners = {**listeners, PROTOCOL: await plane.start(data_port)}
         except OSError as error:
             raise CommandError(
-                f"--data-port {data_port} cannot be had: {error.strerror}", hint="0 takes a free one."
+                f"--data-port {data_port} cannot be used: {error.strerror}", hint="0 picks a free one."
             ) from error
     try:
         return await _run(
@@ -219,27 +221,27 @@ async def _run(
     opening = asyncio.ensure_future(
         _open(settings, broker, hooks, listeners, create_topics=create_topics, join_s=join_s)
     )
-    told = asyncio.ensure_future(wanted.wait())
-    await asyncio.wait({opening, told}, return_when=asyncio.FIRST_COMPLETED)
+    stop = asyncio.ensure_future(wanted.wait())
+    await asyncio.wait({opening, stop}, return_when=asyncio.FIRST_COMPLETED)
     if not opening.done():
         opening.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await opening
-        return Stopped("closed", "told to end before it had caught up")
+        return Stopped("closed", "stopped by a signal before it had caught up")
     channel = await opening
     http = channel.identity.http
-    say(f"broker {broker} is caught up and takes bundles" + (f"; it answers operators at {http}" if http else ""))
+    say(f"broker {broker} is caught up and accepts bundles" + (f"; HTTP endpoint: {http}" if http else ""))
     if hooks.plane is not None:
         hooks.plane.attach(channel)
-    hooks.tell(
+    hooks.print_event(
         "ready", "", broker=broker, incarnation=channel.identity.incarnation, urls=dict(listeners), http=http or None
     )
     ended = asyncio.ensure_future(channel.wait_stopped())
-    await asyncio.wait({ended, told}, return_when=asyncio.FIRST_COMPLETED)
+    await asyncio.wait({ended, stop}, return_when=asyncio.FIRST_COMPLETED)
     if not ended.done():
-        say(f"broker {broker} drains (at most {budget_s:g} s; a second signal ends it at once)")
+        say(f"broker {broker} is draining (at most {budget_s:g} s; a second signal ends it at once)")
         return await channel.shutdown(budget_s)
-    told.cancel()
+    stop.cancel()
     return await ended
 
 
@@ -268,26 +270,26 @@ def _signals() -> asyncio.Event:
     """Set at the first SIGTERM or SIGINT; the second ends the process."""
     wanted = asyncio.Event()
 
-    def told() -> None:
+    def on_signal() -> None:
         if wanted.is_set():
-            sys.stderr.write("error: ended before the hand-over was done\n")
+            sys.stderr.write("error: ended before the hand-over was complete\n")
             sys.stderr.flush()
             os._exit(ExitCode.INTERRUPTED)
         wanted.set()
 
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, told)
+        loop.add_signal_handler(number, on_signal)
     return wanted
 
 
 def on_stuck(*, events: bool) -> Callable[[], None]:
-    """What to do when the loop stands still: a process that looks alive but is not must not stay."""
+    """End the process if the loop is stuck: a process that only looks alive must not stay."""
 
     def say() -> None:
         if events:
-            _tell_end(Stopped("stuck", _STUCK))
-        sys.stderr.write(f"error: {_STUCK}\nhint: The log tells above what it was doing; report that as a bug.\n")
+            _print_end(Stopped("stuck", _STUCK))
+        sys.stderr.write(f"error: {_STUCK}\nhint: The log above shows what it was doing; report that as a bug.\n")
         sys.stderr.flush()
 
     def end() -> None:
@@ -299,18 +301,18 @@ def on_stuck(*, events: bool) -> Callable[[], None]:
 
 def _end(stopped: Stopped, *, events: bool) -> None:
     if events:
-        _tell_end(stopped)
+        _print_end(stopped)
     if stopped.clean:
         say(f"ended: {stopped.detail or stopped.reason}")
         return
     raise CommandError(
         f"the broker stopped ({stopped.reason}): {stopped.detail}",
-        hint="What it owned is repaired by the others; start it again once the reason is gone.",
+        hint="The other brokers repair its bundles; start it again once the cause is fixed.",
         code=stopped.exit_code,
     )
 
 
-def _tell_end(stopped: Stopped) -> None:
+def _print_end(stopped: Stopped) -> None:
     _print_event({"event": "stopped", "reason": stopped.reason, "detail": stopped.detail, "at_ms": now_ms()})
 
 

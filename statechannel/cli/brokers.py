@@ -1,4 +1,4 @@
-"""`statechannel brokers`: who is in the cluster."""
+"""Command `statechannel brokers`: members of the cluster."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 @app.command()
 @reaching
 def brokers(connect: Connect, output: OutputAs = Output.TABLE) -> None:
-    """List the brokers that are heard, and those lost within the last minute."""
+    """List the live brokers, and those lost within the last minute."""
     connection = connect()
     registry = read_registry(connection)
     views = read_channel(connection)
-    said = remarks(connection)
-    found = members(registry, views, said)
+    notes = remarks(connection)
+    rows = members(registry, views, notes)
     if output is Output.JSON:
-        print_json({"brokers": found, "leader": leader_name(registry), "tentative": views.tentative})
+        print_json({"brokers": rows, "leader": leader_name(registry), "tentative": views.tentative})
         return
-    marked = any(one["remarks"] for one in found)
+    marked = any(row["remarks"] for row in rows)
     headers = (
         "broker",
         "state",
         "mode",
         "phase",
-        "takes bundles",
+        "accepting",
         "leader",
         "bundles",
         "lag",
@@ -47,22 +47,22 @@ def brokers(connect: Connect, output: OutputAs = Output.TABLE) -> None:
         (*headers, "remarks") if marked else headers,
         [
             (
-                one["broker"],
-                one["state"],
-                one["mode"],
-                one["phase"],
-                one["accepting"],
-                one["leading"],
-                one["bundles"],
-                one["lag_records"],
-                f"{duration(one['heard_ago_ms'])} ago",
-                one["software"],
-                " ".join([*one["urls"].values(), *filter(None, [one["http"]])]),
-                *([one["remarks"]] if marked else []),
+                row["broker"],
+                row["state"],
+                row["mode"],
+                row["phase"],
+                row["accepting"],
+                row["leading"],
+                row["bundles"],
+                row["lag_records"],
+                f"{duration(row['heard_ago_ms'])} ago",
+                row["software"],
+                " ".join([*row["urls"].values(), *filter(None, [row["http"]])]),
+                *([row["remarks"]] if marked else []),
             )
-            for one in found
+            for row in rows
         ],
-        empty="no broker is heard",
+        empty="no broker is alive",
     )
 
 
@@ -71,20 +71,20 @@ def leader_name(registry: Registry) -> str | None:
     return None if registry.leader is None else registry.leader.broker
 
 
-def members(registry: Registry, views: LogViews, said: Remarks) -> list[dict[str, Any]]:
-    """Every member as the JSON output has it, the lost ones last."""
+def members(registry: Registry, views: LogViews, notes: Remarks) -> list[dict[str, Any]]:
+    """Every member for the JSON output, the lost ones last."""
     load: dict[str, int] = {}
     for key in views.live():
         if key.owner is not None:
             load[key.owner] = load.get(key.owner, 0) + 1
     leader = leader_name(registry)
-    found = [
+    rows = [
         _alive(member, registry, views, load.get(member.broker, 0), leading=member.broker == leader)
         for _, member in sorted(registry.members.alive.items())
     ]
     for broker, lost in sorted(registry.members.lost.items()):
         left = (lost.broker, lost.incarnation) in registry.members.gone
-        found.append(
+        rows.append(
             {
                 "broker": broker,
                 "incarnation": lost.incarnation,
@@ -103,7 +103,7 @@ def members(registry: Registry, views: LogViews, said: Remarks) -> list[dict[str
                 "http": None,
             }
         )
-    return [one | {"remarks": said.brokers.get(one["broker"])} for one in found]
+    return [row | {"remarks": notes.brokers.get(row["broker"])} for row in rows]
 
 
 def _alive(member: Member, registry: Registry, views: LogViews, bundles: int, *, leading: bool) -> dict[str, Any]:
@@ -128,7 +128,7 @@ def _alive(member: Member, registry: Registry, views: LogViews, bundles: int, *,
 
 
 def _lag(applied: object, views: LogViews) -> int | None:
-    """Records between the member's last heartbeat and the log's end as just read; heartbeats on the channel count."""
+    """Records between the member's last heartbeat and the end of the log; heartbeats on the channel count."""
     if not isinstance(applied, dict):
         return None
     lag = 0

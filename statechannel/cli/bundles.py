@@ -1,4 +1,4 @@
-"""`statechannel bundles`: the live bundles and who serves them."""
+"""Command `statechannel bundles`: the live bundles and their owners."""
 
 from __future__ import annotations
 
@@ -21,8 +21,10 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 def bundles(
     connect: Connect,
     namespace: Annotated[str | None, typer.Option("--namespace", metavar="TENANT/NAMESPACE")] = None,
-    broker: Annotated[str | None, typer.Option("--broker", metavar="ID", help="Only those that it serves.")] = None,
-    state: Annotated[str | None, typer.Option("--state", help="Only those in this state.")] = None,
+    broker: Annotated[
+        str | None, typer.Option("--broker", metavar="ID", help="Only bundles served by this broker.")
+    ] = None,
+    state: Annotated[str | None, typer.Option("--state", help="Only bundles in this state.")] = None,
     output: OutputAs = Output.TABLE,
 ) -> None:
     """List the live bundles."""
@@ -30,8 +32,8 @@ def bundles(
     if namespace is not None:
         key = views.key(namespace)
         if key is None or key.state is not State.ACTIVE:
-            raise not_found(f"there is no namespace {namespace}", hint=NAMESPACES)
-    found = [
+            raise not_found(f"namespace {namespace} does not exist", hint=NAMESPACES)
+    rows = [
         bundle_fields(key)
         for key in views.live()
         if (namespace is None or key.namespace == namespace)
@@ -39,28 +41,28 @@ def bundles(
         and (state is None or (key.state is not None and key.state.value.lower() == state.lower()))
     ]
     if output is Output.JSON:
-        print_json({"bundles": found, "tentative": views.tentative})
+        print_json({"bundles": rows, "tentative": views.tentative})
         return
     print_table(
-        ("bundle", "state", "served by", "on its way to", "generation", "version", "operation"),
+        ("bundle", "state", "served by", "destination", "generation", "version", "operation"),
         [
             (
-                one["bundle"],
-                one["state"],
-                one["owner"],
-                one["next"],
-                one["generation"],
-                one["version"],
-                one["operation"],
+                row["bundle"],
+                row["state"],
+                row["owner"],
+                row["next"],
+                row["generation"],
+                row["version"],
+                row["operation"],
             )
-            for one in found
+            for row in rows
         ],
-        empty="no bundle",
+        empty="no bundles",
     )
 
 
 def bundle_fields(key: KeyState) -> dict[str, Any]:
-    """A bundle as the JSON output has it."""
+    """A bundle for the JSON output."""
     bound_for = key.bound_for
     return {
         "bundle": key.name,

@@ -1,4 +1,4 @@
-"""`statechannel demo`: a cluster on this machine, from nothing to the audit."""
+"""Command `statechannel demo`: a cluster on this machine, from start to audit."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from statechannel.cli.kit.failures import CommandError
-from statechannel.cli.kit.folders import made_folder
+from statechannel.cli.kit.folders import make_folder
 from statechannel.demo.cluster import DemoCluster
 from statechannel.demo.load_story import story_in
 from statechannel.demo.narrator import Narrator
@@ -25,27 +25,31 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 @app.command()
 def demo(
-    keep: Annotated[bool, typer.Option("--keep", help="Leave the cluster running, and tell how to go on.")] = False,
+    keep: Annotated[bool, typer.Option("--keep", help="Leave the cluster running, and print how to use it.")] = False,
     balance: Annotated[
-        bool, typer.Option("--balance", help="Another story: a namespace becomes much busier at once, and is balanced.")
+        bool, typer.Option("--balance", help="Show load balancing instead: a namespace suddenly becomes much busier.")
     ] = False,
     plots: Annotated[
         Path,
-        typer.Option("--plots", metavar="FOLDER", help="With --balance: where the plot and its figures are written."),
+        typer.Option("--plots", metavar="FOLDER", help="With --balance: folder for the plot and its data."),
     ] = Path("statechannel-demo-balance"),
     quiet_s: Annotated[
         float,
-        typer.Option("--quiet-seconds", min=5, max=600, help="With --balance: from the brokers' start to the launch."),
+        typer.Option(
+            "--quiet-seconds", min=5, max=600, help="With --balance: time from broker start to the load increase."
+        ),
     ] = 45.0,
-    own_ms: Annotated[int, typer.Option("--own-ms", min=0, max=5_000, help="What preparing a bundle takes.")] = 300,
-    release_ms: Annotated[int, typer.Option("--release-ms", min=0, max=5_000, help="What letting go takes.")] = 50,
+    own_ms: Annotated[
+        int, typer.Option("--own-ms", min=0, max=5_000, help="Simulated preparation time of a bundle.")
+    ] = 300,
+    release_ms: Annotated[int, typer.Option("--release-ms", min=0, max=5_000, help="Simulated release latency.")] = 50,
 ) -> None:
-    """Start Kafka and brokers, move and split bundles, lose a broker, audit it all; about a minute on an idle machine.
+    """Start Kafka and brokers, move and split bundles, kill a broker, audit everything; about a minute on an idle machine.
 
-    With --balance: generated load with a hot spot, balanced, with a plot of it at the end; two minutes.
+    With --balance: generated load with a hot spot, balancing, and a plot at the end; two minutes.
     """
     if balance:
-        made_folder(plots)
+        make_folder(plots)
     story = story_in(plots, quiet_s) if balance else Story
     with _terminated_as_interrupted():
         broken = run_demo(DemoCluster.make(own_ms=own_ms, release_ms=release_ms), Narrator(), keep=keep, story_of=story)
@@ -59,12 +63,12 @@ def demo(
 
 @contextmanager
 def _terminated_as_interrupted() -> Iterator[None]:
-    """SIGTERM ends the demo as Ctrl-C does: with everything cleaned up."""
+    """Make SIGTERM end the demo like Ctrl-C, with its clean-up."""
 
-    def told(_number: int, _frame: FrameType | None) -> None:
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGTERM, told)
+    before = signal.signal(signal.SIGTERM, interrupt)
     try:
         yield
     finally:

@@ -1,4 +1,4 @@
-"""What `brokers` and `status` say of formats: that a newer one waits, and for whom (design/upgrades.md)."""
+"""Remarks of `brokers` and `status` on formats: brokers that a newer format waits for (design/upgrades.md)."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from statechannel.protocol.record import held_back_by
 
 
 def formats(connection: Connection) -> Remarks:
-    """Who keeps the others from writing the newest format that anybody reads; nothing where all read the same."""
+    """Brokers that keep the others from writing the newest format; empty if all read the same."""
     members = read_registry(connection, listen=False).members.alive
     newest, waits_for = held_back_by({broker: member.formats for broker, member in members.items()})
     if not waits_for:
         return Remarks()
-    told = f"reads no format {newest}: upgrade it (design/upgrades.md)"
+    remark = f"does not read format {newest}: upgrade it (design/upgrades.md)"
     return Remarks(
-        [f"format {newest} is not written before these brokers are upgraded or gone: {', '.join(waits_for)}"],
-        dict.fromkeys(waits_for, told),
+        [f"format {newest} is not written until these brokers are upgraded or stopped: {', '.join(waits_for)}"],
+        dict.fromkeys(waits_for, remark),
     )

@@ -1,4 +1,4 @@
-"""`statechannel init`: creates and verifies the topics of a channel."""
+"""Command `statechannel init`: creation and verification of a channel's topics."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from statechannel.cli.kit.kafka_wait import told_if_slow
+from statechannel.cli.kit.kafka_wait import notify_if_slow
 from statechannel.cli.kit.options import Connect, OutputAs, reaching
 from statechannel.cli.kit.output import Output, print_json, print_table, say
 from statechannel.kafka.topics import create_topics, verify_topics
@@ -19,17 +19,19 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 def init(
     connect: Connect,
     partitions: Annotated[
-        int | None, typer.Option("--partitions", min=1, max=1_000, help="Of the channel's topic; fixed from then on.")
+        int | None,
+        typer.Option("--partitions", min=1, max=1_000, help="Partitions of the channel's topic; fixed at creation."),
     ] = None,
     replication_factor: Annotated[
-        int | None, typer.Option("--replication-factor", min=1, max=15, help="Default: the cluster's.")
+        int | None,
+        typer.Option("--replication-factor", min=1, max=15, help="Replicas of each topic. Default: the cluster's."),
     ] = None,
     output: OutputAs = Output.TABLE,
 ) -> None:
-    """Create the topics of a channel where they are missing, and verify their settings."""
+    """Create missing topics of a channel, and verify the settings of all."""
     connection = connect()
     chosen = connection.settings.channel
-    with told_if_slow(connection):
+    with notify_if_slow(connection):
         create_topics(
             connection.client,
             connection.topics,
@@ -37,10 +39,10 @@ def init(
             replication_factor=replication_factor or chosen.replication_factor,
             timeout_s=connection.timeout_s,
         )
-        found = verify_topics(connection.client, connection.topics, timeout_s=connection.timeout_s)
+        topics = verify_topics(connection.client, connection.topics, timeout_s=connection.timeout_s)
     name = connection.topics.channel
-    if partitions is not None and found.topics[name].partitions != partitions:
-        say(f"note: {name} has {found.topics[name].partitions} partitions already; their number is fixed at creation")
+    if partitions is not None and topics.topics[name].partitions != partitions:
+        say(f"note: {name} has {topics.topics[name].partitions} partitions; the number is fixed at creation")
     if output is Output.JSON:
         print_json(
             {
@@ -48,9 +50,9 @@ def init(
                 "bootstrap_servers": connection.client.bootstrap_servers,
                 "topics": [
                     {"name": info.name, "partitions": info.partitions, "replicas": info.replicas}
-                    for info in found.topics.values()
+                    for info in topics.topics.values()
                 ],
-                "advice": [str(difference) for difference in found.differences],
+                "advice": [str(difference) for difference in topics.differences],
             }
         )
         return
@@ -58,8 +60,8 @@ def init(
         ("topic", "partitions", "replicas", "cleanup"),
         [
             (info.name, info.partitions, info.replicas, info.settings.get("cleanup.policy"))
-            for info in found.topics.values()
+            for info in topics.topics.values()
         ],
     )
-    for difference in found.differences:
+    for difference in topics.differences:
         say(f"advice: {difference}")

@@ -1,4 +1,4 @@
-"""`statechannel kafka up|down|status`: the embedded Kafka."""
+"""Commands `statechannel kafka up|down|status` for the embedded Kafka."""
 
 from __future__ import annotations
 
@@ -34,22 +34,22 @@ def up(
     config: Config = None,
     flags: SettingFlags = None,
 ) -> None:
-    """Start it, unless it runs already."""
+    """Start the embedded Kafka, unless it is running."""
     settings = read_settings(config, flags, {"embedded": {"folder": folder, "port": port}})
     with _own_exit_code():
-        found, started = start_broker(
+        broker, started = start_broker(
             embedded_folder(settings), port=settings.embedded.port, options=_options(settings), say=say
         )
-    _show(found, output, {"started": started})
+    _show(broker, output, {"started": started})
     if output is Output.TABLE:
-        say("started" if started else "it ran already")
+        say("started" if started else "it was already running")
 
 
 @app.command()
 def down(
     folder: Folder = None, output: OutputAs = Output.TABLE, config: Config = None, flags: SettingFlags = None
 ) -> None:
-    """Stop it in an orderly way; its data stays."""
+    """Stop the embedded Kafka gracefully; its data stays."""
     settings = read_settings(config, flags, {"embedded": {"folder": folder}})
     place = embedded_folder(settings)
     with _own_exit_code():
@@ -57,22 +57,22 @@ def down(
     if output is Output.JSON:
         print_json({"stopped": ran, "folder": str(place)})
     else:
-        say("stopped" if ran else f"no broker ran in {place}")
+        say("stopped" if ran else f"no broker was running in {place}")
 
 
 @app.command()
 def status(
     folder: Folder = None, output: OutputAs = Output.TABLE, config: Config = None, flags: SettingFlags = None
 ) -> None:
-    """Tell whether it runs, and where."""
+    """Show whether the embedded Kafka runs, and where."""
     settings = read_settings(config, flags, {"embedded": {"folder": folder}})
-    found = broker_status(embedded_folder(settings))
-    _show(found, output, {})
-    if found.state is BrokerState.CRASHED:
-        say(f"it ended unexpectedly; {found.log_path} tells more, `statechannel kafka up` starts it again")
-    if found.state is BrokerState.SUSPENDED:
-        say(f"its process is suspended: {resume_hint(found)}")
-    if found.state in (BrokerState.STOPPED, BrokerState.CRASHED, BrokerState.SUSPENDED):
+    broker = broker_status(embedded_folder(settings))
+    _show(broker, output, {})
+    if broker.state is BrokerState.CRASHED:
+        say(f"it ended unexpectedly; see {broker.log_path}; `statechannel kafka up` starts it again")
+    if broker.state is BrokerState.SUSPENDED:
+        say(f"its process is suspended: {resume_hint(broker)}")
+    if broker.state in (BrokerState.STOPPED, BrokerState.CRASHED, BrokerState.SUSPENDED):
         raise typer.Exit(ExitCode.KAFKA_AWAY)
 
 
@@ -87,28 +87,28 @@ def _options(settings: Settings) -> BrokerOptions:
     )
 
 
-def _show(found: BrokerStatus, output: Output, extra: dict[str, Any]) -> None:
+def _show(broker: BrokerStatus, output: Output, extra: dict[str, Any]) -> None:
     facts: dict[str, Any] = {
-        "state": found.state.value,
-        "bootstrap_servers": found.bootstrap_servers,
-        "pid": found.pid,
-        "uptime_s": None if found.uptime_s is None else round(found.uptime_s, 1),
-        "folder": str(found.folder),
-        "log": str(found.log_path),
+        "state": broker.state.value,
+        "bootstrap_servers": broker.bootstrap_servers,
+        "pid": broker.pid,
+        "uptime_s": None if broker.uptime_s is None else round(broker.uptime_s, 1),
+        "folder": str(broker.folder),
+        "log": str(broker.log_path),
     }
     if output is Output.JSON:
         print_json(facts | extra)
         return
     facts["uptime_s"] = None
     rows = [(name.replace("_", " "), value) for name, value in facts.items() if value is not None]
-    if found.uptime_s is not None:
-        rows.insert(2, ("up for", duration(found.uptime_s * 1_000)))
+    if broker.uptime_s is not None:
+        rows.insert(2, ("up for", duration(broker.uptime_s * 1_000)))
     print_table(("kafka", ""), rows)
 
 
 @contextmanager
 def _own_exit_code() -> Iterator[None]:
-    """The embedded broker's errors, with the number that the command line gives them."""
+    """Convert the embedded broker's errors, adding exit codes."""
     try:
         yield
     except EmbeddedKafkaError as error:

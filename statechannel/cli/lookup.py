@@ -1,4 +1,4 @@
-"""`statechannel lookup`: who serves a topic or bundle."""
+"""Command `statechannel lookup`: the broker that serves a topic or bundle."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ def lookup(
     connect: Connect,
     name: Annotated[str, typer.Argument(metavar="TOPIC|BUNDLE")],
     read_only: Annotated[
-        bool, typer.Option("--read-only", help="Look at the log only; assign nothing. Needs no broker.")
+        bool, typer.Option("--read-only", help="Only read the log; assign nothing. Needs no broker.")
     ] = False,
     timeout: Timeout = None,
     output: OutputAs = Output.TABLE,
 ) -> None:
-    """Tell who serves a topic or bundle; has it assigned if nobody does."""
+    """Look up the broker that serves a topic or bundle; assigns the bundle if it has no owner."""
     require_name(name)
     connection = connect()
     if read_only:
@@ -58,26 +58,26 @@ def lookup(
         rows += [(f"{protocol} URL", url) for protocol, url in sorted(outcome.urls.items())]
         print_table(("what", "value"), rows + ([("view", stale)] if stale else []))
     elif isinstance(outcome, BoundTo):
-        print_table(("what", "value"), [("broker", outcome.broker), ("why", "the namespace belongs to it by rule")])
+        print_table(("what", "value"), [("broker", outcome.broker), ("why", "the namespace is bound to it by rule")])
 
 
 def require_name(name: str) -> None:
-    """Refuse what is neither a topic nor a bundle before anything is asked.
+    """Refuse a name that is neither a topic nor a bundle, before any request.
 
     Raises:
-        CommandError: It is neither.
+        CommandError: The name is neither.
     """
     if is_mistyped_bundle(name):
         raise CommandError(
             f"`{name}` is not a bundle",
-            hint="Say tenant/namespace/0xLLLLLLLL_0xUUUUUUUU, lower-case, eight digits each; "
+            hint="Use tenant/namespace/0xLLLLLLLL_0xUUUUUUUU, lower-case, eight digits each; "
             "a topic of that name: persistent://tenant/namespace/topic.",
             code=ExitCode.USAGE,
         )
     if not is_bundle(name) and split_topic(name) is None:
         raise CommandError(
-            f"`{name}` names no namespace to look in, so it is neither a topic nor a bundle",
-            hint="Say tenant/namespace/topic, persistent://tenant/namespace/topic, or tenant/namespace/0x..._0x...",
+            f"`{name}` has no namespace, so it is neither a topic nor a bundle",
+            hint="Use tenant/namespace/topic, persistent://tenant/namespace/topic, or tenant/namespace/0x..._0x...",
             code=ExitCode.USAGE,
         )
 
@@ -91,7 +91,7 @@ def _from_log(connection: Connection, name: str) -> Outcome:
     views = read_channel(connection)
     key = locate(views, name)
     if views.tentative:
-        return Undetermined("tentative", f"{key.name}: the log alone does not tell")
+        return Undetermined("tentative", f"{key.name}: the log alone does not show the owner")
     return _outcome(key, registry)
 
 
@@ -103,5 +103,5 @@ def _outcome(key: KeyState, registry: Registry) -> Outcome:
         return Undetermined("in-flight", f"{key.name} is {key.state}")
     member = registry.members.alive.get(owner)
     if member is None:
-        return Undetermined("owner-not-heard", f"owner {owner} of {key.name} is not heard")
+        return Undetermined("owner-not-heard", f"owner {owner} of {key.name} is lost")
     return Owned(key.name, owner, key.generation, member.urls)

@@ -1,4 +1,4 @@
-"""The command itself: finds its subcommands by entry point, loads only the one that is called."""
+"""Entry point of the command line: finds subcommands by entry point, and loads only the called one."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from statechannel.cli.kit.failures import CommandError, guarded
 from statechannel.errors import ExitCode, StateChannelError
 
 COMMANDS_GROUP = "statechannel.commands"
-"""Entry point group: name of the command = `module:app`, where `app` is a `typer.Typer` with one command or several."""
+"""Entry point group: name of the command = `module:app`, where `app` is a `typer.Typer` with one or more commands."""
 
 
 class CommandLoadError(StateChannelError):
-    """A command is registered but cannot be loaded."""
+    """A registered command cannot be loaded."""
 
 
 class LazyCommands(TyperGroup):
@@ -28,30 +28,30 @@ class LazyCommands(TyperGroup):
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Names of all commands."""
-        self._load_all(ctx, tell=True)
+        self._load_all(ctx, report=True)
         return sorted(self.commands)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """The command of that name, loaded; None if there is none."""
+        """Load the command of that name; None if it does not exist."""
         if cmd_name in self.commands:
             return self.commands[cmd_name]
         registered = _registered()
         if cmd_name not in registered:
             # Typer looks for what was meant among the loaded ones.
             if not getattr(ctx, "resilient_parsing", False) and not cmd_name.startswith("-"):
-                self._load_all(ctx, tell=False)
+                self._load_all(ctx, report=False)
             return None
         command = _load(registered[cmd_name])
         command.name = cmd_name
         self.commands[cmd_name] = command
         return command
 
-    def _load_all(self, ctx: Any, *, tell: bool) -> None:
+    def _load_all(self, ctx: Any, *, report: bool) -> None:
         for name in _registered():
             try:
                 self.get_command(ctx, name)
             except CommandLoadError as error:
-                if tell:  # one broken plug-in must not take the help of all others away
+                if report:  # one broken plug-in must not take the help of all others away
                     sys.stderr.write(f"warning: {error}\n")
 
     def main(
@@ -63,25 +63,25 @@ class LazyCommands(TyperGroup):
         windows_expand_args: bool = True,
         **extra: Any,
     ) -> Any:
-        """Run the command line; ends the process unless told not to."""
-        given = list(sys.argv[1:] if args is None else args)
+        """Run the command line, and end the process unless `standalone_mode` is off."""
+        words = list(sys.argv[1:] if args is None else args)
 
         def run() -> Any:
-            for word in given:
+            for word in words:
                 if not word.isascii() and word.encode(errors="replace") != word.encode(errors="surrogatepass"):
                     raise CommandError(f"the argument {word!a} is not valid UTF-8", code=ExitCode.USAGE)
             return super(LazyCommands, self).main(
-                given, "statechannel", complete_var, False, windows_expand_args, **extra
+                words, "statechannel", complete_var, False, windows_expand_args, **extra
             )
 
         if not standalone_mode:
             return run()
-        sys.exit(guarded(run, debug="--debug" in given, json=_wants_json(given)))
+        sys.exit(guarded(run, debug="--debug" in words, json=_wants_json(words)))
 
 
-def _wants_json(given: Sequence[str]) -> bool:
-    """Whether JSON is asked for, also where the rest of the line is wrong."""
-    words = list(given)
+def _wants_json(arguments: Sequence[str]) -> bool:
+    """Whether the arguments ask for JSON, even if others are invalid."""
+    words = list(arguments)
     return "--output=json" in words or ("--output", "json") in pairwise(words)
 
 
@@ -95,7 +95,7 @@ def _load(point: metadata.EntryPoint) -> Any:
     except (ImportError, AttributeError) as error:
         raise CommandLoadError(
             f"the command `{point.name}` ({point.value}) cannot be loaded: {error}",
-            hint="The package that registers it is broken or missing; install it again.",
+            hint="The package that registers it is broken or missing; reinstall it.",
         ) from error
 
 
@@ -110,12 +110,15 @@ def _version(*, wanted: bool) -> None:
 
 @app.callback()
 def root(
-    debug: Annotated[bool, typer.Option("--debug", help="Show where in the code an error happened.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
     _version_wanted: Annotated[
-        bool, typer.Option("--version", callback=lambda value: _version(wanted=value), is_eager=True, help="Show it.")
+        bool,
+        typer.Option(
+            "--version", callback=lambda value: _version(wanted=value), is_eager=True, help="Show the version."
+        ),
     ] = False,
 ) -> None:
-    """Bundle state channel on Apache Kafka: who serves which bundle, agreed by every broker."""
+    """Bundle state channel on Apache Kafka: all brokers agree on the owner of each bundle."""
     if not debug:
         # What the Kafka client logs reaches people as the error that it leads to; `broker run` sets up logs of its own.
         logging.getLogger().addHandler(logging.NullHandler())

@@ -1,4 +1,4 @@
-"""`statechannel namespace create|list|show|delete`."""
+"""Commands `statechannel namespace create|list|show|delete`."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def create(
         int | None, typer.Option("--bundles", "-n", min=1, max=MAX_CHILDREN, help="Number of bundles; default 4.")
     ] = None,
 ) -> BrokerRequest:
-    """Create a namespace with upstream's boundaries between its bundles."""
+    """Create a namespace, with the same bundle boundaries as Pulsar."""
     _require_namespace(name)
     count = bundles or connect().settings.lookups.default_bundles
     args = {"namespace": name, "bundles": count}
@@ -55,14 +55,14 @@ def delete(_: Connect, name: Name) -> BrokerRequest:
 def list_(connect: Connect, output: OutputAs = Output.TABLE) -> None:
     """List the namespaces."""
     views = read_channel(connect())
-    found = [_fields(key) for key in views.existing() if key.is_namespace and key.state is State.ACTIVE]
+    rows = [_fields(key) for key in views.existing() if key.is_namespace and key.state is State.ACTIVE]
     if output is Output.JSON:
-        print_json({"namespaces": found, "tentative": views.tentative})
+        print_json({"namespaces": rows, "tentative": views.tentative})
         return
     print_table(
         ("namespace", "bundles", "served", "in flight", "version"),
-        [(ns["namespace"], ns["bundles"], ns["served"], ns["in_flight"], ns["version"]) for ns in found],
-        empty="there is no namespace",
+        [(ns["namespace"], ns["bundles"], ns["served"], ns["in_flight"], ns["version"]) for ns in rows],
+        empty="no namespaces",
     )
 
 
@@ -75,19 +75,19 @@ def show(connect: Connect, name: Name, output: OutputAs = Output.TABLE) -> None:
     key = views.key(name)
     if key is None or key.state is not State.ACTIVE:
         was = " (it was deleted)" if key is not None else ""
-        raise not_found(f"there is no namespace {name}{was}", hint=NAMESPACES)
-    found = _fields(key) | _details(key) | {"tentative": views.tentative}
+        raise not_found(f"namespace {name} does not exist{was}", hint=NAMESPACES)
+    fields = _fields(key) | _details(key) | {"tentative": views.tentative}
     if output is Output.JSON:
-        print_json(found)
+        print_json(fields)
         return
     print_table(
         ("namespace", name),
-        [(title, found[title]) for title in ("version", "bundles", "served", "in_flight", "splits", "created_by")],
+        [(title, fields[title]) for title in ("version", "bundles", "served", "in_flight", "splits", "created_by")],
     )
     stdout().print()
-    print_table(("state", "bundles"), list(found["states"].items()))
+    print_table(("state", "bundles"), list(fields["states"].items()))
     stdout().print()
-    print_table(("owner", "bundles"), list(found["owners"].items()), empty="no bundle has an owner")
+    print_table(("owner", "bundles"), list(fields["owners"].items()), empty="no bundle has an owner")
 
 
 def _fields(key: KeyState) -> dict[str, Any]:
@@ -119,6 +119,6 @@ def _require_namespace(name: str) -> None:
     if not is_namespace(name):
         raise CommandError(
             f"`{name}` is not a namespace",
-            hint="Say tenant/namespace; both are 1 to 128 of A-Za-z0-9_=:.-",
+            hint="Use tenant/namespace; both are 1 to 128 of A-Za-z0-9_=:.-",
             code=ExitCode.USAGE,
         )

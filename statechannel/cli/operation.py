@@ -1,4 +1,4 @@
-"""`statechannel operation list|show`: what was asked for, and what became of it."""
+"""Commands `statechannel operation list|show`: operations and their results."""
 
 from __future__ import annotations
 
@@ -16,40 +16,40 @@ from statechannel.engine.operation_fold import Operation
 from statechannel.protocol.log import RecordRead
 from statechannel.protocol.view import Judgement
 
-app = typer.Typer(add_completion=False, rich_markup_mode=None, help="Operations: what was asked for, what came of it.")
+app = typer.Typer(add_completion=False, rich_markup_mode=None, help="Operations and their results.")
 
 
 @app.command("list")
 @reaching
 def list_(
     connect: Connect,
-    limit: Annotated[int, typer.Option("--limit", min=1, help="The newest so many.")] = 50,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="Number of newest operations to list.")] = 50,
     output: OutputAs = Output.TABLE,
 ) -> None:
-    """List operations, the oldest first: those of commands and those that brokers began themselves."""
+    """List operations, the oldest first: those of commands, and those started by brokers."""
     connection = connect()
     seen = OperationsSeen(connection.settings.limits.operations_max)
     views = read_channel(connection, [seen.observe])
-    found = _merged(seen, requests_seen(connection))[-limit:]
+    rows = _merged(seen, requests_seen(connection))[-limit:]
     if output is Output.JSON:
-        print_json({"operations": found, "tentative": views.tentative})
+        print_json({"operations": rows, "tentative": views.tentative})
         return
     print_table(
         ("operation", "began", "flow", "what", "status", "result", "took", "by"),
         [
             (
-                one["operation"],
-                moment(one["began_ms"]),
-                one["flow"],
-                one["name"],
-                one["status"],
-                one["result"],
-                duration(one["changed_ms"] - one["began_ms"]),
-                one["by"],
+                row["operation"],
+                moment(row["began_ms"]),
+                row["flow"],
+                row["name"],
+                row["status"],
+                row["result"],
+                duration(row["changed_ms"] - row["began_ms"]),
+                row["by"],
             )
-            for one in found
+            for row in rows
         ],
-        empty="no operation",
+        empty="no operations",
     )
 
 
@@ -60,7 +60,7 @@ def show(
     operation: Annotated[str, typer.Argument(metavar="OPERATION")],
     output: OutputAs = Output.TABLE,
 ) -> None:
-    """Show one operation with every record that it wrote."""
+    """Show one operation with all its records."""
     connection = connect()
     seen = OperationsSeen(connection.settings.limits.operations_max)
     lines: list[HistoryLine] = []
@@ -70,17 +70,17 @@ def show(
             lines.append(history_line(record, judgement))
 
     read_channel(connection, [seen.observe, collect])
-    found = [one for one in _merged(seen, requests_seen(connection)) if one["operation"] == operation]
-    if not found:
+    rows = [row for row in _merged(seen, requests_seen(connection)) if row["operation"] == operation]
+    if not rows:
         raise not_found(
-            f"there is no operation {operation}",
-            hint="`statechannel operation list` has the newest; requests are kept for a week.",
+            f"operation {operation} does not exist",
+            hint="`statechannel operation list` shows the newest; requests are kept for a week.",
         )
     if output is Output.JSON:
-        print_json(found[0] | {"records": [history_fields(line) for line in lines]})
+        print_json(rows[0] | {"records": [history_fields(line) for line in lines]})
         return
-    shown = [(title, value) for title, value in found[0].items() if not title.endswith("_ms") and value is not None]
-    print_table(("what", "value"), [*shown, ("began", moment(found[0]["began_ms"]))])
+    shown = [(title, value) for title, value in rows[0].items() if not title.endswith("_ms") and value is not None]
+    print_table(("what", "value"), [*shown, ("began", moment(rows[0]["began_ms"]))])
     stdout().print()
     print_table(
         ("offset", "time", "key", "verdict", "version", "state", "from", "to", "by", "note"),
@@ -99,16 +99,16 @@ def show(
             )
             for line in lines
         ],
-        empty="no record of it was judged",
+        empty="no judged records",
     )
 
 
 def _merged(seen: OperationsSeen, requests: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
-    """The log's word on an operation goes before the reply's."""
+    """Operations from log and requests; for the result the log takes precedence over the reply."""
     every = dict(requests)
     for operation in seen.known.values():
         every[operation.id] = _from_log(seen, operation, every.get(operation.id))
-    return sorted(every.values(), key=lambda one: (one["began_ms"], one["operation"]))
+    return sorted(every.values(), key=lambda row: (row["began_ms"], row["operation"]))
 
 
 def _from_log(seen: OperationsSeen, operation: Operation, asked: dict[str, Any] | None) -> dict[str, Any]:

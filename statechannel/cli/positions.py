@@ -1,4 +1,4 @@
-"""`statechannel positions`: where topics lie in a bundle, and where it could be cut. Needs no Kafka."""
+"""Command `statechannel positions`: hashes of topics in a bundle, and where to split it. Needs no Kafka."""
 
 from __future__ import annotations
 
@@ -21,16 +21,18 @@ _TRIES_EACH = 4_000_000
 @app.command()
 def positions(
     bundle: Annotated[str, typer.Argument(metavar="BUNDLE", help="tenant/namespace/0x..._0x...")],
-    topic: Annotated[list[str] | None, typer.Option("--topic", help="A topic; may be repeated.")] = None,
+    topic: Annotated[list[str] | None, typer.Option("--topic", help="Topic; may be repeated.")] = None,
     topics_file: Annotated[
-        Path | None, typer.Option("--topics-file", metavar="FILE", help="A topic a line; `#` starts a comment.")
+        Path | None,
+        typer.Option("--topics-file", metavar="FILE", help="File with one topic per line; `#` starts a comment."),
     ] = None,
     generate: Annotated[
-        int | None, typer.Option("--generate", min=1, max=1_000, help="Make up so many topics that lie in it.")
+        int | None,
+        typer.Option("--generate", min=1, max=1_000, help="Generate this number of topics inside the bundle."),
     ] = None,
     output: OutputAs = Output.TABLE,
 ) -> None:
-    """Show the hashes of topics in a bundle and the position that would halve them."""
+    """Show the hashes of topics in a bundle, and the position that halves them."""
     parts = _bundle(bundle)
     names = [*(topic or ()), *(_read(topics_file) if topics_file is not None else ())]
     if generate is not None or not names:
@@ -62,7 +64,7 @@ def _bundle(text: str) -> KeyParts:
     if parts is None or parts.is_namespace or parts.lower >= parts.upper:
         raise CommandError(
             f"`{text}` is not a bundle",
-            hint="Say tenant/namespace/0xLLLLLLLL_0xUUUUUUUU, lower-case, eight digits each.",
+            hint="Use tenant/namespace/0xLLLLLLLL_0xUUUUUUUU, lower-case, eight digits each.",
             code=ExitCode.USAGE,
         )
     return parts
@@ -73,7 +75,7 @@ def _read(path: Path) -> list[str]:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise CommandError(
-            f"{path} cannot be read: {error}", hint="Give a UTF-8 file with a topic a line.", code=ExitCode.USAGE
+            f"{path} cannot be read: {error}", hint="Give a UTF-8 file with one topic per line.", code=ExitCode.USAGE
         ) from error
     return [line.strip() for line in lines if line.strip() and not line.strip().startswith("#")]
 
@@ -82,7 +84,7 @@ def _hash(name: str, parts: KeyParts) -> int:
     split = split_topic(name) if "/" in name else split_topic(f"{parts.namespace}/{name}")
     if split is None:
         raise CommandError(
-            f"`{name}` is not a topic", hint="Say tenant/namespace/topic, or its last part alone.", code=ExitCode.USAGE
+            f"`{name}` is not a topic", hint="Use tenant/namespace/topic, or its last part alone.", code=ExitCode.USAGE
         )
     if split[0] != parts.namespace:
         raise CommandError(
@@ -98,15 +100,15 @@ def _inside(place: int, parts: KeyParts) -> bool:
 
 
 def _generated(parts: KeyParts, count: int) -> list[str]:
-    found: list[str] = []
+    names: list[str] = []
     for number in range(_TRIES_EACH):
         name = f"{parts.namespace}/topic-{number}"
         if _inside(topic_hash(f"persistent://{name}"), parts):
-            found.append(name)
-            if len(found) == count:
-                return found
-    say(f"only {len(found)} names were found: the bundle is very small")
-    return found
+            names.append(name)
+            if len(names) == count:
+                return names
+    say(f"only {len(names)} names were found: the bundle is very small")
+    return names
 
 
 def _middle(parts: KeyParts) -> int:

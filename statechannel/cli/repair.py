@@ -1,4 +1,4 @@
-"""`statechannel repair resume`: ends a pause of repair before its time."""
+"""Command `statechannel repair resume`: early end of a repair pause."""
 
 from __future__ import annotations
 
@@ -19,5 +19,5 @@ def _group() -> None:
 @app.command()
 @wishing
 def resume(_: Connect) -> BrokerRequest:
-    """Go on with repair that paused because many brokers vanished at once."""
-    return BrokerRequest(RequestCommand.RESUME_REPAIR, {}, "repair goes on")
+    """Resume repair after a pause because many brokers were lost at once."""
+    return BrokerRequest(RequestCommand.RESUME_REPAIR, {}, "repair resumed")

@@ -1,4 +1,4 @@
-"""`statechannel split`."""
+"""Command `statechannel split`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from statechannel.protocol.bundle import FULL_UPPER, MAX_CHILDREN, bounds_at, ev
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 EXTENSION = "balancer"
-"""The extension of the owner that knows algorithms, and lets children go."""
+"""The owner's extension that has the algorithms, and unloads children."""
 
 
 @app.command()
@@ -29,21 +29,26 @@ def split(
     name: Annotated[str, typer.Argument(metavar="BUNDLE|TOPIC")],
     own_flags: Sequence[str],
     at: Annotated[
-        list[str] | None, typer.Option("--at", metavar="HASH", help="Cut here (0x... or decimal); may be repeated.")
+        list[str] | None,
+        typer.Option("--at", metavar="HASH", help="Split at this hash (0x... or decimal); may be repeated."),
     ] = None,
-    parts: Annotated[int | None, typer.Option("--parts", min=2, max=MAX_CHILDREN, help="So many even parts.")] = None,
+    parts: Annotated[
+        int | None, typer.Option("--parts", min=2, max=MAX_CHILDREN, help="Number of equal parts.")
+    ] = None,
     algorithm: Annotated[
         str | None,
         typer.Option(
-            "--algorithm", metavar="NAME", help="Where the owner's balancer would cut; its settings: --set NAME=VALUE."
+            "--algorithm",
+            metavar="NAME",
+            help="Split algorithm of the owner's balancer; its settings: --set NAME=VALUE.",
         ),
     ] = None,
     unload_children: Annotated[
-        bool, typer.Option("--unload-children", help="Let the children go, so that they are placed anew.")
+        bool, typer.Option("--unload-children", help="Unload the children, so that they are placed again.")
     ] = False,
     reason: Reason = None,
 ) -> BrokerRequest:
-    """Split a bundle in one record: into two halves, into even parts, at hashes of your choice, or by an algorithm."""
+    """Split a bundle in one record: into halves, into equal parts, at given hashes, or by an algorithm."""
     require_name(name)
     _check_choice(at, parts, algorithm, own_flags)
     if algorithm is not None:
@@ -59,14 +64,14 @@ def split(
 
 
 def _check_choice(at: list[str] | None, parts: int | None, algorithm: str | None, flags: Sequence[str]) -> None:
-    given = [("--at", bool(at)), ("--parts", parts is not None), ("--algorithm", algorithm is not None)]
-    names = [option for option, is_given in given if is_given]
+    choices = [("--at", bool(at)), ("--parts", parts is not None), ("--algorithm", algorithm is not None)]
+    names = [option for option, is_given in choices if is_given]
     if len(names) > 1:
-        raise CommandError(f"{' and '.join(names)} exclude each other", hint="Name one of them.", code=ExitCode.USAGE)
+        raise CommandError(f"{' and '.join(names)} exclude each other", hint="Use one of them.", code=ExitCode.USAGE)
     if flags and algorithm is None:
         raise CommandError(
-            f"--set {flags[0]} is no setting of the program",
-            hint="Say --set GROUP.NAME=VALUE; settings of an algorithm go with --algorithm NAME.",
+            f"--set {flags[0]} is not a valid setting",
+            hint="Use --set GROUP.NAME=VALUE; settings of an algorithm need --algorithm NAME.",
             code=ExitCode.USAGE,
         )
 
@@ -74,9 +79,9 @@ def _check_choice(at: list[str] | None, parts: int | None, algorithm: str | None
 def _of_owner(
     name: str, asked: dict[str, Any], reason: str | None, done: str, *, unload_children: bool
 ) -> BrokerRequest:
-    """What only the owner's balancer can do: it knows the topics of the bundle, and waits until it is split."""
+    """A split by the owner's balancer: it knows the topics of the bundle, and waits for the split."""
     args = {"extension": EXTENSION, "ask": "split", "to": Addressee.OWNER.value, "name": name, "reason": reason}
-    told = f"{done}, the children let go" if unload_children else done
+    text = f"{done}, children unloaded" if unload_children else done
     return BrokerRequest(
         RequestCommand.EXTENSION,
         {
@@ -84,13 +89,13 @@ def _of_owner(
             **{key: value for key, value in asked.items() if value is not None},
             "unload_children": unload_children,
         },
-        told,
+        text,
     )
 
 
 def _settings(flags: Sequence[str]) -> dict[str, Any]:
-    """Settings as the owner reads them: texts, but for `none`, lists and tables."""
-    found: dict[str, Any] = {}
+    """Settings for the owner: texts, except `none`, lists and tables."""
+    settings: dict[str, Any] = {}
     for flag in flags:
         name, equals, text = flag.partition("=")
         if not equals or not name.strip():
@@ -99,8 +104,8 @@ def _settings(flags: Sequence[str]) -> dict[str, Any]:
                 hint="Example: --set max_msg_rate=5000",
                 code=ExitCode.USAGE,
             )
-        found[name.strip()] = _value(text.strip())
-    return found
+        settings[name.strip()] = _value(text.strip())
+    return settings
 
 
 def _value(text: str) -> Any:
@@ -121,15 +126,15 @@ def _hash(text: str) -> int:
         value = -1
     if not 0 <= value <= FULL_UPPER:
         raise CommandError(
-            f"--at {text} is no place on the ring",
-            hint="Say 0x00000000 to 0xffffffff, or the same as a decimal number.",
+            f"--at {text} is not a hash",
+            hint="Use 0x00000000 to 0xffffffff, or the same as a decimal number.",
             code=ExitCode.USAGE,
         )
     return value
 
 
 def _check_range(name: str, cuts: list[int], parts: int) -> None:
-    """What can be known without asking: a bundle's name says where it begins and ends."""
+    """Check hashes against the bounds in the bundle's name, before any request."""
     key = parse_key(name.encode())
     if key is None or key.is_namespace:
         return
@@ -140,5 +145,5 @@ def _check_range(name: str, cuts: list[int], parts: int) -> None:
             even_bounds(parts, key.lower, key.upper)
     except ValueError as error:
         raise CommandError(
-            str(error), hint=f"`statechannel positions {name}` shows what lies where.", code=ExitCode.USAGE
+            str(error), hint=f"`statechannel positions {name}` shows its topics' hashes.", code=ExitCode.USAGE
         ) from error

@@ -1,4 +1,4 @@
-"""Where the console script begins: Ctrl-C while the command's own modules are still being loaded is an end like any other."""
+"""Console script: also handles Ctrl-C while the command's modules are still being loaded."""
 
 from __future__ import annotations
 

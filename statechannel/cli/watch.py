@@ -1,4 +1,4 @@
-"""`statechannel watch`: accepted changes as they come."""
+"""Command `statechannel watch`: accepted changes as they happen."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from statechannel.protocol.view import Judgement
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 OVERRULED_TOLD = 20
-"""Keys that a cold start has overruled, told one by one; of more only the number."""
+"""Maximum number of keys overruled by a cold start that are listed; the rest is counted."""
 
 
 @app.command()
@@ -34,14 +34,14 @@ OVERRULED_TOLD = 20
 def watch(
     connect: Connect,
     namespace: Annotated[str | None, typer.Option("--namespace", metavar="TENANT/NAMESPACE")] = None,
-    rejected: Annotated[bool, typer.Option("--rejected", help="Also the records that were rejected.")] = False,
-    limit: Annotated[int | None, typer.Option("--limit", min=1, help="End after so many changes.")] = None,
+    rejected: Annotated[bool, typer.Option("--rejected", help="Also show rejected records.")] = False,
+    limit: Annotated[int | None, typer.Option("--limit", min=1, help="End after this number of changes.")] = None,
     max_seconds: Annotated[
-        float | None, typer.Option("--for", metavar="SECONDS", min=0.1, help="End after this.")
+        float | None, typer.Option("--for", metavar="SECONDS", min=0.1, help="End after this time.")
     ] = None,
     output: OutputAs = Output.TABLE,
 ) -> None:
-    """Print accepted changes as they come, until interrupted; as JSON, one object a line."""
+    """Print accepted changes as they happen, until interrupted; in JSON, one object per line."""
     connection = connect().within(max_seconds)
     ends_s = None if max_seconds is None else time.monotonic() + max_seconds
     shown = 0
@@ -85,21 +85,21 @@ def _text(line: HistoryLine) -> str:
 
 
 def _next(part: FollowedPartition) -> Iterator[tuple[RecordRead, Judgement]]:
-    """What the next batch of a partition brings; may be nothing. What lay in the log before is not shown."""
+    """Judged records of a partition's next batch, possibly none. Records from before the start are not shown."""
     if not part.following:
         for record, judgement in part.open():
             if record.offset >= part.began_at:
                 yield record, judgement
         if part.replica.phase is not Phase.START_OVER:
-            _tell(part)
+            _print_phase(part)
         return
     before = part.replica.phase
     yield from part.read(part.wait())
     if part.replica.phase is not before:
-        _tell(part)
+        _print_phase(part)
 
 
-def _tell(part: FollowedPartition) -> None:
+def _print_phase(part: FollowedPartition) -> None:
     replica = part.replica
     if replica.phase is Phase.STOPPED:
         raise CommandError(
@@ -116,25 +116,25 @@ def _tell(part: FollowedPartition) -> None:
     replica.overruled = []
 
 
-def _tell_if_unknown(watched: Sequence[FollowedPartition], namespace: str) -> None:
-    """A name that is mistyped would be watched in silence for ever; one that is not there yet may come."""
+def _warn_if_unknown(watched: Sequence[FollowedPartition], namespace: str) -> None:
+    """Warn about a namespace that does not exist: it may be mistyped, or be created later."""
     if (
         not is_namespace(namespace)
         or watched[partition_of(namespace, len(watched))].replica.view.get(namespace) is None
     ):
-        say(f"there is no namespace {namespace} yet; `statechannel namespace list` has them all")
+        say(f"namespace {namespace} does not exist yet; `statechannel namespace list` lists all")
 
 
 def _judged(connection: Connection, ends_s: float | None, namespace: str | None) -> Generator[HistoryLine, None, None]:
     with ExitStack() as stack:
         watched = open_followed(connection, stack)
         pulse = Pulse(connection, watched[0].tail)
-        told = namespace is None
+        reported = namespace is None
         while ends_s is None or time.monotonic() < ends_s:
             pulse.beat()
             for partition in watched:
                 for record, judgement in _next(partition):
                     yield history_line(record, judgement)
-            if not told and namespace is not None and all(partition.following for partition in watched):
-                told = True
-                _tell_if_unknown(watched, namespace)
+            if not reported and namespace is not None and all(partition.following for partition in watched):
+                reported = True
+                _warn_if_unknown(watched, namespace)

@@ -22,12 +22,12 @@ _POLL_S = 0.1
 
 def topic_names(namespace: str, parts: int) -> list[str]:
     """One topic in each of so many equal parts of the ring."""
-    found: dict[int, str] = {}
+    names: dict[int, str] = {}
     for number in itertools.count(1):
         topic = f"{namespace}/orders-{number}"
-        found.setdefault(place_of_topic(topic)[1] * parts >> 32, topic)
-        if len(found) == parts:
-            return [found[part] for part in range(parts)]
+        names.setdefault(place_of_topic(topic)[1] * parts >> 32, topic)
+        if len(names) == parts:
+            return [names[part] for part in range(parts)]
     raise AssertionError  # count() has no end
 
 
@@ -65,13 +65,13 @@ class Chapters:
         n = self.narrator
         n.step("A real Kafka")
         n.say(f"One Kafka broker on the loopback interface; everything lies in {self.cluster.folder}.")
-        found = self.command("kafka", "up", "--folder", str(self.cluster.kafka_folder), timeout_s=FIRST_START_S)
-        self.cluster.address = found["bootstrap_servers"]
-        n.good(f"it serves at {self.cluster.address}, pid {found['pid']}")
+        kafka = self.command("kafka", "up", "--folder", str(self.cluster.kafka_folder), timeout_s=FIRST_START_S)
+        self.cluster.address = kafka["bootstrap_servers"]
+        n.good(f"it serves at {self.cluster.address}, pid {kafka['pid']}")
         n.say("Every later command finds it by this variable:")
         n.command(f"export STATECHANNEL_KAFKA__BOOTSTRAP_SERVERS={self.cluster.address}")
-        found = self.command("init")
-        n.good(f"{len(found['topics'])} topics: the channel (compacted), the registry, requests, and the leader's seat")
+        kafka = self.command("init")
+        n.good(f"{len(kafka['topics'])} topics: the channel (compacted), the registry, requests, and the leader's seat")
 
     def start_brokers(self, brokers: Sequence[str]) -> None:
         """Broker processes, until each has caught up."""
@@ -79,9 +79,9 @@ class Chapters:
         for broker in brokers:
             self.narrator.command(f"{self.name} {' '.join(self.cluster.broker_command(broker))} &")
             started.append(self.cluster.start_broker(broker))
-        for one in started:
-            self.cluster.wait_ready(one)
-            self.narrator.good(f"{one.id} has caught up with the channel, pid {one.pid}, {one.url}")
+        for process in started:
+            self.cluster.wait_ready(process)
+            self.narrator.good(f"{process.id} has caught up with the channel, pid {process.pid}, {process.url}")
 
     # --- parts of steps ---------------------------------------------------------------------------------------------
 
@@ -103,8 +103,8 @@ class Chapters:
 
     def show(self, command: str, *columns: str) -> None:
         """A command that lists, as a table."""
-        found = self.command(command)[command]
-        self.narrator.table(columns, [[_cell(one, column) for column in columns] for one in found])
+        rows = self.command(command)[command]
+        self.narrator.table(columns, [[_cell(row, column) for column in columns] for row in rows])
 
     def print(self, *args: str) -> None:
         """A command whose answer is for people."""
@@ -116,15 +116,15 @@ class Chapters:
 
     def bundles(self) -> list[dict[str, Any]]:
         """All bundles as the log has them."""
-        found: list[dict[str, Any]] = self.cluster.ask("bundles")["bundles"]
-        return found
+        bundles: list[dict[str, Any]] = self.cluster.ask("bundles")["bundles"]
+        return bundles
 
     def until_served(self, *, lost: str | None = None) -> float:
         """Wait until every topic's last write was taken; returns the seconds."""
         begun_s = time.monotonic()
         while time.monotonic() - begun_s < SERVED_S:
             unserved = self.writer.unserved()
-            if not unserved and (lost is None or not any(one["owner"] == lost for one in self.bundles())):
+            if not unserved and (lost is None or not any(bundle["owner"] == lost for bundle in self.bundles())):
                 return time.monotonic() - begun_s
             time.sleep(_POLL_S)
         raise DemoError(
@@ -133,8 +133,8 @@ class Chapters:
         )
 
 
-def _cell(one: dict[str, Any], column: str) -> str:
-    found = one["leading"] if column == "leader" else one["urls"] if column == "URLs" else one[column]
-    if isinstance(found, bool):
-        return "yes" if found else "no"
-    return " ".join(found.values()) if isinstance(found, dict) else str(found)
+def _cell(row: dict[str, Any], column: str) -> str:
+    value = row["leading"] if column == "leader" else row["urls"] if column == "URLs" else row[column]
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return " ".join(value.values()) if isinstance(value, dict) else str(value)

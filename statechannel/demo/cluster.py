@@ -42,13 +42,13 @@ def command_path() -> Path:
         DemoError: There is none.
     """
     beside = Path(sys.executable).parent / "statechannel"
-    found = beside if beside.exists() else shutil.which("statechannel")
-    if found is None:
+    path = beside if beside.exists() else shutil.which("statechannel")
+    if path is None:
         raise DemoError(
             "the command `statechannel` is not installed beside this Python",
             hint="Run `make setup`, or install the package.",
         )
-    return Path(found)
+    return Path(path)
 
 
 def command_name() -> str:
@@ -74,8 +74,8 @@ class EndedCommand:
     def error(self) -> str:
         """What it says went wrong. Its hint is left out: it is for somebody who has a Kafka to take care of."""
         lines = [line.strip() for line in self.stderr.splitlines() if line.strip() and not line.startswith("hint: ")]
-        told = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
-        return "; ".join(told or lines[-3:]) or "it said nothing"
+        messages = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
+        return "; ".join(messages or lines[-3:]) or "it said nothing"
 
     def json(self) -> dict[str, Any]:
         """What it printed as JSON.
@@ -84,10 +84,10 @@ class EndedCommand:
             DemoError: That is not JSON.
         """
         try:
-            found: dict[str, Any] = orjson.loads(self.stdout)
+            document: dict[str, Any] = orjson.loads(self.stdout)
         except orjson.JSONDecodeError as error:
             raise DemoError(f"a command did not print JSON: {self.stdout[:200]!r} {self.stderr[:500]}") from error
-        return found
+        return document
 
 
 @dataclass(slots=True)
@@ -126,9 +126,9 @@ class DemoCluster:
     def make(cls, *, own_ms: int, release_ms: int) -> DemoCluster:
         """A cluster in a temporary folder of its own; nothing runs yet. Of those of earlier runs the newest few stay."""
         forget_old_folders()
-        made = cls(Path(tempfile.mkdtemp(prefix=FOLDER_PREFIX)), own_ms, release_ms)
-        made.settings.write_text(SETTINGS)
-        return made
+        cluster = cls(Path(tempfile.mkdtemp(prefix=FOLDER_PREFIX)), own_ms, release_ms)
+        cluster.settings.write_text(SETTINGS)
+        return cluster
 
     @property
     def settings(self) -> Path:

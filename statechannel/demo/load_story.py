@@ -137,19 +137,19 @@ class LaunchStory(Chapters):
             f"All of it on {HOME}. The leader hears of it by the next report, decides every other second, and moves "
             "bundles to where there is room, a part of the load at a time."
         )
-        found = until_settled(self.cluster, self.launch_ms, len(BROKERS))
+        balanced = until_settled(self.cluster, self.launch_ms, len(BROKERS))
         settled_ms = _now_ms()
         n.command(f"{self.name} decisions --moves-only")
-        moves = [move for _, move in found.moves]
-        n.say(f"says of {len(moves)} moves in {len(found.decisions)} decisions, the first of which are:")
+        moves = [move for _, move in balanced.moves]
+        n.say(f"says of {len(moves)} moves in {len(balanced.decisions)} decisions, the first of which are:")
         n.table(
             ("bundle", "from", "to", "result", "why"),
             [
-                (_short(one["bundle"]), one["source"], one["destination"] or "-", str(one["result"]), one["why"])
-                for one in moves[:_SHOWN]
+                (_short(move["bundle"]), move["source"], move["destination"] or "-", str(move["result"]), move["why"])
+                for move in moves[:_SHOWN]
             ],
         )
-        self.promises.all(found.unsettled, f"{len(moves)} moves in {len(found.decisions)} decisions, all done")
+        self.promises.all(balanced.unsettled, f"{len(moves)} moves in {len(balanced.decisions)} decisions, all done")
         seconds = (settled_ms - self.launch_ms) / 1_000
         n.good(f"after {seconds:.0f} s it has found nothing more to move three times in a row")
         n.say("Why is that bundle there? The log and the decisions know:")
@@ -162,8 +162,8 @@ class LaunchStory(Chapters):
         self._sampler.stop()
         series, after = self._sampler.series, self._lately()
         self._show_loads({"at the worst": series.worst(), "now": after})
-        made = self.cluster.ask("decisions", "--since", "1h")["decisions"]
-        series.moved([one for one in made if one["subject"] == "shed"])
+        decisions = self.cluster.ask("decisions", "--since", "1h")["decisions"]
+        series.moved([decision for decision in decisions if decision["subject"] == "shed"])
         apart = spread(after)
         self.promises.check(
             apart <= SPREAD_MAX,
@@ -199,7 +199,7 @@ class LaunchStory(Chapters):
     def _writer_ends(self) -> None:
         """What the client noticed."""
         self.writer.stop()
-        gaps = [one.length_ms for one in self.writer.gaps() if one.length_ms is not None]
+        gaps = [gap.length_ms for gap in self.writer.gaps() if gap.length_ms is not None]
         longest = f"the longest gap of a topic {max(gaps) / 1_000:.1f} s" if gaps else "no gap noticed"
         self.promises.all(
             self.writer.broken,
@@ -213,7 +213,7 @@ class LaunchStory(Chapters):
         self.narrator.table(
             ("load, part of a machine", *BROKERS, "apart"),
             [
-                (name, *(_part(loads.get(one)) for one in BROKERS), _part(spread(dict(loads))))
+                (name, *(_part(loads.get(broker)) for broker in BROKERS), _part(spread(dict(loads))))
                 for name, loads in rows.items()
             ],
         )
@@ -265,7 +265,7 @@ class Balanced:
     @property
     def moves(self) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
         """Each move that set out, with its decision."""
-        return ((one, move) for one in self.decisions for move in _begun(one))
+        return ((decision, move) for decision in self.decisions for move in _begun(decision))
 
     @property
     def unsettled(self) -> Sequence[str]:
@@ -291,18 +291,22 @@ def until_settled(cluster: DemoCluster, since_ms: int, brokers: int) -> Balanced
     until_s = time.monotonic() + SETTLED_S
     while True:
         listed = cluster.ask("decisions", "--since", "1h")["decisions"]
-        made = [
-            one for one in listed if one["subject"] == "shed" and one["skipped"] is None and one["at_ms"] >= since_ms
+        sheds = [
+            decision
+            for decision in listed
+            if decision["subject"] == "shed" and decision["skipped"] is None and decision["at_ms"] >= since_ms
         ]
-        moved = [one for one in made if _begun(one)]
-        calm = not any(_begun(one) or one["reason"] == COOLING for one in made[-CALM:])
-        if moved and calm and len(made[-1]["scores"]) == brokers:
-            return Balanced(moved, moved[0]["scores"], made[-1]["scores"])
+        moved = [decision for decision in sheds if _begun(decision)]
+        calm = not any(_begun(decision) or decision["reason"] == COOLING for decision in sheds[-CALM:])
+        if moved and calm and len(sheds[-1]["scores"]) == brokers:
+            return Balanced(moved, moved[0]["scores"], sheds[-1]["scores"])
         if time.monotonic() > until_s:
-            said = made[-1]["why"] if made else listed[-1]["why"] if listed else "nothing at all"
-            raise DemoError(f"the cluster was not balanced within {SETTLED_S:.0f} s; the newest decision says: {said}")
+            reason = sheds[-1]["why"] if sheds else listed[-1]["why"] if listed else "nothing at all"
+            raise DemoError(
+                f"the cluster was not balanced within {SETTLED_S:.0f} s; the newest decision says: {reason}"
+            )
         time.sleep(_COMMAND_POLL_S)
 
 
 def _begun(decision: dict[str, Any]) -> list[dict[str, Any]]:
-    return [one for one in decision["moves"] if one["operation"] is not None]
+    return [move for move in decision["moves"] if move["operation"] is not None]

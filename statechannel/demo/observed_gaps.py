@@ -127,17 +127,17 @@ class Notebook:
 
 
 def _merged(gaps: list[NoticedGap]) -> list[NoticedGap]:
-    found: list[NoticedGap] = []
+    merged: list[NoticedGap] = []
     for gap in sorted(gaps, key=lambda gap: gap.start_ms):
-        for index, other in enumerate(found):
+        for index, other in enumerate(merged):
             if _same(gap, other):
-                ends = [one.end_ms for one in (gap, other) if one.end_ms is not None]
+                ends = [side.end_ms for side in (gap, other) if side.end_ms is not None]
                 open_ = len(ends) < 2  # noqa: PLR2004 - one of the two
-                found[index] = other._replace(end_ms=None if open_ else max(ends), topics=other.topics + 1)
+                merged[index] = other._replace(end_ms=None if open_ else max(ends), topics=other.topics + 1)
                 break
         else:
-            found.append(gap)
-    return found
+            merged.append(gap)
+    return merged
 
 
 def _same(gap: NoticedGap, other: NoticedGap) -> bool:
@@ -156,7 +156,7 @@ EXPLAINED = frozenset({"transfer", "unload", "owner-lost"})
 """Causes that name what happened; any other one means that the log cannot tell."""
 
 
-class ToldGap(NamedTuple):
+class AuditedGap(NamedTuple):
     """A gap as `statechannel audit --gaps --output json` has it."""
 
     bundle: str
@@ -169,7 +169,7 @@ class ToldGap(NamedTuple):
     why: str
 
     @classmethod
-    def of(cls, fields: Mapping[str, Any]) -> ToldGap:
+    def of(cls, fields: Mapping[str, Any]) -> AuditedGap:
         """Out of the audit's JSON."""
         return cls(
             fields["bundle"],
@@ -186,7 +186,7 @@ class ToldGap(NamedTuple):
 class Pair(NamedTuple):
     """A gap of the audit, and what the client noticed of it."""
 
-    told: ToldGap
+    audited: AuditedGap
     noticed: NoticedGap | None
 
 
@@ -204,7 +204,7 @@ class GapComparison:
 
 
 def compare(
-    told: Sequence[ToldGap], noticed: Sequence[NoticedGap], *, topics: Iterable[str], since_ms: int, until_ms: int
+    audited: Sequence[AuditedGap], noticed: Sequence[NoticedGap], *, topics: Iterable[str], since_ms: int, until_ms: int
 ) -> GapComparison:
     """Pair them up.
 
@@ -213,34 +213,36 @@ def compare(
         since_ms, until_ms: When it wrote to all of them.
     """
     places = [place_of_topic(topic) for topic in topics]
-    found = GapComparison()
+    comparison = GapComparison()
     used: set[int] = set()
-    for gap in sorted(told, key=lambda gap: gap.start_ms):
-        index = next((i for i, one in enumerate(noticed) if i not in used and _meets(gap, one)), None)
+    for gap in sorted(audited, key=lambda gap: gap.start_ms):
+        index = next((i for i, candidate in enumerate(noticed) if i not in used and _meets(gap, candidate)), None)
         if index is None:
-            index = next((i for i, one in enumerate(noticed) if _meets(gap, one)), None)
+            index = next((i for i, candidate in enumerate(noticed) if _meets(gap, candidate)), None)
         seen = None if index is None else noticed[index]
         if index is not None:
             used.add(index)
-        found.pairs.append(Pair(gap, seen))
-        found.problems += _problems_of(gap, seen, places, since_ms=since_ms, until_ms=until_ms)
-    for index, one in enumerate(noticed):
+        comparison.pairs.append(Pair(gap, seen))
+        comparison.problems += _problems_of(gap, seen, places, since_ms=since_ms, until_ms=until_ms)
+    for index, observed in enumerate(noticed):
         if index not in used:
-            found.problems.append(f"the client had a gap in {one.bundle} that the audit does not tell of: {one}")
-        found.problems += _problems_of_end(one, [gap for gap in told if _meets(gap, one)])
-    return found
+            comparison.problems.append(
+                f"the client had a gap in {observed.bundle} that is not in the audit: {observed}"
+            )
+        comparison.problems += _problems_of_end(observed, [gap for gap in audited if _meets(gap, observed)])
+    return comparison
 
 
-def _meets(gap: ToldGap, one: NoticedGap) -> bool:
-    if not place_of_bundle(gap.bundle).overlaps(place_of_bundle(one.bundle)):
+def _meets(gap: AuditedGap, noticed: NoticedGap) -> bool:
+    if not place_of_bundle(gap.bundle).overlaps(place_of_bundle(noticed.bundle)):
         return False
-    begins_before_it_ends = gap.end_ms is None or one.start_ms <= gap.end_ms + CLOCK_MS
-    ends_after_it_begins = one.end_ms is None or one.end_ms >= gap.start_ms - CLOCK_MS
+    begins_before_it_ends = gap.end_ms is None or noticed.start_ms <= gap.end_ms + CLOCK_MS
+    ends_after_it_begins = noticed.end_ms is None or noticed.end_ms >= gap.start_ms - CLOCK_MS
     return begins_before_it_ends and ends_after_it_begins
 
 
 def _problems_of(
-    gap: ToldGap, seen: NoticedGap | None, places: Sequence[tuple[str, int]], *, since_ms: int, until_ms: int
+    gap: AuditedGap, seen: NoticedGap | None, places: Sequence[tuple[str, int]], *, since_ms: int, until_ms: int
 ) -> Iterable[str]:
     if gap.cause not in EXPLAINED:
         yield f"the audit cannot tell why {gap.bundle} was not served ({gap.cause}: {gap.why})"
@@ -253,13 +255,13 @@ def _problems_of(
         yield f"the audit tells of a gap of {in_sight_ms} ms in {gap.bundle} that the client did not notice ({gap.why})"
 
 
-def _problems_of_end(one: NoticedGap, told: Sequence[ToldGap]) -> Iterable[str]:
-    if one.end_ms is None:
-        yield f"writes to {one.bundle} fail still"
+def _problems_of_end(noticed: NoticedGap, audited: Sequence[AuditedGap]) -> Iterable[str]:
+    if noticed.end_ms is None:
+        yield f"writes to {noticed.bundle} fail still"
         return
-    ends = [gap.end_ms for gap in told if gap.end_ms is not None]
-    if ends and one.end_ms > max(ends) + LATE_MS:
-        yield f"the client was served again {one.end_ms - max(ends)} ms after the audit's end of the gap in {one.bundle}"
-    starts = [gap.start_ms for gap in told]
-    if starts and one.start_ms < min(starts) - CLOCK_MS:
-        yield f"the client's gap in {one.bundle} began {min(starts) - one.start_ms} ms before the audit's"
+    ends = [gap.end_ms for gap in audited if gap.end_ms is not None]
+    if ends and noticed.end_ms > max(ends) + LATE_MS:
+        yield f"the client was served again {noticed.end_ms - max(ends)} ms after the audit's end of the gap in {noticed.bundle}"
+    starts = [gap.start_ms for gap in audited]
+    if starts and noticed.start_ms < min(starts) - CLOCK_MS:
+        yield f"the client's gap in {noticed.bundle} began {min(starts) - noticed.start_ms} ms before the audit's"

@@ -107,24 +107,24 @@ class DataPlane:
             number, asked = request.get("id"), request.get("do")
             match asked:
                 case "write":
-                    found = self._write(request["topic"])
+                    answer = self._write(request["topic"])
                 case "lookup":
-                    found = await self._lookup(request["topic"], float(request.get("wait_s", LOOKUP_S_MAX)))
+                    answer = await self._lookup(request["topic"], float(request.get("wait_s", LOOKUP_S_MAX)))
                 case "serving":
-                    found = {"ok": True, "serving": self.served.all(), "mono_ns": time.monotonic_ns()}
+                    answer = {"ok": True, "serving": self.served.all(), "mono_ns": time.monotonic_ns()}
                 case "digest":
-                    found = self._digest()
+                    answer = self._digest()
                 case "status":
-                    found = self._status()
+                    answer = self._status()
                 case "bundles":
-                    found = self._bundles()
+                    answer = self._bundles()
                 case _:
-                    found = {"ok": False, "why": "say write, lookup, serving, digest, status or bundles"}
+                    answer = {"ok": False, "why": "say write, lookup, serving, digest, status or bundles"}
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             return {"ok": False, "why": f"not understood: {type(error).__name__}: {error}"}
         except ChannelStoppedError as error:
-            found = {"ok": False, "why": str(error)}
-        return {"id": number} | found
+            answer = {"ok": False, "why": str(error)}
+        return {"id": number} | answer
 
     def _write(self, topic: str) -> dict[str, Any]:
         serving = self.served.find(topic)
@@ -159,7 +159,7 @@ class DataPlane:
         """How this member stands, and whom it hears."""
         if self._channel is None:
             return {"ok": False, "why": "still joining"}
-        heard = {one.broker: one.incarnation for one in self._channel.brokers()}
+        heard = {broker.broker: broker.incarnation for broker in self._channel.brokers()}
         return {"ok": True, "status": self._channel.status(), "heard": heard}
 
     def _bundles(self) -> dict[str, Any]:
@@ -167,7 +167,10 @@ class DataPlane:
         if self._channel is None:
             return {"ok": False, "why": "still joining"}
         bundles = self._channel.picture().bundles
-        return {"ok": True, "bundles": {one.bundle: [one.state, one.owner, one.generation] for one in bundles}}
+        return {
+            "ok": True,
+            "bundles": {bundle.bundle: [bundle.state, bundle.owner, bundle.generation] for bundle in bundles},
+        }
 
 
 def _url(urls: Mapping[str, str]) -> str | None:

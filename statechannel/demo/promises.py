@@ -11,7 +11,7 @@ from statechannel.demo.client import Client, ask_broker
 from statechannel.demo.cluster import DemoBroker, DemoCluster
 from statechannel.demo.link import LinkDownError
 from statechannel.demo.narrator import Narrator
-from statechannel.demo.observed_gaps import GapComparison, ToldGap, compare
+from statechannel.demo.observed_gaps import AuditedGap, GapComparison, compare
 
 DIGEST_S = 10.0
 """Longest wait until all brokers have applied what the audit has read."""
@@ -52,16 +52,16 @@ class Promises:
         self, audit: dict[str, Any], client: Client, *, topics: Iterable[str], since_ms: int, until_ms: int
     ) -> GapComparison:
         """The client's gaps against the audit's."""
-        told = [ToldGap.of(fields) for fields in audit["gaps"]]
+        audited = [AuditedGap.of(fields) for fields in audit["gaps"]]
         noticed = client.gaps()
-        found = compare(told, noticed, topics=topics, since_ms=since_ms, until_ms=until_ms)
+        comparison = compare(audited, noticed, topics=topics, since_ms=since_ms, until_ms=until_ms)
         self.all(
-            found.problems,
-            f"the audit tells {len(told)} gaps, each with its cause; the client noticed {len(noticed)} in "
+            comparison.problems,
+            f"the audit tells {len(audited)} gaps, each with its cause; the client noticed {len(noticed)} in "
             f"{client.writes:,} writes, and each is one of the audit's",
         )
         self.all(client.broken, "no write was taken by two owners, or by one that was over")
-        return found
+        return comparison
 
 
 def alone_at_the_end(promises: Promises, bundles: Sequence[dict[str, Any]], brokers: Sequence[DemoBroker]) -> None:
@@ -76,11 +76,11 @@ def alone_at_the_end(promises: Promises, bundles: Sequence[dict[str, Any]], brok
         for bundle in answer["serving"]:
             serving.setdefault(bundle, []).append(broker.id)
     problems = [
-        f"{one['bundle']} is {one['state']}, owned by {one['owner']}, and served by {serving.get(one['bundle'], [])}"
-        for one in bundles
-        if one["state"] != "Assigned" or serving.get(one["bundle"]) != [one["owner"]]
+        f"{bundle['bundle']} is {bundle['state']}, owned by {bundle['owner']}, and served by {serving.get(bundle['bundle'], [])}"
+        for bundle in bundles
+        if bundle["state"] != "Assigned" or serving.get(bundle["bundle"]) != [bundle["owner"]]
     ]
-    live = {one["bundle"] for one in bundles}
+    live = {bundle["bundle"] for bundle in bundles}
     problems += [
         f"{bundle} is served by {by} but does not live" for bundle, by in serving.items() if bundle not in live
     ]
@@ -92,22 +92,22 @@ def same_digest(promises: Promises, cluster: DemoCluster) -> None:
     until_s = time.monotonic() + DIGEST_S
     while True:
         expected = cluster.ask("audit")["digest"]
-        found = {broker.id: _digest_of(broker) for broker in cluster.living()}
-        if set(found.values()) == {expected} or time.monotonic() > until_s:
+        digests = {broker.id: _digest_of(broker) for broker in cluster.living()}
+        if set(digests.values()) == {expected} or time.monotonic() > until_s:
             break
         time.sleep(_POLL_S)
     differing = [
         f"the digest of {broker} is {digest}, the audit's {expected}"
-        for broker, digest in found.items()
+        for broker, digest in digests.items()
         if digest != expected
     ]
-    promises.all(differing, f"digest {expected[:16]}... of the audit is that of {', '.join(found)}, too")
+    promises.all(differing, f"digest {expected[:16]}... of the audit is that of {', '.join(digests)}, too")
 
 
 def _digest_of(broker: DemoBroker) -> str | None:
     try:
-        found = ask_broker(broker.url, "digest")
+        answer = ask_broker(broker.url, "digest")
     except LinkDownError:
         return None
-    digest: str | None = found.get("digest")
+    digest: str | None = answer.get("digest")
     return digest

@@ -66,8 +66,8 @@ def _end(cluster: DemoCluster, narrator: Narrator, *, keep_files: bool) -> None:
 def places_to_look(cluster: DemoCluster, *, first: Path | None = None) -> str:
     """Where it may be written what went wrong: Kafka's log, and those of the brokers."""
     logs = [cluster.kafka_log, *(broker.log for broker in cluster.brokers.values())]
-    found = [path for path in logs if path.exists() and path != first]
-    names = [str(path) for path in ([first] if first is not None else []) + found]
+    others = [path for path in logs if path.exists() and path != first]
+    names = [str(path) for path in ([first] if first is not None else []) + others]
     return f"Read {', '.join(names)}" if names else f"Read what lies in {cluster.folder}"
 
 

@@ -58,33 +58,33 @@ class LoadSeries:
         """Note the moves of decisions, as `statechannel decisions` lists them, in the order in which they were decided."""
         self.moves = [
             {
-                "at_s": (one["at_ms"] - self.begun_ms) / 1_000,
+                "at_s": (decision["at_ms"] - self.begun_ms) / 1_000,
                 **{name: move[name] for name in ("bundle", "source", "destination", "result", "why")},
             }
-            for one in decisions
-            for move in one["moves"]
+            for decision in decisions
+            for move in decision["moves"]
             if move["operation"] is not None
         ]
 
     def returned(self) -> Sequence[str]:
         """Bundles that came back to a broker that they had left."""
         left: dict[str, set[str]] = {}
-        found: dict[str, None] = {}
+        bundles: dict[str, None] = {}
         for move in self.moves:
             if move["result"] == "done":
                 if move["destination"] in left.get(move["bundle"], ()):
-                    found[move["bundle"]] = None
+                    bundles[move["bundle"]] = None
                 left.setdefault(move["bundle"], set()).add(move["source"])
-        return list(found)
+        return list(bundles)
 
     def lately(self) -> dict[str, float]:
         """Each broker's load, the mean of the last few readings."""
-        found = {}
+        means = {}
         for name, loads in sorted(self.loads.items()):
             known = [load for load in loads[-_LATELY:] if load is not None]
             if known:
-                found[name] = sum(known) / len(known)
-        return found
+                means[name] = sum(known) / len(known)
+        return means
 
     def worst(self) -> dict[str, float]:
         """The loads at the moment at which the brokers were furthest apart."""
@@ -92,7 +92,11 @@ class LoadSeries:
             {name: load for name, loads in sorted(self.loads.items()) if (load := loads[at]) is not None}
             for at in range(len(self.at_s))
         ]
-        return max(moments, key=lambda one: max(one.values(), default=0.0) - min(one.values(), default=0.0), default={})
+        return max(
+            moments,
+            key=lambda moment: max(moment.values(), default=0.0) - min(moment.values(), default=0.0),
+            default={},
+        )
 
     def to_json(self) -> dict[str, Any]:
         """As an object; times in seconds since the first reading."""
@@ -100,7 +104,7 @@ class LoadSeries:
             "kind": "balance-series",
             "format": FORMAT,
             "begun_ms": self.begun_ms,
-            "at_s": [round(one, 3) for one in self.at_s],
+            "at_s": [round(time_s, 3) for time_s in self.at_s],
             "loads": dict(sorted(self.loads.items())),
             "moves": self.moves,
             "marks": [{"at_s": at_s, "text": text} for at_s, text in self.marks],
@@ -113,9 +117,9 @@ class LoadSeries:
             The files, and why there is no plot; empty if there is one.
         """
         folder.mkdir(parents=True, exist_ok=True)
-        told = self.to_json()
+        document = self.to_json()
         path = folder / f"{NAME}.json"
-        path.write_bytes(orjson.dumps(told, option=orjson.OPT_INDENT_2))
+        path.write_bytes(orjson.dumps(document, option=orjson.OPT_INDENT_2))
         files, why = [path], "nothing that draws it is installed"
         for point in entry_points(group=PLOTS):
             try:
@@ -123,7 +127,7 @@ class LoadSeries:
             except ImportError as error:
                 why = f"{error}; install statechannel[simulate]"
                 continue
-            files += draw(told, folder)
+            files += draw(document, folder)
             why = ""
         return files, why
 
@@ -154,7 +158,7 @@ class Sampler:
     def _run(self) -> None:
         begun_s = time.monotonic()
         while not self._ended.wait(_EVERY_S - (time.monotonic() - begun_s) % _EVERY_S):
-            loads = {one.id: _load_of(one) for one in self._brokers()}
+            loads = {broker.id: _load_of(broker) for broker in self._brokers()}
             # The time of the last answer: no load of a reading is newer than that, however long the brokers took.
             self.series.add(time.monotonic() - begun_s, loads)
 
@@ -163,7 +167,7 @@ def _load_of(broker: DemoBroker) -> float | None:
     """What a broker says that it has measured last; None where it does not answer."""
     try:
         answer = ask_broker(broker.url, "status", _ANSWER_S)
-        found = answer["status"]["extensions"]["balancer"]["load"]["now"]
+        load = answer["status"]["extensions"]["balancer"]["load"]["now"]
     except (LinkDownError, LookupError, TypeError):
         return None
-    return None if found is None else float(found["max"])
+    return None if load is None else float(load["max"])

@@ -88,8 +88,8 @@ class ServedBundles:
     def find(self, topic: str) -> Serving | None:
         """The bundle of a topic, if it is served here; the newest generation where a split is half announced."""
         namespace, position = place_of_topic(topic)
-        found = [serving for place, serving in self._served.items() if place.holds(namespace, position)]
-        return max(found, key=lambda serving: serving.generation, default=None)
+        matches = [serving for place, serving in self._served.items() if place.holds(namespace, position)]
+        return max(matches, key=lambda serving: serving.generation, default=None)
 
     def forward(self, topic: str) -> str | None:
         """Where the bundle of a topic went; None if it was never here or nobody knows."""

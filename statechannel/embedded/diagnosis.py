@@ -1,4 +1,4 @@
-"""Says in a sentence why a broker did not start, from what it wrote before it died."""
+"""Diagnosis of a failed start, from the broker's log and output."""
 
 import re
 from dataclasses import dataclass
@@ -70,7 +70,7 @@ def diagnose(log: str, console: str, *, log_path: Path) -> StartFailure:
             if phrase in text:
                 return StartFailure(_with_line(cause.what, text, phrase), cause.hint, cause.port_in_use)
     line = _telling_line(log) or _telling_line(console) or _last_line(console)
-    what = line or "it ended without a word"
+    what = line or "it ended without output"
     return StartFailure(what, f"read {log_path}")
 
 

@@ -1,10 +1,10 @@
-"""What can go wrong with the embedded broker, each with a hint for the person at the keyboard."""
+"""Errors of the embedded broker, each with a hint."""
 
 from statechannel.errors import StateChannelError
 
 
 class EmbeddedKafkaError(StateChannelError):
-    """The embedded Kafka could not do what was asked."""
+    """The embedded Kafka failed."""
 
 
 class JavaUnavailableError(EmbeddedKafkaError):

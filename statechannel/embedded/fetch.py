@@ -1,4 +1,4 @@
-"""Fetches jars by coordinate through an ordinary Maven client: `mvn` if installed, else jgo.
+"""Download of jars by coordinate through an ordinary Maven client: `mvn` if installed, else jgo.
 
 Maven goes first because it knows the user's mirrors and proxies; jgo is pure Python, so that pip
 and Java are enough. Nothing is resolved here: every coordinate is pinned, and who calls compares
@@ -25,7 +25,7 @@ def fetch(coordinates: Sequence[str], scratch: Path, *, hint: str = HINT) -> dic
     Args:
         coordinates: Exact coordinates; nothing else is fetched.
         scratch: An empty folder to work in; the jars stay below it.
-        hint: What people can do where nothing can be fetched.
+        hint: Next step if nothing can be fetched.
 
     Returns:
         Each jar's path by file name.

@@ -1,4 +1,4 @@
-"""The jars of Apache Kafka, by the list beside this file."""
+"""Jars of Apache Kafka, listed in the file next to this one."""
 
 from statechannel.embedded.pinned import PinnedJars
 

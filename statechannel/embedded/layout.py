@@ -1,4 +1,4 @@
-"""Where an embedded broker keeps what in its data folder, and the files it is started with."""
+"""Layout of an embedded broker's data folder, and the files it is started with."""
 
 import json
 import os
@@ -10,8 +10,8 @@ from statechannel.embedded.options import BrokerOptions
 NODE_ID = 1
 LOOPBACK = "127.0.0.1"
 SESSION_TIMEOUT_MS = 6_000
-"""Silence after which Kafka's controller takes its broker for dead. With 1 s the one node fenced itself again and again on a
-busy machine, and served nobody meanwhile; with Kafka's own 9 s a broker killed with -9 needs 13 to 19 s to serve again, since
+"""Silence after which Kafka's controller considers its broker dead. With 1 s the single node fenced itself repeatedly on a
+busy machine, and did not serve meanwhile; with Kafka's own 9 s a broker killed with -9 needs 13 to 19 s to serve again, since
 the next one may register only when the session of the one before has ended."""
 HEARTBEAT_INTERVAL_MS = 500
 
@@ -62,17 +62,17 @@ class Layout:
 
     @property
     def clean_mark(self) -> Path:
-        """Written by Kafka when it has stopped in an orderly way."""
+        """Written by Kafka after a clean stop."""
         return self.log_dir / ".kafka_cleanshutdown"
 
     @property
     def killed(self) -> bool:
-        """Whether the last broker here ended without an orderly stop, or still runs: Kafka removes the mark as it starts."""
+        """Whether the last broker here crashed, or still runs: Kafka removes the mark at start."""
         return self.meta_properties.exists() and not self.clean_mark.exists()
 
     @property
     def server_properties(self) -> Path:
-        """Written anew by each start."""
+        """Rewritten at each start."""
         return self.folder / "server.properties"
 
     @property
@@ -82,7 +82,7 @@ class Layout:
 
     @property
     def log4j_properties(self) -> Path:
-        """Written anew by each start."""
+        """Rewritten at each start."""
         return self.folder / "log4j2.properties"
 
     @property

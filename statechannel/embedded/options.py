@@ -1,4 +1,4 @@
-"""What can be chosen about an embedded broker; every default is explained."""
+"""Options of an embedded broker, with the reason of every default."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ from statechannel.embedded.security import BrokerSecurity
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerOptions:
-    """Choices for one embedded broker.
+    """Options of one embedded broker.
 
     Attributes:
         heap_mib: Java heap. 128 serves millions of small records; more only helps page-heavy reads.
@@ -25,7 +25,7 @@ class BrokerOptions:
         cluster_id: Id of the cluster, for several nodes that are to be one (with `properties` that name their voters);
             None makes a new one.
         properties: Kafka properties that override the ones made here.
-        security: TLS, passwords and ACLs; None serves everybody on this machine. To be the same at every start on a
+        security: TLS, passwords and ACLs; None serves all clients on this machine. To be the same at every start on a
             data folder.
     """
 

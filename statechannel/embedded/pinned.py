@@ -1,4 +1,4 @@
-"""A committed list of jars: where they are, that they are the listed ones, and how they come into the user's cache.
+"""Pinned jars: a committed list with checksums, verification, and download into the user's cache.
 
 The list has one line per jar, its SHA-256 and its Maven coordinate, and is the whole truth: whatever client fetched a
 jar, and wherever it lies, only a listed file with the listed content is loaded.
@@ -46,7 +46,7 @@ class PinnedJars:
     """A set of jars by its committed list.
 
     Attributes:
-        title: What the jars are, with the version, for people: "Kafka 4.3.1".
+        title: Name of the set with its version: "Kafka 4.3.1".
         package: Package that holds the list, beside its code.
         resource: File name of the list.
         folder_name: Name of the set's folder in the cache; another version is another name.
@@ -90,9 +90,9 @@ class PinnedJars:
         Raises:
             JarsUnavailableError: A jar is missing or different, or no client could fetch them.
         """
-        found = self.find(folder)
-        if found is not None:
-            return found
+        files = self.find(folder)
+        if files is not None:
+            return files
         with _cache_lock():
             if (cached := self.find()) is not None:
                 return cached
@@ -101,7 +101,7 @@ class PinnedJars:
         return self._checked(self.cached_folder())
 
     def cached_folder(self) -> Path:
-        """Where the jars lie once they were fetched."""
+        """Folder of the fetched jars."""
         return cache_dir() / self.folder_name
 
     def _fill_cache(self) -> None:
@@ -136,7 +136,7 @@ class PinnedJars:
 
     def _folder_hint(self, folder: Path) -> str:
         if folder == self.cached_folder():
-            return f"remove {folder} and try again; the jars are then fetched anew"
+            return f"remove {folder} and try again; the jars are then fetched again"
         return f"unset {self.variable} to let the jars be fetched, or put the listed jars in the folder"
 
     def _fetch_hint(self) -> str:

@@ -1,4 +1,4 @@
-"""Ports on the loopback address: is one free, find one, does somebody listen."""
+"""Ports on the loopback address: checks whether a port is free or answers, and search for a free one."""
 
 import errno
 import random
@@ -15,10 +15,10 @@ _CONNECT_TIMEOUT_S = 1.0
 
 
 def require_free(port: int) -> None:
-    """Make sure that nobody listens on a port.
+    """Make sure that a port is free.
 
     Raises:
-        PortInUseError: Somebody does, or the port may not be used by this user.
+        PortInUseError: The port is in use, or this user may not use it.
     """
     try:
         _bind(port)
@@ -52,7 +52,7 @@ def find_free(*, other_than: int | None = None) -> int:
 
 
 def is_free(port: int) -> bool:
-    """Tell whether nobody listens on a port."""
+    """Return whether a port is free."""
     try:
         _bind(port)
     except OSError:
@@ -61,7 +61,7 @@ def is_free(port: int) -> bool:
 
 
 def answers(port: int) -> bool:
-    """Tell whether somebody accepts connections on a port."""
+    """Return whether a process accepts connections on a port."""
     try:
         socket.create_connection((LOOPBACK, port), timeout=_CONNECT_TIMEOUT_S).close()
     except OSError:

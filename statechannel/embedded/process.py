@@ -1,4 +1,4 @@
-"""The broker as a process: who it is, whether it lives, and how it ends. Always by pid."""
+"""Process of the embedded broker: identity, liveness and end, always by pid."""
 
 import fcntl
 import subprocess
@@ -48,7 +48,7 @@ def take_lock(layout: Layout) -> Lock:
 
 
 def is_locked(layout: Layout) -> bool:
-    """Tell whether a broker lives on a data folder, or is being started there."""
+    """Return whether a broker runs on a data folder, or is being started there."""
     if not layout.lock.exists():
         return False
     with layout.lock.open("a") as lock:
@@ -60,7 +60,7 @@ def is_locked(layout: Layout) -> bool:
 
 
 def spawn(command: Sequence[str], *, folder: Path, console: Path, lock: Lock) -> psutil.Process:
-    """Start the broker in a session of its own, so that Ctrl-C in a terminal does not reach it."""
+    """Start the broker in its own session, so that Ctrl-C in a terminal does not reach it."""
     with console.open("wb") as output:
         child = subprocess.Popen(
             command,
@@ -77,7 +77,7 @@ def spawn(command: Sequence[str], *, folder: Path, console: Path, lock: Lock) ->
 
 
 def find(layout: Layout) -> psutil.Process | None:
-    """Return the living broker of a data folder, or None.
+    """Return the running broker of a data folder, or None.
 
     A record may be stale: its process may be gone and its pid given to another program. So the
     start time has to match too; and a broker whose start was cut short before the record was
@@ -99,7 +99,7 @@ def find(layout: Layout) -> psutil.Process | None:
 
 
 def is_alive(process: psutil.Process) -> bool:
-    """Tell whether this very process still runs; reaps it if it was our child."""
+    """Return whether this process still runs; reaps it if it was our child."""
     try:
         if process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
             return True
@@ -111,7 +111,7 @@ def is_alive(process: psutil.Process) -> bool:
 
 
 def is_suspended(process: psutil.Process) -> bool:
-    """Tell whether a process is stopped by a signal (SIGSTOP, or a debugger): it lives and does nothing."""
+    """Return whether a process is suspended (SIGSTOP, or a debugger)."""
     try:
         return bool(process.status() in (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP))
     except psutil.NoSuchProcess:
@@ -129,7 +129,7 @@ def wait_gone(process: psutil.Process, timeout_s: float) -> bool:
 
 
 def wait_unlocked(layout: Layout) -> None:
-    """Wait until the lock of a broker that is gone is free: its last threads may hold it for a moment longer."""
+    """Wait until the lock of an ended broker is free: its last threads may hold it for a moment longer."""
     deadline_s = time.monotonic() + _UNLOCK_S
     while is_locked(layout) and time.monotonic() < deadline_s:
         time.sleep(_LOCK_PAUSE_S)

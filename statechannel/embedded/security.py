@@ -1,4 +1,4 @@
-"""A broker that asks who is there: TLS, SCRAM-SHA-512, and ACLs (design/security.md)."""
+"""Security of an embedded broker: TLS, SCRAM-SHA-512, and ACLs (design/security.md)."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ _FORBIDDEN = frozenset(',[]=;"\\\n\r')
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerSecurity:
-    """Who may connect to an embedded broker, and how it proves who it is itself.
+    """Authentication of an embedded broker and its clients.
 
-    Clients come in by TLS with a name and a password; what they may do, ACLs say, and nothing is allowed that none allows.
-    The controller's port wants a certificate of the same authority, whose common name is that of the superuser.
+    Clients connect by TLS with a name and a password; ACLs grant rights, everything else is denied.
+    The controller's port requires a certificate of the same authority with the superuser's common name.
 
     Attributes:
         certificate_pem: File with the broker's key (PKCS #8) and its certificates, the common name being `superuser`.
         authority_pem: File with the certificate of the authority that has signed it.
-        superuser: The one whom no ACL binds: it makes the other users and their ACLs.
+        superuser: User exempt from ACLs: it creates the other users and their ACLs.
         password: The superuser's.
     """
 
@@ -62,5 +62,5 @@ class BrokerSecurity:
         }
 
     def format_arguments(self) -> tuple[str, ...]:
-        """What Kafka's tool is told when it prepares the data folder: the first user has to be there before the broker."""
+        """Arguments for Kafka's tool that prepares the data folder: the first user must exist before the broker starts."""
         return ("--add-scram", f"{MECHANISM}=[name={self.superuser},password={self.password}]")

@@ -1,4 +1,4 @@
-"""One embedded Kafka broker: start, stop, kill, start again on the same port and data."""
+"""Embedded Kafka broker: start, stop, kill, restart on the same port and data."""
 
 import base64
 import secrets
@@ -31,7 +31,7 @@ from statechannel.embedded.options import BrokerOptions
 
 _STARTED = "Kafka Server started"
 _AFTER_A_KILL = (
-    "the Kafka before was killed: its logs are checked, and its session has to end "
+    "the previous Kafka was killed: its logs are checked, and its session has to end "
     f"(at most {SESSION_TIMEOUT_MS // 1_000} s) before the new one may register"
 )
 _POLL_S = 0.02
@@ -49,7 +49,7 @@ class KafkaServer:
     the running broker.
 
     Args:
-        folder: Data folder; made if missing.
+        folder: Data folder; created if missing.
         port: Port for clients. None keeps the folder's last port if it is free, else finds one.
         options: Heap, time-outs, jars and properties.
     """
@@ -84,8 +84,8 @@ class KafkaServer:
     @property
     def pid(self) -> int | None:
         """The broker's process id, or None if it does not run."""
-        found = process.find(self._layout)
-        return None if found is None else found.pid
+        process_ = process.find(self._layout)
+        return None if process_ is None else process_.pid
 
     @property
     def port(self) -> int:
@@ -105,7 +105,7 @@ class KafkaServer:
         return f"{LOOPBACK}:{self.port}"
 
     def is_ready(self) -> bool:
-        """Tell whether the broker lives and accepts connections."""
+        """Return whether the broker runs and accepts connections."""
         return self.pid is not None and ports.answers(self.port)
 
     def start(self, *, say: Say = lambda _: None, archive_to: Path | None = None) -> None:
@@ -117,9 +117,9 @@ class KafkaServer:
 
         Raises:
             JavaUnavailableError: No Java 17 or newer.
-            JarsUnavailableError: The jars cannot be had, or are not the listed ones.
+            JarsUnavailableError: The jars cannot be fetched, or are not the listed ones.
             AlreadyRunningError: A broker runs on this folder.
-            PortInUseError: Somebody listens on the wanted port.
+            PortInUseError: Another program listens on the port.
             BrokerStartError: The broker ended or was not ready in time; the message has the cause.
         """
         java = find_java()
@@ -146,7 +146,7 @@ class KafkaServer:
                     return
 
     def stop(self) -> bool:
-        """Stop the broker in an orderly way; do nothing if it does not run.
+        """Stop the broker gracefully; do nothing if it does not run.
 
         Returns:
             True if it did not run or stopped cleanly; False if it had to be killed after
@@ -193,14 +193,14 @@ class KafkaServer:
             free_bytes = shutil.disk_usage(self.folder).free
         except OSError as error:
             raise BrokerStartError(
-                f"the data folder {self.folder} cannot be made: {error.strerror}",
+                f"the data folder {self.folder} cannot be created: {error.strerror}",
                 hint="choose another folder",
             ) from error
         if free_bytes < self._options.min_free_bytes:
             mib = 1024 * 1024
             raise BrokerStartError(
                 f"the disk of {self.folder} has only {free_bytes // mib} MiB left, and "
-                f"{self._options.min_free_bytes // mib} MiB are wanted",
+                f"{self._options.min_free_bytes // mib} MiB are needed",
                 hint="free some space, or choose a folder on another disk",
             )
 

@@ -1,4 +1,4 @@
-"""Makes ready what the first start would wait for: the jars, and the class archive.
+"""Preparation of the first start: download of the jars, and the class archive.
 
 `make setup` calls this module. A broker starts without the archive too, only more slowly.
 """
@@ -27,7 +27,7 @@ def prepare(options: BrokerOptions | None = None, *, say: Say = lambda _: None) 
 
     Raises:
         JavaUnavailableError: No Java 17 or newer.
-        JarsUnavailableError: The jars cannot be had, or are not the listed ones.
+        JarsUnavailableError: The jars cannot be fetched, or are not the listed ones.
     """
     chosen = options or BrokerOptions()
     java = find_java()
@@ -35,7 +35,7 @@ def prepare(options: BrokerOptions | None = None, *, say: Say = lambda _: None) 
     archive = commands.archive_path(java, jars)
     if archive.exists():
         return
-    say("starting Kafka once to make its later starts quick")
+    say("starting Kafka once to speed up later starts")
     archive.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="warmup-", dir=archive.parent) as scratch:
         fresh = Path(scratch) / archive.name
@@ -45,7 +45,7 @@ def prepare(options: BrokerOptions | None = None, *, say: Say = lambda _: None) 
             server.start(archive_to=fresh)
             server.stop()
         except (BrokerStartError, subprocess.TimeoutExpired) as error:
-            say(f"that did not work, later starts will take longer: {error}")
+            say(f"that failed, so later starts take longer: {error}")
         if fresh.exists():
             # In one step, since another start may look for it at this moment.
             fresh.replace(archive)
@@ -63,12 +63,12 @@ def _archive_base(java: Java, scratch: Path) -> None:
 
 
 def is_prepared(options: BrokerOptions | None = None) -> bool:
-    """Tell whether the jars are in place, so that a start needs no network."""
+    """Return whether the jars are in place, so that a start needs no network."""
     return find_jars(options.jars if options else None) is not None
 
 
 def main() -> int:
-    """Prepare the cache and say what happens; returns the exit status."""
+    """Prepare the cache and print progress; returns the exit status."""
     began_s = time.monotonic()
     try:
         prepare(say=lambda line: print(f"setup: {line}", flush=True))

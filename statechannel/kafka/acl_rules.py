@@ -1,4 +1,4 @@
-"""What each role may do on a channel's topics and groups, as data; and which of it a set of ACLs grants. Pure.
+"""Rights of each role on a channel's topics and groups, as data, and their comparison with ACLs. Pure.
 
 The one place for it: `statechannel acl`, a broker's check at start and design/security.md are made from these tables.
 """
@@ -13,7 +13,7 @@ from typing import Final
 
 
 class Role(StrEnum):
-    """For whom Kafka is asked to let something happen."""
+    """Roles of Kafka clients."""
 
     BROKER = "broker"
     OPERATOR = "operator"
@@ -22,7 +22,7 @@ class Role(StrEnum):
 
 
 class AclResource(StrEnum):
-    """What a right is about, in Kafka's words."""
+    """Kafka's resource types."""
 
     TOPIC = "topic"
     GROUP = "group"
@@ -58,7 +58,7 @@ LOADS, BUNDLES, POLICIES, DECISIONS = "-broker-load", "-top-bundles", "-policies
 OWN_ENDS: Final = (CHANNEL, REGISTRY, REQUESTS, LEADER)
 """The channel's own topics."""
 SIDE_ENDS: Final = (LOADS, BUNDLES, POLICIES, DECISIONS)
-"""Those of the balancing extension."""
+"""Topics of the balancing extension."""
 ALL_ENDS: Final = OWN_ENDS + SIDE_ENDS
 READER_GROUP: Final = "-reader"
 
@@ -114,7 +114,7 @@ _GROUP_RIGHTS: Mapping[Role, Mapping[str, tuple[Right, ...]]] = MappingProxyType
 
 @dataclass(frozen=True, slots=True, order=True)
 class AclRule:
-    """One right of a role; on one name, since a prefix would reach the channels whose names begin like this one's."""
+    """One right of a role, on one literal name: a prefix would also match other channels' topics."""
 
     resource: AclResource
     name: str
@@ -126,12 +126,12 @@ class AclRule:
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """An ACL as the cluster has it.
+    """An existing ACL of the cluster.
 
     Attributes:
         operation: One of Kafka's operations, `All` among them.
         pattern: `literal` or `prefixed`; the literal name `*` stands for every name.
-        allows: False: it forbids.
+        allows: False: it denies.
     """
 
     resource: str
@@ -143,7 +143,7 @@ class Binding:
     allows: bool
 
     def concerns(self, rule: AclRule) -> bool:
-        """Whether it speaks of what a rule speaks of, wherever the client is."""
+        """Whether it has the subject of a rule, for any host."""
         if self.resource != rule.resource:
             return False
         if self.pattern == "prefixed":
@@ -156,7 +156,7 @@ class Binding:
         return self.allows and self.operation in enough and self.host in (ANY_HOST, host) and self.concerns(rule)
 
     def forbids(self, rule: AclRule) -> bool:
-        """Whether it takes a rule away, on some host at least."""
+        """Whether it denies a rule, on at least one host."""
         return not self.allows and self.operation in (rule.right, ALL) and self.concerns(rule)
 
     def __str__(self) -> str:
@@ -167,11 +167,11 @@ class Binding:
 
 @dataclass(frozen=True, slots=True)
 class AclComparison:
-    """What a principal has of a role's rights.
+    """Comparison of a principal's ACLs with a role's rules.
 
     Attributes:
         missing: Rules that no ACL grants.
-        forbidden: Rules that an ACL takes away, and that ACL: granting does not help.
+        forbidden: Rules that an ACL denies, with that ACL: granting does not help.
         beyond: ACLs of the principal on the channel's topics and groups that the role does not need.
     """
 
@@ -203,17 +203,20 @@ def rules_of(role: Role, channel: str, ends: Collection[str] = ALL_ENDS) -> tupl
 def compare(
     rules: Iterable[AclRule], bindings: Iterable[Binding], *, channel: str, host: str = ANY_HOST
 ) -> AclComparison:
-    """Hold a role's rules against the ACLs of a principal (and of `User:*`)."""
-    wanted, found = tuple(rules), tuple(bindings)
-    forbidden = tuple((rule, one) for rule in wanted for one in found if one.forbids(rule))
-    beyond = [one for one in found if one.allows and _about(one, channel) and not any(_needs(one, r) for r in wanted)]
+    """Compare a role's rules with the ACLs of a principal (and of `User:*`)."""
+    wanted, existing = tuple(rules), tuple(bindings)
+    forbidden = tuple((rule, binding) for rule in wanted for binding in existing if binding.forbids(rule))
+    relevant = [binding for binding in existing if binding.allows and _about(binding, channel)]
+    beyond = [binding for binding in relevant if not any(_needs(binding, rule) for rule in wanted)]
     return AclComparison(
-        tuple(rule for rule in wanted if not any(one.grants(rule, host) for one in found)), forbidden, tuple(beyond)
+        tuple(rule for rule in wanted if not any(binding.grants(rule, host) for binding in existing)),
+        forbidden,
+        tuple(beyond),
     )
 
 
 def _needs(binding: Binding, rule: AclRule) -> bool:
-    """Whether a rule asks for just this right, or for one that comes with it."""
+    """Whether a rule needs exactly this right, or one that it implies."""
     # Describe comes with Read; to hold it apart is no more than the role has.
     lesser = binding.operation == Right.DESCRIBE and rule.right in _IMPLIED[Right.DESCRIBE]
     exactly = (binding.resource, binding.name) == (rule.resource, rule.name)
@@ -227,7 +230,7 @@ def _about(binding: Binding, channel: str) -> bool:
 
 
 def lacking(rules: Iterable[AclRule], allowed: Mapping[tuple[str, str], frozenset[str] | None]) -> tuple[AclRule, ...]:
-    """The rules that a client itself may not do.
+    """The rules that a client lacks.
 
     Args:
         allowed: By resource and name what Kafka says this client may do there; None where it says nothing (it does not
@@ -235,7 +238,7 @@ def lacking(rules: Iterable[AclRule], allowed: Mapping[tuple[str, str], frozense
     """
     missing = []
     for rule in rules:
-        told = allowed.get((rule.resource, rule.name))
-        if told is not None and rule.right not in told:
+        rights = allowed.get((rule.resource, rule.name))
+        if rights is not None and rule.right not in rights:
             missing.append(rule)
     return tuple(missing)

@@ -1,4 +1,4 @@
-"""ACLs of a cluster: which there are, making those that are missing, and what this client itself may do."""
+"""ACLs of a cluster: reading them, creating missing ones, and the rights of this client itself."""
 
 from __future__ import annotations
 
@@ -48,23 +48,23 @@ Answer = TypeVar("Answer")
 
 
 class RightsMissingError(KafkaAccessDeniedError):
-    """This client may not do all that its role has to.
+    """This client lacks rights of its role.
 
     Attributes:
-        missing: What it may not.
+        missing: The missing rights.
     """
 
     def __init__(self, role: Role, who: str, channel: str, missing: Collection[AclRule]) -> None:
         listed = "; ".join(str(rule) for rule in missing)
         super().__init__(
-            f"Kafka does not let {who} do what the role {role} of channel {channel} has to. Missing: {listed}.",
-            hint=f"Have them made: `statechannel acl apply --role {role} --principal {principal_hint(who)}`.",
+            f"{who} lacks Kafka rights of the role {role} of channel {channel}. Missing: {listed}.",
+            hint=f"Create them: `statechannel acl apply --role {role} --principal {principal_hint(who)}`.",
         )
         self.missing = tuple(missing)
 
 
 def user_of(settings: ClientSettings) -> str:
-    """The name that this client gives to Kafka, for messages."""
+    """This client's user name, for messages."""
     name = settings.properties.get("sasl.username")
     return f"user {name}" if name else "this client"
 
@@ -75,30 +75,32 @@ def principal_hint(who: str) -> str:
 
 
 class AclAdmin(BoundedAdmin):
-    """Questions and changes about ACLs."""
+    """Client for reading and creating ACLs."""
 
     def of(self, principal: str) -> tuple[Binding, ...]:
-        """The ACLs that name a principal, or everybody.
+        """The ACLs of a principal, and of `User:*`.
 
         Raises:
-            KafkaAccessDeniedError: This client may not ask (Describe on the cluster).
+            KafkaAccessDeniedError: This client may not list ACLs (Describe on the cluster).
             KafkaClientError: The cluster has no ACLs at all.
         """
         self._require_look()
-        found: list[Binding] = []
+        bindings: list[Binding] = []
         for name in dict.fromkeys((principal, _ANYBODY)):
             wanted = _filter(ResourceType.ANY, None, ResourcePatternType.ANY, name, None, *_ANYTHING)
-            found += [_binding(one) for one in self._call(f"reading the ACLs of {name}", self._described(wanted))]
-        return tuple(found)
+            bindings += [
+                _binding(entry) for entry in self._call(f"reading the ACLs of {name}", self._described(wanted))
+            ]
+        return tuple(bindings)
 
     def _require_look(self) -> None:
-        """The client library takes a refusal to list ACLs for "there are none", so what it is allowed is asked first."""
+        """Check the right to list ACLs first: the client library returns an empty list if it is missing."""
         doing = "reading the ACLs"
         cluster = self._call(
             doing,
             lambda left_s: self._admin.describe_cluster(include_authorized_operations=True, request_timeout=left_s),
         )
-        operations = {_word(one) for one in cluster.authorized_operations or ()}
+        operations = {_word(operation) for operation in cluster.authorized_operations or ()}
         if Right.DESCRIBE not in operations:
             raise translate(KafkaError(KafkaError.CLUSTER_AUTHORIZATION_FAILED), doing)
         if Right.DESCRIBE_CONFIGS in operations and not self._has_authorizer(cluster.nodes[0].id):
@@ -116,13 +118,13 @@ class AclAdmin(BoundedAdmin):
         return lambda left_s: self._admin.describe_acls(wanted, request_timeout=left_s)
 
     def create(self, rules: Iterable[AclRule], principal: str, *, host: str = ANY_HOST) -> None:
-        """Allow a principal these rules. What is there already is left as it is, by Kafka.
+        """Grant a principal these rules. Kafka ignores existing ones.
 
         Raises:
-            KafkaAccessDeniedError: This client may not (Alter on the cluster); some of them may have been made.
+            KafkaAccessDeniedError: This client may not (Alter on the cluster); some may have been created.
         """
         for rule in rules:
-            made = AclBinding(
+            binding = AclBinding(
                 _RESOURCES[rule.resource],
                 rule.name,
                 ResourcePatternType.LITERAL,
@@ -131,25 +133,25 @@ class AclAdmin(BoundedAdmin):
                 _OPERATIONS[rule.right],
                 AclPermissionType.ALLOW,
             )
-            self._call(f"allowing {principal} {rule}", self._created(made))
+            self._call(f"allowing {principal} {rule}", self._created(binding))
 
-    def _created(self, made: AclBinding) -> Callable[[float], Future[Any]]:
-        return lambda left_s: next(iter(self._admin.create_acls([made], request_timeout=left_s).values()))
+    def _created(self, binding: AclBinding) -> Callable[[float], Future[Any]]:
+        return lambda left_s: next(iter(self._admin.create_acls([binding], request_timeout=left_s).values()))
 
     def allowed(self, rules: Iterable[AclRule]) -> Mapping[tuple[str, str], frozenset[str] | None]:
-        """What this client may do on the topics and groups of these rules, as Kafka tells it (KIP-430).
+        """This client's operations on the topics and groups of these rules, as Kafka reports them (KIP-430).
 
-        A topic that does not exist, and whatever the cluster does not tell, has None.
+        None for a topic that does not exist, and if the cluster does not report them.
         """
         wanted = tuple(rules)
         topics = {rule.name for rule in wanted if rule.resource is AclResource.TOPIC}
         groups = {rule.name for rule in wanted if rule.resource is AclResource.GROUP}
-        found: dict[tuple[str, str], frozenset[str] | None] = {}
+        rights: dict[tuple[str, str], frozenset[str] | None] = {}
         for name in sorted(topics):
-            found[AclResource.TOPIC, name] = self._told(f"describing topic {name}", self._topic(name))
+            rights[AclResource.TOPIC, name] = self._operations(f"describing topic {name}", self._topic(name))
         for name in sorted(groups):
-            found[AclResource.GROUP, name] = self._told(f"describing group {name}", self._group(name))
-        return found
+            rights[AclResource.GROUP, name] = self._operations(f"describing group {name}", self._group(name))
+        return rights
 
     def _topic(self, name: str) -> Callable[[float], Future[Any]]:
         return lambda left_s: self._admin.describe_topics(
@@ -161,18 +163,18 @@ class AclAdmin(BoundedAdmin):
             [name], include_authorized_operations=True, request_timeout=left_s
         )[name]
 
-    def _told(self, doing: str, ask: Callable[[float], Future[Any]]) -> frozenset[str] | None:
+    def _operations(self, doing: str, ask: Callable[[float], Future[Any]]) -> frozenset[str] | None:
         def once(left_s: float) -> frozenset[str] | None:
             try:
-                found = self._wait(ask(left_s), doing)
+                description = self._wait(ask(left_s), doing)
             except CallFailedError as failure:
                 if failure.code in _REFUSED:
                     return frozenset()
                 if is_topic_missing(failure):
                     return None
                 raise
-            operations = found.authorized_operations
-            return None if operations is None else frozenset(_word(one) for one in operations)
+            operations = description.authorized_operations
+            return None if operations is None else frozenset(_word(operation) for operation in operations)
 
         return self._patiently(once)
 
@@ -183,13 +185,13 @@ class AclAdmin(BoundedAdmin):
 def require_rights(
     settings: ClientSettings, role: Role, channel: str, *, ends: Collection[str] = ALL_ENDS, timeout_s: float = 20.0
 ) -> None:
-    """Refuse to begin without the rights of a role, and name those that are missing.
+    """Raise if rights of a role are missing, naming them.
 
-    Without it a broker that may not write would wait for ever to read back what it wrote. Clusters without ACLs allow
-    everything. Topics that do not exist are left out.
+    Otherwise a broker without write access would wait forever to read back its records. Clusters without ACLs allow
+    everything. Topics that do not exist are skipped.
 
     Args:
-        ends: Of the names of the topics that are looked at.
+        ends: Suffixes of the topics to check.
 
     Raises:
         RightsMissingError: At least one is missing.
@@ -204,13 +206,13 @@ def _word(operation: AclOperation) -> str:
     return "".join(part.capitalize() for part in operation.name.split("_"))
 
 
-def _binding(found: Any) -> Binding:
+def _binding(entry: Any) -> Binding:
     return Binding(
-        found.restype.name.lower(),
-        found.name,
-        found.resource_pattern_type.name.lower(),
-        found.principal,
-        found.host,
-        _word(found.operation),
-        found.permission_type is AclPermissionType.ALLOW,
+        entry.restype.name.lower(),
+        entry.name,
+        entry.resource_pattern_type.name.lower(),
+        entry.principal,
+        entry.host,
+        _word(entry.operation),
+        entry.permission_type is AclPermissionType.ALLOW,
     )

@@ -1,4 +1,4 @@
-"""The client that asks about topics, nodes and rights: how it is made, how long it waits, what its errors tell."""
+"""Admin client: its creation, time-outs, and error messages."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
-from statechannel.kafka.errors import kafka_error_of, telling, translate
+from statechannel.kafka.errors import kafka_error_of, more_specific, translate
 from statechannel.kafka.retries import Answer, Refusals, ask_patiently
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ _ANSWER_SLACK_S = 5.0
 
 
 class AdminHandle:
-    """Keeps an admin client for as long as somebody refers to the handle.
+    """Keeps an admin client while the handle is referenced.
 
     The library answers in a thread of the client, where Python may collect garbage, and aborts the process if the client is
     freed there (confluentinc/confluent-kafka-python#2129). So another thread destroys the client when its handle is gone.
@@ -75,7 +75,7 @@ def _destroy_abandoned() -> None:
 
 
 class BoundedAdmin:
-    """Admin calls with a bound on every wait, and errors that name the cause.
+    """Admin calls with time-outs, and errors that name the cause.
 
     Args:
         timeout_s: Bound of one call, its retries included.
@@ -96,17 +96,17 @@ class BoundedAdmin:
             raise failure.translated from None
 
     def _wait(self, future: Future[Any], doing: str) -> Any:
-        """What a call brings.
+        """Result of a call.
 
         Raises:
-            CallFailedError: To be looked at, or passed on through `_patiently`.
+            CallFailedError: To be handled, or retried by `_patiently`.
         """
         try:
             return self._refusals.wait(future, self._timeout_s + _ANSWER_SLACK_S, lambda: self._admin.poll(0))
         except (KafkaException, FutureTimeoutError) as error:
             self._admin.poll(0)  # serves error_cb
             code = kafka_error_of(error) or KafkaError(KafkaError._TIMED_OUT)  # noqa: SLF001 (public code)
-            cause = telling(code, self._refusals.last)
+            cause = more_specific(code, self._refusals.last)
             raise CallFailedError(code, translate(cause or code, doing, secrets=self._settings.secrets())) from None
 
 

@@ -1,4 +1,4 @@
-"""The client library's own log lines: in the form of all others, without the flood that it makes while Kafka is away."""
+"""Log lines of the client library, in our format and rate-limited while Kafka is unavailable."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ client_logger = kafka_logger.getChild("client")
 
 
 class OncePerKind(logging.Filter):
-    """Lets one line of a kind (its first two words: what, and which client) pass every `EVERY_S`, and counts the rest.
+    """Passes one line of a kind (its first two words: event and client) every `EVERY_S`, and counts the rest.
 
-    Of a member that closes nothing passes: that it cannot reach Kafka is in its last words, which must not be buried.
+    Of a closing member no line passes: its final error says that Kafka is unreachable, and must stay visible.
 
     Args:
         prefix: Lines that begin otherwise all pass.
@@ -39,10 +39,10 @@ class OncePerKind(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         """See the class."""
-        said = record.getMessage()
-        if not said.startswith(self._prefix):
+        line = record.getMessage()
+        if not line.startswith(self._prefix):
             return True
-        kind = " ".join(said.split(maxsplit=2)[:2])
+        kind = " ".join(line.split(maxsplit=2)[:2])
         if kind.partition(" ")[2].rpartition("#")[0] in self._closing:
             return False
         now_s = time.monotonic()
@@ -55,12 +55,12 @@ class OncePerKind(logging.Filter):
                 self._passed.clear()
             self._passed[kind] = now_s, 0
         if left_out:
-            record.msg, record.args = f"{said} (and {left_out} like it before)", ()
+            record.msg, record.args = f"{line} (and {left_out} like it before)", ()
         return True
 
 
 class ToStructlog(logging.Handler):
-    """Where the embedder has set up no logging, these lines go where ours go; Python would print them bare."""
+    """Sends these lines to our own log if the embedder has not set up logging."""
 
     def emit(self, record: logging.LogRecord) -> None:
         """See the class."""

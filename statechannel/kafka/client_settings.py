@@ -1,7 +1,7 @@
-"""Properties of the Kafka clients: from a file, from `-X key=value`, and from the design.
+"""Properties of the Kafka clients: from a file, from `-X key=value`, and fixed ones.
 
-What a user gives passes through untouched to every client. What the protocol rests on (section 6)
-is fixed here and refused from outside, so that no file can switch a guarantee off.
+User properties are passed to every client unchanged. Those on which the protocol depends (section 6)
+are fixed here and refused from outside, so that no file can switch a guarantee off.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ REDACTED = "[redacted]"
 
 _BOOTSTRAP_KEYS = ("bootstrap.servers", "metadata.broker.list")
 
-_BY_PROTOCOL = "the protocol rests on it (section 6)"
+_BY_PROTOCOL = "the protocol depends on it (section 6)"
 _BY_DESIGN = "the adapter depends on it"
-_BY_SETTING = "it has a setting of its own"
+_BY_SETTING = "it has its own setting"
 
 FIXED_KEYS: Mapping[str, str] = MappingProxyType(
     {
@@ -84,7 +84,7 @@ def parse_properties(text: str, origin: str) -> dict[str, str]:
         if not equals or not key.strip():
             raise ClientSettingRefusedError(
                 f"{origin}, line {number}: not of the form key=value.",
-                hint="Write one librdkafka property a line; comments start with #.",
+                hint="Write one librdkafka property per line; comments start with #.",
             )
         properties[key.strip()] = value.strip()
     return properties
@@ -130,14 +130,14 @@ def refuse_fixed(properties: Mapping[str, str], origin: str) -> None:
     ]
     if refused:
         raise ClientSettingRefusedError(
-            f"{origin} sets what may not be set: {', '.join(refused)}.",
-            hint="Remove these properties; everything else passes through untouched.",
+            f"{origin} sets fixed properties: {', '.join(refused)}.",
+            hint="Remove these properties; all others are passed on unchanged.",
         )
 
 
 @dataclass(frozen=True, slots=True)
 class ClientTuning:
-    """What the adapter itself may be told about its clients.
+    """Tuning of the adapter's clients.
 
     Attributes:
         delivery_timeout_ms: After this long an append ends as unknown. Must be far below the
@@ -147,9 +147,9 @@ class ClientTuning:
             after this long.
         producer_queue_records: Records that may wait in the producer before appends are refused.
         fetch_queue_kib: Bytes, in KiB, that the consumer may fetch ahead of its reader.
-        topic_grace_s: For so long a topic that a broker says it does not know is asked for again,
-            where it is known to exist: the brokers of a cluster hear of a new one one by one.
-        stall_timeout_s: A consumer that gets nothing for so long, although there is something to read, is recreated.
+        topic_grace_s: Retry time for a topic that a broker does not know,
+            although it exists: a new topic reaches the brokers of a cluster one after the other.
+        stall_timeout_s: A consumer that receives nothing for this time, although there are records, is recreated.
     """
 
     delivery_timeout_ms: int = 30_000
@@ -163,7 +163,7 @@ class ClientTuning:
 
 @dataclass(frozen=True, slots=True)
 class ClientSettings:
-    """All that is needed to make a Kafka client. Its `repr` shows no secret.
+    """Settings of a Kafka client. Its `repr` shows no secrets.
 
     Attributes:
         bootstrap_servers: `host:port`, comma separated.
@@ -185,8 +185,8 @@ class ClientSettings:
             )
         if "@" in self.bootstrap_servers:  # not shown: what stands before it is a name, and often a password
             raise ClientSettingRefusedError(
-                "The Kafka address has an @ in it; Kafka's addresses are HOST:PORT, without anybody's name or password.",
-                hint="Say sasl.username and sasl.password in a file of properties (--kafka-config FILE).",
+                "The Kafka address contains an @; Kafka addresses are HOST:PORT, without user name or password.",
+                hint="Put sasl.username and sasl.password in a properties file (--kafka-config FILE).",
             )
 
     @classmethod
@@ -199,24 +199,24 @@ class ClientSettings:
         client_id: str = "statechannel",
         tuning: ClientTuning | None = None,
     ) -> Self:
-        """Put file, `-X` overrides (stronger) and the bootstrap option (strongest) together."""
+        """Combine the file, `-X` overrides (higher precedence) and the bootstrap option (highest)."""
         properties: dict[str, str] = {}
         if file is not None:
             properties = read_properties_file(file)
             refuse_fixed(properties, f"The Kafka properties file {file}")
-        given = dict(parse_override(option) for option in overrides)
-        refuse_fixed(given, "A -X option")
-        properties |= given
-        found = [properties.pop(key) for key in _BOOTSTRAP_KEYS if key in properties]
+        options = dict(parse_override(option) for option in overrides)
+        refuse_fixed(options, "A -X option")
+        properties |= options
+        addresses = [properties.pop(key) for key in _BOOTSTRAP_KEYS if key in properties]
         return cls(
-            bootstrap_servers=bootstrap_servers or (found[0] if found else ""),
+            bootstrap_servers=bootstrap_servers or (addresses[0] if addresses else ""),
             properties=properties,
             client_id=properties.pop("client.id", client_id),
             tuning=tuning or ClientTuning(),
         )
 
     def redacted(self) -> dict[str, str]:
-        """The properties as they may be shown: the values of secrets are left out."""
+        """The properties without the values of secrets."""
         shown = {k: REDACTED if is_secret(k) else v for k, v in self.properties.items()}
         return {"bootstrap.servers": self.bootstrap_servers, **shown}
 
@@ -238,7 +238,7 @@ class ClientSettings:
         )
 
     def consumer_config(self, group_id: str) -> dict[str, Any]:
-        """For explicit assignment: nothing is committed, nobody resets a position silently."""
+        """For explicit assignment: no commits, no silent reset of positions."""
         return self._client(
             {
                 "group.id": group_id,
@@ -274,13 +274,13 @@ class ClientSettings:
         )
 
     def admin_config(self) -> dict[str, Any]:
-        """For AdminClient. Nobody polls it for log lines, so it has neither logger nor lines."""
+        """For AdminClient, without log lines: it is not polled for them."""
         config = {"log_level": 0, **self._client({})}
         del config["logger"]
         return config
 
     def _client(self, fixed: dict[str, Any], own_defaults: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """Defaults that users may change, below what they gave, below what is fixed."""
+        """Properties by precedence: fixed ones, then the user's, then defaults."""
         defaults = {
             "client.id": self.client_id,
             "socket.keepalive.enable": True,

@@ -1,4 +1,4 @@
-"""What a Kafka cluster says of itself: its nodes, their settings, where each partition lies. Only looks."""
+"""Description of a Kafka cluster: nodes, their settings, and partition replicas. Read-only."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class KafkaCluster:
     """The Kafka cluster.
 
     Attributes:
-        controller: Id of the node that controls it, or that speaks for the controller (KRaft); None: there is none.
+        controller: Id of the controller, or of the node that represents it (KRaft); None if there is none.
         nodes: Those that are up, by id.
     """
 
@@ -38,7 +38,7 @@ class KafkaCluster:
 
 @dataclass(frozen=True, slots=True)
 class PartitionPlace:
-    """Where one partition lies.
+    """Leader and replicas of one partition.
 
     Attributes:
         leader: None: it has no leader, and can be neither read nor written.
@@ -57,25 +57,23 @@ def client_versions() -> dict[str, str]:
 
 
 class ClusterAdmin(TopicAdmin):
-    """Questions about the cluster; bounds and errors as `TopicAdmin`'s."""
+    """Queries on the cluster; time-outs and errors as for `TopicAdmin`."""
 
     def cluster(self) -> KafkaCluster:
         """Its id, its controller, its nodes."""
-        found = self._patiently(
-            lambda left_s: self._wait(
-                self._admin.describe_cluster(request_timeout=left_s), "asking the cluster about itself"
-            )
+        description = self._patiently(
+            lambda left_s: self._wait(self._admin.describe_cluster(request_timeout=left_s), "describing the cluster")
         )
-        nodes = (KafkaNode(one.id, f"{one.host}:{one.port}", one.rack) for one in found.nodes)
-        controller = found.controller
+        nodes = (KafkaNode(node.id, f"{node.host}:{node.port}", node.rack) for node in description.nodes)
+        controller = description.controller
         return KafkaCluster(
-            found.cluster_id,
+            description.cluster_id,
             None if controller is None or controller.id < 0 else controller.id,
-            tuple(sorted(nodes, key=lambda one: one.node)),
+            tuple(sorted(nodes, key=lambda node: node.node)),
         )
 
     def node_settings(self, node: int) -> Mapping[str, str]:
-        """Settings in force of one Kafka broker; those that are secret are left out."""
+        """Effective settings of one Kafka broker, without secrets."""
         resource = ConfigResource(ResourceType.BROKER, str(node))
 
         def ask(left_s: float) -> Mapping[str, str]:
@@ -86,16 +84,16 @@ class ClusterAdmin(TopicAdmin):
         return self._patiently(ask)
 
     def places(self, names: Collection[str]) -> dict[str, tuple[PartitionPlace, ...]]:
-        """Where the partitions of those topics lie that exist."""
+        """Leaders and replicas of the existing topics' partitions."""
         return {
             name: tuple(
                 PartitionPlace(
-                    one.id,
-                    None if one.leader is None or one.leader.id < 0 else one.leader.id,  # type: ignore[redundant-expr]
-                    tuple(sorted(node.id for node in one.replicas)),
-                    tuple(sorted(node.id for node in one.isr)),
+                    partition.id,
+                    None if partition.leader is None or partition.leader.id < 0 else partition.leader.id,  # type: ignore[redundant-expr]
+                    tuple(sorted(node.id for node in partition.replicas)),
+                    tuple(sorted(node.id for node in partition.isr)),
                 )
-                for one in description.partitions
+                for partition in description.partitions
             )
             for name, description in self._descriptions(names).items()
             if description is not None
@@ -103,10 +101,10 @@ class ClusterAdmin(TopicAdmin):
 
 
 def server_version(settings: Mapping[str, str]) -> str:
-    """The version of a Kafka broker as far as its settings betray it: the protocol knows no question for it."""
-    told = settings.get("inter.broker.protocol.version")
-    if told is not None:
-        return f"speaks protocol {told} with its like"
+    """The version of a Kafka broker, derived from its settings: Kafka's protocol has no request for it."""
+    version = settings.get("inter.broker.protocol.version")
+    if version is not None:
+        return f"inter-broker protocol {version}"
     if "group.coordinator.rebalance.protocols" in settings or "share.coordinator.append.linger.ms" in settings:
         return "4.0 or newer"
     return "unknown"

@@ -1,4 +1,4 @@
-"""The leader's seat: whoever the consumer group assigns the one partition of the election topic."""
+"""Leader election by a consumer group: the member that is assigned the election topic's only partition leads."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _log = logging.getLogger(__name__)
 
 
 class LoopProgress(NamedTuple):
-    """Of the loop that acts on the seat.
+    """Progress of the loop that acts as leader.
 
     Attributes:
         last_s: Monotonic time at which it last made progress; asked in the election's thread.
-        limit_s: A loop that halts for longer may not sit: by then the others call this process lost.
+        limit_s: A loop that halts for longer may not lead: by then the others consider this process lost.
     """
 
     last_s: Callable[[], float]
@@ -35,13 +35,13 @@ class LoopProgress(NamedTuple):
 
 
 class LeaderElection:
-    """Stands for leader in a classic consumer group with dynamic membership.
+    """Candidate for leadership in a classic consumer group with dynamic membership.
 
-    Sticky: a member that joins takes nothing from the one that sits. The seat is a convenience
+    Sticky: a joining member takes nothing from the leader. Leadership is a convenience
     (who places bundles, who pays debts first), never a fence: proposals of an old leader lose by
-    rule. All the same a leader whose own thread has not run for half a session steps down before
-    it does anything else, and then stands anew. So does one whose loop makes no progress: the
-    seat of a process that cannot act must be free for another. It stands again when the loop goes on.
+    rule. Nevertheless a leader whose own thread has not run for half a session steps down before
+    it does anything else, and then stands again. So does one whose loop makes no progress: the
+    leadership of a process that cannot act must be free for another. It stands again when the loop makes progress.
 
     Args:
         topic: The one-partition election topic.
@@ -74,7 +74,7 @@ class LeaderElection:
         self._poll_s = min(0.1, session_s / 20)
         self._wanted = threading.Event()
         self._stopping = threading.Event()
-        self._standing = False
+        self._candidate = False
         self._elected = False
         self._polled_s = clock()
         self._looked_s = self._polled_s
@@ -86,7 +86,7 @@ class LeaderElection:
         self._thread.start()
 
     def stand(self, stand: bool) -> None:
-        """Enter the election, or leave it and give the seat up. Returns at once."""
+        """Enter the election, or leave it and resign. Returns at once."""
         if stand:
             self._wanted.set()
         else:
@@ -108,17 +108,17 @@ class LeaderElection:
                 self._step()
         except BaseException as error:  # the thread's end must not pass unseen
             _log.exception("the election's thread ended")
-            self._tell(elected=False)
+            self._notify(elected=False)
             if self._on_failure is None:
                 raise
             self._on_failure(error)
         finally:
-            self._tell(elected=False)
+            self._notify(elected=False)
             self._consumer.close()
 
     def _step(self) -> None:
         self._check_lease()
-        if self._may_stand() != self._standing:
+        if self._may_stand() != self._candidate:
             self._enter_or_leave()
         # Polled also while not standing: that is how the library gets to leave the group.
         message = self._consumer.poll(self._poll_s)
@@ -127,49 +127,49 @@ class LeaderElection:
         if error is not None:
             _log.warning("election: %s", describe(error, self._settings.secrets()))
             if error.code() == KafkaError._MAX_POLL_EXCEEDED:  # noqa: SLF001 (public code)
-                self._tell(elected=False)
+                self._notify(elected=False)
 
     def _may_stand(self) -> bool:
-        """Whether the engine wants the seat, and its loop runs."""
+        """Whether the engine wants to lead, and its loop runs."""
         if not self._wanted.is_set():
             return False
         progress = self._progress
         halted_s = 0.0 if progress is None else self._clock() - progress.last_s()
         if progress is None or halted_s <= progress.limit_s:
             return True
-        if self._standing:
-            _log.warning("election: the loop has made no progress for %.1f s, giving the seat up", halted_s)
+        if self._candidate:
+            _log.warning("election: the loop has made no progress for %.1f s, resigning", halted_s)
         return False
 
     def _sit_where_seated(self) -> None:
-        """Take a seat that the library holds and has told nothing of.
+        """Take over leadership that the library holds without having reported it.
 
-        Who stands anew in the middle of a rebalance keeps it, for the group and for the library: nothing is new then, so
-        that nobody is told, and the seat would stay empty for as long as this member lives. Looked at once in a while, and
-        no earlier than that after stepping down: what was lost meanwhile is told by then.
+        A member that stands again during a rebalance keeps its assignment: for the library nothing is new then, so
+        there is no callback, and the channel would have no leader while this member lives. Checked now and then, and
+        not immediately after stepping down: losses in between are reported by then.
         """
         now_s = self._clock()
-        if self._elected or not self._standing:
+        if self._elected or not self._candidate:
             self._looked_s = now_s
         elif now_s - self._looked_s > self._lease_s and now_s - self._polled_s <= self._lease_s:
             self._looked_s = now_s
             if self._consumer.assignment():
-                _log.warning("election: seated without being told, taking the seat")
-                self._tell(elected=True)
+                _log.warning("election: assigned without a callback, taking over leadership")
+                self._notify(elected=True)
 
     def _check_lease(self) -> None:
         """Step down if this thread was not running: the group may have a new leader by now."""
         now_s = self._clock()
         silent_s, self._polled_s = now_s - self._polled_s, now_s
-        if self._standing and silent_s > self._lease_s:
-            _log.warning("election: not run for %.1f s, standing anew", silent_s)
-            self._tell(elected=False)
+        if self._candidate and silent_s > self._lease_s:
+            _log.warning("election: not run for %.1f s, standing again", silent_s)
+            self._notify(elected=False)
             self._looked_s = now_s
             self._leave()  # the next step stands anew
 
     def _enter_or_leave(self) -> None:
-        if not self._standing:
-            self._standing = True
+        if not self._candidate:
+            self._candidate = True
             self._consumer.subscribe(
                 [self._topic],
                 on_assign=self._on_assign,
@@ -177,11 +177,11 @@ class LeaderElection:
                 on_lost=self._on_revoke,
             )
         else:
-            self._tell(elected=False)
+            self._notify(elected=False)
             self._leave()
 
     def _leave(self) -> None:
-        self._standing = False
+        self._candidate = False
         self._consumer.unsubscribe()
 
     def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
@@ -190,15 +190,15 @@ class LeaderElection:
             return
         consumer.pause(partitions)  # nothing is ever read here
         if self._clock() - self._polled_s <= self._lease_s:
-            self._tell(elected=True)
+            self._notify(elected=True)
         # Else this thread was frozen inside the poll, and the next step leaves the group.
 
     def _on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         if partitions:
-            self._tell(elected=False)
+            self._notify(elected=False)
         consumer.incremental_unassign(partitions)
 
-    def _tell(self, *, elected: bool) -> None:
+    def _notify(self, *, elected: bool) -> None:
         if elected is not self._elected:
             self._elected = elected
             self._sink(LeadershipChanged(elected))

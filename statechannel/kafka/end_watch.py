@@ -1,4 +1,4 @@
-"""Asks Kafka where one partition ends while its reader gets nothing, and says when the reader's client is to be replaced."""
+"""Watch on a partition's end offset while its reader receives nothing, to detect when the client must be replaced."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _ANSWER_S = 2.0
 
 
 class EndWatch:
-    """Never blocks its reader, and asks by a client of its own: the reader's may be the one that fell silent.
+    """Never blocks its reader, and uses its own client: the reader's may be the stuck one.
 
-    That client is made at the first question; whose records come at once asks none.
+    That client is created at the first query; a reader that receives records makes none.
 
     Args:
-        patience_s: See `Stall`. Half of it passes in vain before the first question and between two of them.
+        patience_s: See `Stall`. Half of it passes before the first query and between two.
     """
 
     def __init__(self, settings: ClientSettings, place: Place, patience_s: float) -> None:
@@ -33,12 +33,12 @@ class EndWatch:
         self._watch: TopicWatch | None = None
 
     def stalled(self, polled_s: float, position: int, known_end: int | None = None) -> bool:
-        """Whether the client is to be replaced; to be asked after each poll.
+        """Whether the client must be replaced; to be called after each poll.
 
         Args:
-            polled_s: What the reader's `PollClock` shows.
+            polled_s: Reading of the reader's `PollClock`.
             position: Next offset of the reader.
-            known_end: Where the partition ended when Kafka said it before the reading began.
+            known_end: End offset of the partition before the reading began.
         """
         if position != self._position:
             self._position, self._since_s = position, polled_s
@@ -51,6 +51,6 @@ class EndWatch:
         return findings is not None and self._stall.look(polled_s, position, findings.ends.get(self._place))
 
     def close(self) -> None:
-        """Wait for the question under way."""
+        """Wait for the running query."""
         if self._watch is not None:
             self._watch.close()

@@ -1,4 +1,4 @@
-"""What can go wrong with Kafka, told so that a person can act on it."""
+"""Errors of the Kafka adapter, with actionable messages and hints."""
 # ruff: noqa: SLF001  (the client library's public error codes start with an underscore)
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class KafkaAdapterError(StateChannelError):
 
 
 class ClientSettingRefusedError(KafkaAdapterError):
-    """A client property that the design fixes, or that cannot be read."""
+    """A client property is fixed by the design, or cannot be read."""
 
     usual_exit_code = ExitCode.USAGE
 
@@ -32,8 +32,8 @@ class KafkaUnavailableError(KafkaAdapterError):
     """No broker answered in time.
 
     Attributes:
-        silence: For how long, and while doing what; empty where Kafka answered, and something else is missing.
-        address: Bootstrap servers; empty where the caller has to name them.
+        silence: Duration and activity; empty if Kafka answered, and something else is missing.
+        address: Bootstrap servers; empty if the caller adds them.
     """
 
     usual_exit_code = ExitCode.KAFKA_AWAY
@@ -46,7 +46,7 @@ class KafkaUnavailableError(KafkaAdapterError):
 
     @classmethod
     def silent(cls, silence: str, *, hint: str) -> KafkaUnavailableError:
-        """Kafka did not answer. `silence`: for how long, or during which request."""
+        """Kafka did not answer. `silence`: duration, or request."""
         return cls(f"Kafka did not answer {silence}", hint=hint, silence=silence)
 
     def at(self, address: str, *, hint: str) -> KafkaUnavailableError:
@@ -68,7 +68,7 @@ class TopicMissingError(KafkaAdapterError):
 
 
 class TopicPolicyError(KafkaAdapterError):
-    """A topic exists, but its settings void what the protocol rests on."""
+    """A topic exists, but its settings void the protocol's guarantees."""
 
     usual_exit_code = ExitCode.TOPIC_REFUSED
 
@@ -132,9 +132,9 @@ _FORBIDDEN = frozenset(
         KafkaError.CLUSTER_AUTHORIZATION_FAILED,
     }
 )
-"""It is known who asks, and no ACL allows it."""
+"""The client is authenticated, and no ACL allows the operation."""
 _NO_PRODUCER = "idempotence PID"
-"""In the library's words where Kafka refuses an idempotent producer to a client that may write to no topic at all."""
+"""The library's wording if Kafka refuses an idempotent producer to a client without any write access."""
 _NO_TOPIC = frozenset(
     {
         KafkaError.UNKNOWN_TOPIC_OR_PART,
@@ -163,7 +163,7 @@ def is_topic_missing(problem: BaseException | KafkaError) -> bool:
 
 
 def is_transient(problem: BaseException | KafkaError) -> bool:
-    """Whether it may pass by itself: nobody answered, or whoever did is not (yet) the one to ask.
+    """Whether the error may be transient: no answer, or the answering broker is not (yet) responsible.
 
     The library's own `KafkaError.retriable` says so only of transactions.
     """
@@ -171,12 +171,12 @@ def is_transient(problem: BaseException | KafkaError) -> bool:
     return error is not None and error.code() in _AWAY
 
 
-def telling(answer: KafkaError | None, client: KafkaError | None) -> KafkaError | None:
-    """Which of the two to tell: "connection refused", from the client's callback, says more than "timed out".
+def more_specific(answer: KafkaError | None, client: KafkaError | None) -> KafkaError | None:
+    """The more specific of two errors: "connection refused", from the client's callback, says more than "timed out".
 
     Args:
-        answer: What the call ended with; None where that is no error of Kafka's.
-        client: What the client has reported last.
+        answer: Error of the call; None if it is not Kafka's.
+        client: The client's last reported error.
     """
     made_by_client = answer is None or answer.code() < 0
     return client if client is not None and made_by_client else answer
@@ -189,7 +189,7 @@ def is_access_denied(problem: BaseException | KafkaError) -> bool:
 
 
 def describe(problem: BaseException | KafkaError, secrets: Iterable[str] = ()) -> str:
-    """The library's own words with its stable error name, without any of `secrets` in them."""
+    """The library's text with its stable error name, without any of `secrets`."""
     error = kafka_error_of(problem)
     text = f"{error.str()} ({error.name()})" if error is not None else str(problem)
     for secret in secrets:
@@ -199,11 +199,11 @@ def describe(problem: BaseException | KafkaError, secrets: Iterable[str] = ()) -
 
 
 def translate(problem: BaseException | KafkaError, doing: str, *, secrets: Iterable[str] = ()) -> KafkaAdapterError:
-    """Turn what the client library raised or reported into an error of this package.
+    """Convert an error of the client library into one of this package.
 
     Args:
-        problem: A `KafkaError`, a `KafkaException`, or whatever else the library raised.
-        doing: What was being done, to what: "creating topic bundle-state".
+        problem: A `KafkaError`, a `KafkaException`, or another exception of the library.
+        doing: Activity with its object: "creating topic bundle-state".
         secrets: Values that must not appear in the message.
     """
     if isinstance(problem, KafkaAdapterError):
@@ -218,8 +218,8 @@ def translate(problem: BaseException | KafkaError, doing: str, *, secrets: Itera
         )
     if code == KafkaError.SECURITY_DISABLED:
         return KafkaAccessDeniedError(
-            f"This Kafka has no ACLs, found while {doing}: everybody may do everything ({describe(problem, secrets)})",
-            hint="Have its brokers use an authorizer (authorizer.class.name), see design/security.md.",
+            f"This Kafka has no ACLs, found while {doing}: every client may do everything ({describe(problem, secrets)})",
+            hint="Configure an authorizer on its brokers (authorizer.class.name), see design/security.md.",
         )
     if error is not None and code in _FORBIDDEN:
         return _forbidden(error, doing)
@@ -233,18 +233,18 @@ def translate(problem: BaseException | KafkaError, doing: str, *, secrets: Itera
 
 
 def _forbidden(error: KafkaError, doing: str) -> KafkaAccessDeniedError:
-    """Kafka's own text is of no use to people: for the cluster it is the dump of a request."""
+    """A readable error: Kafka's own text for the cluster is the dump of a request."""
     if _NO_PRODUCER in error.str():
         return KafkaAccessDeniedError(
             f"Kafka does not allow this client {doing}: it may write to no topic here",
-            hint="Whoever only reads may not ask for changes. `statechannel acl check --role operator` lists what that takes.",
+            hint="Read-only clients cannot request changes. `statechannel acl check --role operator` lists the required rights.",
         )
     if error.code() == KafkaError.CLUSTER_AUTHORIZATION_FAILED:
         return KafkaAccessDeniedError(
-            f"Kafka does not allow this client {doing}: no ACL on the cluster lets it ({error.name()})",
+            f"Kafka does not allow this client {doing}: no ACL on the cluster allows it ({error.name()})",
             hint="Connect as one of Kafka's administrators (a superuser, or Alter and Describe on the cluster).",
         )
     return KafkaAccessDeniedError(
         f"Kafka does not allow this client {doing}: an ACL is missing: {error.str()} ({error.name()})",
-        hint="`statechannel acl check --role ROLE` lists what a role has to be allowed, and what of it is missing here.",
+        hint="`statechannel acl check --role ROLE` lists the rights of a role, and those missing here.",
     )

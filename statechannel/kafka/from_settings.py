@@ -1,4 +1,4 @@
-"""Settings as the adapter takes them."""
+"""Conversion of settings for the adapter."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _ADDRESS = frozenset({"bootstrap.servers", "metadata.broker.list"})
 
 
 def to_client(settings: Settings, *, client_id: str = "statechannel") -> ClientSettings:
-    """How Kafka is reached: the properties file, the properties of the settings (stronger), the address (strongest).
+    """Client settings: the properties file, properties in the settings (higher precedence), the address (highest).
 
     Args:
         settings: The tree of settings.
@@ -38,7 +38,7 @@ def to_client(settings: Settings, *, client_id: str = "statechannel") -> ClientS
 
 
 def names_servers(settings: Settings) -> bool:
-    """Whether an address of Kafka is given anywhere: as a setting or as a librdkafka property."""
+    """Whether a Kafka address is given, as a setting or as a librdkafka property."""
     kafka = settings.kafka
     keys = set(kafka.properties)
     if kafka.properties_file is not None:

@@ -1,4 +1,4 @@
-"""Side topics of a channel whose records may be lost: what they must be like, and how they are made and checked.
+"""Policy of light topics, whose records may be lost: settings, creation and verification.
 
 Load data is the model: upstream keeps it in non-persistent topics. Here such a topic is short-lived instead: compacted by
 key, and deleted after a while whatever it holds, so that a reader who comes late finds the newest record of each key.
@@ -27,7 +27,7 @@ class LightLags:
 
     Attributes:
         retention_ms: A record older than this may be gone: at least twice the age at which reports are renewed.
-        delete_retention_ms: How long a null outlives what it took away.
+        delete_retention_ms: Retention of a tombstone.
     """
 
     retention_ms: int = HOUR_MS
@@ -84,11 +84,11 @@ def open_load_topics(
     replication_factor: int = -1,
     timeout_s: float = 20.0,
 ) -> Mapping[str, TopicInfo]:
-    """Create what is missing if asked to, verify, and refuse topics with a hard difference.
+    """Create missing topics if requested, verify, and refuse topics with a hard difference.
 
     Raises:
         TopicMissingError: One does not exist and was not to be created.
-        TopicPolicyError: At least one hard difference; the message has the mending commands.
+        TopicPolicyError: At least one hard difference; the message has the commands that fix it.
         KafkaUnavailableError: Kafka did not answer in time.
     """
     if create:
@@ -97,5 +97,5 @@ def open_load_topics(
 
 
 def check_load_topics(settings: ClientSettings, topics: LoadTopics, *, timeout_s: float = 20.0) -> Inspection:
-    """As `open_load_topics`, with the soft differences, too."""
+    """As `open_load_topics`, with soft differences as well."""
     return verify_topics(settings, topics, timeout_s=timeout_s)

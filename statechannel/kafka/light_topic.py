@@ -1,4 +1,4 @@
-"""Reads a light topic from its beginning and follows it; the writer's side is `light_writer`."""
+"""Reader of a light topic: from its beginning, then following it; the writer is in `light_writer`."""
 # ruff: noqa: SLF001  (the client library's public error codes start with an underscore)
 
 from __future__ import annotations
@@ -62,9 +62,9 @@ class LightBatch(NamedTuple):
     """Records in log order.
 
     Attributes:
-        opened: The topic is read from its beginning: what was read before does not count any more.
-        backlog: The first so many records lay in the topic when it was opened; the others came while it was read.
-        caught_up: All that lay in the topic when it was opened has been handed over.
+        opened: The topic is read from its beginning: earlier batches are void.
+        backlog: Number of records that were in the topic when it was opened; later ones arrived during the read.
+        caught_up: All records that were in the topic when it was opened have been delivered.
     """
 
     records: Sequence[LightRecord]
@@ -78,7 +78,7 @@ class LightReaderTuning:
     """Bounds of a reader.
 
     Attributes:
-        batch_records: At most so many records in one batch.
+        batch_records: Maximum number of records in one batch.
         poll_s: How long a quiet reader sleeps before it looks whether it is to stop.
         answer_s: Longest wait for the ends of the topic.
         reopen_s: Pause before it opens the topic again after Kafka refused it.
@@ -91,7 +91,7 @@ class LightReaderTuning:
 
 
 class LightReader:
-    """Reads partition 0 of one topic in a thread of its own.
+    """Reads partition 0 of one topic in its own thread.
 
     Outages are bridged: reading goes on where it stopped. Where that place is gone (retention, another topic under the
     same name) the topic is opened again from its beginning.
@@ -145,11 +145,11 @@ class LightReader:
 
     @property
     def last_error(self) -> str:
-        """What Kafka said last that was no record; empty while all is well."""
+        """Kafka's last error; empty if there is none."""
         return self._last_error
 
     def wait_caught_up(self, timeout_s: float) -> bool:
-        """Wait until all that lay in the topic at the start was handed over; False if the time ran out first."""
+        """Wait until all records from before the start were delivered; False after the time-out."""
         return self._caught_up.wait(timeout_s)
 
     def close(self, timeout_s: float = 5.0) -> bool:
@@ -220,13 +220,13 @@ class LightReader:
             self._position = position
         self._hand_over(records, position)
         if lost:
-            _log.warning("%s is opened again from its beginning: %s", self._place.topic, lost)
+            _log.warning("%s is read again from its beginning: %s", self._place.topic, lost)
             self._consumer.unassign()
             self._is_open = False
             self._stopping.wait(self._tuning.reopen_s)
 
     def _renew_consumer(self) -> None:
-        """Nothing arrives although there is something to read: read on with another consumer."""
+        """Nothing arrives although there are records: continue with another consumer."""
         _log.warning(
             "%s: nothing arrives from offset %d on although the log goes on: recreating the consumer",
             self._place.topic,
@@ -262,10 +262,10 @@ def _record(message: Message) -> LightRecord:
 
 
 def _headers(message: Message) -> Headers:
-    """Headers in order; none where their names are not even text: such a record is no tombstone."""
+    """Headers in order; empty if their names are not text: such a record is not a tombstone."""
     try:
-        found = message.headers() or []
+        headers = message.headers() or []
     except (UnicodeError, ValueError):
         return ()
-    pairs = found.items() if isinstance(found, dict) else found
+    pairs = headers.items() if isinstance(headers, dict) else headers
     return tuple((name, value.encode() if isinstance(value, str) else value) for name, value in pairs)

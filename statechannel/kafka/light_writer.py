@@ -1,4 +1,4 @@
-"""Writes records that may be lost, such as load reports: never waits, and prefers the new to the old."""
+"""Writer of records that may be lost, such as load reports: never blocks, and prefers newer records."""
 # ruff: noqa: SLF001  (the client library's public error codes start with an underscore)
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ _IDLE_S = 0.5
 _REPORTS_S = 0.02
 _PURGE_S = 2.0
 _STALLED_AFTER_TIMEOUTS = 6
-"""A producer that delivers nothing for so many delivery time-outs is replaced: Kafka is away, or the client is stuck."""
+"""Delivery time-outs without a delivery after which a producer is replaced: Kafka is down, or the client is stuck."""
 
 Headers = tuple[tuple[str, bytes | None], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class LightTuning:
-    """What is given up for speed.
+    """Guarantees given up for speed.
 
     Attributes:
         acks: 1: the partition's leader has it; 0: it was sent.
@@ -59,7 +59,7 @@ class LightTuning:
 
 @dataclass(slots=True)
 class LightCounts:
-    """What became of the records.
+    """Outcomes of the records.
 
     Attributes:
         written: Confirmed (with acks 0: sent).
@@ -86,7 +86,7 @@ class _Waiting(NamedTuple):
 
 
 class LightWriter:
-    """Writes to partition 0 of light topics, with a thread of its own. `write` may be called from any thread, never blocks.
+    """Writes to partition 0 of light topics in its own thread. `write` may be called from any thread, and never blocks.
 
     Args:
         settings: How to reach Kafka.
@@ -200,7 +200,7 @@ class LightWriter:
             self._replace()
 
     def _poll(self, timeout_s: float) -> None:
-        """Serve delivery reports; a failure for good is raised here as well as told to `error_cb`."""
+        """Serve delivery reports; a fatal error is raised here as well as passed to `error_cb`."""
         try:
             self._producer.poll(timeout_s)
         except KafkaException as error:
@@ -263,7 +263,7 @@ class LightWriter:
             self._fatal = describe(error, self._secrets)
 
     def _replace(self) -> None:
-        """The client failed for good: what it held is given up, a new one goes on."""
+        """The client failed fatally: its records are given up, and a new one takes over."""
         _log.error("the light producer failed: %s", self._fatal)
         self._producer = self._open()
         self._delivered_s = time.monotonic()
@@ -290,7 +290,7 @@ class LightWriter:
 
 
 def producer_config(settings: ClientSettings, tuning: LightTuning) -> dict[str, object]:
-    """Properties of the client: what the channel's own producer is promised does not hold for this one."""
+    """Properties of the client, without the guarantees of the channel's own producer."""
     config: dict[str, object] = settings.producer_config()
     return {
         **config,

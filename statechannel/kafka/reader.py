@@ -1,4 +1,4 @@
-"""The consumer side: what lies in the log, in order, as inputs of the engine."""
+"""Consumer side: the log's records, in order, as inputs of the engine."""
 # ruff: noqa: SLF001  (the client library's public error codes start with an underscore)
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class _State(Enum):
 
 
 class SeenEnds:
-    """As of when a position is: the newest moment at which the log is known not to have ended beyond it.
+    """Freshness of a position: the newest moment at which the log is known not to extend beyond it.
 
     The client tells where the log ended in the broker's last answer, but not when that came: no sooner than the look before,
     if the end is another one now. While more comes all the time the end is never reached, but a moment later the position is
@@ -90,7 +90,7 @@ class SeenEnds:
 
 @dataclass(slots=True)
 class _Partition:
-    """Where the reader is in one partition."""
+    """Position of the reader in one partition."""
 
     topic: Topic
     name: str
@@ -113,13 +113,13 @@ class ReaderTuning:
     """Bounds of the reader.
 
     Attributes:
-        batch_records: At most so many records in one delivery; more do not fit into a core's cache.
-        portion_records: So many records of the channel come as one `RecordsRead`, which a replay takes in faster; fewer, as
-            live traffic brings them, one by one.
+        batch_records: Maximum number of records in one delivery; more do not fit into a core's cache.
+        portion_records: Records of the channel delivered as one `RecordsRead`, which a replay applies faster; fewer, as
+            in live traffic, are delivered one by one.
         portion_bytes: Portions of larger records come one by one too: a portion is taken in one step, which must not last.
         poll_s: How long a quiet reader sleeps before it looks at restarts and the watch.
-        watch_s: Time between two questions whether the topics are still the same.
-        watch_timeout_s: After this long without an answer Kafka counts as away.
+        watch_s: Time between two checks whether the topics are still the same.
+        watch_timeout_s: Time without an answer after which Kafka counts as unavailable.
     """
 
     batch_records: int = 500
@@ -131,11 +131,11 @@ class ReaderTuning:
 
 
 class LogReader:
-    """Reads partitions from their beginning, then follows them, in a thread of its own.
+    """Reads partitions from their beginning, then follows them, in its own thread.
 
     For each partition it delivers `PartitionOpened`, then its records by offset.
     `PositionReached` comes whenever the end is reached: it speaks of positions, so that gaps that
-    compaction left, also at the end, hold nobody up. Outages are bridged; reading goes on where it
+    compaction left, also at the end, do not block. Outages are bridged; reading resumes where it
     stopped. `PartitionBroken` ends a partition.
 
     Args:
@@ -143,7 +143,7 @@ class LogReader:
         sink: Takes the inputs, in the reader's thread. While it blocks nothing is fetched beyond
             `ClientTuning.fetch_queue_kib`: that is the back-pressure.
         group_id: librdkafka wants one; nothing is ever committed to it.
-        on_availability: Told True or False, in the reader's thread, whenever it changes.
+        on_availability: Called with True or False, in the reader's thread, on each change.
         on_failure: Called once from the reader's thread if it ends by an exception.
         clock: Seconds, for `PositionReached.as_of_s`.
         thread_name: What the thread is called.
@@ -266,20 +266,20 @@ class LogReader:
         """First and next offset, from the broker; None when it does not answer."""
         place = TopicPartition(partition.name, partition.number)
         try:
-            found = self._consumer.get_watermark_offsets(place, timeout=_WATERMARKS_S)
+            watermarks = self._consumer.get_watermark_offsets(place, timeout=_WATERMARKS_S)
         except KafkaException as error:
             if is_topic_missing(error):
                 self._miss(partition)
                 return None
-            found = None
+            watermarks = None
         partition.missing_s = None
-        self._set_available(available=found is not None)
-        if found is None:
+        self._set_available(available=watermarks is not None)
+        if watermarks is None:
             self._stopping.wait(self._tuning.poll_s)
-        return found
+        return watermarks
 
     def _miss(self, partition: _Partition) -> None:
-        """A broker does not know the topic: it may not have heard of it yet, so not the first such answer counts."""
+        """A broker does not know the topic: it may not know it yet, so the first such answer does not count."""
         now_s = time.monotonic()
         partition.missing_s = now_s if partition.missing_s is None else partition.missing_s
         if now_s - partition.missing_s >= self._settings.tuning.topic_grace_s:
@@ -317,7 +317,7 @@ class LogReader:
     # --- delivering ----------------------------------------------------------------------------
 
     def _deliver(self, batch: Sequence[Message]) -> None:
-        """Turn what was fetched into inputs; in a replay nearly every batch is of one partition and without events."""
+        """Convert fetched messages into inputs; in a replay nearly every batch is of one partition and without events."""
         inputs: list[Input] = []
         ends: dict[Place, int] = {}
         places = set(zip(map(Message.topic, batch), map(Message.partition, batch), strict=True))
@@ -403,7 +403,7 @@ class LogReader:
     # --- the surroundings ----------------------------------------------------------------------
 
     def _look_around(self, now_s: float) -> None:
-        """Whether Kafka is there, and whether the topics are still those that were opened."""
+        """Whether Kafka answers, and whether the topics are still the opened ones."""
         positions = {
             p.place: p.position
             for p in self._partitions.values()
@@ -427,7 +427,7 @@ class LogReader:
         return partition.stall.look(self._polls.polled_s, partition.position, findings.ends.get(partition.place))
 
     def _renew_consumer(self, stalled: list[_Partition]) -> None:
-        """Read on with another consumer where nothing arrives; what was handed over is not fetched again."""
+        """Continue with another consumer if nothing arrives; delivered records are not fetched again."""
         for partition in stalled:
             _log.warning(
                 "%s-%d: nothing arrives from offset %d on although the log goes on: recreating the consumer",
@@ -440,7 +440,7 @@ class LogReader:
         close_aside(replaced)
 
     def _doubt(self, partition: _Partition, state: _State, detail: str) -> None:
-        """Not a record more before the watch has seen whether it is still the same topic."""
+        """Deliver no more records until the watch has checked that it is still the same topic."""
         self._leave(partition, state)
         partition.detail, partition.doubted_s = detail, time.monotonic()
         self._watch.hurry()
@@ -456,7 +456,7 @@ class LogReader:
             partition.state = _State.CLOSED
 
     def _on_error(self, error: KafkaError) -> None:
-        """Errors wait in a queue and may be old: the watch says how things are now."""
+        """Errors wait in a queue and may be old: the watch has the current state."""
         if error.code() == KafkaError._ALL_BROKERS_DOWN:
             self._watch.hurry()
 

@@ -1,4 +1,4 @@
-"""Asks Kafka again where its answer was "not yet": a partition without a leader, a topic that not every broker knows."""
+"""Retries of calls to Kafka for transient errors: a partition without a leader, a topic that not every broker knows yet."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _LONGEST_PAUSE_S: Final = 0.5
 _LEAST_S: Final = 0.001
 _LOOK_S: Final = 0.1
 REFUSED_AFTER_S: Final = 3.0
-"""A Kafka broker that starts may not know its users yet; whoever is refused for so long is not waited for any longer."""
+"""Limit of retries after a refused authentication: a starting Kafka broker may not know its users yet."""
 
 
 class Refusals:
-    """Notices that Kafka refuses to let this client in, which the library takes for an outage and tries again and again.
+    """Detects that Kafka refuses this client, which the library treats as an outage and retries for ever.
 
     Attributes:
         last: The client's last error.
@@ -45,7 +45,7 @@ class Refusals:
             self._since_s = time.monotonic()
 
     def wait(self, future: Future[Any], timeout_s: float, poll: Callable[[], object]) -> Any:
-        """What a call comes to.
+        """Result of a call.
 
         Args:
             poll: Serves the client's error callback.
@@ -72,9 +72,9 @@ def ask_patiently(ask: Callable[[float], Answer], *, timeout_s: float, topic_gra
     """The first answer that is one; what the last try raised, if there is none in time.
 
     Args:
-        ask: One try; it is given the seconds that are left for it, and raises what the client library raises.
+        ask: One attempt; receives the remaining seconds, and raises errors of the client library.
         timeout_s: Bound of all tries together.
-        topic_grace_s: For so long a topic that is said to be missing may be one that a broker has not heard of.
+        topic_grace_s: Time during which a topic reported as missing may be unknown to that broker only.
     """
     began_s = time.monotonic()
 

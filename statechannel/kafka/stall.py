@@ -1,4 +1,4 @@
-"""Notices a reader that gets nothing although the log goes on.
+"""Detection of a reader that receives nothing although the log grows.
 
 A consumer of librdkafka may get nothing more after a Kafka broker was restarted, without any error, until it is recreated
 (confluentinc/librdkafka#5153, fede1024/rust-rdkafka#597).
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from confluent_kafka import Consumer, Message
 
 DOUBLINGS_MAX = 5
-"""Where a new consumer does not help either, the patience doubles so often at most."""
+"""Maximum number of times the patience doubles if a new consumer does not help either."""
 
 
 @dataclass(slots=True)
@@ -37,12 +37,12 @@ class PollClock:
 
 
 def close_aside(consumer: Consumer) -> None:
-    """Close a consumer that was replaced, and do not wait for it: closing may hang as its reading does."""
+    """Close a replaced consumer without waiting: closing may hang as its reading does."""
     threading.Thread(target=consumer.close, name="close-replaced-consumer", daemon=True).start()
 
 
 class Stall:
-    """Whether the reader of one partition stands still.
+    """Detects a stalled reader of one partition.
 
     Only time in which the reader polls counts: one that is busy with what it was given waits for nothing.
 

@@ -1,4 +1,4 @@
-"""For commands and archives: read a partition up to its end, append one record and wait."""
+"""Partition access for commands and archives: reading up to the end, and appending one record."""
 # ruff: noqa: SLF001  (the client library's public error codes start with an underscore)
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from statechannel.kafka.errors import (
     is_topic_missing,
     is_transient,
     kafka_error_of,
-    telling,
+    more_specific,
     translate,
 )
 from statechannel.kafka.retries import ask_patiently
@@ -41,7 +41,7 @@ _HINT = "Check bootstrap.servers and that Kafka runs: `statechannel kafka status
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """What a reading covers.
+    """Range of a read.
 
     Attributes:
         low: First offset that the log still has.
@@ -55,7 +55,7 @@ class Span:
 
 
 class PartitionTail:
-    """Reads one partition, from a start of your choice, to its end as of now or beyond.
+    """Reads one partition from a given start to its current end, or beyond.
 
     A context manager; not for more than one thread.
 
@@ -97,41 +97,41 @@ class PartitionTail:
         self.close()
 
     def close(self) -> None:
-        """Let the connections go."""
+        """Close the connections."""
         self._consumer.close()
 
     def span(self, *, start: int = 0, from_time_ms: int | None = None) -> Span:
-        """Ask where the partition begins and ends, and where a time lies in it.
+        """Query the partition's first and end offset, and the offset of a time.
 
         Args:
             start: First offset wanted; ignored when a time is given.
             from_time_ms: Begin with the first record that the log took at this time or later.
         """
-        low, high = self._ask("asking for the end of", self._watermarks)
+        low, high = self._ask("querying the end of", self._watermarks)
         if from_time_ms is not None:
-            found = self._ask("looking for a time in", lambda left_s: self._offset_at(from_time_ms, left_s))
-            start = found if found >= 0 else high
+            offset = self._ask("looking for a time in", lambda left_s: self._offset_at(from_time_ms, left_s))
+            start = offset if offset >= 0 else high
         return Span(low=low, start=max(low, start), end=high)
 
     def answers(self, timeout_s: float) -> bool:
-        """Whether Kafka answers a question about the partition now; what is read does not tell where nothing is written."""
+        """Whether Kafka answers a query about the partition now; reads do not show it if nothing is written."""
         try:
             return self._watermarks(timeout_s) is not None
         except KafkaException as error:
             if is_transient(error) or is_topic_missing(error):
                 return False
-            raise translate(error, self._doing("asking for the end of"), secrets=self._settings.secrets()) from error
+            raise translate(error, self._doing("querying the end of"), secrets=self._settings.secrets()) from error
 
     def _watermarks(self, timeout_s: float) -> tuple[int, int] | None:
-        found: tuple[int, int] | None
-        found = self._consumer.get_watermark_offsets(TopicPartition(*self._place), timeout=timeout_s)
-        return found
+        watermarks: tuple[int, int] | None
+        watermarks = self._consumer.get_watermark_offsets(TopicPartition(*self._place), timeout=timeout_s)
+        return watermarks
 
     def _offset_at(self, time_ms: int, timeout_s: float) -> int:
-        (found,) = self._consumer.offsets_for_times([TopicPartition(*self._place, time_ms)], timeout=timeout_s)
-        if found.error is not None:  # its offset is still the time that was asked for
-            raise KafkaException(found.error)
-        return int(found.offset)
+        (answer,) = self._consumer.offsets_for_times([TopicPartition(*self._place, time_ms)], timeout=timeout_s)
+        if answer.error is not None:  # its offset is still the time that was asked for
+            raise KafkaException(answer.error)
+        return int(answer.offset)
 
     def records(self, span: Span) -> Iterator[RecordRead]:
         """The records of `span` in order; offsets may have gaps.
@@ -183,7 +183,7 @@ class PartitionTail:
             watch.close()
 
     def _renew_consumer(self, reached: int) -> None:
-        """Nothing arrives although there is something to read: read on with another consumer."""
+        """Nothing arrives although there are records: continue with another consumer."""
         _log.warning(
             "%s-%d: nothing arrives from offset %d on although the log goes on: recreating the consumer",
             *self._place,
@@ -194,7 +194,7 @@ class PartitionTail:
         close_aside(replaced)
 
     def _make_sure(self, reached: int) -> None:
-        """A broker did not know the topic: read on if Kafka does, which the library says no second time."""
+        """A broker did not know the topic: continue if Kafka does, which the library does not report a second time."""
         self._unknown = False
         self._ask("reading", self._watermarks)
         self._consumer.assign([TopicPartition(*self._place, reached)])
@@ -229,7 +229,7 @@ class PartitionTail:
         try:
             answer = ask_patiently(call, timeout_s=self._timeout_s, topic_grace_s=grace_s)
         except KafkaException as error:
-            cause = telling(kafka_error_of(error), self._error)
+            cause = more_specific(kafka_error_of(error), self._error)
             raise translate(cause or error, self._doing(doing), secrets=self._settings.secrets()) from error
         if answer is None:
             raise self._away(doing)
@@ -280,8 +280,8 @@ def append_and_wait(
         Its offset.
 
     Raises:
-        AppendOutcomeUnknownError: No answer in time: the record may be in the log or may not. Or Kafka confirmed it and
-            did not say where it lies.
+        AppendOutcomeUnknownError: No answer in time: the record may or may not be in the log. Or Kafka confirmed it but
+            did not report its offset.
         KafkaAdapterError: Kafka refused it.
     """
     doing = f"appending to {name}-{partition}"
@@ -315,8 +315,8 @@ def append_and_wait(
     if failure is None:
         if offset is None or offset < 0:
             raise AppendOutcomeUnknownError(
-                f"Kafka confirmed the record without saying at which offset it lies, while {doing}.",
-                hint="Look whether it was taken up before you write it again.",
+                f"Kafka confirmed the record without its offset, while {doing}.",
+                hint="Check whether it was applied before you write it again.",
             )
         return offset
     if failure.code() in (KafkaError._MSG_TIMED_OUT, KafkaError._TIMED_OUT):

@@ -1,4 +1,4 @@
-"""Asks where partitions begin and end."""
+"""First and end offsets of partitions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin._listoffsets import OffsetSpec
 
 from statechannel.kafka.admin import AdminHandle
-from statechannel.kafka.errors import TopicMissingError, kafka_error_of, telling, translate
+from statechannel.kafka.errors import TopicMissingError, kafka_error_of, more_specific, translate
 from statechannel.kafka.retries import ask_patiently
 
 if TYPE_CHECKING:
@@ -24,11 +24,11 @@ _SLACK_S = 2.0
 
 
 class OffsetBounds(NamedTuple):
-    """Where a partition begins and ends now.
+    """Current bounds of a partition.
 
     Attributes:
-        low: Offset of the first record that may be left.
-        high: Offset behind the last.
+        low: First available offset.
+        high: End offset, one after the last record.
     """
 
     low: int
@@ -36,7 +36,7 @@ class OffsetBounds(NamedTuple):
 
 
 class BoundsAsker:
-    """One admin client that is asked again and again.
+    """Query of bounds through one long-lived admin client.
 
     Args:
         timeout_s: Bound of one answer.
@@ -53,7 +53,7 @@ class BoundsAsker:
 
         Raises:
             KafkaUnavailableError: Kafka did not answer in time.
-            TopicMissingError: A topic or partition does not exist, or nobody leads it.
+            TopicMissingError: A topic or partition does not exist, or has no leader.
         """
         wanted = list(places)
         self._errors.clear()
@@ -61,14 +61,14 @@ class BoundsAsker:
             return ask_patiently(lambda left_s: self._ask(wanted, left_s), timeout_s=self._timeout_s, topic_grace_s=0.0)
         except (KafkaException, FutureTimeoutError) as error:
             names = ", ".join(sorted({topic for topic, _ in wanted}))
-            found = kafka_error_of(error)
-            if found is not None and found.code() == KafkaError._NOENT:  # noqa: SLF001 - a public code
+            kafka_error = kafka_error_of(error)
+            if kafka_error is not None and kafka_error.code() == KafkaError._NOENT:  # noqa: SLF001 - a public code
                 raise TopicMissingError(
-                    f"Kafka knows no leader of a partition of {names}",
+                    f"a partition of {names} has no leader",
                     hint="Create the topics with `statechannel init`, or wait until the Kafka cluster has come up.",
                 ) from None
-            problem = telling(found, self._errors[-1] if self._errors else None) or error
-            raise translate(problem, f"asking where {names} begin and end", secrets=self._settings.secrets()) from None
+            problem = more_specific(kafka_error, self._errors[-1] if self._errors else None) or error
+            raise translate(problem, f"querying the bounds of {names}", secrets=self._settings.secrets()) from None
 
     def _ask(self, wanted: list[Place], left_s: float) -> dict[Place, OffsetBounds]:
         partitions = [TopicPartition(topic, number) for topic, number in wanted]
@@ -86,6 +86,6 @@ class BoundsAsker:
     def _offsets(self, partitions: list[TopicPartition], spec: Any, left_s: float) -> dict[Place, int]:
         futures = self._admin.client.list_offsets(dict.fromkeys(partitions, spec), request_timeout=left_s)
         return {
-            (one.topic, one.partition): int(future.result(timeout=left_s + _SLACK_S).offset)
-            for one, future in futures.items()
+            (place.topic, place.partition): int(future.result(timeout=left_s + _SLACK_S).offset)
+            for place, future in futures.items()
         }

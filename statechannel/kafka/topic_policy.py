@@ -1,4 +1,4 @@
-"""What the settings of each topic must be, as data (protocol.md section 6)."""
+"""Required settings of each topic, as data (protocol.md section 6)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LARGEST_RECORD_BYTES: Final = 1_000_000
 
 
 class SettingRule(StrEnum):
-    """How a setting that was found is compared with the one that is wanted."""
+    """Comparison of an actual setting with the required one."""
 
     EXACTLY = "exactly"
     AT_LEAST = "at least"
@@ -36,8 +36,8 @@ class Requirement:
     """One setting of a topic.
 
     Attributes:
-        wanted: The value that a new topic gets, and that a found one is compared with.
-        hard: A difference voids what the protocol rests on: the topic is refused.
+        wanted: Required value; also that of a new topic.
+        hard: A difference voids the protocol's guarantees: the topic is refused.
     """
 
     setting: str
@@ -45,14 +45,14 @@ class Requirement:
     wanted: str
     hard: bool = True
 
-    def met_by(self, found: str | None) -> bool:
-        """Whether the value that the cluster reports is good enough."""
-        if found is None:
+    def met_by(self, value: str | None) -> bool:
+        """Whether the actual value satisfies the requirement."""
+        if value is None:
             return False
         if self.rule is SettingRule.EXACTLY:
-            return _as_set(found) == _as_set(self.wanted)
+            return _as_set(value) == _as_set(self.wanted)
         try:
-            have, want = float(found), float(self.wanted)
+            have, want = float(value), float(self.wanted)
         except ValueError:
             return False
         if have < 0:  # -1 stands for "no limit" wherever Kafka allows it
@@ -69,7 +69,7 @@ def _as_set(value: str) -> frozenset[str]:
 class ChannelLags:
     """The times of the channel topic; the defaults are those of protocol.md section 6.
 
-    Shorter ones are for tests that must see the cleaner at work.
+    Shorter ones are for tests that need the cleaner to run.
     """
 
     min_compaction_lag_ms: int = HOUR_MS
@@ -82,7 +82,7 @@ class ChannelLags:
 
 @dataclass(frozen=True, slots=True)
 class TopicPolicy:
-    """What a topic must be like.
+    """Policy of one topic.
 
     Attributes:
         role: `channel`, `registry`, `requests` or `leader`.
@@ -105,7 +105,7 @@ _DELETE = Requirement("cleanup.policy", SettingRule.EXACTLY, "delete")
 
 
 def channel_policy(lags: ChannelLags | None = None) -> TopicPolicy:
-    """The compacted topic that the state machine lives on (protocol.md section 6)."""
+    """Policy of the compacted channel topic (protocol.md section 6)."""
     t = lags or ChannelLags()
     ratio = f"{t.min_cleanable_dirty_ratio:g}"
     return TopicPolicy(
@@ -127,7 +127,7 @@ def channel_policy(lags: ChannelLags | None = None) -> TopicPolicy:
 
 
 def registry_policy() -> TopicPolicy:
-    """Heartbeats of the brokers: an hour is more than any expiry needs."""
+    """Policy of the registry, with the brokers' heartbeats: an hour is more than any expiry needs."""
     return TopicPolicy(
         role=Topic.REGISTRY,
         requirements=(
@@ -141,7 +141,7 @@ def registry_policy() -> TopicPolicy:
 
 
 def requests_policy() -> TopicPolicy:
-    """Requests of commands and their answers; kept for a week so that tickets can be looked up."""
+    """Policy of the requests topic; kept for a week so that tickets can be looked up."""
     return TopicPolicy(
         role=Topic.REQUESTS,
         requirements=(
@@ -155,7 +155,7 @@ def requests_policy() -> TopicPolicy:
 
 
 def leader_policy() -> TopicPolicy:
-    """One partition that nobody writes; whoever the group assigns it to is the leader."""
+    """Policy of the election topic: one empty partition, assigned to the leader by the consumer group."""
     return TopicPolicy(role=LEADER, requirements=())
 
 

@@ -1,4 +1,4 @@
-"""Asks the cluster, without ever blocking, whether the topics are still those that were opened."""
+"""Non-blocking check that the topics are still the opened ones."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ _CONFIRMATIONS = 2
 
 @dataclass(frozen=True, slots=True)
 class TopicFindings:
-    """What one round of questions brought.
+    """Result of one round of queries.
 
     Attributes:
-        asked_s: Monotonic time at which the questions were asked.
+        asked_s: Monotonic time of the queries.
         answered: Some broker answered.
         broken: Partitions that are no longer what was opened, with the reason.
-        doubtful: Partitions about which another answer is needed.
-        ends: Where the partitions ended, of those that Kafka answered about.
+        doubtful: Partitions that need another answer.
+        ends: End offsets of the partitions, if Kafka answered.
     """
 
     asked_s: float
@@ -45,17 +45,17 @@ class TopicFindings:
     ends: Mapping[Place, int] = field(default_factory=dict)
 
     def clears(self, place: Place, since_s: float) -> bool:
-        """Whether the partition was found to be what it was, by questions asked after `since_s`."""
+        """Whether the partition was confirmed unchanged by queries after `since_s`."""
         return self.answered and self.asked_s >= since_s and place not in self.broken and place not in self.doubtful
 
 
 class TopicWatch:
-    """One round of questions at a time; `poll` starts it, and collects it when it is complete.
+    """One round of queries at a time; `poll` starts it, and collects it when it is complete.
 
     Args:
-        topics: What was opened; of other topics only the ends are asked for.
+        topics: Opened topics; of others only the ends are queried.
         interval_s: Time between two rounds while all is well.
-        retry_s: Time between two rounds after one that nobody answered, or that found something.
+        retry_s: Time between two rounds after one without an answer, or with findings.
         timeout_s: Bound of one round.
     """
 
@@ -138,9 +138,9 @@ class TopicWatch:
             if error is not None and is_topic_missing(error):
                 likely |= dict.fromkeys(places, f"topic {name} no longer exists")
             elif description is not None:
-                found, opened = str(description.topic_id), self._topics[name].topic_id
-                if found != opened:
-                    detail = f"topic {name} was re-created (id {found}, was {opened})"
+                topic_id, opened = str(description.topic_id), self._topics[name].topic_id
+                if topic_id != opened:
+                    detail = f"topic {name} was re-created (id {topic_id}, was {opened})"
                     certain |= dict.fromkeys(places, detail)
         for partition, future in self._ends.items():
             place = (partition.topic, partition.partition)

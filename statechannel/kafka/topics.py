@@ -1,4 +1,4 @@
-"""Create the topics of a channel, and refuse those whose settings void the protocol."""
+"""Topics of a channel: creation, inspection, and refusal of settings that void the protocol."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _SAFE_REPLICAS = 3
 
 @dataclass(frozen=True, slots=True)
 class TopicInfo:
-    """What the cluster says about a topic that exists.
+    """Description of an existing topic.
 
     Attributes:
         topic_id: UUID given at creation; another one means that the topic was re-created.
@@ -53,27 +53,27 @@ class TopicInfo:
 
 @dataclass(frozen=True, slots=True)
 class TopicSettingDifference:
-    """One setting of a topic that is not as it should be.
+    """One setting of a topic that differs from its policy.
 
     Attributes:
-        hard: The topic must not be used before this is mended.
-        command: The exact command that mends it.
+        hard: The topic must not be used until this is fixed.
+        command: The exact command that fixes it.
     """
 
     topic: str
     setting: str
-    found: str
+    actual: str
     wanted: str
     hard: bool
     command: str
 
     def __str__(self) -> str:
-        return f"{self.topic}: {self.setting} is {self.found}, wanted {self.wanted}; mend it with: {self.command}"
+        return f"{self.topic}: {self.setting} is {self.actual}, required {self.wanted}; fix it with: {self.command}"
 
 
 @dataclass(frozen=True, slots=True)
 class Inspection:
-    """The topics found, by name, and everything about them that is not as it should be."""
+    """Existing topics by name, with their differences from the policies."""
 
     topics: Mapping[str, TopicInfo]
     differences: tuple[TopicSettingDifference, ...]
@@ -85,27 +85,27 @@ class Inspection:
 
 
 class TopicAdmin(BoundedAdmin):
-    """Asks about topics and creates them."""
+    """Client for describing and creating topics."""
 
     def describe(self, names: Collection[str], *, created: bool = False) -> dict[str, TopicInfo]:
         """The topics among `names` that exist, with all their settings.
 
         Args:
             names: Topics.
-            created: All of them were created just now: brokers that do not know one are asked again for a while.
+            created: All of them were just created: unknown topics are retried for a while.
         """
         ends_s = time.monotonic() + self._settings.tuning.topic_grace_s
         while True:
-            found = {n: d for n, d in self._descriptions(names).items() if d is not None}
-            settings = self._settings_of(found)
-            expected = names if created else found
+            descriptions = {n: d for n, d in self._descriptions(names).items() if d is not None}
+            settings = self._settings_of(descriptions)
+            expected = names if created else descriptions
             if len(settings) == len(expected) or time.monotonic() >= ends_s:
-                return self._infos(found, settings)
+                return self._infos(descriptions, settings)
             time.sleep(_POLL_S)
 
     @staticmethod
     def _infos(
-        found: Mapping[str, TopicDescription], settings: Mapping[str, Mapping[str, str]]
+        descriptions: Mapping[str, TopicDescription], settings: Mapping[str, Mapping[str, str]]
     ) -> dict[str, TopicInfo]:
         return {
             name: TopicInfo(
@@ -115,14 +115,14 @@ class TopicAdmin(BoundedAdmin):
                 replicas=min(len(p.replicas) for p in description.partitions),
                 settings=settings[name],
             )
-            for name, description in found.items()
+            for name, description in descriptions.items()
             if name in settings
         }
 
     def create(self, topics: ChannelTopics, *, partitions: int, replication_factor: int) -> None:
         """Create the topics that do not exist and wait until the leader of every partition answers.
 
-        Idempotent; an existing topic is left as it is (`inspect` says whether it will do).
+        Idempotent; an existing topic is not changed (`inspect` compares it with its policy).
 
         Args:
             topics: Names and policies.
@@ -154,7 +154,7 @@ class TopicAdmin(BoundedAdmin):
                     raise
 
     def _wait_usable(self, names: Iterable[str]) -> None:
-        """Brokers hear of a new topic one by one, and of leading one of its partitions last."""
+        """Wait for the leaders: brokers learn of a new topic one after the other, and of leading a partition last."""
         deadline_s = time.monotonic() + self._timeout_s
         missing = list(names)
         while True:
@@ -172,14 +172,14 @@ class TopicAdmin(BoundedAdmin):
             time.sleep(_POLL_S)
 
     def _answering(self, topics: Mapping[str, TopicDescription], timeout_s: float) -> set[str]:
-        """Those of the topics of which every partition's leader says where it ends."""
+        """Topics of which every partition's leader answers a query for its end."""
         latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
         places = {TopicPartition(n, p.id): latest for n, d in topics.items() for p in d.partitions}
         futures = self._admin.list_offsets(places, request_timeout=timeout_s) if places else {}
         silent: set[str] = set()
         for place, future in futures.items():
             try:
-                self._wait(future, f"asking for the end of {place.topic}-{place.partition}")
+                self._wait(future, f"querying the end of {place.topic}-{place.partition}")
             except CallFailedError as failure:
                 if not is_transient(failure) and not is_topic_missing(failure):
                     raise failure.translated from None
@@ -192,15 +192,15 @@ class TopicAdmin(BoundedAdmin):
 
     def _describe_once(self, names: list[str], timeout_s: float) -> dict[str, TopicDescription | None]:
         futures = self._admin.describe_topics(TopicCollection(names), request_timeout=timeout_s)
-        found: dict[str, TopicDescription | None] = {}
+        descriptions: dict[str, TopicDescription | None] = {}
         for name, future in futures.items():
             try:
-                found[name] = self._wait(future, f"describing topic {name}")
+                descriptions[name] = self._wait(future, f"describing topic {name}")
             except CallFailedError as failure:
                 if not is_topic_missing(failure):
                     raise
-                found[name] = None
-        return found
+                descriptions[name] = None
+        return descriptions
 
     def _settings_of(self, names: Iterable[str]) -> dict[str, dict[str, str]]:
         resources = [ConfigResource(ResourceType.TOPIC, name) for name in names]
@@ -228,11 +228,11 @@ def create_topics(
     replication_factor: int = -1,
     timeout_s: float = 20.0,
 ) -> Mapping[str, TopicInfo]:
-    """Create what is missing, then verify all four topics; see `TopicAdmin.create`."""
+    """Create missing topics, then verify all four; see `TopicAdmin.create`."""
     admin = TopicAdmin(settings, timeout_s=timeout_s)
     admin.create(topics, partitions=partitions, replication_factor=replication_factor)
-    found = admin.describe(topics.policies.keys(), created=True)
-    return _refuse_hard(inspect(found, settings, topics)).topics
+    infos = admin.describe(topics.policies.keys(), created=True)
+    return _refuse_hard(inspect(infos, settings, topics)).topics
 
 
 def inspect_topics(settings: ClientSettings, topics: ChannelTopics, *, timeout_s: float = 20.0) -> Inspection:
@@ -250,14 +250,14 @@ def verify_topics(settings: ClientSettings, topics: ChannelTopics, *, timeout_s:
 
     Raises:
         TopicMissingError: One of the topics does not exist.
-        TopicPolicyError: At least one hard difference; the message has the mending commands.
+        TopicPolicyError: At least one hard difference; the message has the commands that fix it.
     """
     return _refuse_hard(inspect_topics(settings, topics, timeout_s=timeout_s))
 
 
-def inspect(found: Mapping[str, TopicInfo], settings: ClientSettings, topics: ChannelTopics) -> Inspection:
-    """Compare what was found with the policies. Pure."""
-    missing = [name for name in topics.policies if name not in found]
+def inspect(infos: Mapping[str, TopicInfo], settings: ClientSettings, topics: ChannelTopics) -> Inspection:
+    """Compare topics with the policies. Pure."""
+    missing = [name for name in topics.policies if name not in infos]
     if missing:
         raise TopicMissingError(
             f"Topics that do not exist: {', '.join(missing)}.",
@@ -265,15 +265,15 @@ def inspect(found: Mapping[str, TopicInfo], settings: ClientSettings, topics: Ch
         )
     differences: list[TopicSettingDifference] = []
     for name, policy in topics.policies.items():
-        differences += differences_of(found[name], policy, settings.bootstrap_servers)
-    return Inspection(topics=found, differences=tuple(differences))
+        differences += differences_of(infos[name], policy, settings.bootstrap_servers)
+    return Inspection(topics=infos, differences=tuple(differences))
 
 
 def differences_of(info: TopicInfo, policy: TopicPolicy, server: str) -> list[TopicSettingDifference]:
-    """What is not as it should be with one topic. Pure.
+    """Differences of one topic from its policy. Pure.
 
     Args:
-        server: Addresses for the mending commands.
+        server: Addresses for the commands.
     """
     return [
         *_partition_differences(info, policy, server),
@@ -291,7 +291,7 @@ def _refuse_hard(inspection: Inspection) -> Inspection:
         return inspection
     lines = "\n  ".join(str(difference) for difference in inspection.hard)
     raise TopicPolicyError(
-        f"The topics' settings void what the protocol rests on:\n  {lines}",
+        f"The topics' settings void the protocol's guarantees:\n  {lines}",
         hint="Run the commands above, then start again.",
     )
 
@@ -301,7 +301,7 @@ def _difference(info: TopicInfo, requirement: Requirement, server: str) -> Topic
     return TopicSettingDifference(
         topic=info.name,
         setting=requirement.setting,
-        found=info.settings.get(requirement.setting, "unknown"),
+        actual=info.settings.get(requirement.setting, "unknown"),
         wanted=wanted if requirement.rule is SettingRule.EXACTLY else f"{requirement.rule} {wanted}",
         hard=requirement.hard,
         command=alter_command(server, info.name, requirement.setting, wanted),
@@ -324,7 +324,7 @@ def _partition_differences(info: TopicInfo, policy: TopicPolicy, server: str) ->
         TopicSettingDifference(
             topic=info.name,
             setting="partitions",
-            found=str(info.partitions),
+            actual=str(info.partitions),
             wanted=str(policy.partitions),
             hard=True,
             command=(f"kafka-topics.sh --bootstrap-server {server} --delete --topic {info.name} && statechannel init"),
@@ -346,7 +346,7 @@ def _replica_differences(info: TopicInfo, policy: TopicPolicy, server: str) -> l
         TopicSettingDifference(
             topic=info.name,
             setting=setting,
-            found=f"{required} with {info.replicas} replicas",
+            actual=f"{required} with {info.replicas} replicas",
             wanted=str(wanted),
             hard=too_many,
             command=alter_command(server, info.name, setting, str(wanted)),

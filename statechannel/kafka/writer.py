@@ -1,4 +1,4 @@
-"""The producer side: `Append` effects in, `Appended` and `AppendFailed` inputs out."""
+"""Producer side: `Append` effects in, `Appended` and `AppendFailed` inputs out."""
 # ruff: noqa: SLF001  (the client library's public error codes start with an underscore)
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _PURGE_S = 5.0
 
 
 class _Session:
-    """One producer, with the tokens that it has not answered yet, and when it delivered last."""
+    """One producer, with its unanswered tokens and the time of its last delivery."""
 
     __slots__ = ("delivered_s", "number", "pending", "producer")
 
@@ -45,7 +45,7 @@ class _Session:
 
 
 class LogWriter:
-    """Appends records by an idempotent producer (acks=all, linger 0) with a poll thread of its own.
+    """Appends records by an idempotent producer (acks=all, linger 0) with its own poll thread.
 
     Every token that `append` took ends exactly once: as `Appended` with the offset in the log, or
     as `AppendFailed`. `never_written` is True only for records that the client refused before
@@ -53,8 +53,8 @@ class LogWriter:
     producer's queue: librdkafka puts records back there between two tries, so that one of them
     may be in the log already. So is a success that names no offset.
 
-    A new session (see `Appended.session`) begins when a producer fails for good and is replaced. So is one by which nothing was
-    delivered for as long as a record may take: after a restart of Kafka librdkafka may stand still for good.
+    A new session (see `Appended.session`) begins when a producer fails fatally and is replaced. So is one that has delivered
+    nothing for as long as a record may take: after a restart of Kafka librdkafka may hang for ever.
 
     Args:
         settings: How to reach Kafka.
@@ -200,7 +200,7 @@ class LogWriter:
             self._on_failure(error)
 
     def _poll(self, producer: Producer, timeout_s: float = _POLL_S) -> None:
-        """Serve delivery reports; a failure for good is raised here as well as told to `error_cb`."""
+        """Serve delivery reports; a fatal error is raised here as well as passed to `error_cb`."""
         try:
             producer.poll(timeout_s)
         except KafkaException as error:
@@ -236,13 +236,13 @@ class LogWriter:
         self._answered(session, token)
 
     def _stands_still(self, session: _Session, error: KafkaError) -> bool:
-        """Whether nothing was delivered since a record was queued that ran out of time: Kafka is away, or the client is stuck."""
+        """Whether nothing was delivered since a timed-out record was queued: Kafka is down, or the client is stuck."""
         silence_ms = (time.monotonic() - session.delivered_s) * 1000
         late = error.code() == KafkaError._MSG_TIMED_OUT
         return late and session is self._session and silence_ms >= self._settings.tuning.delivery_timeout_ms
 
     def _tell_denied(self, topic: str, error: KafkaError | KafkaException) -> None:
-        """Say once that a topic may not be written to; else all that shows is a broker in safe mode."""
+        """Log once that writing to a topic is denied; otherwise only safe mode would show."""
         if is_access_denied(error) and topic not in self._denied:
             self._denied.add(topic)
             _log.error("%s", translate(error, f"appending to {topic}", secrets=self._settings.secrets()))
@@ -257,7 +257,7 @@ class LogWriter:
                 self._idle.notify_all()
 
     def _replace(self, reason: str) -> None:
-        """The producer failed for good: answer what it owes, then go on with a new one."""
+        """The producer failed fatally: answer its open tokens, then continue with a new one."""
         _log.error("producer session %d failed: %s", self._session.number, reason)
         old = self._session
         new = self._open(old.number + 1)

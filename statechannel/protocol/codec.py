@@ -292,7 +292,7 @@ def _scan(text: str) -> Any:
     expected = _VALUE
     position = 0
     name: str | None = None
-    found: Any = None
+    value: Any = None
     while expected != _AFTER or stack:
         match = _TOKEN.match(text, position)
         if match is None:
@@ -306,13 +306,13 @@ def _scan(text: str) -> Any:
             expected = _VALUE
         elif expected in (_VALUE, _FIRST_VALUE) and mark in ("{", "["):
             if len(stack) == 1 and stack[0] == "{" and name == "format":
-                found = None
+                value = None
             stack.append(mark)
             expected = _FIRST_NAME if mark == "{" else _FIRST_VALUE
         elif expected in (_VALUE, _FIRST_VALUE) and mark is None:
             loaded = _load(string or scalar)
             if len(stack) == 1 and stack[0] == "{" and name == "format":
-                found = loaded
+                value = loaded
             expected = _AFTER
         elif (mark == "}" and stack[-1:] == ["{"] and expected in (_FIRST_NAME, _AFTER)) or (
             mark == "]" and stack[-1:] == ["["] and expected in (_FIRST_VALUE, _AFTER)
@@ -325,7 +325,7 @@ def _scan(text: str) -> Any:
             raise NotJsonError(f"unexpected token before character {position}")
     if _TAIL.match(text, position).end() != len(text):  # type: ignore[union-attr]
         raise NotJsonError("text after the value")
-    return found
+    return value
 
 
 def _load(token: str) -> Any:

@@ -24,8 +24,8 @@ def digest(views: Iterable[View]) -> str:
 def digest_of(lines: Iterable[bytes]) -> str:
     """SHA-256 over lines that are sorted by their keys already."""
     total = sha256()
-    for one in lines:
-        total.update(one)
+    for line in lines:
+        total.update(line)
     return total.hexdigest()
 
 

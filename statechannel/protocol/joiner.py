@@ -231,12 +231,12 @@ class Aside:
         """Take in the next record."""
         self._kept.append(record)
         self._bytes += len(record.value or b"")
-        said = self._marks.control_read(record, self._newest_format)
-        if isinstance(said, Mark):
+        control = self._marks.control_read(record, self._newest_format)
+        if isinstance(control, Mark):
             # Who vouches has to have read the mark: before it, a member that was only paused may hold another history.
             self.floor = max(self.floor, record.offset)
-        elif said is not None and self.clean_to < said.clean_to < record.offset:
-            self.clean_to = said.clean_to
+        elif control is not None and self.clean_to < control.clean_to < record.offset:
+            self.clean_to = control.clean_to
 
     def release(self, end_offset: int) -> bool:
         """Take what need not wait any more, below the end as of the start; False if more is left than may be kept."""

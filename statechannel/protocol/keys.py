@@ -178,5 +178,5 @@ class Ring:
     def at(self, place: int) -> KeyState:
         """The live bundle that a hash falls into: O(log n)."""
         index: int = self.live.bisect_right(place) - 1
-        found: KeyState = self.live.peekitem(index)[1]
-        return found
+        key: KeyState = self.live.peekitem(index)[1]
+        return key

@@ -49,14 +49,14 @@ class Restated:
         Asserts behind it may be here already, where a whole portion was read at once.
         """
         if self._asserts:
-            self._asserts = {name: one for name, one in self._asserts.items() if one[0] > offset}
+            self._asserts = {name: entry for name, entry in self._asserts.items() if entry[0] > offset}
 
     def control_read(self, record: RecordRead, marks: Marks, newest_format: int) -> list[tuple[int, bytes, Record]]:
         """A control record: a heartbeat, or a mark; the asserts that it makes count, in the order of the log."""
-        said = marks.control_read(record, newest_format)
-        if isinstance(said, Mark):
-            return self.take(said)
-        if said is not None:
+        control = marks.control_read(record, newest_format)
+        if isinstance(control, Mark):
+            return self.take(control)
+        if control is not None:
             self.heartbeat_read(record.offset)
         return []
 
@@ -96,14 +96,14 @@ def overrule(view: View, asserts: Sequence[tuple[int, bytes, Record]]) -> tuple[
         _row(name, joined.get(name), before.get(name), taken.get(name.encode()))
         for name in joined | {row.key: row for row in before.values() if row.namespace in namespaces}
     ]
-    found = restore(view.partition, view.partitions, rows, view.applied)
-    found.newest_format = view.newest_format
+    result = restore(view.partition, view.partitions, rows, view.applied)
+    result.newest_format = view.newest_format
     for source in (lenient, view):  # rows hold no unknown fields
         for key in source.keys.values():
-            there = found.keys[key.key]
+            there = result.keys[key.key]
             if key.more is not None and there.record_id == key.record_id:
                 there.more = key.more
-    return found, [*_differences(view, found)]
+    return result, [*_differences(view, result)]
 
 
 def _assert_of(key: KeyState) -> Record:
@@ -117,24 +117,24 @@ def _assert_of(key: KeyState) -> Record:
 
 def _row(name: str, joined: KeyRow | None, before: KeyRow | None, taken: int | None) -> KeyRow:
     """A key as it stands now: as before, where the asserts have changed nothing of it."""
-    found = joined
+    row = joined
     if joined is None or (before is not None and _accepted(joined) == _accepted(before)):
-        found = before
+        row = before
     if joined is None and before is not None and before.state is not None:
-        found = before._replace(state=None, version=0, from_=None, to=None, id=None, record_id=None, derived=False)
-        found = found._replace(offset=-1, bounds=None, writer=None, writer_incarnation=None, server=None, owner=None)
-        found = found._replace(server_incarnation=None, was=None, forced=False, operation=None, flow=None, intent=None)
-    if found is None:
+        row = before._replace(state=None, version=0, from_=None, to=None, id=None, record_id=None, derived=False)
+        row = row._replace(offset=-1, bounds=None, writer=None, writer_incarnation=None, server=None, owner=None)
+        row = row._replace(server_incarnation=None, was=None, forced=False, operation=None, flow=None, intent=None)
+    if row is None:
         raise ValueError(f"{name} is held by neither view")
     if before is not None:
-        found = found._replace(settled=before.settled, purged=before.purged, debt_since=before.debt_since)
-        found = found._replace(debt_newest=before.debt_newest, debt_highest=before.debt_highest)
+        row = row._replace(settled=before.settled, purged=before.purged, debt_since=before.debt_since)
+        row = row._replace(debt_newest=before.debt_newest, debt_highest=before.debt_highest)
     if taken is not None:
-        newest = -1 if found.debt_newest is None else found.debt_newest
-        found = found._replace(settled=taken)
+        newest = -1 if row.debt_newest is None else row.debt_newest
+        row = row._replace(settled=taken)
         if newest <= taken:
-            found = found._replace(debt_since=None, debt_newest=None, debt_highest=None)
-    return found
+            row = row._replace(debt_since=None, debt_newest=None, debt_highest=None)
+    return row
 
 
 def _accepted(row: KeyRow) -> tuple[object, ...]:

@@ -47,5 +47,5 @@ def unknown_in(raw: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """The fields of a record that this version does not know; None where there are none, or too much of them."""
     if KNOWN.issuperset(raw):
         return None
-    found = {name: value for name, value in raw.items() if name not in KNOWN}
-    return found if len(orjson.dumps(found)) <= KEPT_MAX_BYTES else None
+    fields = {name: value for name, value in raw.items() if name not in KNOWN}
+    return fields if len(orjson.dumps(fields)) <= KEPT_MAX_BYTES else None

@@ -293,8 +293,8 @@ class View:
 
     def get(self, key: str) -> KeyState | None:
         """State of a key that exists."""
-        found = self.keys.get(key.encode())
-        return found if found is not None and found.state is not None else None
+        state = self.keys.get(key.encode())
+        return state if state is not None and state.state is not None else None
 
     def existing(self) -> Iterator[KeyState]:
         """Every key with an accepted state: namespaces, live bundles, Deleted parents of living namespaces."""

@@ -87,5 +87,5 @@ class ViewCopier:
 
     def _pieces(self) -> list[list[bytes]]:
         lines, size = self._lines, self._size
-        found = [lines[key] for key in self._view.keys.values() if key.state is not None]
-        return [found[start : start + size] for start in range(0, len(found), size)]
+        rows = [lines[key] for key in self._view.keys.values() if key.state is not None]
+        return [rows[start : start + size] for start in range(0, len(rows), size)]

@@ -122,7 +122,7 @@ def restore(partition: int, partitions: int, rows: Iterable[KeyRow], applied: in
         if key.state is not None and (key.lower >= 0 or key.state is State.ACTIVE):
             _join_ring(key, rings)
         _count(key, view)
-    debts.sort(key=lambda one: one[1].since_offset)
+    debts.sort(key=lambda item: item[1].since_offset)
     view.ledger.open = dict(debts)
     return view
 

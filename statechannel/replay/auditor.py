@@ -120,19 +120,19 @@ class AuditFindings:
 def findings_of(part: PartitionAudit) -> AuditFindings:
     """What one part adds to the answer."""
     partition = part.view.partition
-    found = AuditFindings(
+    findings = AuditFindings(
         verdicts=Counter(part.verdicts), debts=[*_debts(partition, part.view)], tentative=part.tentative
     )
     for key in part.view.existing():
         if key.lower < 0:
-            found.namespaces += key.state is State.ACTIVE
+            findings.namespaces += key.state is State.ACTIVE
         elif key.state is not State.DELETED:
-            found.bundles += 1
+            findings.bundles += 1
             if key.owner is not None:
-                found.owners[key.owner] += 1
+                findings.owners[key.owner] += 1
     if part.stop is not None:
-        found.stops[partition] = part.stop
-    return found
+        findings.stops[partition] = part.stop
+    return findings
 
 
 def _debts(partition: int, view: View) -> Iterator[tuple[int, bytes, dict[str, Any]]]:
@@ -150,10 +150,10 @@ def _debts(partition: int, view: View) -> Iterator[tuple[int, bytes, dict[str, A
 
 
 def summary(
-    found: AuditFindings, *, digest: str, records: int, end_offsets: Mapping[int, int], read: str
+    findings: AuditFindings, *, digest: str, records: int, end_offsets: Mapping[int, int], read: str
 ) -> dict[str, Any]:
     """The audit's answer as audit.md lists it."""
-    verdicts = found.verdicts
+    verdicts = findings.verdicts
     answer: dict[str, Any] = {
         "digest": digest,
         "records": records,
@@ -162,19 +162,19 @@ def summary(
         "rejected": {reason.value: verdicts[reason] for reason in REJECTIONS if verdicts[reason]},
         "asserts": {"equal": verdicts[Verdict.ASSERT_EQUAL], "stale": verdicts[Verdict.ASSERT_STALE]},
         "purged": verdicts[Verdict.PURGED],
-        "debts": [debt for _, _, debt in sorted(found.debts, key=lambda one: one[:2])],
-        "namespaces": found.namespaces,
-        "bundles": found.bundles,
-        "owners": dict(sorted(found.owners.items())),
+        "debts": [debt for _, _, debt in sorted(findings.debts, key=lambda debt: debt[:2])],
+        "namespaces": findings.namespaces,
+        "bundles": findings.bundles,
+        "owners": dict(sorted(findings.owners.items())),
         "read": read,
         "end_offsets": {str(partition): end for partition, end in sorted(end_offsets.items())},
     }
-    if found.tentative:
+    if findings.tentative:
         answer["tentative"] = True
-    if found.stops:
+    if findings.stops:
         answer["stopped"] = {
             str(partition): {"offset": stop.offset, "format": stop.format}
-            for partition, stop in sorted(found.stops.items())
+            for partition, stop in sorted(findings.stops.items())
         }
     return answer
 
@@ -230,11 +230,13 @@ def audit(
             parts.append(audit_part(partition, partitions, records, facts, observe, join_observer))
         each_part(parts[-1])
     total = sum(len(records) for records in by_partition.values())
-    found = AuditFindings()
+    findings = AuditFindings()
     for part in parts:
-        found.add(findings_of(part))
+        findings.add(findings_of(part))
     tell_complete(completeness(complete, [part.view.partition for part in parts if part.tentative]))
-    return summary(found, digest=digest(part.view for part in parts), records=total, end_offsets=end_offsets, read=mode)
+    return summary(
+        findings, digest=digest(part.view for part in parts), records=total, end_offsets=end_offsets, read=mode
+    )
 
 
 def completeness(gapped: Mapping[int, CompleteFrom | None], unsure: Sequence[int]) -> dict[str, Any]:
@@ -246,15 +248,15 @@ def completeness(gapped: Mapping[int, CompleteFrom | None], unsure: Sequence[int
     """
     if not gapped:
         return {}
-    found: dict[str, Any] = {
+    document: dict[str, Any] = {
         "complete_from": {
             str(partition): None if known is None else {"offset": known.states_from, "timestamp_ms": known.since_ms}
             for partition, known in sorted(gapped.items())
         }
     }
     if unsure:
-        found["incomplete"] = sorted(unsure)
-    return found
+        document["incomplete"] = sorted(unsure)
+    return document
 
 
 def reading_of(read: str, gapped: Sequence[int]) -> str:

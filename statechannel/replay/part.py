@@ -78,7 +78,7 @@ class PartReader:
         self._join_observer = join_observer
         self._ended = False
         self._joiner = Joiner(partition, partitions) if facts.tentative or facts.lenient_to >= 0 else None
-        self._found = PartitionAudit(
+        self._audit = PartitionAudit(
             View(partition, partitions),
             stop=facts.stop,
             tentative=facts.tentative,
@@ -97,19 +97,19 @@ class PartReader:
         if self._observe is None:
             self._judge(rows)
         else:
-            self._tell(self._observe, rows)
+            self._observe_rows(self._observe, rows)
 
     @property
     def view(self) -> View:
         """The accepted states as far as it was read; nothing of them while records are taken leniently."""
-        return self._found.view
+        return self._audit.view
 
     def result(self) -> PartitionAudit:
         """What was found in all that was read."""
         if self._joiner is not None:
             self._joined(self._joiner)
         self._ended = True
-        return self._found
+        return self._audit
 
     def _until(self, stop: FormatStop, rows: Iterator[Row]) -> Iterator[Row]:
         for row in rows:
@@ -135,10 +135,10 @@ class PartReader:
                     observer.taken(RecordRead._make(row), held.record)
 
     def _joined(self, joiner: Joiner) -> None:
-        self._found.view = joiner.view()
+        self._audit.view = joiner.view()
         self._joiner = None
         if self._join_observer is not None:
-            self._join_observer.joined(self._found.view, sure=not self._facts.tentative)
+            self._join_observer.joined(self._audit.view, sure=not self._facts.tentative)
 
     def _judge(self, rows: Iterator[Row]) -> None:
         # The view of a joiner is there only when the first record behind it is: it may not be looked at before.
@@ -146,15 +146,15 @@ class PartReader:
         if first is None:
             return
         for some in ((first,), rows):
-            stop = judge_many(self._found.view, some, self._found.verdicts)
+            stop = judge_many(self._audit.view, some, self._audit.verdicts)
             if stop is not None:
                 self._stopped(*stop)
                 return
 
-    def _tell(self, observe: Observer, rows: Iterator[Row]) -> None:
-        verdicts, found = self._found.verdicts, self._found
+    def _observe_rows(self, observe: Observer, rows: Iterator[Row]) -> None:
+        verdicts, part = self._audit.verdicts, self._audit
         for row in rows:
-            judgement = found.view.read(row[2], row[4], row[5])
+            judgement = part.view.read(row[2], row[4], row[5])
             verdicts[judgement.verdict] += 1
             observe(row if isinstance(row, RecordRead) else RecordRead._make(row), judgement)
             if judgement.verdict is Verdict.UNSUPPORTED_FORMAT:
@@ -162,5 +162,5 @@ class PartReader:
                 return
 
     def _stopped(self, offset: int, newer_format: int) -> None:
-        self._found.stop = FormatStop(offset, newer_format)
+        self._audit.stop = FormatStop(offset, newer_format)
         self._ended = True

@@ -123,18 +123,18 @@ class Knowing:
         if record.timestamp_ms <= self._oldest_kept_ms:
             self._newest_old = record.offset
             self._rise(record.offset)
-        said = self._marks.control_read(record)
-        if isinstance(said, Mark):
+        control = self._marks.control_read(record)
+        if isinstance(control, Mark):
             self._rise(record.offset)
             return
-        clean_to = _usable(said, record.offset)
+        clean_to = _usable(control, record.offset)
         if clean_to < 0:
             return
-        found = CompleteFrom(clean_to, record.offset, record.timestamp_ms)
-        if clean_to >= self._floor and (self._first is None or found < self._first):
-            self._first = found
+        point = CompleteFrom(clean_to, record.offset, record.timestamp_ms)
+        if clean_to >= self._floor and (self._first is None or point < self._first):
+            self._first = point
         if self._highest is None or clean_to > self._highest.story_from:
-            self._highest = found
+            self._highest = point
 
     def _rise(self, offset: int) -> None:
         self._floor = offset

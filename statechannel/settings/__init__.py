@@ -1,7 +1,7 @@
-"""One validated tree of settings: from flags, from the environment, from a TOML file, in this order of precedence.
+"""Settings: one validated tree from flags, environment and a TOML file, in this order of precedence.
 
-`load` reads them; `to_engine` and `to_identity` turn them into the plain values that the core takes. Every setting has
-its reason beside it; design/settings.md is made from them.
+`load` reads them; `to_engine` and `to_identity` turn them into the plain values that the engine takes. Every setting has
+its reason next to it; design/settings.md is generated from them.
 """
 
 from statechannel.settings.convert import to_engine, to_identity

@@ -1,4 +1,4 @@
-"""Settings as the plain values that the core takes."""
+"""Conversion of settings to the plain values that the engine takes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def to_engine(settings: Settings, *, partitions: int | None = None) -> EngineCon
     """The configuration of an engine.
 
     Args:
-        partitions: Number that the channel's topic has; None takes the setting.
+        partitions: Partitions of the channel's topic; None takes the setting.
     """
     s = settings
     return EngineConfig(
@@ -74,10 +74,10 @@ def to_identity(
     non_persistent: bool = True,
     properties: Mapping[str, str] | None = None,
 ) -> Identity:
-    """A new incarnation of a broker: every call makes another one.
+    """Identity of a new incarnation of a broker, different at each call.
 
     Args:
-        listeners: URL by protocol name, as told to clients.
+        listeners: URL for clients, by protocol name.
     """
     return Identity(
         broker=broker,

@@ -1,4 +1,4 @@
-"""How a setting is declared: its default, why that default, its bounds, and upstream's name for it."""
+"""Declaration of a setting: default with its reason, bounds, and Pulsar's name for it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 
 class SettingsGroup(BaseModel):
-    """A group of settings: never changed after the start, and without names that it does not know."""
+    """A group of settings: immutable, without unknown names."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, validate_default=True)
 
@@ -17,8 +17,8 @@ def setting(default: Any, why: str, *, pip_192: str = "", **bounds: Any) -> Any:
     """Declare a setting.
 
     Args:
-        default: What holds where nobody says otherwise.
-        why: What it does, and the reason for the default.
+        default: Default value.
+        why: Meaning, and the reason for the default.
         pip_192: Name of the nearest setting or constant of Pulsar's load manager extension (PIP-192 as built).
         **bounds: Bounds as pydantic names them (`ge`, `gt`, `le`, `lt`, `pattern`, ...).
     """

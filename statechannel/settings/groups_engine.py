@@ -1,4 +1,4 @@
-"""Settings of the engine itself. Times are seconds unless the name says otherwise."""
+"""Settings of the engine. Times are in seconds unless the name says otherwise."""
 
 from __future__ import annotations
 
@@ -13,54 +13,52 @@ class MembershipSettings(SettingsGroup):
     interval_s: float = setting(1.0, "Time between two heartbeats of a broker: a few bytes each.", ge=0.05, le=60)
     expiry_s: float = setting(
         6.0,
-        "A broker that is not heard for this long is lost and its bundles are repaired: six heartbeats, and as long as "
-        "Kafka's usual floor for sessions.",
+        "A broker without a heartbeat for this time is lost and its bundles are repaired: six heartbeats, and as long as "
+        "Kafka's usual minimum for sessions.",
         pip_192="(session time-out of the metadata store)",
         ge=0.5,
         le=600,
     )
     take_over: bool = setting(
         False,
-        "Start although a process under the same broker id may still be heard: for supervisors that know it is gone.",
+        "Start although a process with the same broker id may still be alive: for supervisors that know it is gone.",
     )
 
 
 class LeaderSettings(SettingsGroup):
-    """What the leader does, and every caught-up member where the leader is away."""
+    """Duties of the leader, and of every caught-up member without a leader."""
 
     heartbeat_interval_s: float = setting(
         1.0,
-        "Time between two heartbeats on the channel: what a joining broker waits for, and what rolls segments.",
+        "Time between two heartbeats on the channel: joining brokers wait for one, and they roll segments.",
         ge=0.05,
         le=60,
     )
     debt_age_s: float = setting(
-        1.0, "Age at which the leader pays a debt by an assert: the next move often pays it for nothing.", ge=0, le=60
+        1.0, "Age at which the leader pays a debt by an assert: the next move often pays it anyway.", ge=0, le=60
     )
     debt_batch_max: int = setting(
-        256, "Debts paid at once: 65,000 after a burst of junk still leave room for moves.", ge=1
+        256, "Concurrent payments of debts: 65,000 after a burst of junk still leave room for moves.", ge=1
     )
-    purge_interval_s: float = setting(
-        60.0, "Time between two looks for keys that can be purged: there is no hurry.", ge=1
-    )
+    purge_interval_s: float = setting(60.0, "Time between two searches for keys to purge: not urgent.", ge=1)
     purge_deleted_after_s: float = setting(
         3 * DAY_S,
-        "Age at which the keys of a deleted namespace's bundles are purged: later than anybody looks for them.",
+        "Age at which the keys of a deleted namespace's bundles are purged: later than any query for them.",
         pip_192="loadBalancerServiceUnitStateTombstoneDelayTimeInSeconds",
         ge=1,
     )
     cold_start_after_s: float = setting(
         10.0,
-        "Without a caught-up member or a heartbeat on the channel for this long, the elected leader takes its own view "
-        "for the truth: ten missed heartbeats. The same on all brokers.",
+        "Without a caught-up member or a heartbeat on the channel for this time, the elected leader accepts its own view "
+        "as the truth: ten missed heartbeats. The same on all brokers.",
         ge=0.5,
         le=3_600,
     )
-    cold_start_window: int = setting(1_000, "Asserts of a cold start that may be on their way at once.", ge=1)
+    cold_start_window: int = setting(1_000, "Asserts of a cold start in flight at once.", ge=1)
 
 
 class LookupSettings(SettingsGroup):
-    """Answers to who serves a topic."""
+    """Lookups of topics."""
 
     timeout_s: float = setting(
         30.0,
@@ -70,19 +68,19 @@ class LookupSettings(SettingsGroup):
         le=3_600,
     )
     waiting_max: int = setting(
-        100_000, "Lookups that may wait at once; more are answered `undetermined`: 100 MB at most.", ge=1
+        100_000, "Lookups waiting at once; more are answered `undetermined`: at most 100 MB.", ge=1
     )
     assigning_max: int = setting(
         64,
-        "Assignments that a broker begins at once; more bundles wait in line, each broker's in an order of its own: in a "
-        "storm nearly every bundle is then proposed by one broker instead of by all.",
+        "Concurrent assignments started by a broker; more bundles are queued, in a different order on each broker: in a "
+        "storm nearly every bundle is then proposed by only one broker.",
         ge=1,
         le=100_000,
     )
     closing_mark_s: float = setting(
         120.0,
-        "How long the mark of a namespace that is being deleted keeps lookups from assigning its bundles, should the "
-        "deletion stop half-way.",
+        "How long a namespace marked for deletion keeps lookups from assigning its bundles, if the "
+        "deletion is interrupted.",
         ge=1,
         le=3_600,
     )
@@ -94,7 +92,7 @@ class LookupSettings(SettingsGroup):
     )
     default_bundles: int = setting(
         4,
-        "Bundles of a new namespace where nobody says how many.",
+        "Bundles of a new namespace if the request has no number.",
         pip_192="defaultNumberOfNamespaceBundles",
         ge=1,
         le=32_768,
@@ -102,46 +100,49 @@ class LookupSettings(SettingsGroup):
 
 
 class HookSettings(SettingsGroup):
-    """Calls to the embedding broker."""
+    """Hooks of the embedding broker."""
 
     deadline_s: float = setting(
         15.0,
-        "A hook that has not returned by then counts as failed: half of what an in-flight state may take, so that the "
-        "record that follows it still comes in time.",
+        "A hook that has not returned by then counts as failed: half of the limit of an in-flight state, so that the "
+        "record that follows it is still in time.",
         pip_192="namespaceBundleUnloadingTimeoutMs",
         gt=0,
         le=600,
     )
     threads_max: int = setting(
         32,
-        "Hooks that are plain functions (`BlockingBrokerHooks`) and may run at the same time, each in a thread. A function "
-        "that never returns keeps its thread; with all of them kept `/readyz` fails.",
+        "Concurrent hooks that are plain functions (`BlockingBrokerHooks`), each in a thread. A function "
+        "that never returns keeps its thread; with all of them occupied `/readyz` fails.",
         ge=1,
         le=1_000,
     )
     handover_window: int = setting(
         64,
-        "Hand-overs of a shutdown that run at once: upstream's number for overrides.",
+        "Concurrent hand-overs at shutdown: Pulsar's number for overrides.",
         pip_192="loadBalancerServiceUnitStateMaxConcurrentOverrides",
         ge=1,
     )
     shutdown_budget_s: float = setting(
-        60.0, "Time for an ordered shutdown; what is not handed over by then is repaired by the leader.", gt=0, le=3_600
+        60.0,
+        "Time for a graceful shutdown; bundles not handed over by then are repaired by the leader.",
+        gt=0,
+        le=3_600,
     )
 
 
 class SafeModeSettings(SettingsGroup):
-    """What a broker does while Kafka is away."""
+    """Behaviour of a broker while Kafka is unavailable."""
 
     after_s: float = setting(
         4.0,
-        "Without its own heartbeat read back for this long a broker goes to safe mode: before the others miss it.",
+        "A broker that has not read back its own heartbeat for this time enters safe mode: before it is lost for others.",
         ge=0.2,
         le=600,
     )
     settle_s: float = setting(
         10.0,
-        "After Kafka's return: longest wait until all registered brokers are heard again. Nobody is declared lost "
+        "After Kafka's return: longest wait for heartbeats of all registered brokers. No broker is declared lost "
         "before; PIP-192 waits two to three minutes.",
         pip_192="MAX_CLEAN_UP_DELAY_TIME_IN_SECS",
         ge=0,
@@ -149,94 +150,90 @@ class SafeModeSettings(SettingsGroup):
     )
     lease_s: float | None = setting(
         None,
-        "An owner that is cut off stops serving after this long, counted from the sending of its newest heartbeat that "
+        "An owner that is cut off stops serving after this time, counted from the sending of its newest heartbeat that "
         "was read back. None: it goes on serving, and storage fences it by generation.",
         gt=0,
     )
 
 
 class RepairSettings(SettingsGroup):
-    """What the leader does about bundles that nobody serves."""
+    """Repair of unserved bundles by the leader."""
 
-    interval_s: float = setting(1.0, "Time between two looks at what is stuck or orphaned.", ge=0.05, le=60)
+    interval_s: float = setting(1.0, "Time between two checks for stuck or orphaned bundles.", ge=0.05, le=60)
     scan_interval_s: float = setting(
         30.0,
-        "Time between two looks at every bundle, in case a notification was lost: half of upstream's.",
+        "Time between two full scans of all bundles, in case a notification was lost: half of Pulsar's.",
         pip_192="loadBalancerServiceUnitStateMonitorIntervalInSeconds",
         ge=1,
         le=3_600,
     )
     in_flight_limit_s: float = setting(
         30.0,
-        "Age at which the leader repairs a state between two owners.",
+        "Age at which the leader repairs an in-flight state.",
         pip_192="loadBalancerInFlightServiceUnitStateWaitingTimeInMillis",
         gt=0,
         le=3_600,
     )
-    batch_max: int = setting(
-        1_024, "Repairs that may be on their way at once: 65,000 orphans take a minute at most.", ge=1
-    )
+    batch_max: int = setting(1_024, "Repairs in flight at once: 65,000 orphans take at most a minute.", ge=1)
     decline_memory_s: float = setting(
-        30.0, "How long a broker that declined a bundle is left out for it: its cause has time to pass.", ge=0, le=3_600
+        30.0, "How long a broker that declined a bundle is skipped for it: time for the cause to pass.", ge=0, le=3_600
     )
-    mass_loss_window_s: float = setting(10.0, "Brokers that vanish within this time count together.", ge=1, le=600)
+    mass_loss_window_s: float = setting(10.0, "Brokers lost within this time count together.", ge=1, le=600)
     mass_loss_fraction: float = setting(
         1 / 3,
-        "When more than this share of the brokers, and at least two, vanish together, repair pauses: the cause is "
-        "rather the network than the brokers.",
+        "If more than this fraction of the brokers, and at least two, are lost together, repair pauses: the cause is "
+        "probably the network, not the brokers.",
         gt=0,
         le=1,
     )
-    mass_loss_pause_s: float = setting(60.0, "Longest pause of repair; a command ends it earlier.", ge=0, le=3_600)
+    mass_loss_pause_s: float = setting(60.0, "Longest repair pause; a command ends it earlier.", ge=0, le=3_600)
 
 
 class LimitSettings(SettingsGroup):
     """Bounds of queues, retries and memory."""
 
-    retry_interval_s: float = setting(0.5, "Time before a record that lost a race is proposed again.", ge=0.01, le=60)
+    retry_interval_s: float = setting(
+        0.5, "Back-off before a record that lost a race is proposed again.", ge=0.01, le=60
+    )
     unknown_limit_s: float = setting(
-        60.0, "An append without delivery report or read-back for this long is answered as unknown.", gt=0, le=3_600
+        60.0, "An append without delivery report or read-back for this time is answered as unknown.", gt=0, le=3_600
     )
-    pending_max: int = setting(4_096, "Own records on their way at once; more wait.", ge=1)
+    pending_max: int = setting(4_096, "Own records in flight at once; more wait.", ge=1)
     kept_records_max: int = setting(
-        1_000_000, "Records that a joining reader keeps aside; with more it starts over.", ge=1_000
+        1_000_000, "Records that a joining reader keeps in memory; with more it starts over.", ge=1_000
     )
-    kept_max_mib: int = setting(
-        256, "Likewise by the size of their values, so that few large records are no more than many small ones.", ge=16
-    )
+    kept_max_mib: int = setting(256, "The same limit by the size of their values (MiB).", ge=16)
     split_parts_max: int = setting(
         4_096,
-        "Parts that one split may make; more are refused, and a foreign wish for more is given up: each part is a hook "
-        "and a record's line, and one step of the loop makes them all.",
+        "Maximum number of parts of one split; more are refused: each part is a hook "
+        "and a line in a record, and one step of the loop creates all of them.",
         ge=2,
         le=32_768,
     )
-    operations_max: int = setting(10_000, "Operations whose end is remembered for those who ask later.", ge=1)
-    remembered_max: int = setting(
-        10_000, "Processes that are remembered after they left or were lost, the newest of them.", ge=100
-    )
+    operations_max: int = setting(10_000, "Ended operations whose outcome is kept for later queries.", ge=1)
+    remembered_max: int = setting(10_000, "Newest processes that are remembered after they left or were lost.", ge=100)
     members_max: int = setting(
         2_000,
-        "Brokers that may be heard at once; a newcomer beyond them is not taken in, and none of them makes room.",
+        "Maximum number of live brokers; a further one is ignored.",
         ge=10,
     )
     members_max_mib: int = setting(
-        64, "Likewise by the size of their heartbeats; those of at most 64 KiB are kept in any case.", ge=1
+        64, "The same limit by the size of their heartbeats (MiB); those of at most 64 KiB are always kept.", ge=1
     )
     replay_tail_records: int = setting(
         10_000,
-        "Newest records from which a starting broker learns of operations that ended; the rest goes faster.",
+        "Newest records from which a starting broker learns of ended operations; the rest is replayed faster.",
         ge=1,
     )
-    command_timeout_s: float = setting(
-        60.0, "How long a command waits for its end unless it says otherwise.", gt=0, le=3_600
-    )
+    command_timeout_s: float = setting(60.0, "Default time-out of a command.", gt=0, le=3_600)
     inbox_max: int = setting(
         20_000,
-        "Inputs that may wait before the engine; a full inbox holds the Kafka reader back. Heartbeats wait behind a flood: "
-        "these take well under a second.",
+        "Inputs queued for the engine; a full inbox throttles the Kafka reader. Heartbeats wait behind a flood: "
+        "this number takes well under a second.",
         ge=1_000,
     )
     inbox_max_mib: int = setting(
-        64, "Likewise by the size of their values: twenty thousand large records would fill any memory.", ge=1
+        64,
+        "The same limit by the size of their values (MiB): twenty thousand large records would exhaust memory.",
+        ge=1,
     )

@@ -1,4 +1,4 @@
-"""Reads settings: flags over environment over file, and refuses what it does not know."""
+"""Loading of settings: flags override the environment, which overrides the file; unknown names are refused."""
 
 from __future__ import annotations
 
@@ -27,42 +27,40 @@ def load(
     """Read, check and relate all settings.
 
     Args:
-        config: TOML file, a table a group; None takes STATECHANNEL_CONFIG, else there is none.
-        flags: `group.name=value`, the strongest.
-        overrides: Values from options that have a name of their own, by group and name; as strong as flags. None
-            among the values stands for an option that was not given.
+        config: TOML file, one table per group; None takes STATECHANNEL_CONFIG, if set.
+        flags: `group.name=value`, with the highest precedence.
+        overrides: Values of named options, by group and name; same precedence as flags. None
+            means that the option was not given.
 
     Raises:
-        SettingsError: Names every setting that is unknown, malformed, out of bounds, or does not go with another.
+        SettingsError: Names every setting that is unknown, malformed, out of bounds, or contradicts another.
     """
     path = config or (Path(os.environ[CONFIG_VARIABLE]) if os.environ.get(CONFIG_VARIABLE) else None)
     file = {} if path is None else _read_toml(path)
-    given = _parse_flags(flags)
+    options = _parse_flags(flags)
     for group, values in (overrides or {}).items():
-        given.setdefault(group, {}).update({name: value for name, value in values.items() if value is not None})
+        options.setdefault(group, {}).update({name: value for name, value in values.items() if value is not None})
     broken = [
         f"the environment: {name} is not valid UTF-8." for name, text in os.environ.items() if _is_broken(name, text)
     ]
     if broken:
         raise SettingsError(broken)
-    unknown = [*unknown_in(file, str(path)), *unknown_variables(os.environ), *unknown_in(given, "a flag")]
+    unknown = [*unknown_in(file, str(path)), *unknown_variables(os.environ), *unknown_in(options, "a flag")]
     if unknown:
         raise SettingsError(unknown)
-    settings = _validated(file, given, origin=str(path))
+    settings = _validated(file, options, origin=str(path))
     wrong = list(violations(settings))
     if wrong:
-        raise SettingsError(
-            wrong, hint="Change one of the two; design/settings.md has both with their reasons.", settings=settings
-        )
+        raise SettingsError(wrong, hint="Change one of the two; design/settings.md explains both.", settings=settings)
     return settings
 
 
 def _is_broken(name: str, text: str) -> bool:
-    """Bytes that are no text come as lone surrogates, which neither Kafka's client nor JSON can take."""
+    """Whether a value has lone surrogates (invalid UTF-8), which neither Kafka's client nor JSON accepts."""
     return name.upper().startswith(ENV_PREFIX) and text.encode(errors="replace") != text.encode(errors="surrogatepass")
 
 
-def _validated(file: dict[str, Any], given: dict[str, Any], *, origin: str) -> Settings:
+def _validated(file: dict[str, Any], options: dict[str, Any], *, origin: str) -> Settings:
     class FromEverywhere(Settings):
         @classmethod
         def settings_customise_sources(
@@ -76,18 +74,18 @@ def _validated(file: dict[str, Any], given: dict[str, Any], *, origin: str) -> S
             return init_settings, env_settings, lambda: file  # type: ignore[return-value]
 
     try:
-        return FromEverywhere(**given)
+        return FromEverywhere(**options)
     except ValidationError as error:
-        problems = [_problem(detail, file, given, origin) for detail in error.errors(include_url=False)]
+        problems = [_problem(detail, file, options, origin) for detail in error.errors(include_url=False)]
         raise SettingsError(problems) from None  # the library's own words have what was given, passwords too
     except SourceError as error:
         raise SettingsError([f"the environment: {error}."]) from error
 
 
-def _problem(detail: Any, file: dict[str, Any], given: dict[str, Any], origin: str) -> str:
+def _problem(detail: Any, file: dict[str, Any], options: dict[str, Any], origin: str) -> str:
     group, *rest = (str(part) for part in detail["loc"])
     name = rest[0] if rest else ""
-    if name in given.get(group, {}):
+    if name in options.get(group, {}):
         where = "a flag"
     elif f"{ENV_PREFIX}{group}{ENV_DELIMITER}{name}".upper() in {variable.upper() for variable in os.environ}:
         where = "the environment"
@@ -111,7 +109,7 @@ def _read_toml(path: Path) -> dict[str, Any]:
 
 
 def _parse_flags(flags: Iterable[str]) -> dict[str, dict[str, Any]]:
-    given: dict[str, dict[str, Any]] = {}
+    options: dict[str, dict[str, Any]] = {}
     for flag in flags:
         name, equals, value = flag.partition("=")
         group, dot, field = name.strip().partition(".")
@@ -119,7 +117,7 @@ def _parse_flags(flags: Iterable[str]) -> dict[str, dict[str, Any]]:
             raise SettingsError(
                 [f"--set {name}: not of the form group.name=value."], hint="Example: --set membership.expiry_s=8"
             )
-        target = given.setdefault(group, {})
+        target = options.setdefault(group, {})
         if group == EXTENSIONS:
             *path, field = field.split(".")
             if not path or not field or not all(path):
@@ -130,7 +128,7 @@ def _parse_flags(flags: Iterable[str]) -> dict[str, dict[str, Any]]:
             for part in path:  # an extension has groups of its own
                 target = target.setdefault(part, {})
         target[field] = _parse_value(value)
-    return given
+    return options
 
 
 def _parse_value(value: str) -> Any:

@@ -1,4 +1,4 @@
-"""Names of settings, and what somebody meant who wrote another one. Pure."""
+"""Names of settings, with suggestions for unknown ones. Pure."""
 
 from __future__ import annotations
 
@@ -33,31 +33,31 @@ def known() -> dict[str, list[str]]:
 
 
 def unknown_in(tree: Mapping[str, Any], origin: str) -> Iterator[str]:
-    """A sentence for each name in a nested mapping that no setting has."""
+    """A sentence for each unknown name in a nested mapping."""
     names = known()
     every = [f"{group}.{name}" for group, fields in names.items() for name in fields]
     for group, values in tree.items():
         if group == EXTENSIONS and isinstance(values, Mapping):
             yield from _odd_extensions(values, origin)
         elif group not in names:
-            yield f"{origin}: there is no group of settings called `{group}`.{_meant(group, names, every)}"
+            yield f"{origin}: unknown group of settings `{group}`.{_meant(group, names, every)}"
         elif not isinstance(values, Mapping):
             yield f"{origin}: `{group}` is a group of settings, not a setting.{_listed(names[group])}"
         else:
             for name in values:
                 if name not in names[group]:
-                    yield f"{origin}: there is no setting `{group}.{name}`.{_meant(f'{group}.{name}', every, every)}"
+                    yield f"{origin}: unknown setting `{group}.{name}`.{_meant(f'{group}.{name}', every, every)}"
 
 
 def _odd_extensions(values: Mapping[str, Any], origin: str) -> Iterator[str]:
-    """Which extensions there are, and what they know, is asked when they are made."""
+    """Errors in the extensions' group; their own settings are checked when they are created."""
     for name, own in values.items():
         if not isinstance(own, Mapping):
             yield f"{origin}: `{EXTENSIONS}.{name}` is the group of an extension's settings, not a setting."
 
 
 def unknown_variables(environ: Iterable[str]) -> Iterator[str]:
-    """A sentence for each environment variable with our prefix that means nothing."""
+    """A sentence for each unknown environment variable with our prefix."""
     names = known()
     every = [f"{ENV_PREFIX}{group}{ENV_DELIMITER}{name}".upper() for group, fields in names.items() for name in fields]
     every.append(f"{ENV_PREFIX}{EXTENSIONS}".upper())
@@ -69,13 +69,13 @@ def unknown_variables(environ: Iterable[str]) -> Iterator[str]:
         if upper in whole or any(upper.startswith(f"{name}{ENV_DELIMITER}") for name in every):
             continue  # a group as JSON, or an entry of a setting that is a mapping
         meant = _meant(upper, [*every, *OTHER_VARIABLES], every)
-        yield f"the environment: there is no setting {variable}.{meant}"
+        yield f"the environment: unknown setting {variable}.{meant}"
 
 
 def _meant(wrong: str, first: Iterable[str], second: Iterable[str]) -> str:
-    found = get_close_matches(wrong, [*first], n=1) or get_close_matches(wrong, [*second], n=1, cutoff=0.5)
-    found = found or _same_last_word(wrong, second)
-    return f" Did you mean `{found[0]}`?" if found else ""
+    names = get_close_matches(wrong, [*first], n=1) or get_close_matches(wrong, [*second], n=1, cutoff=0.5)
+    names = names or _same_last_word(wrong, second)
+    return f" Did you mean `{names[0]}`?" if names else ""
 
 
 def _same_last_word(wrong: str, names: Iterable[str]) -> list[str]:

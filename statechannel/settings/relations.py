@@ -1,4 +1,4 @@
-"""What settings must hold between each other: a list of named rules, all checked, all reported."""
+"""Rules between settings: a list of named rules, all checked, all reported."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import NamedTuple
 from statechannel.settings.tree import Settings
 
 FAR_BELOW = 10
-"""What must be far below something is at most a tenth of it."""
+""""Far below" means at most a tenth."""
 
 
 class Relation(NamedTuple):
     """One rule.
 
     Attributes:
-        left, right: What is compared, as people write it.
-        why: Why the rule holds.
-        holds: The rule itself.
+        left, right: The compared settings, as text.
+        why: Reason of the rule.
+        holds: Predicate of the rule.
     """
 
     left: str
@@ -39,7 +39,7 @@ RELATIONS: tuple[Relation, ...] = (
         "hooks.deadline_s",
         "<",
         "repair.in_flight_limit_s",
-        "a hook must end before its bundle is repaired over its head",
+        "a hook must end before its bundle is repaired",
         lambda s: s.hooks.deadline_s < s.repair.in_flight_limit_s,
     ),
     Relation(
@@ -53,7 +53,7 @@ RELATIONS: tuple[Relation, ...] = (
         "kafka.delivery_timeout_ms",
         "<= a tenth of",
         "channel.min_compaction_lag_ms",
-        "a record that is still on its way when the cleaner comes voids the lag (protocol.md section 6)",
+        "a record still in flight when the cleaner runs voids the lag (protocol.md section 6)",
         lambda s: s.kafka.delivery_timeout_ms * FAR_BELOW <= s.channel.min_compaction_lag_ms,
     ),
     Relation(
@@ -81,84 +81,84 @@ RELATIONS: tuple[Relation, ...] = (
         "channel.min_compaction_lag_ms",
         "<=",
         "channel.max_compaction_lag_ms",
-        "Kafka refuses the topic otherwise",
+        "otherwise Kafka refuses the topic",
         lambda s: s.channel.min_compaction_lag_ms <= s.channel.max_compaction_lag_ms,
     ),
     Relation(
         "channel.max_compaction_lag_ms",
         "<= half of",
         "channel.delete_retention_ms",
-        "replicas clean apart: when a null goes, each of them must have removed what it hid (protocol.md section 6)",
+        "replicas are compacted independently: a tombstone must outlive the records before it on each (protocol.md section 6)",
         lambda s: 2 * s.channel.max_compaction_lag_ms <= s.channel.delete_retention_ms,
     ),
     Relation(
         "channel.segment_ms",
         "<=",
         "channel.max_compaction_lag_ms",
-        "only closed segments are cleaned",
+        "only closed segments are compacted",
         lambda s: s.channel.segment_ms <= s.channel.max_compaction_lag_ms,
     ),
     Relation(
         "leader.debt_age_s",
         "<= a tenth of",
         "channel.min_compaction_lag_ms",
-        "a debt must be paid long before the cleaner comes (protocol, R3)",
+        "a debt must be paid long before the cleaner runs (protocol, R3)",
         lambda s: s.leader.debt_age_s * 1_000 * FAR_BELOW <= s.channel.min_compaction_lag_ms,
     ),
     Relation(
         "leader.purge_deleted_after_s",
         ">=",
         "channel.min_compaction_lag_ms",
-        "no key is purged before the lag (protocol, R6)",
+        "no key is purged within the compaction lag (protocol, R6)",
         lambda s: s.leader.purge_deleted_after_s * 1_000 >= s.channel.min_compaction_lag_ms,
     ),
     Relation(
         "leader.cold_start_after_s",
         ">= three times",
         "leader.heartbeat_interval_s",
-        "one late heartbeat is no reason for a cold start",
+        "one late heartbeat must not cause a cold start",
         lambda s: s.leader.cold_start_after_s >= 3 * s.leader.heartbeat_interval_s,
     ),
     Relation(
         "membership.interval_s",
         "<= a third of",
         "membership.expiry_s",
-        "one lost heartbeat is no reason to call a broker lost",
+        "one missed heartbeat must not make a broker lost",
         lambda s: 3 * s.membership.interval_s <= s.membership.expiry_s,
     ),
     Relation(
         "membership.interval_s",
         "<= half of",
         "safe_mode.after_s",
-        "one late heartbeat is no reason for safe mode",
+        "one late heartbeat must not cause safe mode",
         lambda s: 2 * s.membership.interval_s <= s.safe_mode.after_s,
     ),
     Relation(
         "safe_mode.after_s",
         "<",
         "membership.expiry_s",
-        "a broker that is cut off knows it before the others call it lost",
+        "a broker that is cut off detects it before it is lost for others",
         lambda s: s.safe_mode.after_s < s.membership.expiry_s,
     ),
     Relation(
         "safe_mode.settle_s",
         ">= two times",
         "membership.interval_s",
-        "every broker needs time to be heard again",
+        "every broker needs time for its next heartbeat",
         lambda s: s.safe_mode.settle_s >= 2 * s.membership.interval_s,
     ),
     Relation(
         "safe_mode.lease_s",
         "<",
         "membership.expiry_s",
-        "the lease must end before the leader's patience does: then nobody else serves meanwhile",
+        "the lease must end before the leader's expiry: then no other broker serves meanwhile",
         lambda s: _optional(s.safe_mode.lease_s, lambda lease_s: lease_s < s.membership.expiry_s),
     ),
     Relation(
         "safe_mode.lease_s",
         ">= two times",
         "membership.interval_s",
-        "one late heartbeat must not end the service",
+        "one late heartbeat must not end service",
         lambda s: _optional(s.safe_mode.lease_s, lambda lease_s: lease_s >= 2 * s.membership.interval_s),
     ),
     Relation(
@@ -179,28 +179,28 @@ RELATIONS: tuple[Relation, ...] = (
         "runtime.restart_longest_wait_s",
         "times `runtime.restarts_max` <",
         "runtime.restart_window_s",
-        "otherwise the waits outlast the window, and a thread that fails for ever is started for ever",
+        "otherwise the back-offs outlast the window, and a permanently failing thread is restarted for ever",
         lambda s: s.runtime.restart_longest_wait_s * s.runtime.restarts_max < s.runtime.restart_window_s,
     ),
     Relation(
         "runtime.restart_first_wait_s",
         "<=",
         "runtime.restart_longest_wait_s",
-        "waits grow",
+        "back-offs grow",
         lambda s: s.runtime.restart_first_wait_s <= s.runtime.restart_longest_wait_s,
     ),
     Relation(
         "requests.repeat_s",
         "<",
         "limits.command_timeout_s",
-        "a claim that was lost is written again while somebody waits for the answer",
+        "a lost claim is written again before the caller's time-out",
         lambda s: s.requests.repeat_s < s.limits.command_timeout_s,
     ),
 )
 
 
 def violations(settings: Settings) -> Iterator[str]:
-    """A sentence for each rule that does not hold."""
+    """A sentence for each violated rule."""
     for relation in RELATIONS:
         if not relation.holds(settings):
             left, right = _value(settings, relation.left), _value(settings, relation.right)

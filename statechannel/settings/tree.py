@@ -1,4 +1,4 @@
-"""The tree of settings."""
+"""Tree of settings."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ENV_DELIMITER = "__"
 
 
 class Settings(BaseSettings):
-    """All settings. Made by `load`, which knows where each value came from; never changed at run time."""
+    """All settings, immutable. Created by `load`, which knows the origin of each value."""
 
     model_config = SettingsConfigDict(
         frozen=True,

@@ -39,7 +39,7 @@ def test_a_life_of_bundles_is_told_alike_from_topic_and_export(cluster: Cluster,
     child = cluster("lookup", f"{NAMESPACE}/x")["bundle"]
     cluster("unload", child, "--reason", "for the audit")
     cluster("lookup", f"{NAMESPACE}/x")
-    assert "names an HTTP endpoint" in cluster.fails("audit", "--verify", code=5)
+    assert "no live broker has an HTTP endpoint" in cluster.fails("audit", "--verify", code=5)
     process.kill()
     process.wait(WAIT_S)
 

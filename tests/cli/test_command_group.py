@@ -140,7 +140,7 @@ def test_where_the_output_has_no_room_that_is_said(output: str) -> None:
         command = [*COMMAND, "acl", "show", "--role", "broker", "--output", output]
         ended = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, timeout=WAIT_S, check=False)
     assert ended.returncode == ExitCode.FAILED
-    assert b"error: nothing more can be written: No space left on device" in ended.stderr
+    assert b"error: the output cannot be written: No space left on device" in ended.stderr
     assert b"bug" not in ended.stderr
 
 

@@ -50,25 +50,25 @@ def heard(*beats: tuple[float, dict[str, Any]], now_s: float = 0.0, **standing: 
     return replace(with_standing(healthy(), **standing), **registry(*beats, now_s=now_s))
 
 
-def failing(name: str, what: str, told: bool = False) -> DoctorFacts:
-    return replace(healthy(), failed={name: Failed(what, "do this", told)})
+def failing(name: str, what: str, reported: bool = False) -> DoctorFacts:
+    return replace(healthy(), failed={name: Failed(what, "do this", reported)})
 
 
 ILL: list[tuple[str, DoctorFacts, str, Severity, str]] = [
     # --- here
     ("problem", replace(healthy(), problems=["a < b must hold."]), "settings", Severity.CRITICAL, "a < b must hold"),
-    ("no java", failing("java", "no Java", told=True), "java", Severity.INFO, "no Java"),
+    ("no java", failing("java", "no Java", reported=True), "java", Severity.INFO, "no Java"),
     (
         "no java for the embedded",
-        with_embedded(failing("java", "no Java", told=True)),
+        with_embedded(failing("java", "no Java", reported=True)),
         "java",
         Severity.ERROR,
         "no Java",
     ),
-    ("crashed", with_embedded(healthy(), state=BrokerState.CRASHED), "embedded-kafka", Severity.CRITICAL, "orderly"),
+    ("crashed", with_embedded(healthy(), state=BrokerState.CRASHED), "embedded-kafka", Severity.CRITICAL, "crashed"),
     ("stopped", with_embedded(healthy(), state=BrokerState.STOPPED), "embedded-kafka", Severity.CRITICAL, "stopped"),
     ("frozen", with_embedded(healthy(), state=BrokerState.SUSPENDED), "embedded-kafka", Severity.CRITICAL, "suspended"),
-    ("disk full", with_embedded(healthy(), free_bytes=1 << 20), "embedded-kafka", Severity.CRITICAL, "1 MiB are free"),
+    ("disk full", with_embedded(healthy(), free_bytes=1 << 20), "embedded-kafka", Severity.CRITICAL, "1 MiB free"),
     ("disk fills", with_embedded(healthy(), free_bytes=100 << 20), "embedded-kafka", Severity.ERROR, "100 MiB"),
     ("disk 4 %", with_embedded(healthy(), free_bytes=4 << 30), "embedded-kafka", Severity.WARNING, "(4%)"),
     ("ahead", replace(healthy(), clock=ClockFacts(2_500)), "clock", Severity.WARNING, "2.50 s ahead of Kafka's"),
@@ -84,7 +84,7 @@ ILL: list[tuple[str, DoctorFacts, str, Severity, str]] = [
         "b1 has read 3 records in its own name that it did not write, the newest in the channel at partition 1, offset 77",
     ),
     # --- Kafka
-    ("away", failing("kafka", "no answer", told=True), "kafka", Severity.CRITICAL, "no answer"),
+    ("away", failing("kafka", "no answer", reported=True), "kafka", Severity.CRITICAL, "no answer"),
     (
         "no controller",
         replace(healthy(), cluster=replace(healthy().cluster, controller=None)),
@@ -97,14 +97,14 @@ ILL: list[tuple[str, DoctorFacts, str, Severity, str]] = [
         replace(healthy(), nodes={1: {}, 2: healthy().nodes[1]}),
         "versions",
         Severity.WARNING,
-        "not of one version",
+        "have several versions",
     ),
     (
         "session too short",
         with_nodes(healthy(), group_min_session_timeout_ms="9000"),
         "kafka-settings",
         Severity.ERROR,
-        "kafka.session_timeout_ms = 6000 lies outside of what Kafka broker 1 allows (9000 to 1800000)",
+        "kafka.session_timeout_ms = 6000 is outside the range of Kafka broker 1 (9000 to 1800000)",
     ),
     ("no cleaner", with_nodes(healthy(), log_cleaner_enable="false"), "kafka-settings", Severity.ERROR, "cleaner"),
     (
@@ -119,7 +119,7 @@ ILL: list[tuple[str, DoctorFacts, str, Severity, str]] = [
         replace(healthy(), keys=200_000),
         "kafka-settings",
         Severity.WARNING,
-        "200,000 keys, and the cleaner of Kafka broker 1 takes 157,286 at once",
+        "200,000 keys, and the cleaner of Kafka broker 1 handles 157,286 per pass",
     ),
     (
         "session above expiry",
@@ -133,7 +133,7 @@ ILL: list[tuple[str, DoctorFacts, str, Severity, str]] = [
         with_topic(healthy(), CHANNEL, min_compaction_lag_ms="60000"),
         "patience",
         Severity.ERROR,
-        "more than a tenth of the lag that bundle-state has, 60000 ms",
+        "more than a tenth of the compaction lag of bundle-state, 60000 ms",
     ),
     (
         "a late cleaner outlives the nulls",
@@ -147,15 +147,15 @@ ILL: list[tuple[str, DoctorFacts, str, Severity, str]] = [
         replace(healthy("safe_mode.lease_s=5"), **registry((0.5, heartbeat("b1", expiry_s=4.0)))),
         "patience",
         Severity.ERROR,
-        "b1 is patient for 4 s only",
+        "b1 has an expiry of only 4 s",
     ),
     # --- topics
     (
-        "producers' time",
+        "producer timestamps",
         with_topic(healthy(), CHANNEL, message_timestamp_type="CreateTime"),
         "topics",
         Severity.CRITICAL,
-        "message.timestamp.type is CreateTime, wanted LogAppendTime",
+        "message.timestamp.type is CreateTime, required LogAppendTime",
     ),
     (
         "not compacted",
@@ -169,7 +169,7 @@ ILL: list[tuple[str, DoctorFacts, str, Severity, str]] = [
         with_topic(healthy(), CHANNEL, min_cleanable_dirty_ratio="0.9"),
         "topics",
         Severity.WARNING,
-        "min.cleanable.dirty.ratio is 0.9, wanted at most 0.1",
+        "min.cleanable.dirty.ratio is 0.9, required at most 0.1",
     ),
     (
         "requests too short",
@@ -180,7 +180,7 @@ ILL: list[tuple[str, DoctorFacts, str, Severity, str]] = [
     ),
     (
         "missing",
-        replace(healthy(), found={}),
+        replace(healthy(), topics={}),
         "topics",
         Severity.CRITICAL,
         "topics that do not exist: bundle-state, bundle-state-registry",
@@ -190,7 +190,7 @@ ILL: list[tuple[str, DoctorFacts, str, Severity, str]] = [
         replace(healthy(), wanted=[WantedTopic("x", healthy().wanted[0].policy, "balancer", optional=True)]),
         "topics",
         Severity.INFO,
-        "nothing has needed yet: x (balancer)",
+        "have not been needed yet: x (balancer)",
     ),
     (
         "offline",
@@ -218,12 +218,12 @@ ILL: list[tuple[str, DoctorFacts, str, Severity, str]] = [
         with_place(with_topic(healthy(), CHANNEL, min_insync_replicas="1"), CHANNEL, PartitionPlace(0, 1, (1,), (1,))),
         "replicas",
         Severity.WARNING,
-        "of 3 Kafka brokers only one holds bundle-state",
+        "only one of 3 Kafka brokers holds bundle-state",
     ),
     # --- the channel
     ("registry denied", failing("registry", "denied"), "readable", Severity.ERROR, "denied"),
     ("an auditor", failing("nodes", "no right to describe the cluster"), "readable", Severity.INFO, "no right"),
-    ("nobody", heard((60, heartbeat("b1"))), "brokers", Severity.CRITICAL, "no broker is heard; the last one was b1"),
+    ("nobody", heard((60, heartbeat("b1"))), "brokers", Severity.CRITICAL, "no broker is alive; the last one was b1"),
     (
         "lost",
         heard((20, heartbeat("b2")), (0.5, heartbeat("b1"))),
@@ -241,7 +241,7 @@ ILL: list[tuple[str, DoctorFacts, str, Severity, str]] = [
         ),
         "brokers",
         Severity.ERROR,
-        "two processes call themselves b1",
+        "two processes use the broker id b1",
     ),
     ("safe", heard((0.5, heartbeat("b1", mode="safe"))), "brokers", Severity.WARNING, "b1 is in safe mode"),
     (
@@ -293,31 +293,31 @@ ILL: list[tuple[str, DoctorFacts, str, Severity, str]] = [
         heard((0.5, heartbeat("b2")), no_leader_for_ms=4_000),
         "leader",
         Severity.WARNING,
-        "nobody leads, for 4.00 s",
+        "no leader, for 4.00 s",
     ),
     (
         "nobody leads",
         heard((0.5, heartbeat("b2")), no_leader_for_ms=60_000),
         "leader",
         Severity.ERROR,
-        "nobody leads, for 60.00 s",
+        "no leader, for 60.00 s",
     ),
     (
         "two lead",
         heard((0.5, heartbeat("b1")), (0.4, heartbeat("b2", leading=True))),
         "leader",
         Severity.WARNING,
-        "b1, b2 all say",
+        "several brokers claim leadership: b1, b2",
     ),
     ("late", lagging(6_000), "lag", Severity.WARNING, "b2 is 9 records, 6.00 s, behind the log"),
     ("too late", lagging(31_000), "lag", Severity.ERROR, "31.00 s"),
     ("debt", debts(10_000), "debts", Severity.WARNING, "1 keys are in debt, t/n the longest, for 10.00 s"),
     ("alarm", debts(HOUR // 4), "debts", Severity.ERROR, "for 15.0 min"),
     ("past the lag", debts(HOUR), "debts", Severity.CRITICAL, "for 60.0 min"),
-    ("nobody knows since when", debts(None), "debts", Severity.ERROR, "since before the log was judged"),
+    ("nobody knows since when", debts(None), "debts", Severity.ERROR, "since before the first judged record"),
     ("slow", in_flight(16_000), "in-flight", Severity.WARNING, "is Releasing (b1 to b2) for 16.00 s"),
     ("stuck", in_flight(33_000), "in-flight", Severity.ERROR, "for 33.00 s"),
-    ("orphans", with_standing(healthy(), orphans=3), "orphans", Severity.WARNING, "3 bundles have an owner"),
+    ("orphans", with_standing(healthy(), orphans=3), "orphans", Severity.WARNING, "3 bundles have a lost owner"),
     (
         "orphans, and repair is paused",
         with_standing(healthy(), orphans=3, repair_paused=[{"broker": "b1", "why": "many lost"}]),
@@ -330,7 +330,7 @@ ILL: list[tuple[str, DoctorFacts, str, Severity, str]] = [
         heard((60, heartbeat("b1")), orphans=3),
         "orphans",
         Severity.CRITICAL,
-        "3 bundles have an owner",
+        "3 bundles have a lost owner",
     ),
     ("tentative", with_standing(healthy(), tentative=True), "log", Severity.WARNING, "no heartbeat vouches"),
 ]
@@ -387,7 +387,7 @@ def test_the_exit_code_is_that_of_the_worst(severities: list[Severity], code: in
 
 
 def test_where_kafka_is_away_the_rest_is_looked_at() -> None:
-    facts = with_embedded(failing("kafka", "no answer", told=True), free_bytes=1 << 20)
+    facts = with_embedded(failing("kafka", "no answer", reported=True), free_bytes=1 << 20)
     found = examine(CHECKS, facts)
     assert [one.check for one in found if one.severity is Severity.CRITICAL] == [
         "embedded-kafka",
@@ -414,7 +414,7 @@ def test_two_checks_have_not_one_name() -> None:
 
 @pytest.mark.parametrize(
     ("loaded", "why"),
-    [(ImportError("no module x"), "no module x"), (object(), "x:y is no Plugin")],
+    [(ImportError("no module x"), "no module x"), (object(), "x:y is not a Plugin")],
 )
 def test_a_plugin_that_cannot_be_used_is_a_finding(monkeypatch: pytest.MonkeyPatch, loaded: object, why: str) -> None:
     def load() -> object:
@@ -445,7 +445,7 @@ def test_what_policies_forbid_is_told() -> None:
 @pytest.mark.parametrize(
     ("settings", "version"),
     [
-        ({"inter.broker.protocol.version": "3.9-IV0"}, "speaks protocol 3.9-IV0 with its like"),
+        ({"inter.broker.protocol.version": "3.9-IV0"}, "inter-broker protocol 3.9-IV0"),
         ({"group.coordinator.rebalance.protocols": "classic"}, "4.0 or newer"),
         ({}, "unknown"),
     ],
@@ -465,15 +465,16 @@ def test_a_newer_format_is_the_one_thing_said_of_who_cannot_read_it() -> None:
 
 
 PICTURE = """\
-critical topics: bundle-state: message.timestamp.type is CreateTime, wanted LogAppendTime
-         With the producers' time a slow clock voids the compaction lag, on which late joins rest. Brokers refuse to start on it.
+critical topics: bundle-state: message.timestamp.type is CreateTime, required LogAppendTime
+         With producer timestamps a slow clock voids the compaction lag, on which late joins depend. Brokers refuse to start \
+with it.
          -> kafka-configs.sh --bootstrap-server kafka:9092 --alter --entity-type topics --entity-name bundle-state --add-config \
 message.timestamp.type=LogAppendTime
-error    leader: nobody leads, for 60.00 s
-         Bundles go on being served and moved, but nobody assigns, repairs or balances. Debts are paid late.
-         -> Look at whether brokers are caught up (`statechannel brokers`), and at their logs for the election's group.
-ok       patience: time-outs go with each other, and with the topic's lag
-not looked at: log, orphans (said in \ufffd[31m two lines)
+error    leader: no leader, for 60.00 s
+         Bundles are still served and moved, but not assigned, repaired or balanced. Debts are paid late.
+         -> Check that brokers are caught up (`statechannel brokers`), and their logs for the election's group.
+ok       patience: time-outs match each other and the topic's lag
+not checked: log, orphans (said in \ufffd[31m two lines)
 1 critical, 1 error
 """
 

@@ -117,7 +117,7 @@ def test_a_cluster_that_falls_ill(
 
         cluster.kill(leader)
         words = [
-            f"{leader} fell silent without a goodbye",
+            f"{leader} was lost without a goodbye",
             f"{other} leads, after {leader}",
             f"{leader} was lost; {other} repaired",
         ]
@@ -163,7 +163,7 @@ def test_a_cluster_that_falls_ill(
         f"{cluster.channel}: min.compaction.lag.ms",
         f"{cluster.channel}-requests: retention.ms",
     }
-    assert "4 bundles have an owner that is not heard" in ill["orphans"][0]["what"]
+    assert "4 bundles have a lost owner" in ill["orphans"][0]["what"]
     assert ill["topics"][0]["todo"].startswith("kafka-configs.sh --bootstrap-server")
 
     own_kafka.kill()

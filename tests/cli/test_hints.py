@@ -102,5 +102,5 @@ def test_a_hint_names_what_was_asked_about() -> None:
 
 def test_a_newer_brokers_word_keeps_its_own_advice() -> None:
     assert hint_for(Rejected("novel", "it went wrong", "Do {this}."), operation="1") == "Do {this}."
-    assert hint_for(Rejected("novel", "it went wrong"), operation="1") == "`statechannel operation show 1` tells more."
+    assert hint_for(Rejected("novel", "it went wrong"), operation="1") == "`statechannel operation show 1` shows more."
     assert hint_for(Rejected("novel", "it went wrong")) == ""

@@ -44,7 +44,7 @@ def test_ended_unexpectedly(run: Callable[..., Result], ran_before: Layout) -> N
     told = run("kafka", "status")
     assert told.exit_code == ExitCode.KAFKA_AWAY
     assert "crashed" in told.stdout
-    assert f"ended unexpectedly; {log}" in told.stderr
+    assert f"ended unexpectedly; see {log}" in told.stderr
 
 
 def test_starting(run: Callable[..., Result], ran_before: Layout) -> None:

@@ -83,7 +83,7 @@ def use(monkeypatch: pytest.MonkeyPatch) -> Callable[[Kafka], Kafka]:
             yield kafka
 
         monkeypatch.setattr(registry, "open_tail", open_tail)
-        monkeypatch.setattr(registry, "told_if_slow", nothing)
+        monkeypatch.setattr(registry, "notify_if_slow", nothing)
         return kafka
 
     return use
@@ -128,7 +128,7 @@ def test_where_everybody_said_goodbye_nobody_listens(use: Callable[[Kafka], Kafk
 
 def test_an_empty_registry_is_not_listened_to(use: Callable[[Kafka], Kafka]) -> None:
     kafka = use(Kafka())
-    assert requests._absence(CONNECTION, listen=True) == "no broker is alive, and the registry has no trace of any"
+    assert requests._absence(CONNECTION, listen=True) == "no broker is alive, and the registry has no heartbeat"
     assert kafka.followed_s == 0
 
 

@@ -51,7 +51,7 @@ def test_an_algorithm_is_asked_of_the_owner_with_its_settings(asked: list[Any]) 
         "--algorithm", "flow_or_qps_equally_divide", "--set", "max_msg_rate=5000", "--set", "limits.command_timeout_s=7",
         "--set", "positions=[1, 2]", "--set", "other=none", "--unload-children",
     )  # fmt: skip
-    assert output.startswith(f"{BUNDLE} split by flow_or_qps_equally_divide, the children let go (operation ")
+    assert output.startswith(f"{BUNDLE} split by flow_or_qps_equally_divide, children unloaded (operation ")
     what, args = asked[0]
     assert what is RequestCommand.EXTENSION
     assert args == {

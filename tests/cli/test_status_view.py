@@ -45,19 +45,19 @@ def figures(**changes: Any) -> dict[str, Any]:
         "remarks": [],
         "brokers": [broker("b1", leading=True), broker("b2", lag_records=400, lag_ms=4_000)],
         "rates": {"1m": {"accepted": 12.0, "wrong-base": 1.0}, "5m": {"accepted": 3.5}, "15m": {"accepted": 1.17}},
-        "incidents": [{"at_ms": AT - 5_000, "kind": "lost", "said": "b3 fell silent without a goodbye"}],
+        "incidents": [{"at_ms": AT - 5_000, "kind": "lost", "said": "b3 was lost without a goodbye"}],
         **changes,
     }
 
 
 WHOLE = """\
-what             value
-channel          bundle-state at kafka:9092
-leader           b1, term 73, for 12.0 min
-bundles          8: 6 assigned, 1 unassigned
-in flight        1, the oldest for 70 ms
-owner not heard  0
-debts            1, the oldest 1.50 s old
+what        value
+channel     bundle-state at kafka:9092
+leader      b1, term 73, for 12.0 min
+bundles     8: 6 assigned, 1 unassigned
+in flight   1, the oldest for 70 ms
+owner lost  0
+debts       1, the oldest 1.50 s old
 
 broker  state  mode    phase      leader  bundles  lag           heard
 b1      alive  normal  caught-up     yes        3  1             250 ms ago
@@ -66,12 +66,12 @@ b2      alive  normal  caught-up      no        3  400 (4.00 s)  250 ms ago
 partition  applied offset  newest record  debts  in flight
         0             900  300 ms ago         1          1
 
-records a minute  last 1 min  last 5 min  last 15 min
-accepted          12          3.5         1.17
-rejected          1           0           0
-duplicates        0           0           0
-asserts           0           0           0
-control records   0           0           0
+records per minute  last 1 min  last 5 min  last 15 min
+accepted            12          3.5         1.17
+rejected            1           0           0
+duplicates          0           0           0
+asserts             0           0           0
+control records     0           0           0
 
 in flight  state      from  to  for    operation
 t/n/x      Releasing  b1    b2  70 ms  01ARZ3NDEKTSV4RRFFQ69G5FAV
@@ -80,7 +80,7 @@ in debt  since offset  for
 t/n               880  1.50 s
 
 when                      last incidents
-2025-06-15 15:06:35.000Z  b3 fell silent without a goodbye
+2025-06-15 15:06:35.000Z  b3 was lost without a goodbye
 """
 
 
@@ -99,9 +99,9 @@ def test_blind_without_a_leader(capsys: pytest.CaptureFixture[str], monkeypatch:
     lines = shown(figures(blind_since_ms=AT - 34_000, leader=None, term=None, no_leader_for_ms=8_000), capsys)
     assert (
         lines[0]
-        == "BLIND since 2025-06-15 15:06:06.000Z, for 34.00 s: Kafka does not answer. What follows is from then."
+        == "BLIND since 2025-06-15 15:06:06.000Z, for 34.00 s: Kafka does not answer. The figures below are from then."
     )
-    assert lines[3] == "leader           none is heard, for 8.00 s"
+    assert lines[3] == "leader      none, for 8.00 s"
 
 
 def test_where_not_all_brokers_can_be_seen_trouble_is(
@@ -115,7 +115,7 @@ def test_where_not_all_brokers_can_be_seen_trouble_is(
     lines = shown(figures(brokers=many), capsys, at_most=4)
     start = next(number for number, line in enumerate(lines) if line.startswith("broker "))
     assert [line.split()[0] for line in lines[start + 1 : start + 5]] == ["b30", "b20", "b35", "b00"]
-    assert lines[start + 5] == "and 36 more (`--output json` has all)"
+    assert lines[start + 5] == "and 36 more (`--output json` lists all)"
 
 
 def test_what_brokers_write_does_not_steer_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:

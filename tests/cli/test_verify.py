@@ -60,7 +60,7 @@ def test_replicas_that_cannot_be_compared(run: Callable[..., Result], tmp_path: 
         assert "2 partitions" in ask(run, "--replica", wider, code=4)["replicas"][0]["error"]
     with serving({0: view_of(tmp_path / LOG, leave_out=47)}, dump=b"") as mute:
         (told,) = ask(run, "--replica", mute, code=1)["replicas"]
-        assert "no dump to find the difference by" in told["partitions"][0]["why"]
+        assert "cannot be located without a dump" in told["partitions"][0]["why"]
     view.applied = 1_000
     with serving({0: view}) as ahead:
         (told,) = ask(run, "--replica", ahead, code=4)["replicas"]
@@ -75,10 +75,10 @@ def test_no_replica_is_held_against_a_log_that_was_edited(run: Callable[..., Res
     with serving({0: view}) as replica:
         result = run("audit", "--verify", "--file", str(edited), "--replica", replica)
     assert result.exit_code == 7
-    assert "line 3: the chain ends otherwise" in result.stderr
+    assert "line 3: the end of the chain does not match" in result.stderr
 
 
 @pytest.mark.parametrize("body", [b"x" * (5 << 20)], ids=["5 MiB"])
 def test_an_answer_without_end_is_not_read_to_its_end(run: Callable[..., Result], tmp_path: Path, body: bytes) -> None:
     with serving({0: view_of(tmp_path / LOG)}, digest=body) as endless:
-        assert "sends more than" in ask(run, "--replica", endless, code=4)["replicas"][0]["error"]
+        assert "sent more than" in ask(run, "--replica", endless, code=4)["replicas"][0]["error"]

@@ -14,7 +14,7 @@ from statechannel.cli.kit import kafka_wait, output
 def test_a_kafka_that_is_away_is_named_while_it_is_waited_for_and_after(
     run: Callable[..., Result], closed_port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kafka_wait, "TOLD_AFTER_S", 0.2)
+    monkeypatch.setattr(kafka_wait, "NOTIFY_AFTER_S", 0.2)
     address = f"127.0.0.1:{closed_port}"
     for command in (("bundles",), ("brokers",), ("lookup", "t/n/x"), ("init",)):
         result = run(*command, "--bootstrap-servers", address, "--set", "kafka.command_timeout_s=1")
@@ -49,7 +49,7 @@ def test_a_command_without_end_says_once_that_kafka_is_away_and_once_that_it_is_
         now_s[0] += kafka_wait.BEAT_S
         pulse.beat()
         told += [(now_s[0] - 100.5, line) for line in capsys.readouterr().err.splitlines()]
-    assert [at_s for at_s, _ in told] == [kafka_wait.TOLD_AFTER_S, 4.5]
+    assert [at_s for at_s, _ in told] == [kafka_wait.NOTIFY_AFTER_S, 4.5]
     assert told[0][1].startswith("Kafka at h:1 does not answer")
     assert told[1][1] == "Kafka at h:1 answers again, after 4 s"
 
@@ -73,13 +73,13 @@ def _waited(monkeypatch: pytest.MonkeyPatch, *, terminal: bool, seconds: float) 
     monkeypatch.setattr(output, "stderr", lambda: console)
     monkeypatch.setattr(output.time, "monotonic", lambda: next(now, 100.0 + seconds))
     with output.waiting("waiting for lookup", 33) as told:
-        told("; no broker has taken it up yet")
+        told("; no broker has claimed it yet")
     monkeypatch.undo()
     return console.file.getvalue()  # type: ignore[attr-defined]
 
 
 def test_a_wait_is_told_of_on_a_terminal_after_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
-    line = "waiting for lookup: 2 s of at most 33 s; no broker has taken it up yet"
+    line = "waiting for lookup: 2 s of at most 33 s; no broker has claimed it yet"
     assert line in _waited(monkeypatch, terminal=True, seconds=2.0)
     assert _waited(monkeypatch, terminal=True, seconds=0.5) == ""
     assert _waited(monkeypatch, terminal=False, seconds=2.0) == ""

@@ -31,9 +31,9 @@ def settings_page() -> Iterator[str]:
     yield ""
     yield MADE
     yield ""
-    yield "Flags (`--set group.name=value`, and the options with names of their own) are stronger than the environment"
-    yield f"(`{ENV_PREFIX}GROUP{ENV_DELIMITER}NAME`), and that is stronger than the file (`--config FILE` or"
-    yield "`STATECHANNEL_CONFIG`; TOML, a table a group). A name that nobody knows is refused, with what was probably meant."
+    yield "Flags (`--set group.name=value`, and named options) override the environment"
+    yield f"(`{ENV_PREFIX}GROUP{ENV_DELIMITER}NAME`), which overrides the file (`--config FILE` or"
+    yield "`STATECHANNEL_CONFIG`; TOML, one table per group). Unknown names are refused, with a suggestion."
     yield "The unit is the last word of a name. `none` stands for None. The last column names the nearest setting or"
     yield "constant of Pulsar's load manager extension (PIP-192 as built)."
     for name, group in groups().items():
@@ -46,7 +46,7 @@ def settings_page() -> Iterator[str]:
     yield ""
     yield "## Relations"
     yield ""
-    yield "Checked at start; all that do not hold are named."
+    yield "Checked at start; all violations are reported."
     yield ""
     yield "| rule | why |"
     yield "|---|---|"
@@ -55,10 +55,10 @@ def settings_page() -> Iterator[str]:
 
 
 def table(fields: Mapping[str, FieldInfo], *, upstream: bool = True) -> Iterator[str]:
-    """Settings as a table, a row each; pages of other packages have the same.
+    """Table of settings, one row each; also used for pages of other packages.
 
     Args:
-        upstream: With a column for upstream's names.
+        upstream: With a column for Pulsar's names.
     """
     headers = ["setting", "type", "default", "bounds", "why", "PIP-192"][: None if upstream else -1]
     yield f"| {' | '.join(headers)} |"
@@ -110,13 +110,13 @@ def _default(value: Any) -> str:
 
 
 def _bounds(field: FieldInfo) -> str:
-    found = []
+    bounds = []
     for item in field.metadata:
         for attribute, sign in _BOUNDS:
             bound = getattr(item, attribute, None)
             if bound is not None:
-                found.append(f"{sign} `{bound}`" if attribute == "pattern" else f"{sign} {bound:g}")
-    return ", ".join(found)
+                bounds.append(f"{sign} `{bound}`" if attribute == "pattern" else f"{sign} {bound:g}")
+    return ", ".join(bounds)
 
 
 def balancer_page() -> Iterator[str]:

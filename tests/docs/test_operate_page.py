@@ -72,7 +72,7 @@ class Operator:
         with (self.folder / f"{name}.log").open("wb") as log:
             self.brokers[name] = subprocess.Popen([*COMMAND, *words], stdout=log, stderr=log)
         ends_s = time.monotonic() + _WAIT_S
-        while "takes bundles" not in (self.folder / f"{name}.log").read_text():
+        while "accepts bundles" not in (self.folder / f"{name}.log").read_text():
             assert time.monotonic() < ends_s, self._logs()
             time.sleep(0.1)
         return ""

@@ -94,7 +94,7 @@ def test_a_topic_that_is_not_there_is_said_to_be_missing(kafka: Kafka, topic_pre
 def test_without_kafka_both_say_so_in_time() -> None:
     settings = ClientSettings("127.0.0.1:9")
     reading = PartitionTail(settings, Topic.CHANNEL, "t", 0, group_id="g", timeout_s=1.0)
-    with reading, pytest.raises(KafkaUnavailableError, match="asking for the end of t-0"):
+    with reading, pytest.raises(KafkaUnavailableError, match="querying the end of t-0"):
         reading.span()
     with pytest.raises(AppendOutcomeUnknownError, match="may still appear") as caught:
         append_and_wait(settings, "t", 0, key=b"k", value=b"v", timeout_s=1.0)

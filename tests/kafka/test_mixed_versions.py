@@ -76,7 +76,7 @@ def test_a_newer_format_waits_for_the_last_old_broker_and_stops_one_that_comes_l
         )
         assert not mixed.one("late")["accepting"]
         assert mixed.one("late")["bundles"] in (0, None)
-        assert "reads no format 2: upgrade it" in mixed.one("late")["remarks"]
+        assert "does not read format 2: upgrade it" in mixed.one("late")["remarks"]
         mixed.ended("late")
 
         mixed.spawn_newer("late")  # upgraded

@@ -199,7 +199,7 @@ async def test_hook_may_not_wait_for_the_channel_but_its_task_may(kafka: Kafka, 
         assert isinstance(await channel.lookup(TOPIC, WAIT_S), Owned)
         await hooks.until(("answered",))
         assert len(hooks.errors) == 1
-        assert "task of your own" in hooks.errors[0].hint  # type: ignore[attr-defined]
+        assert "Start a task" in hooks.errors[0].hint  # type: ignore[attr-defined]
         assert isinstance(hooks.answers[0], Owned)
 
 

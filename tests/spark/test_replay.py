@@ -157,7 +157,7 @@ def test_a_chain_is_followed_across_splits(session: Any, tmp_path: Path) -> None
         opening = next(number for number, end in enumerate(ends) if end > 4 * 16_384 + len(lines[0]))
         for number in range(opening - 1, opening + 2):
             file.write_bytes(b"".join([*lines[:number], *lines[number + 1 :]]))
-            with pytest.raises(ExportFileError, match=f"line {number + 1}: its `chain` does not follow"):
+            with pytest.raises(ExportFileError, match=f"line {number + 1}: its `chain` does not match"):
                 answer_with(session, question, {})
     finally:
         session.conf.set("spark.sql.files.maxPartitionBytes", before)

@@ -96,10 +96,10 @@ def healthy(*flags: str, **changes: Any) -> DoctorFacts:
         cluster=KafkaCluster("c1", 2, tuple(KafkaNode(node, f"k{node}:9092", None) for node in (1, 2, 3))),
         nodes={1: NODE, 2: NODE, 3: NODE},
         wanted=wanted,
-        found=found,
+        topics=found,
         places={one.name: (PartitionPlace(0, 1, (1, 2, 3), (1, 2, 3)),) for one in wanted},
         clock=ClockFacts(ahead_ms=12, newest_ahead_ms=500),
-        standing=STANDING,
+        status=STANDING,
         keys=5,
         **registry((0.5, heartbeat("b1")), (0.4, heartbeat("b2"))),
     )
@@ -108,9 +108,9 @@ def healthy(*flags: str, **changes: Any) -> DoctorFacts:
 
 def with_topic(facts: DoctorFacts, name: str, **settings: str) -> DoctorFacts:
     """One topic with other settings; underscores stand for dots."""
-    info = facts.found[name]
+    info = facts.topics[name]
     changed = {**info.settings, **{key.replace("_", "."): value for key, value in settings.items()}}
-    return replace(facts, found={**facts.found, name: replace(info, settings=changed)})
+    return replace(facts, topics={**facts.topics, name: replace(info, settings=changed)})
 
 
 def with_place(facts: DoctorFacts, name: str, place: PartitionPlace) -> DoctorFacts:
@@ -118,7 +118,7 @@ def with_place(facts: DoctorFacts, name: str, place: PartitionPlace) -> DoctorFa
 
 
 def with_standing(facts: DoctorFacts, **changes: Any) -> DoctorFacts:
-    return replace(facts, standing={**facts.standing, **changes})
+    return replace(facts, status={**facts.status, **changes})
 
 
 def with_nodes(facts: DoctorFacts, **settings: str) -> DoctorFacts:

@@ -7,8 +7,8 @@ from statechannel.audit.transfer.line import ExportHeader, format_header, format
 from statechannel.protocol.log import RecordRead, Topic
 
 Lines = list[dict]
-_FOLLOW = "`chain` does not follow"
-_END = "the chain ends otherwise"
+_FOLLOW = "`chain` does not match"
+_END = "the end of the chain does not match"
 
 
 def records_of(*lengths: int) -> list[RecordRead]:
@@ -65,7 +65,7 @@ EDITS: dict[str, tuple[int, str, Callable[[Lines], Lines]]] = {
     "an end offset": (2, _FOLLOW, _with(1, end_offsets={"0": 4, "1": 9})),
     "the time of the export": (8, _END, _with(1, exported_at_ms=1_700_000_000_001)),
     "the digest": (8, _END, _with(1, digest="0" * 32)),
-    "no digest": (2, "has lost its `digest`", _without(1, "digest")),
+    "no digest": (2, "the header has no `digest`", _without(1, "digest")),
     "a digest that is none": (1, "`digest` is not a digest", _with(1, digest="none")),
     "no link": (5, "it has no `chain`", _without(5, "chain")),
     "a link that is none": (5, "`chain` is not a digest", _with(5, chain=None)),

@@ -39,7 +39,7 @@ async def test_a_member_lives_and_stops_where_nobody_takes_its_lines():
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(closed))
     before = unwritten()
     async with lone_host() as host:
-        host.metrics.told(Emit("mode.changed", {"mode": Mode.SAFE, "why": "a test"}))
+        host.metrics.take(Emit("mode.changed", {"mode": Mode.SAFE, "why": "a test"}))
         assert host.status()["runtime"]["unwritten_log_lines"] > before
         assert host.status()["runtime"]["stopped"] is None
     assert host.status()["runtime"]["stopped"] == "closed"

@@ -49,7 +49,7 @@ def test_values_within_values_are_made_harmless_and_others_left() -> None:
 def test_events_have_no_controls_whatever_the_embedder_does_with_them() -> None:
     facts = {"operation": EVIL, "flow": EVIL, "bundle": "b", "result": EVIL, "offset": 1}
     with capture_logs() as lines:
-        EventLog("b1").told(Emit("operation.ended", facts))
+        EventLog("b1").take(Emit("operation.ended", facts))
         SafeLogger("x").warning("late", why=EVIL)
     assert [line["event"] for line in lines] == ["operation.ended", "late"]
     assert not CONTROLS & set("".join(str(value) for line in lines for value in line.values()))

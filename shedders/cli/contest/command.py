@@ -12,7 +12,7 @@ from shedders.cli.contest.options import need_extra, write_pictures
 from shedders.cli.contest.replay_live import replay_live
 from shedders.cli.results import say_written, show, write_file
 from statechannel.cli.kit.failures import CommandError
-from statechannel.cli.kit.folders import made_folder
+from statechannel.cli.kit.folders import make_folder
 from statechannel.cli.kit.options import OutputAs
 from statechannel.cli.kit.output import Output, print_json, print_table, progress, say, stdout
 from statechannel.errors import ExitCode
@@ -125,7 +125,7 @@ def run(
 
     who = contenders.contender(contender)
     demanded = _demanded(scenario, seed, trace)
-    folder = made_folder(out) if out is not None else Path()
+    folder = make_folder(out) if out is not None else Path()
     if save_trace is not None:
         from shedders.contest import recorded
 

@@ -27,7 +27,7 @@ from shedders.cli.contest.own_cluster import Own, own_source
 from shedders.cli.options import looking
 from shedders.cli.results import say_written, show, write_file
 from statechannel.cli.kit.failures import CommandError
-from statechannel.cli.kit.folders import made_folder
+from statechannel.cli.kit.folders import make_folder
 from statechannel.cli.kit.options import Connect, OutputAs
 from statechannel.cli.kit.output import Output, print_json, progress, say
 from statechannel.errors import ExitCode
@@ -113,7 +113,7 @@ def compare(
         contenders=contenders or (),
         seeds=chosen_seeds,
         jobs=jobs,
-        out=None if out is None else made_folder(out),
+        out=None if out is None else make_folder(out),
         again=again,
         output=output,
         suits=own.given,
@@ -256,7 +256,7 @@ def write_results(
         ran.outcome.model_copy(update={"scenario": ran.run.source.name}) for ran in rans if ran.outcome is not None
     ]
     drawn = [one for one in drawn if one.series.at_s]
-    plots = made_folder(out / "plots")
+    plots = make_folder(out / "plots")
     with progress("plots", len(comparison.scenarios) + 2, unit="files") as told:
         for number, part in enumerate(comparison.scenarios):
             mine = [one for one in drawn if one.scenario == part.scenario]

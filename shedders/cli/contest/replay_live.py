@@ -29,7 +29,7 @@ from shedders.cli.contest.own_cluster import Own, own_source
 from shedders.cli.results import write_file
 from shedders.cli.times import parse_length_ms
 from statechannel.cli.kit.failures import CommandError
-from statechannel.cli.kit.folders import made_folder
+from statechannel.cli.kit.folders import make_folder
 from statechannel.cli.kit.options import Connect, OutputAs, reaching
 from statechannel.cli.kit.output import Output, duration, print_json, progress, say
 from statechannel.errors import ExitCode
@@ -83,7 +83,7 @@ def replay_live(
             hint="Name another file by --history, or write over it by --replace.",
             code=ExitCode.USAGE,
         )
-    folder = None if out is None else made_folder(out)
+    folder = None if out is None else make_folder(out)
     recording = record(connect(), length_s)
     write_file(history, recording.content())
     told = recording.told()
@@ -213,14 +213,14 @@ def record(connection: Connection, length_s: float) -> Recording:
 
 @contextmanager
 def _readers(connection: Connection, found: Recording) -> Iterator[list[LightReader]]:
-    from statechannel.cli.kit.kafka_wait import naming_address, told_if_slow
+    from statechannel.cli.kit.kafka_wait import naming_address, notify_if_slow
     from statechannel.kafka.light_policy import LoadTopics
     from statechannel.kafka.light_topic import LightReader
     from statechannel.kafka.topics import TopicAdmin
 
     topics = LoadTopics(connection.topics.channel)
     names = {ReportKind.BROKER_LOAD: topics.broker_load, ReportKind.TOP_BUNDLES: topics.top_bundles}
-    with told_if_slow(connection):
+    with notify_if_slow(connection):
         there = TopicAdmin(connection.client, timeout_s=connection.timeout_s).describe(list(names.values()))
     missing = [name for name in names.values() if name not in there]
     if missing:

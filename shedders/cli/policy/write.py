@@ -30,7 +30,7 @@ from shedders.policies.topic import (
 from statechannel.cli.kit.channel_view import read_channel
 from statechannel.cli.kit.connection import Connection
 from statechannel.cli.kit.failures import CommandError
-from statechannel.cli.kit.kafka_wait import naming_address, told_if_slow
+from statechannel.cli.kit.kafka_wait import naming_address, notify_if_slow
 from statechannel.cli.kit.live_log import describe_topic, now_ms
 from statechannel.cli.kit.output import Output, cell, duration, moment, print_json, say, stdout
 from statechannel.cli.kit.registry import read_registry
@@ -97,7 +97,7 @@ def book_of(connection: Connection, *, create: bool = False) -> PolicyBook:
         TopicPolicyError: The topic of policies has settings that will not do.
     """
     topics, timeout_s = topics_of(connection), connection.timeout_s
-    with told_if_slow(connection):
+    with notify_if_slow(connection):
         names = [connection.topics.names[Topic.CHANNEL], topics.policy_topic]
         found = TopicAdmin(connection.client, timeout_s=timeout_s).describe(names)
         if connection.topics.channel not in found:

@@ -1,1 +1,1 @@
-"""The data of the HTML report of an audit, in bounded memory."""
+"""Data of the HTML report of an audit, in bounded memory."""

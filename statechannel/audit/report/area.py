@@ -1,4 +1,4 @@
-"""How many bundles each broker owned, over time, in a bounded number of buckets. Pure functions over what an audit observes."""
+"""Bundles owned by each broker over time, in a bounded number of buckets. Pure functions over an audit's observations."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from statechannel.protocol.verdict import Verdict
 from statechannel.protocol.view import Judgement, View
 
 OTHERS = "(others)"
-"""Brokers beyond the number that is kept apart. No broker is called so: the brackets are not of a name's letters."""
+"""Brokers beyond the limit. Not a valid broker id, because of the brackets."""
 
 
 class Area:
@@ -23,8 +23,8 @@ class Area:
     A bucket holds, for each broker, the sum over its bundles of the milliseconds that it owned them within the bucket.
 
     Args:
-        points: At most so many buckets, at least 2.
-        brokers: At most so many brokers are told apart; the rest is one.
+        points: Maximum number of buckets, at least 2.
+        brokers: Maximum number of distinct brokers; the rest is merged.
 
     Attributes:
         width_ms: Of a bucket; they begin at multiples of it.
@@ -45,14 +45,14 @@ class Area:
         self._owner: dict[KeyState, str] = {}
 
     def joined(self, view: View) -> None:
-        """A joining reader has come to its view: its states count from the first record judged after it."""
+        """Start from a joining reader's view: its states count from the first record judged after it."""
         for key in view.live():
             if key.owner is not None:
                 self._owner[key] = self._name(key.owner)
                 self.owned[self._owner[key]] += 1
 
     def observe(self, record: RecordRead, judgement: Judgement) -> None:
-        """Take in one judged record."""
+        """Apply one judged record."""
         self._pass(record.timestamp_ms)
         key = judgement.key
         if judgement.verdict is not Verdict.ACCEPTED or key is None or key.is_namespace:
@@ -63,7 +63,7 @@ class Area:
             self._set(key, key.owner)
 
     def end(self, now_ms: int) -> None:
-        """The log has been read: what is owned was owned until this moment."""
+        """End of the log: owned bundles were owned until this moment."""
         if self.first_ms is None:
             return
         self._pass(now_ms)
@@ -71,7 +71,7 @@ class Area:
             self._advance(broker)
 
     def sums(self, width_ms: int) -> Iterator[tuple[int, dict[str, int]]]:
-        """By the first millisecond of buckets of that width, which may come several times: bundle-milliseconds by broker."""
+        """Bundle-milliseconds by broker, by the first millisecond of buckets of that width, which may repeat."""
         for index, sums in self._sums.items():
             yield index * self.width_ms // width_ms * width_ms, sums
 
@@ -125,7 +125,7 @@ class Area:
             self._owner[key] = after
 
     def _advance(self, broker: str) -> None:
-        """Book what the broker has owned since it was looked at last."""
+        """Add the time that the broker has owned bundles since its last update."""
         at_ms, count = self._since_ms.get(broker, self.now_ms), self.owned[broker]
         self._since_ms[broker] = self.now_ms
         while count and at_ms < self.now_ms:
@@ -137,11 +137,11 @@ class Area:
 
 
 def area_fields(areas: Sequence[Area], *, points: int, shown: int) -> dict[str, Any]:
-    """The areas of all partitions added up, as the report has them.
+    """The sum of the areas of all partitions, for the report.
 
     Args:
-        points: At most so many buckets.
-        shown: At most so many brokers are told apart; the rest of them is one.
+        points: Maximum number of buckets.
+        shown: Maximum number of distinct brokers; the rest is merged.
     """
     begun = [area for area in areas if area.first_ms is not None]
     first_ms = min((area.first_ms for area in begun if area.first_ms is not None), default=0)
@@ -155,11 +155,13 @@ def area_fields(areas: Sequence[Area], *, points: int, shown: int) -> dict[str, 
         for at, sums in area.sums(width_ms):
             rows.setdefault(at, Counter()).update(sums)
             total.update(sums)
-    ranked = sorted(owned.keys() | total.keys(), key=lambda one: (one == OTHERS, -owned[one], -total[one], one))
-    kept = [one for one in ranked if one != OTHERS][:shown]
-    rest = [one for one in ranked if one not in set(kept)]
+    ranked = sorted(
+        owned.keys() | total.keys(), key=lambda owner: (owner == OTHERS, -owned[owner], -total[owner], owner)
+    )
+    kept = [owner for owner in ranked if owner != OTHERS][:shown]
+    rest = [owner for owner in ranked if owner not in set(kept)]
     span_ms = last_ms - first_ms
-    groups = [(one, [one]) for one in kept] + ([(OTHERS, rest)] if rest else [])
+    groups = [(owner, [owner]) for owner in kept] + ([(OTHERS, rest)] if rest else [])
     return {
         "first_ms": first_ms,
         "last_ms": last_ms,
@@ -167,8 +169,8 @@ def area_fields(areas: Sequence[Area], *, points: int, shown: int) -> dict[str, 
         "brokers": [
             {
                 "name": name,
-                "end": sum(owned[one] for one in group),
-                "mean": round(sum(total[one] for one in group) / span_ms, 3) if span_ms else None,
+                "end": sum(owned[owner] for owner in group),
+                "mean": round(sum(total[owner] for owner in group) / span_ms, 3) if span_ms else None,
             }
             for name, group in groups
         ],
@@ -176,7 +178,7 @@ def area_fields(areas: Sequence[Area], *, points: int, shown: int) -> dict[str, 
             [
                 at,
                 *(
-                    round(sum(row[one] for one in group) / _covered_ms(at, width_ms, first_ms, last_ms), 3)
+                    round(sum(row[owner] for owner in group) / _covered_ms(at, width_ms, first_ms, last_ms), 3)
                     for _, group in groups
                 ),
             ]
@@ -186,5 +188,5 @@ def area_fields(areas: Sequence[Area], *, points: int, shown: int) -> dict[str, 
 
 
 def _covered_ms(at: int, width_ms: int, first_ms: int, last_ms: int) -> int:
-    """How much of a bucket the log covers: its first and last ones are not whole."""
+    """The part of a bucket that the log covers: the first and last ones are partial."""
     return max(1, min(at + width_ms, last_ms) - max(at, first_ms))

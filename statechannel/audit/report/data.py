@@ -1,7 +1,7 @@
-"""What a report of an audit holds, found in two passes over an export file, in bounded memory.
+"""Data of an audit report, collected in two passes over an export file, in bounded memory.
 
-The first pass is the audit itself, with everything that is summed up; it also tells how much there is to say of each bundle.
-The second reads the namespaces of the bundles that were chosen, once more, for their timelines.
+The first pass is the audit itself, with all sums; it also counts the records of each bundle.
+The second reads the namespaces of the selected bundles again, for their timelines.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ REPORT_FORMAT = 1
 
 @dataclass(frozen=True, slots=True)
 class ReportLimits:
-    """How much a report may hold; each limit that is met is said in the page.
+    """Limits of a report; the page mentions each limit that was reached.
 
     Attributes:
         points: Buckets of time in a chart, and marks on a timeline.
-        bundles: Timelines, those of ancestors and namespaces among them.
+        bundles: Timelines, including those of ancestors and namespaces.
         rows: Rows of each table.
-        brokers: Brokers that the chart tells apart.
+        brokers: Distinct brokers in the chart.
     """
 
     points: int = 400
@@ -54,10 +54,10 @@ class ReportLimits:
 
 @dataclass(frozen=True, slots=True)
 class ReportQuestion:
-    """What a report is to be made of.
+    """Input of a report.
 
     Attributes:
-        wanted: Bundles, namespaces or topics whose timelines are shown; empty: those with the most to tell.
+        wanted: Bundles, namespaces or topics whose timelines are shown; empty: those with the longest gaps and most records.
     """
 
     read: ReadMode = ReadMode.AUTO
@@ -68,7 +68,7 @@ class ReportQuestion:
 
 
 class _Overview:
-    """Everything that the first pass looks for."""
+    """Observers of the first pass."""
 
     def __init__(self, limits: ReportLimits) -> None:
         self.gaps = GapsFound(limits.rows, limits.points)
@@ -81,11 +81,11 @@ class _Overview:
         self._points = limits.points
 
     def taken(self, record: RecordRead, decoded: Record) -> None:
-        """Take in a record that a joining reader holds for its key."""
+        """Apply a record that a joining reader holds for its key."""
         self.gaps.finder.taken(record, decoded)
 
     def joined(self, view: View, *, sure: bool) -> None:
-        """A joining reader has come to its view."""
+        """Start from a joining reader's view."""
         self.gaps.finder.joined(view, sure=sure)
         if not sure:
             return
@@ -93,7 +93,7 @@ class _Overview:
         self._area(view.partition).joined(view)
 
     def observe(self, record: RecordRead, judgement: Judgement) -> None:
-        """Take in one judged record."""
+        """Apply one judged record."""
         self.first.setdefault(record.partition, record.offset)
         self.verdicts[judgement.verdict.value] += 1
         self._area(record.partition).observe(record, judgement)
@@ -102,7 +102,7 @@ class _Overview:
         self.tree.observe(record, judgement)
 
     def ended(self, part: PartitionAudit) -> None:
-        """A partition has been read to its end: notes how, so that its timelines are read alike."""
+        """End of a partition: note how it was read, so that its timelines are read the same way."""
         partition = part.view.partition
         self._area(partition)
         lenient_to = -1 if part.strict_from is None else part.strict_from - 1
@@ -118,57 +118,57 @@ class _Overview:
 
 
 def report_data(export: ExportFile, question: ReportQuestion, *, progress: ProgressBar) -> dict[str, Any]:
-    """Everything that the page shows, as JSON values.
+    """All data of the page, as JSON values.
 
     Raises:
-        AuditQuestionError: A name that is wanted means nothing.
-        NotInLogError: The log tells of no such bundle; the message is the name.
+        AuditQuestionError: A requested name is invalid.
+        NotInLogError: The log has no such bundle; the message is the name.
     """
     wanted = [_wanted(name) for name in question.wanted]
     limits = question.limits
-    found, complete = _Overview(limits), dict[str, Any]()
-    with progress("judging", export.records, unit="records") as told:
+    overview, complete = _Overview(limits), dict[str, Any]()
+    with progress("judging", export.records, unit="records") as advance:
         answer = audit_export(
             export,
             read=question.read,
             as_of=question.as_of,
             compaction_lag_ms=question.compaction_lag_ms,
-            observers=[found.observe],
-            join_observer=found,
-            each_part=found.ended,
+            observers=[overview.observe],
+            join_observer=overview,
+            each_part=overview.ended,
             tell_complete=complete.update,
-            progress=told,
+            progress=advance,
         )
-    still_open = found.gaps.end()
-    now_ms = max((area.now_ms for area in found.areas.values()), default=0)
-    for area in found.areas.values():
+    still_open = overview.gaps.end()
+    now_ms = max((area.now_ms for area in overview.areas.values()), default=0)
+    for area in overview.areas.values():
         area.end(now_ms)
     for name, parts in zip(question.wanted, wanted, strict=True):
-        if not _is_told(name, parts, found.tree.records):
+        if not _is_told(name, parts, overview.tree.records):
             raise NotInLogError(name)
-    chosen = choose(found.tree.records, found.gaps.by_bundle, wanted, limits.bundles)
+    chosen = choose(overview.tree.records, overview.gaps.by_bundle, wanted, limits.bundles)
     return {
         "report": REPORT_FORMAT,
         "topic": export.header.topic,
         "exported_at_ms": export.header.exported_at_ms,
         "answer": answer,
         "complete": complete,
-        "verdicts": {verdict.value: found.verdicts[verdict.value] for verdict in Verdict},
-        "partitions": [_partition(found, number, complete) for number in sorted(export.header.end_offsets)],
+        "verdicts": {verdict.value: overview.verdicts[verdict.value] for verdict in Verdict},
+        "partitions": [_partition(overview, number, complete) for number in sorted(export.header.end_offsets)],
         "limits": {"points": limits.points, "bundles": limits.bundles, "rows": limits.rows, "brokers": limits.brokers},
-        "area": area_fields(list(found.areas.values()), points=limits.points, shown=limits.brokers),
-        "gaps": found.gaps.fields(still_open, limits.rows),
-        "rejected": found.rejected.fields(limits.rows),
-        "keys_all": len(found.tree.records),
-        "lanes": _lanes(export, question, found, chosen, progress),
+        "area": area_fields(list(overview.areas.values()), points=limits.points, shown=limits.brokers),
+        "gaps": overview.gaps.fields(still_open, limits.rows),
+        "rejected": overview.rejected.fields(limits.rows),
+        "keys_all": len(overview.tree.records),
+        "lanes": _lanes(export, question, overview, chosen, progress),
     }
 
 
-def _is_told(name: str, parts: KeyParts, told: Iterable[bytes]) -> bool:
-    """Whether the log has the bundle of that very name, or anything of the namespace or the topic."""
+def _is_told(name: str, parts: KeyParts, keys: Iterable[bytes]) -> bool:
+    """Whether the log has the bundle of that exact name, or a record of the namespace or the topic."""
     if parse_key(name.encode()) is not None and not parts.is_namespace:
-        return any(key == name.encode() for key in told)
-    return any((known := parse_key(key)) is not None and overlap(known, parts) for key in told)
+        return any(key == name.encode() for key in keys)
+    return any((known := parse_key(key)) is not None and overlap(known, parts) for key in keys)
 
 
 def _wanted(name: str) -> KeyParts:
@@ -176,17 +176,17 @@ def _wanted(name: str) -> KeyParts:
     if parts is None:
         raise AuditQuestionError(
             f"{name!r} is neither a bundle nor a namespace nor a topic.",
-            hint="Say tenant/namespace/0x..._0x..., tenant/namespace/topic, or tenant/namespace.",
+            hint="Use tenant/namespace/0x..._0x..., tenant/namespace/topic, or tenant/namespace.",
         )
     return parts
 
 
-def _partition(found: _Overview, number: int, complete: Mapping[str, Any]) -> dict[str, Any]:
-    facts, area = found.facts[number], found.areas[number]
+def _partition(overview: _Overview, number: int, complete: Mapping[str, Any]) -> dict[str, Any]:
+    facts, area = overview.facts[number], overview.areas[number]
     gapped = complete.get("complete_from", {})
     return {
         "partition": number,
-        "first_offset": found.first.get(number),
+        "first_offset": overview.first.get(number),
         "first_ms": area.first_ms,
         "gapped": str(number) in gapped,
         "complete_from": gapped.get(str(number)),
@@ -196,7 +196,7 @@ def _partition(found: _Overview, number: int, complete: Mapping[str, Any]) -> di
 
 
 def _lanes(
-    export: ExportFile, question: ReportQuestion, found: _Overview, chosen: Sequence[str], progress: ProgressBar
+    export: ExportFile, question: ReportQuestion, overview: _Overview, chosen: Sequence[str], progress: ProgressBar
 ) -> list[dict[str, Any]]:
     lanes = KeyTimelines(chosen, question.limits.points)
     partitions = len(export.header.end_offsets)
@@ -205,15 +205,15 @@ def _lanes(
         by_partition.setdefault(partition_of(namespace, partitions), set()).add(namespace.encode())
     total = sum(len(export.partitions.get(number, ())) for number in by_partition)
     done = 0
-    with progress("timelines", total, unit="records") as told:
+    with progress("timelines", total, unit="records") as advance:
         for number, namespaces in sorted(by_partition.items()):
             records = export.partitions.get(number)
             if records is None:
                 continue
             base = done
-            counted = records.telling(lambda read, base=base: told(base + read))  # type: ignore[misc]
+            counted = records.with_progress(lambda read, base=base: advance(base + read))  # type: ignore[misc]
             some = _of_namespaces(counted, namespaces, question.as_of or _always)
-            audit_part(number, partitions, some, found.facts[number], lanes.observe, lanes)
+            audit_part(number, partitions, some, overview.facts[number], lanes.observe, lanes)
             done += len(records)
     every = []
     for name, lane in lanes.lanes.items():
@@ -237,10 +237,10 @@ def _of_namespaces(
 
 
 def complete_from(partitions: Sequence[Mapping[str, Any]]) -> int | None:
-    """The log time from which the report tells everything of every partition that has records; None: from no time on."""
-    judged = [one for one in partitions if one["first_ms"] is not None]
-    if not judged or any(one["tentative"] for one in partitions):
+    """The log time from which on the report is complete for every partition with records; None: never."""
+    judged = [partition for partition in partitions if partition["first_ms"] is not None]
+    if not judged or any(partition["tentative"] for partition in partitions):
         return None
-    late: list[int] = [one["complete_from"]["timestamp_ms"] for one in judged if one["complete_from"]]
-    first: list[int] = [one["first_ms"] for one in judged]
+    late: list[int] = [partition["complete_from"]["timestamp_ms"] for partition in judged if partition["complete_from"]]
+    first: list[int] = [partition["first_ms"] for partition in judged]
     return max(late, default=min(first))

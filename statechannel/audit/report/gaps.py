@@ -15,11 +15,11 @@ class GapsFound:
     """Adds up gaps as they end.
 
     Args:
-        kept: The longest so many are kept whole.
+        kept: Number of longest gaps that are kept in full.
         points: Number of buckets on the axis of time.
 
     Attributes:
-        finder: Is to be told what is judged, and what is taken leniently.
+        finder: Observer of judged and of leniently read records.
         by_bundle: Number, and the sum of the lengths.
     """
 
@@ -53,22 +53,22 @@ class GapsFound:
             heapq.heappop(self._longest)
 
     def end(self) -> list[Gap]:
-        """The log has been read to its end: what is open now stays so. To be called once."""
+        """End of the log: open gaps stay open. To be called once."""
         still = [gap for gap in self.finder.open() if gap.certain]
         for gap in still:
             self._take(gap)
         return still
 
     def fields(self, still: list[Gap], namespaces: int) -> dict[str, Any]:
-        """What the report has.
+        """Fields of the report.
 
         Args:
             still: Those that are open.
-            namespaces: At most so many, those with the longest gaps.
+            namespaces: Maximum number of namespaces, those with the longest gaps.
         """
         longest = [gap for _, _, gap in heapq.nlargest(max(0, self._kept - len(still)), self._longest)]
         kept = sorted([*still[: self._kept], *longest], key=lambda gap: (gap.start_ms, gap.partition, gap.start_offset))
-        ranked = sorted(self._sums.rows(), key=lambda one: (-one["open"], -one["worst_ms"], one["namespace"]))
+        ranked = sorted(self._sums.rows(), key=lambda row: (-row["open"], -row["worst_ms"], row["namespace"]))
         causes: Counter[str] = Counter()
         for (_, cause), count in self._by_cause.items():
             causes[cause] += count
@@ -80,7 +80,7 @@ class GapsFound:
                 for cause, count in sorted(causes.items())
             ],
             "namespaces_all": len(ranked),
-            "namespaces": [one | {"causes": self._causes(one["namespace"])} for one in ranked[:namespaces]],
+            "namespaces": [row | {"causes": self._causes(row["namespace"])} for row in ranked[:namespaces]],
             "rows": [_row(gap) for gap in kept],
             "times": self._times.fields(),
         }

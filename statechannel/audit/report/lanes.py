@@ -1,4 +1,4 @@
-"""Timelines of some keys: what each record meant, and the state after it, in bounded memory. Pure."""
+"""Timelines of selected keys: each record with the state after it, in bounded memory. Pure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from statechannel.protocol.verdict import Verdict
 from statechannel.protocol.view import Judgement, View
 
 DERIVED = "derived"
-"""Stands in the place of a verdict where a state follows from a record of another key."""
+"""Replaces the verdict if a state follows from a record of another key."""
 
 
 class Band(NamedTuple):
@@ -35,12 +35,12 @@ class Band(NamedTuple):
 
 @dataclass(slots=True)
 class TimelineMark:
-    """A record on a timeline, or several that came close together.
+    """A record on a timeline, or several close together.
 
     Attributes:
-        band: The state after it; None where nothing changed.
-        verdicts: How many of each.
-        facts: What the first of them says, for people.
+        band: The state after it; None if unchanged.
+        verdicts: Number of each.
+        facts: Fields of the first of them.
     """
 
     first_ms: int
@@ -52,7 +52,7 @@ class TimelineMark:
     facts: dict[str, Any] = field(default_factory=dict)
 
     def take(self, later: TimelineMark) -> None:
-        """Take in a later one."""
+        """Merge a later mark."""
         self.last_ms = max(self.last_ms, later.last_ms)
         self.last_offset = later.last_offset
         self.verdicts.update(later.verdicts)
@@ -63,11 +63,11 @@ class KeyTimeline:
     """The timeline of one key.
 
     Args:
-        points: At most so many marks; where there are more, those of one bucket of time become one.
+        points: Maximum number of marks; beyond it, the marks of one time bucket are merged.
 
     Attributes:
-        width_ms: Of the buckets; 0: every record stands for itself.
-        records: Number of marks before they were put together.
+        width_ms: Of the buckets; 0: no merging.
+        records: Number of marks before merging.
     """
 
     def __init__(self, points: int) -> None:
@@ -78,7 +78,7 @@ class KeyTimeline:
         self.marks: list[TimelineMark] = []
 
     def add(self, mark: TimelineMark) -> None:
-        """One more, not before the others."""
+        """Add one more, in log order."""
         self.records += 1
         if self.marks:
             mark.first_ms = max(mark.first_ms, self.marks[-1].last_ms)
@@ -99,11 +99,11 @@ class KeyTimeline:
 
 
 class KeyTimelines:
-    """Collects the timelines of the keys that were chosen. Feed it the records of their namespaces.
+    """Collects the timelines of the selected keys. Feed it the records of their namespaces.
 
     Args:
         names: Those keys.
-        points: At most so many marks for each.
+        points: Maximum number of marks for each.
     """
 
     def __init__(self, names: Iterable[str], points: int) -> None:
@@ -115,14 +115,14 @@ class KeyTimelines:
 
     @property
     def namespaces(self) -> list[str]:
-        """Namespaces whose records are wanted."""
+        """Namespaces whose records are needed."""
         return sorted(self._by_namespace)
 
     def taken(self, record: RecordRead, decoded: Record) -> None:
-        """A joining reader holds this record; its view says what comes of it."""
+        """Ignore a record of a joining reader: its view has the result."""
 
     def joined(self, view: View, *, sure: bool) -> None:
-        """A joining reader has come to its view: nothing before it is known."""
+        """Start from a joining reader's view: earlier states are unknown."""
         if not sure:
             return
         for key in view.existing():
@@ -131,7 +131,7 @@ class KeyTimelines:
                 lane.start = _band(key)
 
     def observe(self, record: RecordRead, judgement: Judgement) -> None:
-        """Take in one judged record."""
+        """Apply one judged record."""
         if record.key is None:
             return
         key = judgement.key
@@ -149,14 +149,14 @@ class KeyTimelines:
             children = set(derived_from(key))
             for name in self._by_namespace.get(key.namespace, ()):
                 if name != key.namespace and name not in children and self._exists(name):
-                    self._tell(name, record, judgement, gone)
+                    self._add(name, record, judgement, gone)
         for name in derived_from(key):
             if key.is_namespace:
                 band = Band(State.UNASSIGNED.value, None, None, key.version, None)
             else:
                 owner = shown(key.from_)
                 band = Band(State.ASSIGNED.value, owner, owner, key.version + 1, key.version + 1)
-            self._tell(name, record, judgement, band)
+            self._add(name, record, judgement, band)
 
     def _exists(self, name: str) -> bool:
         lane = self.lanes[name]
@@ -164,7 +164,7 @@ class KeyTimelines:
         last = bands[-1] if bands else lane.start
         return last is not None and last.state is not None
 
-    def _tell(self, name: str, record: RecordRead, judgement: Judgement, band: Band) -> None:
+    def _add(self, name: str, record: RecordRead, judgement: Judgement, band: Band) -> None:
         lane = self.lanes.get(name)
         if lane is None:
             return
@@ -199,7 +199,7 @@ def _mark(record: RecordRead, judgement: Judgement, band: Band | None, *, foreig
 
 
 def lane_fields(name: str, lane: KeyTimeline, partition: int, parts: Sequence[int]) -> dict[str, Any]:
-    """A timeline as the report has it.
+    """A timeline for the report.
 
     Args:
         parts: Lower and upper bound of the range; empty for a namespace.
@@ -219,7 +219,7 @@ def lane_fields(name: str, lane: KeyTimeline, partition: int, parts: Sequence[in
 
 def _mark_fields(mark: TimelineMark) -> dict[str, Any]:
     number = mark.verdicts.total()
-    found: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "ms": mark.first_ms,
         "offset": mark.offset,
         "verdict": next(iter(mark.verdicts)) if len(mark.verdicts) == 1 else "several",
@@ -228,8 +228,8 @@ def _mark_fields(mark: TimelineMark) -> dict[str, Any]:
     }
     if number > 1:
         listed = ", ".join(f"{verdict} {count}" for verdict, count in mark.verdicts.most_common())
-        return found | {"n": number, "last_ms": mark.last_ms, "last_offset": mark.last_offset, "note": listed}
-    return found | {name: value for name, value in mark.facts.items() if value is not None and name != "key"}
+        return fields | {"n": number, "last_ms": mark.last_ms, "last_offset": mark.last_offset, "note": listed}
+    return fields | {name: value for name, value in mark.facts.items() if value is not None and name != "key"}
 
 
 _REJECTED_NAMES = frozenset(verdict.value for verdict in Verdict if is_rejected(verdict))

@@ -14,46 +14,46 @@ from statechannel.protocol.view import Judgement
 _REJECTED = frozenset(REJECTIONS)
 _ORDER = {reason.value: number for number, reason in enumerate(REJECTIONS)}
 NOBODY = "(cannot be decoded)"
-"""Writer of records that do not say whose they are. No broker is called so: the brackets are not of a name's letters."""
+"""Writer of undecodable records. Not a valid broker id, because of the brackets."""
 
 
 class RejectedFound:
-    """Counts what was rejected, and when.
+    """Counts rejected records over time.
 
     Args:
         points: Number of buckets on the axis of time.
     """
 
     def __init__(self, points: int) -> None:
-        self._found = Rejections()
+        self._rejections = Rejections()
         self._times = TimeCounts(points)
 
     def observe(self, record: RecordRead, judgement: Judgement) -> None:
-        """Take in one judged record."""
+        """Apply one judged record."""
         if judgement.verdict in _REJECTED:
-            self._found.observe(record, judgement)
+            self._rejections.observe(record, judgement)
             self._times.add(record.timestamp_ms)
 
     def fields(self, writers: int) -> dict[str, Any]:
-        """What the report has.
+        """Fields of the report.
 
         Args:
-            writers: At most so many are listed, those with the most.
+            writers: Maximum number of listed writers, those with the most records.
         """
-        found = rejected_document(self._found)
+        document = rejected_document(self._rejections)
         reasons: dict[str | None, Counter[str]] = {}
-        for group in found["groups"]:
+        for group in document["groups"]:
             reasons.setdefault(group["writer"], Counter())[group["reason"]] += group["records"]
-        by_reason = sorted(found["by_reason"], key=lambda one: _ORDER[one["reason"]])
+        by_reason = sorted(document["by_reason"], key=lambda row: _ORDER[row["reason"]])
         return {
-            "all": found["records"],
-            "by_reason": [one | {"meaning": MEANING[Verdict(one["reason"])]} for one in by_reason],
-            "writers_all": len(found["by_writer"]),
+            "all": document["records"],
+            "by_reason": [row | {"meaning": MEANING[Verdict(row["reason"])]} for row in by_reason],
+            "writers_all": len(document["by_writer"]),
             "by_writer": [
-                one | {"writer": shown(one["writer"]) or NOBODY, "reasons": _listed(reasons[one["writer"]])}
-                for one in found["by_writer"][:writers]
+                row | {"writer": shown(row["writer"]) or NOBODY, "reasons": _listed(reasons[row["writer"]])}
+                for row in document["by_writer"][:writers]
             ],
-            "newest": [_row(one) for one in found["newest"]],
+            "newest": [_row(row) for row in document["newest"]],
             "times": self._times.fields(),
         }
 
@@ -70,7 +70,7 @@ def _row(rejected: dict[str, Any]) -> dict[str, Any]:
 
 
 def _listed(reasons: Counter[str]) -> str:
-    return ", ".join(f"{reason} {count}" for reason, count in sorted(reasons.items(), key=lambda one: _ORDER[one[0]]))
+    return ", ".join(f"{reason} {count}" for reason, count in sorted(reasons.items(), key=lambda item: _ORDER[item[0]]))
 
 
 def is_rejected(verdict: Verdict) -> bool:

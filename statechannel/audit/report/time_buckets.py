@@ -1,4 +1,4 @@
-"""Numbers of events over time, in a bounded number of buckets, whatever the span. Pure."""
+"""Event counts over time, in a bounded number of buckets for any span. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ class TimeCounts:
     """Counts events, and the longest of them, by bucket of time; buckets become wider as the span grows.
 
     Args:
-        points: At most so many buckets, at least 2.
+        points: Maximum number of buckets, at least 2.
     """
 
     def __init__(self, points: int) -> None:
@@ -20,7 +20,7 @@ class TimeCounts:
         self._span: tuple[int, int] | None = None
 
     def add(self, at_ms: int, length_ms: int = 0) -> None:
-        """One event."""
+        """Count one event."""
         first, last = self._span or (at_ms, at_ms)
         self._span = min(first, at_ms), max(last, at_ms)
         width_ms = width_for(*self._span, self._points, self._width_ms)
@@ -47,7 +47,7 @@ class TimeCounts:
 
 
 def shown(text: str | None, most: int = 160) -> str | None:
-    """What somebody wrote into a record, for people: no control characters, none that turn the direction, not too long."""
+    """Foreign text for display: without control and bidirectional characters, truncated."""
     if text is None:
         return None
     cut = text if len(text) <= most else f"{text[: most - 1]}\u2026"
@@ -95,7 +95,7 @@ NARROWEST_MS = _WIDTHS_MS[0]
 
 
 def wider(width_ms: int) -> int:
-    """The next width, a multiple of this one; 0 stands for none yet."""
+    """The next width, a multiple of this one; 0 is the initial width."""
     for candidate in _WIDTHS_MS:
         if candidate > width_ms:
             return candidate
@@ -103,7 +103,7 @@ def wider(width_ms: int) -> int:
 
 
 def width_for(first_ms: int, last_ms: int, most: int, width_ms: int = NARROWEST_MS) -> int:
-    """The narrowest width by which this span touches at most so many buckets.
+    """The narrowest width by which this span fits into the number of buckets.
 
     Args:
         most: Number of buckets, at least 2: a span may lie across a bound of any two.

@@ -1,4 +1,4 @@
-"""Which bundles a log knows, how much there is to tell of each, and whose timelines a report shows. Pure."""
+"""Bundles of a log with their number of records, and the selection of timelines for a report. Pure."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from statechannel.protocol.view import Judgement, View
 
 
 class TreeSeen:
-    """Every namespace and bundle that ever existed, with the number of records on its key.
+    """All namespaces and bundles that ever existed, with the number of records on each key.
 
     Attributes:
-        records: By key. Keys that the tree never reached are not in it, however many records they have.
+        records: By key. Keys that never existed are not in it, even if they have records.
     """
 
     def __init__(self) -> None:
         self.records: dict[bytes, int] = {}
 
     def joined(self, view: View) -> None:
-        """A joining reader has come to its view."""
+        """Start from a joining reader's view."""
         for key in view.existing():
             self.records.setdefault(key.key, 0)
 
     def observe(self, record: RecordRead, judgement: Judgement) -> None:
-        """Take in one judged record."""
+        """Apply one judged record."""
         key, name = judgement.key, record.key
         if name is None:
             return
@@ -49,7 +49,7 @@ def derived_from(key: KeyState) -> list[str]:
 
 
 def wanted_part(name: str) -> KeyParts | None:
-    """What a name means: a namespace, a bundle, or the place of a topic on the ring; None: nothing."""
+    """The range of a name: a namespace, a bundle, or the place of a topic on the ring; None: invalid."""
     parts = parse_key(name.encode())
     if parts is not None:
         return parts
@@ -60,48 +60,48 @@ def wanted_part(name: str) -> KeyParts | None:
     return KeyParts(topic[0], place, place + 1)
 
 
-def overlap(one: KeyParts, other: KeyParts) -> bool:
+def overlap(first: KeyParts, other: KeyParts) -> bool:
     """Whether two ranges of a namespace have a hash in common; a namespace has all of them."""
-    if one.namespace != other.namespace:
+    if first.namespace != other.namespace:
         return False
-    return one.is_namespace or other.is_namespace or (one.lower < _end(other) and other.lower < _end(one))
+    return first.is_namespace or other.is_namespace or (first.lower < _end(other) and other.lower < _end(first))
 
 
 def _end(parts: KeyParts) -> int:
-    """First hash that is not in the range any more: the last range of the ring is closed."""
+    """First hash after the range: the last range of the ring is closed."""
     return parts.upper + (parts.upper == FULL_UPPER)
 
 
 def choose(
     records: Mapping[bytes, int], gaps: Mapping[str, Sequence[int]], wanted: Sequence[KeyParts], most: int
 ) -> list[str]:
-    """Keys whose timelines are shown: those with the most to tell first, each with what it came from.
+    """Keys whose timelines are shown: those with the longest gaps and most records first, each with its ancestors.
 
     Args:
         records: Number of records by key.
         gaps: By bundle: number of gaps, and the sum of their lengths.
-        wanted: Only what overlaps one of these; empty: all.
-        most: At most so many.
+        wanted: Only keys that overlap one of these; empty: all.
+        most: Maximum number of keys.
 
     Returns:
-        In the order in which they were chosen.
+        In the order of selection.
     """
     by_namespace: dict[str, list[KeyParts]] = {}
     for key in records:
         parts = parse_key(key)
         if parts is not None and not parts.is_namespace:
-            if not wanted or any(overlap(parts, one) for one in wanted):
+            if not wanted or any(overlap(parts, name) for name in wanted):
                 by_namespace.setdefault(parts.namespace, []).append(parts)
     exact = set(wanted)
 
     def rank(parts: KeyParts) -> tuple[bool, int, int, str, int]:
         name = _name(parts)
         number, sum_ms = gaps.get(name, (0, 0))
-        told = records[name.encode()] + number
-        return parts not in exact, -sum_ms, -told, parts.namespace, parts.lower
+        number_of_records = records[name.encode()] + number
+        return parts not in exact, -sum_ms, -number_of_records, parts.namespace, parts.lower
 
     chosen: dict[str, None] = {}
-    for parts in sorted((one for every in by_namespace.values() for one in every), key=rank):
+    for parts in sorted((key for every in by_namespace.values() for key in every), key=rank):
         family = [parts.namespace, *_ancestors(parts, by_namespace[parts.namespace]), _name(parts)]
         missing = [name for name in family if name not in chosen]
         if len(chosen) + len(missing) <= most:
@@ -112,11 +112,11 @@ def choose(
 
 
 def _ancestors(parts: KeyParts, known: Iterable[KeyParts]) -> Iterator[str]:
-    """Wider ranges that held some of this one's hashes, the widest first."""
+    """Wider ranges that overlap this one, the widest first."""
     width = parts.upper - parts.lower
-    wider = [one for one in known if one.upper - one.lower > width and overlap(one, parts)]
-    for one in sorted(wider, key=lambda held: (held.lower - held.upper, held.lower)):
-        yield _name(one)
+    wider = [key for key in known if key.upper - key.lower > width and overlap(key, parts)]
+    for key in sorted(wider, key=lambda held: (held.lower - held.upper, held.lower)):
+        yield _name(key)
 
 
 def _name(parts: KeyParts) -> str:

@@ -1,1 +1,1 @@
-"""Export files and the import of a channel from one."""
+"""Transfer of a channel: export files, and the import from one."""

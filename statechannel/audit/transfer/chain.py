@@ -1,8 +1,8 @@
-"""The chain of an export file: each line carries a digest of all that stands before it, the header that of the last one. Pure.
+"""Hash chain of an export file: each line has a digest of all lines before it, the header that of the last one. Pure.
 
-It holds what the lines mean, not how they are spelt, so that one codec serves every reader, also one that reads the file in
-pieces: of two pieces that follow each other only the last link of the one and the first record of the other are compared.
-It is no signature: who writes the whole file anew writes a chain that holds. Against that the digest is kept elsewhere.
+It covers the content of the lines, not their formatting, so that one codec serves every reader, also one that reads the file in
+pieces: of two consecutive pieces only the last link of the first and the first record of the second are compared.
+It is not a signature: rewriting the whole file creates a valid chain. To detect that, keep the digest elsewhere.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ if TYPE_CHECKING:
     from statechannel.protocol.log import RecordRead
 
 NO_DIGEST = "0" * 2 * LINK_BYTES
-"""Stands in the header while the records behind it are written."""
+"""Placeholder in the header while the records are written."""
 _FIELDS = struct.Struct(">qqqqq")
 
 
 def first_link(topic: str, end_offsets: Mapping[int, int]) -> bytes:
-    """What the first record follows: the header, but for the time, which is known at the end only."""
+    """Link before the first record: of the header without its time, which is only known at the end."""
     return _digest(orjson.dumps([topic, sorted(end_offsets.items())]))
 
 
 def record_digest(record: RecordRead) -> bytes:
-    """All that a line says of a record."""
+    """Digest of a record's content."""
     key, value = record.key, record.value
-    lengths = (-1 if one is None else len(one) for one in (key, value))
+    lengths = (-1 if part is None else len(part) for part in (key, value))
     fields = _FIELDS.pack(record.partition, record.offset, record.timestamp_ms, *lengths)
     return _digest(fields + (key or b"") + (value or b""))
 
@@ -48,11 +48,11 @@ def file_digest(link: bytes, exported_at_ms: int) -> str:
 
 
 class ChainReader:
-    """Follows the chain of lines that are read one after the other, or sees that there is none.
+    """Checks the chain of consecutive lines, or that there is none.
 
     Args:
         chained: Whether the header has a digest.
-        link: That of the record before the first one; None: not known, so it is not compared.
+        link: That of the record before the first one; None: unknown, and not compared.
     """
 
     def __init__(self, *, chained: bool, link: bytes | None = None) -> None:
@@ -61,47 +61,47 @@ class ChainReader:
 
     @property
     def link(self) -> bytes | None:
-        """That of the newest record."""
+        """Link of the newest record."""
         return self._link
 
     def take(self, line: ExportLine) -> None:
-        """Take in the next line.
+        """Check the next line.
 
         Raises:
-            BadLine: It does not follow from those before it.
+            BadLine: Its link does not match.
         """
         if (line.link is not None) is not self._chained:
             if self._chained:
-                raise BadLine("it has no `chain`, though the header has a `digest`")
-            raise BadLine("it has a `chain`, but the header has lost its `digest`")
+                raise BadLine("it has no `chain`, although the header has a `digest`")
+            raise BadLine("it has a `chain`, but the header has no `digest`")
         if line.link is None:
             return
-        said = bytes.fromhex(line.link)
-        if self._link is not None and said != next_link(self._link, record_digest(line.record)):
+        link = bytes.fromhex(line.link)
+        if self._link is not None and link != next_link(self._link, record_digest(line.record)):
             raise BadLine(
-                "its `chain` does not follow: it was edited, or before it lines were taken out, put in or moved, or the header "
+                "its `chain` does not match: it was edited, or lines before it were removed, inserted or moved, or the header "
                 "was edited"
             )
-        self._link = said
+        self._link = link
 
 
 def chain_of(header: ExportHeader) -> ChainReader:
-    """What follows the chain of a file from its first record on."""
+    """Reader of a file's chain from its first record on."""
     return ChainReader(chained=header.digest is not None, link=first_link(header.topic, header.end_offsets))
 
 
 def check_end(header: ExportHeader, link: bytes | None) -> None:
-    """See that a chained file ends where it ended when it was written.
+    """Check that a chained file is complete at its end.
 
     Args:
         link: Of its last record.
 
     Raises:
-        BadLine: It does not.
+        BadLine: It is not.
     """
     if header.digest is not None and (link is None or file_digest(link, header.exported_at_ms) != header.digest):
         raise BadLine(
-            "the chain ends otherwise than the header says: lines behind it were cut off, or the header was edited"
+            "the end of the chain does not match the header: lines at the end were removed, or the header was edited"
         )
 
 

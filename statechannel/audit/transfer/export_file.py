@@ -1,4 +1,4 @@
-"""Export files, read without holding their records in memory, and written in one step."""
+"""Export files: streaming reads in bounded memory, and atomic writes."""
 
 from __future__ import annotations
 
@@ -35,24 +35,24 @@ from statechannel.files import new_file
 from statechannel.protocol.log import RecordRead
 
 Progress = Callable[[int], None]
-"""Told how many bytes (reading) or records (writing) are done, now and then."""
+"""Called now and then with the number of bytes (reading) or records (writing) done."""
 
 _EVERY = 5_000
 STRIDE = 256
-"""Records between two of which it is held where they begin."""
+"""Number of records between two stored positions."""
 _LINE_MAX_BYTES = 64 * 1024 * 1024  # far above what any topic takes as one record, escapes and base64 included
 _DAY_MS = 86_400_000
 _NULL_KEPT_MS = 7 * _DAY_MS  # `delete.retention.ms` of the channel's topic
 
 
 class ExportedRecords(Sequence[RecordRead]):
-    """The records of one partition of an export file, or some of them; read from the file whenever asked for.
+    """The records of one partition of an export file, or some of them; read from the file on each access.
 
-    Holds eight bytes for `STRIDE` records, so that a log of ten million records costs some hundred kilobytes.
+    Needs eight bytes per `STRIDE` records, so that a log of ten million records costs some hundred kilobytes.
 
     Args:
-        positions: Of the first record of the partition, and of each `STRIDE`th one behind it.
-        start, stop: The records of the partition that are meant, by number.
+        positions: Of the first record of the partition, and of each `STRIDE`th one after it.
+        start, stop: Range of the records, by number.
     """
 
     def __init__(
@@ -64,8 +64,8 @@ class ExportedRecords(Sequence[RecordRead]):
         self._stop = max(start, stop)
         self._progress = progress
 
-    def telling(self, progress: Progress) -> ExportedRecords:
-        """The same records; whoever goes through them tells how far they are."""
+    def with_progress(self, progress: Progress) -> ExportedRecords:
+        """The same records, reporting progress during iteration."""
         return ExportedRecords(self._path, self._positions, self._start, self._stop, progress)
 
     def __len__(self) -> int:
@@ -112,7 +112,7 @@ class ExportedRecords(Sequence[RecordRead]):
 
 @dataclass(frozen=True, slots=True)
 class ExportFile:
-    """An export file that has been looked through once: every line is well formed and in its place."""
+    """A scanned export file: every line is well-formed and in its place."""
 
     path: Path
     header: ExportHeader
@@ -125,7 +125,7 @@ class ExportFile:
 
 
 def size_bytes(path: Path) -> int:
-    """Size of a file, for a bar; 0 where there is none."""
+    """Size of a file, for a progress bar; 0 if it does not exist."""
     try:
         return path.stat().st_size
     except OSError:
@@ -133,22 +133,22 @@ def size_bytes(path: Path) -> int:
 
 
 def read_header(path: Path) -> ExportHeader:
-    """The header of an export file, without a look at the rest.
+    """The header of an export file, without reading the rest.
 
     Raises:
         OSError: The file cannot be read.
-        BadLine: It is empty, or does not begin with a header.
+        BadLine: The file is empty, or does not begin with a header.
     """
     with path.open("rb") as file:
         return parse_header(file.readline(_LINE_MAX_BYTES))
 
 
 def read_export(path: Path, *, made_here: bool = False, progress: Progress = lambda _: None) -> ExportFile:
-    """Look through an export file.
+    """Scan an export file.
 
     Args:
-        made_here: It was just made of a live topic, so that it is known to be whole.
-        progress: Told the number of bytes read.
+        made_here: It was just created from a live topic, and is known to be complete.
+        progress: Called with the number of bytes read.
 
     Raises:
         ExportFileError: The file cannot be read, or a line is malformed; names the line and what is wrong.
@@ -156,7 +156,7 @@ def read_export(path: Path, *, made_here: bool = False, progress: Progress = lam
     try:
         if path.exists() and not (path.is_file() or path.is_dir()):
             raise ExportFileError(
-                f"{path} is a pipe or a device, and read more than once.", hint="Save it to a file first."
+                f"{path} is a pipe or a device, but must be read more than once.", hint="Save it to a file first."
             )
         with path.open("rb") as file:
             export = _read(path, file, progress)
@@ -168,23 +168,23 @@ def read_export(path: Path, *, made_here: bool = False, progress: Progress = lam
 
 
 def _refuse_cut(export: ExportFile) -> None:
-    """Refuse a file without a chain that lost its end.
+    """Refuse a truncated file without a chain.
 
-    Nothing but a null can be cleaned away from the end of a partition, and none is before `delete.retention.ms`: where the
-    last record is younger, others followed it.
+    Only a tombstone can be compacted away at the end of a partition, and not before `delete.retention.ms`: if the
+    last record is newer, others followed it.
     """
     for partition, records in export.partitions.items():
         last, end = records[-1], export.header.end_offsets[partition]
         if last.offset != end - 1 and last.timestamp_ms > export.header.exported_at_ms - _NULL_KEPT_MS:
             raise ExportFileError(
-                f"{export.path} was cut: partition {partition} ends with offset {last.offset}, "
-                f"but the header says that there were records up to offset {end - 1}."
+                f"{export.path} is truncated: partition {partition} ends with offset {last.offset}, "
+                f"but the header has records up to offset {end - 1}."
             )
 
 
 @dataclass(slots=True)
 class _Scan:
-    """Where the looking-through is."""
+    """State of a scan."""
 
     header: ExportHeader
     chain: ChainReader
@@ -242,11 +242,11 @@ def _read(path: Path, file: IO[bytes], progress: Progress) -> ExportFile:
         check_end(scan.header, scan.chain.link)
     except BadLine as error:
         raise _bad_line(path, last, error) from None
-    found = {
+    partitions = {
         partition: ExportedRecords(path, positions, 0, scan.counts[partition])
         for partition, positions in scan.positions.items()
     }
-    return ExportFile(path, scan.header, found)
+    return ExportFile(path, scan.header, partitions)
 
 
 def _bad_line(path: Path, number: int, error: BadLine) -> ExportFileError:
@@ -261,14 +261,14 @@ def write_export(
     now_ms: Callable[[], int],
     progress: Progress = lambda _: None,
 ) -> ExportHeader:
-    """Write an export file; under its name it appears only when it is whole.
+    """Write an export file atomically.
 
     Args:
         header: Topic and end offsets; its time is replaced by the time at which the export ends, its digest by that of the
             records.
         records: Partitions in order, offsets ascending.
         now_ms: Wall clock, milliseconds since 1970.
-        progress: Told the number of records written.
+        progress: Called with the number of records written.
 
     Returns:
         The header as written.
@@ -286,7 +286,7 @@ def write_export(
         ended = replace(header, exported_at_ms=ended_ms, digest=file_digest(link, ended_ms))
         line = format_header(ended)
         if len(line) != len(begun):
-            raise ExportFileError(f"The clock moved by so much while {path} was written that its header is void.")
+            raise ExportFileError(f"The clock jumped while {path} was written, so its header is invalid.")
         file.seek(0)
         file.write(line)
     return ended

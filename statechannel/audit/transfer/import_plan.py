@@ -1,7 +1,7 @@
-"""What an import has to bring about in an empty channel: the same rings and owners, at higher versions (protocol.md section 8).
+"""Plan of an import into an empty channel: the same rings and owners, at higher versions (protocol.md section 8).
 
-Pure: accepted states of a source in, plan out. The plan alone decides what is written, so its digest is the import's id:
-whoever comes to the same plan goes on with the same import.
+Pure: accepted states of a source in, plan out. The plan alone determines what is written, so its digest is the import's id:
+a process with the same plan resumes the same import.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from statechannel.protocol.view import View
 
 DEFAULT_HEADROOM = 1_000_000
-"""A backup may be older than what storage has seen since: so many changes of owner of one bundle are made room for."""
+"""Room for changes of owner of one bundle since the backup: storage may have seen higher generations."""
 
 _STEPS_ABOVE = 16
 """Versions that an imported namespace needs at once above its first, generously."""
@@ -35,12 +35,12 @@ class PlannedNamespace:
     """One namespace of the plan.
 
     Attributes:
-        highest: Highest version of it and its bundles in the source, Deleted parents included.
+        highest: Highest version of it and its bundles in the source, including Deleted parents.
         version: Version of its Active record in the target; its bundles begin there, and their owners serve above.
         bounds: Its live ring, one more than it has bundles.
         owners: Broker that each bundle is forced to, in the order of the ring; None: it stays Unassigned.
-        deleted: It was deleted in the source. It is created and deleted again, so that its next creation goes on above.
-        in_flight: State to number of bundles that were between two owners, and are decided by the import.
+        deleted: It was deleted in the source. It is created and deleted again, so that its next creation has a higher version.
+        in_flight: Number of in-flight bundles by state; the import decides them.
     """
 
     name: str
@@ -53,7 +53,7 @@ class PlannedNamespace:
 
     @property
     def records(self) -> int:
-        """Records that it takes."""
+        """Number of its records."""
         return 1 + self.deleted + sum(owner is not None for owner in self.owners)
 
 
@@ -66,44 +66,44 @@ class ImportPlan:
 
     @property
     def records(self) -> int:
-        """Records on keys of namespaces and bundles."""
-        return sum(one.records for one in self.namespaces)
+        """Number of records on keys of namespaces and bundles."""
+        return sum(namespace.records for namespace in self.namespaces)
 
     @property
     def owners(self) -> Counter[str]:
-        """Broker to number of bundles that are forced to it."""
-        return Counter(owner for one in self.namespaces for owner in one.owners if owner is not None)
+        """Number of bundles forced to each broker."""
+        return Counter(owner for namespace in self.namespaces for owner in namespace.owners if owner is not None)
 
 
 def plan_import(views: Iterable[View], *, only: Collection[str] = (), headroom: int = DEFAULT_HEADROOM) -> ImportPlan:
-    """Make the plan from all partitions of the source.
+    """Create the plan from all partitions of the source.
 
     Args:
-        only: Namespaces wanted; none: all, also those that were deleted.
+        only: Selected namespaces; empty: all, also deleted ones.
         headroom: How far above the highest version of a namespace its new versions begin, at least 1. That is enough for
-            all that the log knows of: a broker named in it may have been told a generation of two above the accepted
-            version already, and the first one of the target is three above.
+            everything in the log: a broker named in it may already have used a generation of two above the accepted
+            version, and the first one of the target is three above.
 
     Raises:
-        ImportRefusedError: A namespace that is wanted does not exist, or cannot be written down.
+        ImportRefusedError: A selected namespace does not exist, or cannot be imported.
     """
     if headroom < 1:
         raise ValueError(f"versions have to begin above those of the source, not {headroom} above")
-    found = {
+    planned = {
         key.name: _planned(key, headroom)
         for view in views
         for key in view.existing()
         if key.is_namespace and (not only or key.name in only)
     }
-    missing = sorted(set(only) - found.keys())
-    if missing or not found:
-        what = f"there is no namespace {missing[0]}" if missing else "there is no namespace"
+    missing = sorted(set(only) - planned.keys())
+    if missing or not planned:
+        what = f"namespace {missing[0]} does not exist" if missing else "no namespaces"
         raise ImportRefusedError(
-            f"{what} in the log that is to be imported",
-            hint="Without --namespace, --dry-run shows all that it holds.",
-            found=False,
+            f"{what} in the log to import",
+            hint="--dry-run without --namespace lists all.",
+            in_log=False,
         )
-    namespaces = tuple(found[name] for name in sorted(found))
+    namespaces = tuple(planned[name] for name in sorted(planned))
     return ImportPlan(namespaces, _operation(namespaces))
 
 
@@ -113,7 +113,7 @@ def _planned(key: KeyState, headroom: int) -> PlannedNamespace:
     version = highest + headroom
     if version > MAX_INT - _STEPS_ABOVE:
         raise ImportRefusedError(
-            f"{key.name} has version {highest}: {headroom} above it there is no room left up to {MAX_INT}",
+            f"{key.name} has version {highest}: a headroom of {headroom} exceeds the maximum {MAX_INT}",
             hint="Choose a smaller --headroom, or import the others with --namespace.",
         )
     if key.state is State.DELETED or ring is None:
@@ -121,8 +121,8 @@ def _planned(key: KeyState, headroom: int) -> PlannedNamespace:
     leaves = list(ring.live.values())
     if len(leaves) > MAX_CHILDREN:
         raise ImportRefusedError(
-            f"{key.name} has {len(leaves)} bundles; the record that creates a namespace holds {MAX_CHILDREN}",
-            hint="Import the others with --namespace, and create this one anew.",
+            f"{key.name} has {len(leaves)} bundles; the record that creates a namespace holds at most {MAX_CHILDREN}",
+            hint="Import the others with --namespace, and create this one again.",
         )
     return PlannedNamespace(
         key.name,
@@ -135,12 +135,14 @@ def _planned(key: KeyState, headroom: int) -> PlannedNamespace:
 
 
 def _owner(leaf: KeyState) -> str | None:
-    """Who is to have the bundle: its server; the broker that was named where nobody serves it."""
+    """New owner of the bundle: its server, or the named broker if it is unserved."""
     return leaf.to if leaf.state is State.ASSIGNING else leaf.owner
 
 
 def _operation(namespaces: Iterable[PlannedNamespace]) -> str:
     digest = sha256()
-    for one in namespaces:
-        digest.update(orjson.dumps([one.name, one.version, one.deleted, one.bounds, one.owners]))
+    for namespace in namespaces:
+        digest.update(
+            orjson.dumps([namespace.name, namespace.version, namespace.deleted, namespace.bounds, namespace.owners])
+        )
     return f"import-{digest.hexdigest()[:32]}"

@@ -1,7 +1,7 @@
-"""An import under way: what the target holds already, and the records that are still to be written. Pure.
+"""Execution of an import: records already in the target, and those still to be written. Pure.
 
-`Importer` is given every record of the target, its own ones too, and judges them as every broker will: what it wrote counts
-when it is read back. It keeps nothing elsewhere, so an import that was killed goes on from what the target holds.
+`Importer` receives every record of the target, including its own, and judges them as every broker will: its writes count
+when they are read back. It has no other state, so a killed import resumes from the target's content.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class ImportWrite(NamedTuple):
 
 
 class ImportStage(StrEnum):
-    """How far an import is."""
+    """Progress of an import."""
 
     SURVEY = "survey"  # the target is read as it is
     MARKS = "marks"
@@ -54,7 +54,7 @@ class ImportStage(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ImportMark:
-    """What an `!import` record says."""
+    """Content of an `!import` record."""
 
     operation: str
     finished: bool
@@ -62,28 +62,28 @@ class ImportMark:
 
 @dataclass(slots=True)
 class Counts:
-    """What became of the plan.
+    """Counts of an import.
 
     Attributes:
         written: Records of this run that were accepted.
-        found: Records of the plan that the target had already, when this run began.
-        gone_on: Bundles and namespaces that others have changed since; they are left as they are.
+        present: Records of the plan that the target had already, when this run began.
+        gone_on: Bundles and namespaces changed by others since; they are not touched.
     """
 
     written: int = 0
-    found: int = 0
+    present: int = 0
     gone_on: int = 0
 
 
 @dataclass(slots=True)
 class _Partition:
-    """What a partition of the target holds.
+    """State of a partition of the target.
 
     Attributes:
-        gap: Records before the first one of a bundle or namespace are gone: heartbeats, or the mark of a finished import.
-        unexplained: A record that no mark was found before; only a mark of a finished import, later on, explains it.
-        compacted: Records of bundles or namespaces are gone.
-        other: The newest mark, where it is that of another import.
+        gap: Records before the first one of a bundle or namespace are missing: heartbeats, or the mark of a finished import.
+        unexplained: A record without a mark before it; only a later mark of a finished import explains it.
+        compacted: Records of bundles or namespaces are missing.
+        other: The newest mark, if it is of another import.
     """
 
     view: View
@@ -96,15 +96,15 @@ class _Partition:
 
 
 class Importer:
-    """Carries a plan out, one record after the other has been read back.
+    """Executes a plan: each record is written after the previous one was read back.
 
     Args:
         partitions: Those of the target's topic.
-        incarnation: Name of this process; no other has it.
+        incarnation: Unique name of this process.
         new_id: Ids of records, each unique.
-        about: For people, in every record: where it comes from.
-        facts: For people, in the marks.
-        now_ms: Wall clock, for people.
+        about: Source of the import, as text in every record.
+        facts: Additional facts in the marks.
+        now_ms: Wall clock, for the marks.
     """
 
     def __init__(
@@ -127,7 +127,7 @@ class Importer:
         self._facts = facts
         self._now_ms = now_ms
         self._parts = [_Partition(View(number, partitions)) for number in range(partitions)]
-        self._planned = {one.name: one for one in plan.namespaces}
+        self._planned = {namespace.name: namespace for namespace in plan.namespaces}
         self._todo: list[deque[str]] = [deque() for _ in range(partitions)]
         self._on_their_way: dict[str, str] = {}
         self._tries: dict[str, int] = {}
@@ -144,10 +144,10 @@ class Importer:
     # --- reading ----------------------------------------------------------------------------------------------------
 
     def take(self, record: RecordRead) -> None:
-        """Take in the next record of a partition.
+        """Apply the next record of a partition.
 
         Raises:
-            ImportRefusedError: The target is not empty, or somebody else writes to it.
+            ImportRefusedError: The target is not empty, or another process writes to it.
         """
         part = self._parts[record.partition]
         if record.offset != part.view.applied + 1:
@@ -190,9 +190,9 @@ class Importer:
             heartbeat = codec.decode_heartbeat(record.value)
             if heartbeat is not None:
                 raise ImportRefusedError(
-                    f"broker {heartbeat.broker} came to this channel while it was imported (heartbeat at offset "
+                    f"broker {heartbeat.broker} joined this channel during the import (heartbeat at offset "
                     f"{record.offset} of partition {record.partition})",
-                    hint="Stop every broker of this channel, and run the same command again: it goes on where it stopped.",
+                    hint="Stop every broker of this channel, and run the same command again: it resumes.",
                 )
 
     def _not_empty(self, record: RecordRead) -> None:
@@ -207,19 +207,19 @@ class Importer:
         raise ImportRefusedError(
             f"another file, or the same with other options, {state} into this channel: {mark.operation} "
             f"(this one would be {self.plan.operation})",
-            hint=f"To go on with that one, run it as it was begun. {_ANEW}",
+            hint=f"To resume that one, run its original command. {_ANEW}",
         )
 
     # --- surveyed ---------------------------------------------------------------------------------------------------
 
     def surveyed(self) -> None:
-        """The target has been read to its end as of now: settle what is to be done.
+        """End of the target: determine the remaining work.
 
         Raises:
-            ImportRefusedError: It is not this import that it holds, or it was compacted since.
+            ImportRefusedError: The target holds another import, or was compacted since.
         """
         if all(part.mark is not None and part.mark.finished and part.other is None for part in self._parts):
-            self.counts.found = self.plan.records
+            self.counts.present = self.plan.records
             self.stage = ImportStage.DONE
             return
         for number, part in enumerate(self._parts):
@@ -229,20 +229,20 @@ class Importer:
                 self._not_empty(part.unexplained)
             if part.compacted:
                 raise ImportRefusedError(
-                    f"partition {number} of the channel was compacted since this import began: what it wrote cannot "
-                    f"be told any more",
+                    f"partition {number} of the channel was compacted since this import began: its records cannot "
+                    f"be identified any more",
                     hint=_ANEW,
                 )
         for planned in self.plan.namespaces:
             self._check_namespace(planned)
-            self.counts.found += planned.records - sum(1 for _ in self._all_missing(planned))
+            self.counts.present += planned.records - sum(1 for _ in self._all_missing(planned))
         self.stage = ImportStage.MARKS
 
     def _check_namespace(self, planned: PlannedNamespace) -> None:
         key = self._key(planned.name)
         if key is not None and (key.operation != self.plan.operation and key.version <= planned.version):
             raise ImportRefusedError(
-                f"{planned.name} was created by somebody else while this import was interrupted, at version {key.version}: "
+                f"{planned.name} was created by another process while this import was interrupted, at version {key.version}: "
                 f"its generations may be lower than those that storage has seen",
                 hint=_ANEW,
             )
@@ -263,7 +263,7 @@ class Importer:
         return ImportWrite(partition, IMPORT_KEY, codec.encode(fields))
 
     def go_on(self) -> None:
-        """A stage is over: the next one."""
+        """Start the next stage."""
         if self.stage is ImportStage.MARKS:
             self.stage = ImportStage.RECORDS
             for planned in self.plan.namespaces:
@@ -276,7 +276,7 @@ class Importer:
     # --- writing ----------------------------------------------------------------------------------------------------
 
     def writes(self, partition: int, window: int) -> Iterator[ImportWrite]:
-        """Records of a partition that may be written now, while no more than `window` wait to be read back."""
+        """Records of a partition that may be written now, with at most `window` not yet read back."""
         todo = self._todo[partition]
         while todo and len(self._on_their_way) < window:
             name = todo.popleft()
@@ -286,7 +286,7 @@ class Importer:
             tries = self._tries[name] = self._tries.get(name, 0) + 1
             if tries > _TRIES:
                 raise ImportRefusedError(
-                    f"the record of {name} was rejected {_TRIES} times: somebody else writes to this channel",
+                    f"the record of {name} was rejected {_TRIES} times: another process writes to this channel",
                     hint="Stop every broker of this channel and every other import, and run the same command again.",
                 )
             record_id = self._new_id()
@@ -294,7 +294,7 @@ class Importer:
             yield ImportWrite(partition, name.encode(), self._encode(partition, record_id, fields))
 
     def is_written(self, partition: int) -> bool:
-        """Whether all that the plan wants of a partition was read back."""
+        """Whether all records of the plan in a partition were read back."""
         return not self._todo[partition] and not self._on_their_way
 
     def _encode(self, partition: int, record_id: str, fields: dict[str, Any]) -> bytes:
@@ -352,7 +352,7 @@ class Importer:
                     yield bundle
 
     def _all_missing(self, planned: PlannedNamespace) -> Iterator[str]:
-        """The records of a namespace that are not there, one name each."""
+        """The missing records of a namespace, by name."""
         key = self._key(planned.name)
         if key is not None:
             yield from self._missing(planned)
@@ -362,7 +362,7 @@ class Importer:
         yield from (bundle for bundle, _ in _forced(planned))
 
     def _wanted(self, name: str) -> dict[str, Any] | None:
-        """Fields of the next record of a key; None: it is as it is to be, or others have gone on with it."""
+        """Fields of the next record of a key; None: it is complete, or others have changed it."""
         key = self._key(name)
         planned = self._planned.get(name)
         if planned is None:
@@ -398,7 +398,7 @@ class Importer:
         }
 
     def gone_on(self) -> int:
-        """Keys of the plan that others have changed since: bundles that were split, moved by somebody, or deleted."""
+        """Keys of the plan that others have changed since: bundles that were split, moved, or deleted."""
         return sum(self._went_on(planned) for planned in self.plan.namespaces)
 
     def _went_on(self, planned: PlannedNamespace) -> int:
@@ -406,11 +406,11 @@ class Importer:
         if key is None or key.operation != self.plan.operation:
             return 1
         bundles = (self._key(bundle) for bundle, _ in _forced(planned)) if not planned.deleted else ()
-        return sum(one is None or one.operation != self.plan.operation for one in bundles)
+        return sum(bundle is None or bundle.operation != self.plan.operation for bundle in bundles)
 
 
 def _forced(planned: PlannedNamespace) -> Iterator[tuple[str, str]]:
-    """Bundles that are forced to a broker, and which."""
+    """Bundles that are forced to a broker, with the broker."""
     bounds = planned.bounds
     for index, owner in enumerate(planned.owners):
         if owner is not None:
@@ -418,7 +418,7 @@ def _forced(planned: PlannedNamespace) -> Iterator[tuple[str, str]]:
 
 
 def decode_mark(value: bytes | None) -> ImportMark | None:
-    """What an `!import` record says; None for whatever is not one."""
+    """Content of an `!import` record; None for other records."""
     try:
         loaded = orjson.loads(value or b"")
     except orjson.JSONDecodeError:

@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 EXPORT_FORMAT = 1
 _MAX_INT = 2**63 - 1
 LINK_BYTES = 16
-"""Of a link of the chain, and of the header's digest; they are written as hex digits."""
+"""Length of a link of the chain, and of the header's digest; written as hex digits."""
 _PARTITION = re.compile(r"[0-9]{1,10}", re.ASCII)
 _LINK = re.compile(rf"[0-9a-f]{{{2 * LINK_BYTES}}}", re.ASCII)
 
 
 class BadLine(ValueError):  # noqa: N818 - its message ends a sentence that the reader of the file begins
-    """A line is not what it must be; the message says what is wrong with it."""
+    """A line is malformed; the message says how."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +32,9 @@ class ExportHeader:
     """First line of an export file.
 
     Attributes:
-        end_offsets: Offset after the last record of each partition of the topic, empty partitions included.
+        end_offsets: Offset after the last record of each partition of the topic, including empty partitions.
         exported_at_ms: When the export ended, milliseconds since 1970.
-        digest: Of the whole file (`export_chain`); None: it has no chain, so an edit of it is not seen.
+        digest: Of the whole file (`chain`); None: it has no chain, so edits are not detected.
     """
 
     topic: str
@@ -45,10 +45,10 @@ class ExportHeader:
 
 @dataclass(frozen=True, slots=True)
 class ExportLine:
-    """A line behind the header.
+    """A line after the header.
 
     Attributes:
-        link: What it says its place in the chain is; None: nothing.
+        link: Its link of the chain; None without a chain.
     """
 
     record: RecordRead
@@ -72,7 +72,7 @@ def parse_header(line: bytes) -> ExportHeader:
     """Read the first line.
 
     Raises:
-        BadLine: It is not the header of an export of format 1.
+        BadLine: The line is not the header of an export of format 1.
     """
     fields = _object(line)
     if "export" not in fields:
@@ -86,24 +86,24 @@ def parse_header(line: bytes) -> ExportHeader:
     return ExportHeader(topic, ends, _integer(fields, "exported_at_ms"), _link(fields, "digest"))
 
 
-def _end_offsets(found: object) -> dict[int, int]:
-    if not isinstance(found, dict) or not found:
+def _end_offsets(fields: object) -> dict[int, int]:
+    if not isinstance(fields, dict) or not fields:
         raise BadLine("`end_offsets` is missing, or names no partition")
     ends = {}
-    for name, end in found.items():
+    for name, end in fields.items():
         if not _PARTITION.fullmatch(name) or type(end) is not int or not 0 <= end <= _MAX_INT:
             raise BadLine(f"`end_offsets` holds {name[:40]!r}: {end!r}, not a partition with its end offset")
         ends[int(name)] = end
-    if sorted(ends) != list(range(len(found))):
-        raise BadLine(f"`end_offsets` must name all partitions from 0 on, not {', '.join(sorted(found))}")
+    if sorted(ends) != list(range(len(fields))):
+        raise BadLine(f"`end_offsets` must name all partitions from 0 on, not {', '.join(sorted(fields))}")
     return ends
 
 
 def format_record(record: RecordRead, link: bytes | None = None) -> bytes:
-    """A record as a line; what is not UTF-8 stands as base64.
+    """A record as a line; invalid UTF-8 is encoded as base64.
 
     Args:
-        link: Its place in the chain.
+        link: Its link of the chain.
     """
     return _line(
         {
@@ -128,7 +128,7 @@ def text_or_base64(name: str, content: bytes | None) -> dict[str, str | None]:
 
 
 def parse_record(line: bytes) -> RecordRead:
-    """Read one record, wherever it stands.
+    """Read one record, without its link.
 
     Raises:
         BadLine: The line is not a record.
@@ -137,7 +137,7 @@ def parse_record(line: bytes) -> RecordRead:
 
 
 def parse_line(line: bytes) -> ExportLine:
-    """Read one record and its place in the chain.
+    """Read one record with its link.
 
     Raises:
         BadLine: The line is not a record.
@@ -185,13 +185,13 @@ def _content(fields: dict[str, Any], name: str) -> bytes | None:
     if encoded_name in fields:
         encoded = fields[encoded_name]
         if name in fields or not isinstance(encoded, str):
-            raise BadLine(f"`{encoded_name}` is not a text, or stands beside `{name}`")
+            raise BadLine(f"`{encoded_name}` is not a text, or is given as well as `{name}`")
         try:
             return base64.b64decode(encoded, validate=True)
         except (binascii.Error, ValueError):
             raise BadLine(f"`{encoded_name}` is not base64") from None
     if name not in fields:
-        raise BadLine(f"neither `{name}` nor `{encoded_name}` is there")
+        raise BadLine(f"neither `{name}` nor `{encoded_name}` is given")
     text = fields[name]
     if text is None:
         return None

@@ -1,1 +1,1 @@
-"""What operators see of a running broker: metrics, events, traces, health, and the HTTP endpoint."""
+"""Observability of a running broker: metrics, events, traces, health, and the HTTP endpoint."""

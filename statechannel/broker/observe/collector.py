@@ -1,12 +1,12 @@
-"""Keeps the cyclic garbage collector from walking every bundle again and again, while a replay makes them and afterwards.
+"""Tuning of the cyclic garbage collector: avoids repeated walks over all bundles during and after a replay.
 
-A replay leaves hundreds of thousands of objects that live for good and no cycles. By its default thresholds the
-collector walks them all every few thousand records: a tenth of the replay, and later a pause in the midst of a hand-over.
+A replay creates hundreds of thousands of permanent objects without cycles. By its default thresholds the
+collector walks them all every few thousand records: a tenth of the replay, and later a pause during hand-overs.
 
-A storm leaves as many: 100,000 callers that wait are half a million objects, and a walk over them holds the loop up for
-longer than it may stand. So whatever outlives a long walk is left out of the next ones. It is freed all the same when
-nobody holds it any more; only what then hangs together in a circle stays, and so that it does not stay for good (the
-embedding broker's objects are among it) one walk in a long while goes over everything.
+A storm creates as many: 100,000 waiting callers are half a million objects, and a walk over them blocks the loop for
+too long. So objects that survive a long walk are excluded from the next ones. They are still freed when
+unreferenced; only cycles stay, and so that they do not stay for ever (the
+embedding broker's objects are included), a rare walk covers everything.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import time
 
 LONG_WALK_S = 0.01
 THAW_S = 900.0
-"""After this long the next full walk goes over everything: what is left out may hold circles that nobody holds any more."""
+"""Time after which the next full walk covers everything: excluded objects may be unreferenced cycles."""
 REPLAY_THRESHOLDS = (50_000, 50, 1_000)
 
 _lock = threading.Lock()
@@ -32,7 +32,7 @@ class ReplayCalm:
         self._running = False
 
     def begin(self) -> None:
-        """Collect seldom from now on."""
+        """Collect rarely from now on."""
         global _replays, _before  # noqa: PLW0603  (the collector is the process's own, too)
         with _lock:
             if self._running:
@@ -45,7 +45,7 @@ class ReplayCalm:
                 gc.set_threshold(*REPLAY_THRESHOLDS)
 
     def end(self, *, keep: bool = True) -> None:
-        """Collect as before; with `keep`, what lives now is taken out of the collector's walks for good."""
+        """Collect as before; with `keep`, current objects are excluded from the collector's walks permanently."""
         global _replays  # noqa: PLW0603
         with _lock:
             if not self._running:
@@ -60,7 +60,7 @@ class ReplayCalm:
 
 
 class ShortWalks:
-    """After a full collection that took long, what outlived it is left out of the next ones. One for the whole process."""
+    """After a long full collection, excludes the survivors from the next ones. One for the whole process."""
 
     def __init__(self) -> None:
         self._users = 0
@@ -73,16 +73,16 @@ class ShortWalks:
             self._users += 1
             if self._users == 1:
                 self._thawed_s = time.monotonic()
-                gc.callbacks.append(self._told)
+                gc.callbacks.append(self._on_collection)
 
     def end(self) -> None:
-        """One less."""
+        """One member less runs in this process."""
         with _lock:
             self._users -= 1
             if self._users == 0:
-                gc.callbacks.remove(self._told)
+                gc.callbacks.remove(self._on_collection)
 
-    def _told(self, phase: str, info: dict[str, int]) -> None:
+    def _on_collection(self, phase: str, info: dict[str, int]) -> None:
         if info["generation"] == _OLDEST:
             now_s = time.monotonic()
             if phase == "start":

@@ -1,6 +1,6 @@
-"""A small HTTP endpoint for those who watch a broker: bounded in every way, read only, away from the loop.
+"""HTTP endpoint for monitoring: bounded in every way, read-only, outside the event loop.
 
-A client that is slow, never reads or never asks keeps one of a few threads for a few seconds, and nothing else.
+A client that is slow or idle occupies one of a few threads for a few seconds, and nothing else.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _PATH_CHARACTERS = 200
 _CHUNK_BYTES = 65_536
 _POLL_S = 0.2
 _GIVEN_BACK_S = 1.0
-"""Longest wait for the room of a connection that was cut."""
+"""Longest wait for the place of a closed connection."""
 
 
 class MetricsPortError(StateChannelError):
@@ -37,10 +37,10 @@ class MetricsPortError(StateChannelError):
 
 @dataclass(frozen=True, slots=True)
 class HttpAnswer:
-    """What a route answers.
+    """Answer of a route.
 
     Attributes:
-        body: Whole, or in parts that are made while they are sent.
+        body: Complete, or in parts that are generated during sending.
     """
 
     status: int
@@ -48,9 +48,9 @@ class HttpAnswer:
     body: bytes | Iterable[bytes]
 
     @classmethod
-    def json(cls, found: Mapping[str, Any], status: int = HTTPStatus.OK) -> HttpAnswer:
+    def json(cls, fields: Mapping[str, Any], status: int = HTTPStatus.OK) -> HttpAnswer:
         """An object as JSON."""
-        return cls(status, JSON, orjson.dumps(found, option=orjson.OPT_APPEND_NEWLINE))
+        return cls(status, JSON, orjson.dumps(fields, option=orjson.OPT_APPEND_NEWLINE))
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +58,9 @@ class EndpointLimits:
     """Bounds of an endpoint.
 
     Attributes:
-        connections_max: Connections at the same time. One more takes the place of the one that has been silent longest;
-            where all have asked, it is closed at once.
-        timeout_s: Longest time for one connection, whatever it does.
+        connections_max: Maximum number of concurrent connections. One more displaces the one that has been silent longest;
+            if all have sent requests, it is closed at once.
+        timeout_s: Time limit of one connection.
     """
 
     connections_max: int = 8
@@ -71,11 +71,11 @@ Route = Callable[[], HttpAnswer]
 
 
 class Endpoint:
-    """Serves routes by GET (and HEAD), in threads of its own.
+    """Serves routes by GET (and HEAD), in its own threads.
 
     Args:
-        on_answer: Told path (`other` where there is none such) and status of each answer.
-        on_refused: Told of each connection that was closed because there was one too many.
+        on_answer: Called with path (`other` if unknown) and status of each answer.
+        on_refused: Called for each connection closed because of the limit.
     """
 
     def __init__(
@@ -99,10 +99,10 @@ class Endpoint:
         return None if self._server is None else int(self._server.server_port)
 
     def serve(self, port: int, address: str = "127.0.0.1") -> int:
-        """Open the port and answer; the port in use (0 takes a free one).
+        """Open the port and serve; returns the port (0 picks a free one).
 
         Raises:
-            MetricsPortError: The port is taken, or the address is not one of this machine.
+            MetricsPortError: The port is in use, or the address is not one of this machine.
         """
         try:
             self._server = _Server(self, address, port)
@@ -117,13 +117,13 @@ class Endpoint:
         self._thread.start()
         return int(self._server.server_port)
 
-    def told(self, path: str, status: int) -> None:
-        """An answer was given."""
+    def answered(self, path: str, status: int) -> None:
+        """Count an answer."""
         if self._on_answer is not None:
             self._on_answer(path, status)
 
     def refused(self) -> None:
-        """A connection was closed because there was one too many."""
+        """Count a connection closed because of the limit."""
         if self._on_refused is not None:
             self._on_refused()
 
@@ -138,18 +138,18 @@ class Endpoint:
 
 
 def url_of(address: str, port: int) -> str:
-    """Where others find an endpoint: an address that stands for all of this machine's says none of them."""
+    """The URL of an endpoint for others: a wildcard address is replaced by the host name."""
     try:
-        found = ip_address(address)
+        ip = ip_address(address)
     except ValueError:
         return f"http://{address}:{port}"
-    if found.is_unspecified:
+    if ip.is_unspecified:
         return f"http://{socket.gethostname()}:{port}"
-    return f"http://[{found}]:{port}" if found.version == 6 else f"http://{found}:{port}"  # noqa: PLR2004
+    return f"http://[{ip}]:{port}" if ip.version == 6 else f"http://{ip}:{port}"  # noqa: PLR2004
 
 
 class _Server(ThreadingHTTPServer):
-    """A thread for each connection, and few of them."""
+    """A bounded number of threads, one per connection."""
 
     daemon_threads = True
     block_on_close = False
@@ -164,14 +164,14 @@ class _Server(ThreadingHTTPServer):
         super().__init__((address, port), _Handler)
 
     def server_bind(self) -> None:
-        """Without asking the name service for our own name, as the library does."""
+        """Bind without the library's name service query for our own name."""
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self.socket.bind(self.server_address)
         self.server_address = self.socket.getsockname()
         self.server_name, self.server_port = str(self.server_address[0]), self.server_address[1]
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Take the connection, if there is room or somebody's silence makes some: a probe must get through."""
+        """Accept the connection if there is room, or displace a silent one: a probe must get through."""
         if not self._room.acquire(blocking=False):
             self.endpoint.refused()
             if not (self._cut_oldest_silent() and self._room.acquire(timeout=_GIVEN_BACK_S)):
@@ -186,7 +186,7 @@ class _Server(ThreadingHTTPServer):
             raise
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """In its thread: an end is set to it, whatever the client does or leaves undone."""
+        """Serve the connection in its thread, with a time limit."""
         ends = threading.Timer(self.endpoint.limits.timeout_s, _cut, (request,))
         ends.daemon = True
         try:
@@ -200,7 +200,7 @@ class _Server(ThreadingHTTPServer):
             self._leaves(request)
 
     def asked(self, request: socket.socket) -> None:
-        """It has sent a whole request, and is not cut for others any more."""
+        """Note that it has sent a complete request, and may not be displaced any more."""
         with self._silent_lock:
             self._silent.pop(request, None)
 
@@ -218,7 +218,7 @@ class _Server(ThreadingHTTPServer):
         return True
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002 - the library's signature
-        """A client that went away, or was cut off, is nobody's concern."""
+        """Ignore a client that disconnected or was cut off."""
         _log.debug("http-connection-failed", error=type(sys.exception()).__name__)
 
 
@@ -237,7 +237,7 @@ class _Handler(BaseHTTPRequestHandler):
     sys_version = ""
 
     def setup(self) -> None:
-        """Waits have an end; the timer of the server ends what trickles."""
+        """Set a time-out on waits; the server's timer ends slow connections."""
         self.request.settimeout(self.server.endpoint.limits.timeout_s)
         super().setup()
 
@@ -256,7 +256,7 @@ class _Handler(BaseHTTPRequestHandler):
             answer = HttpAnswer.json({"error": "no such page", "pages": sorted(endpoint.routes)}, HTTPStatus.NOT_FOUND)
         else:
             answer = _answered(route)
-        endpoint.told(path if route is not None else "other", answer.status)
+        endpoint.answered(path if route is not None else "other", answer.status)
         self.send_response(answer.status)
         self.send_header("Content-Type", answer.kind)
         self.send_header("Cache-Control", "no-store")
@@ -274,7 +274,7 @@ class _Handler(BaseHTTPRequestHandler):
                 self.wfile.write(chunk)
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the library's signature
-        """Probes come every few seconds: the counters tell of them."""
+        """Do not log probes, which arrive every few seconds: they are counted."""
 
 
 def _answered(route: Route) -> HttpAnswer:
@@ -288,7 +288,7 @@ def _answered(route: Route) -> HttpAnswer:
 
 
 def _chunks(parts: Any) -> Iterable[bytes]:
-    """Small parts put together, so that each line is not a call to the kernel."""
+    """Join small parts, to avoid a system call per line."""
     held = bytearray()
     for part in parts:
         held += part

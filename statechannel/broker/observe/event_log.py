@@ -1,4 +1,4 @@
-"""The events of a member as structured log lines: as many as somebody can read, never as many as a flood would make."""
+"""Events of a member as structured, rate-limited log lines."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ _UNLISTED = EventKind("", Level.INFO, (), "")
 
 
 class EventLog:
-    """Tells what the engine and its surroundings say.
+    """Logs events of the engine and the runtime.
 
     Args:
-        broker: Who tells; stands in every line.
-        least: What is less loud is not even put together.
-        per_second_max: Lines of one event within a second; what is above is counted and summed up (`flush`).
-        counted: Told the name of each event but those of single records.
+        broker: Broker id, in every line.
+        least: Minimum level; events below are not formatted.
+        per_second_max: Lines of one event per second; further ones are only counted (`flush`).
+        counted: Called with the name of each event, except those of single records.
     """
 
     def __init__(
@@ -54,11 +54,11 @@ class EventLog:
 
     @property
     def tells_all(self) -> bool:
-        """Whether the verdict on every record is wanted."""
+        """Whether verdicts on every record are logged."""
         return self._least <= Level.DEBUG
 
-    def told(self, emit: Emit) -> None:
-        """An event of the engine."""
+    def take(self, emit: Emit) -> None:
+        """Log an event of the engine."""
         name, facts = emit.event, emit.facts
         make = _RECORDS.get(name)
         if make is None:
@@ -70,8 +70,8 @@ class EventLog:
             if (Level.DEBUG if elsewhere else Level.INFO) >= self._least:
                 self._say(name, facts, otherwise=elsewhere, make=make)
 
-    def tell(self, name: str, **facts: Any) -> None:
-        """An event of what surrounds the engine; from any thread."""
+    def emit(self, name: str, **facts: Any) -> None:
+        """Log an event of the runtime; from any thread."""
         if self._counted is not None:
             self._counted(name)
         self._say(name, facts)
@@ -94,9 +94,9 @@ class EventLog:
         level = entry.otherwise.level if otherwise and entry.otherwise is not None else entry.level
         if level < self._least or not self._may(name):
             return
-        found = facts if make is None else make(facts)
-        said = {field: _short(plain(value)) for field, value in found.items() if value not in _EMPTY}
-        _log.log(level, name, broker=self._broker, **said)
+        fields = facts if make is None else make(facts)
+        shown = {field: _short(plain(value)) for field, value in fields.items() if value not in _EMPTY}
+        _log.log(level, name, broker=self._broker, **shown)
 
     def _may(self, name: str) -> bool:
         now_s = time.monotonic()
@@ -110,22 +110,22 @@ class EventLog:
         return False
 
     def flush(self) -> Mapping[str, int]:
-        """Say what was left out since the last time; how many, by event."""
+        """Log the numbers of suppressed events since the last call, and return them."""
         left_out, self._left_out = self._left_out, Counter()
         for name, count in left_out.items():
-            self.tell("events.suppressed", suppressed=name, count=count)
+            self.emit("events.suppressed", suppressed=name, count=count)
         return left_out
 
 
 def _short(value: Any) -> Any:
-    """What others write may be long, and must not fill the log."""
+    """Truncate long foreign text."""
     if isinstance(value, str) and len(value) > _CHARACTERS:
         return f"{value[:_CHARACTERS]}... ({len(value)} characters)"
     return value
 
 
 def generation_of(record: Record) -> int | None:
-    """The generation by which the owner serves after this record; None where there is none, or for a namespace."""
+    """The generation by which the owner serves after this record; None without one, or for a namespace."""
     if record.state is State.ASSIGNED:
         return record.version
     return record.version - 1 if record.state in (State.RELEASING, State.SPLITTING) else None

@@ -1,4 +1,4 @@
-"""Bundles on their way: how long each phase of a hand-over took by the log's own time, and for how long nobody served."""
+"""Timing of hand-overs: duration of each phase by log time, and of the gap in service."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ LOST = "lost"
 
 
 class _Flight(NamedTuple):
-    """A bundle that has not come to rest.
+    """A bundle in flight.
 
     Attributes:
-        since_ms: Log time of the record that it is at.
+        since_ms: Log time of its newest record.
         began_ms: Log time of the first record.
-        unserved_ms: Since when nobody serves it; -1 where somebody may, or nobody did before.
+        unserved_ms: Since when it is unserved; -1 if it may be served, or never was.
         seen_s: When this process saw the first record (monotonic).
     """
 
@@ -35,12 +35,12 @@ class _Flight(NamedTuple):
 
 
 class Landing(NamedTuple):
-    """The end of a phase, and of the whole where the bundle came to rest.
+    """The end of a phase, and of the hand-over if complete.
 
     Attributes:
         phase: `acquire`, `release` or `split`.
-        whole_s: From the first record; None where the bundle goes on.
-        gap_s: For so long nobody served; None where that has not ended, or never was.
+        whole_s: From the first record; None if the hand-over continues.
+        gap_s: Length of the gap in service; None if it has not ended, or there was none.
         cause: Of the gap: the flow, or `lost`.
     """
 
@@ -55,14 +55,14 @@ class Landing(NamedTuple):
 
 
 class Flights:
-    """Follows accepted records. What it did not see begin, it does not time."""
+    """Follows accepted records. Hand-overs that began earlier are not timed."""
 
     def __init__(self, at_once_max: int = 100_000) -> None:
         self._max = at_once_max
         self._flying: dict[bytes, _Flight] = {}
 
     def accepted(self, record: Record, read: RecordRead, now_s: float) -> Landing | None:
-        """Take in an accepted record; what came to an end by it."""
+        """Apply an accepted record; returns what it ended."""
         key, state, at_ms = read.key or b"", record.state, read.timestamp_ms
         before = self._flying.pop(key, None)
         flying = state in IN_FLIGHT
@@ -95,24 +95,24 @@ class Flights:
         )
 
     def restart(self) -> None:
-        """A partition is read anew: nothing that was seen before counts."""
+        """Forget a partition that is read again."""
         self._flying.clear()
 
     def __len__(self) -> int:
         return len(self._flying)
 
     def oldest_s(self, now_s: float) -> float:
-        """Age of the oldest; 0 without any. Walks over all."""
-        return max((now_s - one.seen_s for one in self._flying.values()), default=0.0)
+        """Age of the oldest; 0 without any. Scans all."""
+        return max((now_s - handover.seen_s for handover in self._flying.values()), default=0.0)
 
 
 def flow_of(record: Record) -> str:
-    """The flow as a word of a few, whatever its writer wrote."""
+    """The flow as one of a few known values."""
     flow = record.text("flow")
     return flow if flow in FLOWS else "other"
 
 
 def _last_heard_ms(record: Record) -> int | None:
     lost = record.raw.get("lost")
-    found = lost.get("last_heard_ms") if isinstance(lost, dict) else None
-    return found if type(found) is int and found > 0 else None
+    value = lost.get("last_heard_ms") if isinstance(lost, dict) else None
+    return value if type(value) is int and value > 0 else None

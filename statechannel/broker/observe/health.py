@@ -1,4 +1,4 @@
-"""What a broker's endpoint answers: is it alive, may it be given work, how does it stand, what does its replica hold."""
+"""Pages of a broker's endpoint: liveness, readiness, status, and the digest of its replica."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class HealthCheck(NamedTuple):
-    """One thing that is looked at."""
+    """One health check."""
 
     name: str
     ok: bool
@@ -37,19 +37,19 @@ HEAVY_MAX = 2
 
 
 class TooManyCopiesError(StateChannelError):
-    """More want the states than may at the same time."""
+    """Too many concurrent requests for the states."""
 
     retryable = True
 
 
 class LoopBusyError(StateChannelError):
-    """The loop did not come to it in time."""
+    """The loop did not respond in time."""
 
     retryable = True
 
 
 def alive(host: Host) -> list[HealthCheck]:
-    """Whether this process still does anything: if not, nobody but its supervisor can help. From any thread."""
+    """Liveness of this process: if it fails, the supervisor must restart it. From any thread."""
     silent_s = max(0.0, time.monotonic() - host.last_progress_s)
     limit_s = host.options.watchdog_s
     stopped = host.stopped
@@ -58,17 +58,20 @@ def alive(host: Host) -> list[HealthCheck]:
         HealthCheck(
             "loop",
             closing or silent_s <= limit_s,
-            f"looked at its inputs {silent_s:.1f} s ago, {limit_s:g} s are allowed",
+            f"last progress {silent_s:.1f} s ago, limit {limit_s:g} s",
         ),
         HealthCheck("member", stopped is None, "runs" if stopped is None else f"{stopped.reason}: {stopped.detail}"),
     ]
 
 
 def ready(host: Host) -> list[HealthCheck]:
-    """Whether this broker may be given bundles and lookups. From any thread."""
+    """Readiness of this broker for bundles and lookups. From any thread."""
     engine = host.engine
     behind = [replica for replica in engine.replicas if replica.phase is not Phase.CAUGHT_UP]
-    why = "; ".join(f"partition {one.partition} is {one.phase}: {one.why or 'nothing was read yet'}" for one in behind)
+    why = "; ".join(
+        f"partition {replica.partition} is {replica.phase}: {replica.why or 'nothing was read yet'}"
+        for replica in behind
+    )
     if not behind and not engine.caught_up:
         why = "a cold start puts the history in doubt"
     mode = engine.mode
@@ -78,43 +81,43 @@ def ready(host: Host) -> list[HealthCheck]:
         HealthCheck(
             "registered",
             engine.context.registered,
-            "in the registry" if engine.context.registered else "its id is not its own yet",
+            "in the registry" if engine.context.registered else "not registered yet",
         ),
         HealthCheck("mode", mode is Mode.NORMAL, f"{mode}: {_MODES[mode]}"),
         _hooks(host),
-        HealthCheck("staying", not engine.draining, "hands its bundles over" if engine.draining else "takes bundles"),
+        HealthCheck("staying", not engine.draining, "hands over its bundles" if engine.draining else "accepts bundles"),
     ]
 
 
 def _hooks(host: Host) -> HealthCheck:
-    """A broker none of whose hooks can be called may not be given bundles; what it serves already, it serves on."""
+    """Fails if no hook can be called: such a broker gets no bundles; those that it serves are not affected."""
     counts = host.hooks
     why = f"{counts.late} of {counts.threads} threads" if counts.threads is not None else f"{counts.late}"
     return HealthCheck("hooks", not counts.exhausted, f"{why} run hooks that are past their deadlines")
 
 
 _MODES = {
-    Mode.STARTING: "not heard in the registry yet",
+    Mode.STARTING: "not yet read back from the registry",
     Mode.NORMAL: "the log is read and written",
-    Mode.SAFE: "the log is away, or written by a newer version: what is served is served on, nothing is begun",
-    Mode.SETTLING: "the log is back, the others are not all heard yet",
+    Mode.SAFE: "the log is unavailable, or has a newer format: bundles are still served, no operation is started",
+    Mode.SETTLING: "the log is available again, waiting for heartbeats of the others",
 }
 
 
 def _answer(host: Host, checks: Sequence[HealthCheck]) -> HttpAnswer:
-    failed = [one for one in checks if not one.ok]
+    failed = [check for check in checks if not check.ok]
     document = {
         "status": "unavailable" if failed else "ok",
         "broker": host.engine.identity.broker,
         "incarnation": host.engine.identity.incarnation,
-        "reasons": [f"{one.name}: {one.why}" for one in failed],
-        "checks": {one.name: {"ok": one.ok, "why": one.why} for one in checks},
+        "reasons": [f"{check.name}: {check.why}" for check in failed],
+        "checks": {check.name: {"ok": check.ok, "why": check.why} for check in checks},
     }
     return HttpAnswer.json(document, HTTPStatus.SERVICE_UNAVAILABLE if failed else HTTPStatus.OK)
 
 
 def routes(host: Host, loop: asyncio.AbstractEventLoop, *, timeout_s: float) -> Mapping[str, Route]:
-    """The pages of a member.
+    """Pages of a member.
 
     Args:
         loop: The loop of the host.
@@ -123,14 +126,14 @@ def routes(host: Host, loop: asyncio.AbstractEventLoop, *, timeout_s: float) -> 
     digests = ReplicaDigests(host.engine, timeout_s=timeout_s)
 
     def copied() -> ReplicaCopy:
-        """A copy is made in the loop, in short steps; all else works on it in the thread of whoever asks."""
+        """Digest and dump: the copy is made in the loop, in short steps; the rest runs in the requesting thread."""
         asked = asyncio.run_coroutine_threadsafe(digests.copy(), loop)
         try:
             return asked.result(timeout_s)
         except TimeoutError as error:
             asked.cancel()
             raise LoopBusyError(
-                f"the loop did not copy the states within {timeout_s:g} s", hint="Ask again; look at /healthz."
+                f"the loop did not copy the states within {timeout_s:g} s", hint="Try again; check /healthz."
             ) from error
 
     # Both take processor time that the loop wants too: few at once, and the others are told so.
@@ -139,7 +142,7 @@ def routes(host: Host, loop: asyncio.AbstractEventLoop, *, timeout_s: float) -> 
     def heavy(parts: Callable[[ReplicaCopy], Iterable[bytes]]) -> Iterator[bytes]:
         if not room.acquire(blocking=False):
             raise TooManyCopiesError(
-                f"{HEAVY_MAX} copies of the states are being told already", hint="Ask again in a moment."
+                f"{HEAVY_MAX} copies of the states are being sent already", hint="Try again in a moment."
             )
         try:
             copy = copied()

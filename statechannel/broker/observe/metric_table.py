@@ -1,6 +1,6 @@
-"""Every metric of a member, as data: `design/observability.md`, the dashboard and the alert rules are held against it.
+"""Table of all metrics of a member; `design/observability.md`, the dashboard and the alert rules are checked against it.
 
-All names begin with `statechannel_`; all have the labels `channel` and `broker`. A bundle never stands in a label.
+All names begin with `statechannel_`; all have the labels `channel` and `broker`. Labels never contain bundles.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class MetricKind(StrEnum):
 
 
 class Metric(NamedTuple):
-    """One family.
+    """One metric family.
 
     Attributes:
         name: Without the prefix, and without `_total`.
@@ -33,7 +33,7 @@ class Metric(NamedTuple):
 
     @property
     def full_name(self) -> str:
-        """As a scraper finds it."""
+        """Full name for a scraper."""
         return f"{PREFIX}{self.name}" + ("_total" if self.kind is MetricKind.COUNTER else "")
 
 
@@ -52,14 +52,14 @@ TABLE: tuple[Metric, ...] = (
     Metric(
         "handoff_seconds",
         _H,
-        "Phases of moves by the log's time, told by whoever ended the phase; `whole` is first to last record",
+        "Phases of moves by log time, reported by the broker that ended the phase; `whole` is first to last record",
         ("flow", "phase"),
         _FLIGHT_S,
     ),
     Metric(
         "gap_seconds",
         _H,
-        "Intervals in which nobody served a bundle, told by its new owner: from Releasing, or from when a lost owner was "
+        "Gaps in service of a bundle, reported by its new owner: from Releasing, or from when a lost owner was "
         "last heard, to Assigned",
         ("cause",),
         _GAP_S,
@@ -67,60 +67,60 @@ TABLE: tuple[Metric, ...] = (
     Metric("operations", _C, "Operations ended, by flow and result", ("flow", "result")),
     # --- callers
     Metric("commands", _C, "Commands answered, by command and answer", ("command", "answer")),
-    Metric("commands_waiting", _G, "Commands and lookups that wait for an answer"),
+    Metric("commands_waiting", _G, "Commands and lookups waiting for an answer"),
     Metric("lookups", _C, "Lookups answered, by answer", ("answer",)),
     Metric("lookup_wait_seconds", _H, "From a lookup to its answer", ("answer",), _CALL_S),
-    Metric("lookups_waiting", _G, "Lookups that wait for the channel to say more"),
-    Metric("requests_open", _G, "Requests of the requests topic that this member keeps an eye on"),
+    Metric("lookups_waiting", _G, "Lookups waiting for the channel"),
+    Metric("requests_open", _G, "Open requests of the requests topic"),
     Metric("hook_seconds", _H, "From the call of a hook to its end", ("hook",), _CALL_S),
     Metric("hook_failures", _C, "Hooks that raised or overran their deadline", ("hook",)),
     Metric("hooks_running", _G, "Hooks that have not returned"),
-    Metric("hooks_late", _G, "Those that run on after their deadlines; other hooks of their bundles wait for them"),
+    Metric("hooks_late", _G, "Hooks that run past their deadlines; other hooks of their bundles wait for them"),
     # --- the log
     Metric("records", _C, "Channel records read, by verdict", ("verdict",)),
-    Metric("forged_records", _G, "Records read that bear this member's incarnation and that it did not write"),
-    Metric("lag_records", _G, "Records between the end of the log and what was applied", ("partition",)),
+    Metric("forged_records", _G, "Records read with this member's incarnation that it did not write"),
+    Metric("lag_records", _G, "Records between the applied offset and the end of the log", ("partition",)),
     Metric(
         "view_lag_seconds",
         _G,
-        "Since everything in the log had been applied; answers say so when it is long",
+        "Time since the whole log was applied; answers mention it when it is long",
         ("partition",),
     ),
-    Metric("open_debts", _G, "Keys in debt: no join ends before they are paid"),
+    Metric("open_debts", _G, "Keys in debt: joins cannot end before they are paid"),
     Metric("oldest_debt_seconds", _G, "Age of the oldest open debt; 0 without debts"),
     Metric("pending_records", _G, "Own records whose verdict has not been read back"),
     Metric("append_seconds", _H, "From handing a record to the client to its delivery report", (), _CALL_S),
-    Metric("append_failures", _C, "Own records that were not, or may not be, in the log"),
-    Metric("writer_queue_records", _G, "Own records that the Kafka client has not reported on"),
+    Metric("append_failures", _C, "Own records that are not, or may not be, in the log"),
+    Metric("writer_queue_records", _G, "Own records without a delivery report"),
     Metric("kafka_available", _G, "1 while Kafka answers the client"),
-    Metric("kafka_outages", _C, "Times that Kafka ceased to answer"),
+    Metric("kafka_outages", _C, "Number of times that Kafka stopped answering"),
     # --- the cluster
-    Metric("mode", _G, "1 for the mode that this member is in", ("mode",)),
+    Metric("mode", _G, "1 for the current mode of this member", ("mode",)),
     Metric("caught_up", _G, "1 while this member judges every partition"),
-    Metric("draining", _G, "1 while this member hands over to leave"),
+    Metric("draining", _G, "1 while this member drains for a shutdown"),
     Metric("is_leader", _G, "1 while this member leads"),
-    Metric("leader_term", _G, "Offset of its claim to lead; -1 while it does not"),
-    Metric("members", _G, "Members in the registry, by what they are", ("what",)),
-    Metric("log_silence_seconds", _G, "Age of the picture: since the newest own heartbeat that was read back was sent"),
-    Metric("repair_paused", _G, "1 while repair waits because too many brokers vanished"),
+    Metric("leader_term", _G, "Offset of its leadership claim; -1 while it does not lead"),
+    Metric("members", _G, "Members in the registry, by state", ("what",)),
+    Metric("log_silence_seconds", _G, "Age of the view: since the newest own heartbeat that was read back was sent"),
+    Metric("repair_paused", _G, "1 while repair is paused because too many brokers were lost"),
     # --- the process
-    Metric("info", _G, "1; the labels say what runs", ("incarnation", "software")),
-    Metric("events", _C, "Everything that the member told but verdicts, by event", ("event",)),
-    Metric("events_suppressed", _C, "Events that were not said because there were too many", ("event",)),
-    Metric("part_restarts", _C, "Parts that failed and were started again", ("part",)),
-    Metric("inbox_records", _G, "Inputs that wait for the loop"),
-    Metric("loop_burst_seconds", _H, "For how long the loop was held by one burst of inputs", (), _LOOP_S),
+    Metric("info", _G, "1; the labels have incarnation and version", ("incarnation", "software")),
+    Metric("events", _C, "Events of the member except verdicts, by event", ("event",)),
+    Metric("events_suppressed", _C, "Events suppressed by the rate limit", ("event",)),
+    Metric("part_restarts", _C, "Restarts of failed parts", ("part",)),
+    Metric("inbox_records", _G, "Inputs queued for the loop"),
+    Metric("loop_burst_seconds", _H, "Time for which one burst of inputs blocked the loop", (), _LOOP_S),
     Metric(
         "loop_lag_seconds",
         _H,
-        "How late the member's turns in the loop came: what else runs in it holds it",
+        "Delay of the member's turns in the loop, caused by other code in it",
         (),
         _LOOP_S,
     ),
-    Metric("loop_last_progress_timestamp_seconds", _G, "When the loop last looked at its inputs"),
+    Metric("loop_last_progress_timestamp_seconds", _G, "When the loop last processed its inputs"),
     Metric("loop_stuck", _G, "1 while the loop makes no progress"),
     Metric("http_requests", _C, "Answers of the endpoint, by path and status", ("path", "status")),
-    Metric("http_refused", _C, "Connections to the endpoint that were one too many"),
+    Metric("http_refused", _C, "Connections refused by the endpoint because of the limit"),
 )
 
-METRICS: dict[str, Metric] = {one.name: one for one in TABLE}
+METRICS: dict[str, Metric] = {metric.name: metric for metric in TABLE}

@@ -1,6 +1,6 @@
-"""Metrics of one broker for Prometheus, made from `statechannel.broker.observe.metric_table`; and the events that it tells.
+"""Prometheus metrics of one broker, built from `statechannel.broker.observe.metric_table`, and its event log.
 
-Bundles never stand in a label: there are too many. Ask the channel itself about a bundle.
+Labels never contain bundles: there are too many. Query the channel for a bundle.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 class Metrics:
     """The metrics of one channel member; `registry` may be the embedder's own.
 
-    Every name begins with `statechannel_`; the labels `channel` and `broker` tell members of one process apart.
+    Every name begins with `statechannel_`; the labels `channel` and `broker` distinguish members of one process.
 
     Args:
-        least: Events that are less loud are not told.
-        events_per_second_max: Lines of one event in a second.
+        least: Minimum level of logged events.
+        events_per_second_max: Log lines of one event per second.
     """
 
     def __init__(
@@ -52,10 +52,10 @@ class Metrics:
         self._counted: dict[str, int] = {}
 
     def _family(self, metric: Metric) -> Any:
-        """Several members of one process may share one registry."""
-        found: Mapping[str, object] = getattr(self.registry, "_names_to_collectors", {})
+        """The metric family; several members of one process may share one registry."""
+        families: Mapping[str, object] = getattr(self.registry, "_names_to_collectors", {})
         name, labels = f"{PREFIX}{metric.name}", [*self._own, *metric.labels]
-        existing = found.get(name)
+        existing = families.get(name)
         if existing is not None:
             return existing
         match metric.kind:
@@ -67,7 +67,7 @@ class Metrics:
                 return Histogram(name, metric.meaning, labels, registry=self.registry, buckets=metric.buckets)
 
     def _child(self, name: str, *values: str) -> Any:
-        """One time series; the values of its labels are few, by the bounds of those who give them."""
+        """One time series; its label values are bounded by their callers."""
         key = (name, *values)
         child = self._children.get(key)
         if child is None:
@@ -77,18 +77,18 @@ class Metrics:
 
     # --- what happened ----------------------------------------------------------------------------------------------
 
-    def told(self, event: Emit) -> None:
+    def take(self, event: Emit) -> None:
         """Log and count one event of the engine."""
         if event.event == "operation.ended":
             flow, result = str(event.facts.get("flow") or "none"), str(event.facts.get("result") or "none")
             self._child("operations", flow if flow in FLOWS else "other", result).inc()
-        self.log.told(event)
+        self.log.take(event)
 
     def _counted_event(self, event: str) -> None:
         self._child("events", event).inc()
 
     def verdicts(self, counts: Mapping[str, int]) -> None:
-        """Bring the counters up to these totals since the start."""
+        """Raise the counters to these totals since the start."""
         for verdict, count in counts.items():
             more = count - self._counted.get(verdict, 0)
             if more > 0:
@@ -96,14 +96,14 @@ class Metrics:
                 self._counted[verdict] = count
 
     def answered(self, command: str, answer: str, took_s: float = 0.0) -> None:
-        """A command got its answer."""
+        """Count an answered command."""
         self._child("commands", command, answer).inc()
         if command == "Lookup":
             self._child("lookups", answer).inc()
             self._child("lookup_wait_seconds", answer).observe(took_s)
 
     def landed(self, landing: Landing) -> None:
-        """A phase of a move ended by a record of this member."""
+        """Observe a phase of a move that a record of this member ended."""
         self._child("handoff_seconds", landing.flow, landing.phase).observe(landing.phase_s)
         if landing.whole_s is not None:
             self._child("handoff_seconds", landing.flow, "whole").observe(landing.whole_s)
@@ -111,29 +111,29 @@ class Metrics:
             self._child("gap_seconds", landing.cause).observe(landing.gap_s)
 
     def timed(self, name: str, took_s: float, *values: str) -> None:
-        """Something took so long; `name` is a histogram of the table."""
+        """Observe a duration; `name` is a histogram of the table."""
         self._child(name, *values).observe(took_s)
 
     def counted(self, name: str, *values: str, by: int = 1) -> None:
-        """Something happened; `name` is a counter of the table."""
+        """Increment a counter of the table."""
         self._child(name, *values).inc(by)
 
     def hook_failed(self, hook: Hook, _: str) -> None:
-        """A hook raised or overran."""
+        """Count a failed hook."""
         self._child("hook_failures", hook.value).inc()
 
     def restarted(self, part: str) -> None:
-        """A part failed and is started again."""
+        """Count a restart of a part."""
         self._child("part_restarts", part).inc()
 
     # --- how things are ---------------------------------------------------------------------------------------------
 
     def set(self, name: str, value: float, *values: str) -> None:
-        """How something is now; `name` is a gauge of the table."""
+        """Set a gauge of the table."""
         self._child(name, *values).set(value)
 
     def mode(self, mode: str) -> None:
-        """Which mode this member is in."""
+        """Set the mode of this member."""
         if mode != self._seen_mode:
             if self._seen_mode is not None:
                 self.set("mode", 0, self._seen_mode)
@@ -141,10 +141,10 @@ class Metrics:
             self._seen_mode = mode
 
     def stuck(self, *, stuck: bool) -> None:
-        """The watchdog spoke."""
+        """Set the watchdog's result."""
         self.set("loop_stuck", stuck)
 
     def flush(self) -> None:
-        """Say and count what was too much to be said one by one."""
+        """Log and count suppressed events."""
         for event, count in self.log.flush().items():
             self.counted("events_suppressed", event, by=count)

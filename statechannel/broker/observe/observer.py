@@ -1,4 +1,4 @@
-"""What is seen of a member from outside: how it stands, how long things take, who hears of it. Nothing it does hangs on it."""
+"""Observer of a member: gauges, durations, alarms and traces; the member's behaviour does not depend on it."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Observer:
     # --- what happened ----------------------------------------------------------------------------------------------
 
     def accepted(self, record: Record, read: RecordRead) -> None:
-        """A record was accepted: who wrote it says how long the phase took that it ends, so that each counts once."""
+        """Observe an accepted record: its writer reports the duration of the ended phase, so that each counts once."""
         landing = self.flights.accepted(record, read, time.monotonic())
         if record.incarnation != self._engine.identity.incarnation:
             return
@@ -61,25 +61,25 @@ class Observer:
             self._traces.accepted(record, read, landing)
 
     def answered(self, command: Command, outcome: Outcome, asked_s: float) -> None:
-        """A command got its answer."""
+        """Observe an answered command."""
         took_s = time.monotonic() - asked_s
         self._metrics.answered(type(command).__name__, outcomes.name_of(outcome), took_s)
         if self._traces is not None and not isinstance(command, Lookup):
             self._traces.answered(command, outcome, took_s)
 
     def hook_ended(self, effect: CallHook, took_s: float, error: str | None) -> None:
-        """A hook of the embedder returned, raised, or was given up."""
+        """Observe a hook that returned, raised, or timed out."""
         self._metrics.timed("hook_seconds", took_s, effect.hook)
         if self._traces is not None:
             key = self._engine.key(effect.bundle)
             self._traces.hook(effect, None if key is None else key.operation, took_s, error)
 
     def appending(self, token: int) -> None:
-        """A record is handed to the client."""
+        """Note that a record is passed to the client."""
         remember(self._appending, token, time.monotonic(), _APPENDS_MAX)
 
     def appended(self, report: Appended | AppendFailed) -> None:
-        """The client says what became of it."""
+        """Note the client's report on a record."""
         began_s = self._appending.pop(report.token, None)
         if isinstance(report, AppendFailed):
             self._metrics.counted("append_failures")
@@ -87,11 +87,11 @@ class Observer:
             self._metrics.timed("append_seconds", time.monotonic() - began_s)
 
     def burst(self, held_s: float) -> None:
-        """The loop was held for so long."""
+        """Observe a burst that blocked the loop."""
         self._metrics.timed("loop_burst_seconds", held_s)
 
     def turn(self, late_s: float) -> None:
-        """The driver's turn came so late."""
+        """Observe a delay of the driver's turn."""
         self._metrics.timed("loop_lag_seconds", max(0.0, late_s))
 
     # --- how things are ---------------------------------------------------------------------------------------------
@@ -100,7 +100,7 @@ class Observer:
         """Set the gauges; called about once a second.
 
         Args:
-            unanswered: Records that the client has not reported on.
+            unanswered: Records without a delivery report.
         """
         engine, put = self._engine, self._metrics.set
         self._metrics.stuck(stuck=False)
@@ -138,10 +138,10 @@ class Observer:
         alive = self._engine.presence.members.alive.values()
         put = self._metrics.set
         put("members", len(alive), "alive")
-        put("members", sum(one.caught_up for one in alive), "caught-up")
-        put("members", sum(one.accepting for one in alive), "accepting")
-        put("members", sum(one.info.get("leading") is True for one in alive), "leading")
-        put("members", sum(one.info.get("draining") is True for one in alive), "draining")
+        put("members", sum(member.caught_up for member in alive), "caught-up")
+        put("members", sum(member.accepting for member in alive), "accepting")
+        put("members", sum(member.info.get("leading") is True for member in alive), "leading")
+        put("members", sum(member.info.get("draining") is True for member in alive), "draining")
 
     def _debts(self) -> None:
         engine, log = self._engine, self._metrics.log
@@ -151,32 +151,32 @@ class Observer:
         self._metrics.set("oldest_debt_seconds", oldest_s)
         if oldest_s > self._debt_alarm_s and not self._alarmed:
             self._alarmed = True
-            log.tell("debt.alarm", oldest_debt_s=round(oldest_s, 1), limit_s=self._debt_alarm_s, debts=count)
+            log.emit("debt.alarm", oldest_debt_s=round(oldest_s, 1), limit_s=self._debt_alarm_s, debts=count)
         elif oldest_s <= self._debt_alarm_s and self._alarmed:
             self._alarmed = False
-            log.tell("debt.alarm-over", oldest_debt_s=round(oldest_s, 1))
+            log.emit("debt.alarm-over", oldest_debt_s=round(oldest_s, 1))
 
     def close(self) -> None:
-        """Say what was left out; let go of the traces."""
+        """Log suppressed events; close the traces."""
         self._metrics.flush()
         if self._traces is not None:
             self._traces.close()
 
 
 class Availability:
-    """Whether Kafka is there, as the client's reader sees it; called in that thread."""
+    """Availability of Kafka, as seen by the client's reader; called in that thread."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
         self._away_since_s: float | None = None
 
     def changed(self, available: bool) -> None:
-        """Kafka went or came."""
+        """Note that Kafka became available or unavailable."""
         self._metrics.set("kafka_available", available)
         if not available:
             self._away_since_s = time.monotonic()
             self._metrics.counted("kafka_outages")
-            self._metrics.log.tell("kafka.away")
+            self._metrics.log.emit("kafka.away")
         elif self._away_since_s is not None:
-            self._metrics.log.tell("kafka.back", away_s=round(time.monotonic() - self._away_since_s, 1))
+            self._metrics.log.emit("kafka.back", away_s=round(time.monotonic() - self._away_since_s, 1))
             self._away_since_s = None

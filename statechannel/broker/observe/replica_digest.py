@@ -1,6 +1,6 @@
-"""What a running replica says of itself to an auditor: the digest of its accepted states at an offset, and a dump of them.
+"""Digest and dump of a running replica's accepted states at an offset, for auditors.
 
-The states are copied on the loop's thread in short steps, and all else works on the copy, in whatever thread. A server mounts it
+The states are copied on the loop's thread in short steps, and the rest works on the copy, in any thread. A server mounts it
 like this (`GET /digest`, `GET /dump`; design/audit.md has the documents):
 
     digests = ReplicaDigests(host.engine)
@@ -46,9 +46,9 @@ class PartitionCopy:
     """One partition of a replica.
 
     Attributes:
-        applied: Offset through which it has taken everything in.
-        phase: How far its reader is (`Phase`); `why` says the rest.
-        states: None where this replica does not know the accepted states: it is joining, or its topic is broken.
+        applied: Offset through which it has applied the partition.
+        phase: Phase of its reader; `why` has details.
+        states: None if this replica does not know the accepted states: it is joining, or its topic is broken.
     """
 
     partition: int
@@ -64,10 +64,10 @@ class PartitionCopy:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaCopy:
-    """What a replica held, each partition as of an offset of its own; nothing in it changes any more.
+    """Immutable copy of a replica, each partition as of its own offset.
 
     Attributes:
-        at_ms: When the copying ended, by the wall clock of this machine.
+        at_ms: End of the copying, by the wall clock of this machine.
     """
 
     broker: str
@@ -83,10 +83,10 @@ class ReplicaCopy:
 
 
 async def copy_replicas(engine: Engine, *, keys_a_step: int = 2_000, timeout_s: float = 30.0) -> ReplicaCopy:
-    """Copy the accepted states of every partition. On the loop of the engine, which gets its turn after each short step.
+    """Copy the accepted states of every partition. On the loop of the engine, which is released after each short step.
 
     Raises:
-        CopyTimeoutError: They change too fast, or the loop has too much else to do.
+        CopyTimeoutError: They change too fast, or the loop is too busy.
     """
     until_s = time.monotonic() + timeout_s
     parts = [await _copy_partition(engine, replica, keys_a_step, until_s) for replica in engine.replicas]
@@ -120,22 +120,22 @@ async def _copy_partition(engine: Engine, replica: Replica, keys_a_step: int, un
 def _late(replica: Replica) -> CopyTimeoutError:
     return CopyTimeoutError(
         f"the accepted states of partition {replica.partition} were not copied in time",
-        hint="This broker has much to do: ask again later.",
+        hint="This broker is busy: try again later.",
     )
 
 
 def _known(engine: Engine, replica: Replica) -> bool:
-    """Whether this view is what the partition says: where a newer format has stopped the reader, up to there."""
+    """Whether this view equals the log: if a newer format has stopped the reader, up to there."""
     if replica.phase is Phase.STOPPED:
         return replica.view.applied == replica.applied
     return engine.context.judges(replica.partition)
 
 
 class ReplicaDigests:
-    """Gives copies to whoever asks: one is made at a time, and those who ask meanwhile share the next one.
+    """Provides copies: one is made at a time, and callers that arrive meanwhile share the next one.
 
     Args:
-        min_interval_s: A copy that is not older than this is given again, so that asking again and again costs little.
+        min_interval_s: A copy that is not older than this is reused, so that frequent requests cost little.
     """
 
     def __init__(self, engine: Engine, *, min_interval_s: float = 0.5, timeout_s: float = 30.0) -> None:
@@ -146,7 +146,7 @@ class ReplicaDigests:
         self._newest: ReplicaCopy | None = None
 
     async def copy(self) -> ReplicaCopy:
-        """A copy, as of now or of a moment ago. On the loop of the engine.
+        """A copy, as of now or a moment ago. On the loop of the engine.
 
         Raises:
             CopyTimeoutError: See `copy_replicas`.
@@ -163,23 +163,23 @@ class ReplicaDigests:
 
 @dataclass(slots=True)
 class _Sum:
-    """A digest under way."""
+    """A digest in progress."""
 
     total: Any = field(default_factory=sha256)
     keys: int = 0
 
     def through(self, lines: Iterable[bytes]) -> Iterator[bytes]:
-        for one in lines:
-            self.total.update(one)
+        for line in lines:
+            self.total.update(line)
             self.keys += 1
-            yield one
+            yield line
 
 
 def digest_document(copy: ReplicaCopy) -> dict[str, Any]:
-    """What `GET /digest` answers. `digest` is that of all partitions; null where this replica does not know all states."""
+    """Document of `GET /digest`. `digest` is that of all partitions; null if this replica does not know all states."""
     sums = [_Sum() for _ in copy.partitions]
     whole = _Sum()
-    merged = heapq.merge(*(one.through(part.lines()) for one, part in zip(sums, copy.partitions, strict=True)))
+    merged = heapq.merge(*(sum_.through(part.lines()) for sum_, part in zip(sums, copy.partitions, strict=True)))
     for _ in whole.through(merged):
         pass
     return {
@@ -192,27 +192,27 @@ def digest_document(copy: ReplicaCopy) -> dict[str, Any]:
         "partitions": {
             str(part.partition): {
                 "applied": part.applied,
-                "digest": None if part.states is None else one.total.hexdigest(),
-                "keys": None if part.states is None else one.keys,
+                "digest": None if part.states is None else sum_.total.hexdigest(),
+                "keys": None if part.states is None else sum_.keys,
                 "phase": part.phase,
                 "why": part.why,
             }
-            for one, part in zip(sums, copy.partitions, strict=True)
+            for sum_, part in zip(sums, copy.partitions, strict=True)
         },
     }
 
 
 def dump_lines(copy: ReplicaCopy) -> Iterator[str]:
-    """What `GET /dump` answers: the document of the digest as a line, then the digest's own lines, by key.
+    """Lines of `GET /dump`: the document of the digest, then the digest's own lines, by key.
 
-    Where all states are known, the SHA-256 of what follows the first line is the digest in it.
+    If all states are known, the SHA-256 of the lines after the first is the digest in it.
     """
     yield orjson.dumps(digest_document(copy)).decode() + "\n"
-    for one in heapq.merge(*(part.lines() for part in copy.partitions)):
-        yield one.decode()
+    for line in heapq.merge(*(part.lines() for part in copy.partitions)):
+        yield line.decode()
 
 
 def _merged(pieces: Sequence[Sequence[bytes]]) -> Iterator[bytes]:
-    """Sorted lines of pieces; small sorts and one lazy merge, so that no other thread waits long for its turn."""
+    """Sorted lines of pieces; small sorts and one lazy merge, so that other threads are not blocked for long."""
     # A line begins with the key in quotes, and a quote is below every letter that a key has: lines sort as keys do.
     return heapq.merge(*(sorted(piece) for piece in pieces))

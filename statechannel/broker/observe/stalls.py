@@ -1,4 +1,4 @@
-"""How long the loop was held, by the driver itself or by others while the driver waited for its turn."""
+"""Stalls of the event loop, by the driver itself or by other code before the driver's turn."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ class StallsSeen:
     """The longest times since the start.
 
     Attributes:
-        turn_max_s: From the moment at which the driver's turn was due until it came: what others did in the loop.
-        burst_max_s: From the beginning of a turn of the driver to its end.
-        burst_cpu_max_s: Likewise, in processor time of the loop's thread: what a busy machine took is not in it.
+        turn_max_s: Delay of a turn of the driver: other code in the loop.
+        burst_max_s: Duration of a turn of the driver.
+        burst_cpu_max_s: The same in processor time of the loop's thread, without delays by a busy machine.
     """
 
     turn_max_s: float = 0.0
@@ -26,8 +26,8 @@ class Stalls:
     """Measures each turn of a driver; the clocks are the loop's own (monotonic) and that of its thread.
 
     Attributes:
-        on_turn: Told by how much (seconds) each turn came late.
-        on_burst: Told for how long (seconds) each turn held the loop.
+        on_turn: Called with the delay (seconds) of each turn.
+        on_burst: Called with the duration (seconds) of each turn.
     """
 
     def __init__(self) -> None:
@@ -40,17 +40,17 @@ class Stalls:
 
     @property
     def max_s(self) -> float:
-        """The longest time for which the loop was held."""
+        """The longest stall of the loop."""
         return max(self.seen.turn_max_s, self.seen.burst_max_s)
 
     def due(self, at_s: float) -> None:
-        """A turn is wanted at this time; of several the earliest counts. Also from other threads."""
+        """Note that a turn is due at this time; of several the earliest counts. Also from other threads."""
         due_s = self._due_s
         if due_s is None or at_s < due_s:
             self._due_s = at_s
 
     def begin(self) -> None:
-        """The turn came."""
+        """Start of a turn."""
         self._began_s, self._began_cpu_s = time.monotonic(), time.thread_time()
         due_s, self._due_s = self._due_s, None
         if due_s is not None:
@@ -60,7 +60,7 @@ class Stalls:
                 self.on_turn(late_s)
 
     def end(self) -> None:
-        """The turn is over."""
+        """End of a turn."""
         seen, held_s = self.seen, time.monotonic() - self._began_s
         if self.on_burst is not None:
             self.on_burst(held_s)
@@ -68,10 +68,10 @@ class Stalls:
         seen.burst_cpu_max_s = max(seen.burst_cpu_max_s, time.thread_time() - self._began_cpu_s)
 
     def reset(self) -> StallsSeen:
-        """What was seen until now; from here on anew."""
+        """The longest times since the last call; resets them."""
         seen, self.seen = self.seen, StallsSeen()
         return seen
 
     def to_json(self) -> dict[str, float]:
-        """In milliseconds, by what it is."""
+        """Fields in milliseconds."""
         return {name.removesuffix("_s") + "_ms": value * 1000 for name, value in asdict(self.seen).items()}

@@ -1,7 +1,7 @@
-"""Operations as OpenTelemetry traces (extra `otel`): from the command to the last reaction, across brokers.
+"""OpenTelemetry traces of operations (extra `otel`): from the command to the last reaction, across brokers.
 
-The trace id is made of the operation's id, and so is the id of the root span. So no broker has to tell another anything:
-each exports what it did itself, and the spans of all join one trace. The root is exported by whoever wrote the last record.
+The trace id and the id of the root span are derived from the operation's id. So brokers need no further communication:
+each exports its own spans, and all join one trace. The root is exported by the broker that wrote the last record.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ except ImportError as missing:
         """The packages for traces are not installed."""
 
     raise TracesMissingError(
-        f"Traces are wanted (observe.traces), and OpenTelemetry is not installed: {missing}.",
+        f"Traces are on (observe.traces), but OpenTelemetry is not installed: {missing}.",
         hint=f"Install it: `{shlex.quote(sys.executable)} -m pip install 'statechannel[otel]'` (in a clone: `'.[otel]'`), "
-        "or leave observe.traces off.",
+        "or switch observe.traces off.",
     ) from missing
 
 if TYPE_CHECKING:
@@ -61,11 +61,11 @@ _S = 1_000_000_000
 _ULID_CHARACTERS = 26
 _CLOSE_MS = 2_000
 EARLIER_MAX_MS = 600_000
-"""An operation's id that is older than this says nothing of when its command was given."""
+"""Maximum age of an operation's id for deriving the time of its command."""
 
 
 class TracesError(StateChannelError):
-    """Traces cannot be exported as the environment wants it."""
+    """Traces cannot be exported as configured by the environment."""
 
 
 def trace_id_of(operation: str) -> int:
@@ -74,12 +74,12 @@ def trace_id_of(operation: str) -> int:
 
 
 def root_span_id_of(operation: str) -> int:
-    """Its root span: never 0, the same in every broker."""
+    """The root span of an operation: never 0, the same in every broker."""
     return int.from_bytes(sha256(b"root " + operation.encode(errors="replace")).digest()[:8], "big") or 1
 
 
 class _Ids(IdGenerator):
-    """Random ids, but for the span that is begun next as a root. Only used in the loop's thread."""
+    """Random ids, except for the next root span. Only used in the loop's thread."""
 
     def __init__(self) -> None:
         self._random = RandomIdGenerator()
@@ -93,7 +93,7 @@ class _Ids(IdGenerator):
 
 
 class Traces:
-    """Spans of one member. In the loop's thread; the processor exports in one of its own.
+    """Spans of one member. In the loop's thread; the processor exports in its own.
 
     Args:
         processor: Takes the spans; it must not block.
@@ -114,7 +114,7 @@ class Traces:
     # --- what happened ----------------------------------------------------------------------------------------------
 
     def accepted(self, record: Record, read: RecordRead, landing: Landing | None) -> None:
-        """A record of this member was accepted: it ends a phase, and perhaps the operation."""
+        """Add an accepted record of this member: it ends a phase, and perhaps the operation."""
         operation = record.text("operation")
         if operation is None:
             return
@@ -140,7 +140,7 @@ class Traces:
             self._root(operation, flow, _asked_ms(operation, began_ms), at_ms, facts)
 
     def answered(self, command: Command, outcome: Outcome, took_s: float) -> None:
-        """A command of a caller of this member was answered."""
+        """Add an answered command of this member."""
         operation = getattr(command, "operation", None)
         if operation is None:
             return
@@ -153,7 +153,7 @@ class Traces:
         self._child(operation, name, ended_ns - int(took_s * _S), ended_ns, facts, message, SpanKind.SERVER)
 
     def hook(self, effect: CallHook, operation: str | None, took_s: float, error: str | None) -> None:
-        """A hook that this member called has ended."""
+        """Add an ended hook of this member."""
         if operation is None:
             return
         ended_ns = time.time_ns()
@@ -180,7 +180,7 @@ class Traces:
         )
         context = set_span_in_context(NonRecordingSpan(parent))
         span = self._tracer.start_span(
-            name, context, kind, self._said(operation, facts), start_time=began_ns, record_exception=False
+            name, context, kind, self._attributes(operation, facts), start_time=began_ns, record_exception=False
         )
         if error:
             span.set_status(StatusCode.ERROR, error)
@@ -189,28 +189,28 @@ class Traces:
     def _root(self, operation: str, flow: str, began_ms: int, ended_ms: int, facts: dict[str, Any]) -> None:
         self._ids.next_root = trace_id_of(operation), root_span_id_of(operation)
         try:
-            said = self._said(operation, facts)
+            attributes = self._attributes(operation, facts)
             span = self._tracer.start_span(
-                flow, set_span_in_context(_NOBODY), attributes=said, start_time=began_ms * _MS
+                flow, set_span_in_context(_NOBODY), attributes=attributes, start_time=began_ms * _MS
             )
         finally:
             self._ids.next_root = None
         span.end(max(began_ms, ended_ms) * _MS)
 
-    def _said(self, operation: str, facts: dict[str, Any]) -> dict[str, Any]:
+    def _attributes(self, operation: str, facts: dict[str, Any]) -> dict[str, Any]:
         known = {name: value for name, value in facts.items() if value is not None}
         return {**self._common, "statechannel.operation": operation, **known}
 
     def close(self) -> None:
-        """Export what is left, for a moment at most."""
+        """Export the remaining spans, with a short time-out."""
         self._provider.force_flush(_CLOSE_MS)
         self._provider.shutdown()
 
 
 def _about(broker: str) -> dict[str, str]:
-    """Which service it is; what the environment says of it is stronger."""
-    said = os.environ.get("OTEL_RESOURCE_ATTRIBUTES", "")
-    named = {part.partition("=")[0].strip() for part in said.split(",")}
+    """Attributes of the service; those in the environment take precedence."""
+    environment = os.environ.get("OTEL_RESOURCE_ATTRIBUTES", "")
+    named = {part.partition("=")[0].strip() for part in environment.split(",")}
     named |= {"service.name"} if "OTEL_SERVICE_NAME" in os.environ else set()
     about = {"service.name": "statechannel", "service.instance.id": broker}
     return {name: value for name, value in about.items() if name not in named}
@@ -220,7 +220,7 @@ _NOBODY = NonRecordingSpan(SpanContext(0, 0, is_remote=False))
 
 
 def _asked_ms(operation: str, began_ms: int) -> int:
-    """When the command was given: ids of operations are ULIDs, which begin with it; else the first record's time."""
+    """Time of the command: ids of operations are ULIDs, which begin with it; else the first record's time."""
     if len(operation) != _ULID_CHARACTERS:
         return began_ms
     try:
@@ -231,25 +231,25 @@ def _asked_ms(operation: str, began_ms: int) -> int:
 
 
 def exporting(channel: str, broker: str, incarnation: str) -> Traces:
-    """Traces that are exported as the usual variables of the environment say (OTEL_TRACES_EXPORTER, OTEL_EXPORTER_OTLP_...).
+    """Traces exported by the usual environment variables (OTEL_TRACES_EXPORTER, OTEL_EXPORTER_OTLP_...).
 
     Raises:
-        TracesError: The exporter that they name is not installed, or cannot be made.
+        TracesError: The named exporter is not installed, or cannot be created.
     """
     name = os.environ.get("OTEL_TRACES_EXPORTER", "otlp").strip() or "otlp"
     protocol = os.environ.get("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", os.environ.get("OTEL_EXPORTER_OTLP_PROTOCOL", ""))
     wanted = {"otlp": "otlp_proto_grpc" if protocol == "grpc" else "otlp_proto_http"}.get(name, name)
-    found = [one for one in entry_points(group="opentelemetry_traces_exporter") if one.name == wanted]
-    if not found:
+    exporters = [point for point in entry_points(group="opentelemetry_traces_exporter") if point.name == wanted]
+    if not exporters:
         raise TracesError(
-            f"There is no exporter of traces called {wanted!r} (OTEL_TRACES_EXPORTER={name}).",
-            hint="`otlp` (over HTTP) and `console` come with statechannel[otel]; others are packages of their own.",
+            f"The trace exporter {wanted!r} is not installed (OTEL_TRACES_EXPORTER={name}).",
+            hint="`otlp` (over HTTP) and `console` come with statechannel[otel]; others are separate packages.",
         )
     try:
-        exporter = found[0].load()()
+        exporter = exporters[0].load()()
     except Exception as error:
         raise TracesError(
-            f"The exporter of traces {wanted!r} cannot be made: {type(error).__name__}.",
-            hint="Look at the OTEL_EXPORTER_... variables of the environment.",
+            f"The trace exporter {wanted!r} cannot be created: {type(error).__name__}.",
+            hint="Check the OTEL_EXPORTER_... environment variables.",
         ) from error
     return Traces(channel, broker, incarnation, BatchSpanProcessor(exporter))

@@ -1,1 +1,1 @@
-"""`statechannel audit` and its subcommands."""
+"""Command `statechannel audit` and its subcommands."""

@@ -1,4 +1,4 @@
-"""`statechannel audit` with its subcommands, and `statechannel export`."""
+"""Commands `statechannel audit`, with its subcommands, and `statechannel export`."""
 
 from __future__ import annotations
 
@@ -53,36 +53,39 @@ def audit(
     read: HowRead = ReadMode.AUTO,
     compaction_lag_ms: CompactionLag = DEFAULT_COMPACTION_LAG_MS,
     verdicts: Annotated[
-        Path | None, typer.Option("--verdicts", metavar="OUT", help="Write each record's verdict there (full read).")
+        Path | None,
+        typer.Option("--verdicts", metavar="OUT", help="Write each record's verdict to this file (full read)."),
     ] = None,
     history: Annotated[
         str | None,
         typer.Option(
-            "--history", metavar="BUNDLE|TOPIC", help="Also every record that concerned it; a namespace: all of it."
+            "--history", metavar="BUNDLE|TOPIC", help="Also list every record of this bundle, topic or namespace."
         ),
     ] = None,
     gaps: Annotated[
-        bool, typer.Option("--gaps", help="List the gaps in service; a table only counts them else.")
+        bool, typer.Option("--gaps", help="List the gaps in service; the table only counts them otherwise.")
     ] = False,
     races: Annotated[
-        bool, typer.Option("--races", help="Also who was rejected in favour of whom, in JSON too.")
+        bool, typer.Option("--races", help="Also list lost races: who was rejected in favour of whom.")
     ] = False,
-    owned: Annotated[bool, typer.Option("--owned", help="List who served what, and since when.")] = False,
+    owned: Annotated[bool, typer.Option("--owned", help="List the owner of each bundle, and since when.")] = False,
     moves: Annotated[
         bool, typer.Option("--moves", help="Count the changes of owner by hour of log time and cause.")
     ] = False,
     verify: Annotated[
-        bool, typer.Option("--verify", help="Compare the digests of live replicas with the log's, at the same offsets.")
+        bool, typer.Option("--verify", help="Compare the digests of live replicas with the log's at the same offsets.")
     ] = False,
     replicas: Annotated[
         list[str] | None,
-        typer.Option("--replica", metavar="URL", help="A replica to verify; may be repeated. Default: the registry's."),
+        typer.Option(
+            "--replica", metavar="URL", help="Replica to verify; may be repeated. Default: all in the registry."
+        ),
     ] = None,
     engine: EngineName = LOCAL,
     engine_options: EngineOptions = None,
     output: OutputAs = Output.TABLE,
 ) -> None:
-    """Ask the log what happened: accepted states, verdicts, debts, owners, gaps in service and their causes."""
+    """Audit the log: accepted states, verdicts, debts, owners, gaps in service and their causes."""
     if context.invoked_subcommand is not None:
         _nothing_before(context)
         return
@@ -123,19 +126,19 @@ def audit(
 
 
 def _nothing_before(context: typer.Context) -> None:
-    """Options of `audit` itself do not reach a subcommand: they are refused rather than lost."""
-    given = _given(context)
-    if given:
-        option = given[0]
+    """Refuse options of `audit` itself before a subcommand: they would be ignored."""
+    options = _options_used(context)
+    if options:
+        option = options[0]
         command = context.invoked_subcommand
         raise AuditQuestionError(
-            f"The option {option} stands before `{command}`.",
-            hint=f"Say `statechannel audit {command} ... {option} ...`.",
+            f"The option {option} comes before `{command}`.",
+            hint=f"Use `statechannel audit {command} ... {option} ...`.",
         )
 
 
-def _given(context: typer.Context) -> list[str]:
-    """Options that stand on the command line."""
+def _options_used(context: typer.Context) -> list[str]:
+    """Options of the command line."""
     names = {parameter.name: parameter.opts[0] for parameter in context.command.params}
     return [
         names[name]
@@ -145,9 +148,11 @@ def _given(context: typer.Context) -> list[str]:
 
 
 def _alone(context: typer.Context) -> None:
-    """A verification has one question, and looks at no other moment than the replicas'."""
+    """Refuse options that --verify does not support: it compares at the replicas' own offsets only."""
     where = {"--file", "--bootstrap-servers", "--archive", "--channel", "--config", "-X", "--set", "--output"}
-    other = [name for name in _given(context) if name not in where | {"--verify", "--replica", "--compaction-lag-ms"}]
+    other = [
+        name for name in _options_used(context) if name not in where | {"--verify", "--replica", "--compaction-lag-ms"}
+    ]
     if other:
         raise AuditQuestionError(
             f"--verify and {other[0]} exclude each other.",
@@ -167,9 +172,9 @@ def _extra(result: AuditResult, of_a_moment: bool) -> dict[str, Any]:
 
 
 def _known_owners(result: AuditResult, of_a_moment: bool) -> list[dict[str, Any]] | None:
-    """No owner is named of a moment that the log does not tell any more."""
+    """Owners, without partitions whose states are no longer in the log."""
     unsure = set(result.complete.get("incomplete", ())) if of_a_moment else set()
-    return None if result.owned is None else [one for one in result.owned if one["partition"] not in unsure]
+    return None if result.owned is None else [row for row in result.owned if row["partition"] not in unsure]
 
 
 app.command("history")(history_of)
@@ -184,10 +189,10 @@ app.command("report")(report)
 @reaching
 def export(
     connect: Connect,
-    file: Annotated[Path | None, typer.Argument(metavar="FILE", help="Where the export goes; replaces FILE.")] = None,
-    out: Annotated[Path | None, typer.Option("-o", "--out", metavar="FILE", help="The same, as an option.")] = None,
+    file: Annotated[Path | None, typer.Argument(metavar="FILE", help="Output file; replaced if it exists.")] = None,
+    out: Annotated[Path | None, typer.Option("-o", "--out", metavar="FILE", help="Output file (same as FILE).")] = None,
 ) -> None:
-    """Write the channel's topic to a file that `audit --file` and other programs read."""
+    """Export the channel's topic to a file, for `audit --file` and other programs."""
     path = _one_of(file, out)
     from statechannel.cli.kit.live_log import export_live
 
@@ -199,7 +204,5 @@ def export(
 def _one_of(file: Path | None, out: Path | None) -> Path:
     path = file or out
     if path is None or (file is not None and out is not None):
-        raise AuditQuestionError(
-            "The export needs one file to go to, not none and not two.", hint="Say `statechannel export FILE`."
-        )
+        raise AuditQuestionError("The export needs exactly one output file.", hint="Use `statechannel export FILE`.")
     return path

@@ -1,4 +1,4 @@
-"""Which log an audit reads, up to which moment, by which program: options that `audit` and its subcommands share."""
+"""Options shared by `audit` and its subcommands: source of the log, moment, and engine."""
 
 from __future__ import annotations
 
@@ -32,28 +32,26 @@ from statechannel.cli.kit.options import BootstrapServers, Connect, OutputAs
 from statechannel.cli.kit.output import Output, progress
 from statechannel.cli.kit.remarks import remark_unchained
 
-File = Annotated[Path | None, typer.Option("--file", metavar="F", help="An export file to be audited.")]
-Archive = Annotated[
-    str | None, typer.Option("--archive", metavar="DIR", help="An audit archive (with --engine spark).")
-]
-AsOfText = Annotated[str | None, typer.Option("--as-of", metavar="OFFSET|TIME", help="Look at this moment, inclusive.")]
-HowRead = Annotated[ReadMode, typer.Option("--read", help="Strictly, as a joiner does, or what the log allows.")]
-CompactionLag = Annotated[int, typer.Option("--compaction-lag-ms", min=0, help="min.compaction.lag.ms of the topic.")]
-EngineName = Annotated[str, typer.Option("--engine", metavar="NAME", help="Which program reads the log: local, spark.")]
+File = Annotated[Path | None, typer.Option("--file", metavar="F", help="Export file to audit.")]
+Archive = Annotated[str | None, typer.Option("--archive", metavar="DIR", help="Audit archive (with --engine spark).")]
+AsOfText = Annotated[str | None, typer.Option("--as-of", metavar="OFFSET|TIME", help="Moment of the audit, inclusive.")]
+HowRead = Annotated[ReadMode, typer.Option("--read", help="full (strict), join (as a joining broker), or auto.")]
+CompactionLag = Annotated[int, typer.Option("--compaction-lag-ms", min=0, help="The topic's min.compaction.lag.ms.")]
+EngineName = Annotated[str, typer.Option("--engine", metavar="NAME", help="Audit engine: local or spark.")]
 EngineOptions = Annotated[
     list[str] | None,
-    typer.Option("--engine-option", metavar="KEY=VALUE", help="A setting of the engine; may be repeated."),
+    typer.Option("--engine-option", metavar="KEY=VALUE", help="Setting of the engine; may be repeated."),
 ]
 
 
 @dataclass(frozen=True, slots=True)
 class AuditOptions:
-    """What the options of a subcommand say.
+    """Options of a subcommand.
 
     Attributes:
-        as_of: The moment looked at; None: the end of the log.
-        table: The answer is for people.
-        connect: Connects to the channel of the settings, for what is in other topics.
+        as_of: Moment of the audit; None: the end of the log.
+        table: Print tables instead of JSON.
+        connect: Connects to the channel of the settings, to read its other topics.
     """
 
     source: Source
@@ -66,10 +64,10 @@ class AuditOptions:
     connect: Connect
 
     def answer(self, wants: Wants, as_of: AsOf | None = None) -> AuditResult:
-        """What the log says.
+        """Result of the audit.
 
         Raises:
-            StateChannelError: It cannot be read, or not answer what was asked.
+            StateChannelError: The log cannot be read, or does not hold the answer.
         """
         question = AuditQuestion(
             self.source,
@@ -83,7 +81,7 @@ class AuditOptions:
 
     @contextmanager
     def standing_still(self) -> Iterator[AuditOptions]:
-        """The same log for several questions: a live topic is read once, into a file."""
+        """The same log for several questions: a live topic is exported once, to a temporary file."""
         if not isinstance(self.source, LiveSource) or self.engine != LOCAL:
             yield self
             return
@@ -103,17 +101,17 @@ class AuditOptions:
 
 
 def asking(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command the options that say which log it reads; its first argument is an `AuditOptions`.
+    """Add the options of the log to a command; its first argument is an `AuditOptions`.
 
-    A command that has an argument `as_of` of its own takes its moments by itself. Goes below `reaching`.
+    A command with an argument `as_of` of its own resolves its moments itself. Goes below `reaching`.
     """
     own = list(inspect.signature(command, eval_str=True).parameters.values())[1:]
-    names = {one.name for one in own}
-    shared = [one for one in _LOG.values() if one.name not in names]
+    names = {parameter.name for parameter in own}
+    shared = [parameter for parameter in _LOG.values() if parameter.name not in names]
 
     @wraps(command)
-    def run(connect: Connect, **given: Any) -> Any:
-        log = {one.name: given.pop(one.name) for one in shared}
+    def run(connect: Connect, **arguments: Any) -> Any:
+        log = {parameter.name: arguments.pop(parameter.name) for parameter in shared}
         as_of = log.get("as_of")
         asked = AuditOptions(
             source_of(log["file"], log["archive"], log["bootstrap_servers"], connect),
@@ -125,10 +123,10 @@ def asking(command: Callable[..., Any]) -> Callable[..., Any]:
             log["output"] is Output.TABLE,
             connect,
         )
-        return command(asked, **given)
+        return command(asked, **arguments)
 
     first = inspect.Parameter("connect", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=Connect)
-    keyword = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in (*own, *shared)]
+    keyword = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in (*own, *shared)]
     run.__signature__ = inspect.Signature([first, *keyword])  # type: ignore[attr-defined]
     return run
 
@@ -151,15 +149,15 @@ _LOG = dict(inspect.signature(_log, eval_str=True).parameters)
 
 
 def source_of(file: Path | None, archive: str | None, bootstrap_servers: str | None, connect: Connect) -> Source:
-    """The log that was named; the channel of the settings where none was.
+    """Source of the log that the options name; by default the channel of the settings.
 
     Raises:
-        AuditQuestionError: More than one was named.
+        AuditQuestionError: The options name several.
     """
     named = {"--file": file, "--archive": archive, "--bootstrap-servers": bootstrap_servers}
-    given = [option for option, value in named.items() if value is not None]
-    if len(given) > 1:
-        raise AuditQuestionError(f"{given[0]} and {given[1]} exclude each other.", hint="Name one of them.")
+    options = [option for option, value in named.items() if value is not None]
+    if len(options) > 1:
+        raise AuditQuestionError(f"{options[0]} and {options[1]} exclude each other.", hint="Use one of them.")
     if file is not None:
         remark_unchained(file)
         return ExportSource(file)
@@ -171,16 +169,16 @@ def source_of(file: Path | None, archive: str | None, bootstrap_servers: str | N
     return live_source(connect())
 
 
-def options_of(given: Sequence[str]) -> dict[str, str]:
+def options_of(options: Sequence[str]) -> dict[str, str]:
     """Settings of an engine.
 
     Raises:
         AuditQuestionError: One is not KEY=VALUE.
     """
-    found = {}
-    for option in given:
+    settings = {}
+    for option in options:
         name, equals, value = option.partition("=")
         if not (name and equals):
-            raise AuditQuestionError(f"--engine-option {option!r} is not KEY=VALUE.", hint="Say KEY=VALUE.")
-        found[name] = value
-    return found
+            raise AuditQuestionError(f"--engine-option {option!r} is not KEY=VALUE.", hint="Use KEY=VALUE.")
+        settings[name] = value
+    return settings

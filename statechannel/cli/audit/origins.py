@@ -1,4 +1,4 @@
-"""`statechannel audit origins`: each operation with the request or decision that asked for it, and those that have none."""
+"""Command `statechannel audit origins`: the request, decision or rule behind each operation, and operations without one."""
 
 from __future__ import annotations
 
@@ -30,21 +30,23 @@ from statechannel.protocol.states import State
 def origins(
     asked: AuditOptions,
     every: Annotated[
-        bool, typer.Option("--every", help="List all operations; a table has only those that nothing asked for.")
+        bool,
+        typer.Option("--every", help="List all operations; by default the table has only those without an origin."),
     ] = False,
     with_topics: Annotated[
         bool,
         typer.Option(
-            "--with-topics", help="With --file or --archive: look up requests and decisions in the channel's topics."
+            "--with-topics",
+            help="With --file or --archive: also read requests and decisions from the channel's topics.",
         ),
     ] = False,
 ) -> None:
-    """What asked for each operation: a request, a decision, a rule of the brokers; and those that nothing asked for."""
+    """List the origin of each operation (request, decision, or rule of the brokers), and operations without an origin."""
     result = asked.answer(Wants(origins=True, cuts=True))
     looked_up = with_topics or isinstance(asked.source, LiveSource)
     document = origins_document(result.origins or {}, _sources(asked.connect()) if looked_up else ())
     if not looked_up:
-        say("note: requests and decisions are in topics of their own, which were not looked at (--with-topics)")
+        say("note: requests and decisions are in separate topics, which were not read (--with-topics)")
     if not asked.table:
         operations = document.pop("operations")
         print_json_lists(about(asked, result) | document, {"operations": operations})
@@ -62,16 +64,16 @@ def _sources(connection: Connection) -> list[Any]:
 
 def _show(document: Mapping[str, Any], rows: Iterable[Mapping[str, Any]]) -> None:
     print_table(
-        ("asked for by", "operations", "meaning"),
+        ("origin", "operations", "meaning"),
         [(name, count, MEANING[Origin(name)]) for name, count in document["counts"].items()],
-        title="What asked for operations",
+        title="Origins of operations",
         empty="no operation",
     )
     if document["left_out"]:
-        say(f"note: {document['left_out']:,} older operations are not looked at")
+        say(f"note: {document['left_out']:,} older operations are left out")
     stdout().print()
     print_table(
-        ("offset", "time", "name", "begins", "from", "to", "by", "asked for by", "operation", "reason", "doubt"),
+        ("offset", "time", "name", "begins", "from", "to", "by", "origin", "operation", "reason", "doubt"),
         [
             (
                 row["offset"],
@@ -89,7 +91,7 @@ def _show(document: Mapping[str, Any], rows: Iterable[Mapping[str, Any]]) -> Non
             for row in rows
         ],
         title="Operations",
-        empty="none is without an origin, and none is doubted",
+        empty="every operation has an origin, and none is in doubt",
     )
 
 
@@ -108,40 +110,40 @@ _BEGINS: Final[Mapping[str, frozenset[State]]] = {
 
 
 def sources(connection: Connection) -> list[OriginTopic]:
-    """All topics that say what was asked for; those of other packages first, as they say most.
+    """All topics that hold origins; those of other packages first, as they have the most detail.
 
     Raises:
-        StateChannelError: One cannot be read: what it knows must not be said to have no origin.
+        StateChannelError: A topic cannot be read: its operations must not be reported as without an origin.
     """
-    points = sorted(entry_points(group=GROUP), key=lambda one: one.name)
+    points = sorted(entry_points(group=GROUP), key=lambda point: point.name)
     return [*(point.load()(connection) for point in points), requests(connection), shutdowns(connection)]
 
 
 def requests(connection: Connection) -> Requests:
-    """The requests that are left."""
-    found = Requests()
+    """The requests still in the topic."""
+    requests = Requests()
     with _all(connection, Topic.REQUESTS) as (records, first_ms):
         for record in records:
-            found.take(record)
+            requests.take(record)
         since_ms = first_ms()
         # What began just after the oldest request may be due to an older one, which could wait for so long.
-        found.since_ms = since_ms + int(request_record.TIMEOUT_MAX_S * 1_000) if since_ms else 0
-    return found
+        requests.since_ms = since_ms + int(request_record.TIMEOUT_MAX_S * 1_000) if since_ms else 0
+    return requests
 
 
 def shutdowns(connection: Connection) -> Shutdowns:
-    """The heartbeats that are left of members that were leaving."""
-    found = Shutdowns(slack_ms=int(connection.settings.membership.expiry_s * 1_000))
+    """The heartbeats of leaving members still in the topic."""
+    shutdowns = Shutdowns(slack_ms=int(connection.settings.membership.expiry_s * 1_000))
     with _all(connection, Topic.REGISTRY) as (records, first_ms):
         for record in records:
-            found.take(record)
-        found.since_ms = first_ms()
-    return found
+            shutdowns.take(record)
+        shutdowns.since_ms = first_ms()
+    return shutdowns
 
 
 @contextmanager
 def _all(connection: Connection, topic: Topic) -> Iterator[tuple[Iterator[RecordRead], Any]]:
-    """Whatever a topic has, and a function that says from when on that is everything."""
+    """All records of a topic, and a function for the time from which on they are complete."""
     with open_tail(connection, topic, 0) as tail:
         span = tail.span()
         first: list[int] = []
@@ -157,14 +159,14 @@ def _all(connection: Connection, topic: Topic) -> Iterator[tuple[Iterator[Record
 
 @dataclass(slots=True)
 class Requests:
-    """What commands asked for."""
+    """Requests of commands."""
 
     since_ms: int = 0
     name: str = "requests"
     _askers: dict[str, OperationCause] = field(default_factory=dict)
 
     def take(self, record: RecordRead) -> None:
-        """Take in one record of the topic."""
+        """Apply one record of the topic."""
         item = request_record.decode(record.value, record.timestamp_ms)
         if not isinstance(item, Request) or item.id in self._askers:
             return
@@ -183,16 +185,16 @@ class Requests:
         )
 
     def asker(self, begun: Mapping[str, Any]) -> OperationCause | None:
-        """The request whose id the operation has."""
+        """The request with the operation's id."""
         return None if begun["operation"] is None else self._askers.get(begun["operation"])
 
 
 @dataclass(slots=True)
 class Shutdowns:
-    """Members that were leaving, and when.
+    """Members that were leaving, with the times.
 
     Args:
-        slack_ms: A heartbeat comes so much later than what it speaks of, at most.
+        slack_ms: Maximum delay of a heartbeat after what it reports.
     """
 
     slack_ms: int
@@ -201,7 +203,7 @@ class Shutdowns:
     _leaving: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
 
     def take(self, record: RecordRead) -> None:
-        """Take in one heartbeat."""
+        """Apply one heartbeat."""
         info = decode_member(record.value)
         if info is None or (info.get("draining") is not True and info.get("leaving") is not True):
             return
@@ -210,7 +212,7 @@ class Shutdowns:
         self._leaving[process] = first_ms, record.timestamp_ms
 
     def asker(self, begun: Mapping[str, Any]) -> OperationCause | None:
-        """The shutdown in whose course a broker let go of what it served."""
+        """The shutdown during which a broker released its bundles."""
         if begun["state"] != State.RELEASING.value or begun["from"] != begun["by"]:
             return None
         process = begun["by"], begun["incarnation"]

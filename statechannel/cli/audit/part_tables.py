@@ -1,4 +1,4 @@
-"""What the subcommands of `audit` print for people."""
+"""Tables of the subcommands of `audit`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _NEWEST_SHOWN = 20
 
 
 def history(title: str, rows: Rows) -> None:
-    """The records of a history, the newest of them."""
+    """Print the newest records of a history."""
     skipped = max(0, len(rows) - _HISTORY_SHOWN)
     print_table(
         ("offset", "time", "key", "verdict", "by", "what", "before", "after", "why"),
@@ -34,14 +34,14 @@ def history(title: str, rows: Rows) -> None:
                 row["verdict"],
                 row["by"],
                 _what(row),
-                _standing(row["before"]),
-                _standing(row["after"]),
+                _format_state(row["before"]),
+                _format_state(row["after"]),
                 "; ".join(_why(row)),
             )
             for row in islice(rows, skipped, None)
         ],
         title=f"History of {title}",
-        empty="no record concerned it where the log tells all",
+        empty="no record in the complete part of the log",
     )
     if skipped:
         stdout().print(f"(the newest {_HISTORY_SHOWN:,} of {len(rows):,}; all of them with --output json)")
@@ -54,7 +54,7 @@ def _what(row: Mapping[str, Any]) -> str:
     return version if row["kind"] == "proposal" else f"{row['kind']} {version}"
 
 
-def _standing(side: Mapping[str, Any] | None) -> str | None:
+def _format_state(side: Mapping[str, Any] | None) -> str | None:
     if side is None:
         return None
     owner = "" if side["owner"] is None else f" {side['owner']} g{side['generation']}"
@@ -71,20 +71,20 @@ def _why(row: Mapping[str, Any]) -> Iterator[str]:
     began = row["began"]
     if began is not None:
         because = f": {began['reason']}" if began["reason"] else ""
-        yield f"begun by {began['by']} at offset {began['offset']}{because}"
+        yield f"started by {began['by']} at offset {began['offset']}{because}"
     if row["decision"] is not None:
         yield f"decision {row['decision']}"
     if row["note"]:
         yield str(row["note"])
     for child in (row["children"] or {}).get("of_this", ())[:_CHILDREN_SHOWN]:
-        yield f"gives {short_range(child['key'])} {_standing(child) if 'state' in child else ''}"
+        yield f"creates {short_range(child['key'])} {_format_state(child) if 'state' in child else ''}"
     winner = row["winner"]
     if winner is not None:
         yield f"{winner['state']} v{winner['version']} of {winner['by'] or '?'} stands (offset {winner['offset']})"
 
 
 def gap_sums(rows: Sequence[Mapping[str, Any]]) -> None:
-    """By namespace."""
+    """Print the sums by namespace."""
     print_table(
         ("namespace", "gaps", "open", "sum", "worst", "of", "Unassigned on request"),
         [
@@ -105,36 +105,33 @@ def gap_sums(rows: Sequence[Mapping[str, Any]]) -> None:
     stdout().print()
 
 
-def rejected(found: Mapping[str, Any], *, untold: bool) -> None:
-    """By reason, by writer, with the winners, and the newest.
+def rejected(answer: Mapping[str, Any], *, untold: bool) -> None:
+    """Print rejections by reason, by writer, with the winners, and the newest.
 
     Args:
         untold: See `tables.untold`.
     """
     print_table(
         ("rejected", "records", "first", "last", "meaning"),
-        [(row["reason"], row["records"], *_when(row), MEANING[Verdict(row["reason"])]) for row in found["by_reason"]],
-        title=f"Rejected: {found['records']:,}",
+        [(row["reason"], row["records"], *_when(row), MEANING[Verdict(row["reason"])]) for row in answer["by_reason"]],
+        title=f"Rejected: {answer['records']:,}",
         empty=tables.NOT_KNOWN if untold else "no record was rejected",
     )
-    if not found["records"]:
+    if not answer["records"]:
         return
     stdout().print()
     print_table(
         ("written by", "records", "first", "last"),
-        [
-            (row["writer"] or "(nobody can tell)", row["records"], *_when(row))
-            for row in found["by_writer"][:_GROUPS_SHOWN]
-        ],
+        [(row["writer"] or "(unknown)", row["records"], *_when(row)) for row in answer["by_writer"][:_GROUPS_SHOWN]],
     )
     stdout().print()
     print_table(
         ("reason", "written by", "accepted instead of", "records"),
-        [(row["reason"], row["writer"], row["winner"], row["records"]) for row in found["groups"][:_GROUPS_SHOWN]],
+        [(row["reason"], row["writer"], row["winner"], row["records"]) for row in answer["groups"][:_GROUPS_SHOWN]],
     )
     stdout().print()
     print_table(
-        ("offset", "time", "key", "reason", "by", "what", "what stands there"),
+        ("offset", "time", "key", "reason", "by", "record", "accepted state"),
         [
             (
                 row["offset"],
@@ -145,9 +142,9 @@ def rejected(found: Mapping[str, Any], *, untold: bool) -> None:
                 row["why"] if row["state"] is None else f"{row['state']} v{row['version']}",
                 _winner(row["winner"]),
             )
-            for row in found["newest"][-_NEWEST_SHOWN:]
+            for row in answer["newest"][-_NEWEST_SHOWN:]
         ],
-        title="The newest",
+        title="Newest",
     )
 
 
@@ -162,7 +159,7 @@ def _when(row: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def side(text: str, result: AuditResult) -> dict[str, Any]:
-    """One moment of a difference, for the JSON output."""
+    """One side of a difference, for the JSON output."""
     last = {number: cut.last_offset for number, cut in (result.cuts or {}).items()}
     ends = {int(number): end - 1 for number, end in result.answer["end_offsets"].items()}
     return {
@@ -174,18 +171,18 @@ def side(text: str, result: AuditResult) -> dict[str, Any]:
 
 
 def differences(head: Mapping[str, Any], rows: Rows, *, untold: bool) -> None:
-    """What differs between two moments.
+    """Print the differences between two moments.
 
     Args:
         untold: See `tables.untold`; of either moment.
     """
     for name in ("from", "to"):
-        one = head[name]
-        lasts = ", ".join(f"{number}: {offset}" for number, offset in one["last_offsets"].items())
-        stdout().print(Text(f"{name} {one['as_of']}: last offsets {lasts}; digest {one['digest'] or 'not known'}"))
+        side = head[name]
+        lasts = ", ".join(f"{number}: {offset}" for number, offset in side["last_offsets"].items())
+        stdout().print(Text(f"{name} {side['as_of']}: last offsets {lasts}; digest {side['digest'] or 'unknown'}"))
     tables.completeness(head)
     stdout().print()
-    same = "nothing differs" + (" in the other partitions" if head.get("incomplete") else "")
+    same = "no differences" + (" in the other partitions" if head.get("incomplete") else "")
     print_table(
         ("what", "number"),
         [(name.replace("_", " "), count) for name, count in head["counts"].items()],
@@ -197,7 +194,7 @@ def differences(head: Mapping[str, Any], rows: Rows, *, untold: bool) -> None:
         stdout().print()
         print_table(
             ("owner", "differing bundles before", "after"),
-            [(name, one["before"], one["after"]) for name, one in head["owners"].items()],
+            [(name, owner["before"], owner["after"]) for name, owner in head["owners"].items()],
         )
     stdout().print()
     print_table(
@@ -211,5 +208,5 @@ def differences(head: Mapping[str, Any], rows: Rows, *, untold: bool) -> None:
         stdout().print(f"(the first {_DIFFERENCES_SHOWN:,} of {len(rows):,}; all of them with --output json)")
 
 
-def _side(one: Mapping[str, Any] | None) -> str | None:
-    return None if one is None else f"{_standing(one)} v{one['version']}"
+def _side(side: Mapping[str, Any] | None) -> str | None:
+    return None if side is None else f"{_format_state(side)} v{side['version']}"

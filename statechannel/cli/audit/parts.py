@@ -1,4 +1,4 @@
-"""`statechannel audit history`, `gaps`, `rejected` and `diff`."""
+"""Commands `statechannel audit history`, `gaps`, `rejected` and `diff`."""
 
 from __future__ import annotations
 
@@ -27,9 +27,11 @@ from statechannel.protocol.bundle import FULL_UPPER, KeyParts, parse_key
 @asking
 def history_of(
     asked: AuditOptions,
-    name: Annotated[str, typer.Argument(metavar="BUNDLE|TOPIC", help="A namespace means all of its bundles.")],
+    name: Annotated[
+        str, typer.Argument(metavar="BUNDLE|TOPIC", help="Bundle, topic, or namespace (all of its bundles).")
+    ],
 ) -> None:
-    """Every record that concerned a bundle: verdict, writer, why, what it changed; through splits and re-creations."""
+    """List every record of a bundle: verdict, writer, reason, change; across splits and re-creations."""
     title = title_of(name)
     result = asked.answer(Wants(history=name, cuts=True))
     if not result.named:
@@ -47,10 +49,10 @@ def history_of(
 def gaps_of(
     asked: AuditOptions,
     of: Annotated[
-        str | None, typer.Argument(metavar="[NAMESPACE|BUNDLE|TOPIC]", help="Only those of it; default: all.")
+        str | None, typer.Argument(metavar="[NAMESPACE|BUNDLE|TOPIC]", help="Only gaps of this one; default: all.")
     ] = None,
 ) -> None:
-    """Each interval in which nobody served a bundle: cause and length; by namespace the worst and the sum."""
+    """List the intervals in which no broker served a bundle, with cause and length; worst and sum by namespace."""
     with asked.standing_still() as still:
         result = still.answer(Wants(gaps=True, cuts=True))
         rows, sums = _of(result, of)
@@ -66,7 +68,7 @@ def gaps_of(
 
 
 def _of(result: AuditResult, of: str | None) -> tuple[Any, list[dict[str, Any]]]:
-    """The gaps of one bundle or namespace, or of every bundle that held a topic, and their sums."""
+    """Gaps of a bundle, of a namespace, or of every bundle that held a topic, with their sums."""
     every = result.gaps if result.gaps is not None else Spool()
     if of is None:
         return every, list(result.gap_sums or ())
@@ -74,7 +76,7 @@ def _of(result: AuditResult, of: str | None) -> tuple[Any, list[dict[str, Any]]]
         wanted, _ = meant(of)
     except ValueError as error:
         raise AuditQuestionError(
-            f"{error}.", hint="Say tenant/namespace, tenant/namespace/0x..._0x... or tenant/namespace/topic."
+            f"{error}.", hint="Use tenant/namespace, tenant/namespace/0x..._0x... or tenant/namespace/topic."
         ) from None
     topic = parse_key(of.encode()) is None
     rows = Spool()
@@ -96,27 +98,27 @@ def _holds(bundle: str, wanted: KeyParts) -> bool:
 @reaching
 @asking
 def rejected(asked: AuditOptions) -> None:
-    """What was rejected: by reason, by writer, and whose accepted record stood in the way."""
+    """Count rejected records by reason, by writer, and by the writer of the accepted record that came first."""
     result = asked.answer(Wants(rejected=True, cuts=True))
-    found = result.rejected or {}
+    answer = result.rejected or {}
     if not asked.table:
-        print_json_lists(about(asked, result) | {"rejected": found}, {})
+        print_json_lists(about(asked, result) | {"rejected": answer}, {})
         return
     log_line(asked, result)
-    part_tables.rejected(found, untold=tables.untold(result))
+    part_tables.rejected(answer, untold=tables.untold(result))
 
 
 @reaching
 @asking
 def diff(
     asked: AuditOptions,
-    t1: Annotated[str, typer.Argument(metavar="T1", help="Offset or time, as --as-of takes it; inclusive.")],
-    t2: Annotated[str | None, typer.Argument(metavar="T2", help="The later one. Default: the end of the log.")] = None,
+    t1: Annotated[str, typer.Argument(metavar="T1", help="Offset or time, as for --as-of; inclusive.")],
+    t2: Annotated[str | None, typer.Argument(metavar="T2", help="Later moment. Default: the end of the log.")] = None,
     as_of: Annotated[str | None, typer.Option("--as-of", hidden=True)] = None,
 ) -> None:
-    """What differs in the accepted states of two moments: owners, states, generations, bundles that came and went."""
+    """Compare the accepted states of two moments: owners, states, generations, created and deleted bundles."""
     if as_of is not None:
-        raise AuditQuestionError("diff looks at T1 and T2, not at --as-of.", hint="Leave --as-of out.")
+        raise AuditQuestionError("diff compares T1 with T2 and does not support --as-of.", hint="Remove --as-of.")
     first, second = parse_as_of(t1, "T1"), None if t2 is None else parse_as_of(t2, "T2")
     t2 = t2 or "the end"
     with asked.standing_still() as still:
@@ -144,8 +146,8 @@ def diff(
         return
     for name, moment, text in (("T1", first, t1), ("T2", second, t2)):
         if moment is not None and moment.offset is not None and moment.offset >= _last_end(after):
-            say(f"note: {name} {text} lies behind the end of every partition: it is the end of the log")
-    part_tables.differences(head, rows, untold=any(tables.untold(one) for one in (before, after)))
+            say(f"note: {name} {text} is past the end of every partition: it means the end of the log")
+    part_tables.differences(head, rows, untold=any(tables.untold(result) for result in (before, after)))
 
 
 def _last_end(result: AuditResult) -> int:
@@ -158,22 +160,22 @@ def _in_order(before: AuditResult, after: AuditResult, t1: str, t2: str) -> None
         other = cuts[1].get(number)
         if other is not None and cut.last_offset > other.last_offset:
             raise AuditQuestionError(
-                f"{t1} is later than {t2}: in partition {number} it ends with offset {cut.last_offset}, not {other.last_offset}.",
-                hint="Name the earlier moment first.",
+                f"{t1} is later than {t2}: its last offset in partition {number} is {cut.last_offset}, not {other.last_offset}.",
+                hint="Give the earlier moment first.",
             )
 
 
 def about(asked: AuditOptions, result: AuditResult) -> dict[str, Any]:
-    """What a JSON document says of the log that it is about."""
+    """Fields on the log itself, for JSON documents."""
     names = ("digest", "records", "read", "end_offsets", "tentative", "stopped")
-    found = {name: result.answer[name] for name in names if name in result.answer}
+    fields = {name: result.answer[name] for name in names if name in result.answer}
     if asked.as_of is not None:
-        found["last_offsets"] = {str(number): cut.last_offset for number, cut in (result.cuts or {}).items()}
-    return found | dict(result.complete)
+        fields["last_offsets"] = {str(number): cut.last_offset for number, cut in (result.cuts or {}).items()}
+    return fields | dict(result.complete)
 
 
 def log_line(asked: AuditOptions, result: AuditResult) -> None:
-    """What was read, and how, for people."""
+    """Print which log was read, and how."""
     answer = result.answer
     how = "in full, strictly" if answer["read"] == "full" else "as a joining broker does"
     line = f"read {how}; {answer['records']:,} records; end offsets {tables.ends(answer)}; digest {answer['digest']}"
@@ -186,26 +188,26 @@ def log_line(asked: AuditOptions, result: AuditResult) -> None:
 
 
 def title_of(name: str, option: str = "") -> str:
-    """What a history is of, for people.
+    """Subject of a history.
 
     Args:
-        option: Where the name stood.
+        option: Option that held the name.
 
     Raises:
-        AuditQuestionError: The name is no bundle, namespace or topic.
+        AuditQuestionError: The name is not a bundle, namespace or topic.
     """
     try:
         return History(name).title
     except ValueError as error:
         raise AuditQuestionError(
-            f"{option}{error}.", hint="Say tenant/namespace/0x..._0x..., tenant/namespace/topic, or tenant/namespace."
+            f"{option}{error}.", hint="Use tenant/namespace/0x..._0x..., tenant/namespace/topic, or tenant/namespace."
         ) from error
 
 
 def not_named(name: str) -> CommandError:
-    """The error of a name that the log does not know."""
+    """The error for a name that is not in the log."""
     return CommandError(
-        f"no record of the log is about {name}",
-        hint="Check the name; `statechannel namespace list` has the namespaces, `statechannel bundles` the live bundles.",
+        f"the log has no record of {name}",
+        hint="Check the name; `statechannel namespace list` lists the namespaces, `statechannel bundles` the live bundles.",
         code=ExitCode.NOT_FOUND,
     )

@@ -1,4 +1,4 @@
-"""`statechannel audit report`: the audit as one page that needs no network."""
+"""Command `statechannel audit report`: the audit as one HTML page that works offline."""
 
 from __future__ import annotations
 
@@ -32,27 +32,30 @@ _DEFAULT = ReportLimits()
 @asking
 def report(
     asked: AuditOptions,
-    out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE.html", help="Where the page goes.")],
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE.html", help="Output file.")],
     bundle: Annotated[
-        list[str] | None, typer.Option("--bundle", metavar="BUNDLE", help="With the timeline of it; may be repeated.")
+        list[str] | None,
+        typer.Option("--bundle", metavar="BUNDLE", help="Show the timeline of this bundle; may be repeated."),
     ] = None,
     topic: Annotated[
-        list[str] | None, typer.Option("--topic", metavar="TOPIC", help="Of every bundle that ever held it.")
+        list[str] | None,
+        typer.Option("--topic", metavar="TOPIC", help="Show the timelines of all bundles that held this topic."),
     ] = None,
     namespace: Annotated[
-        list[str] | None, typer.Option("--namespace", metavar="NAMESPACE", help="Of its bundles.")
+        list[str] | None,
+        typer.Option("--namespace", metavar="NAMESPACE", help="Show the timelines of this namespace's bundles."),
     ] = None,
     bundles_max: Annotated[
-        int, typer.Option("--bundles-max", min=1, max=5_000, help="At most so many timelines, ancestors among them.")
+        int, typer.Option("--bundles-max", min=1, max=5_000, help="Maximum number of timelines, including ancestors.")
     ] = _DEFAULT.bundles,
     points_max: Annotated[
-        int, typer.Option("--points-max", min=10, max=5_000, help="At most so many points of time in a chart.")
+        int, typer.Option("--points-max", min=10, max=5_000, help="Maximum number of points in a chart.")
     ] = _DEFAULT.points,
     rows_max: Annotated[
-        int, typer.Option("--rows-max", min=1, max=100_000, help="At most so many rows of a table.")
+        int, typer.Option("--rows-max", min=1, max=100_000, help="Maximum number of rows in a table.")
     ] = _DEFAULT.rows,
 ) -> None:
-    """Write the audit as one page for a browser: owners over time, timelines of bundles, gaps, rejections; no network."""
+    """Write the audit as one HTML page: owners over time, timelines of bundles, gaps, rejections; works offline."""
     wanted = (*(bundle or ()), *(topic or ()), *(namespace or ()))
     _check_writable(out)
     question = ReportQuestion(
@@ -87,19 +90,19 @@ def report(
 
 @contextmanager
 def _opened(asked: AuditOptions) -> Iterator[ExportFile]:
-    """The log as an export file; one made of a live topic or of an archive is there as long as it is needed."""
+    """The log as an export file; a live topic or an archive is exported to a temporary one."""
     source = asked.source
     if not isinstance(source, ArchiveSource):
         if asked.engine != LOCAL:
             raise AuditQuestionError(
-                "A report is made in this process; another engine only reads an archive for it.",
-                hint="Leave out --engine, or name an --archive.",
+                "Reports use the local engine; other engines are only used to read an archive.",
+                hint="Remove --engine, or give an --archive.",
             )
         with open_export(source, progress) as export:
             yield export
         return
     if asked.engine == LOCAL:
-        raise AuditQuestionError("The local engine reads no archives.", hint="Add `--engine spark`.")
+        raise AuditQuestionError("The local engine does not read archives.", hint="Add `--engine spark`.")
     with tempfile.TemporaryDirectory(prefix="statechannel-audit-") as folder:
         path = Path(folder) / "export.jsonl"
         load_archive_export(asked.engine)(source, path, asked.options, progress=progress)
@@ -122,9 +125,9 @@ def _source_name(source: Source) -> str:
 
 
 def _check_writable(path: Path) -> None:
-    """Refuse at once, not after a long reading."""
+    """Refuse an unusable path before the long read."""
     if os.path.isdir(path):  # noqa: PTH112 - Path.is_dir fails of a name that is too long
-        raise AuditQuestionError(f"{path} is a folder.", hint="Name a file in it.")
+        raise AuditQuestionError(f"{path} is a folder.", hint="Give the path of a file.")
     check_writable(path)
 
 

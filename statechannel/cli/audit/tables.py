@@ -1,4 +1,4 @@
-"""The audit's answer for people: what the log says, then its story."""
+"""Tables of the audit's result."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from statechannel.protocol.verdict import MEANING, Verdict
 
 _GAPS_SHOWN = 200
 _OWNED_SHOWN = 1_000
-NOT_KNOWN = "not known: the log does not tell any more"
+NOT_KNOWN = "unknown: the records were compacted"
 
 
 def untold(result: AuditResult) -> bool:
-    """Whether no partition that has records tells what was asked."""
+    """Whether no partition with records still holds the answer."""
     incomplete = result.complete.get("incomplete", ())
     ends = result.answer["end_offsets"]
     return bool(incomplete) and all(int(number) in incomplete for number, end in ends.items() if end)
@@ -30,27 +30,27 @@ def untold(result: AuditResult) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class MomentAndRest:
-    """The moment that was looked at, and how much of each partition lies before it."""
+    """The moment of the audit, and how much of each partition lies before it."""
 
     as_of: AsOf
     cuts: Mapping[int, Cut]
 
     def facts(self, answer: dict[str, Any]) -> Iterator[tuple[str, object]]:
-        """Rows in the place of those about the whole log."""
+        """Rows that replace those on the whole log."""
         when = moment(self.as_of.time_ms) if self.as_of.offset is None else f"offset {self.as_of.offset}"
-        yield "as of", f"{when}, inclusive; all below is of that moment"
+        yield "as of", f"{when}, inclusive; all below is as of that moment"
         lasts = (f"{number}: {cut.last_offset if cut.records else '-'}" for number, cut in self.cuts.items())
         yield "last offsets", f"{', '.join(lasts)} (end offsets of the whole log: {ends(answer)})"
         yield "records", f"{sum(cut.records for cut in self.cuts.values()):,} (of the whole log: {answer['records']:,})"
 
 
 def show(result: AuditResult, history_title: str | None, cuts: MomentAndRest | None = None, *, races: bool) -> None:
-    """Print what was found.
+    """Print the result.
 
     Args:
-        history_title: If there is one, the history is told without the tables about the whole log.
-        cuts: The moment that was looked at, if not the end of the log.
-        races: Who was rejected in favour of whom is told too.
+        history_title: If set, only the history is printed, without the tables on the whole log.
+        cuts: The moment of the audit, if not the end of the log.
+        races: Also print lost races.
     """
     answer = result.answer
     unsure = result.complete.get("incomplete", ()) if cuts is not None else ()
@@ -66,7 +66,7 @@ def show(result: AuditResult, history_title: str | None, cuts: MomentAndRest | N
         print_table(
             ("reason", "written by", "accepted instead of", "proposals"),
             [(race["reason"], race["writer"], race["winner"], race["count"]) for race in result.races],
-            title="Who was rejected, and whose record stood in the way",
+            title="Lost races: rejected proposals, and whose record was accepted instead",
         )
     if result.gaps is not None:
         _blank()
@@ -75,19 +75,19 @@ def show(result: AuditResult, history_title: str | None, cuts: MomentAndRest | N
         _blank()
         every, open_ = result.gap_count
         listed = f", of which {open_} open; --gaps lists them" if every else ""
-        said = NOT_KNOWN if untold(result) and not every else f"{every}{listed}"
-        stdout().print(f"gaps in service: {said}")
+        shown = NOT_KNOWN if untold(result) and not every else f"{every}{listed}"
+        stdout().print(f"gaps in service: {shown}")
     if result.moves is not None:
         _blank()
         print_table(
             ("hour from", "cause", "changes of owner"),
-            [(moment(one["hour_ms"]), one["cause"], one["count"]) for one in result.moves],
+            [(moment(row["hour_ms"]), row["cause"], row["count"]) for row in result.moves],
             title="Changes of owner",
-            empty="none: no bundle came to another owner",
+            empty="none: no bundle changed its owner",
         )
     if result.owned is not None:
         _blank()
-        _owned([one for one in result.owned if one["partition"] not in unsure])
+        _owned([row for row in result.owned if row["partition"] not in unsure])
     if history_title is not None and result.history is not None:
         _blank()
         _history(history_title, result.history)
@@ -105,7 +105,7 @@ def _whole(result: AuditResult, cuts: MomentAndRest | None, unsure: Sequence[int
     )
     _blank()
     if unsure:
-        stdout().print("owners: the log does not tell any more who owned what at this moment")
+        stdout().print("owners: unknown at this moment: the records were compacted")
     else:
         print_table(
             ("owner", "bundles"),
@@ -123,13 +123,13 @@ def _whole(result: AuditResult, cuts: MomentAndRest | None, unsure: Sequence[int
 def _none_rejected(result: AuditResult, compacted: str) -> str:
     if untold(result):
         return f"rejected: {NOT_KNOWN}"
-    return "none rejected of those counted; `audit rejected` begins earlier" if compacted else "no record was rejected"
+    return "none rejected in the counted part; `audit rejected` covers more" if compacted else "no record was rejected"
 
 
 def _facts(answer: dict[str, Any], past: MomentAndRest | None, compacted: str = "") -> Iterator[tuple[str, object]]:
     yield "read", "in full, strictly" if answer["read"] == "full" else "as a joining broker does"
     if answer.get("tentative"):
-        yield "tentative", "yes: cleaned records may hide here what was accepted (see `--read`)"
+        yield "tentative", "yes: compaction may hide accepted records (see `--read`)"
     for partition, stop in answer.get("stopped", {}).items():
         yield f"stopped in partition {partition}", f"format {stop['format']} at offset {stop['offset']}"
     if past is not None:
@@ -158,11 +158,11 @@ def ends(answer: dict[str, Any]) -> str:
 
 
 def completeness(complete: Mapping[str, Any]) -> None:
-    """From when on a log with gaps tells all, and what that means for the answer."""
+    """The point from which on a compacted log is complete, and what that means for the result."""
     for partition, known in complete.get("complete_from", {}).items():
         where = f"partition {partition} was compacted"
         if known is None:
-            line = f"{where}: nothing in it says from when on it is complete"
+            line = f"{where}: no record shows from where on it is complete"
         else:
             line = f"{where}: complete from offset {known['offset']} ({moment(known['timestamp_ms'])}) on"
         stdout().print(Text(line))
@@ -170,14 +170,14 @@ def completeness(complete: Mapping[str, Any]) -> None:
         numbers = ", ".join(map(str, complete["incomplete"]))
         stdout().print(
             Text(
-                f"incomplete: partition {numbers} does not tell any more what was asked; "
+                f"incomplete: partition {numbers} no longer holds the answer; "
                 "the archive does (--archive DIR --engine spark)"
             )
         )
 
 
 def gaps(gaps: Rows, *, untold: bool) -> None:
-    """Gaps in service, the newest of them.
+    """Print the newest gaps in service.
 
     Args:
         untold: See there.
@@ -193,7 +193,7 @@ def gaps(gaps: Rows, *, untold: bool) -> None:
         title += f": {certain}, of which {certain - len(closed)} open; median {duration(closed[len(closed) // 2])}, "
         title += f"longest {duration(closed[-1])}"
     if certain < len(gaps):
-        title += f"; {len(gaps) - certain} more that may be none, marked ?"
+        title += f"; {len(gaps) - certain} more uncertain, marked ?"
     print_table(
         ("from", "bundle", "cause", "length", "on request", "end", "owner before", "owner after", "why"),
         [
@@ -211,7 +211,7 @@ def gaps(gaps: Rows, *, untold: bool) -> None:
             for gap in deque(gaps, maxlen=_GAPS_SHOWN)
         ],
         title=title,
-        empty=NOT_KNOWN if untold else "none: no gap in what the log tells",
+        empty=NOT_KNOWN if untold else "no gap in the complete part of the log",
     )
     if len(gaps) > _GAPS_SHOWN:
         stdout().print(f"(the newest {_GAPS_SHOWN}; all of them with --gaps --output json)")
@@ -222,16 +222,16 @@ def _owned(owned: Sequence[dict[str, Any]]) -> None:
         ("bundle", "owner", "generation", "state", "since", "offset"),
         [
             (
-                one["bundle"],
-                one["owner"],
-                one["generation"],
-                one["state"],
-                moment(one["since_ms"]),
-                one["since_offset"],
+                row["bundle"],
+                row["owner"],
+                row["generation"],
+                row["state"],
+                moment(row["since_ms"]),
+                row["since_offset"],
             )
-            for one in owned[:_OWNED_SHOWN]
+            for row in owned[:_OWNED_SHOWN]
         ],
-        title="Who served what",
+        title="Owners of bundles",
         empty="no bundle has an owner",
     )
     if len(owned) > _OWNED_SHOWN:

@@ -1,4 +1,4 @@
-"""`statechannel audit --verify`: what live replicas hold, against what the log says at the same offsets."""
+"""Option `statechannel audit --verify`: live replicas compared with the log at the same offsets."""
 
 from __future__ import annotations
 
@@ -55,27 +55,27 @@ class _Asked:
 
 
 def verify(connect: Connect, source: Source, replicas: Sequence[str], *, compaction_lag_ms: int, table: bool) -> None:
-    """Ask the replicas, recompute, compare, and tell; ends with 1 where a replica differs, with 4 where one cannot tell.
+    """Query the replicas, recompute, compare, print; exit code 1 if a replica differs, 4 if one is undetermined.
 
     Raises:
-        StateChannelError: No replica is known, the log cannot be read, or it is one that does not fit.
+        StateChannelError: No replica is known, or the log cannot be read or is another channel's.
         typer.Exit: Not all are equal.
     """
     if not isinstance(source, ExportSource | LiveSource):
         raise AuditQuestionError(
-            "--verify reads a topic or an export file, not an archive.", hint="Leave --archive and --engine out."
+            "--verify reads a topic or an export file, not an archive.", hint="Remove --archive and --engine."
         )
     urls = list(replicas) or _registered(connect, source)
     asked = [_Asked(endpoint) for endpoint in endpoints_of(urls, timeout_s=TIMEOUT_S)]
-    for one in asked:
+    for replica in asked:
         try:
-            one.word = one.endpoint.word()
+            replica.word = replica.endpoint.word()
         except StateChannelError as error:
-            one.error = str(error)
+            replica.error = str(error)
     _compare(asked, source, compaction_lag_ms)
     _explain(asked, source, compaction_lag_ms)
-    _tell(asked, table=table)
-    statuses = {one.status for one in asked}
+    _print(asked, table=table)
+    statuses = {replica.status for replica in asked}
     if VerifyStatus.DIFFERENT in statuses:
         raise typer.Exit(ExitCode.FAILED)
     if statuses != {VerifyStatus.EQUAL.value}:
@@ -83,51 +83,54 @@ def verify(connect: Connect, source: Source, replicas: Sequence[str], *, compact
 
 
 def _registered(connect: Connect, source: Source) -> list[str]:
-    """Endpoints of the brokers that the registry hears."""
+    """Endpoints of the live brokers."""
     if isinstance(source, ExportSource):
         raise AuditQuestionError(
-            "A file does not say which replicas there are.", hint="Name them: --replica http://HOST:PORT."
+            "An export file does not list the replicas.", hint="Name them: --replica http://HOST:PORT."
         )
     from statechannel.cli.kit.registry import read_registry
 
     alive = read_registry(connect()).members.alive
-    found = [str(member.info["http"]) for _, member in sorted(alive.items()) if member.info.get("http")]
-    if found:
-        return found
+    urls = [str(member.info["http"]) for _, member in sorted(alive.items()) if member.info.get("http")]
+    if urls:
+        return urls
     raise CommandError(
-        "no broker of the registry names an HTTP endpoint" if alive else "no broker is alive",
-        hint="Start brokers with observe.metrics_port, or name a replica: --replica http://HOST:PORT.",
+        "no live broker has an HTTP endpoint" if alive else "no broker is alive",
+        hint="Start brokers with observe.metrics_port, or give a replica: --replica http://HOST:PORT.",
         code=ExitCode.NOT_FOUND if alive else ExitCode.NO_BROKER,
     )
 
 
 def _compare(asked: Sequence[_Asked], source: Source, compaction_lag_ms: int) -> None:
-    answered = [(one, one.word) for one in asked if one.word is not None]
+    answered = [(replica, replica.word) for replica in asked if replica.word is not None]
     if not answered:
         return
     # The replicas are asked first: the log then reaches at least as far as they do.
     with _log(source) as export:
         partitions = len(export.header.end_offsets)
-        for one, word in answered:
+        for replica, word in answered:
             if len(word.partitions) != partitions:
-                one.word, one.error = None, f"it has {len(word.partitions)} partitions, and the log {partitions}"
-        fitting = [(one, word) for one, word in answered if one.word is not None]
-        found = check_words(export, [word for _, word in fitting], compaction_lag_ms=compaction_lag_ms)
-        for (one, _), checked in zip(fitting, found, strict=True):
-            one.checked = checked
+                replica.word, replica.error = (
+                    None,
+                    f"it has {len(word.partitions)} partitions, the log has {partitions}",
+                )
+        fitting = [(replica, word) for replica, word in answered if replica.word is not None]
+        results = check_words(export, [word for _, word in fitting], compaction_lag_ms=compaction_lag_ms)
+        for (replica, _), checked in zip(fitting, results, strict=True):
+            replica.checked = checked
 
 
 def _explain(asked: Sequence[_Asked], source: Source, compaction_lag_ms: int) -> None:
-    """Where a replica differs: by its dump, which is of a later offset, and by the log as it is then."""
-    for one in asked:
-        wrong = list(different(one.checked))
+    """Find the first difference from the replica's dump, taken at a later offset, and the log up to that offset."""
+    for replica in asked:
+        wrong = list(different(replica.checked))
         if not wrong:
             continue
         try:
-            dump = one.endpoint.dump()
+            dump = replica.endpoint.dump()
         except StateChannelError as error:
             for checked in wrong:
-                checked.why = f"no dump to find the difference by: {error}"
+                checked.why = f"the difference cannot be located without a dump: {error}"
             continue
         with _log(source) as export:
             for checked in wrong:
@@ -145,16 +148,16 @@ def _log(source: Source) -> Iterator[ExportFile]:
             yield read_log(path, progress, made_here=True)
 
 
-def _tell(asked: Sequence[_Asked], *, table: bool) -> None:
+def _print(asked: Sequence[_Asked], *, table: bool) -> None:
     if not table:
-        print_json({"replicas": [_fields(one) for one in asked]})
+        print_json({"replicas": [_fields(replica) for replica in asked]})
         return
     print_table(
         ("broker", "partition", "applied", "status", "digest", "by the log", "why"),
-        [row for one in asked for row in _rows(one)],
+        [row for replica in asked for row in _rows(replica)],
     )
-    for one in asked:
-        for checked in different(one.checked):
+    for replica in asked:
+        for checked in different(replica.checked):
             first = checked.first
             if first is None:
                 continue
@@ -162,21 +165,21 @@ def _tell(asked: Sequence[_Asked], *, table: bool) -> None:
                 ("what", "value"),
                 [
                     ("first difference", f"offset {first['offset']}, key {first['key']}: {first['how']}"),
-                    ("by the log", first["log"] or "no such key"),
-                    ("in the replica", first["replica"] or "no such key"),
+                    ("by the log", first["log"] or "absent"),
+                    ("in the replica", first["replica"] or "absent"),
                     ("differing keys", f"{checked.differing:,} (at offset {checked.dump_applied})"),
                 ],
-                title=f"\n{one.word.broker if one.word else one.endpoint.url}, partition {checked.partition}",
+                title=f"\n{replica.word.broker if replica.word else replica.endpoint.url}, partition {checked.partition}",
             )
 
 
-def _rows(one: _Asked) -> Iterator[tuple[object, ...]]:
-    if one.word is None:
-        yield one.endpoint.url, None, None, one.status, None, None, one.error
+def _rows(replica: _Asked) -> Iterator[tuple[object, ...]]:
+    if replica.word is None:
+        yield replica.endpoint.url, None, None, replica.status, None, None, replica.error
         return
-    for checked in one.checked:
+    for checked in replica.checked:
         yield (
-            one.word.broker,
+            replica.word.broker,
             checked.partition,
             checked.applied,
             checked.status.value,
@@ -189,8 +192,8 @@ def _rows(one: _Asked) -> Iterator[tuple[object, ...]]:
 MEANING = {
     VerifyStatus.EQUAL: "",
     VerifyStatus.DIFFERENT: "",
-    VerifyStatus.UNKNOWN: "the replica does not know the states itself",
-    VerifyStatus.INCOMPLETE: "the log was compacted, and does not tell the states at this offset",
+    VerifyStatus.UNKNOWN: "the replica's states are unknown to itself",
+    VerifyStatus.INCOMPLETE: "the log was compacted, and no longer holds the states at this offset",
     VerifyStatus.BEYOND: "the log ends before this offset",
 }
 
@@ -199,15 +202,15 @@ def _short(digest: str | None) -> str | None:
     return None if digest is None else digest[:12]
 
 
-def _fields(one: _Asked) -> dict[str, Any]:
-    word = one.word
+def _fields(replica: _Asked) -> dict[str, Any]:
+    word = replica.word
     return {
-        "url": one.endpoint.url,
+        "url": replica.endpoint.url,
         "broker": None if word is None else word.broker,
         "incarnation": None if word is None else word.incarnation,
-        "status": one.status,
-        "error": one.error or None,
-        "partitions": [checked_fields(checked) for checked in one.checked],
+        "status": replica.status,
+        "error": replica.error or None,
+        "partitions": [checked_fields(checked) for checked in replica.checked],
     }
 
 
@@ -221,10 +224,10 @@ class ReplicaEndpoint:
 
     Args:
         url: `http://HOST:PORT`.
-        timeout_s: Longest time for an answer to begin, and between two pieces of it; a dump may take ten times as long.
+        timeout_s: Timeout for the start of an answer and between two pieces of it; a dump may take ten times as long.
 
     Raises:
-        CommandError: The address is no such thing.
+        CommandError: The address is invalid.
     """
 
     def __init__(self, url: str, *, timeout_s: float) -> None:
@@ -235,16 +238,18 @@ class ReplicaEndpoint:
         except ValueError:
             usable = False
         if not usable:
-            raise CommandError(f"{url!r} is no address of a replica", hint="Say http://HOST:PORT.", code=ExitCode.USAGE)
+            raise CommandError(
+                f"{url!r} is not the URL of a replica", hint="Use http://HOST:PORT.", code=ExitCode.USAGE
+            )
         self._timeout_s = timeout_s
         # A proxy of the environment would be asked for the loopback, and answer.
         self._opener: OpenerDirector = build_opener(ProxyHandler({}), NoRedirect())
 
     def word(self) -> ReplicaWord:
-        """Digests, with the offsets that they are of.
+        """Digests, with their offsets.
 
         Raises:
-            CommandError: There is no answer.
+            CommandError: The replica does not answer.
             ReplicaWordError: The answer is not a digest.
         """
         return parse_word(b"".join(self._get("/digest", WORD_MAX_BYTES, self._timeout_s)))
@@ -253,7 +258,7 @@ class ReplicaEndpoint:
         """All states.
 
         Raises:
-            CommandError: There is no answer.
+            CommandError: The replica does not answer.
             ReplicaWordError: The answer is not a dump.
         """
         return parse_dump(self._get("/dump", DUMP_MAX_BYTES, 10 * self._timeout_s))
@@ -267,8 +272,8 @@ class ReplicaEndpoint:
                     got += len(piece)
                     if got > most_bytes or time.monotonic() > until_s:
                         raise ReplicaWordError(
-                            f"{self.url}{path} sends more than {most_bytes:,} bytes, or longer than {within_s:.0f} s.",
-                            hint="Check that it is the endpoint of a broker.",
+                            f"{self.url}{path} sent more than {most_bytes:,} bytes, or for longer than {within_s:.0f} s.",
+                            hint="Check that it is a broker's endpoint.",
                         )
                     yield piece
         except HTTPError as error:
@@ -277,18 +282,18 @@ class ReplicaEndpoint:
         except (OSError, HTTPException) as error:
             raise CommandError(
                 f"{self.url}{path} does not answer: {getattr(error, 'reason', None) or error}",
-                hint="Check that the broker runs and serves HTTP (observe.metrics_port), or name it with --replica URL.",
+                hint="Check that the broker runs and serves HTTP (observe.metrics_port), or give its --replica URL.",
                 code=ExitCode.UNDETERMINED,
             ) from error
 
     def _refused(self, path: str, status: int, body: bytes) -> CommandError:
-        said, hint = f"status {status}", ""
+        message, hint = f"status {status}", ""
         try:
-            told = orjson.loads(body)
-            said, hint = str(told["error"]), str(told.get("hint") or "")
+            answer = orjson.loads(body)
+            message, hint = str(answer["error"]), str(answer.get("hint") or "")
         except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError):
             pass  # not an endpoint of ours, or an old one: the status is all there is
-        return CommandError(f"{self.url}{path} refuses: {said}", hint=hint, code=ExitCode.UNDETERMINED)
+        return CommandError(f"{self.url}{path} refuses: {message}", hint=hint, code=ExitCode.UNDETERMINED)
 
 
 def endpoints_of(urls: Sequence[str], *, timeout_s: float) -> list[ReplicaEndpoint]:

@@ -1,1 +1,1 @@
-"""`statechannel import`."""
+"""Command `statechannel import`."""

@@ -1,4 +1,4 @@
-"""`statechannel import`: an exported channel, brought into an empty one."""
+"""Command `statechannel import`: an exported channel, imported into an empty one."""
 
 from __future__ import annotations
 
@@ -27,46 +27,49 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 @reaching
 def import_(
     connect: Connect,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="What `statechannel export` wrote.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Export file, written by `statechannel export`.")],
     namespaces: Annotated[
         list[str] | None,
-        typer.Option("--namespace", metavar="TENANT/NAMESPACE", help="Only this one; may be repeated."),
+        typer.Option("--namespace", metavar="TENANT/NAMESPACE", help="Only this namespace; may be repeated."),
     ] = None,
     headroom: Annotated[
-        int, typer.Option("--headroom", min=1, help="How far above those of the file the new versions begin.")
+        int, typer.Option("--headroom", min=1, help="Distance of the new versions above those of the file.")
     ] = DEFAULT_HEADROOM,
     accept_tentative: Annotated[
         bool,
-        typer.Option("--accept-tentative", help="Import although the file may not say what was accepted in the end."),
+        typer.Option("--accept-tentative", help="Import even if the file may hide accepted records (tentative)."),
     ] = False,
     compaction_lag_ms: Annotated[
-        int, typer.Option("--compaction-lag-ms", min=0, help="min.compaction.lag.ms of the topic that was exported.")
+        int,
+        typer.Option(
+            "--compaction-lag-ms", min=0, help="Compaction lag of the exported topic (min.compaction.lag.ms)."
+        ),
     ] = DEFAULT_COMPACTION_LAG_MS,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Look at everything, show the plan, write nothing.")
+        bool, typer.Option("--dry-run", help="Check everything and show the plan; write nothing.")
     ] = False,
     output: OutputAs = Output.TABLE,
 ) -> None:
-    """Bring an exported channel into an empty one: same rings, bundles forced to their owners, higher generations."""
+    """Import an exported channel into an empty one: same rings and owners, higher generations."""
     remark_unchained(file)
     export, views = _read(file, compaction_lag_ms)
     _refuse_doubtful(file, views, accepted=accept_tentative)
     plan = plan_import((part.view for part in views.parts), only=namespaces or (), headroom=headroom)
     # Only from here on a Kafka is needed: what the file cannot give is said without one.
     from statechannel.cli.channel_import.live import carry_out, refuse_live_brokers, survey
-    from statechannel.cli.kit.kafka_wait import told_if_slow
+    from statechannel.cli.kit.kafka_wait import notify_if_slow
     from statechannel.cli.kit.live_log import now_ms
     from statechannel.kafka.topics import verify_topics
 
     connection = connect()
-    with told_if_slow(connection):
-        found = verify_topics(connection.client, connection.topics, timeout_s=connection.timeout_s)
+    with notify_if_slow(connection):
+        topics = verify_topics(connection.client, connection.topics, timeout_s=connection.timeout_s)
     refuse_live_brokers(connection)
     header = export.header
     source = {"topic": header.topic, "exported_at_ms": header.exported_at_ms, "digest": _digest(views)}
     importer = Importer(
         plan,
-        found.topics[connection.topics.channel].partitions,
+        topics.topics[connection.topics.channel].partitions,
         incarnation=str(ULID()),
         new_id=lambda: str(ULID()),
         about=f"imported from {header.topic}, exported {moment(header.exported_at_ms)}",
@@ -76,8 +79,8 @@ def import_(
     survey(connection, importer)
     already = importer.stage is ImportStage.DONE
     if not dry_run and not already:
-        with progress(f"importing into {connection.topics.channel}", plan.records, unit="records") as told:
-            carry_out(connection, importer, told)
+        with progress(f"importing into {connection.topics.channel}", plan.records, unit="records") as advance:
+            carry_out(connection, importer, advance)
     result = {
         "import": plan.operation,
         "source": {"file": str(file), **source, "tentative": views.tentative, "stopped": _stopped(views)},
@@ -89,11 +92,11 @@ def import_(
         "dry_run": dry_run,
         "already": already,
         "records": plan.records,
-        "found": importer.counts.found,
+        "found": importer.counts.present,
         "written": importer.counts.written,
         "gone_on": None if already or dry_run else importer.gone_on(),
         "digest": None if already or dry_run else digest(importer.views),
-        "namespaces": [_namespace(one) for one in plan.namespaces],
+        "namespaces": [_namespace(namespace) for namespace in plan.namespaces],
         "owners": dict(sorted(plan.owners.items())),
     }
     if output is Output.JSON:
@@ -103,24 +106,24 @@ def import_(
 
 
 def _read(file: Path, compaction_lag_ms: int) -> tuple[ExportFile, LogViews]:
-    with progress(f"reading {file.name}", size_bytes(file), unit="bytes") as told:
-        export = read_export(file, progress=told)
-    with progress("judging", export.records, unit="records") as told:
+    with progress(f"reading {file.name}", size_bytes(file), unit="bytes") as advance:
+        export = read_export(file, progress=advance)
+    with progress("judging", export.records, unit="records") as advance:
         return export, read_views(export, compaction_lag_ms=compaction_lag_ms)
 
 
 def _refuse_doubtful(file: Path, views: LogViews, *, accepted: bool) -> None:
-    """What a file does not say for sure is imported only by somebody who has been told so."""
+    """Refuse a tentative or incomplete file, unless --accept-tentative is given."""
     whys = []
     for part in views.parts:
         if part.stop is not None:
             whys.append(
                 f"partition {part.view.partition} stops at offset {part.stop.offset}, at a record of format "
-                f"{part.stop.format}: what follows was not judged"
+                f"{part.stop.format}: later records were not judged"
             )
         if part.tentative:
             whys.append(
-                f"partition {part.view.partition} was compacted, and no heartbeat in it vouches for what is left: "
+                f"partition {part.view.partition} was compacted, and no heartbeat in it vouches for the remaining records: "
                 f"its states are tentative"
             )
     for why in whys:
@@ -129,8 +132,8 @@ def _refuse_doubtful(file: Path, views: LogViews, *, accepted: bool) -> None:
     if whys and not accepted:
         raise CommandError(
             f"{file}: {'; '.join(whys)}",
-            hint="Export again while a broker runs, with a version that knows the format; or import what the file says, "
-            "which may name other owners and lower versions: --accept-tentative.",
+            hint="Export again while a broker runs, with a version that reads the format; or import the file as it is, "
+            "which may have other owners and lower versions: --accept-tentative.",
             code=ExitCode.REJECTED,
         )
 
@@ -147,17 +150,17 @@ def _stopped(views: LogViews) -> dict[str, Any]:
     }
 
 
-def _namespace(one: PlannedNamespace) -> dict[str, Any]:
-    forced = sum(owner is not None for owner in one.owners)
+def _namespace(namespace: PlannedNamespace) -> dict[str, Any]:
+    forced = sum(owner is not None for owner in namespace.owners)
     return {
-        "namespace": one.name,
-        "state": "Deleted" if one.deleted else "Active",
-        "bundles": 0 if one.deleted else len(one.owners),
+        "namespace": namespace.name,
+        "state": "Deleted" if namespace.deleted else "Active",
+        "bundles": 0 if namespace.deleted else len(namespace.owners),
         "forced": forced,
-        "unassigned": 0 if one.deleted else len(one.owners) - forced,
-        "in_flight": dict(sorted(one.in_flight.items())),
-        "highest_version": one.highest,
-        "first_version": one.version,
+        "unassigned": 0 if namespace.deleted else len(namespace.owners) - forced,
+        "in_flight": dict(sorted(namespace.in_flight.items())),
+        "highest_version": namespace.highest,
+        "first_version": namespace.version,
     }
 
 
@@ -166,32 +169,32 @@ def _show(plan: ImportPlan, result: dict[str, Any]) -> None:
         ("namespace", "state", "bundles", "to their owners", "unassigned", "in flight", "highest version", "begins at"),
         [
             (
-                one["namespace"],
-                one["state"],
-                one["bundles"],
-                one["forced"],
-                one["unassigned"],
-                ", ".join(f"{number} {state}" for state, number in one["in_flight"].items()),
-                one["highest_version"],
-                one["first_version"],
+                row["namespace"],
+                row["state"],
+                row["bundles"],
+                row["forced"],
+                row["unassigned"],
+                ", ".join(f"{number} {state}" for state, number in row["in_flight"].items()),
+                row["highest_version"],
+                row["first_version"],
             )
-            for one in result["namespaces"]
+            for row in result["namespaces"]
         ],
     )
     print_table(("broker", "bundles"), list(result["owners"].items()), title="\nOwners", empty="no bundle has an owner")
     where = f"{result['target']['channel']} at {result['target']['bootstrap_servers']}"
     if result["already"]:
-        say(f"{where} was imported from this before ({plan.operation}); nothing was written")
+        say(f"{where} already has this import ({plan.operation}); nothing was written")
     elif result["dry_run"]:
         say(f"{result['records'] - result['found']} of {result['records']} records would be written to {where}")
     else:
-        say(f"{result['written']} records written to {where}, {result['found']} were there ({plan.operation})")
+        say(f"{result['written']} records written to {where}, {result['found']} already present ({plan.operation})")
         if result["gone_on"]:
             say(
-                f"note: others have changed {result['gone_on']} keys since the import began; those were left as they are"
+                f"note: {result['gone_on']} keys were changed by brokers since the import began; they were left as they are"
             )
         if result["owners"]:
             say(
-                "Now start the brokers that are named, together: bundles of one that is not heard within "
-                "membership.expiry_s are given to others. Until then they are Assigning; `statechannel bundles` shows them."
+                "Now start these brokers together: bundles of a broker without a heartbeat within "
+                "membership.expiry_s are reassigned. Until then they are Assigning; `statechannel bundles` shows them."
             )

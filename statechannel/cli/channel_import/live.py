@@ -1,4 +1,4 @@
-"""Carries an import out on a live Kafka: reads the target, writes what is missing, and reads all of it back."""
+"""Execution of an import on a live Kafka: reads the target, writes the missing records, and reads them back."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from statechannel.errors import ExitCode
 from statechannel.kafka.writer import LogWriter
 from statechannel.protocol.log import Topic
 
-_AGAIN = "Run the same command again: it goes on where this one stopped."
+_AGAIN = "Run the same command again: it resumes the import."
 _CLOSE_S = 5.0
 
 Told = Callable[[int], None]
 
 
 def refuse_live_brokers(connection: Connection) -> None:
-    """An import is for a channel that nobody serves.
+    """Refuse an import while brokers serve the channel.
 
     Raises:
-        CommandError: A broker is heard.
+        CommandError: A broker is alive.
     """
     alive = sorted(read_registry(connection).members.alive)
     if alive:
         raise CommandError(
             f"brokers are alive on this channel: {', '.join(alive)}",
-            hint="Stop them, import, and start them again: they would give the bundles to whomever they like.",
+            hint="Stop them, import, and start them again: live brokers would assign the bundles themselves.",
             code=ExitCode.REJECTED,
         )
 
@@ -43,7 +43,7 @@ def survey(connection: Connection, importer: Importer) -> None:
     """Read the target to its end as of now.
 
     Raises:
-        ImportRefusedError: It is not empty, and holds not this import.
+        ImportRefusedError: It is not empty, and its content is not this import.
     """
     for partition in range(len(importer.views)):
         with open_tail(connection, Topic.CHANNEL, partition) as tail:
@@ -52,17 +52,17 @@ def survey(connection: Connection, importer: Importer) -> None:
     importer.surveyed()
 
 
-def carry_out(connection: Connection, importer: Importer, told: Told) -> None:
+def carry_out(connection: Connection, importer: Importer, advance: Told) -> None:
     """Write what is missing, one partition after the other, between marks in all of them.
 
     Args:
-        told: Told how many records of the plan are there.
+        advance: Called with the number of records of the plan that are present.
 
     Raises:
-        ImportRefusedError: Somebody else writes to the channel.
-        CommandError: Kafka did not take a record, or nobody knows whether it did.
+        ImportRefusedError: Another process writes to the channel.
+        CommandError: Kafka refused a record, or its outcome is unknown.
     """
-    with _Writing(connection, importer, told).open() as writing:
+    with _Writing(connection, importer, advance).open() as writing:
         while importer.stage is not ImportStage.DONE:
             for partition in range(len(importer.views)):
                 if importer.stage is ImportStage.RECORDS:
@@ -73,12 +73,12 @@ def carry_out(connection: Connection, importer: Importer, told: Told) -> None:
 
 
 class _Writing:
-    """A writer beside a reader of one partition at a time."""
+    """A writer, and a reader of one partition at a time."""
 
-    def __init__(self, connection: Connection, importer: Importer, told: Told) -> None:
+    def __init__(self, connection: Connection, importer: Importer, advance: Told) -> None:
         self._connection = connection
         self._importer = importer
-        self._told = told
+        self._advance = advance
         self._failures: SimpleQueue[str] = SimpleQueue()
         self._tokens = 0
         self._window = connection.settings.limits.pending_max
@@ -117,7 +117,7 @@ class _Writing:
             for batch in tail.follow(importer.position(partition)):
                 for record in batch:
                     importer.take(record)
-                self._told(counts.found + counts.written)
+                self._advance(counts.present + counts.written)
                 if done():
                     return
                 self._append(writes())
@@ -126,7 +126,7 @@ class _Writing:
                     progress_s = time.monotonic()
                 elif time.monotonic() - progress_s > timeout_s:
                     raise CommandError(
-                        f"Kafka at {self._connection.client.bootstrap_servers} has shown nothing of what was written "
+                        f"Kafka at {self._connection.client.bootstrap_servers} has not returned the written records "
                         f"for {timeout_s:g} s",
                         hint=_AGAIN,
                         code=ExitCode.UNKNOWN,

@@ -1,1 +1,1 @@
-"""`statechannel doctor`: checks as data. Facts are gathered first, as far as that goes; a check only looks at facts."""
+"""Command `statechannel doctor`: checks as data. Facts are gathered first, as far as possible; checks read facts only."""

@@ -1,4 +1,4 @@
-"""Checks of this machine: settings, Java, the embedded Kafka and its disk, the clock."""
+"""Checks of this machine: settings, Java, embedded Kafka and its disk, clock."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from statechannel.settings.relations import RELATIONS
 
 MIB = 1024 * 1024
 CLOCK_WARNING_MS = 1_000
-"""Ages of seconds are looked at: an error of a second shows."""
+"""Ages are shown in seconds: an error of a second is visible."""
 _LITTLE_FREE = 0.05
 _FREE_TIMES = 10
 
 
 def settings(facts: DoctorFacts) -> Iterator[DoctorFinding]:
-    """Settings that are refused, or contradict each other."""
+    """Settings that are invalid, or contradict each other."""
     for problem in facts.problems:
         yield DoctorFinding(
             Severity.CRITICAL,
             problem.rstrip("."),
             "No broker starts with these settings."
-            + ("" if facts.settings_known else " No Kafka can be asked before they are mended."),
-            "Change it where it is set (`--set`, STATECHANNEL_ variables, `--config`); design/settings.md has all settings.",
+            + ("" if facts.settings_known else " Kafka is not queried until they are fixed."),
+            "Change it where it is set (`--set`, STATECHANNEL_ variables, `--config`); design/settings.md lists all settings.",
         )
     if not facts.problems:
-        yield DoctorFinding(Severity.OK, f"settings are valid, and the {len(RELATIONS)} rules between them hold")
+        yield DoctorFinding(Severity.OK, f"settings are valid, and the {len(RELATIONS)} rules between them are met")
 
 
 def java(facts: DoctorFacts) -> Iterator[DoctorFinding]:
-    """Java, which the embedded Kafka and the Spark jobs need."""
+    """Java, needed by the embedded Kafka and the Spark jobs."""
     failed = facts.failed.get("java")
     if failed is not None:
         used = facts.embedded is not None and facts.embedded.used
@@ -58,20 +58,20 @@ def embedded(facts: DoctorFacts) -> Iterator[DoctorFinding]:
     """The embedded Kafka of this machine: whether it runs, and its disk."""
     kafka = facts.embedded
     if kafka is None or not (kafka.used or kafka.exists):
-        yield DoctorFinding(Severity.OK, "there is no embedded Kafka on this machine")
+        yield DoctorFinding(Severity.OK, "this machine has no embedded Kafka")
         return
     if kafka.state is BrokerState.CRASHED:
         yield DoctorFinding(
             Severity.CRITICAL if kafka.used else Severity.INFO,
-            f"the embedded Kafka of {kafka.folder} ended without an orderly stop",
-            "Nothing is read or written without it." if kafka.used else "It is not the Kafka of this channel.",
+            f"the embedded Kafka of {kafka.folder} crashed",
+            "The channel cannot be read or written." if kafka.used else "It is not the Kafka of this channel.",
             f"Read the end of {kafka.log}, then `statechannel kafka up`." if kafka.used else "",
         )
     elif kafka.state is not BrokerState.RUNNING and kafka.used:
         yield DoctorFinding(
             Severity.CRITICAL,
             f"the embedded Kafka of {kafka.folder} is {kafka.state}",
-            "Nothing is read or written without it.",
+            "The channel cannot be read or written.",
             _NEXT.get(kafka.state, "Wait; `statechannel kafka status`."),
         )
     yield from _disk(facts)
@@ -83,7 +83,7 @@ def _disk(facts: DoctorFacts) -> Iterator[DoctorFinding]:
         return
     share = kafka.free_bytes / kafka.total_bytes if kafka.total_bytes else 0.0
     what = (
-        f"{kafka.free_bytes // MIB:,} MiB are free ({share:.0%}) on the disk of {kafka.folder}, "
+        f"{kafka.free_bytes // MIB:,} MiB free ({share:.0%}) on the disk of {kafka.folder}, "
         f"whose data takes {kafka.data_bytes // MIB:,} MiB"
     )
     if kafka.free_bytes < kafka.least_free_bytes:
@@ -98,32 +98,34 @@ def _disk(facts: DoctorFacts) -> Iterator[DoctorFinding]:
     yield DoctorFinding(
         severity,
         what,
-        f"On a full disk Kafka stops, and below {kafka.least_free_bytes // MIB} MiB it is not started.",
-        "Make room on that disk. Never delete files within the folder while it runs.",
+        f"Kafka stops on a full disk, and does not start with less than {kafka.least_free_bytes // MIB} MiB.",
+        "Free space on that disk. Never delete files in the folder while it runs.",
     )
 
 
 def clock(facts: DoctorFacts) -> Iterator[DoctorFinding]:
-    """This machine's clock beside Kafka's."""
+    """This machine's clock compared with Kafka's."""
     ahead_ms = facts.clock.ahead_ms
     if ahead_ms is None:
         newest_ms = facts.clock.newest_ahead_ms
         if newest_ms is not None and newest_ms < -CLOCK_WARNING_MS:
             ahead_ms = newest_ms
         else:
-            yield DoctorFinding(Severity.INFO, "our clock cannot be compared with Kafka's: no heartbeat came meanwhile")
+            yield DoctorFinding(
+                Severity.INFO, "this machine's clock cannot be compared with Kafka's: no heartbeat arrived"
+            )
             return
     apart = f"{duration(abs(ahead_ms))} {'ahead of' if ahead_ms > 0 else 'behind'} Kafka's"
     if abs(ahead_ms) < CLOCK_WARNING_MS:
-        yield DoctorFinding(Severity.OK, f"this machine's clock is {apart}, with the way of a record in it")
+        yield DoctorFinding(Severity.OK, f"this machine's clock is {apart}, including the delay of a record")
         return
     much = abs(ahead_ms) >= facts.settings.membership.expiry_s * 1_000
     yield DoctorFinding(
         Severity.ERROR if much else Severity.WARNING,
         f"this machine's clock is {apart}",
-        "Brokers are not harmed: they go by the log's time and by clocks of their own that nobody sets. But ages that "
-        "commands show here, `--since` and `--as-of` with times, and the ends of overrides are off by that much.",
-        "Set the clock of this machine or of the Kafka brokers by NTP (`chronyc tracking`, `timedatectl`).",
+        "Brokers are not affected: they use the log's time and monotonic clocks. But ages that "
+        "commands show here, `--since` and `--as-of` with times, and the ends of overrides are wrong by that much.",
+        "Synchronize the clock of this machine or of the Kafka brokers by NTP (`chronyc tracking`, `timedatectl`).",
     )
 
 
@@ -131,5 +133,5 @@ CHECKS = (
     DoctorCheck("settings", "settings and the rules between them", settings),
     DoctorCheck("java", "Java", java),
     DoctorCheck("embedded-kafka", "the embedded Kafka and its disk", embedded, needs=("embedded",)),
-    DoctorCheck("clock", "this machine's clock beside Kafka's", clock, needs=("kafka", "registry")),
+    DoctorCheck("clock", "this machine's clock and Kafka's", clock, needs=("kafka", "registry")),
 )

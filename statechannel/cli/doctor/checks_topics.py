@@ -1,4 +1,4 @@
-"""Checks of the topics: there, as they have to be, replicated, led."""
+"""Checks of the topics: existence, settings, replication, leaders."""
 
 from __future__ import annotations
 
@@ -11,32 +11,32 @@ from statechannel.kafka.topics import TopicSettingDifference, differences_of
 from statechannel.protocol.log import Topic
 
 WHY: dict[str, str] = {
-    "cleanup.policy": "Records that are the only ones of their key may be deleted, or nothing is ever cleaned.",
-    "message.timestamp.type": "With the producers' time a slow clock voids the compaction lag, on which late joins rest.",
-    "min.compaction.lag.ms": "Records are cleaned before debts are paid and joins have ended: late joiners may be wrong.",
-    "max.compaction.lag.ms": "A quiet topic is cleaned late, joins read more, and a null may go before every replica has removed "
-    "what it hid.",
-    "segment.ms": "Only closed segments are cleaned.",
-    "delete.retention.ms": "A reader that was away may miss what a null has taken away; below max.compaction.lag.ms one replica "
-    "of the topic may bring back what another has removed.",
-    "retention.ms": "Records are gone before everybody who needs them has read them.",
+    "cleanup.policy": "The only record of a key may be deleted, or nothing is ever compacted.",
+    "message.timestamp.type": "With producer timestamps a slow clock voids the compaction lag, on which late joins depend.",
+    "min.compaction.lag.ms": "Records are compacted before debts are paid and joins have ended: late joiners may be wrong.",
+    "max.compaction.lag.ms": "A quiet topic is compacted late, joins read more, and a tombstone may go before every replica "
+    "has removed the records before it.",
+    "segment.ms": "Only closed segments are compacted.",
+    "delete.retention.ms": "A reader that was offline may miss tombstones; below max.compaction.lag.ms one replica "
+    "of the topic may bring back records that another has removed.",
+    "retention.ms": "Records are deleted before all their readers have read them.",
     "unclean.leader.election.enable": "A replica that lacks acknowledged records may become leader: they are lost.",
     "max.message.bytes": "Records of a size that the format allows are refused.",
-    "min.insync.replicas": "With too few acknowledged records may be lost; with as many as there are replicas one that is "
-    "away stops all writing.",
-    "min.cleanable.dirty.ratio": "The cleaner comes later, and joins read more.",
-    "segment.bytes": "Segments are closed, and so cleaned, later.",
-    "partitions": "Order, and the election of one leader, rest on it.",
+    "min.insync.replicas": "With too few acknowledged records may be lost; with all replicas required, one that is "
+    "offline stops all writes.",
+    "min.cleanable.dirty.ratio": "Compaction runs later, and joins read more.",
+    "segment.bytes": "Segments are closed, and so compacted, later.",
+    "partitions": "Ordering, and the election of one leader, depend on it.",
 }
 
 
 def settings(facts: DoctorFacts) -> Iterator[DoctorFinding]:
-    """Each topic's settings beside what they have to be."""
+    """Each topic's settings compared with the required ones."""
     well = 0
-    missing = [one for one in facts.wanted if one.name not in facts.found]
+    missing = [topic for topic in facts.wanted if topic.name not in facts.topics]
     yield from _missing(missing)
     for wanted in facts.wanted:
-        info = facts.found.get(wanted.name)
+        info = facts.topics.get(wanted.name)
         if info is None:
             continue
         differences = differences_of(info, wanted.policy, facts.address or "HOST:PORT")
@@ -44,32 +44,32 @@ def settings(facts: DoctorFacts) -> Iterator[DoctorFinding]:
         for difference in differences:
             yield _different(wanted, difference)
     if well:
-        yield DoctorFinding(Severity.OK, f"{well} of {len(facts.wanted)} topics are as they have to be")
+        yield DoctorFinding(Severity.OK, f"{well} of {len(facts.wanted)} topics have the required settings")
 
 
 def _missing(missing: Sequence[WantedTopic]) -> Iterator[DoctorFinding]:
-    needed = [one.name for one in missing if not one.optional]
+    needed = [topic.name for topic in missing if not topic.optional]
     if needed:
         yield DoctorFinding(
             Severity.CRITICAL,
             f"topics that do not exist: {', '.join(needed)}",
-            "Brokers do not start without them, and those that run stop.",
-            "Check --channel; `statechannel init` makes them. If they were deleted, restore the channel from an export.",
+            "Brokers do not start without them, and running ones stop.",
+            "Check --channel; `statechannel init` creates them. If they were deleted, restore the channel from an export.",
         )
-    optional = [f"{one.name} ({one.owner})" for one in missing if one.optional]
+    optional = [f"{topic.name} ({topic.owner})" for topic in missing if topic.optional]
     if optional:
-        yield DoctorFinding(Severity.INFO, f"topics that nothing has needed yet: {', '.join(optional)}")
+        yield DoctorFinding(Severity.INFO, f"topics that have not been needed yet: {', '.join(optional)}")
 
 
-def _different(wanted: WantedTopic, found: TopicSettingDifference) -> DoctorFinding:
+def _different(wanted: WantedTopic, difference: TopicSettingDifference) -> DoctorFinding:
     rests = wanted.policy.role in (Topic.CHANNEL, LEADER)
     hard = Severity.CRITICAL if rests else Severity.ERROR
     return DoctorFinding(
-        hard if found.hard else Severity.WARNING,
-        f"{found.topic}: {found.setting} is {found.found}, wanted {found.wanted}",
-        WHY.get(found.setting, "The protocol rests on it.")
-        + (" Brokers refuse to start on it." if found.hard and not wanted.optional else ""),
-        found.command,
+        hard if difference.hard else Severity.WARNING,
+        f"{difference.topic}: {difference.setting} is {difference.actual}, required {difference.wanted}",
+        WHY.get(difference.setting, "The protocol depends on it.")
+        + (" Brokers refuse to start with it." if difference.hard and not wanted.optional else ""),
+        difference.command,
     )
 
 
@@ -78,7 +78,7 @@ def replicas(facts: DoctorFacts) -> Iterator[DoctorFinding]:
     single: list[str] = []
     partitions = 0
     for wanted in facts.wanted:
-        info = facts.found.get(wanted.name)
+        info = facts.topics.get(wanted.name)
         for place in facts.places.get(wanted.name, ()):
             partitions += 1
             name = f"{wanted.name}-{place.partition}"
@@ -95,16 +95,16 @@ def replicas(facts: DoctorFacts) -> Iterator[DoctorFinding]:
                 yield DoctorFinding(
                     Severity.CRITICAL,
                     f"partition {name} has {len(place.in_sync)} replicas in sync, and min.insync.replicas is {required}",
-                    "Everything that is written to it is refused.",
+                    "All writes to it are refused.",
                     f"Bring Kafka broker {_these(away)} back.",
                 )
             elif away:
                 yield DoctorFinding(
                     Severity.WARNING,
-                    f"partition {name} is under-replicated: Kafka broker {_these(away)} is behind or away",
-                    "One loss less can be borne. A replica that is away for longer than delete.retention.ms may bring back "
-                    "what was deleted.",
-                    f"Bring Kafka broker {_these(away)} back, or see why it lags.",
+                    f"partition {name} is under-replicated: Kafka broker {_these(away)} is behind or offline",
+                    "It tolerates one failure less. A replica that is offline for longer than delete.retention.ms may bring back "
+                    "deleted records.",
+                    f"Bring Kafka broker {_these(away)} back, or find out why it lags.",
                 )
             if len(place.replicas) == 1 and place.leader is not None:
                 single.append(wanted.name)
@@ -113,8 +113,8 @@ def replicas(facts: DoctorFacts) -> Iterator[DoctorFinding]:
         names = ", ".join(dict.fromkeys(single))
         yield DoctorFinding(
             Severity.WARNING if nodes > 1 else Severity.INFO,
-            f"of {nodes} Kafka brokers only one holds {names}" if nodes > 1 else "one Kafka broker holds everything",
-            "If its disk is lost, so is the channel.",
+            f"only one of {nodes} Kafka brokers holds {names}" if nodes > 1 else "one Kafka broker holds everything",
+            "If its disk is lost, the channel is lost.",
             "Raise the number of replicas to 3 (kafka-reassign-partitions.sh)." if nodes > 1 else "",
         )
     elif partitions:

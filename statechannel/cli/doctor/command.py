@@ -1,4 +1,4 @@
-"""`statechannel doctor`: what is wrong, how bad it is, what to do."""
+"""Command `statechannel doctor`: problems with their severity and the next step."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CHECKS: tuple[DoctorCheck, ...] = (
     *checks_topics.CHECKS,
     *checks_channel.CHECKS,
 )
-"""Ours, in the order in which they are told; those of plug-ins come behind them."""
+"""Our checks, in the order of the output; those of plug-ins follow."""
 
 _TIMEOUT_S = 5.0
 
@@ -39,29 +39,29 @@ def doctor(
     connect: Connect,
     timeout_s: Annotated[
         float,
-        typer.Option("--timeout", metavar="SECONDS", min=0.5, max=600, help="Longest wait for an answer of Kafka."),
+        typer.Option("--timeout", metavar="SECONDS", min=0.5, max=600, help="Timeout of each call to Kafka."),
     ] = _TIMEOUT_S,
-    no_log: Annotated[bool, typer.Option("--no-log", help="Do not read the channel's log, which may be long.")] = False,
+    no_log: Annotated[bool, typer.Option("--no-log", help="Skip the channel's log, which may be long.")] = False,
     output: OutputAs = Output.TABLE,
 ) -> None:
-    """Look for all that is wrong with the channel, Kafka and this machine; changes nothing."""
+    """Check the channel, Kafka and this machine for problems; changes nothing."""
     wanted = f"kafka.command_timeout_s={timeout_s}"
     facts, others = learn(lambda: connect.settings(wanted), read_log=not no_log)
-    found = examine((*CHECKS, *others), facts)
-    code = exit_code(found)
+    findings = examine((*CHECKS, *others), facts)
+    code = exit_code(findings)
     if output is Output.JSON:
-        print_json(_document(facts, found, code))
+        print_json(_document(facts, findings, code))
     else:
-        _show(found)
+        _show(findings)
     if code:
         raise typer.Exit(code)
 
 
 def learn(read: Callable[[], Settings], *, read_log: bool) -> tuple[DoctorFacts, list[DoctorCheck]]:
-    """All facts that can be had, and the checks of plug-ins.
+    """All facts that can be gathered, and the checks of plug-ins.
 
     Args:
-        read: Puts the settings together; may raise what they are refused for.
+        read: Resolves the settings; may raise if they are invalid.
     """
     installed = list(plugins())
     checks = [check for _, plugin in installed for check in plugin.checks]
@@ -77,13 +77,13 @@ def learn(read: Callable[[], Settings], *, read_log: bool) -> tuple[DoctorFacts,
         known, problems = None, [str(error)]
     settings = known or Settings.model_construct()
     if known is None:
-        away = Failed("no Kafka is asked, as the settings cannot be read", "Mend the settings first.", told=True)
+        away = Failed("Kafka is not queried, as the settings are invalid", "Fix the settings first.", reported=True)
     else:
         try:
             connection = connection_of(settings)
             settings = connection.settings
         except StateChannelError as error:  # no address and no embedded Kafka that runs, or a property that is refused
-            away = Failed(str(error).rstrip("."), error.hint, told=True)
+            away = Failed(str(error).rstrip("."), error.hint, reported=True)
     facts = facts_here(settings, connection, problems=problems, settings_known=known is not None, away=away)
     if connection is None:
         return facts, checks
@@ -91,45 +91,48 @@ def learn(read: Callable[[], Settings], *, read_log: bool) -> tuple[DoctorFacts,
     return facts_of_kafka(facts, connection, others, read_log=read_log), checks
 
 
-def _document(facts: DoctorFacts, found: Sequence[DoctorFinding], code: int) -> dict[str, Any]:
-    count = Counter(one.severity for one in found)
+def _document(facts: DoctorFacts, findings: Sequence[DoctorFinding], code: int) -> dict[str, Any]:
+    count = Counter(finding.severity for finding in findings)
     return {
         "bootstrap_servers": facts.address,
         "channel": None if facts.connection is None else facts.connection.topics.channel,
-        "worst": max((one.severity for one in found), key=lambda one: one.rank, default=Severity.OK).value,
+        "worst": max(
+            (finding.severity for finding in findings), key=lambda finding: finding.rank, default=Severity.OK
+        ).value,
         "exit_code": int(code),
         "counts": {severity.value: count[severity] for severity in Severity},
-        "findings": [finding_fields(one) for one in found],
+        "findings": [finding_fields(finding) for finding in findings],
     }
 
 
 _STYLES = {Severity.CRITICAL: "bold red", Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.INFO: "cyan"}
 
 
-def _show(found: Sequence[DoctorFinding]) -> None:
+def _show(findings: Sequence[DoctorFinding]) -> None:
     console = stdout()
     unlooked: dict[str, list[str]] = {}
-    for one in found:
-        if not one.checked:
-            unlooked.setdefault(one.what, []).append(one.check)
+    for finding in findings:
+        if not finding.checked:
+            unlooked.setdefault(finding.what, []).append(finding.check)
             continue
-        line = Text(f"{one.severity.value:<9}", style=_STYLES.get(one.severity, ""))
-        line.append(f"{_line(one.check)}: ", style="bold")
-        line.append(_line(one.what), style="default")
+        line = Text(f"{finding.severity.value:<9}", style=_STYLES.get(finding.severity, ""))
+        line.append(f"{_line(finding.check)}: ", style="bold")
+        line.append(_line(finding.what), style="default")
         console.print(line)
-        for words in filter(None, (one.why, one.todo and f"-> {one.todo}")):
+        for words in filter(None, (finding.why, finding.todo and f"-> {finding.todo}")):
             console.print(Text(f"{'':9}{_line(words)}"))
     for what, checks in unlooked.items():
-        console.print(Text(f"not looked at: {', '.join(checks)} ({_line(what)})"))
-    console.print(Text(_summary(found), style="bold"))
+        console.print(Text(f"not checked: {', '.join(checks)} ({_line(what)})"))
+    console.print(Text(_summary(findings), style="bold"))
 
 
 def _line(words: str) -> str:
-    """In one line, whoever wrote it."""
+    """In one line, without control characters."""
     return cell(" ".join(words.split()))
 
 
-def _summary(found: Sequence[DoctorFinding]) -> str:
-    count = Counter(one.severity for one in found)
-    bad = [f"{count[one]} {one.value}" for one in reversed(Severity) if count[one] and one.rank > Severity.INFO.rank]
-    return ", ".join(bad) if bad else "nothing is wrong"
+def _summary(findings: Sequence[DoctorFinding]) -> str:
+    count = Counter(finding.severity for finding in findings)
+    grave = [severity for severity in reversed(Severity) if count[severity] and severity.rank > Severity.INFO.rank]
+    bad = [f"{count[severity]} {severity.value}" for severity in grave]
+    return ", ".join(bad) if bad else "no problems"

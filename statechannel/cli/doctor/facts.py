@@ -1,4 +1,4 @@
-"""Facts that checks look at: plain values, gathered once. What could not be learned is named in `DoctorFacts.failed`."""
+"""Facts for the checks: plain values, gathered once. `DoctorFacts.failed` names those that could not be gathered."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from statechannel.settings import Settings
 
 
 class Failed(NamedTuple):
-    """Facts that could not be learned.
+    """A fact that could not be gathered.
 
     Attributes:
-        told: A finding says so already; what hangs on these facts is only named as not checked.
+        reported: Another finding reports it; checks that need it are only listed as not checked.
     """
 
     what: str
     hint: str = ""
-    told: bool = False
+    reported: bool = False
 
 
 class JavaFacts(NamedTuple):
-    """A Java that answers."""
+    """A working Java."""
 
     executable: str
     major: int
@@ -41,11 +41,11 @@ class EmbeddedFacts:
     """The embedded Kafka of this machine.
 
     Attributes:
-        used: The channel that is looked at lives on it.
-        exists: Its folder is there.
-        free_bytes, total_bytes: Of the disk that its folder lies on.
-        data_bytes: What its data takes.
-        least_free_bytes: Without so much it does not start.
+        used: It hosts the channel.
+        exists: Its folder exists.
+        free_bytes, total_bytes: Of the disk of its folder.
+        data_bytes: Size of its data.
+        least_free_bytes: Free space that it needs to start.
     """
 
     state: BrokerState
@@ -62,10 +62,10 @@ class EmbeddedFacts:
 
 @dataclass(frozen=True, slots=True)
 class WantedTopic:
-    """A topic that there should be.
+    """An expected topic.
 
     Attributes:
-        owner: Who wants it: `channel`, or the name of a plug-in.
+        owner: Who needs it: `channel`, or the name of a plug-in.
         optional: The channel works without it.
     """
 
@@ -77,11 +77,11 @@ class WantedTopic:
 
 @dataclass(frozen=True, slots=True)
 class ClockFacts:
-    """Our clock beside Kafka's.
+    """Our clock compared with Kafka's.
 
     Attributes:
-        ahead_ms: Ours minus the log's, at the coming of a heartbeat that was waited for; None: none came.
-        newest_ahead_ms: Ours minus the time of the newest record of all; negative is a proof that ours is behind.
+        ahead_ms: Ours minus the log's, at the arrival of a heartbeat; None: none arrived.
+        newest_ahead_ms: Ours minus the time of the newest record of all; negative proves that ours is behind.
     """
 
     ahead_ms: int | None = None
@@ -90,17 +90,17 @@ class ClockFacts:
 
 @dataclass(frozen=True, slots=True)
 class DoctorFacts:
-    """See the module. A field whose name is in `failed` has no meaning.
+    """All facts. Fields whose names are in `failed` have no meaning.
 
     Attributes:
         address: Of Kafka; None where none is known.
-        settings_known: False: they cannot be read, and `settings` are the defaults.
-        problems: Settings that are refused, or do not go together.
+        settings_known: False: the settings are invalid, and `settings` are the defaults.
+        problems: Settings that are invalid, or contradict each other.
         nodes: Settings of each Kafka broker, by node.
-        wanted: Topics that there should be. `found`: those that there are. `places`: where their partitions lie.
-        standing: What `statechannel status` tells.
+        wanted: Expected topics. `topics`: existing ones. `places`: the replicas of their partitions.
+        status: Document of `statechannel status`.
         failed: By `java`, `embedded`, `kafka`, `nodes`, `topics`, `registry`, `log`.
-        connection: For checks of other packages that have to ask; None where no Kafka is named.
+        connection: For checks of other packages that query Kafka; None if no address is known.
     """
 
     settings: Settings
@@ -113,12 +113,12 @@ class DoctorFacts:
     cluster: KafkaCluster | None = None
     nodes: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
     wanted: Sequence[WantedTopic] = ()
-    found: Mapping[str, TopicInfo] = field(default_factory=dict)
+    topics: Mapping[str, TopicInfo] = field(default_factory=dict)
     places: Mapping[str, Sequence[PartitionPlace]] = field(default_factory=dict)
     clock: ClockFacts = field(default_factory=ClockFacts)
     registry: Registry | None = None
     story: RegistryStory | None = None
-    standing: Mapping[str, Any] = field(default_factory=dict)
+    status: Mapping[str, Any] = field(default_factory=dict)
     keys: int = 0
     failed: Mapping[str, Failed] = field(default_factory=dict)
     connection: Connection | None = None

@@ -1,4 +1,4 @@
-"""What a check is, and what it finds."""
+"""Checks and their findings."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from statechannel.errors import ExitCode
 
 
 class Severity(StrEnum):
-    """How bad it is, the least first."""
+    """Severity of a finding, the lowest first."""
 
     OK = "ok"
     INFO = "info"  # worth knowing; nothing need be done
@@ -22,19 +22,19 @@ class Severity(StrEnum):
 
     @property
     def rank(self) -> int:
-        """0 for the least."""
+        """0 for the lowest."""
         return list(Severity).index(self)
 
 
 class DoctorFinding(NamedTuple):
-    """One thing that a check has to say.
+    """One result of a check.
 
     Attributes:
         check: Name of the check; filled in by `examine`.
-        checked: False: facts that the check needs are not known, and `what` says why.
-        what: What was found, with the figures.
-        why: Why it matters. Empty for what is well.
-        todo: What to do next, a command where there is one. Empty where nothing is to be done.
+        checked: False: facts that the check needs are missing, and `what` says why.
+        what: The finding, with its figures.
+        why: Consequences. Empty without a problem.
+        todo: Next step, if possible a command. Empty if nothing is to be done.
     """
 
     severity: Severity
@@ -50,10 +50,10 @@ class DoctorCheck:
     """A check.
 
     Attributes:
-        name: One word, or words with hyphens.
-        about: What it looks at, for people; and what it says where it finds nothing.
-        look: DoctorFacts in, findings out. It neither asks anybody nor waits, if it is one of ours.
-        needs: DoctorFacts without which it cannot look (`facts.Facts.failed`).
+        name: One word, or several with hyphens.
+        about: Subject of the check; also its output without findings.
+        look: DoctorFacts in, findings out. Our own checks do no I/O.
+        needs: Facts that it needs (`DoctorFacts.failed`).
     """
 
     name: str
@@ -63,9 +63,9 @@ class DoctorCheck:
 
 
 def examine(checks: Iterable[DoctorCheck], facts: DoctorFacts) -> list[DoctorFinding]:
-    """Run all checks; the worst findings first, and those of one severity in the order of the checks."""
-    found = [finding._replace(check=check.name) for check in checks for finding in _examine(check, facts)]
-    return sorted(found, key=lambda one: -one.severity.rank)
+    """Run all checks; the worst findings first, within a severity in the order of the checks."""
+    findings = [finding._replace(check=check.name) for check in checks for finding in _examine(check, facts)]
+    return sorted(findings, key=lambda finding: -finding.severity.rank)
 
 
 def _examine(check: DoctorCheck, facts: DoctorFacts) -> Iterator[DoctorFinding]:
@@ -74,16 +74,16 @@ def _examine(check: DoctorCheck, facts: DoctorFacts) -> Iterator[DoctorFinding]:
         yield DoctorFinding(Severity.INFO, missing.what, checked=False)
         return
     try:
-        found = list(check.look(facts))
+        findings = list(check.look(facts))
     except Exception as error:
         yield DoctorFinding(
             Severity.ERROR,
             f"the check itself failed: {type(error).__name__}: {error}",
-            "What it looks at is not known.",
-            "This is a bug of the package that brings the check. Report it.",
+            "Its subject was not checked.",
+            "This is a bug of the package of the check. Report it.",
         )
         return
-    yield from found or [DoctorFinding(Severity.OK, check.about)]
+    yield from findings or [DoctorFinding(Severity.OK, check.about)]
 
 
 _CODES = {
@@ -93,14 +93,14 @@ _CODES = {
 }
 
 
-def exit_code(found: Iterable[DoctorFinding]) -> ExitCode:
-    """By the worst finding."""
-    worst = max((one.severity for one in found), key=lambda severity: severity.rank, default=Severity.OK)
+def exit_code(findings: Iterable[DoctorFinding]) -> ExitCode:
+    """Exit code for the worst finding."""
+    worst = max((finding.severity for finding in findings), key=lambda severity: severity.rank, default=Severity.OK)
     return _CODES.get(worst, ExitCode.OK)
 
 
 def finding_fields(finding: DoctorFinding) -> dict[str, Any]:
-    """A finding as the JSON output has it."""
+    """A finding for the JSON output."""
     return {
         "check": finding.check,
         "severity": finding.severity.value,

@@ -1,6 +1,6 @@
-"""Learns the facts, as far as that goes: what cannot be learned is named, and the rest is learned all the same.
+"""Gathering of the facts for the checks: a fact that cannot be gathered is noted, and the others are gathered all the same.
 
-Every question to Kafka is bounded. Where the first one is not answered, no other one is asked.
+Every call to Kafka has a timeout. If the first one fails, no other one is made.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from statechannel.audit.registry_incidents import RegistryStory
 from statechannel.cli.doctor.facts import ClockFacts, DoctorFacts, EmbeddedFacts, Failed, JavaFacts, WantedTopic
 from statechannel.cli.kit.channel_view import read_channel
 from statechannel.cli.kit.connection import Connection, embedded_folder
-from statechannel.cli.kit.kafka_wait import naming_address, told_if_slow
+from statechannel.cli.kit.kafka_wait import naming_address, notify_if_slow
 from statechannel.cli.kit.live_log import now_ms, open_tail
 from statechannel.cli.kit.log_clock import LogClock
 from statechannel.cli.kit.output import waiting
@@ -46,14 +46,14 @@ def facts_here(
     settings_known: bool,
     away: Failed | None,
 ) -> DoctorFacts:
-    """What can be learned without Kafka.
+    """Facts that do not need Kafka.
 
     Args:
-        connection: None where no Kafka is named, or it cannot be reached by what is given; then `away` says so.
-        problems: Settings that are refused. `settings_known`: False: `settings` are the defaults instead.
+        connection: None if no address is known, or Kafka cannot be reached; then `away` says why.
+        problems: Invalid settings. `settings_known`: False: `settings` are the defaults instead.
     """
     failed: dict[str, Failed] = {} if away is None else {"kafka": away}
-    java = _try(failed, "java", _java, told=True)
+    java = _try(failed, "java", _java, reported=True)
     versions = client_versions() | {"embedded Kafka": KAFKA_VERSION}
     address = None if connection is None else connection.client.bootstrap_servers
     by_default = settings_known and not names_servers(settings)
@@ -63,7 +63,7 @@ def facts_here(
         settings_known=settings_known,
         problems=tuple(problems),
         address=address,
-        versions={name: told for name, told in versions.items() if name != "embedded Kafka" or _used(embedded)},
+        versions={name: version for name, version in versions.items() if name != "embedded Kafka" or _used(embedded)},
         java=java,
         embedded=embedded,
         failed=failed,
@@ -78,7 +78,7 @@ def _used(embedded: EmbeddedFacts | None) -> bool:
 def facts_of_kafka(
     facts: DoctorFacts, connection: Connection, others: Sequence[WantedTopic], *, read_log: bool
 ) -> DoctorFacts:
-    """The same with all that Kafka tells.
+    """The same with facts from Kafka.
 
     Args:
         others: Topics of plug-ins.
@@ -88,79 +88,79 @@ def facts_of_kafka(
     admin = ClusterAdmin(connection.client, timeout_s=connection.timeout_s)
 
     def first() -> Any:
-        with told_if_slow(connection):
+        with notify_if_slow(connection):
             return admin.cluster()
 
-    cluster = _try(failed, "kafka", first, told=True)
+    cluster = _try(failed, "kafka", first, reported=True)
     if cluster is None:
         return replace(facts, failed=failed)
     wanted = [WantedTopic(name, policy) for name, policy in connection.topics.policies.items()] + list(others)
-    names = [one.name for one in wanted]
+    names = [topic.name for topic in wanted]
     nodes = _try(
-        failed, "nodes", lambda: {one.node: admin.node_settings(one.node) for one in cluster.nodes[:_NODES_MAX]}
+        failed, "nodes", lambda: {node.node: admin.node_settings(node.node) for node in cluster.nodes[:_NODES_MAX]}
     )
-    found = _try(failed, "topics", lambda: admin.describe(names))
+    topics = _try(failed, "topics", lambda: admin.describe(names))
     places = _try(failed, "topics", lambda: admin.places(names))
     story = RegistryStory(connection.settings.membership.expiry_s)
     heard = _try(failed, "registry", lambda: _registry(connection, story))
     registry, clock = heard if heard is not None else (None, ClockFacts())
-    standing: dict[str, Any] = {} if registry is None else leadership(registry, story, registry.read_at_ms)
+    figures_of_log: dict[str, Any] = {} if registry is None else leadership(registry, story, registry.read_at_ms)
     keys = 0
     if not read_log:
-        failed["log"] = Failed("the log was not to be read (--no-log)", told=True)
+        failed["log"] = Failed("the log was not read (--no-log)", reported=True)
     elif registry is not None:
-        judged = _try(failed, "log", lambda: _standing(connection, registry, story))
-        standing, keys = judged if judged is not None else (standing, 0)
+        judged = _try(failed, "log", lambda: _read_log(connection, registry, story))
+        figures_of_log, keys = judged if judged is not None else (figures_of_log, 0)
     else:
-        failed["log"] = failed["registry"]._replace(told=True)
+        failed["log"] = failed["registry"]._replace(reported=True)
     return replace(
         facts,
         cluster=cluster,
         nodes=nodes or {},
         wanted=wanted,
-        found=found or {},
+        topics=topics or {},
         places=places or {},
         clock=clock,
         registry=registry,
         story=story,
-        standing=standing,
+        status=figures_of_log,
         keys=keys,
         failed=failed,
     )
 
 
-def _try(failed: dict[str, Failed], name: str, learn: Callable[[], T], *, told: bool = False) -> T | None:
-    """What could be learned; else why not is noted.
+def _try(failed: dict[str, Failed], name: str, learn: Callable[[], T], *, reported: bool = False) -> T | None:
+    """The fact, or None; a failure is noted.
 
     Args:
-        told: A check of its own tells of it.
+        reported: Another check reports a failure.
     """
     try:
         return learn()
     except StateChannelError as error:
         # A topic that is missing is told by the check of topics.
-        failed[name] = Failed(str(error).rstrip("."), error.hint, told or isinstance(error, TopicMissingError))
+        failed[name] = Failed(str(error).rstrip("."), error.hint, reported or isinstance(error, TopicMissingError))
     except OSError as error:
-        failed[name] = Failed(f"{error.filename or name}: {error.strerror}", told=told)
+        failed[name] = Failed(f"{error.filename or name}: {error.strerror}", reported=reported)
     return None
 
 
 def _java() -> JavaFacts:
-    found = find_java()
-    return JavaFacts(str(found.executable), found.major)
+    java = find_java()
+    return JavaFacts(str(java.executable), java.major)
 
 
 def _embedded(settings: Settings, address: str | None, *, by_default: bool) -> EmbeddedFacts:
     folder = embedded_folder(settings).resolve()
-    found = status(folder)
-    place = next(one for one in (folder, *folder.parents) if one.exists())
+    broker = status(folder)
+    place = next(parent for parent in (folder, *folder.parents) if parent.exists())
     disk = shutil.disk_usage(place)
     return EmbeddedFacts(
-        state=found.state,
+        state=broker.state,
         folder=folder,
-        log=found.log_path,
-        address=found.bootstrap_servers,
-        used=by_default if address is None else address == found.bootstrap_servers,
+        log=broker.log_path,
+        address=broker.bootstrap_servers,
+        used=by_default if address is None else address == broker.bootstrap_servers,
         exists=folder.exists(),
         free_bytes=disk.free,
         total_bytes=disk.total,
@@ -170,7 +170,7 @@ def _embedded(settings: Settings, address: str | None, *, by_default: bool) -> E
 
 
 def _size_bytes(folder: Path) -> int:
-    """What the files take on the disk: Kafka makes some far longer than what is in them."""
+    """Disk usage of the files: Kafka preallocates some."""
     total = 0
     for path in folder.rglob("*"):
         try:
@@ -181,7 +181,7 @@ def _size_bytes(folder: Path) -> int:
 
 
 def _registry(connection: Connection, story: RegistryStory) -> tuple[Registry, ClockFacts]:
-    """All that the registry has; then some heartbeats as they come, which tell Kafka's time."""
+    """Read the whole registry, then some heartbeats as they arrive, for Kafka's time."""
     membership = connection.settings.membership
     clock = LogClock()
     fold = RegistryFold(membership.expiry_s, observe=story.observe, clock=clock.now_ms)
@@ -198,9 +198,9 @@ def _listen(tail: PartitionTail, start: int, fold: RegistryFold, clock: LogClock
     ends_s = time.monotonic() + at_most_s
     heard: list[int] = []
     quiet = False
-    with waiting("listening for heartbeats", at_most_s) as told:
+    with waiting("listening for heartbeats", at_most_s) as tick:
         for batch in tail.follow(start, stop=lambda: len(heard) >= _HEARTBEATS or time.monotonic() > ends_s):
-            told("")
+            tick("")
             fold.take(batch)
             if batch and quiet:  # what had come before it was waited for says nothing about now
                 clock.heard(batch[-1].timestamp_ms)
@@ -208,16 +208,16 @@ def _listen(tail: PartitionTail, start: int, fold: RegistryFold, clock: LogClock
             quiet = quiet or not batch
 
 
-def _standing(connection: Connection, registry: Registry, story: RegistryStory) -> tuple[dict[str, Any], int]:
-    told = StatusInputs(story)
+def _read_log(connection: Connection, registry: Registry, story: RegistryStory) -> tuple[dict[str, Any], int]:
+    inputs = StatusInputs(story)
     with naming_address(connection):
-        views = read_channel(connection, told.observers())
-    found = figures(
+        views = read_channel(connection, inputs.observers())
+    fields = figures(
         views,
         registry,
-        told,
+        inputs,
         Remarks(),
         channel=connection.topics.channel,
         bootstrap_servers=connection.client.bootstrap_servers,
     )
-    return found, sum(len(part.view.keys) for part in views.parts)
+    return fields, sum(len(part.view.keys) for part in views.parts)

@@ -1,4 +1,4 @@
-"""Checks and topics of other packages: they join by the entry point group `statechannel.doctor`."""
+"""Checks and topics of other packages, from the entry point group `statechannel.doctor`."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ GROUP = "statechannel.doctor"
 
 @dataclass(frozen=True, slots=True)
 class Plugin:
-    """What a package adds; the entry point names one of these.
+    """Checks and topics of a package; the entry point names a plug-in.
 
     Attributes:
-        checks: Run behind ours. They may ask Kafka themselves (`Facts.connection`), within `Connection.timeout_s`.
-        topics: Topics whose settings and replicas are looked at beside the channel's own, optional ones.
+        checks: Run after ours. They may query Kafka (`DoctorFacts.connection`), within `Connection.timeout_s`.
+        topics: Optional topics whose settings and replicas are checked as well as the channel's own.
     """
 
     checks: Sequence[DoctorCheck] = ()
@@ -27,8 +27,8 @@ class Plugin:
 
 
 def plugins() -> Iterator[tuple[str, Plugin]]:
-    """Those that are installed, by name; one that cannot be loaded is a check that says so."""
-    for point in sorted(entry_points(group=GROUP), key=lambda one: one.name):
+    """Installed plug-ins by name; one that cannot be loaded becomes a check that reports it."""
+    for point in sorted(entry_points(group=GROUP), key=lambda point: point.name):
         try:
             loaded = point.load()
         except (ImportError, AttributeError) as error:
@@ -37,14 +37,14 @@ def plugins() -> Iterator[tuple[str, Plugin]]:
         if isinstance(loaded, Plugin):
             yield point.name, loaded
         else:
-            yield point.name, Plugin((_unusable(point.name, f"{point.value} is no Plugin"),))
+            yield point.name, Plugin((_unusable(point.name, f"{point.value} is not a Plugin"),))
 
 
 def _unusable(name: str, why: str) -> DoctorCheck:
-    found = DoctorFinding(
+    finding = DoctorFinding(
         Severity.WARNING,
         f"the checks of {name} cannot be loaded: {why}",
-        "What they look at is not known.",
-        "Install the package that registers them again.",
+        "Their subjects were not checked.",
+        "Reinstall the package that registers them.",
     )
-    return DoctorCheck(name, f"the checks of {name}", lambda _: [found])
+    return DoctorCheck(name, f"the checks of {name}", lambda _: [finding])

@@ -1,1 +1,1 @@
-"""What commands share: options, connections, output, requests to brokers, and errors for people."""
+"""Shared parts of the commands: options, connections, output, requests to brokers, and error messages."""

@@ -1,4 +1,4 @@
-"""Commands that ask the brokers for one thing: they say what, this asks, waits and tells how it ended."""
+"""Commands that send one request to the brokers: decorator that sends it, waits, and prints the result."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class BrokerRequest:
     """What is asked for.
 
     Attributes:
-        done: What people read when it came true.
-        refused: RequestCommand first: what speaks against it; None where nothing does.
+        done: Message printed when the request succeeded.
+        refused: Checked first: the answer if something prevents the request, None if nothing does.
     """
 
     asked: RequestCommand
@@ -35,28 +35,28 @@ class BrokerRequest:
 
 
 def wishing(command: Callable[..., BrokerRequest]) -> Callable[..., Any]:
-    """Make a command of a function that returns a wish: adds `--timeout`, `--no-wait`, `--output` and those of `reaching`."""
+    """Turn a function that returns a request into a command: adds `--timeout`, `--no-wait`, `--output` and connection options."""
 
     @wraps(command)
-    def run(connect: Connect, timeout: float | None, no_wait: bool, output: Output, **given: Any) -> None:
-        wish = command(connect, **given)
-        against = _against(wish, connect(), wait=not no_wait)
+    def run(connect: Connect, timeout: float | None, no_wait: bool, output: Output, **arguments: Any) -> None:
+        request = command(connect, **arguments)
+        against = _against(request, connect(), wait=not no_wait)
         if against is not None:
-            _finish(against, output, wish.done)
+            _finish(against, output, request.done)
             return
-        answer = ask(connect(), wish.asked, wish.args, timeout_s=timeout, wait=not no_wait)
-        _finish(answer, output, wish.done)
+        answer = ask(connect(), request.asked, request.args, timeout_s=timeout, wait=not no_wait)
+        _finish(answer, output, request.done)
 
     own = list(inspect.signature(command, eval_str=True).parameters.values())
     wears(run, [*own, *inspect.signature(_asking, eval_str=True).parameters.values()])
     return reaching(run)
 
 
-def _against(wish: BrokerRequest, connection: Connection, *, wait: bool) -> RequestAnswer | None:
-    if wish.refused is None:
+def _against(request: BrokerRequest, connection: Connection, *, wait: bool) -> RequestAnswer | None:
+    if request.refused is None:
         return None
     try:
-        return wish.refused(connection)
+        return request.refused(connection)
     except CommandError as error:
         if wait or error.exit_code != ExitCode.NO_BROKER:
             raise
@@ -74,6 +74,6 @@ def _finish(answer: RequestAnswer, output: Output, done: str) -> None:
         return
     require_success(answer)
     if answer.outcome is None:
-        say(f"asked for; `statechannel operation show {answer.operation}` tells how it stands")
+        say(f"request written; `statechannel operation show {answer.operation}` shows its progress")
         return
     stdout().print(f"{done} (operation {answer.operation}, by {answer.claimed_by})", markup=False)

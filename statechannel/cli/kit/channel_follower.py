@@ -1,4 +1,4 @@
-"""Reads the channel's partitions to their ends as a joining broker does, and then follows them: each record once."""
+"""Follower of the channel's partitions: reads each to its end as a joining broker does, then follows it; each record once."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ class FollowedPartition:
     """One partition.
 
     Attributes:
-        replica: What was read, and how far it may be believed.
+        replica: The states that were read, and how reliable they are.
         tail: Its reader.
         opened: How often it was read from its beginning.
-        began_at: End of the log when it was opened first: what lies below it nobody has seen come.
+        began_at: End of the log when it was first opened: records below it were written before.
     """
 
     def __init__(self, connection: Connection, tail: PartitionTail, partition: int, partitions: int) -> None:
@@ -43,22 +43,24 @@ class FollowedPartition:
 
     @property
     def following(self) -> bool:
-        """The end as of the start was reached: what comes now has just been written."""
+        """Whether the end as of the start was reached: later records are new."""
         return self._batches is not None
 
     def wait(self) -> list[RecordRead]:
-        """The next batch; waits for a moment where nothing comes. May be called in a thread of its own."""
+        """The next batch; waits briefly if there is none. May be called in a separate thread."""
         return [] if self._batches is None else next(self._batches)
 
     def read(self, records: list[RecordRead]) -> Iterator[tuple[RecordRead, Judgement]]:
-        """Take a batch in; what was judged strictly, and was not before."""
+        """Apply a batch; returns records that were judged strictly for the first time."""
         replica = self.replica
         for record in records:
             was_caught_up = replica.caught_up
             yield from self._judge(record)
             if was_caught_up and replica.caught_up and replica.marks.newest == record.offset and replica.marks.mark:
                 # Whoever reads the log without being a member of the channel has no mark of its own to expect.
-                replica.start_over(f"process {replica.marks.mark.writer} took what it read for the truth (cold start)")
+                replica.start_over(
+                    f"process {replica.marks.mark.writer} accepted what it read as the truth (cold start)"
+                )
         if replica.phase is Phase.START_OVER:
             self._batches = None
 
@@ -69,7 +71,7 @@ class FollowedPartition:
             yield record, judgement
 
     def open(self) -> Iterator[tuple[RecordRead, Judgement]]:
-        """Read the partition from its beginning to its end as of now; what was judged strictly, and was not before."""
+        """Read the partition from its beginning to its current end; returns records judged strictly for the first time."""
         span = self.tail.span()
         if not self.opened:
             self.began_at = span.end
@@ -87,15 +89,15 @@ class FollowedPartition:
         self._batches = self.tail.follow(span.end)
 
     def refuse_broken(self) -> None:
-        """Raise where there is nothing to be followed any more.
+        """Raise if the partition cannot be followed any more.
 
         Raises:
-            CommandError: The topic was re-created or cut short.
+            CommandError: The topic was re-created or truncated.
         """
         if self.replica.phase is Phase.BROKEN:
             raise CommandError(
                 f"partition {self.partition}: {self.replica.why}",
-                hint="The topic was re-created or cut short; start again.",
+                hint="The topic was re-created or truncated; start again.",
                 code=ExitCode.TOPIC_BROKEN,
             )
 
@@ -107,12 +109,12 @@ class FollowedPartition:
 
 
 def open_followed(connection: Connection, stack: ExitStack) -> list[FollowedPartition]:
-    """Every partition of the channel; what they hold is let go with `stack`."""
+    """Every partition of the channel; `stack` closes their resources."""
     count = describe_topic(connection, Topic.CHANNEL).partitions
     opened: list[FollowedPartition] = []
     for partition in range(count):
         tail = stack.enter_context(open_tail(connection, Topic.CHANNEL, partition))
         opened.append(FollowedPartition(connection, tail, partition, count))
-    for one in opened:
-        stack.callback(one.close)  # before its reader's connections go
+    for followed in opened:
+        stack.callback(followed.close)  # before its reader's connections go
     return opened

@@ -1,4 +1,4 @@
-"""The accepted states of a live channel, for commands that have not joined."""
+"""Accepted states of a live channel, for commands, which do not join."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from statechannel.protocol.keys import KeyState
 
 
 def read_channel(connection: Connection, observers: Sequence[Observe] = ()) -> LogViews:
-    """Read the channel's topic to its end; says so on standard error when the result is not to be relied on."""
+    """Read the channel's topic to its end; warns on standard error if the result is not reliable."""
     with tempfile.TemporaryDirectory(prefix="statechannel-view-") as folder:
         path = Path(folder) / "export.jsonl"
         export_live(connection, path)
@@ -39,7 +39,7 @@ def read_channel(connection: Connection, observers: Sequence[Observe] = ()) -> L
 
 
 def locate(views: LogViews, name: str) -> KeyState:
-    """The live bundle that a name means, or the error that ends the command."""
+    """The live bundle of a name, or the error that ends the command."""
     try:
         return views.locate(name)
     except NotInLogError as error:
@@ -47,5 +47,5 @@ def locate(views: LogViews, name: str) -> KeyState:
 
 
 def not_found(message: str, *, hint: str = "") -> CommandError:
-    """The error of commands that look for something."""
+    """The error for a name that does not exist."""
     return CommandError(message, hint=hint, code=ExitCode.NOT_FOUND)

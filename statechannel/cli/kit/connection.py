@@ -1,4 +1,4 @@
-"""From options to a Kafka: settings, addresses, names of topics."""
+"""Connection to a channel, built from options: settings, addresses, names of topics."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from statechannel.kafka.topic_policy import ChannelTopics
 from statechannel.settings import Settings, load
 
 _LEAST_S = 5.0
-"""A first answer of Kafka may take that long without anything being wrong."""
+"""Kafka's first answer may normally take this long."""
 
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """All that a command needs to speak to a channel."""
+    """Everything that a command needs to access a channel."""
 
     settings: Settings
     client: ClientSettings
@@ -35,7 +35,7 @@ class Connection:
         return self.settings.kafka.command_timeout_s
 
     def within(self, most_s: float | None) -> Connection:
-        """The same for a command that ends after so long: no call to Kafka waits much longer than that."""
+        """The same for a command with a time limit: no call to Kafka waits much longer than the limit."""
         if most_s is None or self.timeout_s <= max(most_s, _LEAST_S):
             return self
         kafka = self.settings.kafka.model_copy(update={"command_timeout_s": max(most_s, _LEAST_S)})
@@ -62,7 +62,7 @@ def connect(
     flags: Sequence[str] | None,
     properties_file: Path | None = None,
 ) -> Connection:
-    """Put the options together.
+    """Resolve the options.
 
     Raises:
         CommandError: No address is given anywhere, and no embedded Kafka runs.
@@ -71,7 +71,7 @@ def connect(
 
 
 def connection_of(settings: Settings) -> Connection:
-    """What the settings name, else the embedded Kafka that runs here; raises as `connect`."""
+    """The address in the settings, else that of the embedded Kafka running here; raises as `connect`."""
     if not names_servers(settings):
         kafka = settings.kafka.model_copy(update={"bootstrap_servers": _running(settings)})
         settings = settings.model_copy(update={"kafka": kafka})
@@ -87,32 +87,32 @@ def settings_of(
     flags: Sequence[str] | None,
 ) -> Settings:
     """Settings from the options by which Kafka and the channel are found."""
-    given = dict(parse_override(option) for option in properties or ())
+    properties_given = dict(parse_override(option) for option in properties or ())
     kafka = {
         "bootstrap_servers": bootstrap_servers,
         "properties_file": properties_file,
-        "properties": given or None,
+        "properties": properties_given or None,
     }
     return read_settings(config, flags, {"kafka": kafka, "channel": {"name": channel}})
 
 
 def _running(settings: Settings) -> str:
     folder = embedded_folder(settings)
-    found = status(folder)
-    address = found.bootstrap_servers
-    if found.state is BrokerState.RUNNING and address is not None:
+    broker = status(folder)
+    address = broker.bootstrap_servers
+    if broker.state is BrokerState.RUNNING and address is not None:
         return address
     start = "Start it"
-    if found.state is BrokerState.STARTING:
+    if broker.state is BrokerState.STARTING:
         what, start = "the embedded Kafka is starting", "Wait for it"
-    elif found.state is BrokerState.SUSPENDED:
+    elif broker.state is BrokerState.SUSPENDED:
         raise CommandError(
-            f"the embedded Kafka of {address} is suspended", hint=resume_hint(found), code=ExitCode.KAFKA_AWAY
+            f"the embedded Kafka of {address} is suspended", hint=resume_hint(broker), code=ExitCode.KAFKA_AWAY
         )
     elif address is None:
         what, start = f"no Kafka address is given, and no embedded Kafka runs in {folder}", "Start one"
-    elif found.state is BrokerState.CRASHED:
-        what = f"the embedded Kafka of {address} ended unexpectedly; its log is {found.log_path}"
+    elif broker.state is BrokerState.CRASHED:
+        what = f"the embedded Kafka of {address} ended unexpectedly; its log is {broker.log_path}"
     else:
         what = f"the embedded Kafka of {address} is stopped"
     raise CommandError(

@@ -1,4 +1,4 @@
-"""Errors for people: one line that says what happened, one that says what to do next; never a traceback unless asked."""
+"""Error messages: one line with the failure, one with the next step; a traceback only with `--debug`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 class CommandError(StateChannelError):
-    """A command cannot do what was asked."""
+    """A command failed."""
 
     def __init__(self, message: str, *, hint: str = "", code: ExitCode = ExitCode.FAILED) -> None:
         super().__init__(message, hint=hint, exit_code=code)
@@ -32,7 +32,7 @@ class CommandError(StateChannelError):
 
 
 def guarded(run: Callable[[], Any], *, debug: bool, json: bool = False) -> int:
-    """Run a command and turn however it ends into an exit code and, if it failed, into lines on standard error.
+    """Run a command; convert its end into an exit code and, if it failed, into lines on standard error.
 
     Args:
         json: A failure is a JSON document on standard output as well, unless the command has printed one.
@@ -48,7 +48,7 @@ def guarded(run: Callable[[], Any], *, debug: bool, json: bool = False) -> int:
                 print_failure(message, hint, code, reason or code.code, retryable=retryable)
             except BrokenPipeError:
                 silence_stdout()
-        _tell(message, hint)
+        _print_error(message, hint)
         return code
 
     try:
@@ -81,11 +81,11 @@ def guarded(run: Callable[[], Any], *, debug: bool, json: bool = False) -> int:
 
 
 def _no_room(error: Exception) -> int:
-    """The exit code where a disk is full; 0: it is something else."""
+    """The exit code if a disk is full; 0 for other errors."""
     if not isinstance(error, OSError) or error.errno not in _NO_ROOM:
         return 0
     silence_stdout()  # often what had no room; nothing more could be said there
-    _tell(f"nothing more can be written: {error.strerror}", "Make room where the output or a file of it goes.")
+    _print_error(f"the output cannot be written: {error.strerror}", "Free space on the disk of the output.")
     return ExitCode.FAILED
 
 
@@ -95,7 +95,7 @@ def _usage(error: Any) -> tuple[str, str]:
     return " ".join(error.format_message().split()), hint
 
 
-def _tell(message: str, hint: str) -> None:
+def _print_error(message: str, hint: str) -> None:
     try:
         sys.stderr.write(f"error: {message}\n" + (f"hint: {hint}\n" if hint else ""))
     except OSError:  # the exit code tells it

@@ -1,4 +1,4 @@
-"""Folders that results go to."""
+"""Folders for results."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from statechannel.errors import ExitCode
 from statechannel.files import check_writable
 
 
-def made_folder(path: Path) -> Path:
-    """The folder, made if it is not there.
+def make_folder(path: Path) -> Path:
+    """Create the folder if it does not exist; returns it.
 
     Raises:
-        CommandError: It cannot be.
+        CommandError: It cannot be created.
     """
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise CommandError(
-            f"the folder {path} cannot be made: {error.strerror or error}",
-            hint="Name a folder that can be written to.",
+            f"the folder {path} cannot be created: {error.strerror or error}",
+            hint="Choose a writable folder.",
             code=ExitCode.BAD_EXPORT,
         ) from error
     check_writable(path / "probe")

@@ -1,4 +1,4 @@
-"""What to do next about each reason for which the cluster refuses something, or does not know.
+"""Hints: the next step for each reason of a refusal or an undetermined answer.
 
 Keyed by the stable words of the outcomes; `tests/cli/test_hints.py` finds every such word in the code and wants it here.
 """
@@ -18,102 +18,102 @@ _WHO = "`statechannel brokers` lists them with their states"
 REJECTED: dict[str, str] = {
     # The request itself.
     "bad-request": f"The broker may be older than this command: {_WHO}.",
-    "bad-name": "Say tenant/namespace; both are 1 to 128 of A-Za-z0-9_=:.-",
-    "bad-split": "`statechannel positions {bundle}` shows what lies where, and where it could be cut.",
+    "bad-name": "Use tenant/namespace; both are 1 to 128 of A-Za-z0-9_=:.-",
+    "bad-split": "`statechannel positions {bundle}` shows the topics' positions, and where the bundle could be split.",
     "bound-namespace": "It is served by that broker alone and needs no creation: `statechannel lookup {namespace}/TOPIC`.",
     "namespace-exists": "`statechannel namespace show {namespace}` shows it.",
     "being-deleted": "`statechannel operation list` shows the deletion.",
     "not-unloaded": "`statechannel bundles --namespace {namespace}` shows what is left; delete again, with a longer --timeout.",
     # The bundle's state.
-    "not-assigned": "`statechannel lookup {name}` has it assigned; `statechannel status` shows what is on its way.",
-    "not-serving-yet": f"{_AGAIN}: its owner has just come back.",
-    "superseded": "`statechannel audit --history {name}` shows what came between.",
-    "declined": "`statechannel operation show {operation}` says who declined; the next lookup chooses another broker.",
-    "taken-back": "`statechannel operation show {operation}` tells why; the former owner serves it.",
-    "given-up": "`statechannel operation show {operation}` tells why; the bundle is served, unsplit.",
+    "not-assigned": "`statechannel lookup {name}` assigns it; `statechannel status` shows what is in flight.",
+    "not-serving-yet": f"{_AGAIN}: its owner has just restarted.",
+    "superseded": "`statechannel audit --history {name}` shows the changes in between.",
+    "declined": "`statechannel operation show {operation}` shows which broker declined; the next lookup chooses another one.",
+    "taken-back": "`statechannel operation show {operation}` shows why; the previous owner serves it.",
+    "given-up": "`statechannel operation show {operation}` shows why; the bundle is served, unsplit.",
     # The destination.
-    "destination-is-owner": f"Choose another broker: {_WHO}. To let it go: `statechannel unload {{name}}`.",
-    "destination-lost": f"Choose a living broker: {_WHO}.",
-    "unknown-destination": f"Choose a living broker: {_WHO}.",
+    "destination-is-owner": f"Choose another broker: {_WHO}. To release it: `statechannel unload {{name}}`.",
+    "destination-lost": f"Choose a live broker: {_WHO}.",
+    "unknown-destination": f"Choose a live broker: {_WHO}.",
     "destination-not-accepting": f"Try again when it takes bundles, or choose another one: {_WHO}.",
     # The broker that was asked.
     "busy": f"{_AGAIN}; `statechannel status` shows what is in flight.",
     "joining": f"{_AGAIN}: {_WHO}.",
     "starting-mode": f"{_AGAIN}: {_WHO}.",
-    "safe-mode": f"{_AGAIN}: the broker had lost Kafka. {_WHO}.",
-    "settling-mode": f"{_AGAIN}: the broker had lost Kafka, and waits until it hears the others.",
+    "safe-mode": f"{_AGAIN}: the broker lost its connection to Kafka. {_WHO}.",
+    "settling-mode": f"{_AGAIN}: the broker lost its connection to Kafka, and waits for heartbeats of the others.",
     "draining": f"{_AGAIN}: another broker takes over. {_WHO}.",
-    "not-written": f"{_AGAIN}; if it goes on, see the broker's log and `statechannel status`.",
-    "log-away": "`statechannel bundles` shows what it still owns: the leader repairs that when it misses the broker.",
+    "not-written": f"{_AGAIN}; if it persists, see the broker's log and `statechannel status`.",
+    "log-away": "`statechannel bundles` shows what it still owns: the leader repairs that once the broker has expired.",
     "shutdown-late": "`statechannel bundles` shows what it still owns: the leader repairs that.",
-    "internal-error": "This is a bug: the broker's log has it beside the operation {operation}. Report it.",
+    "internal-error": "This is a bug: the broker's log has the error with the operation {operation}. Report it.",
     # Verdicts on the first record of the operation.
     "unsupported-format": "Run brokers of the newer version; `statechannel status` shows where the log stopped.",
     "wrong-partition": _DAMAGE,
     "undecodable": _DAMAGE,
-    "unknown-bundle": "`statechannel bundles --namespace {namespace}` lists what is there now.",
+    "unknown-bundle": "`statechannel bundles --namespace {namespace}` lists the current ones.",
     "stale-version": _RACE,
     "version-gap": _RACE,
     "wrong-base": _RACE,
     "illegal-move": _RACE,
     "wrong-broker": _RACE,
     "bad-children": _DAMAGE,
-    "namespace-in-use": f"A lookup had a bundle assigned meanwhile. {_AGAIN}.",
+    "namespace-in-use": f"A lookup assigned a bundle in the meantime. {_AGAIN}.",
     # Extensions, and the balancer among them.
-    "no-extension": f"Brokers run it where it is installed and extensions.NAME.enabled is not false. {_WHO}.",
+    "no-extension": f"Brokers run an extension if it is installed and extensions.NAME.enabled is not false. {_WHO}.",
     "unknown-ask": f"The broker may be older than this command: {_WHO}.",
     "not-leader": f"{_AGAIN}: another broker leads now. {_WHO}.",
     "policies-unread": f"{_AGAIN}: the leader has not read the policies yet.",
     "unknown-algorithm": "`statechannel strategy list` shows those that are installed here; the owner's may differ.",
     "bad-settings": "`statechannel strategy show` lists the settings of a strategy with their bounds.",
-    "strategy-failed": "Choose another strategy; the broker's log has the error beside the operation {operation}.",
-    "nothing-to-cut": "`statechannel positions {bundle}` shows what lies where; --at or --parts cut all the same.",
-    "splitting-off": "Its broker splits nothing on a balancer's wish (extensions.balancer.splitting); `statechannel split` does.",
-    "filtered": "Change the policy that is named, or say --force, and the record's reason tells of it.",
-    "unknown-broker": f"Name another one: {_WHO}.",
-    "no-destination": "Change the policies, start another broker, or say --force.",
+    "strategy-failed": "Choose another strategy; the broker's log has the error with the operation {operation}.",
+    "nothing-to-cut": "`statechannel positions {bundle}` shows the topics' positions; --at or --parts split it all the same.",
+    "splitting-off": "Its balancer does not split (extensions.balancer.splitting is off); `statechannel split` still works.",
+    "filtered": "Change the policy that is named, or use --force; the record's reason will mention it.",
+    "unknown-broker": f"Choose another one: {_WHO}.",
+    "no-destination": "Change the policies, start another broker, or use --force.",
     "uncordoned": "Drain it again if that was a mistake: `statechannel drain`.",
     "not-cordoned": "`statechannel drain` cordons a broker and empties it.",
 }
 UNDETERMINED: dict[str, str] = {
-    "tentative": "Ask a broker: the same without --read-only.",
-    "in-flight": f"{_AGAIN}; `statechannel status` shows what is on its way, and for how long.",
-    "owner-not-heard": f"{_AGAIN}: the leader gives its bundles to others. {_WHO}.",
+    "tentative": "Ask a broker: run the command without --read-only.",
+    "in-flight": f"{_AGAIN}; `statechannel status` shows what is in flight, and for how long.",
+    "owner-not-heard": f"{_AGAIN}: the leader reassigns its bundles. {_WHO}.",
     "joining": f"{_AGAIN}: {_WHO}.",
-    "timed-out": "`statechannel status` shows what is on its way; a longer wait: --timeout SECONDS.",
-    "busy": f"{_AGAIN}, or raise lookups.waiting_max at the brokers.",
-    "running": "It may still end well: `statechannel operation show {operation}`.",
+    "timed-out": "`statechannel status` shows what is in flight; to wait longer: --timeout SECONDS.",
+    "busy": f"{_AGAIN}, or raise lookups.waiting_max on the brokers.",
+    "running": "It may still succeed: `statechannel operation show {operation}`.",
     "stopped": f"{_AGAIN}: another broker answers. {_WHO}.",
 }
 NOT_FOUND: dict[str, str] = {
-    "unknown-namespace": "`statechannel namespace create {namespace}` makes it; `statechannel namespace list` has them all.",
+    "unknown-namespace": "`statechannel namespace create {namespace}` creates it; `statechannel namespace list` lists them.",
     "unknown-bundle": "`statechannel bundles --namespace {namespace}` lists them.",
     "split-bundle": "`statechannel bundles --namespace {namespace}` lists its children.",
     "being-deleted": "`statechannel operation list` shows the deletion.",
     "bad-name": "Use tenant/namespace/topic or tenant/namespace/0x..._0x..., as UTF-8.",
-    "unknown-operation": "`statechannel operation list` has the newest.",
+    "unknown-operation": "`statechannel operation list` shows the newest.",
 }
-_OF_ALL_ELSE = "`statechannel operation show {operation}` tells more."
+_OF_ALL_ELSE = "`statechannel operation show {operation}` shows more."
 
 
 def hint_for(outcome: Rejected | Undetermined | NotFound, *, name: str = "", operation: str = "") -> str:
-    """The hint for an outcome that is not what was asked for.
+    """The hint for an outcome other than success.
 
     Args:
-        outcome: As it came back.
-        name: Topic, bundle or namespace that was asked about.
+        outcome: As replied.
+        name: Topic, bundle or namespace of the request.
         operation: Id of the request; empty where none was written.
     """
     hints = NOT_FOUND if isinstance(outcome, NotFound) else REJECTED if isinstance(outcome, Rejected) else UNDETERMINED
-    found = hints.get(outcome.reason, "")
-    if not found:  # a newer broker's reason: its own hint, if it has any
+    hint = hints.get(outcome.reason, "")
+    if not hint:  # a newer broker's reason: its own hint, if it has any
         return outcome.hint or (_OF_ALL_ELSE if operation else "").replace("{operation}", operation)
     bundle = outcome.bundle if isinstance(outcome, Rejected) else None
-    return found.format(operation=operation, **_names(name, bundle))
+    return hint.format(operation=operation, **_names(name, bundle))
 
 
 def _names(name: str, bundle: str | None) -> dict[str, str]:
-    """What a hint may name, ready for a shell."""
+    """Values that a hint may contain, quoted for a shell."""
     bundle = bundle or (name if is_bundle(name) else "")
     topic = split_topic(name)
     namespace = name if is_namespace(name) else topic[0] if topic is not None else ""

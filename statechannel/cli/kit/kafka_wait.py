@@ -1,4 +1,4 @@
-"""Waiting for Kafka where people look on: nobody sits before a silent terminal, and errors name the address."""
+"""Waits for Kafka in commands: a slow answer is reported on the terminal, and errors name the address."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from statechannel.cli.kit.output import say
 from statechannel.kafka.errors import KafkaUnavailableError
 from statechannel.kafka.tail import PartitionTail
 
-TOLD_AFTER_S = 2.0
+NOTIFY_AFTER_S = 2.0
 BEAT_S = 0.5
 ANSWER_S = 1.5
-"""Behind a fetch that waits for records (up to 0.5 s) the next question of the same client waits, too."""
+"""A fetch waits for records for up to 0.5 s, and the client's next call waits behind it."""
 
 
 @contextmanager
-def told_if_slow(connection: Connection) -> Iterator[None]:
-    """Around a command's first calls to Kafka: says what it waits for, if it has to wait.
+def notify_if_slow(connection: Connection) -> Iterator[None]:
+    """Wrap a command's first calls to Kafka: report on standard error if they are slow.
 
     Raises:
         KafkaUnavailableError: As the calls raised it, with the address and what to do.
     """
-    timer = threading.Timer(TOLD_AFTER_S, _tell, (connection,))
+    timer = threading.Timer(NOTIFY_AFTER_S, _notify, (connection,))
     timer.daemon = True
     timer.start()
     try:
@@ -37,7 +37,7 @@ def told_if_slow(connection: Connection) -> Iterator[None]:
 
 @contextmanager
 def naming_address(connection: Connection) -> Iterator[None]:
-    """Names the address in the error of whoever finds Kafka away."""
+    """Add the address to the error if Kafka is unreachable."""
     address = connection.client.bootstrap_servers
     try:
         yield
@@ -52,35 +52,37 @@ def naming_address(connection: Connection) -> Iterator[None]:
 
 
 class Pulse:
-    """For a command without end: says on standard error when Kafka stops answering, and when it is back.
+    """For a command that runs until interrupted: report on standard error when Kafka stops answering, and when it is back.
 
     Args:
-        tail: Any reader of the command; asked every `BEAT_S`, and waited for `ANSWER_S`.
+        tail: Any reader of the command; queried every `BEAT_S`, with a timeout of `ANSWER_S`.
     """
 
     def __init__(self, connection: Connection, tail: PartitionTail) -> None:
         self._address = connection.client.bootstrap_servers
         self._tail = tail
         self._answered_s = self._asked_s = time.monotonic()
-        self._told = False
+        self._notified = False
 
     def beat(self) -> None:
-        """To be called again and again."""
+        """Call this repeatedly."""
         now_s = time.monotonic()
         if now_s - self._asked_s < BEAT_S:
             return
         answers = self._tail.answers(ANSWER_S)
         self._asked_s = time.monotonic()
         if answers:
-            if self._told:
+            if self._notified:
                 say(f"Kafka at {self._address} answers again, after {self._asked_s - self._answered_s:.0f} s")
-            self._answered_s, self._told = self._asked_s, False
-        elif not self._told and self._asked_s - self._answered_s >= TOLD_AFTER_S:
-            self._told = True
-            say(f"Kafka at {self._address} does not answer; what comes is shown when it does again (Ctrl-C ends this)")
+            self._answered_s, self._notified = self._asked_s, False
+        elif not self._notified and self._asked_s - self._answered_s >= NOTIFY_AFTER_S:
+            self._notified = True
+            say(
+                f"Kafka at {self._address} does not answer; the display continues when it answers again (Ctrl-C ends it)"
+            )
 
 
-def _tell(connection: Connection) -> None:
+def _notify(connection: Connection) -> None:
     say(
         f"Kafka at {connection.client.bootstrap_servers} has not answered yet; "
         f"waiting for at most {connection.timeout_s:g} s (setting kafka.command_timeout_s)"

@@ -1,4 +1,4 @@
-"""Reads the topics of a channel from a live Kafka: whole, or to a file."""
+"""Readers of a live channel's topics: a whole topic, or an export to a file."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from statechannel.audit.engine import LiveSource
 from statechannel.audit.transfer.export_file import write_export
 from statechannel.audit.transfer.line import ExportHeader
 from statechannel.cli.kit.connection import Connection
-from statechannel.cli.kit.kafka_wait import naming_address, told_if_slow
+from statechannel.cli.kit.kafka_wait import naming_address, notify_if_slow
 from statechannel.cli.kit.output import progress
 from statechannel.kafka.errors import TopicMissingError
 from statechannel.kafka.tail import PartitionTail, Span
@@ -22,20 +22,20 @@ _EVERY = 1_000
 
 
 def describe_topic(connection: Connection, topic: Topic) -> TopicInfo:
-    """What the cluster says about a topic of the channel.
+    """The cluster's description of a topic of the channel.
 
     Raises:
         TopicMissingError: It does not exist.
     """
     name = connection.topics.names[topic]
-    with told_if_slow(connection):
-        found = TopicAdmin(connection.client, timeout_s=connection.timeout_s).describe([name])
-    if name not in found:
+    with notify_if_slow(connection):
+        topics = TopicAdmin(connection.client, timeout_s=connection.timeout_s).describe([name])
+    if name not in topics:
         raise TopicMissingError(
             f"the topic {name} does not exist at {connection.client.bootstrap_servers}",
             hint="Check --channel and --bootstrap-servers, or create the topics with `statechannel init`.",
         )
-    return found[name]
+    return topics[name]
 
 
 @contextmanager
@@ -63,8 +63,8 @@ def export_live(connection: Connection, path: Path) -> ExportHeader:
         spans = [tail.span() for tail in tails]
         header = ExportHeader(info.name, {number: span.end for number, span in enumerate(spans)}, now_ms())
         total = sum(span.end - span.start for span in spans)
-        told = stack.enter_context(progress(f"reading {info.name}", total, unit="offsets"))
-        return write_export(path, header, _all(tails, spans, told), now_ms=now_ms)
+        advance = stack.enter_context(progress(f"reading {info.name}", total, unit="offsets"))
+        return write_export(path, header, _all(tails, spans, advance), now_ms=now_ms)
 
 
 def live_source(connection: Connection) -> LiveSource:
@@ -77,17 +77,17 @@ def live_source(connection: Connection) -> LiveSource:
     )
 
 
-def _all(tails: list[PartitionTail], spans: list[Span], told: Callable[[int], None]) -> Iterator[RecordRead]:
+def _all(tails: list[PartitionTail], spans: list[Span], advance: Callable[[int], None]) -> Iterator[RecordRead]:
     before = 0
     for tail, span in zip(tails, spans, strict=True):
         for number, record in enumerate(tail.records(span)):
             if number % _EVERY == 0:
-                told(before + record.offset - span.start)
+                advance(before + record.offset - span.start)
             yield record
         before += span.end - span.start
-        told(before)
+        advance(before)
 
 
 def now_ms() -> int:
-    """Wall clock, milliseconds since 1970; only to be shown and written down."""
+    """Wall clock, milliseconds since 1970; for display and for file headers only."""
     return time.time_ns() // 1_000_000

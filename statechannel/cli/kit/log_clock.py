@@ -1,4 +1,4 @@
-"""Kafka's clock beside ours: from records whose coming was waited for."""
+"""Estimate of Kafka's clock, from records received as they were written."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ _KEPT = 60
 
 
 class LogClock:
-    """What the log's time is now, as far as records tell that were read the moment they came.
+    """The log's current time, estimated from records that were received as they were written.
 
-    The least delay of the last sixty of them is taken for the way from Kafka to here and the clocks' difference together.
+    The least delay of the last sixty is taken as the transport delay plus the clocks' difference.
     """
 
     def __init__(self) -> None:
         self._ahead_ms: deque[int] = deque(maxlen=_KEPT)
 
     def heard(self, timestamp_ms: int) -> None:
-        """A record came just now."""
+        """Note that a record has just arrived."""
         self._ahead_ms.append(now_ms() - timestamp_ms)
 
     @property
     def ahead_ms(self) -> int | None:
-        """By how much our clock is ahead of the log's, negative: behind; None while nothing was heard."""
+        """How far this machine's clock is ahead of the log's; negative: behind; None before the first record."""
         return min(self._ahead_ms, default=None)
 
     def now_ms(self) -> int:
-        """The log's time now; ours while nothing was heard."""
+        """The log's current time; this machine's before the first record."""
         return now_ms() - (self.ahead_ms or 0)

@@ -1,4 +1,4 @@
-"""Logs of processes that the command line runs: to standard error, ours and the libraries' in one form."""
+"""Logging of processes run by the command line: to standard error, in one format for all libraries."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from statechannel.settings.groups_cluster import LogFormat
 
 
 def _harmless(_: Any, __: str, line: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """Control characters in messages of errors and of libraries, which no logger of ours has seen."""
+    """Escapes control characters in messages of errors and libraries that bypass our logger."""
     for name, value in line.items():
         line[name] = printable_lines(value)
     return line
 
 
 def set_up_logs(settings: Settings) -> None:
-    """Send every log line to standard error, as the settings say."""
+    """Send every log line to standard error, in the level and format of the settings."""
     level = logging.getLevelNamesMapping()[settings.observe.log_level.value.upper()]
     shared: list[Any] = [
         structlog.contextvars.merge_contextvars,

@@ -1,4 +1,4 @@
-"""Options that several commands have; one place for their names and help."""
+"""Options shared by several commands, with their names and help."""
 
 from __future__ import annotations
 
@@ -22,34 +22,34 @@ BootstrapServers = Annotated[
         "--bootstrap-servers",
         "-b",
         metavar="HOST:PORT,...",
-        help="Kafka's addresses. Default: the settings, else the embedded Kafka that runs here.",
+        help="Kafka's addresses. Default: from the settings, else the embedded Kafka of this machine.",
     ),
 ]
 Channel = Annotated[str | None, typer.Option("--channel", metavar="NAME", help="Name of the channel.")]
-Config = Annotated[Path | None, typer.Option("--config", metavar="FILE", help="Settings as TOML.")]
+Config = Annotated[Path | None, typer.Option("--config", metavar="FILE", help="Settings file (TOML).")]
 ClientFile = Annotated[
     Path | None,
     typer.Option(
-        "--kafka-config", metavar="FILE", help="librdkafka properties, one KEY=VALUE a line: where passwords belong."
+        "--kafka-config", metavar="FILE", help="librdkafka properties, one KEY=VALUE per line; use it for passwords."
     ),
 ]
 ClientProperties = Annotated[
-    list[str] | None, typer.Option("-X", metavar="KEY=VALUE", help="A librdkafka property; may be repeated.")
+    list[str] | None, typer.Option("-X", metavar="KEY=VALUE", help="librdkafka property; may be repeated.")
 ]
 SettingFlags = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="GROUP.NAME=VALUE", help="Any setting (design/settings.md); may be repeated."),
+    typer.Option("--set", metavar="GROUP.NAME=VALUE", help="Any setting of design/settings.md; may be repeated."),
 ]
-OutputAs = Annotated[Output, typer.Option("--output", help="A table for people, or JSON for programs.")]
+OutputAs = Annotated[Output, typer.Option("--output", help="Output format: a table, or JSON for programs.")]
 Timeout = Annotated[
-    float | None, typer.Option("--timeout", metavar="SECONDS", min=0.1, max=3600, help="Longest wait for the answer.")
+    float | None, typer.Option("--timeout", metavar="SECONDS", min=0.1, max=3600, help="Longest wait for the reply.")
 ]
-Reason = Annotated[str | None, typer.Option("--reason", help="For people who read the log; nobody judges it.")]
+Reason = Annotated[str | None, typer.Option("--reason", help="Free text, kept in the log; it has no effect.")]
 NoWait = Annotated[bool, typer.Option("--no-wait", help="Return as soon as the request is written.")]
 
 
 class Connect:
-    """Puts the options together, once: commands look at their own arguments first."""
+    """Resolves the options when first called: commands check their own arguments before that."""
 
     def __init__(self, place: Mapping[str, Any]) -> None:
         self._place = place
@@ -59,7 +59,7 @@ class Connect:
         """The connection.
 
         Args:
-            flags: Settings that the command's own options stand for, behind those of `--set`.
+            flags: Settings set by the command's own options; they override those of `--set`.
         """
         # Help and export files are read on machines that have no Kafka client.
         from statechannel.cli.kit.connection import connection_of
@@ -69,36 +69,36 @@ class Connect:
         return self._known[flags]
 
     def settings(self, *flags: str) -> Settings:
-        """The settings alone, for what does not need Kafka; likewise."""
+        """The settings alone, for commands that do not need Kafka."""
         from statechannel.cli.kit.connection import settings_of
 
         return settings_of(**{**self._place, "flags": [*(self._place["flags"] or ()), *flags]})
 
 
 OWN_FLAGS = "own_flags"
-"""A command with an argument of this name is given those of `--set` whose names have no group: they are its own."""
+"""A command with an argument of this name receives the `--set` flags without a group in their names: its own settings."""
 
 
 def reaching(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command the options by which Kafka and the channel are found; its first argument is a `Connect`.
+    """Add the connection options to a command; its first argument is a `Connect`.
 
-    A command that looks at one of these options itself names it among its own.
+    A command that reads one of these options itself declares it as its own.
     """
 
     @wraps(command)
-    def run(**given: Any) -> Any:
-        place = {name: given[name] for name in shared}
+    def run(**arguments: Any) -> Any:
+        place = {name: arguments[name] for name in shared}
         if OWN_FLAGS in own:
             flags = place["flags"] or []
-            given[OWN_FLAGS] = [flag for flag in flags if not _has_group(flag)]
+            arguments[OWN_FLAGS] = [flag for flag in flags if not _has_group(flag)]
             place["flags"] = [flag for flag in flags if _has_group(flag)]
 
-        return command(Connect(place), **{name: value for name, value in given.items() if name in own})
+        return command(Connect(place), **{name: value for name, value in arguments.items() if name in own})
 
     shared = inspect.signature(_place, eval_str=True).parameters
     own = dict(list(inspect.signature(command, eval_str=True).parameters.items())[1:])
-    asked = [one for name, one in own.items() if name != OWN_FLAGS]
-    wears(run, [*asked, *(one for name, one in shared.items() if name not in own)])
+    asked = [option for name, option in own.items() if name != OWN_FLAGS]
+    wears(run, [*asked, *(option for name, option in shared.items() if name not in own)])
     return run
 
 
@@ -107,11 +107,11 @@ def _has_group(flag: str) -> bool:
 
 
 def wears(function: Callable[..., Any], options: list[inspect.Parameter]) -> None:
-    """Make the command line read these options of a function; `--output` comes behind those that say where."""
+    """Set the options of a function; `--output` comes after the connection options."""
     last = ["channel", "output", "config", "properties_file", "properties", "flags"]
-    options = sorted(options, key=lambda one: last.index(one.name) if one.name in last else -1)
-    options = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in options]
-    function.__annotations__ = {one.name: one.annotation for one in options}
+    options = sorted(options, key=lambda option: last.index(option.name) if option.name in last else -1)
+    options = [option.replace(kind=inspect.Parameter.KEYWORD_ONLY) for option in options]
+    function.__annotations__ = {option.name: option.annotation for option in options}
     function.__signature__ = inspect.Signature(options)  # type: ignore[attr-defined]
 
 

@@ -1,4 +1,4 @@
-"""How results look: aligned tables for people, JSON for programs; data on standard output, all else on standard error."""
+"""Output of results: aligned tables, or JSON for programs; data on standard output, all else on standard error."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ _printed = False
 
 
 class Output(StrEnum):
-    """For whom a result is written."""
+    """Format of a result."""
 
     TABLE = "table"
     JSON = "json"
 
 
 def stdout() -> Console:
-    """Where results go. Made anew each time: tests and pipes replace the stream."""
+    """Standard output. Created at each call: tests and pipes replace the stream."""
     return _console(sys.stdout)
 
 
 def stderr() -> Console:
-    """Where progress and remarks go."""
+    """Standard error, for progress and remarks."""
     return _console(sys.stderr)
 
 
@@ -51,7 +51,7 @@ def _console(stream: Any) -> Console:
 
 
 class _Console(Console):
-    """One that leaves it to its callers what it means that nobody reads any more; rich's own ends the process."""
+    """A console that lets callers handle a closed pipe; rich's own ends the process."""
 
     def on_broken_pipe(self) -> None:
         raise  # noqa: PLE0704 - rich calls it while it handles the error
@@ -64,7 +64,7 @@ def print_json(value: object) -> None:
 
 
 def print_json_lists(document: Mapping[str, object], lists: Mapping[str, Iterable[object]]) -> None:
-    """One JSON document whose last fields are lists that are never held whole."""
+    """One JSON document whose last fields are lists, written item by item."""
     _note_printed()
     write = sys.stdout.write
     head = _indented(document).rstrip("}").rstrip()
@@ -92,18 +92,18 @@ def _dumped(value: object, option: int) -> str:
 
 
 def _as_text(value: object) -> object:
-    """The same with lone surrogates, which no JSON can hold, replaced."""
+    """The same with lone surrogates, which JSON cannot represent, replaced."""
     if isinstance(value, str):
         return value.encode(errors="replace").decode()
     if isinstance(value, Mapping):
-        return {_as_text(key): _as_text(one) for key, one in value.items()}
+        return {_as_text(key): _as_text(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_as_text(one) for one in value]
+        return [_as_text(item) for item in value]
     return value
 
 
 def print_json_line(value: object) -> None:
-    """One line of JSON, at once: for streams."""
+    """One line of JSON, flushed: for streams."""
     _note_printed()
     sys.stdout.write(_dumped(value, orjson.OPT_APPEND_NEWLINE))
     sys.stdout.flush()
@@ -115,19 +115,19 @@ def _note_printed(*, printed: bool = True) -> None:
 
 
 def begin_output() -> None:
-    """A run of the command begins: nothing is printed yet."""
+    """Note that a run of the command begins: nothing is printed yet."""
     _note_printed(printed=False)
 
 
 def print_failure(message: str, hint: str, exit_code: int, reason: str, *, retryable: bool) -> None:
-    """The JSON document of a run that failed, unless it has printed one already."""
+    """Print the JSON document of a failed run, unless it has printed one already."""
     if not _printed:
         failure = {"error": message, "reason": reason, "hint": hint, "exit_code": exit_code, "retryable": retryable}
         print_json_line(failure)
 
 
 def print_table(headers: Sequence[str], rows: Iterable[Sequence[object]], *, title: str = "", empty: str = "") -> None:
-    """An aligned table; `empty` stands in its place where there is nothing to show."""
+    """Print an aligned table; `empty` replaces a table without rows."""
     console = stdout()
     if title:
         console.print(Text(title, style="bold"))
@@ -135,7 +135,7 @@ def print_table(headers: Sequence[str], rows: Iterable[Sequence[object]], *, tit
 
 
 def make_table(headers: Sequence[str], rows: Iterable[Sequence[object]], *, empty: str = "") -> Table | Text:
-    """The same, to be printed with others."""
+    """Build the same table without printing it."""
     filled = list(rows)
     if not filled:
         return Text(empty or "nothing")
@@ -149,7 +149,7 @@ def make_table(headers: Sequence[str], rows: Iterable[Sequence[object]], *, empt
 
 
 def cell(value: object) -> str:
-    """A value in a table: nothing is a dash."""
+    """A value in a table; None is a dash."""
     if value is None or value == "":
         return "-"
     if isinstance(value, bool):
@@ -160,7 +160,7 @@ def cell(value: object) -> str:
 
 
 def say(text: str) -> None:
-    """A line for people that is no data: where nobody takes it, the work goes on."""
+    """Print a remark on standard error; a closed stream is ignored."""
     try:
         stderr().print(Text(text))
     except OSError:
@@ -168,13 +168,13 @@ def say(text: str) -> None:
 
 
 def silence_stdout() -> None:
-    """Whoever read our output has gone; the interpreter would complain when it flushes at its end."""
+    """Standard output was closed by its reader; avoids the interpreter's complaint at its final flush."""
     sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123
     _note_printed(printed=False)
 
 
 def silence_stderr() -> None:
-    """Likewise for what is no data."""
+    """The same for standard error."""
     sys.stderr = open(os.devnull, "w")  # noqa: SIM115, PTH123
 
 
@@ -190,7 +190,7 @@ def moment(timestamp_ms: int | None) -> str:
 
 
 def duration(length_ms: float | None) -> str:
-    """A length of time in the unit that fits."""
+    """A duration in a suitable unit."""
     if length_ms is None:
         return "-"
     if length_ms < 1_000:  # noqa: PLR2004 - of units
@@ -204,7 +204,7 @@ def duration(length_ms: float | None) -> str:
 
 @contextmanager
 def progress(doing: str, total: int | None, *, unit: str = "") -> Iterator[Any]:
-    """A bar on standard error, seen only on a terminal; yields a function that is told how much is done."""
+    """Show a progress bar on standard error if it is a terminal; yields a function to report progress with."""
     console = stderr()
     columns = (
         TextColumn("{task.description}"),
@@ -220,15 +220,15 @@ def progress(doing: str, total: int | None, *, unit: str = "") -> Iterator[Any]:
 
 @contextmanager
 def waiting(doing: str, at_most_s: float) -> Iterator[Callable[[str], None]]:
-    """A line on standard error about a wait that lasts longer than a moment, seen only on a terminal.
+    """Show a line on standard error about a longer wait, if it is a terminal.
 
-    Yields a function to be called again and again, with a remark for the end of the line.
+    Yields a function to call repeatedly, with a remark for the end of the line.
     """
     console = stderr()
     begun_s = time.monotonic()
     shown: list[Status] = []
 
-    def told(remark: str = "") -> None:
+    def tick(remark: str = "") -> None:
         elapsed_s = time.monotonic() - begun_s
         if not console.is_terminal or elapsed_s < _WAITING_SHOWN_AFTER_S:
             return
@@ -240,7 +240,7 @@ def waiting(doing: str, at_most_s: float) -> Iterator[Callable[[str], None]]:
             shown[0].start()
 
     try:
-        yield told
+        yield tick
     finally:
         for status in shown:
             status.stop()

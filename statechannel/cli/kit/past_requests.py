@@ -1,4 +1,4 @@
-"""What was asked for by commands, as the requests topic has it."""
+"""Past requests of commands, from the requests topic."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from statechannel.protocol.log import Topic
 
 
 def requests_seen(connection: Connection) -> dict[str, dict[str, Any]]:
-    """What the requests topic still knows, by operation: a JSON-able object for each."""
-    found: dict[str, dict[str, Any]] = {}
+    """Requests in the requests topic, by operation: a JSON-able object for each."""
+    rows: dict[str, dict[str, Any]] = {}
     with open_tail(connection, Topic.REQUESTS, 0) as tail:
         for record in tail.records(tail.span()):
             item = request_record.decode(record.value, record.timestamp_ms)
             if isinstance(item, Request):
-                found.setdefault(item.id, _asked(item, record.timestamp_ms))
-            elif item is not None and item.id in found:
-                _follow(found[item.id], item, record.timestamp_ms)
-    return found
+                rows.setdefault(item.id, _asked(item, record.timestamp_ms))
+            elif item is not None and item.id in rows:
+                _follow(rows[item.id], item, record.timestamp_ms)
+    return rows
 
 
 def _asked(request: Request, at_ms: int) -> dict[str, Any]:
@@ -42,24 +42,24 @@ def _asked(request: Request, at_ms: int) -> dict[str, Any]:
 
 
 def _flow(request: Request) -> str:
-    """What was asked for; of an extension what it was asked, as `extension` says nothing to anybody."""
+    """The command; for an extension the extension's own command, as `extension` alone says nothing."""
     ask = request.args.get("ask")
     return ask if request.asked == RequestCommand.EXTENSION.value and isinstance(ask, str) and ask else request.asked
 
 
-def _follow(found: dict[str, Any], item: Progress | Reply, at_ms: int) -> None:
-    if found["status"] in ("ended", "failed"):
+def _follow(row: dict[str, Any], item: Progress | Reply, at_ms: int) -> None:
+    if row["status"] in ("ended", "failed"):
         return
-    found["executed_by"] = item.broker
-    found["changed_ms"] = at_ms
+    row["executed_by"] = item.broker
+    row["changed_ms"] = at_ms
     if isinstance(item, Progress):
-        found["status"] = "running"
+        row["status"] = "running"
         return
     outcome: Mapping[str, Any] = item.outcome
     accepted = outcome.get("answer") == "accepted"
-    found["status"] = "ended" if accepted else "failed" if outcome.get("answer") == "rejected" else "unknown"
-    found["result"] = outcome.get("result") or outcome.get("reason") or outcome.get("outcome")
-    found["message"] = _message(outcome)
+    row["status"] = "ended" if accepted else "failed" if outcome.get("answer") == "rejected" else "unknown"
+    row["result"] = outcome.get("result") or outcome.get("reason") or outcome.get("outcome")
+    row["message"] = _message(outcome)
 
 
 def _message(outcome: Mapping[str, Any]) -> str | None:

@@ -1,4 +1,4 @@
-"""Who is in the cluster, for commands that have not joined: a fold of the registry topic, as of now."""
+"""Members of the cluster, for commands, which do not join: a fold of the registry topic, as of now."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from statechannel.cli.kit.connection import Connection
-from statechannel.cli.kit.kafka_wait import told_if_slow
+from statechannel.cli.kit.kafka_wait import notify_if_slow
 from statechannel.cli.kit.live_log import now_ms, open_tail
 from statechannel.cli.kit.output import waiting
 from statechannel.engine.membership import LostMember, Member, Membership, decode_member
@@ -24,8 +24,8 @@ class Registry:
 
     Attributes:
         members: Those heard within the expiry, and those lost within the last minute.
-        read_at_ms: Time of this reading, by our clock or, where it was heard, by Kafka's; ages are reckoned from it.
-        last_lost: The member that was heard last, of those that are not heard any more, however long ago.
+        read_at_ms: Time of this reading, by our clock or, if known, by Kafka's; ages are computed from it.
+        last_lost: The lost member with the newest heartbeat, however old.
     """
 
     members: Membership
@@ -34,7 +34,7 @@ class Registry:
 
     @property
     def leader(self) -> Member | None:
-        """The member that says it leads; the newest to say so if there are two."""
+        """The member that claims leadership; with two, the newest claim."""
         leading = [member for member in self.members.alive.values() if member.info.get("leading") is True]
         return max(leading, key=lambda member: member.heard_at_ms, default=None)
 
@@ -46,25 +46,25 @@ class Registry:
 
 
 Observe = Callable[[RecordRead, Mapping[str, Any]], None]
-"""Told each heartbeat that decodes, in log order."""
+"""Called with each valid heartbeat, in log order."""
 
 
 def read_registry(connection: Connection, *, listen: bool = True, observe: Observe | None = None) -> Registry:
-    """Fold the heartbeats that the topic has: those of the last minute, where they show that anybody is alive.
+    """Fold the heartbeats of the topic: those of the last minute if they show a live broker, else all.
 
-    Two clocks meet here, ours and Kafka's, and where ours is ahead everybody looks dead. So before nobody is said to be
-    alive, the whole topic is read (an hour), and whoever fell silent without a goodbye gets two intervals for a
+    If our clock is ahead of Kafka's, every broker looks lost. So before reporting that no broker is
+    alive, the whole topic is read (an hour), and a broker that ended without a goodbye gets two intervals for a
     heartbeat; with it comes Kafka's own time.
 
     Args:
         connection: Where.
-        listen: False: take our clock for right, and be quick.
-        observe: Told all that the topic has; without it the last minute is enough where anybody is alive.
+        listen: False: trust our clock, and be quick.
+        observe: Called with every heartbeat of the topic; without it the last minute is enough if a broker is alive.
     """
     membership = connection.settings.membership
     with open_tail(connection, Topic.REGISTRY, 0) as tail:
         fold = RegistryFold(membership.expiry_s, observe=observe)
-        with told_if_slow(connection):
+        with notify_if_slow(connection):
             span = tail.span(from_time_ms=None if observe is not None else now_ms() - fold.window_ms)
         fold.take(tail.records(span))
         if not fold.anybody:
@@ -78,10 +78,10 @@ def read_registry(connection: Connection, *, listen: bool = True, observe: Obser
 
 
 class RegistryFold:
-    """The members by the log's own times; nobody expires before it is known how late it is.
+    """Members by the log's own times; no member expires before the log's time is known.
 
     Args:
-        clock: Wall clock in milliseconds, for who knows the log's time better than our clock does.
+        clock: Clock in milliseconds, for callers that know the log's time better than our wall clock.
     """
 
     def __init__(
@@ -96,22 +96,22 @@ class RegistryFold:
 
     @property
     def _now_ms(self) -> int:
-        """Kafka's time if it was heard, else ours; never before the newest record."""
+        """Kafka's time if known, else ours; never before the newest record."""
         return max(self._clock() if self._log_time_ms is None else self._log_time_ms, self._newest_ms)
 
     @property
     def silent(self) -> bool:
-        """Whether the topic has anybody who did not say goodbye."""
+        """Whether a broker of the topic ended without a goodbye."""
         return bool(self._members.alive)
 
     @property
     def anybody(self) -> bool:
-        """Whether anybody was heard within the expiry."""
+        """Whether a broker was heard within the expiry."""
         oldest_ms = self._now_ms - self._members.expiry_s * 1_000
         return any(member.heard_at_ms >= oldest_ms for member in self._members.alive.values())
 
     def take(self, records: Iterable[RecordRead]) -> bool:
-        """Take records in; whether there was a heartbeat among them that is no goodbye."""
+        """Apply records; returns whether a heartbeat other than a goodbye was among them."""
         beaten = False
         for record in records:
             self._newest_ms = max(self._newest_ms, record.timestamp_ms)
@@ -125,15 +125,15 @@ class RegistryFold:
         return beaten
 
     def hear_all(self) -> None:
-        """Whoever reads was cut off: nobody's silence counts from before now."""
+        """Note that the reader was cut off: silence before now does not count for any member."""
         self._members.hear_all(self._now_ms / 1_000)
 
     def listen(self, tail: PartitionTail, start: int, listen_s: float) -> None:
         """Wait for a heartbeat: the log time of what is written now is Kafka's time now."""
         ends_s = time.monotonic() + listen_s
-        with waiting("listening for heartbeats", listen_s) as told:
+        with waiting("listening for heartbeats", listen_s) as tick:
             for batch in tail.follow(start, stop=lambda: time.monotonic() > ends_s):
-                told("")
+                tick("")
                 beaten = self.take(batch)
                 if batch:
                     self._log_time_ms = batch[-1].timestamp_ms

@@ -1,6 +1,6 @@
-"""What other packages have to say of the cluster and its brokers where `brokers` and `status` show them: cordons, for one.
+"""Remarks of other packages on the cluster and its brokers, shown by `brokers` and `status`: cordons, for example.
 
-They join by the entry point group `statechannel.remarks`: a function that is given the connection and returns `Remarks`.
+They register in the entry point group `statechannel.remarks`: a function of the connection that returns `Remarks`.
 """
 
 from __future__ import annotations
@@ -21,30 +21,30 @@ GROUP = "statechannel.remarks"
 
 
 class Remarks(NamedTuple):
-    """Sentences for people: of the whole cluster, and by broker."""
+    """Sentences on the whole cluster, and by broker."""
 
     cluster: Sequence[str] = ()
     brokers: Mapping[str, str] = {}
 
 
 def remarks(connection: Connection) -> Remarks:
-    """What every package that is installed says; one that cannot tell is named, and does not keep the others from it."""
+    """Remarks of every installed package; a package that fails is named, and the others are still shown."""
     cluster: list[str] = []
     brokers: dict[str, str] = {}
-    for point in sorted(entry_points(group=GROUP), key=lambda one: one.name):
+    for point in sorted(entry_points(group=GROUP), key=lambda point: point.name):
         try:
-            found = point.load()(connection)
+            more = point.load()(connection)
         except StateChannelError as error:
             cluster.append(f"{point.name} could not be read: {error}")
             continue
-        cluster += found.cluster
-        for broker, text in found.brokers.items():
+        cluster += more.cluster
+        for broker, text in more.brokers.items():
             brokers[broker] = f"{brokers[broker]}; {text}" if broker in brokers else text
     return Remarks(cluster, brokers)
 
 
 def remark_unchained(path: Path) -> None:
-    """Say that an edit of this file would not be seen; whoever reads it says what else is wrong with it."""
+    """Warn that edits of this file would not be detected; its reader reports all other problems."""
     with suppress(OSError, BadLine):
         if path.is_file() and read_header(path).digest is None:
-            say(f"note: {path} carries no digest of its records: whether it was edited cannot be seen")
+            say(f"note: {path} has no digest of its records: edits cannot be detected")

@@ -1,4 +1,4 @@
-"""Asks the cluster for something through the requests topic, and waits for the reply (design/requests-topic.md)."""
+"""Requests to the cluster through the requests topic, and their replies (design/requests-topic.md)."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ from statechannel.kafka.tail import append_and_wait
 from statechannel.protocol.log import Topic
 
 _REPLY_GRACE_S = 3.0
-_START_ONE = "Start one with `statechannel broker run --id ID`; `statechannel brokers` lists who is heard."
+_START_ONE = "Start one with `statechannel broker run --id ID`; `statechannel brokers` lists the live ones."
 
 
 @dataclass(frozen=True, slots=True)
 class RequestAnswer:
-    """What came back.
+    """The reply.
 
     Attributes:
-        outcome: None where the command did not wait, or no reply came in time.
+        outcome: None if the command did not wait, or no reply arrived in time.
         claimed_by: Broker that executes, or executed, the request.
-        name: What was asked about, for hints.
+        name: Subject of the request, for hints.
     """
 
     operation: str
@@ -47,10 +47,10 @@ class RequestAnswer:
 
     def fields(self) -> dict[str, Any]:
         """As the JSON output has it."""
-        found: dict[str, Any] = {"operation": self.operation, "executed_by": self.claimed_by, "answer": "pending"}
+        fields: dict[str, Any] = {"operation": self.operation, "executed_by": self.claimed_by, "answer": "pending"}
         if self.outcome is not None:
-            found |= outcomes.to_json(self.outcome) | {"answer": outcomes.answer_of(self.outcome).value}
-        return found
+            fields |= outcomes.to_json(self.outcome) | {"answer": outcomes.answer_of(self.outcome).value}
+        return fields
 
 
 def ask(
@@ -61,10 +61,10 @@ def ask(
     timeout_s: float | None = None,
     wait: bool = True,
 ) -> RequestAnswer:
-    """Write a request and wait for its reply; nothing is written where nobody is there to answer.
+    """Write a request and wait for its reply; nothing is written if no broker is alive.
 
     Raises:
-        CommandError: No broker is alive, or none answered in time; says whether one has taken it up.
+        CommandError: No broker is alive, or none answered in time; the message says whether one has claimed the request.
     """
     wait_s = timeout_s or connection.settings.limits.command_timeout_s
     describe_topic(connection, Topic.REQUESTS)
@@ -91,13 +91,13 @@ def ask(
 
 
 def _absence(connection: Connection, *, listen: bool) -> str:
-    """Says that no broker is alive, and who was heard last; empty where one is."""
+    """Message that no broker is alive, with the one heard last; empty if one is alive."""
     registry = read_registry(connection, listen=listen)
     if registry.members.alive:
         return ""
     last = registry.last_lost
     if last is None:
-        return "no broker is alive, and the registry has no trace of any"
+        return "no broker is alive, and the registry has no heartbeat"
     ago = duration(max(0, registry.read_at_ms - last.last_heard_ms))
     left = (last.broker, last.incarnation) in registry.members.gone
     return f"no broker is alive: {last.broker} {'left' if left else 'was last heard'} {ago} ago"
@@ -107,9 +107,9 @@ def _await(connection: Connection, request: Request, start: int, wait_s: float) 
     claimed_by: str | None = None
     started: Mapping[str, Any] | None = None
     begun_s = time.monotonic()
-    with open_tail(connection, Topic.REQUESTS, 0) as tail, waiting(f"waiting for {request.asked}", wait_s) as told:
+    with open_tail(connection, Topic.REQUESTS, 0) as tail, waiting(f"waiting for {request.asked}", wait_s) as tick:
         for batch in tail.follow(start, stop=lambda: time.monotonic() - begun_s > wait_s):
-            told(f"; broker {claimed_by} is at it" if claimed_by else "; no broker has taken it up yet")
+            tick(f"; broker {claimed_by} executes it" if claimed_by else "; no broker has claimed it yet")
             for record in batch:
                 if record.key != request.id.encode():
                     continue
@@ -121,22 +121,22 @@ def _await(connection: Connection, request: Request, start: int, wait_s: float) 
                     return RequestAnswer(request.id, outcomes.from_json(item.outcome), item.broker, started)
     if claimed_by is None:
         raise CommandError(
-            f"no broker took up the request {request.id} ({request.asked}) within {wait_s:.0f} s",
-            hint="Is any broker running and caught up? `statechannel brokers` tells.",
+            f"no broker claimed the request {request.id} ({request.asked}) within {wait_s:.0f} s",
+            hint="Check that a broker is running and caught up: `statechannel brokers`.",
             code=ExitCode.NO_BROKER,
         )
     raise CommandError(
-        f"broker {claimed_by} has taken up the request {request.id} ({request.asked}), but not answered in {wait_s:.0f} s",
-        hint=f"It may still end well: `statechannel operation show {request.id}`.",
+        f"broker {claimed_by} has claimed the request {request.id} ({request.asked}), but did not answer within {wait_s:.0f} s",
+        hint=f"It may still succeed: `statechannel operation show {request.id}`.",
         code=ExitCode.UNKNOWN,
     )
 
 
 def require_success(answer: RequestAnswer) -> None:
-    """End the command with the right exit code and words where the outcome is not what was asked for.
+    """End the command with the exit code and message of an outcome other than success.
 
     Raises:
-        CommandError: For every other outcome.
+        CommandError: For every outcome other than success.
     """
     outcome = answer.outcome
     match outcome:
@@ -146,8 +146,8 @@ def require_success(answer: RequestAnswer) -> None:
             raise _refused(answer, outcome, "", ExitCode.NOT_FOUND, _say_age(age_s))
         case Unowned(bundle=bundle, stale_age_s=age_s):
             raise CommandError(
-                f"nobody serves {bundle}{_say_age(age_s)}",
-                hint="A lookup without --read-only has it assigned.",
+                f"no broker serves {bundle}{_say_age(age_s)}",
+                hint="A lookup without --read-only assigns it.",
                 code=ExitCode.NOT_FOUND,
             )
         case Undetermined(reason=reason):
@@ -155,7 +155,7 @@ def require_success(answer: RequestAnswer) -> None:
         case Unknown(operation=operation, message=message):
             raise CommandError(
                 f"unknown: {message}",
-                hint=f"Ask later: `statechannel operation show {operation}`.",
+                hint=f"Check later: `statechannel operation show {operation}`.",
                 code=ExitCode.UNKNOWN,
             )
         case _:

@@ -1,4 +1,4 @@
-"""The page of `statechannel audit report`: templates, and how they are filled in."""
+"""HTML page of `statechannel audit report`: templates and rendering."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _SHOWN_BY_SCRIPT = ("area", "lanes")
 
 @dataclass(frozen=True, slots=True)
 class ReportOrigin:
-    """How a report came about.
+    """Origin of a report.
 
     Attributes:
-        source: Where the log was read, for people.
-        as_of: The moment looked at, for people; None: the end of the log.
+        source: Source of the log, as text.
+        as_of: Moment of the audit, as text; None: the end of the log.
         made_ms: Wall clock, milliseconds since 1970.
-        wanted: Bundles, namespaces and topics that were asked for.
+        wanted: Requested bundles, namespaces and topics.
     """
 
     source: str
@@ -38,8 +38,8 @@ class ReportOrigin:
     wanted: tuple[str, ...] = ()
 
 
-def render(report: Mapping[str, Any], made: ReportOrigin) -> str:
-    """The page: one document that asks for nothing else, and whose policy forbids it to."""
+def render(report: Mapping[str, Any], origin: ReportOrigin) -> str:
+    """The page: one self-contained document, whose policy forbids loading anything else."""
     script = "\n".join(_file(name) for name in _SCRIPTS)
     style = _file("style.css")
     policy = f"default-src 'none'; img-src data:; script-src {_hash(script)}; style-src {_hash(style)}; {_NOTHING_ELSE}"
@@ -65,14 +65,14 @@ def render(report: Mapping[str, Any], made: ReportOrigin) -> str:
             script=script,
             style=style,
             policy=policy,
-            source=made.source,
-            as_of=made.as_of,
-            made_ms=made.made_ms,
-            how_chosen="of those asked for" if made.wanted else "those with the longest gaps and the most records",
+            source=origin.source,
+            as_of=origin.as_of,
+            made_ms=origin.made_ms,
+            how_chosen="of those asked for" if origin.wanted else "those with the longest gaps and the most records",
             version=metadata.version("statechannel"),
             others=OTHERS,
-            tentative=any(one["tentative"] for one in partitions),
-            incomplete=any(one["gapped"] for one in partitions),
+            tentative=any(partition["tentative"] for partition in partitions),
+            incomplete=any(partition["gapped"] for partition in partitions),
             complete_ms=complete_ms,
             longest_ms=max((row["length_ms"] for row in rows if row["length_ms"] is not None), default=None),
             with_lane={lane["name"] for lane in report["lanes"]},
@@ -82,7 +82,7 @@ def render(report: Mapping[str, Any], made: ReportOrigin) -> str:
 
 
 def _gap_spans(report: Mapping[str, Any]) -> dict[str, list[tuple[int, int, str]]]:
-    """When each bundle that has a timeline had a gap, as far as the gap is in the table."""
+    """Gaps of each bundle with a timeline, as far as they are in the table."""
     spans: dict[str, list[tuple[int, int, str]]] = {lane["name"]: [] for lane in report["lanes"]}
     last_ms = report["area"]["last_ms"]
     for gap in report["gaps"]["rows"]:
@@ -90,7 +90,7 @@ def _gap_spans(report: Mapping[str, Any]) -> dict[str, list[tuple[int, int, str]
             spans[gap["bundle"]].append(
                 (gap["start_ms"], last_ms if gap["end_ms"] is None else gap["end_ms"], gap["cause"])
             )
-    return {name: found for name, found in spans.items() if found}
+    return {name: drawn for name, drawn in spans.items() if drawn}
 
 
 def _environment() -> jinja2.Environment:

@@ -1,1 +1,1 @@
-"""`statechannel status`."""
+"""Command `statechannel status`."""

@@ -1,4 +1,4 @@
-"""`statechannel status`: leader, lag, debts, what is in flight and for how long, modes, what happened last; once or kept open."""
+"""Command `statechannel status`: leader, lag, debts, in-flight operations, modes, last incidents; once or continuously."""
 
 from __future__ import annotations
 
@@ -34,42 +34,47 @@ _LEAST_ROWS = 4
 @reaching
 def status(
     connect: Connect,
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="Stay, and show it anew until interrupted.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Refresh until interrupted.")] = False,
     every: Annotated[
-        float, typer.Option("--every", metavar="SECONDS", min=0.2, max=3600, help="With --watch: how often.")
+        float, typer.Option("--every", metavar="SECONDS", min=0.2, max=3600, help="With --watch: refresh interval.")
     ] = _EVERY_S,
     max_seconds: Annotated[
-        float | None, typer.Option("--for", metavar="SECONDS", min=0.1, help="With --watch: end after this.")
+        float | None, typer.Option("--for", metavar="SECONDS", min=0.1, help="With --watch: end after this time.")
     ] = None,
-    incidents: Annotated[int, typer.Option("--incidents", min=0, max=200, help="How many of the last.")] = INCIDENTS,
+    incidents: Annotated[
+        int, typer.Option("--incidents", min=0, max=200, help="Number of last incidents.")
+    ] = INCIDENTS,
     gap_over: Annotated[
-        float, typer.Option("--gaps-over", metavar="SECONDS", min=0, help="Shorter gaps in service are no incident.")
+        float,
+        typer.Option(
+            "--gaps-over", metavar="SECONDS", min=0, help="Minimum length of a gap in service to be an incident."
+        ),
     ] = GAP_OVER_S,
     output: OutputAs = Output.TABLE,
 ) -> None:
-    """Show how the channel and its brokers are, and what happened last; with --watch again and again."""
+    """Show the state of the channel and its brokers, and the last incidents; with --watch continuously."""
     connection = connect().within(max_seconds if watch else None)
-    told = StatusInputs(
+    inputs = StatusInputs(
         RegistryStory(connection.settings.membership.expiry_s), incidents=ChannelIncidents(max(0.0, gap_over) * 1_000)
     )
     if watch:
-        _stay(connection, told, incidents, every_s=every, max_s=max_seconds, output=output)
+        _stay(connection, inputs, incidents, every_s=every, max_s=max_seconds, output=output)
         return
-    found = read_once(connection, told, incidents)
+    fields = read_once(connection, inputs, incidents)
     if output is Output.JSON:
-        print_json(found)
+        print_json(fields)
     else:
-        stdout().print(render(found))
+        stdout().print(render(fields))
 
 
-def read_once(connection: Connection, told: StatusInputs, incidents: int) -> dict[str, Any]:
-    """Read log and registry to their ends, once; the figures."""
-    views = read_channel(connection, told.observers())
-    registry = read_registry(connection, observe=told.story.observe)
+def read_once(connection: Connection, inputs: StatusInputs, incidents: int) -> dict[str, Any]:
+    """Read log and registry to their ends, once; returns the figures."""
+    views = read_channel(connection, inputs.observers())
+    registry = read_registry(connection, observe=inputs.story.observe)
     return figures(
         views,
         registry,
-        told,
+        inputs,
         remarks(connection),
         channel=connection.topics.channel,
         bootstrap_servers=connection.client.bootstrap_servers,
@@ -79,12 +84,12 @@ def read_once(connection: Connection, told: StatusInputs, incidents: int) -> dic
 
 
 def _stay(
-    connection: Connection, told: StatusInputs, incidents: int, *, every_s: float, max_s: float | None, output: Output
+    connection: Connection, inputs: StatusInputs, incidents: int, *, every_s: float, max_s: float | None, output: Output
 ) -> None:
     began_s = time.monotonic()
     try:
         with ExitStack() as stack:
-            lookout = stack.enter_context(Lookout(connection, told))
+            lookout = stack.enter_context(Lookout(connection, inputs))
             _read_up(lookout, connection)
             show = _shower(stack, output)
             shown_s = 0.0
@@ -98,11 +103,11 @@ def _stay(
 
 
 def _read_up(lookout: Lookout, connection: Connection) -> None:
-    """The first reading; of a log whose cleaner was first it ends before anybody vouches for it."""
-    with waiting("reading the log", connection.timeout_s) as told:
+    """The first read; of a compacted log it ends before a heartbeat vouches for it."""
+    with waiting("reading the log", connection.timeout_s) as tick:
         while not lookout.ready:
             lookout.turn()
-            told("")
+            tick("")
 
 
 def _shower(stack: ExitStack, output: Output) -> Callable[[dict[str, Any]], None]:
@@ -111,10 +116,10 @@ def _shower(stack: ExitStack, output: Output) -> Callable[[dict[str, Any]], None
     console = stdout()
     if not console.is_terminal or console.is_dumb_terminal:
 
-        def line_by_line(found: dict[str, Any]) -> None:
-            console.print(Text(f"--- {moment(found['at_ms'])}"))
-            console.print(render(found))
+        def line_by_line(fields: dict[str, Any]) -> None:
+            console.print(Text(f"--- {moment(fields['at_ms'])}"))
+            console.print(render(fields))
 
         return line_by_line
     live = stack.enter_context(Live(console=console, screen=True, auto_refresh=False, vertical_overflow="crop"))
-    return lambda found: live.update(render(found, at_most=max(_LEAST_ROWS, console.height // 5)), refresh=True)
+    return lambda fields: live.update(render(fields, at_most=max(_LEAST_ROWS, console.height // 5)), refresh=True)

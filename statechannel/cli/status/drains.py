@@ -1,4 +1,4 @@
-"""Drains of the last hour as incidents: what was asked of the leader, and what it answered."""
+"""Drains of the last hour as incidents: requests to the leader, and its replies."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _BACK_MS = 3_600_000
 
 
 def drains_seen(connection: Connection) -> list[Incident]:
-    """What the requests topic tells; nothing where it cannot be read, which `doctor` says."""
+    """Drains in the requests topic; empty if it cannot be read, which `doctor` reports."""
     try:
         with open_tail(connection, Topic.REQUESTS, 0) as tail:
             return drains_of(tail.records(tail.span(from_time_ms=now_ms() - _BACK_MS)))
@@ -25,8 +25,8 @@ def drains_seen(connection: Connection) -> list[Incident]:
 
 
 def drains_of(records: Iterable[RecordRead]) -> list[Incident]:
-    """Drains among requests and their answers, by when they were asked for."""
-    found: dict[str, tuple[str, Incident]] = {}
+    """Drains among requests and their replies, by the time of the request."""
+    drains: dict[str, tuple[str, Incident]] = {}
     for record in records:
         item = request_record.decode(record.value, record.timestamp_ms)
         if (
@@ -36,12 +36,12 @@ def drains_of(records: Iterable[RecordRead]) -> list[Incident]:
         ):
             broker = str(item.args.get("broker"))
             by = f", by {item.by}" if item.by else ""
-            said = f"{broker} is being drained{by}"
-            found.setdefault(item.id, (broker, Incident(record.timestamp_ms, IncidentKind.DRAIN, said)))
-        elif isinstance(item, Reply) and item.id in found:
-            broker, asked = found[item.id]
+            message = f"{broker} is being drained{by}"
+            drains.setdefault(item.id, (broker, Incident(record.timestamp_ms, IncidentKind.DRAIN, message)))
+        elif isinstance(item, Reply) and item.id in drains:
+            broker, asked = drains[item.id]
             took = seconds(record.timestamp_ms - asked.at_ms)
             ended = item.outcome.get("result") or item.outcome.get("reason") or item.outcome.get("why")
-            said = f"the drain of {broker} ended after {took}: {ended or item.outcome.get('outcome')}"
-            found[item.id] = (broker, asked._replace(said=said))
-    return [incident for _, incident in found.values()]
+            message = f"the drain of {broker} ended after {took}: {ended or item.outcome.get('outcome')}"
+            drains[item.id] = (broker, asked._replace(message=message))
+    return [incident for _, incident in drains.values()]

@@ -1,4 +1,4 @@
-"""What `statechannel status` tells, reckoned from the log and the registry. Nothing here reads or prints."""
+"""Figures of `statechannel status`, computed from the log and the registry, without I/O."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ GAP_OVER_S = 1.0
 
 @dataclass(slots=True)
 class StatusInputs:
-    """What is gathered while log and registry are read.
+    """Observers of log and registry.
 
     Attributes:
         times: Of the channel's records.
@@ -38,11 +38,11 @@ class StatusInputs:
     incidents: ChannelIncidents = field(default_factory=lambda: ChannelIncidents(GAP_OVER_S * 1_000))
 
     def observers(self) -> list[Observe]:
-        """What is to be told of each judged record."""
+        """Observers of judged records."""
         return [self.times.observe, self.rates.observe, self.incidents.observe]
 
     def observe(self, record: RecordRead, judgement: Judgement) -> None:
-        """Take in one judged record."""
+        """Apply one judged record."""
         for observer in self.observers():
             observer(record, judgement)
 
@@ -50,24 +50,24 @@ class StatusInputs:
 def figures(
     views: LogViews,
     registry: Registry,
-    told: StatusInputs,
-    said: Remarks,
+    inputs: StatusInputs,
+    notes: Remarks,
     *,
     channel: str,
     bootstrap_servers: str,
     drains: Sequence[Incident] = (),
     incidents: int = INCIDENTS,
 ) -> dict[str, Any]:
-    """The document that `status --output json` prints (design/cli.md). Ages are reckoned from `registry.read_at_ms`."""
+    """The document that `status --output json` prints (design/cli.md). Ages are computed from `registry.read_at_ms`."""
     at_ms = registry.read_at_ms
     live = views.live()
-    debts = _debts(views, told.times, at_ms)
+    debts = _debts(views, inputs.times, at_ms)
     return {
         "channel": channel,
         "bootstrap_servers": bootstrap_servers,
         "at_ms": at_ms,
         "blind_since_ms": None,
-        **leadership(registry, told.story, at_ms),
+        **leadership(registry, inputs.story, at_ms),
         "tentative": views.tentative,
         "stopped": {
             str(part.view.partition): {"offset": part.stop.offset, "format": part.stop.format}
@@ -90,24 +90,24 @@ def figures(
         "orphans": sum(key.owner is not None and key.owner not in registry.members.alive for key in live),
         "debts": debts,
         "oldest_debt_ms": debts[0]["age_ms"] if debts else None,
-        "in_flight": _in_flight(views, told.times, at_ms),
+        "in_flight": _in_flight(views, inputs.times, at_ms),
         "repair_paused": [
             {"broker": member.broker, "why": member.info["repair_paused"]}
             for member in registry.members.alive.values()
             if member.info.get("repair_paused")
         ],
-        "remarks": list(said.cluster),
-        "brokers": [one | _late(one, views, registry, told.times) for one in members(registry, views, said)],
-        "rates": told.rates.per_minute(max(told.rates.newest_ms, told.story.newest_ms)),
+        "remarks": list(notes.cluster),
+        "brokers": [row | _late(row, views, registry, inputs.times) for row in members(registry, views, notes)],
+        "rates": inputs.rates.per_minute(max(inputs.rates.newest_ms, inputs.story.newest_ms)),
         "incidents": [
-            {"at_ms": one.at_ms, "kind": one.kind.value, "said": one.said}
-            for one in newest([*told.story.incidents, *told.incidents.all(), *drains], incidents)
+            {"at_ms": incident.at_ms, "kind": incident.kind.value, "said": incident.message}
+            for incident in newest([*inputs.story.incidents, *inputs.incidents.all(), *drains], incidents)
         ],
     }
 
 
 def leadership(registry: Registry, story: RegistryStory, at_ms: int) -> dict[str, Any]:
-    """Who leads, by which term, since when; or for how long nobody has."""
+    """The leader with its term and since when; or for how long there has been none."""
     leader = registry.leader
     process = None if leader is None else story.processes.get(leader.broker)
     leads_ms = None if process is None else process.leads_since_ms
@@ -122,9 +122,9 @@ def leadership(registry: Registry, story: RegistryStory, at_ms: int) -> dict[str
     }
 
 
-def _late(one: dict[str, Any], views: LogViews, registry: Registry, times: LogTimes) -> dict[str, int | None]:
-    """How long ago the log took the first record that a broker had not applied when it was last heard."""
-    member = registry.members.alive.get(one["broker"])
+def _late(row: dict[str, Any], views: LogViews, registry: Registry, times: LogTimes) -> dict[str, int | None]:
+    """Age of the first record that a broker had not applied at its last heartbeat."""
+    member = registry.members.alive.get(row["broker"])
     applied = None if member is None else member.info.get("applied")
     if member is None or not isinstance(applied, dict):
         return {"lag_ms": None}
@@ -139,11 +139,11 @@ def _late(one: dict[str, Any], views: LogViews, registry: Registry, times: LogTi
 
 
 def _debts(views: LogViews, times: LogTimes, at_ms: int) -> list[dict[str, Any]]:
-    found = []
+    debts = []
     for part in views.parts:
         for key, debt in part.view.ledger.open.items():
             since_ms = times.of(part.view.partition, debt.since_offset)
-            found.append(
+            debts.append(
                 {
                     "key": key.name,
                     "partition": part.view.partition,
@@ -151,15 +151,15 @@ def _debts(views: LogViews, times: LogTimes, at_ms: int) -> list[dict[str, Any]]
                     "age_ms": None if since_ms is None else max(0, at_ms - since_ms),
                 }
             )
-    return sorted(found, key=lambda debt: -(debt["age_ms"] or 0))
+    return sorted(debts, key=lambda debt: -(debt["age_ms"] or 0))
 
 
 def _in_flight(views: LogViews, times: LogTimes, at_ms: int) -> list[dict[str, Any]]:
-    found = []
+    operations = []
     for part in views.parts:
         for key in part.view.in_flight:
             since_ms = times.of(part.view.partition, key.offset)
-            found.append(
+            operations.append(
                 {
                     "bundle": key.name,
                     "state": None if key.state is None else key.state.value,
@@ -169,4 +169,4 @@ def _in_flight(views: LogViews, times: LogTimes, at_ms: int) -> list[dict[str, A
                     "age_ms": None if since_ms is None else max(0, at_ms - since_ms),
                 }
             )
-    return sorted(found, key=lambda one: -(one["age_ms"] or 0))
+    return sorted(operations, key=lambda operation: -(operation["age_ms"] or 0))

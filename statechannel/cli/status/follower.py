@@ -1,4 +1,4 @@
-"""The channel and its registry, read once from the beginning and then followed: what a display that stays open lives on."""
+"""Follower of channel and registry for `status --watch`: read once from the beginning, then followed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from statechannel.audit.incidents import Incident
 from statechannel.audit.views import LogViews
 from statechannel.cli.kit.channel_follower import FollowedPartition, open_followed
 from statechannel.cli.kit.connection import Connection
-from statechannel.cli.kit.kafka_wait import ANSWER_S, BEAT_S, TOLD_AFTER_S, told_if_slow
+from statechannel.cli.kit.kafka_wait import ANSWER_S, BEAT_S, NOTIFY_AFTER_S, notify_if_slow
 from statechannel.cli.kit.live_log import open_tail
 from statechannel.cli.kit.log_clock import LogClock
 from statechannel.cli.kit.registry import RegistryFold
@@ -30,23 +30,23 @@ _REMARKS_EVERY_S = 15.0
 
 
 class Lookout:
-    """A context manager. Nothing is read twice but what a broker, too, would join anew: a log with a gap, or started cold.
+    """A context manager. Nothing is read twice, except where a broker would also rejoin: after a gap in the log or a cold start.
 
     Args:
-        told: What is told of all that is read.
+        inputs: Observers of everything that is read.
 
     Attributes:
         blind_since_ms: Time by the log's clock since which Kafka does not answer; None while it does.
     """
 
-    def __init__(self, connection: Connection, told: StatusInputs) -> None:
+    def __init__(self, connection: Connection, inputs: StatusInputs) -> None:
         self.blind_since_ms: int | None = None
         self._connection = connection
-        self._told = told
+        self._inputs = inputs
         self._clock = LogClock()
         expiry_s = connection.settings.membership.expiry_s
-        self._fold = RegistryFold(expiry_s, observe=told.story.observe, clock=self._seen_ms)
-        self._said = Remarks()
+        self._fold = RegistryFold(expiry_s, observe=inputs.story.observe, clock=self._seen_ms)
+        self._remarks = Remarks()
         self._drains: list[Incident] = []
         self._asked: Future[tuple[Remarks, list[Incident]]] | None = None
         self._asked_s = 0.0
@@ -58,7 +58,7 @@ class Lookout:
             connection = self._connection
             self._registry: PartitionTail = stack.enter_context(open_tail(connection, Topic.REGISTRY, 0))
             self._parts = open_followed(connection, stack)
-            with told_if_slow(connection):
+            with notify_if_slow(connection):
                 span = self._registry.span()
             self._registry_end = span.end
             self._heartbeats = self._registry.follow(span.start)
@@ -73,14 +73,14 @@ class Lookout:
 
     @property
     def ready(self) -> bool:
-        """Log and registry were read to their ends as of the start."""
+        """Whether log and registry were read to their ends as of the start."""
         return self._registry_end <= 0 and all(part.following for part in self._parts)
 
     def turn(self) -> None:
-        """Take in what has come; waits for a moment where nothing comes.
+        """Apply new records; waits briefly if there are none.
 
         Raises:
-            CommandError: The topic was re-created or cut short.
+            CommandError: The topic was re-created or truncated.
         """
         self._ask_for_remarks()
         waits = [self._pool.submit(part.wait) for part in self._parts]
@@ -102,7 +102,7 @@ class Lookout:
         judged = part.read(records) if part.following else part.open()
         try:
             for record, judgement in judged:
-                self._told.observe(record, judgement)
+                self._inputs.observe(record, judgement)
         except KafkaUnavailableError:
             if not part.opened:
                 raise
@@ -118,41 +118,41 @@ class Lookout:
             if self.blind_since_ms is not None:
                 self._fold.hear_all()  # we were cut off: nobody's silence counts from before now
             self._answered_s, self.blind_since_ms = self._beat_s, None
-        elif self.blind_since_ms is None and self._beat_s - self._answered_s >= TOLD_AFTER_S:
+        elif self.blind_since_ms is None and self._beat_s - self._answered_s >= NOTIFY_AFTER_S:
             self.blind_since_ms = self._clock.now_ms() - round((self._beat_s - self._answered_s) * 1_000)
 
     def _seen_ms(self) -> int:
-        """The log's time as far as we see: it stands still while we are blind, so that nobody looks lost meanwhile."""
+        """The log's estimated time: it stops while Kafka does not answer, so that no broker looks lost meanwhile."""
         return self._clock.now_ms() if self.blind_since_ms is None else self.blind_since_ms
 
     def _ask_for_remarks(self) -> None:
-        """Other packages ask Kafka themselves; nobody waits for them."""
+        """Refresh remarks in another thread: other packages query Kafka themselves."""
         if self._asked is not None:
             if not self._asked.done():
                 return
-            (self._said, self._drains), self._asked = self._asked.result(), None
+            (self._remarks, self._drains), self._asked = self._asked.result(), None
             self._asked_s = time.monotonic()
         if self.blind_since_ms is None and (not self._asked_s or time.monotonic() - self._asked_s > _REMARKS_EVERY_S):
             self._asked = self._pool.submit(_others, self._connection)
 
     def figures(self, incidents: int) -> dict[str, Any]:
-        """What `status` tells, as of now."""
+        """Document of `status`, as of now."""
         waiting = [part for part in self._parts if part.replica.phase not in (Phase.CAUGHT_UP, Phase.STOPPED)]
-        said = [f"partition {part.partition}: {part.replica.why or 'is being read'}" for part in waiting]
+        reasons = [f"partition {part.partition}: {part.replica.why or 'is being read'}" for part in waiting]
         views = LogViews(
             tuple(_audited(part) for part in self._parts), tuple(part.replica.timestamp_ms for part in self._parts)
         )
-        found = figures(
+        fields = figures(
             views,
             self._fold.registry(),
-            self._told,
-            Remarks([*said, *self._said.cluster], self._said.brokers),
+            self._inputs,
+            Remarks([*reasons, *self._remarks.cluster], self._remarks.brokers),
             channel=self._connection.topics.channel,
             bootstrap_servers=self._connection.client.bootstrap_servers,
             drains=self._drains,
             incidents=incidents,
         )
-        return found | {"at_ms": self._clock.now_ms(), "blind_since_ms": self.blind_since_ms}
+        return fields | {"at_ms": self._clock.now_ms(), "blind_since_ms": self.blind_since_ms}
 
 
 def _others(connection: Connection) -> tuple[Remarks, list[Incident]]:

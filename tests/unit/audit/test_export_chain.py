@@ -69,7 +69,7 @@ def test_an_export_without_records_has_a_digest_too(tmp_path: Path) -> None:
     write_export(path, ExportHeader("t", {0: 9}, 0), [], now_ms=lambda: NOW_MS)
     assert read_export(path).records == 0
     path.write_text(path.read_text().replace('"0":9', '"0":8'))
-    with pytest.raises(ExportFileError, match="line 1: the chain ends otherwise"):
+    with pytest.raises(ExportFileError, match="line 1: the end of the chain does not match"):
         read_export(path)
 
 

@@ -26,7 +26,10 @@ def record(partition: int, offset: int, key: bytes | None = b"a/b", value: bytes
 
 
 def test_what_cannot_be_written_has_a_fitting_hint(tmp_path: Path) -> None:
-    for path, hint in ((tmp_path / "no" / "such" / "f.jsonl", "There is no folder"), (tmp_path, "that you may write")):
+    for path, hint in (
+        (tmp_path / "no" / "such" / "f.jsonl", "does not exist: create it"),
+        (tmp_path, "that you may write"),
+    ):
         with pytest.raises(FileUnwritableError) as caught:
             write_export(path, ExportHeader("t", {0: 0}, 1), [], now_ms=lambda: 1)
         assert hint in caught.value.hint
@@ -89,7 +92,7 @@ def test_every_key_and_value_survives(key: bytes | None, value: bytes | None) ->
         ([HEADER, RECORD.replace('"timestamp_ms": 1', '"timestamp_ms": "1"')], 2, "`timestamp_ms`"),
         ([HEADER, RECORD.replace(', "value": "x"', "")], 2, "neither `value` nor `value_base64`"),
         ([HEADER, RECORD.replace('"key": "a/b"', '"key": 1')], 2, "`key` is not a text or null"),
-        ([HEADER, RECORD.replace('"x"', '"x", "value_base64": "eA=="')], 2, "stands beside `value`"),
+        ([HEADER, RECORD.replace('"x"', '"x", "value_base64": "eA=="')], 2, "given as well as `value`"),
         ([HEADER, RECORD.replace('"value": "x"', '"value_base64": "?"')], 2, "not base64"),
         ([HEADER, RECORD.replace('"x"', '"\\ud800"')], 2, "not JSON"),
     ],
@@ -138,7 +141,7 @@ def test_a_file_that_lost_its_end_is_refused_unless_a_cleaned_null_may_have_stoo
     if not refused:
         assert read_export(path).records == 3
         return
-    with pytest.raises(ExportFileError, match=r"was cut: partition 1 ends with offset 4.* up to offset 5"):
+    with pytest.raises(ExportFileError, match=r"is truncated: partition 1 ends with offset 4.* up to offset 5"):
         read_export(path)
 
 
@@ -166,7 +169,7 @@ def test_pipes_are_not_replaced_and_links_stay(tmp_path: Path) -> None:
     to_pipe = tmp_path / "to-pipe"
     to_pipe.symlink_to(pipe)
     for path in (pipe, to_pipe):
-        with pytest.raises(NotReplaceableError, match="not a file but"):
+        with pytest.raises(NotReplaceableError, match="a device, a pipe or a socket"):
             write_export(path, ExportHeader("t", {0: 0}, 1), [], now_ms=lambda: 1)
     assert pipe.is_fifo()
     for _ in range(2):

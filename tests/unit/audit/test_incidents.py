@@ -41,7 +41,7 @@ def test_a_lost_owner_is_one_incident_however_many_bundles_it_had() -> None:
         log.write(bundle, "Assigned", to="b2", by="b2")
     (one,) = told(log)
     assert (one.at_ms, one.kind) == (heard_ms, IncidentKind.OWNER_LOST)
-    assert one.said == (
+    assert one.message == (
         "b1 was lost; b3 repaired 2 bundles; the last one 6.5 s after it was last heard; "
         "the longest gap in service was 7.5 s"
     )
@@ -58,7 +58,7 @@ def test_a_gap_is_told_only_if_it_is_long(gap_ms: int, incidents: int) -> None:
     found = told(log)
     assert len(found) == incidents
     if found:
-        assert found[0].said == f"nobody served {BUNDLE} for 2.0 s: transfer from b1 to b2"
+        assert found[0].message == f"no broker served {BUNDLE} for 2.0 s: transfer from b1 to b2"
 
 
 def test_a_cold_start_is_told_and_a_void_mark_or_junk_on_its_key_is_not() -> None:
@@ -68,7 +68,7 @@ def test_a_cold_start_is_told_and_a_void_mark_or_junk_on_its_key_is_not() -> Non
     for offset, (key, value) in enumerate(values):
         log.records.append(RecordRead(Topic.CHANNEL, 0, offset, 1_000 * offset, key, value))
     (one,) = told(log)
-    assert one.said == "cold start: b1-i took what it read of partition 0, through offset 1, for the truth"
+    assert one.message == "cold start: b1-i accepted its view of partition 0, through offset 1, as the truth"
 
 
 class Registry:
@@ -108,7 +108,7 @@ class Registry:
 
     @property
     def told(self) -> list[tuple[float, str]]:
-        return [(one.at_ms / 1_000, one.said) for one in self.story.incidents]
+        return [(one.at_ms / 1_000, one.message) for one in self.story.incidents]
 
 
 def test_a_leader_that_dies_and_its_successor() -> None:
@@ -122,7 +122,7 @@ def test_a_leader_that_dies_and_its_successor() -> None:
         (0.0, "b1 leads"),
         (0.0, "b2 started"),
         (10.0, "b2 leads, after b1 and 6.0 s without a leader"),
-        (4.0, "b1 fell silent without a goodbye"),
+        (4.0, "b1 was lost without a goodbye"),
     ]
     assert registry.story.processes["b2"].leads_since_ms == 10_000
     assert registry.story.processes["b1"].leads_since_ms is None
@@ -136,8 +136,8 @@ def test_a_goodbye_is_no_loss_and_a_new_process_is_named() -> None:
     registry.beats(4, 20, "b2")
     registry.beat(20, "b1", process=2)
     assert registry.told[2:] == [
-        (3.0, "b1 was asked to stop, and hands its bundles over"),
-        (4.0, "b1 said goodbye"),
+        (3.0, "b1 is shutting down, and hands over its bundles"),
+        (4.0, "b1 left with a goodbye"),
         (20.0, "b1 started again, as a new process"),
     ]
 
@@ -151,9 +151,9 @@ def test_kafka_away_is_silence_of_nobody() -> None:
     registry.beat(66, "b1")
     registry.beat(66, "b2")
     assert registry.told[2:] == [
-        (2.0, "nobody was heard for 60.0 s: Kafka was away, or no broker ran"),
-        (62.0, "b1 is in safe mode: it had lost Kafka"),
-        (63.0, "b2 is in safe mode: it had lost Kafka"),
+        (2.0, "no heartbeats for 60.0 s: Kafka was unavailable, or no broker was running"),
+        (62.0, "b1 is in safe mode: it lost its connection to Kafka"),
+        (63.0, "b2 is in safe mode: it lost its connection to Kafka"),
         (66.0, "b1 is back in normal mode, after 4.0 s"),
         (66.0, "b2 is back in normal mode, after 3.0 s"),
     ]
@@ -167,7 +167,7 @@ def test_repair_that_pauses_and_one_that_comes_back() -> None:
     registry.beat(9.5, "b1")
     assert registry.told[2:] == [
         (2.0, "b1 paused repair: 3 of 4 brokers vanished"),
-        (1.0, "b2 fell silent without a goodbye"),
+        (1.0, "b2 was lost without a goodbye"),
         (9.0, "b2 is heard again, after 8.0 s"),
         (9.5, "b1 repairs again"),
     ]
@@ -214,7 +214,7 @@ def test_drains_are_told_as_they_were_asked_for_and_as_they_ended() -> None:
         RecordRead(Topic.REQUESTS, 0, number, 1_000 * number, b"k", json.dumps(value).encode())
         for number, value in enumerate(values)
     ]
-    assert [(one.at_ms, one.said) for one in drains_of(records)] == [
+    assert [(one.at_ms, one.message) for one in drains_of(records)] == [
         (0, "the drain of b2 ended after 3.0 s: drained"),
         (1_000, "b3 is being drained, by me@here"),
     ]
@@ -227,4 +227,4 @@ def test_the_longest_gap_is_told_of_an_owner_last_heard_before_it_served() -> No
     log.write(BUNDLE, "Assigning", to="b2", by="b3", forced=True, lost=lost, after_ms=3_000)
     log.write(BUNDLE, "Assigned", to="b2", by="b2")
     (one,) = told(log)
-    assert one.said.endswith("; the longest gap in service was 4.0 s")
+    assert one.message.endswith("; the longest gap in service was 4.0 s")

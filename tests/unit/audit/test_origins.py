@@ -134,9 +134,9 @@ def test_what_is_older_than_a_topic_is_unknown(since_ms: int, origin: str, tmp_p
             request("op-move", "transfer", name=f"{NAMESPACE}/{UPPER}", destination="b2"),
             f"transfer of {NAMESPACE}/{UPPER}",
         ),
-        (request("op-move", "transfer", name=f"{NAMESPACE}/{LOWER}", destination="b3"), "asked for transfer to b3"),
-        (request("op-move", "split", name=f"{NAMESPACE}/{LOWER}"), "asked for split, and it begins with Releasing"),
-        (request("op-move", "transfer", name="x/y", destination="b2"), "asked for transfer of x/y"),
+        (request("op-move", "transfer", name=f"{NAMESPACE}/{LOWER}", destination="b3"), "requested transfer to b3"),
+        (request("op-move", "split", name=f"{NAMESPACE}/{LOWER}"), "requested split, but it begins with Releasing"),
+        (request("op-move", "transfer", name="x/y", destination="b2"), "requested transfer of x/y"),
     ],
 )
 def test_an_id_that_was_asked_for_something_else_is_no_origin(given: Request, doubt: str, tmp_path: Path) -> None:
@@ -169,7 +169,7 @@ def test_a_record_that_goes_on_with_another_operation_without_its_id_is_doubted(
         audited(log, tmp_path), [asked(request("op-1", "transfer", name=WHOLE, destination="b2"))]
     )
     assert rows(document)[2:] == [("request", "op-1", WHOLE, 1), ("none", None, WHOLE, 2)]
-    assert document["operations"][-1]["doubts"] == ["it goes on with op-1, and bears no operation"]
+    assert document["operations"][-1]["doubts"] == ["it continues op-1, but has no operation id"]
 
 
 def test_what_a_joining_reader_finds_under_way_began_before(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ def owned(log: Log, facts: ReadFacts = STRICT, cleaned: tuple[int, ...] = ()) ->
     records = [record for record in log.records if record.offset not in cleaned]
     part = audit_part(0, 1, records, facts, owners.observe, owners)
     names = ("bundle", "owner", "generation", "state", "since_offset", "since_ms")
-    return [tuple(one[name] for name in names) for one in owners.found(part)]
+    return [tuple(one[name] for name in names) for one in owners.owned_in(part)]
 
 
 def moves(log: Log, facts: ReadFacts = STRICT) -> list[tuple[int, str, int]]:
@@ -133,7 +133,7 @@ def test_what_went_before_the_first_judged_record_is_unknown(log: Log) -> None:
 
 
 def test_an_engine_that_is_not_there_is_told() -> None:
-    with pytest.raises(AuditQuestionError, match="there is no audit engine 'abacus'"):
+    with pytest.raises(AuditQuestionError, match="unknown audit engine 'abacus'"):
         load_engine("abacus")
 
 
@@ -147,5 +147,5 @@ def test_an_engine_that_cannot_be_loaded_says_why(monkeypatch: pytest.MonkeyPatc
 
 def test_verdicts_of_a_join_are_refused_before_anything_is_read(tmp_path: Any) -> None:
     question = AuditQuestion(ExportSource(tmp_path / "none"), read=ReadMode.JOIN, verdicts=tmp_path / "out")
-    with pytest.raises(AuditQuestionError, match="full read only"):
+    with pytest.raises(AuditQuestionError, match="need a full read"):
         check_question(question)

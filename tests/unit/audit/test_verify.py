@@ -95,7 +95,7 @@ def test_a_record_that_a_replica_did_not_take_in_is_named(log: loggen.Log, tmp_p
         assert found.first is not None
         assert found.first["offset"] == offset
         assert found.differing
-        differing += found.first["how"] == "the log accepts this record, the replica has not taken it in"
+        differing += found.first["how"] == "the log accepts this record, the replica has not applied it"
     assert differing > 10
 
 
@@ -122,7 +122,7 @@ def test_who_let_the_loser_of_a_race_win_has_missed_the_winner(log: loggen.Log, 
     assert found.first is not None
     assert found.first["key"] == key.name
     assert found.first["offset"] < line.offset
-    assert found.first["how"] == "the log accepts this record, the replica has not taken it in"
+    assert found.first["how"] == "the log accepts this record, the replica has not applied it"
 
 
 def test_a_record_that_only_the_replica_accepts_is_named(tmp_path: Path) -> None:
@@ -214,11 +214,11 @@ def test_a_dump_that_is_cut_short_is_refused(line: bytes) -> None:
 def test_a_dump_that_ends_early_is_refused(log: loggen.Log) -> None:
     lines = [line.encode() for line in dump_lines(copy_of(views_of(log), frozenset()))]
     assert parse_dump(lines).lines == lines[1:]
-    with pytest.raises(ReplicaWordError, match="ends early"):
+    with pytest.raises(ReplicaWordError, match="truncated dump"):
         parse_dump(lines[:-1])
 
 
 def test_a_dump_of_other_lines_than_its_digest_is_refused(log: loggen.Log) -> None:
     lines = [line.encode() for line in dump_lines(copy_of(views_of(log), frozenset()))]
-    with pytest.raises(ReplicaWordError, match="lines are not those"):
+    with pytest.raises(ReplicaWordError, match="lines do not match"):
         parse_dump([*lines[:-1], lines[1]])

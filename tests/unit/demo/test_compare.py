@@ -1,6 +1,6 @@
 """What the demo's client notices, and what is said when that and the audit do not agree."""
 
-from statechannel.demo.observed_gaps import AcceptedWrite, Notebook, NoticedGap, ToldGap, compare
+from statechannel.demo.observed_gaps import AcceptedWrite, AuditedGap, Notebook, NoticedGap, compare
 from statechannel.demo.story import topic_names
 
 NAMESPACE = "public/default"
@@ -12,11 +12,11 @@ def take(note: Notebook, broker: str, generation: int, at_ms: int, topic: str = 
     note.taken(topic, AcceptedWrite(broker, bundle, generation, at_ms, at_ms + 2))
 
 
-def told(start_ms: int, end_ms: int | None, bundle: str = LOW, cause: str = "transfer") -> ToldGap:
-    return ToldGap(bundle, cause, start_ms, end_ms, "b1", "b2", 0, "transfer from b1 to b2")
+def told(start_ms: int, end_ms: int | None, bundle: str = LOW, cause: str = "transfer") -> AuditedGap:
+    return AuditedGap(bundle, cause, start_ms, end_ms, "b1", "b2", 0, "transfer from b1 to b2")
 
 
-def problems(told_gaps: list[ToldGap], noticed: list[NoticedGap]) -> list[str]:
+def problems(told_gaps: list[AuditedGap], noticed: list[NoticedGap]) -> list[str]:
     return compare(told_gaps, noticed, topics=TOPICS, since_ms=1_000, until_ms=20_000).problems
 
 
@@ -84,8 +84,8 @@ def test_gaps_that_agree_leave_nothing_to_say() -> None:
 
 def test_each_disagreement_is_said() -> None:
     cases = [
-        ([], [NoticedGap(LOW, 2_000, 2_400, "b1", "b2")], "the audit does not tell of"),
-        ([told(2_000, 2_400, HIGH)], [NoticedGap(LOW, 2_000, 2_400, "b1", "b2")], "the audit does not tell of"),
+        ([], [NoticedGap(LOW, 2_000, 2_400, "b1", "b2")], "that is not in the audit"),
+        ([told(2_000, 2_400, HIGH)], [NoticedGap(LOW, 2_000, 2_400, "b1", "b2")], "that is not in the audit"),
         ([told(2_000, 8_000)], [], "did not notice"),
         ([told(2_000, None)], [NoticedGap(LOW, 2_000, None, "b1", None)], "not served by anybody"),
         ([told(2_000, 2_400)], [NoticedGap(LOW, 2_000, None, "b1", None)], "fail still"),

@@ -29,7 +29,7 @@ LOG = Path("/data/broker.log")
         ("2026 INFO ok\n2026 ERROR first\n2026 ERROR second", "", "ERROR first", "read"),
         ("", "Error: Could not find or load main class kafka.Kafka", "main class", "read"),
         ("", "one\nlast words\n\n", "last words", "read"),
-        ("", "", "it ended without a word", "read"),
+        ("", "", "it ended without output", "read"),
     ],
 )
 def test_cause(log: str, console: str, what: str, hint: str) -> None:

@@ -63,7 +63,7 @@ def test_no_java_is_one_clear_error(bare_machine: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(
     ("version", "status", "why"),
-    [("11.0.2", 0, "is Java 11"), ("17.0.1", 1, "exit status 1"), ("?", 0, "does not tell")],
+    [("11.0.2", 0, "is Java 11"), ("17.0.1", 1, "exit status 1"), ("?", 0, "does not print")],
 )
 def test_unsuitable_java_is_named(
     bare_machine: pytest.MonkeyPatch, tmp_path: Path, version: str, status: int, why: str

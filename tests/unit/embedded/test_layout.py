@@ -118,5 +118,5 @@ def test_folder_with_a_comma_is_refused(tmp_path: Path) -> None:
 
 def test_folder_that_is_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(BrokerStartError, match="cannot be made"):
+    with pytest.raises(BrokerStartError, match="cannot be created"):
         KafkaServer(tmp_path / "file").start()

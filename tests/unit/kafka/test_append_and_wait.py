@@ -45,7 +45,7 @@ def test_the_offset_is_that_of_the_report(reported: Callable[[int | None], int])
 def test_a_success_without_an_offset_is_not_one_at_offset_0(
     reported: Callable[[int | None], int], offset: int | None
 ) -> None:
-    with pytest.raises(AppendOutcomeUnknownError, match="without saying at which offset"):
+    with pytest.raises(AppendOutcomeUnknownError, match="without its offset"):
         reported(offset)
 
 

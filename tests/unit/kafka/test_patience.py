@@ -109,7 +109,7 @@ def test_a_topic_that_stays_missing_is_said_to_be_after_the_grace(consumer: Fake
 
 def test_no_leader_ever_is_said_within_the_bound(consumer: FakeConsumer) -> None:
     consumer.get_watermark_offsets = Script(failure(KafkaError.NOT_LEADER_FOR_PARTITION))
-    with pytest.raises(KafkaUnavailableError, match="asking for the end of c-0"):
+    with pytest.raises(KafkaUnavailableError, match="querying the end of c-0"):
         open_tail(0.6).span()
     assert consumer.get_watermark_offsets.asked > 2
 

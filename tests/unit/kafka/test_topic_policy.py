@@ -57,7 +57,7 @@ def test_each_wrong_setting_is_one_difference_with_its_command(
 ) -> None:
     inspection = inspect(with_setting(topic, setting, found), SETTINGS, TOPICS)
     (difference,) = inspection.differences
-    assert (difference.topic, difference.setting, difference.found) == (topic, setting, found)
+    assert (difference.topic, difference.setting, difference.actual) == (topic, setting, found)
     assert difference.hard is hard
     wanted = TOPICS.policies[topic].creation_settings()[setting]
     assert difference.command == (
@@ -96,7 +96,7 @@ def test_more_than_one_partition_where_one_is_needed_is_hard(topic: str) -> None
     found[topic] = replace(found[topic], partitions=3)
     (difference,) = inspect(found, SETTINGS, TOPICS).differences
     assert difference.hard
-    assert (difference.setting, difference.found, difference.wanted) == ("partitions", "3", "1")
+    assert (difference.setting, difference.actual, difference.wanted) == ("partitions", "3", "1")
     assert "--delete" in difference.command
 
 

@@ -159,11 +159,13 @@ async def test_a_subscriber_who_takes_nothing_is_left_behind_by_size_and_told_wh
     watcher = live.watch(10_000)
     record, read = created(2_000)
     for _ in range(50):
-        live.tell(record, read)
+        live.deliver(record, read)
     assert len(watcher._items) == 100_000 // len(read.value or b"")
     for _ in range(len(watcher._items)):
         await watcher.next()
-    with pytest.raises(ChangesError, match=r"too slow: 2 \(\d+ bytes\) wait; the next is offset 0 of partition 0"):
+    with pytest.raises(
+        ChangesError, match=r"too slow: 2 \(\d+ bytes\) are queued; the next is offset 0 of partition 0"
+    ):
         await watcher.next()
 
 
@@ -171,16 +173,16 @@ async def test_one_change_larger_than_the_bound_is_told_all_the_same() -> None:
     live = LiveChanges(limit_bytes=10)
     watcher = live.watch(5)
     record, read = created(100)
-    live.tell(record, read)
+    live.deliver(record, read)
     change = await watcher.next()
-    live.tell(record, read)
+    live.deliver(record, read)
     assert await watcher.next() == change
 
 
 async def test_what_is_derived_is_made_when_somebody_looks() -> None:
     live = LiveChanges()
     watcher = live.watch(5)
-    live.tell(*created(4))
+    live.deliver(*created(4))
     derived = (await watcher.next()).derived
     bounds = namespace_bounds(4)
     expected = tuple(
@@ -272,7 +274,7 @@ def test_what_outlives_a_long_walk_is_left_out_of_the_next(monkeypatch: pytest.M
     finally:
         collector.short_walks.end()
         gc.unfreeze()
-    assert collector.short_walks._told not in gc.callbacks
+    assert collector.short_walks._on_collection not in gc.callbacks
 
 
 @pytest.mark.parametrize(

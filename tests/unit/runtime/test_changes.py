@@ -138,7 +138,7 @@ async def test_slow_consumer_gets_what_waits_and_then_a_clear_error() -> None:
     found = []
     for read in log.records[:2]:
         record = codec.decode(read.value or b"", namespace=read.offset == 0)
-        live.tell(record, read)  # type: ignore[arg-type]
+        live.deliver(record, read)  # type: ignore[arg-type]
     found = [(await fast.next()).offset, (await fast.next()).offset]
     assert found == [0, 1]
     assert (await slow.next()).offset == 0
@@ -194,5 +194,5 @@ def test_what_is_cleaned_between_two_readings_is_said() -> None:
     log.put("x/y", version=1, base=None, state="Active", children=[WHOLE])
     log.put("x/z", version=1, base=None, state="Active", children=[WHOLE])
     readings = iter([log.records[1:], log.records[1:], [*log.records[1:5], *log.records[6:]]])
-    with pytest.raises(ChangesError, match=r"Offsets 5 to 5 .* cleaned away while"):
+    with pytest.raises(ChangesError, match=r"Offsets 5 to 5 .* compacted while"):
         list(accepted_of(lambda: next(readings), 0, 1, 4, 0))

@@ -97,7 +97,7 @@ def test_a_broker_that_stands_still_ends_itself_and_says_why(fault: str) -> None
         assert told[0] == "ready"
         assert json.loads(told[1])["reason"] == "stuck"
         if fault == "sleeps":
-            assert "error: the loop stands still" in child.stderr.read()
+            assert "error: the event loop is stuck" in child.stderr.read()
     finally:
         child.kill()
         child.communicate()

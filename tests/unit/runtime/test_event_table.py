@@ -30,7 +30,7 @@ TWO_WAYS = {"stopped"}
 
 
 class Told(ast.NodeVisitor):
-    """Every call that tells an event: `engine.emit(...)`, `log.tell(...)`, and log lines of the runtime."""
+    """Every call that tells an event: `engine.emit(...)`, `log.emit(...)`, and log lines of the runtime."""
 
     def __init__(self, file: Path) -> None:
         self.found: list[tuple[str, set[str], str | None, str]] = []
@@ -50,7 +50,7 @@ class Told(ast.NodeVisitor):
         first = node.args[0] if node.args else None
         if not isinstance(first, ast.Constant) or not isinstance(first.value, str):
             return
-        emitted = level in ("emit", "tell") and "/sim/" not in self.where
+        emitted = level == "emit" and "/sim/" not in self.where
         logged = names == ["_log"] and level in (*LEVELS, None)
         if not emitted and not logged:
             return
@@ -105,7 +105,7 @@ READ = RecordRead(Topic.CHANNEL, 0, 42, 1_000, BUNDLE, RAW)
 
 def lines_of(emit: Emit, *, broker: str, least: Level = Level.INFO) -> list:
     with capture_logs() as lines:
-        EventLog(broker, least=least).told(emit)
+        EventLog(broker, least=least).take(emit)
     return [dict(line) for line in lines]
 
 
@@ -150,8 +150,8 @@ def test_a_flood_is_summed_up():
     log = EventLog("b1", per_second_max=3)
     with capture_logs() as lines:
         for number in range(10):
-            log.told(Emit("operation.ended", {"operation": str(number)}))
-        log.told(Emit("leader.elected", {"term": 1}))
+            log.take(Emit("operation.ended", {"operation": str(number)}))
+        log.take(Emit("leader.elected", {"term": 1}))
         assert log.flush() == {"operation.ended": 7}
     assert [line["event"] for line in lines] == [*["operation.ended"] * 3, "leader.elected", "events.suppressed"]
     assert lines[-1]["suppressed"] == "operation.ended"

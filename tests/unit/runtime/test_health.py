@@ -50,7 +50,7 @@ async def test_why_it_is_not_ready_is_told(monkeypatch) -> None:
         answer = health._answer(host, health.ready(host))
         found = json.loads(answer.body)
         assert answer.status == 503
-        assert (found["status"], found["reasons"]) == ("unavailable", ["staying: hands its bundles over"])
+        assert (found["status"], found["reasons"]) == ("unavailable", ["staying: hands over its bundles"])
         host.engine.context.draining = False
         host.engine.context.registry_mode = Mode.SAFE
         assert failed(health.ready(host)) == ["mode"]

@@ -19,13 +19,13 @@ from statechannel.engine.effects import Emit
 )
 def test_only_a_mode_that_is_not_normal_is_a_warning(before: Mode, mode: Mode, level: str) -> None:
     with capture_logs() as lines:
-        Metrics("c", "b1").told(Emit("mode.changed", {"before": before, "mode": mode}))
+        Metrics("c", "b1").take(Emit("mode.changed", {"before": before, "mode": mode}))
     assert [(line["event"], line["log_level"]) for line in lines] == [("mode.changed", level)]
 
 
 def test_what_is_empty_is_not_said() -> None:
     with capture_logs() as lines:
-        Metrics("c", "b1").told(
+        Metrics("c", "b1").take(
             Emit("replica.phase", {"partition": 0, "before": "closed", "phase": "reading", "why": ""})
         )
     assert "why" not in lines[0]

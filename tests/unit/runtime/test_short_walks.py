@@ -46,7 +46,7 @@ def test_a_circle_that_outlived_a_long_walk_is_freed_by_the_walk_over_everything
 def test_nothing_is_done_to_the_process_once_the_last_member_has_ended(walks: collector.ShortWalks) -> None:
     walks.begin()
     walks.end()
-    assert walks._told in gc.callbacks
+    assert walks._on_collection in gc.callbacks
     walks.end()
-    assert walks._told not in gc.callbacks
+    assert walks._on_collection not in gc.callbacks
     walks.begin()

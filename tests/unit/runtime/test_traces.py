@@ -110,5 +110,5 @@ def test_without_the_extra_it_says_what_to_install_and_nothing_else_needs_it() -
     out = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=WAIT_S)
     command = f"{shlex.quote(sys.executable)} -m pip install 'statechannel[otel]'"
     assert out.stdout.strip() == (
-        f"StateChannelError Install it: `{command}` (in a clone: `'.[otel]'`), or leave observe.traces off."
+        f"StateChannelError Install it: `{command}` (in a clone: `'.[otel]'`), or switch observe.traces off."
     )

@@ -66,9 +66,9 @@ def test_values_from_text(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("[membership]\nexpiri_s = 7\n", "no setting `membership.expiri_s`. Did you mean `membership.expiry_s`?"),
-        ("[membrship]\nexpiry_s = 7\n", "no group of settings called `membrship`. Did you mean `membership`?"),
-        ("[repair]\nexpiry_s = 7\n", "no setting `repair.expiry_s`. Did you mean"),
+        ("[membership]\nexpiri_s = 7\n", "unknown setting `membership.expiri_s`. Did you mean `membership.expiry_s`?"),
+        ("[membrship]\nexpiry_s = 7\n", "unknown group of settings `membrship`. Did you mean `membership`?"),
+        ("[repair]\nexpiry_s = 7\n", "unknown setting `repair.expiry_s`. Did you mean"),
         ("membership = 7\n", "`membership` is a group of settings, not a setting. Its settings: interval_s"),
     ],
 )
@@ -91,7 +91,7 @@ def test_unknown_names_in_a_file(tmp_path: Path, text: str, sentence: str) -> No
 )
 def test_unknown_variables_also_at_the_top(monkeypatch: pytest.MonkeyPatch, variable: str, meant: str) -> None:
     monkeypatch.setenv(variable, "1")
-    assert f"no setting {variable}. Did you mean `{meant}`?" in str(refused())
+    assert f"unknown setting {variable}. Did you mean `{meant}`?" in str(refused())
 
 
 @pytest.mark.parametrize("variable", OTHER_VARIABLES)
@@ -105,7 +105,7 @@ def test_known_variables_that_are_no_settings(monkeypatch: pytest.MonkeyPatch, v
 @pytest.mark.parametrize(
     ("flag", "sentence"),
     [
-        ("membership.expiri_s=7", "a flag: there is no setting `membership.expiri_s`. Did you mean"),
+        ("membership.expiri_s=7", "a flag: unknown setting `membership.expiri_s`. Did you mean"),
         ("expiry_s=7", "--set expiry_s: not of the form group.name=value."),
         ("membership.expiry_s", "--set membership.expiry_s: not of the form group.name=value."),
         ("membership.expiry_s=soon", "a flag: membership.expiry_s: input should be a valid number"),
