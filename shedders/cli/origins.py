@@ -1,4 +1,4 @@
-"""What the balancer decided, for `statechannel audit origins`."""
+"""Decisions of the balancer as origins of changes, for `statechannel audit origins`."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from statechannel.protocol.states import State
 
 _DECISIONS_MAX: Final = 100_000
 _PLACEMENTS_MAX: Final = 64
-"""Of one bundle, that are held."""
+"""Most placements kept of one bundle."""
 _PLACED_BEFORE_MS: Final = 5_000
 _PLACED_WITHIN_MS: Final = 5_000
-"""A placement is written down within so much of the record that it leads to."""
+"""Longest time between a placement's decision and the record that it leads to."""
 
 
 def decisions(connection: Connection) -> Decisions:
-    """The decisions that are left.
+    """Read the decisions that the topic still has.
 
     Raises:
         StateChannelError: They cannot be read.
@@ -35,10 +35,10 @@ def decisions(connection: Connection) -> Decisions:
 
 
 class Decisions:
-    """What was decided, by operation.
+    """Decisions by operation.
 
     Args:
-        decisions_max: Those that are held; older ones are not known any more.
+        decisions_max: Number of decisions kept; older ones are dropped.
 
     Attributes:
         since_ms: See `statechannel.audit.origins.OriginTopic`.
@@ -54,7 +54,7 @@ class Decisions:
         self._read = 0
 
     def take(self, offset: int, timestamp_ms: int, record: Any) -> None:
-        """Take in one record of the topic, or why it cannot be read."""
+        """Add a record of the topic, or the reason why it cannot be read."""
         if not self._read and offset > 0:
             self.since_ms = timestamp_ms
         self._read += 1
@@ -67,7 +67,7 @@ class Decisions:
                 self._placements.setdefault(entry.bundle, deque(maxlen=_PLACEMENTS_MAX)).append(record)
 
     def asker(self, begun: Mapping[str, Any]) -> OperationCause | None:
-        """The decision that names the operation; of an assignment, which none names, the one that placed the bundle then."""
+        """Decision that names the operation; for an assignment, which none names, the one that placed the bundle at that time."""
         made = self._book.by_operation(begun["operation"])
         if made is not None:
             return _asker(made.decision, made.entry)

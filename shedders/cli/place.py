@@ -21,12 +21,12 @@ from statechannel.cli.kit.options import Connect, OutputAs
 from statechannel.cli.kit.output import Output, cell, print_json, print_table, stdout
 from statechannel.errors import ExitCode
 
-app = typer.Typer(add_completion=False, rich_markup_mode=None, help="Where bundles would go: plan.")
+app = typer.Typer(add_completion=False, rich_markup_mode=None, help="Destinations of bundles: plan.")
 
 
 @app.callback()
 def group() -> None:
-    """Where bundles would go: plan."""
+    """Destinations of bundles: plan."""
 
 
 @app.command()
@@ -35,21 +35,26 @@ def plan(
     connect: Connect,
     snapshot: SnapshotOption,
     bundles: Annotated[
-        list[str] | None, typer.Argument(metavar="[BUNDLE...]", help="Default: all that nobody serves.")
+        list[str] | None, typer.Argument(metavar="[BUNDLE...]", help="Default: all bundles without an owner.")
     ] = None,
     strategy: Annotated[
         str | None,
-        typer.Option("--strategy", "-s", metavar="NAME", help="Default: the snapshot's, else the profile's."),
+        typer.Option(
+            "--strategy",
+            "-s",
+            metavar="NAME",
+            help="Placement strategy. Default: that of the snapshot, else of the profile.",
+        ),
     ] = None,
     profile: ProfileOption = None,
     settings: SetOption = None,
-    removed: Annotated[bool, typer.Option("--removed", help="Show which filter removed which broker.")] = False,
+    removed: Annotated[bool, typer.Option("--removed", help="Show which filters removed which brokers.")] = False,
     output: OutputAs = Output.TABLE,
 ) -> None:
-    """Show where bundles would go, without placing them.
+    """Show the destinations of bundles without placing them.
 
-    They are placed in the order given; each counts for those after it. For a bundle that somebody serves it is the broker
-    that would get it if it were unloaded now.
+    Bundles are placed in the order of the arguments; each placement counts for the next. For a served bundle, the result is
+    the broker that would get it if it were unloaded now.
     """
     source = snapshot_from(snapshot, connect)
     flags = Flags.parse(settings or (), ("placement", FILTERS))
@@ -74,7 +79,7 @@ def plan(
     print_table(
         ("bundle", "broker", "equally good", "removed", "why"),
         [(one.bundle, one.broker, len(one.best) or None, _removed(one), one.why) for one in found],
-        empty="nobody asked for a bundle, and every bundle is served",
+        empty="no bundle was named, and every bundle has an owner",
     )
     if removed:
         for one in found:
@@ -93,16 +98,16 @@ def _asked(cluster: Cluster, names: list[str]) -> list[str]:
 
 
 def known_bundles(cluster: Cluster, names: list[str]) -> list[str]:
-    """The names, if they are all bundles of the cluster.
+    """Check that all names are bundles of the cluster.
 
     Raises:
-        CommandError: One is not.
+        CommandError: A name is not.
     """
     for name in names:
         if name not in cluster.bundles:
             raise CommandError(
-                f"{name} is no bundle of the snapshot",
-                hint="Bundles are named tenant/namespace/0xLLLLLLLL_0xUUUUUUUU.",
+                f"{name} is not a bundle of the snapshot",
+                hint="Bundle names have the form tenant/namespace/0xLLLLLLLL_0xUUUUUUUU.",
                 code=ExitCode.NOT_FOUND,
             )
     return names

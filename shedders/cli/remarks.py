@@ -1,4 +1,4 @@
-"""What policies say of brokers and of the cluster, for `statechannel brokers` and `statechannel status`."""
+"""Remarks of policies on brokers and the cluster, for `statechannel brokers` and `statechannel status`."""
 
 from __future__ import annotations
 

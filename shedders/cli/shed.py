@@ -42,12 +42,12 @@ from shedders.snapshots.selection import (
 from statechannel.cli.kit.options import Connect, OutputAs
 from statechannel.cli.kit.output import Output, cell, moment, print_json, print_table, say, stdout
 
-app = typer.Typer(add_completion=False, rich_markup_mode=None, help="Which bundles should move: plan.")
+app = typer.Typer(add_completion=False, rich_markup_mode=None, help="Moves of bundles between brokers: plan.")
 
 
 @app.callback()
 def group() -> None:
-    """Which bundles should move: plan."""
+    """Moves of bundles between brokers: plan."""
 
 
 @app.command()
@@ -57,7 +57,12 @@ def plan(
     snapshot: SnapshotOption,
     strategy: Annotated[
         str | None,
-        typer.Option("--strategy", "-s", metavar="NAME", help="Default: the snapshot's, else the profile's."),
+        typer.Option(
+            "--strategy",
+            "-s",
+            metavar="NAME",
+            help="Shedding strategy. Default: that of the snapshot, else of the profile.",
+        ),
     ] = None,
     placement: PlacementOption = None,
     profile: ProfileOption = None,
@@ -65,16 +70,16 @@ def plan(
     cycles: CyclesOption = 1,
     every: EveryOption = EVERY_S,
     after: Annotated[
-        Path | None, typer.Option("--after", metavar="FILE", help="Write the snapshot there as the moves leave it.")
+        Path | None, typer.Option("--after", metavar="FILE", help="Write the snapshot after the moves to this file.")
     ] = None,
     left: Annotated[
-        bool, typer.Option("--left", help="Show everything that is left alone, not only how much.")
+        bool, typer.Option("--left", help="Show each bundle and broker left alone, not only counts.")
     ] = False,
     output: OutputAs = Output.TABLE,
 ) -> None:
-    """Show what a strategy would move, without moving it.
+    """Show which bundles a strategy would move, without moving them.
 
-    With several cycles each decision is made on what the moves of the last one leave, with what the strategy remembers.
+    With several cycles, each decision is based on the result of the previous one and on the strategy's memory.
     """
     source = snapshot_from(snapshot, connect)
     flags = Flags.parse(settings or (), ("placement", FILTERS))
@@ -124,11 +129,11 @@ def plan(
 
 
 def _around(source: Snapshot) -> Iterator[str]:
-    """What stands around the strategy, where that is not the usual."""
+    """Remarks on unusual circumstances of the plan."""
     if source.balancing.shedding_off is not None:
-        yield f"nothing of this would be done: {source.balancing.shedding_off}"
+        yield f"none of these moves would be made: {source.balancing.shedding_off}"
     if source.balancing.unload_mode == "unload":
-        yield "bundles are let go without naming a destination; those shown are what is reckoned with"
+        yield "bundles are unloaded without a destination; the destinations shown are predictions"
 
 
 def _after(source: Snapshot, strategy: str, placement: str, last: Decision, every_s: float) -> Snapshot:
@@ -155,7 +160,7 @@ def _show(part: CyclePart, strategy: str, *, every_left: bool) -> None:
             for move in part.moves
         ],
         title=cell(f"cycle {part.cycle} of {strategy}{at}: {part.label}, {part.reason}: {part.why}"),
-        empty="nothing moves",
+        empty="no moves",
     )
     if part.splits:
         stdout().print()
@@ -165,7 +170,7 @@ def _show(part: CyclePart, strategy: str, *, every_left: bool) -> None:
         if every_left:
             print_table(("left alone", "reason", "why"), [(one.name, one.reason, one.why) for one in part.left])
         else:
-            print_table(("left alone", "how many", "for example"), list(_summary(part)))
+            print_table(("left alone", "count", "example"), list(_summary(part)))
 
 
 def _summary(part: CyclePart) -> Iterator[tuple[str, int, str]]:

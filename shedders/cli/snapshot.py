@@ -30,7 +30,7 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None, help="Snapshots o
 
 
 class Document(StrEnum):
-    """What has a JSON Schema."""
+    """Documents with a JSON Schema."""
 
     SNAPSHOT = "snapshot"
     PLAN = "plan"
@@ -46,10 +46,10 @@ def group() -> None:
 def take(
     connect: Connect,
     file: Annotated[
-        Path | None, typer.Option("-o", "--out", metavar="FILE", help="Write it there. Default: standard output.")
+        Path | None, typer.Option("-o", "--out", metavar="FILE", help="Output file. Default: standard output.")
     ] = None,
 ) -> None:
-    """Take a snapshot of the cluster as its topics tell of it; no broker is asked, none need run."""
+    """Take a snapshot of the cluster from its topics; no broker need run."""
     # The Kafka client is not needed to read snapshots.
     from shedders.cli.live_source import live
 
@@ -66,10 +66,10 @@ def take(
 @looking
 def check(
     connect: Connect,
-    file: Annotated[str, typer.Argument(metavar="FILE", help="A snapshot (design/snapshot.md).")],
+    file: Annotated[str, typer.Argument(metavar="FILE", help="Snapshot file (design/snapshot.md).")],
     output: OutputAs = Output.TABLE,
 ) -> None:
-    """Check a snapshot: its format, what contradicts itself, policies that cannot be kept together, strategies and settings."""
+    """Check a snapshot: format, consistency, contradictions of policies, strategies and settings."""
     source = snapshot_from(file, connect)
     cluster = cluster_of(source)
     blocking = [f"policies: {one.kind}: {one.why}" for one in contradictions(cluster) if one.blocks]
@@ -77,7 +77,7 @@ def check(
         raise SnapshotError(
             file,
             blocking,
-            hint="Change one of the policies that are named; plans can be made, but nobody gets these bundles.",
+            hint="Change one of these policies; plans can be made, but no broker gets these bundles.",
         )
     used = _usable(source)
     odd = remarks(source, cluster)
@@ -94,7 +94,7 @@ def check(
 @app.command()
 def schema(
     document: Annotated[
-        Document, typer.Argument(help="Of snapshots, or of what the plan commands print.")
+        Document, typer.Argument(help="Schema of snapshots, or of the output of plan commands.")
     ] = Document.SNAPSHOT,
 ) -> None:
     """Print the JSON Schema of snapshots, or of plans."""
@@ -115,7 +115,7 @@ def _counts(snapshot: Snapshot) -> str:
 
 
 def _usable(snapshot: Snapshot) -> dict[str, str]:
-    """The strategies that would be used, made sure that they can be, and that every setting in the file is one."""
+    """Check the strategies and settings in the file, and return the strategies that would be used."""
     used = {kind: choose(snapshot, kind).name for kind in KINDS}
     for kind in KINDS:
         for name, values in getattr(snapshot.settings, kind).items():
@@ -124,5 +124,5 @@ def _usable(snapshot: Snapshot) -> dict[str, str]:
     part_settings(snapshot, SPLITTING, SplitSettings)
     unknown = sorted(snapshot.settings.parts.keys() - {FILTERS, SPLITTING})
     if unknown:
-        raise SnapshotError("settings.parts", [f"{name}: there is no such part" for name in unknown])
+        raise SnapshotError("settings.parts", [f"{name}: unknown part" for name in unknown])
     return used

@@ -23,17 +23,18 @@ from statechannel.errors import ExitCode
 app = typer.Typer(add_completion=False, rich_markup_mode=None, help="Installed strategies: list, show, check.")
 
 KindOption = Annotated[
-    str | None, typer.Option("--kind", metavar="KIND", help="shedding, placement or split, where a name has several.")
+    str | None,
+    typer.Option("--kind", metavar="KIND", help="shedding, placement or split, if the name has several kinds."),
 ]
 
 
 @dataclass(frozen=True, slots=True)
 class Installed:
-    """One entry point.
+    """Entry point of a strategy.
 
     Attributes:
-        about: First line of its docstring.
-        trouble: Why it cannot be used; None if it can.
+        about: First line of the strategy's docstring.
+        trouble: Reason why it cannot be used, or None.
     """
 
     kind: str
@@ -50,7 +51,7 @@ def group() -> None:
 
 @app.command("list")
 def list_(output: OutputAs = Output.TABLE) -> None:
-    """List the strategies of each kind, and the profiles."""
+    """List the strategies by kind, and the profiles."""
     found = [_installed(kind, name) for kind, one in KINDS.items() for name in available(one.group)]
     if output is Output.JSON:
         strategies = [
@@ -88,7 +89,7 @@ def list_(output: OutputAs = Output.TABLE) -> None:
 def show(
     name: Annotated[str, typer.Argument(metavar="NAME")], kind: KindOption = None, output: OutputAs = Output.TABLE
 ) -> None:
-    """Show what a strategy does, and its settings."""
+    """Show the description and settings of a strategy."""
     kinds = _kinds_of(name, kind)
     found = [(one, find(one, name)) for one in kinds]
     if output is Output.JSON:
@@ -105,7 +106,7 @@ def show(
         if number and strategy is found[0][1]:
             continue
         stdout().print(Text(f"{name} ({', '.join(kinds) if strategy is found[0][1] else one})", style="bold"))
-        stdout().print(Text(inspect.getdoc(strategy) or "It says nothing of itself."))
+        stdout().print(Text(inspect.getdoc(strategy) or "It has no description."))
         stdout().print()
         print_table(
             ("setting", "default", "explained"),
@@ -113,7 +114,7 @@ def show(
                 (setting, _default(field), field.description)
                 for setting, field in strategy.Settings.model_fields.items()
             ],
-            empty="it has no settings",
+            empty="no settings",
         )
 
 
@@ -121,7 +122,7 @@ def show(
 def check(
     name: Annotated[str, typer.Argument(metavar="NAME")], kind: KindOption = None, output: OutputAs = Output.TABLE
 ) -> None:
-    """Run a strategy through the conformance suite (design/writing-a-strategy.md)."""
+    """Run the conformance suite on a strategy (design/writing-a-strategy.md)."""
     findings = [finding for one in _kinds_of(name, kind) for finding in conform(one, name)]
     failed = sum(not one.passed for one in findings)
     if output is Output.JSON:
@@ -129,7 +130,7 @@ def check(
     else:
         print_table(("kind", "rule", "kept", "how"), [(one.kind, one.rule, one.passed, one.how) for one in findings])
         stdout().print()
-        stdout().print(f"{failed} of {len(findings)} rules broken" if failed else f"all {len(findings)} rules kept")
+        stdout().print(f"{failed} of {len(findings)} rules broken" if failed else f"all {len(findings)} rules passed")
     if failed:
         raise typer.Exit(ExitCode.FAILED)
 
@@ -151,7 +152,7 @@ def _kinds_of(name: str, kind: str | None) -> Sequence[str]:
     """Kinds under which a name is installed.
 
     Raises:
-        UnknownStrategyError: None.
+        UnknownStrategyError: The name is not installed.
     """
     if kind is not None and kind not in KINDS:
         raise UnknownStrategyError("kind of", kind, list(KINDS))

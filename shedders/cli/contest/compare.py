@@ -1,4 +1,4 @@
-"""`statechannel simulate compare`: all contenders on the same traces, those of scenarios, or that of one's own cluster."""
+"""`statechannel simulate compare`: all contenders on the same traces, from scenarios or from a real cluster."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class CompareOptions:
-    """What a comparison is made of.
+    """Options of a comparison.
 
     Attributes:
-        contenders: As the option has them; empty: the default ones.
-        again: Runs that are in the folder are run all the same.
-        suits: One trace of one's own: who suits it is asked.
-        command: Makes it again, for people.
+        contenders: Values of the option; empty: the default contenders.
+        again: Repeat runs whose results are in the folder.
+        suits: One trace of a real cluster, so a strategy is recommended for it.
+        command: Command line that repeats the comparison, for people.
     """
 
     contenders: Sequence[str]
@@ -66,45 +66,47 @@ def compare(
     scenarios: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[SCENARIO|FILE]...", help="Scenarios, or files of yours. Default: all that are shipped."
+            metavar="[SCENARIO|FILE]...", help="Names of scenarios, or scenario files. Default: all built-in scenarios."
         ),
     ] = None,
     contenders: Contenders = None,
     seeds: Seeds = "1-5",
     jobs: Jobs = 1,
     out: OutFolder = None,
-    again: Annotated[bool, typer.Option("--again", help="Run also what --out has already.")] = False,
+    again: Annotated[bool, typer.Option("--again", help="Repeat runs whose results are in --out.")] = False,
     held_out: Annotated[
-        bool, typer.Option("--held-out", help="Also the scenarios that were not looked at while tuning.")
+        bool, typer.Option("--held-out", help="Include the held-out scenarios, which were not used for tuning.")
     ] = False,
     snapshot: Annotated[
         str | None,
         typer.Option(
-            "--snapshot", metavar="FILE|live", help="Your cluster as it is (design/snapshot.md), not a scenario."
+            "--snapshot",
+            metavar="FILE|live",
+            help="A snapshot of your cluster (design/snapshot.md) instead of scenarios.",
         ),
     ] = None,
     history: Annotated[
         Path | None,
         typer.Option(
-            "--history", metavar="FILE", help="Load reports of your cluster, as `simulate replay-live` writes them."
+            "--history", metavar="FILE", help="Load reports of your cluster, recorded by `simulate replay-live`."
         ),
     ] = None,
-    trace: Annotated[Path | None, typer.Option("--trace", metavar="FILE", help="A saved trace.")] = None,
+    trace: Annotated[
+        Path | None, typer.Option("--trace", metavar="FILE", help="A saved trace instead of scenarios.")
+    ] = None,
     hours: Annotated[
         float | None,
-        typer.Option(
-            "--hours", min=0.05, max=168, help="How long the load of a snapshot goes on; 2 where none is told."
-        ),
+        typer.Option("--hours", min=0.05, max=168, help="How long the load of a snapshot continues. Default: 2."),
     ] = None,
     output: OutputAs = Output.TABLE,
 ) -> None:
-    """Compare contenders on the same traces; with a snapshot, history or trace, say which strategy and settings suit it."""
+    """Compare contenders on the same traces; for a snapshot, history or trace, recommend a strategy and settings."""
     own = Own(snapshot, history, trace)
     _refuse_both(own, scenarios or [], held_out=held_out)
     if hours is not None and snapshot is None:
         raise CommandError(
-            "--hours is for --snapshot only",
-            hint="A scenario says itself how long it is; a history or a trace is as long as it is.",
+            "--hours requires --snapshot",
+            hint="The length of a scenario, history or trace is fixed.",
             code=ExitCode.USAGE,
         )
     chosen_seeds = parse_seeds(seeds)
@@ -132,7 +134,7 @@ def _sources(names: Sequence[str], *, held_out: bool) -> list[TraceSource]:
 
     if not names:
         names, large = usual_scenarios(held_out=held_out)
-        say(f"too large to be run unless named: {', '.join(large)}")
+        say(f"skipped large scenarios; name them to run them: {', '.join(large)}")
     elif held_out:
         names = [*names, *usual_scenarios(held_out=True)[0][len(usual_scenarios(held_out=False)[0]) :]]
     return chosen_scenarios(names)
@@ -141,8 +143,8 @@ def _sources(names: Sequence[str], *, held_out: bool) -> list[TraceSource]:
 def _refuse_both(own: Own, scenarios: Sequence[str], *, held_out: bool) -> None:
     if own.count > 1 or (own.given and (scenarios or held_out)):
         raise CommandError(
-            "scenarios, --snapshot, --history and --trace exclude each other",
-            hint="Give one of them.",
+            "scenarios, --snapshot, --history and --trace are mutually exclusive",
+            hint="Use one of them.",
             code=ExitCode.USAGE,
         )
 
@@ -157,7 +159,7 @@ def _command(scenarios: Sequence[str], contenders: Sequence[str], seeds: str, ow
 
 @contextmanager
 def scratch_folder(out: Path | None) -> Iterator[Path]:
-    """Where a trace of one's own is for the workers to read: it stays with the results, or goes."""
+    """Folder where worker processes read a trace: that of the results, else a temporary one."""
     if out is not None:
         yield out
         return
@@ -166,14 +168,14 @@ def scratch_folder(out: Path | None) -> Iterator[Path]:
 
 
 def contest(asked: CompareOptions, sources: Sequence[TraceSource], extra: Sequence[Contender] = ()) -> None:
-    """Run all contenders on all sources, and show what came of it.
+    """Run all contenders on all sources and show the results.
 
     Args:
-        extra: Contenders besides those that are asked for.
+        extra: Contenders in addition to those of the options.
 
     Raises:
-        typer.Exit: Runs have failed; they are told.
-        StateChannelError: A contender is none, or results cannot be written.
+        typer.Exit: Runs have failed, and were reported.
+        StateChannelError: A contender is unknown, or results cannot be written.
     """
     from shedders.contest.comparison import compared
     from shedders.contest.contenders import contenders
@@ -191,7 +193,7 @@ def contest(asked: CompareOptions, sources: Sequence[TraceSource], extra: Sequen
             rans = run_all(runs, jobs=asked.jobs, kept=kept, told=told, whole=lambda run: run.seed == shown_seed)
         except KeyboardInterrupt:
             if asked.out is not None:
-                say(f"runs that have ended are kept in {asked.out}: the same command goes on with the others")
+                say(f"finished runs are kept in {asked.out}: the same command continues with the others")
             raise
     comparison = compared(rans)
     recommendation = recommended(comparison, rans) if asked.suits else None
@@ -222,14 +224,14 @@ def _print(asked: CompareOptions, comparison: ContestComparison, recommendation:
 
 
 def show_command(command: str) -> None:
-    """A command to be typed."""
+    """Print a command for the user to type."""
     from statechannel.cli.kit.output import stdout
 
     stdout().print(f"    {command}", markup=False)
 
 
 def document(comparison: ContestComparison, recommendation: Recommendation | None) -> dict[str, Any]:
-    """What `--output json` prints, and `comparison.json` holds."""
+    """JSON document of `--output json` and `comparison.json`."""
     found = comparison.model_dump(mode="json")
     found["recommendation"] = None if recommendation is None else recommendation.model_dump(mode="json")
     return found
@@ -242,7 +244,7 @@ def write_results(
     recommendation: Recommendation | None,
     rans: Sequence[RunResult],
 ) -> list[Path]:
-    """Document, tables, plots and the page; the paths that people open."""
+    """Write document, tables, plots and page, and return the paths that people open."""
     from shedders.contest.page import page
     from shedders.contest.plots import churn_picture, scenario_picture
     from shedders.contest.result_store import file_name
@@ -281,7 +283,7 @@ def write_results(
 def _tell_kept(rans: Sequence[RunResult]) -> None:
     kept = sum(ran.kept for ran in rans)
     if kept:
-        say(f"{kept} of {len(rans)} runs were there already (--again runs them, too)")
+        say(f"{kept} of {len(rans)} runs were reused from --out (--again repeats them)")
 
 
 def _end(rans: Sequence[RunResult]) -> None:

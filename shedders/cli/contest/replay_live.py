@@ -1,4 +1,4 @@
-"""`statechannel simulate replay-live`: records what a running cluster reports of its load, and runs the contest on it."""
+"""`statechannel simulate replay-live`: recorder of a running cluster's load reports, for `simulate compare`."""
 
 from __future__ import annotations
 
@@ -50,15 +50,17 @@ def replay_live(
     max_time: Annotated[
         str,
         typer.Option(
-            "--for", metavar="LENGTH", help="So long after what Kafka still has: 90s, 10m, 1h; 0s: not at all."
+            "--for",
+            metavar="LENGTH",
+            help="How long to record after the existing history, e.g. 90s, 10m, 1h; 0s: history only.",
         ),
     ] = "10m",
     history: Annotated[
-        Path, typer.Option("--history", metavar="FILE", help="Where the reports go, a line each.")
+        Path, typer.Option("--history", metavar="FILE", help="Output file: one report per line.")
     ] = Path("load-history.jsonl"),
-    replace: Annotated[bool, typer.Option("--replace", help="Write over a recording that is there.")] = False,
+    replace: Annotated[bool, typer.Option("--replace", help="Overwrite an existing recording.")] = False,
     compare: Annotated[
-        bool, typer.Option("--compare", help="Run the contest on them, and say which strategy suits.")
+        bool, typer.Option("--compare", help="Compare strategies on the recording, and recommend one.")
     ] = False,
     contenders: Contenders = None,
     seeds: Seeds = "1-5",
@@ -66,10 +68,10 @@ def replay_live(
     out: OutFolder = None,
     output: OutputAs = Output.TABLE,
 ) -> None:
-    """Record the load reports of a running cluster; with --compare, say which strategy and settings suit it.
+    """Record the load reports of a running cluster; with --compare, recommend a strategy and settings.
 
-    The reports are read as brokers write them, from the oldest that Kafka still has (an hour, by default). Ctrl-C ends the
-    recording earlier, and what was recorded until then counts. No broker is asked, and nothing is written to Kafka.
+    Reports are read from the oldest that Kafka has (one hour, by default) and then as brokers write them. Ctrl-C ends the
+    recording early and keeps what was recorded. The command sends nothing to brokers, and writes nothing to Kafka.
     """
     length_s = _length_s(max_time)
     chosen_seeds = parse_seeds(seeds)
@@ -79,8 +81,8 @@ def replay_live(
     check_writable(history)
     if history.exists() and not replace:
         raise CommandError(
-            f"{history} is there already",
-            hint="Name another file by --history, or write over it by --replace.",
+            f"{history} exists already",
+            hint="Name another file with --history, or overwrite this one with --replace.",
             code=ExitCode.USAGE,
         )
     folder = None if out is None else made_folder(out)
@@ -89,7 +91,7 @@ def replay_live(
     told = recording.told()
     say(f"{told['records']} reports of {told['brokers']} brokers over {duration(told['span_ms'])} are in {history}")
     if recording.unreadable:
-        say(f"{recording.unreadable} records that are no reports were left out")
+        say(f"{recording.unreadable} invalid records were skipped")
     if not compare:
         if output is Output.JSON:
             print_json({"file": str(history), **told})
@@ -111,16 +113,16 @@ def replay_live(
 
 
 def _length_s(text: str) -> float:
-    return 0.0 if text in ("0", "0s") else parse_length_ms(text, "--for", beyond="an hour says most.") / 1_000
+    return 0.0 if text in ("0", "0s") else parse_length_ms(text, "--for", beyond="one hour is usually enough.") / 1_000
 
 
 @dataclass(slots=True)
 class Recording:
-    """Reports of a cluster, as they were read.
+    """Load reports of a cluster, in the order read.
 
     Attributes:
-        unreadable: Records whose value is no JSON object.
-        full: No more is taken in: `RECORDS_MAX` or `HELD_MAX_BYTES` is reached.
+        unreadable: Number of records whose value is not a JSON object.
+        full: Further records are skipped, as `RECORDS_MAX` or `HELD_MAX_BYTES` is reached.
     """
 
     unreadable: int = 0
@@ -130,7 +132,7 @@ class Recording:
     _held_bytes: int = 0
 
     def take(self, kind: ReportKind, batch: LightBatch) -> None:
-        """Take records in; those that come again, as a topic is read anew, count once."""
+        """Add records; records that are read twice, after a topic is read again, count once."""
         if batch.opened:
             self._newest.clear()
         for one in batch.records:
@@ -142,7 +144,7 @@ class Recording:
             self.full = len(self._lines) >= RECORDS_MAX or self._held_bytes >= HELD_MAX_BYTES
 
     def _counts(self, kind: ReportKind, key: str, one: LightRecord) -> bool:
-        """A report counts if it is JSON; a null only if it takes away the newest report before it."""
+        """Whether a record counts: a report if it is JSON, a tombstone if it ends the newest report before it."""
         if one.value is None:
             newest, said = self._newest.get((kind, key)), parse_tombstone(one.headers, one.offset)
             return newest is not None and said is not None and said.honoured_over(newest)
@@ -153,7 +155,7 @@ class Recording:
         return True
 
     def content(self) -> bytes:
-        """A line each, by the log's time: `{"at_ms", "key", "kind", "value"}`; the value is the report, or null."""
+        """One line per record, ordered by log time: `{"at_ms", "key", "kind", "value"}`; value: the report, or null."""
         return b"".join(
             orjson.dumps(
                 {"at_ms": at_ms, "key": key, "kind": kind, "value": None if value is None else orjson.Fragment(value)},
@@ -165,7 +167,7 @@ class Recording:
         )
 
     def told(self) -> dict[str, Any]:
-        """In figures."""
+        """Summary for `--output json`."""
         times = [at_ms for _, _, at_ms in self._lines]
         return {
             "records": len(self._lines),
@@ -180,11 +182,11 @@ class Recording:
 
 
 def record(connection: Connection, length_s: float) -> Recording:
-    """Read the load topics from their beginning, and then so long what comes.
+    """Read the load topics from their beginning, and then new records for `length_s`.
 
     Raises:
-        KafkaAdapterError: Kafka is away.
-        CommandError: There are no such topics, or nothing is in them.
+        KafkaAdapterError: Kafka is out of reach.
+        CommandError: The topics do not exist, or are empty.
     """
     found = Recording()
     with _readers(connection, found) as readers:
@@ -196,16 +198,16 @@ def record(connection: Connection, length_s: float) -> Recording:
                     told(elapsed_s)
                     time.sleep(min(_LOOK_S, length_s - elapsed_s))
         except KeyboardInterrupt:
-            say("interrupted: what was recorded until now counts")
+            say("interrupted: the recording ends here")
         for reader in readers:
             if reader.last_error:
-                say(f"Kafka's last word: {reader.last_error}")
+                say(f"last error of Kafka: {reader.last_error}")
     if found.full:
         say(f"the recording ended early: it holds {len(found)} records")
     if not len(found):
         raise CommandError(
-            "the load topics hold no report",
-            hint="Brokers write them when their balancing extension is on (design/load-data.md); wait with --for.",
+            "the load topics have no report",
+            hint="Brokers write reports when their balancing extension is enabled (design/load-data.md); wait with --for.",
             code=ExitCode.NOT_FOUND,
         )
     return found
@@ -225,8 +227,8 @@ def _readers(connection: Connection, found: Recording) -> Iterator[list[LightRea
     missing = [name for name in names.values() if name not in there]
     if missing:
         raise CommandError(
-            f"there is no topic {' and no topic '.join(missing)}",
-            hint="Brokers make them when their balancing extension is on; is this the right --channel?",
+            f"topic {' and topic '.join(missing)} not found",
+            hint="Brokers create them when their balancing extension is enabled. Check --channel.",
             code=ExitCode.TOPIC_REFUSED,
         )
     readers: list[LightReader] = []

@@ -1,4 +1,4 @@
-"""Drains one broker from the command line: cordon, ask the leader, watch, and go on after whatever dies meanwhile."""
+"""Client side of a drain: cordons the broker, sends the request to the leader, watches it, and retries after failures."""
 
 from __future__ import annotations
 
@@ -42,21 +42,21 @@ from statechannel.replay.survey import has_gaps
 ASK: Final = "drain"
 AGAIN_S: Final = 1.0
 NOTHING_MOVED: Final = "no-destination"
-"""The one answer that is about the whole drain, whoever led, and says that no bundle has left."""
+"""The rejection of a whole drain, by any leader: no bundle has moved."""
 NOT_BEGUN: Final = frozenset({"bad-request", "unknown-ask", NO_EXTENSION})
-"""Of whoever did not take it up; another leader may have done so before."""
+"""Rejections by a broker that did not start the drain; another leader may have started it before."""
 EXTENSION_WAIT_S: Final = 15.0
-"""A broker that has just begun to lead may not have started its extension yet."""
+"""How long a new leader may take to start its extension."""
 
 
 @dataclass(frozen=True, slots=True)
 class DrainWish:
-    """What is to be drained.
+    """Request to drain a broker.
 
     Attributes:
-        drain: Id that the cordon, the moves and all requests of this drain carry.
-        within_s: Longest time of the whole.
-        extra: Further arguments of the request: what `rolling-restart` finds its way by.
+        drain: Id of the drain, in its cordon, its moves and all its requests.
+        within_s: Time limit of the whole drain.
+        extra: Further arguments of the request: the state of a `rolling-restart`.
     """
 
     broker: str
@@ -71,10 +71,10 @@ class DrainWish:
 
 @dataclass(frozen=True, slots=True)
 class Drained:
-    """How a drain ended.
+    """Result of a drain.
 
     Attributes:
-        facts: Of the leader: `moved`, `left`, `left_count`, ...
+        facts: Answer of the leader: `moved`, `left`, `left_count`, ...
         executed_by: The leader.
     """
 
@@ -85,13 +85,13 @@ class Drained:
 
     @property
     def left(self) -> list[Mapping[str, Any]]:
-        """What stays, with reasons; the first so many."""
+        """The first bundles that are left, with reasons."""
         found = self.facts.get("left")
         return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
 
     @property
     def left_count(self) -> int:
-        """How much stays."""
+        """Number of bundles that are left."""
         found = self.facts.get("left_count")
         return found if isinstance(found, int) else len(self.left)
 
@@ -109,7 +109,7 @@ class Drained:
 
 
 def check(connection: Connection, broker: str, *, force: bool) -> Registry:
-    """Refuse what need not be tried; nothing was written then.
+    """Reject drains that cannot succeed, before anything is written.
 
     Raises:
         CommandError: The broker is unknown or dead, or the only one that takes bundles.
@@ -124,29 +124,29 @@ def check(connection: Connection, broker: str, *, force: bool) -> Registry:
         lost = registry.members.lost.get(broker)
         if lost is None:
             raise CommandError(
-                f"no broker {broker} is heard", hint="`statechannel brokers` lists them.", code=ExitCode.NOT_FOUND
+                f"broker {broker} not found", hint="`statechannel brokers` lists them.", code=ExitCode.NOT_FOUND
             )
         if not force:
             raise CommandError(
-                f"broker {broker} is not heard any more; the leader gives its bundles to others by itself",
-                hint=f"--force drains it all the same, and keeps it cordoned; see `statechannel bundles --broker {broker}`.",
+                f"broker {broker} is not alive; the leader reassigns its bundles automatically",
+                hint=f"Use --force to drain and cordon it anyway; see `statechannel bundles --broker {broker}`.",
                 code=ExitCode.REJECTED,
             )
     cordons = standing_of(connection).policies.cordons
     others = [name for name, one in alive.items() if name != broker and one.accepting and name not in cordons]
     if not others and not force:
         raise CommandError(
-            f"{broker} is the only broker that takes bundles: nobody could take its own, nor new ones",
-            hint="Start another broker, or `statechannel uncordon` one; --force cordons it all the same.",
+            f"{broker} is the only broker that takes bundles: no other broker could take its bundles or new ones",
+            hint="Start another broker, or `statechannel uncordon` one; --force cordons it anyway.",
             code=ExitCode.REJECTED,
         )
     return registry
 
 
 def resumable(connection: Connection, broker: str) -> str | None:
-    """Id of the drain of this broker that is under way; None where there is none.
+    """Id of the running drain of this broker, or None.
 
-    What has ended is not resumed: another drain of the same broker looks anew.
+    A drain that has ended is not resumed: the next drain of the broker starts from the beginning.
     """
     drain = drained_by(cordon_of(standing_of(connection), broker))
     if drain is None:
@@ -156,30 +156,30 @@ def resumable(connection: Connection, broker: str) -> str | None:
 
 
 def newest(connection: Connection, drain: str) -> LoggedRequest | None:
-    """The newest request of a drain."""
+    """Newest request of a drain."""
     every = [one for one in requests(connection, ASK) if drain in (one.request.id, one.request.args.get("drain"))]
     return every[-1] if every else None
 
 
 def broker_of(connection: Connection, drain: str) -> str | None:
-    """The broker that a drain is about."""
+    """Broker of a drain."""
     found = newest(connection, drain)
     return None if found is None else found.request.broker
 
 
 def new_id() -> str:
-    """An id for a drain."""
+    """New id of a drain."""
     return str(ULID())
 
 
 def drain(connection: Connection, wish: DrainWish, bar: Bar) -> Drained:
-    """Drain a broker: returns when nothing more can be moved, whatever is left.
+    """Drain a broker; returns when no further bundle can be moved, even if some are left.
 
     Raises:
-        CommandError: It was refused, or did not end in time; says what to do.
+        CommandError: The drain was rejected, or did not end in time.
     """
     under_way = newest(connection, wish.drain)
-    # Another rate, or force, is said by another request of the same drain; who says nothing new only watches.
+    # A changed rate or force needs a new request of the same drain; without a change this command only watches.
     changes = wish.force or wish.rate_per_s is not None
     sent = under_way.sent if under_way is not None and under_way.open and not changes else None
     cordoned = cordon(connection, wish.broker, wish.drain, why=wish.why, by=wish.by)
@@ -189,7 +189,7 @@ def drain(connection: Connection, wish: DrainWish, bar: Bar) -> Drained:
         told = watch.until_answered(sent, first=under_way is None)
     except KeyboardInterrupt:
         say(
-            f"the drain goes on without this command: `statechannel drain {wish.broker} --operation {wish.drain}` "
+            f"the drain continues without this command: `statechannel drain {wish.broker} --operation {wish.drain}` "
             f"watches it again, `statechannel uncordon {wish.broker}` ends it"
         )
         raise
@@ -199,10 +199,10 @@ def drain(connection: Connection, wish: DrainWish, bar: Bar) -> Drained:
 
 
 def is_asked_again(outcome: Outcome | None, begun_s: float) -> bool:
-    """Whether an answer is only that somebody else, or the same one in a moment, has to be asked.
+    """Whether a request is to be retried, with another leader or the same.
 
     Args:
-        begun_s: When it was asked first.
+        begun_s: When it was first sent.
     """
     if isinstance(outcome, Rejected) and outcome.reason == NO_EXTENSION:
         return time.monotonic() - begun_s < EXTENSION_WAIT_S
@@ -210,10 +210,10 @@ def is_asked_again(outcome: Outcome | None, begun_s: float) -> bool:
 
 
 class _Watch:
-    """Waits for the end of one drain.
+    """Watch of one drain until its end.
 
     Attributes:
-        begun: Some leader may have taken it up before the one that has answered.
+        begun: Another leader may have started the drain before the one that answered.
     """
 
     def __init__(self, connection: Connection, wish: DrainWish, bar: Bar, *, begun: bool) -> None:
@@ -227,7 +227,7 @@ class _Watch:
         self._ends_s = self._begun_s + wish.within_s
 
     def until_answered(self, sent: Sent | None, *, first: bool) -> LeaderAnswer:
-        """Ask, and ask again where the answer is only that somebody else has to be asked."""
+        """Send the request, and retry until a leader answers it."""
         told = LeaderAnswer(None, None)
         while True:
             left_s = self._ends_s - time.monotonic()
@@ -257,11 +257,11 @@ class _Watch:
     def _show(self, leader: str | None) -> None:
         if not self._bar.seen:
             return
-        with suppress(KafkaAdapterError):  # the leader goes on; there is only nothing to show
+        with suppress(KafkaAdapterError):  # the leader continues; only the progress is not shown
             self._holdings.look()
         left = self._holdings.counts[self._wish.broker]
         self._total = max(self._total, left)
-        by = f" ({leader} is at it)" if leader else " (no broker has taken it up yet)"
+        by = f" (by {leader})" if leader else " (no broker has started it yet)"
         self._bar.show(self._wish.broker, f"draining {self._wish.broker}{by}", self._total - left, max(1, self._total))
 
     def _late(self, told: LeaderAnswer) -> CommandError:
@@ -269,7 +269,7 @@ class _Watch:
         said = f"{told.broker} was at it last" if told.broker else "no broker has taken it up"
         return CommandError(
             f"{self._wish.broker} has {count(left, 'bundle')} left after {self._wish.within_s:g} s; {said}",
-            hint=f"It is cordoned still; go on with `statechannel drain {self._wish.broker} --operation {self._wish.drain}`.",
+            hint=f"It is still cordoned; continue with `statechannel drain {self._wish.broker} --operation {self._wish.drain}`.",
             code=ExitCode.UNDETERMINED if told.broker else ExitCode.NO_BROKER,
         )
 
@@ -288,29 +288,29 @@ def _judged(connection: Connection, wish: DrainWish, cordoned: Cordoned, told: L
     said, hint = outcome.message, hint_for(outcome, operation=wish.drain)
     if reason == NO_EXTENSION:
         said, hint = (
-            f"the leader {told.broker} runs no balancing extension",
+            f"the leader {told.broker} does not run the balancing extension",
             "Run brokers with extensions.balancer.enabled=true.",
         )
     nothing = reason == NOTHING_MOVED or (not begun and _is_not_begun(outcome))
-    # Else a broker that is half empty would be given bundles again.
+    # Otherwise a broker that is half empty would be assigned bundles again.
     if cordoned.made and nothing and take_back(connection, wish.broker, wish.drain):
-        said += " (the cordon was taken back)"
+        said += " (the cordon was removed)"
     raise CommandError(f"rejected ({reason}): {said}", hint=hint, code=ExitCode.REJECTED)
 
 
 def require_empty(drained: Drained) -> None:
-    """End the command where something is left.
+    """Fail if bundles are left.
 
     Raises:
-        CommandError: Something is; it says what keeps it.
+        CommandError: Bundles are left; the message has the reason.
     """
     if not drained.left_count:
         return
     first = drained.left[0] if drained.left else {}
     said = f"{first.get('bundle')}: {first.get('why')}" if first else ""
     raise CommandError(
-        f"{drained.wish.broker} still has {count(drained.left_count, 'bundle')} that nobody may take; {said}",
-        hint="Change the policies, start another broker, or drain it again with --force.",
+        f"{drained.wish.broker} still has {count(drained.left_count, 'bundle')} that no other broker may take; {said}",
+        hint="Change the policies, start another broker, or repeat the drain with --force.",
         code=ExitCode.REJECTED,
     )
 
@@ -320,10 +320,10 @@ _LEAST_WAIT_S = 0.5
 
 
 class Holdings:
-    """Counts bundles; never spends more than a fifth of the time on it.
+    """Bundle counts by broker, refreshed with at most a fifth of the time.
 
     Attributes:
-        counts: By broker, as of the last look: what it serves, or is about to get.
+        counts: Bundles that each broker serves or is about to get, as of the last refresh.
     """
 
     def __init__(self, connection: Connection) -> None:
@@ -333,10 +333,10 @@ class Holdings:
         self.counts: Counter[str] = Counter()
 
     def look(self, *, anyhow: bool = False) -> Counter[str]:
-        """Look if it is time to, or anyhow.
+        """Refresh the counts if it is time to, or `anyhow`.
 
         Raises:
-            KafkaAdapterError: Kafka is away, or the topic is missing.
+            KafkaAdapterError: Kafka is out of reach, or the topic is missing.
         """
         begun_s = time.monotonic()
         if not anyhow and begun_s < self._next_s:

@@ -28,15 +28,15 @@ from statechannel.errors import ExitCode
 app = typer.Typer(
     add_completion=False,
     rich_markup_mode=None,
-    help="What operators lay down for balancing and placement: set, get, list, delete, kinds, export, import.",
+    help="Policies of balancing and placement: set, get, list, delete, kinds, export, import.",
 )
 
 KindWord = Annotated[str, typer.Argument(metavar="KIND", help="`statechannel policy kinds` lists them.")]
 Words = Annotated[
     list[str] | None,
-    typer.Argument(metavar="NAME VALUE...", help="Left out of kinds that are about the whole cluster: NAME."),
+    typer.Argument(metavar="NAME VALUE...", help="NAME is omitted for kinds that apply to the whole cluster."),
 ]
-NameWord = Annotated[str, typer.Argument(metavar="[NAME]", help="Left out of kinds about the whole cluster.")]
+NameWord = Annotated[str, typer.Argument(metavar="[NAME]", help="Omitted for kinds that apply to the whole cluster.")]
 
 
 @app.command("set")
@@ -45,10 +45,12 @@ def set_(
     connect: Connect,
     kind: KindWord,
     words: Words = None,
-    why: Annotated[str | None, typer.Option("--why", help="For people who read it.")] = None,
+    why: Annotated[str | None, typer.Option("--why", help="Reason of the policy, for people.")] = None,
     until: Annotated[
         str | None,
-        typer.Option("--until", metavar="TIME", help="An override that ends then: a time, or a length such as 30m."),
+        typer.Option(
+            "--until", metavar="TIME", help="Write an override that expires then: a time, or a duration such as 30m."
+        ),
     ] = None,
     by: By = None,
     force: Force_ = False,
@@ -56,7 +58,7 @@ def set_(
 ) -> None:
     """Write a policy; every broker applies it within one second.
 
-    With --until it is an override: it lies over the standing policy of that name until then, and leaves it as it is.
+    With --until it is an override: until it expires, it takes precedence over the policy of that name, which is kept.
     """
     found = kind_of(kind)
     name, rest = name_and_words(found, words or ())
@@ -72,11 +74,13 @@ def delete(
     connect: Connect,
     kind: KindWord,
     name: NameWord = CLUSTER,
-    override: Annotated[bool, typer.Option("--override", help="The override of that name, before its end.")] = False,
+    override: Annotated[
+        bool, typer.Option("--override", help="Delete the override of that name before it expires.")
+    ] = False,
     force: Force_ = False,
     output: OutputAs = Output.TABLE,
 ) -> None:
-    """Delete a policy, if what is left can be kept together."""
+    """Delete a policy, unless the remaining policies contradict each other."""
     found, name = named(kind, name)
     tell(take_away(connect(), made_key(found, name, override=override), force=force), output)
 
@@ -84,7 +88,7 @@ def delete(
 @app.command()
 @reaching
 def get(connect: Connect, kind: KindWord, name: NameWord = CLUSTER, output: OutputAs = Output.TABLE) -> None:
-    """Show one policy, and the override that lies over it."""
+    """Show one policy and its override."""
     found, name = named(kind, name)
     standing = book_of(connect()).at(now_ms())
     short = name.removeprefix("parts.") if found is PolicyKind.SETTING else name
@@ -101,12 +105,10 @@ def get(connect: Connect, kind: KindWord, name: NameWord = CLUSTER, output: Outp
 @reaching
 def list_(
     connect: Connect,
-    kind: Annotated[str | None, typer.Option("--kind", metavar="KIND", help="Only these.")] = None,
-    overrides: Annotated[bool, typer.Option("--overrides", help="Only overrides.")] = False,
-    lapsed: Annotated[
-        bool, typer.Option("--lapsed", help="With those that have been taken back by themselves.")
-    ] = False,
-    check: Annotated[bool, typer.Option("--check", help="Look whether the live cluster can keep them.")] = False,
+    kind: Annotated[str | None, typer.Option("--kind", metavar="KIND", help="Show only policies of this kind.")] = None,
+    overrides: Annotated[bool, typer.Option("--overrides", help="Show only overrides.")] = False,
+    lapsed: Annotated[bool, typer.Option("--lapsed", help="Include expired overrides.")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Check the policies against the live cluster.")] = False,
     output: OutputAs = Output.TABLE,
 ) -> None:
     """List the policies."""
@@ -117,9 +119,7 @@ def list_(
 @reaching
 def list_overrides(
     connect: Connect,
-    lapsed: Annotated[
-        bool, typer.Option("--lapsed", help="With those that have been taken back by themselves.")
-    ] = False,
+    lapsed: Annotated[bool, typer.Option("--lapsed", help="Include expired overrides.")] = False,
     output: OutputAs = Output.TABLE,
 ) -> None:
     """List the overrides."""
@@ -150,22 +150,22 @@ def _list(
     what = "override" if overrides else "policy"
     _show(found, empty=f"there is no {what}" if only is None else f"there is no {what} of kind {only}")
     unknown = [
-        f"setting {one.key.name} is not known here: brokers that do not know it move nothing by themselves"
+        f"setting {one.key.name} is unknown here: brokers that do not know it make no automatic moves"
         for one in found
         if one.force is Force.UNKNOWN
     ]
     for one in (*standing.closed, *unknown, *troubles):
         say(f"note: {one}")
     if check and not troubles:
-        say("nothing contradicts itself")
+        say("no contradictions")
     if standing.junk:
         counts = ", ".join(f"{number} {reason}" for reason, number in standing.junk.items())
-        say(f"note: records that cannot be used: {counts}")
+        say(f"note: unusable records: {counts}")
 
 
 @app.command()
 def kinds(output: OutputAs = Output.TABLE) -> None:
-    """List the kinds of policies and how each is written."""
+    """List the kinds of policies and their syntax."""
     if output is Output.JSON:
         print_json(
             {
@@ -191,21 +191,21 @@ app.command("import")(import_policies)
 
 
 def named(kind: str, name: str) -> tuple[PolicyKind, str]:
-    """Kind and whole name from what a person wrote.
+    """Parse kind and full name.
 
     Raises:
-        BadPolicyError, CommandError: There is no such kind, or it is no name of that kind.
+        BadPolicyError, CommandError: The kind is unknown, or the name is invalid for it.
     """
     found = kind_of(kind)
     if found is PolicyKind.SETTING:
         name = canonical(name)
     elif name == CLUSTER and not RULES[found].is_name(CLUSTER):
-        raise CommandError(f"a policy of kind {found} is named by {RULES[found].named}", code=ExitCode.USAGE)
+        raise CommandError(f"the name of a policy of kind {found} is {RULES[found].named}", code=ExitCode.USAGE)
     return found, made_key(found, name).name
 
 
 def _judged(entries: Iterable[PolicyEntry]) -> list[PolicyEntry]:
-    """The entries; settings that mean nothing to what is installed here are not called in force."""
+    """The entries; settings of strategies that are not installed here are not marked as in force."""
     return [
         replace(one, force=Force.UNKNOWN)
         if one.key.kind is PolicyKind.SETTING and one.force is Force.IN_FORCE and not is_known(one.key.name)
@@ -220,7 +220,7 @@ def _contradictions(standing: EffectivePolicies, connection: Connection, *, chec
     cluster = write.live_cluster(connection)
     if not cluster.brokers:
         raise CommandError(
-            "no broker is alive, so nobody can say whether the policies can be kept",
+            "no broker is alive, so the policies cannot be checked",
             hint="Start one with `statechannel broker run --id ID`, or list them without --check.",
             code=ExitCode.NO_BROKER,
         )

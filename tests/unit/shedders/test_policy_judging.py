@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from shedders.cli.policy import write
 from shedders.cli.policy.checks import judged, matters
 from shedders.model.cluster import Broker, Bundle, Cluster
 from shedders.policies.book import PolicyBook
@@ -54,7 +55,9 @@ def laid() -> Laid:
 def test_to_delete_is_refused_where_nobody_is_left_unless_one_insists(laid: Laid) -> None:
     assert laid.isolation("orders", "t/n", "b1") == []
     assert laid.isolation("others", "u/.*", "b[12]") == []
-    with pytest.raises(CommandError, match=r"that are left cannot be kept together: .*no broker may take") as caught:
+    with pytest.raises(
+        CommandError, match=r"the remaining policies contradict each other: .*no broker may take"
+    ) as caught:
         laid.delete(PolicyKind.ISOLATION, "orders")
     assert "--force deletes it" in caught.value.hint
     assert laid.isolation("orders", "t/n", "b1") == []
@@ -83,7 +86,7 @@ def test_a_policy_that_is_never_come_to_is_noted(laid: Laid) -> None:
 
 
 def test_a_pin_to_another_broker_says_that_it_moves_nothing(laid: Laid) -> None:
-    by_hand = "a pin moves nothing by itself: statechannel transfer"
+    by_hand = "a pin does not move bundles; use statechannel transfer"
     assert laid.set(PolicyKind.PIN, A, broker="b1") == [f"it is on b2; {by_hand} {A} --dest b1"]
     assert laid.set(PolicyKind.PIN, A, broker="b2") == []
     assert laid.set(PolicyKind.PIN, "t/n", broker="b1") == [], "its own pin stands over that"
@@ -97,7 +100,7 @@ def test_nothing_is_deleted_that_is_refused(laid: Laid, monkeypatch: pytest.Monk
     laid.isolation("others", "u/.*", "b[12]")
     deleted: list[PolicyKey] = []
 
-    def write(_: object, __: object, key: PolicyKey, record: object, **___: object) -> PolicyWritten:
+    def delete(_: object, __: object, key: PolicyKey, record: object, **___: object) -> PolicyWritten:
         assert record is None
         deleted.append(key)
         return PolicyWritten(PolicyWriteOutcome.ACCEPTED, "")
@@ -106,7 +109,7 @@ def test_nothing_is_deleted_that_is_refused(laid: Laid, monkeypatch: pytest.Monk
     monkeypatch.setattr(write, "live_cluster", lambda _: CLUSTER)
     monkeypatch.setattr(write, "topics_of", lambda _: None)
     monkeypatch.setattr(write, "naming_address", lambda _: nullcontext())
-    monkeypatch.setattr(write, "write_policy", write)
+    monkeypatch.setattr(write, "write_policy", delete)
     connection: Any = SimpleNamespace(client=None, timeout_s=1.0)
     key = made_key(PolicyKind.ISOLATION, "orders")
     with pytest.raises(CommandError):
