@@ -1,4 +1,4 @@
-"""Wishes for whoever carries a plan out, here or on another host: written to the state topic, and the answer awaited."""
+"""Requests to the executor of a plan, on this or another host: written to the state topic, with its answer."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ _STATE = {"pause": "paused", "go": "begun", "cancel": "cancelling"}
 
 
 def running_plan(place: ExecutionPlace, plan_id: str | None) -> tuple[str, bool, StateBook | None]:
-    """The plan that is meant, whether somebody carries it out now, and what the state topic has (None: it is not there yet).
+    """Id of the plan, whether it is being executed now, and the contents of the state topic (None: it does not exist).
 
     Raises:
-        KafkaAdapterError: The state topic cannot be read, so nobody knows.
+        KafkaAdapterError: The state topic cannot be read.
     """
     from shedders.kafka_rebalance.execution.session import alive_holder
 
@@ -64,14 +64,14 @@ def tell_executor(
     hint: str,
     **throttle: int | None,
 ) -> None:
-    """Tell it, and wait until it has heard.
+    """Send a request to the executor and wait for its answer.
 
     Raises:
-        CommandError: Nobody carries it out; or no answer came in time.
+        CommandError: The plan is not being executed, or no answer came in time.
     """
     found, running, _ = running_plan(place, plan_id)
     if not running:
-        raise CommandError(f"plan {found} is not being carried out", hint=hint, code=ExitCode.NOT_FOUND)
+        raise CommandError(f"plan {found} is not being executed", hint=hint, code=ExitCode.NOT_FOUND)
     from shedders.kafka_rebalance.execution.session import ask
 
     ask(place, found, wish=wish, by=who(), **throttle)
@@ -84,10 +84,10 @@ def tell_executor(
 
 
 def _answer(place: ExecutionPlace, plan_id: str, wish: ExecutionRequest) -> str:
-    """What the executor says of it.
+    """Answer of the executor.
 
     Raises:
-        CommandError: Nothing in time.
+        CommandError: No answer in time.
     """
     from shedders.kafka_rebalance.execution.events import recorded
 
@@ -102,15 +102,15 @@ def _answer(place: ExecutionPlace, plan_id: str, wish: ExecutionRequest) -> str:
             told("")
             time.sleep(_POLL_S)
     raise CommandError(
-        f"the executor of plan {plan_id} has not answered in {ANSWER_S:g} s; it may still hear it",
-        hint=f"`statechannel partitions status {plan_id}` shows what becomes of it.",
+        f"the executor of plan {plan_id} did not answer within {ANSWER_S:g} s; it may still receive the request",
+        hint=f"Check with `statechannel partitions status {plan_id}`.",
         code=ExitCode.UNDETERMINED,
     )
 
 
 @reaching
 def cancel(connect: Connect, plan_id: PlanId = None, state: State = None, output: OutputAs = Output.TABLE) -> None:
-    """End a plan: what is under way is taken back, throttles are removed, what has arrived stays (`rollback` undoes it)."""
+    """Cancel a plan: revert moves in flight and remove throttles; finished moves stay (`rollback` reverts them)."""
     place = place_of(connect, state)
     from shedders.kafka_rebalance.execution.session import known
     from shedders.kafka_rebalance.execution.values import ExecutionRequest
@@ -125,13 +125,11 @@ def cancel(connect: Connect, plan_id: PlanId = None, state: State = None, output
 
 @reaching
 def pause(connect: Connect, plan_id: PlanId = None, state: State = None, output: OutputAs = Output.TABLE) -> None:
-    """Let nothing new set out; what is under way arrives. `resume` goes on."""
+    """Pause a plan: start no further moves; moves in flight finish. `resume` continues."""
     place = place_of(connect, state)
     from shedders.kafka_rebalance.execution.values import ExecutionRequest
 
-    tell_executor(
-        place, plan_id, ExecutionRequest.PAUSE, output, hint="Nobody carries it out, so nothing sets out anyway."
-    )
+    tell_executor(place, plan_id, ExecutionRequest.PAUSE, output, hint="No executor runs it, so no moves are started.")
 
 
 @reaching
@@ -143,7 +141,7 @@ def resume(
     state: State = None,
     output: OutputAs = Output.TABLE,
 ) -> None:
-    """Go on with a plan: one that is paused, or one whose executor stopped or died. --throttle changes it while it runs."""
+    """Continue a plan that is paused, or whose executor stopped or died. --throttle changes the throttle of a running plan."""
     place = place_of(connect, state, throttle_bytes_per_s=throttle)
     from shedders.kafka_rebalance.execution.session import known
     from shedders.kafka_rebalance.execution.values import ExecutionRequest
@@ -160,14 +158,14 @@ def resume(
     if throttle is not None:
         kept["throttle_bytes_per_s"] = rate_of(throttle)
     elif kept.get("throttle_bytes_per_s") is not None:
-        say(f"the throttle stays at {told_rate(kept['throttle_bytes_per_s'])}")
+        say(f"the throttle remains {told_rate(kept['throttle_bytes_per_s'])}")
     place = as_before(place, kept)
     tell_end(past.plan, carry_out(place, past.plan, accept_unmet=accept_unmet), output)
 
 
 @reaching
 def status(connect: Connect, plan_id: PlanId = None, state: State = None, output: OutputAs = Output.TABLE) -> None:
-    """Show how far a plan is: partitions, bytes, rate, time left, who carries it out, why it stopped, throttles left."""
+    """Show the progress of a plan: partitions, bytes, rate, time left, executor, reason of a stop, throttles left."""
     place = place_of(connect, state)
     from shedders.kafka_rebalance.execution.session import known
     from shedders.kafka_rebalance.execution.status import status_of
@@ -197,7 +195,7 @@ def _rows(found: ExecutionStatus) -> list[tuple[str, Any]]:
     of_these = ", ".join(f"{number} {name}" for name, number in figures.partitions.items())
     return [
         ("state", found.state),
-        ("carried out by", found.executor),
+        ("executor", found.executor),
         ("begun", moment(found.began_at_ms or None)),
         ("partitions", f"{figures.done} of {figures.total} done"),
         *([("of these", of_these)] if of_these else []),

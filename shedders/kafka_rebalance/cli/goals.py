@@ -1,4 +1,4 @@
-"""`statechannel partitions goals list|explain`: what a plan can be asked for."""
+"""`statechannel partitions goals list|explain`: the goals of a plan."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def group() -> None:
 
 @app.command("list")
 def list_(output: OutputAs = Output.TABLE) -> None:
-    """List the goals in the order in which they are worked for."""
+    """List the goals in the order of planning."""
     need_extra("numpy")
     from shedders.kafka_rebalance.planning.registry import every
 
@@ -49,10 +49,10 @@ def list_(output: OutputAs = Output.TABLE) -> None:
 
 @app.command()
 def explain(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="As `goals list` has it.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of a goal, as in `goals list`.")],
     output: OutputAs = Output.TABLE,
 ) -> None:
-    """Say what a goal wants, by which formula, what it moves, and where it is from."""
+    """Explain a goal: its aim, formula, moves and origin."""
     need_extra("numpy")
     from shedders.kafka_rebalance.planning.registry import explained
 

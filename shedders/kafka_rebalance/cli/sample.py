@@ -1,4 +1,4 @@
-"""The loads of all partitions by the samples that are there: `statechannel partitions sample --show`."""
+"""`statechannel partitions sample`: collector of samples of partition loads, and table of the loads (`--show`)."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ if TYPE_CHECKING:
 def show_loads(
     topic: SampleTopic, settings: PartitionsSettings, window: str | None, limit: int, output: Output
 ) -> None:
-    """Averages and how complete they are; incomplete ones, too.
+    """Print averages and their completeness, incomplete ones included.
 
     Raises:
-        StateChannelError: There is no sample topic, Kafka is away, or there are too many samples for one process.
+        StateChannelError: There is no sample topic, Kafka is out of reach, or there are too many samples for one process.
     """
     from loaddata.samples.current_loads import read_loads
 
@@ -55,15 +55,15 @@ def show_loads(
     window_s = (
         own.window_s
         if window is None
-        else parse_length_ms(window, "--window", beyond="samples are kept for less.") / 1_000
+        else parse_length_ms(window, "--window", beyond="samples are not kept for longer.") / 1_000
     )
     with waiting("reading samples", topic.timeout_s) as told:
         told("")
         found = read_loads(topic, now_ms=time.time_ns() // 1_000_000, window_s=window_s, interval_s=own.interval_s)
     if found is None:
         raise CommandError(
-            f"there is no sample topic {topic.name}",
-            hint="Take samples with `statechannel partitions sample`: it makes it.",
+            f"sample topic {topic.name} not found",
+            hint="Take samples with `statechannel partitions sample`, which creates the topic.",
             code=ExitCode.TOPIC_REFUSED,
         )
     loads = found.loads
@@ -105,10 +105,10 @@ def show_loads(
     few = sum(load.completeness < own.completeness_min for load in loads.of.values())
     if few:
         say(
-            f"note: {few} partitions are less complete than sample.completeness_min ({own.completeness_min:g}): no plan uses them"
+            f"note: {few} partitions are less complete than sample.completeness_min ({own.completeness_min:g}); plans ignore them"
         )
     for why, count in sorted(counts.junk.items()):
-        say(cell(f"note: {count} records of {topic.name} do not count: {why}"))
+        say(cell(f"note: {count} records of {topic.name} were ignored: {why}"))
 
 
 def _rows(loads: PartitionLoads) -> Iterator[dict[str, Any]]:
@@ -134,13 +134,13 @@ SHOWN_MAX: Final = 50
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """When samples are taken.
+    """Schedule of samples.
 
     Attributes:
         interval_s: Length of a "minute".
-        gap_s: Time between two looks of one sample, where the first tells too little.
-        count: How many; None: without end.
-        failures_max: Rounds in a row without a sample before the command gives up.
+        gap_s: Time between the two measurements of a sample, if one is not enough.
+        count: Number of samples; None: no limit.
+        failures_max: Consecutive rounds without a sample before the command gives up.
     """
 
     interval_s: float
@@ -156,7 +156,9 @@ def sample(
     source: Annotated[
         str | None,
         typer.Option(
-            "--source", metavar="NAME", help="log-dirs (no metrics needed), prometheus, file, or a plug-in's."
+            "--source",
+            metavar="NAME",
+            help="Source of samples: log-dirs (needs no metrics), prometheus, file, or one of a plug-in.",
         ),
     ] = None,
     endpoint: Annotated[
@@ -164,64 +166,84 @@ def sample(
         typer.Option("--endpoint", metavar="[ID=]URL", help="Metrics of one broker (JMX exporter); may be repeated."),
     ] = None,
     server: Annotated[
-        str | None, typer.Option("--server", metavar="URL", help="A Prometheus server that has scraped the brokers.")
+        str | None, typer.Option("--server", metavar="URL", help="Prometheus server that scrapes the brokers.")
     ] = None,
     broker_label: Annotated[
-        str, typer.Option("--broker-label", metavar="LABEL", help="Label of its series that names the broker.")
+        str,
+        typer.Option(
+            "--broker-label", metavar="LABEL", help="Label of the Prometheus series that identifies the broker."
+        ),
     ] = "instance",
     broker: Annotated[
         list[str] | None,
-        typer.Option("--broker", metavar="ID=VALUE", help="What that label says of a broker; may be repeated."),
+        typer.Option("--broker", metavar="ID=VALUE", help="Value of that label for a broker; may be repeated."),
     ] = None,
     from_file: Annotated[
-        Path | None, typer.Option("--from-file", metavar="FILE", help="Take the samples of a file: JSON lines or CSV.")
+        Path | None, typer.Option("--from-file", metavar="FILE", help="Read samples from a file: JSON lines or CSV.")
     ] = None,
-    repeat: Annotated[bool, typer.Option("--repeat/--once", help="Go on until it is interrupted.")] = False,
+    repeat: Annotated[
+        bool, typer.Option("--repeat/--once", help="Take samples until interrupted, or only once.")
+    ] = False,
     interval_s: Annotated[
         float | None,
         typer.Option(
-            "--interval-s", metavar="SECONDS", min=1, max=3_600, help="Time between two samples; as the settings."
+            "--interval-s",
+            metavar="SECONDS",
+            min=1,
+            max=3_600,
+            help="Time between two samples. Default: from the settings.",
         ),
     ] = None,
     count: Annotated[
-        int | None, typer.Option("--count", metavar="N", min=1, max=10**9, help="With --repeat: end after so many.")
+        int | None,
+        typer.Option("--count", metavar="N", min=1, max=10**9, help="With --repeat: number of samples to take."),
     ] = None,
     gap_s: Annotated[
         float,
         typer.Option(
-            "--gap-s", metavar="SECONDS", min=0, max=600, help="Growth needs two looks, so far apart; 0: one look."
+            "--gap-s",
+            metavar="SECONDS",
+            min=0,
+            max=600,
+            help="Time between the two measurements of a sample; 0: one measurement.",
         ),
     ] = 10.0,
     failures_max: Annotated[
         int,
         typer.Option(
-            "--failures-max", metavar="N", min=1, max=10**6, help="With --repeat: give up after so many in a row."
+            "--failures-max",
+            metavar="N",
+            min=1,
+            max=10**6,
+            help="With --repeat: consecutive failures before giving up.",
         ),
     ] = FAILURES_MAX,
     to_file: Annotated[
-        Path | None, typer.Option("--to-file", metavar="FILE", help="Add the samples to a file, not to the topic.")
+        Path | None,
+        typer.Option("--to-file", metavar="FILE", help="Append the samples to a file instead of the topic."),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the samples and write them nowhere.")] = False,
-    show: Annotated[
-        bool, typer.Option("--show", help="Show the loads by the samples that are there; take none.")
-    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the samples without writing them.")] = False,
+    show: Annotated[bool, typer.Option("--show", help="Show loads from existing samples; take none.")] = False,
     window: Annotated[
-        str | None, typer.Option("--window", metavar="LENGTH", help="With --show: samples of so long; as the settings.")
+        str | None,
+        typer.Option(
+            "--window", metavar="LENGTH", help="With --show: average samples of this time. Default: from the settings."
+        ),
     ] = None,
     limit: Annotated[
-        int, typer.Option("--limit", metavar="N", min=1, max=10**6, help="Rows of a table of partitions.")
+        int, typer.Option("--limit", metavar="N", min=1, max=10**6, help="Most rows of the table of partitions.")
     ] = SHOWN_MAX,
     output: OutputAs = Output.TABLE,
 ) -> None:
-    """Measure what each partition carries, and write it to the sample topic; or show the loads (--show)."""
+    """Measure the load of each partition and write it to the sample topic; or show the loads (--show)."""
     if show and (dry_run or to_file or repeat or source or from_file):
-        raise _usage("--show takes no samples", "Leave out the options of sources and of where samples go.")
+        raise _usage("--show takes no samples", "Omit the options of sources and outputs.")
     if dry_run and to_file:
-        raise _usage("--dry-run writes nowhere, and --to-file names a file", "Leave one of them out.")
+        raise _usage("--dry-run and --to-file are mutually exclusive", "Use one of them.")
     if count is not None and not repeat:
-        raise _usage("--count is for --repeat", "Say --repeat --count N.")
+        raise _usage("--count requires --repeat", "Use --repeat --count N.")
     if from_file is not None and source not in {None, FILE}:
-        raise _usage(f"--from-file is for the source file, not {source}", "Leave out --source.")
+        raise _usage(f"--from-file requires the source file, not {source}", "Omit --source.")
     need_extra("kafka")
     settings = partitions_settings(connect.settings())
     connection = connect()
@@ -274,13 +296,13 @@ def _brokers(given: Sequence[str]) -> Mapping[str, int]:
     for text in given:
         number, equals, value = text.partition("=")
         if not equals or not value or not (number.isascii() and number.isdigit() and len(number) <= 10):  # noqa: PLR2004
-            raise _usage(f"--broker {text}: this is not ID=VALUE", "Such as --broker 1=kafka-1:7071.")
+            raise _usage(f"--broker {text}: not of the form ID=VALUE", "For example --broker 1=kafka-1:7071.")
         found[value] = int(number)
     return found
 
 
 class _Rounds:
-    """Takes samples, one round after the other."""
+    """Successive rounds of samples."""
 
     def __init__(
         self,
@@ -302,7 +324,7 @@ class _Rounds:
         self._looked = False
 
     def run(self, *, repeat: bool, output: Output, limit: int) -> None:
-        """All rounds; the last error of too many in a row is raised."""
+        """Run all rounds; raise the last error after too many consecutive failures."""
         done = failures = 0
         while self._pace.count is None or done < self._pace.count:
             if done:
@@ -318,7 +340,7 @@ class _Rounds:
                 say(cell(f"no sample ({failures} of at most {self._pace.failures_max} in a row): {error}"))
 
     def _sleep(self) -> None:
-        """Until the next interval begins: whoever samples does it at the same moments."""
+        """Sleep until the next interval begins; all samplers share its boundaries."""
         now_s = time.time()
         time.sleep(self._pace.interval_s - now_s % self._pace.interval_s)
 
@@ -340,7 +362,7 @@ class _Rounds:
         if not taken.samples:
             raise CommandError(
                 "nothing was measured" + (f": {_why(taken)}" if _why(taken) else ""),
-                hint="See the notes above; `--source log-dirs` needs nothing but the cluster.",
+                hint="See the notes above; `--source log-dirs` needs only the cluster.",
             )
 
     def _look(self) -> SampledMinute:
@@ -348,7 +370,7 @@ class _Rounds:
 
         taken = self._take()
         if not self._looked and self._pace.gap_s and looks_again(taken):
-            say(f"looking a second time in {self._pace.gap_s:g} s: growth tells the traffic")
+            say(f"measuring again in {self._pace.gap_s:g} s, as traffic is computed from growth")
             time.sleep(self._pace.gap_s)
             taken = self._take()
         self._looked = True
@@ -384,13 +406,13 @@ def _to_file(path: Path, taken: SampledMinute) -> int:
     except OSError as error:
         raise CommandError(
             f"the file {path} cannot be written: {error.strerror or error}",
-            hint="Name a file in a folder that can be written to.",
+            hint="Name a file in a writable folder.",
             code=ExitCode.BAD_EXPORT,
         ) from error
 
 
 def told(taken: SampledMinute, written: int) -> dict[str, Any]:
-    """What a round came to, as JSON."""
+    """Result of a round, as JSON."""
     at_ms = max((one.taken_at_ms for one in taken.samples), default=None)
     return {
         "at_ms": at_ms,

@@ -1,4 +1,4 @@
-"""What is looked at before a plan is begun or gone on with: every reason to refuse it, and what is only worth a remark."""
+"""Checks before a plan is started or continued: all reasons to refuse it, and remarks."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _AGAIN: Final = "Make a new plan with `statechannel partitions plan`."
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutionFinding:
-    """One thing that was looked at. `refused`: the plan may not be begun; `hint`: what to do then."""
+    """Finding of one check. `refused`: the plan may not be started; `hint`: what to do then."""
 
     check: str
     text: str
@@ -36,13 +36,13 @@ class ExecutionFinding:
 def findings(
     plan: ReassignmentPlan, layout: ClusterLayout, *, begun: bool, accept_unmet: bool
 ) -> list[ExecutionFinding]:
-    """All of them, those that refuse the plan first.
+    """All findings, those that refuse the plan first.
 
     Args:
-        plan: What is to be carried out.
+        plan: Plan to execute.
         layout: The cluster as it is.
         begun: Whether it was begun before.
-        accept_unmet: A plan that leaves hard goals unmet is taken all the same.
+        accept_unmet: Allow a plan that leaves hard goals unmet.
     """
     if layout.cluster_id != plan.cluster_id:
         return [_other_cluster(plan, layout)]
@@ -83,7 +83,7 @@ def _goals(plan: ReassignmentPlan, *, accept_unmet: bool) -> Iterator[ExecutionF
             check="goals",
             text=f"{text}: {goal.witness}" if goal.witness else text,
             refused=not accept_unmet,
-            hint="Read the plan with `statechannel partitions show`; --accept-unmet carries it out all the same.",
+            hint="Check the plan with `statechannel partitions show`; --accept-unmet executes it anyway.",
         )
 
 
@@ -104,7 +104,7 @@ def _partitions(plan: ReassignmentPlan, layout: ClusterLayout, *, begun: bool) -
     elif not begun and layout.fingerprint() != plan.layout:
         yield ExecutionFinding(
             check="layout",
-            text="other partitions than those of the plan have changed since it was made: its goals may be met less well",
+            text="partitions outside of the plan have changed since it was made, so its goals may be met less well",
         )
 
 
@@ -114,7 +114,7 @@ def _brokers(plan: ReassignmentPlan, layout: ClusterLayout) -> Iterator[Executio
     if away:
         yield ExecutionFinding(
             check="brokers",
-            text=f"brokers that the plan needs are away: {', '.join(map(str, away))}",
+            text=f"brokers that the plan needs are not alive: {', '.join(map(str, away))}",
             refused=True,
             hint=f"Start them, or: {_AGAIN}",
         )
@@ -137,9 +137,9 @@ def _foreign(plan: ReassignmentPlan, layout: ClusterLayout) -> Iterator[Executio
     if foreign:
         yield ExecutionFinding(
             check="reassignments",
-            text=f"another reassignment is under way: {'; '.join(foreign[:SHOWN])} ({len(foreign)} partitions)",
+            text=f"another reassignment is in progress: {'; '.join(foreign[:SHOWN])} ({len(foreign)} partitions)",
             refused=True,
-            hint="Wait until it is through, or cancel it with whatever began it.",
+            hint="Wait for its end, or cancel it with the tool that started it.",
         )
 
 
@@ -149,9 +149,7 @@ def _in_sync(plan: ReassignmentPlan, layout: ClusterLayout) -> Iterator[Executio
         topic = layout.topics[move.topic]
         partition = topic.partitions[move.partition]
         if len(move.after) < min(topic.min_isr, len(move.before)):
-            never.append(
-                f"{named((move.topic, move.partition))} would keep {len(move.after)}, wanted are {topic.min_isr}"
-            )
+            never.append(f"{named((move.topic, move.partition))} would keep {len(move.after)}, minimum {topic.min_isr}")
         elif not partition.in_motion and (why := unsafe(partition, move.after, topic.min_isr)):
             later.append(f"{named((move.topic, move.partition))}: {why}")
     if never:
@@ -164,7 +162,7 @@ def _in_sync(plan: ReassignmentPlan, layout: ClusterLayout) -> Iterator[Executio
     if later:
         yield ExecutionFinding(
             check="min-isr",
-            text=f"{len(later)} partitions have to wait until they are in sync: {'; '.join(later[:SHOWN])}",
+            text=f"{len(later)} partitions must wait until they are in sync: {'; '.join(later[:SHOWN])}",
         )
 
 
@@ -172,7 +170,7 @@ _AGAIN_S: Final = 0.5
 
 
 def now_ms() -> int:
-    """Wall clock."""
+    """Wall-clock time."""
     return time.time_ns() // 1_000_000
 
 
@@ -184,17 +182,17 @@ def settled_layout(
     settle_s: float,
     wait: Callable[[float], None] = time.sleep,
 ) -> ClusterLayout:
-    """The layout; one that shows planned partitions as nobody has planned them is read again until that has lasted.
+    """Read the layout; one in which planned partitions deviate from the plan is read again until that has lasted.
 
     Brokers learn of a reassignment's end at different times, so one answer may show it and another one not.
 
     Args:
         timeout_s: Bound of the tries of each call.
-        settle_s: So long.
-        wait: Waits so many seconds.
+        settle_s: How long a deviation must last.
+        wait: Waits for a number of seconds.
 
     Raises:
-        KafkaAdapterError: Kafka is away.
+        KafkaAdapterError: Kafka is out of reach.
     """
     ends_s = time.monotonic() + settle_s
     while True:

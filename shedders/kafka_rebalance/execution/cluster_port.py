@@ -1,4 +1,4 @@
-"""The cluster as the runner needs it, through kafka-python's admin client; Kafka 2.4 or newer (reassignments: KIP-455)."""
+"""Port of the runner to a Kafka cluster, by kafka-python's admin client; Kafka 2.4 or newer (reassignments: KIP-455)."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ PREFERRED: Final = 0
 SET: Final = 0
 DELETE: Final = 1
 AT_ONCE: Final = 500
-"""Partitions in one request: the controller answers a request as a whole."""
+"""Most partitions in one request, as the controller answers a request as a whole."""
 _WITNESS: Final = "compression.type"
-"""Every broker and topic has this setting. kafka-python passes over a resource's error and gives an empty answer, which would
-look as if no throttle were set: an answer without this setting is none."""
+"""A setting that every broker and topic has. kafka-python ignores a resource's error and returns an empty answer, which would
+look as if no throttle were set; so an answer without this setting is treated as an error."""
 _DYNAMIC: Final = frozenset({"DYNAMIC_TOPIC_CONFIG", "DYNAMIC_BROKER_CONFIG"})
 _GONE: Final = (kafka_python.UnknownTopicOrPartitionError, kafka_python.UnknownTopicIdError)
 
 
 class ClusterPort:
-    """See the module; the runner's `Port`.
+    """Implementation of the runner's `Port`.
 
     Args:
         admin: From `loaddata.samples.admin.open_admin`.
-        plan: Its topics are looked at; of others only what is under-replicated or being reassigned.
+        plan: Its topics are read; of other topics only under-replicated partitions and reassignments.
         min_isr: Of its topics, as read when the execution began.
-        timeout_s: Longest wait for one answer.
+        timeout_s: Time limit of one answer.
     """
 
     def __init__(
@@ -53,12 +53,12 @@ class ClusterPort:
         self._timeout_s = timeout_s
         self._timeout_ms = int(timeout_s * 1_000)
 
-    # --- looking ----------------------------------------------------------------------------------------------------
+    # --- reading ----------------------------------------------------------------------------------------------------
 
     def look(self, *, full: bool, configs: tuple[Resource, ...]) -> Observation:
-        """The cluster now; see `Port`.
+        """Read the cluster; see `Port`.
 
-        Reassignments are asked for first: one that ends between the two answers then looks as if it were still under way.
+        Reassignments are read first: one that ends between the two answers then appears to be still in flight.
 
         Raises:
             StateChannelError: Kafka did not answer, or refuses it.
@@ -119,7 +119,7 @@ class ClusterPort:
     def _copied(
         self, topics: Mapping[str, KafkaTopic], alive: frozenset[int]
     ) -> dict[tuple[str, int, int], int] | None:
-        """What replicas that are being added hold already; a broker that does not tell leaves a hole, which is no progress."""
+        """Bytes of replicas that are being added; those of a broker that does not answer are missing, which is no progress."""
         asked: dict[int, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
         for topic in topics.values():
             for partition in topic.partitions:
@@ -142,9 +142,9 @@ class ClusterPort:
     def _configs(
         self, resources: Iterable[Resource], alive: frozenset[int], topics: Mapping[str, KafkaTopic]
     ) -> Configs:
-        """Throttle settings that were set (none that are defaults); of brokers only those that are up.
+        """Throttle settings without defaults; of live brokers only.
 
-        What does not tell stays unknown, and untouched; a topic that is gone has none.
+        Resources without an answer stay unknown and untouched; a deleted topic has no settings.
         """
         found: dict[Resource, dict[str, str | None]] = {}
         brokers = [name for kind, name in resources if kind == BROKER and int(name) in alive]
@@ -172,16 +172,16 @@ class ClusterPort:
         }
 
     def _know(self, brokers: Iterable[int]) -> None:
-        """Have the client learn where brokers are that have come back: it would refuse to ask them for minutes."""
+        """Refresh the client's addresses of brokers that have come back; otherwise it would not send to them for minutes."""
         manager = self._admin._manager  # noqa: SLF001 - there is no public way
         if any(manager.cluster.broker_metadata(one) is None for one in brokers):
             with suppress(kafka_python.KafkaError, OSError):
                 manager.run(manager.cluster.refresh_metadata)
 
-    # --- doing ------------------------------------------------------------------------------------------------------
+    # --- changing ------------------------------------------------------------------------------------------------------
 
     def set_configs(self, changes: Configs) -> CallAnswer:
-        """Set or delete configuration, each broker for itself, topics together."""
+        """Set or delete configuration: one request per broker, one for all topics."""
         brokers = [one for one in changes if one[0] == BROKER]
         topics = [one for one in changes if one[0] != BROKER]
         refused: dict[Key | Resource, str] = {}
@@ -201,7 +201,7 @@ class ClusterPort:
             try:
                 told = self._admin.alter_configs(resources, raise_on_unknown=False, incremental=True)
             except (kafka_python.KafkaError, OSError) as error:
-                # What was not answered may have been done: it is looked at again, so it counts as refused here.
+                # A change without an answer may have been made: the configuration is read again, so it counts as refused here.
                 refused.update(dict.fromkeys(group, _words(error)))
                 continue
             for kind, by_name in told.items():
@@ -209,11 +209,11 @@ class ClusterPort:
         return CallAnswer(outcome=CallOutcome.ACCEPTED, refused=refused)
 
     def submit(self, targets: Mapping[Key, tuple[int, ...]]) -> CallAnswer:
-        """Ask for replica lists; an answer that is lost is unknown, for whoever looks next."""
+        """Request replica lists; a lost answer is unknown, and resolved by the next observation."""
         return self._reassign({TopicPartition(*key): list(target) for key, target in targets.items()})
 
     def withdraw(self, keys: tuple[Key, ...]) -> CallAnswer:
-        """Cancel what is under way; what is not any more is no error."""
+        """Cancel reassignments; one that has ended is not an error."""
         return self._reassign(dict.fromkeys((TopicPartition(*key) for key in keys), None))
 
     def _reassign(self, asked: Mapping[TopicPartition, list[int] | None]) -> CallAnswer:
@@ -233,7 +233,7 @@ class ClusterPort:
         return CallAnswer(outcome=CallOutcome.ACCEPTED, refused=refused)
 
     def elect(self, keys: tuple[Key, ...]) -> CallAnswer:
-        """Preferred leaders; one that cannot lead yet is asked again later."""
+        """Elect preferred leaders; one that cannot lead yet is retried later."""
         by_topic: dict[str, list[int]] = defaultdict(list)
         for topic, partition in keys:
             by_topic[topic].append(partition)

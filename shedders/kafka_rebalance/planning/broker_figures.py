@@ -1,4 +1,4 @@
-"""What each broker holds before and after some moves: for reassignments that no planner of ours made. Pure.
+"""Load of each broker before and after moves, for reassignments of other tools. Pure.
 
 Plain sums, broker by broker; the planner has its own, by arrays, and a test compares the two.
 """
@@ -52,15 +52,15 @@ class _Sums:
 def broker_changes(
     layout: ClusterLayout, loads: PartitionLoads, moves: Iterable[PartitionMove]
 ) -> tuple[BrokerChange, ...]:
-    """Each broker of the cluster, by id, before and after.
+    """Changes of each broker of the cluster, by id.
 
     Args:
-        layout: The cluster before.
-        loads: Of its partitions, as far as known.
-        moves: What changes.
+        layout: Layout before the moves.
+        loads: Known loads of its partitions.
+        moves: Moves to apply.
     """
     moved = {(one.topic, one.partition): one for one in moves}
-    # What is known of any partition counts from 0 on every broker: one that holds nothing carries nothing.
+    # A measure that is known of any partition starts at 0 on every broker, as an empty broker carries nothing.
     known = {name: 0 for name in _KNOWN if any(getattr(one, name) is not None for one in loads.of.values())}
     before, after = (defaultdict[int, _Sums](lambda: _Sums(**known)) for _ in range(2))
     for topic, one in layout.partitions():
@@ -94,7 +94,7 @@ def _count(sums: Mapping[int, _Sums], replicas: Iterable[int], leader: int | Non
 
 
 def _traffic(moves: Iterable[PartitionMove]) -> tuple[Mapping[int, list[int]], Mapping[int, list[int]]]:
-    """Sizes of the replicas that come and go, by broker."""
+    """Sizes of incoming and outgoing replicas, by broker."""
     comes, goes = defaultdict[int, list[int]](list), defaultdict[int, list[int]](list)
     for one in moves:
         for broker in one.added:

@@ -1,8 +1,8 @@
-"""Reconsiders what copies most: where would the goals end if it had to stay? Fewer bytes for the same goals.
+"""Reduction of copied bytes: a search for results that meet the same goals with fewer bytes.
 
-A search that takes the best single step each time does not see that two smaller replicas would have done instead of a large
-one. So the largest that move are sent home and kept there, alone and in pairs, the goals search once more, and that end is
-taken which copies less, if no goal stands worse in it.
+A greedy search does not see that two smaller replicas could have moved instead of one large replica. So the largest moved
+replicas are reverted and pinned, alone and in pairs, the goals search again, and the new result is accepted if it copies
+less and no goal is worse.
 """
 
 from __future__ import annotations
@@ -25,27 +25,27 @@ if TYPE_CHECKING:
 
 
 MOVED_MAX: Final = 100
-"""A plan that moves more partitions is left as it is: many sizes divide well, and to search again takes long."""
+"""Most moved partitions for this step; with more, many sizes divide well and the search takes long."""
 ALONE_MAX: Final = 24
-"""So many are sent home alone: the largest."""
+"""Number of the largest moves reverted alone."""
 PAIRED_MAX: Final = 6
-"""So many in pairs."""
+"""Number of the largest moves reverted in pairs."""
 GAIN_MIN: Final = 0.01
-"""An end that moves more replicas has to copy less by this part."""
+"""Share of bytes that must be saved by a result that moves more replicas."""
 PARTITIONS_MAX: Final = 10_000
-"""In a larger cluster each search takes long, whatever it moves."""
+"""Most partitions of the cluster; in a larger one each search takes long."""
 
 
 def reconsider(search: Search, goals: Sequence[Goal], settle: Callable[[], None]) -> None:
-    """Try other ends of the search until none is better. Each that is taken copies less, so this ends.
+    """Try other results of the search until none is better. Each accepted one copies less, so this ends.
 
     Args:
-        search: At an end.
-        goals: All of them.
-        settle: Lets the goals search on to an end.
+        search: A finished search.
+        goals: All goals.
+        settle: Continues the search of all goals to its end.
 
     Raises:
-        TimeSpentError: The time budget is spent; the search stands at the last end that was taken.
+        TimeSpentError: The time budget is spent; the search has the last accepted result.
     """
     if search.bounded or search.cluster.size > PARTITIONS_MAX or len(changed(search)) > MOVED_MAX:
         return
@@ -57,7 +57,7 @@ def reconsider(search: Search, goals: Sequence[Goal], settle: Callable[[], None]
 
 
 def _choices(search: Search) -> list[tuple[int, ...]]:
-    """Partitions to send home together, the most promising first."""
+    """Sets of partitions to revert, the most promising first."""
     rows, size = changed(search), search.cluster.load[:, LoadColumn.DISK]
     rows = rows[size[rows] > 0]
     rows = rows[np.lexsort((rows, -size[rows]))].tolist()
@@ -67,9 +67,9 @@ def _choices(search: Search) -> list[tuple[int, ...]]:
 def _without(
     search: Search, at: _Place, goals: Sequence[Goal], settle: Callable[[], None], away: list[int]
 ) -> _Place | None:
-    """The end at which these partitions were not moved first, if it is better: the search is there then, else where it was."""
+    """Search again with these partitions reverted; keep the result if it is better, else restore the search."""
     cluster, scope, steps = search.cluster, search.scope, search.steps
-    # What is tried is no step of the search: only the way to the end that is taken is.
+    # Trials are not steps of the search; only the moves to the accepted result are.
     search.trail, search.steps = [], None
     better = False
     try:
@@ -98,7 +98,7 @@ def _without(
 
 
 class _Place:
-    """Where a search is."""
+    """State of a search."""
 
     def __init__(self, search: Search, goals: Sequence[Goal]) -> None:
         self.replicas, self.leader = search.cluster.replicas.copy(), search.cluster.leader.copy()
@@ -107,7 +107,7 @@ class _Place:
         self.copied_replicas, self.copied_bytes = search.copied(changed(search).tolist())
 
     def is_better_than(self, other: _Place) -> bool:
-        """Whether it copies less, by enough for the replicas that it moves more, and no goal stands worse."""
+        """Whether it copies enough less for its additional replica moves, and no goal is worse."""
         saved_bytes = other.copied_bytes - self.copied_bytes
         enough = self.copied_replicas <= other.copied_replicas or saved_bytes >= GAIN_MIN * other.copied_bytes
         excesses = zip(self.excesses, other.excesses, strict=True)
@@ -120,15 +120,15 @@ def _way(partition: int, here: Any, leader: Any, there: Any, leads: Any) -> list
 
 
 PAIRS_MAX: Final = 200
-"""So many pairs of brokers are looked at in a pass: those between which most bytes go first."""
+"""Pairs of brokers per pass, those with most bytes between them first."""
 ONES_MAX: Final = 64
-"""So many moved replicas of a pair: the largest first."""
+"""Moved replicas per pair, the largest first."""
 
 
 def trade(search: Search, limits: GoalLimits) -> int:
-    """Send replicas back and take smaller ones from where they were, as long as no cell of any goal gets worse.
+    """Swap moved replicas for smaller ones of their source, if no cell of any goal gets worse.
 
-    Each trade copies fewer bytes than before, so this ends. Returns how many were made.
+    Each trade copies fewer bytes than before, so this ends. Returns the number of trades.
     """
     total = 0
     while made := _trade_pass(search, limits):
@@ -160,9 +160,9 @@ def _trade_pass(search: Search, limits: GoalLimits) -> int:
 
 
 def _between(search: Search, limits: GoalLimits, ones: Any, broker: int, home: int) -> int:
-    """Trade replicas that came to a broker from their home for smaller ones that are there still."""
+    """Trade replicas that moved from `home` to `broker` for smaller ones that are still at `home`."""
     cluster, scope, size = search.cluster, search.scope, search.cluster.load[:, LoadColumn.DISK]
-    # Trades between other brokers may have moved them meanwhile.
+    # Trades between other brokers may have moved them.
     held_by = cluster.replicas[ones]
     ones = ones[(held_by == broker).any(axis=1) & ~(held_by == home).any(axis=1)]
     made = 0
@@ -194,15 +194,15 @@ def _between(search: Search, limits: GoalLimits, ones: Any, broker: int, home: i
 
 
 def take_back(search: Search, limits: GoalLimits, *, leaders_first: bool) -> int:
-    """Undo what can be undone without any cell of any goal getting (further) out of its range.
+    """Revert moves that can be reverted without any cell of any goal getting (further) out of its range.
 
     Args:
-        search: Its state.
-        limits: Of all goals.
-        leaders_first: Whether a goal wants leaders to stand first: then an order that was mended is kept.
+        search: State of the search.
+        limits: Limits of all goals.
+        leaders_first: Whether a goal requires leaders to be first in the list; then a corrected order is kept.
 
     Returns:
-        How much was undone.
+        Number of reverted moves.
     """
     total = 0
     while True:
@@ -213,7 +213,7 @@ def take_back(search: Search, limits: GoalLimits, *, leaders_first: bool) -> int
 
 
 def changed(search: Search) -> Any:
-    """Partitions that are not as they were."""
+    """Partitions that differ from the beginning."""
     cluster, scope = search.cluster, search.scope
     return np.nonzero((cluster.replicas != scope.began).any(axis=1) | (cluster.leader != scope.led))[0]
 
@@ -231,7 +231,7 @@ def _take_back_pass(search: Search, limits: GoalLimits, *, leaders_first: bool) 
 
 
 def _replicas(search: Search, limits: GoalLimits, rows: Any) -> int:
-    """Move replicas back to where they were: all ways back are asked about at once, those that are open again one by one."""
+    """Move replicas back: all candidates are checked together, and allowed ones again one by one."""
     cluster, scope = search.cluster, search.scope
     here, began = cluster.replicas[rows], scope.began[rows]
     even = (here >= 0).sum(axis=1) == (began >= 0).sum(axis=1)
@@ -259,7 +259,7 @@ def _replicas(search: Search, limits: GoalLimits, rows: Any) -> int:
 
 
 def _leaders(search: Search, limits: GoalLimits, rows: Any, *, leaders_first: bool) -> int:
-    """Let those lead again who did."""
+    """Switch leadership back to former leaders."""
     cluster, scope = search.cluster, search.scope
     led = scope.led[rows]
     fits = (led != cluster.leader[rows]) & (led >= 0) & (cluster.leader[rows] >= 0) & scope.leaders[led]
@@ -280,7 +280,7 @@ def _leaders(search: Search, limits: GoalLimits, rows: Any, *, leaders_first: bo
 
 
 def _order(search: Search, partition: int, *, leaders_first: bool) -> int:
-    """Put the list back in its old order, where nothing else is changed any more."""
+    """Restore the old order of a list that has no other change."""
     cluster, scope = search.cluster, search.scope
     began = [one for one in scope.began[partition].tolist() if one >= 0]
     here = cluster.holders(partition)

@@ -1,4 +1,4 @@
-"""How long a plan will take: bound by the busiest broker. Pure.
+"""Estimate of a plan's duration, bound by the busiest broker. Pure.
 
     broker b:  copying_b = max(bytes into b, bytes out of b) / rate
                turns_b   = ceil(partitions that b takes part in / moves_per_broker) * poll_s
@@ -6,8 +6,8 @@
                + ceil(leader switches / leaders_at_once) * poll_s
 
 A replica is copied from its partition's leader. `rate` is the throttle where there is one (Kafka keeps it per broker and
-direction, KIP-73), else an assumption. A turn costs one look at the cluster, as a slot that is free is given anew then. So it
-is a lower bound for a cluster that copies at `rate`: new data that comes meanwhile, slower disks and pauses come on top.
+direction, KIP-73), else an assumption. A turn costs one observation of the cluster, when free slots are reused. So it
+is a lower bound for a cluster that copies at `rate`: new data, slower disks and pauses are not included.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Bound(StrEnum):
-    """What takes the time."""
+    """Bottleneck of a plan."""
 
     NOTHING = "nothing"
     IN = "in"
@@ -37,18 +37,18 @@ class Bound(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
-    """The answer, and what it rests on.
+    """Estimate of a duration, with its assumptions.
 
     Attributes:
-        duration_s: Of the whole plan.
-        bound: What takes most of it: bytes into or out of a broker, turns of small moves, or leader switches.
-        broker: The busiest one; None where nothing is copied.
-        broker_bytes: What goes into it, or out of it.
-        rate_bytes_per_s: Of a broker, as reckoned with.
-        throttled: Whether that is the throttle; else it is assumed.
-        moves_per_broker: The parallelism that was reckoned with.
-        copied_bytes: Of all brokers.
-        unknown_sizes: Moves that copy data of unknown size: reckoned as nothing.
+        duration_s: Duration of the whole plan.
+        bound: Bottleneck: bytes into or out of a broker, turns of small moves, or leader switches.
+        broker: Busiest broker; None: nothing is copied.
+        broker_bytes: Bytes into it, or out of it.
+        rate_bytes_per_s: Copy rate of a broker.
+        throttled: Whether the rate is the throttle, or assumed.
+        moves_per_broker: Parallelism per broker.
+        copied_bytes: Bytes copied by all brokers.
+        unknown_sizes: Moves of unknown size, counted as 0 bytes.
     """
 
     duration_s: float
@@ -62,7 +62,7 @@ class Estimate:
     unknown_sizes: int
 
     def sentences(self) -> tuple[str, ...]:
-        """What was reckoned with and assumed, for people."""
+        """Assumptions as sentences, for people."""
         found = [_BOUND[self.bound].format(broker=self.broker, size=size(self.broker_bytes))]
         told = rate(self.rate_bytes_per_s)
         if self.copied_bytes:
@@ -77,21 +77,21 @@ class Estimate:
             )
         if self.unknown_sizes:
             unknown = count(self.unknown_sizes, "move")
-            found.append(f"{unknown} of unknown size {are(self.unknown_sizes)} reckoned as nothing")
+            found.append(f"{unknown} of unknown size {are(self.unknown_sizes)} counted as 0 bytes")
         return tuple(found)
 
 
 _BOUND = {
     Bound.NOTHING: "nothing moves",
-    Bound.IN: "most of it: {size} into broker {broker}",
-    Bound.OUT: "most of it: {size} out of broker {broker}",
-    Bound.TURNS: "most of it: the turns of many small moves",
-    Bound.SWITCHES: "only leaders are switched; no data is copied",
+    Bound.IN: "bottleneck: {size} into broker {broker}",
+    Bound.OUT: "bottleneck: {size} out of broker {broker}",
+    Bound.TURNS: "bottleneck: the number of small moves",
+    Bound.SWITCHES: "leader switches only; no data is copied",
 }
 
 
 def estimate(moves: Iterable[PartitionMove], settings: PartitionsSettings) -> Estimate:
-    """How long these moves take; see the formula above."""
+    """Estimate the duration of moves; see the formula above."""
     pace = settings.pace
     into, out, parts = Counter[int](), Counter[int](), Counter[int]()
     placed = switched = unknown = 0

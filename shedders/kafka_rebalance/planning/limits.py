@@ -1,10 +1,10 @@
-"""What goals that come first allow: a later goal takes no move that brings a cell of theirs (further) out of its range.
+"""Limits of earlier goals: a later goal may not bring a cell of theirs (further) out of its range.
 
-Each goal lays its ranges down here; those of one measure are joined to the narrowest, so that asking costs the same
-however many goals there are. Questions are asked for many replicas, and all brokers they might go to, at once.
+Each goal sets its ranges here; those of one measure are joined to the narrowest, so that a check costs the same
+for any number of goals. Checks cover many replicas and all their possible destinations at once.
 
-    a broker that takes: what it carries after <= high, or not more than before
-    a broker that gives: what it carries after >= low, or not less than before
+    destination: load after <= high, or not more than before
+    source:      load after >= low, or not less than before
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ Mask = Any
 
 
 class TopicRange(NamedTuple):
-    """Range of a count of each topic on each broker.
+    """Range of the count of each topic on each broker.
 
     Attributes:
-        leaders: Of leaders; else of replicas.
+        leaders: Whether leaders are counted, else replicas.
         low: T. high: T. cells: brokers that count, B.
     """
 
@@ -42,23 +42,23 @@ class TopicRange(NamedTuple):
 
 
 class GoalRule(Protocol):
-    """A rule of a goal that is neither of sums nor of topics."""
+    """Rule of a goal that is neither a range of sums nor of topics."""
 
     def moves(self, partitions: Any, sources: Any, to: Any) -> Mask:
-        """Whether these n replicas may go to each of these m brokers as far as it is concerned: n x m."""
+        """Whether the rule allows these n replicas on each of these m brokers: n x m."""
         ...
 
     def moves_to(self, partitions: Any, sources: Any, to: Any) -> Mask:
-        """Whether these replicas may go to one broker, or each to its own: n."""
+        """Whether it allows these replicas on one broker, or each on its own: n."""
         ...
 
     def move(self, partition: int, source: int, to: int) -> bool:
-        """Whether one replica may go to one broker."""
+        """Whether it allows one replica on one broker."""
         ...
 
 
 class GoalLimits:
-    """What some goals allow together; empty at first."""
+    """Joint limits of goals; empty at first."""
 
     def __init__(self, cluster: VirtualCluster) -> None:
         self.cluster = cluster
@@ -107,7 +107,7 @@ class GoalLimits:
         return result
 
     def moves_to(self, partitions: Any, sources: Any, leads: Any, to: int) -> Mask:
-        """As `moves` to one broker: n. What the cheapest question refuses is not asked about further."""
+        """As `moves` to one broker: n. Replicas that fail a cheap check are not checked further."""
         cluster = self.cluster
         found = np.zeros(len(partitions), dtype=bool)
         rows = np.arange(len(partitions))
@@ -224,11 +224,11 @@ class GoalLimits:
     # --- swaps -----------------------------------------------------------------------------
 
     def swaps(self, ones: Any, here: int, others: Any, there: int, wanted: Mask) -> Mask:
-        """Whether replicas here may change places with others there.
+        """Whether replicas `here` may be swapped with others `there`.
 
         Args:
             ones: n of them. others: m of them.
-            wanted: Pairs that are of interest, n x m.
+            wanted: Pairs to check, n x m.
 
         Returns:
             n x m.

@@ -1,4 +1,4 @@
-"""What comes of a search: moves of partitions, brokers before and after, the identity of the plan."""
+"""Results of a search: moves of partitions, brokers before and after, the id of the plan."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 
 def partition_moves(search: Search, names: Sequence[str]) -> tuple[PartitionMove, ...]:
-    """Each partition that is to be other than it is, in order.
+    """Moves of all changed partitions, in order.
 
     Args:
-        search: At its end.
-        names: Of the goals, by their bits.
+        search: Finished search.
+        names: Names of the goals, by their bits.
     """
     cluster, scope = search.cluster, search.scope
     found: list[PartitionMove] = []
@@ -51,7 +51,7 @@ def partition_moves(search: Search, names: Sequence[str]) -> tuple[PartitionMove
 
 
 def figures(cluster: VirtualCluster) -> list[BrokerFigures]:
-    """What brokers carry now."""
+    """Present load of all brokers."""
     has = [bool(cluster.known[:, column].any()) for column in LoadColumn]
     sums = cluster.sums.T.tolist()
     return [
@@ -70,7 +70,7 @@ def figures(cluster: VirtualCluster) -> list[BrokerFigures]:
 def broker_changes(
     cluster: VirtualCluster, before: Sequence[BrokerFigures], moves: Sequence[PartitionMove]
 ) -> tuple[BrokerChange, ...]:
-    """Each broker before and after."""
+    """Changes of all brokers."""
     flow: NDArray[np.int64] = np.zeros((4, len(cluster.broker_ids)), dtype=np.int64)
     for move in moves:
         for brokers, row in ((move.added, 0), (move.removed, 1)):
@@ -95,7 +95,7 @@ def broker_changes(
 
 
 def identity(cluster_id: str, layout: str, moves: Sequence[PartitionMove]) -> str:
-    """16 hex digits that tell plans apart by what they do."""
+    """Id of a plan: 16 hex digits of a digest of its moves."""
     digest = hashlib.sha256(f"{cluster_id}\n{layout}\n".encode())
     for one in moves:
         digest.update(f"{one.topic} {one.partition} {one.before} {one.after} {one.leader_after}\n".encode())
@@ -103,7 +103,7 @@ def identity(cluster_id: str, layout: str, moves: Sequence[PartitionMove]) -> st
 
 
 def as_json(request: PlanRequest) -> dict[str, Any]:
-    """The request as JSON has it."""
+    """Request as JSON."""
     asked = request.capacities
     fields = ("disk_bytes", "bytes_in_per_s", "bytes_out_per_s", "cpu")
     return {

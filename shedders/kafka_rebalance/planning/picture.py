@@ -1,6 +1,6 @@
-"""The load of each broker before and after a plan, as SVG or PNG: the same bytes for the same plan. Needs matplotlib.
+"""Plot of each broker's load before and after a plan, as SVG or PNG: the same bytes for the same plan. Needs matplotlib.
 
-Up to `BARS_MAX` brokers have two bars each; of more, brokers are ordered by what they carried before, and two lines are drawn.
+Up to `BARS_MAX` brokers have two bars each; more brokers are ordered by their former load and drawn as two lines.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 BARS_MAX: Final = 60
 _COLUMNS: Final = ((3, 9), (2, 24))
-"""So many panels side by side, for at most so many brokers."""
+"""Panels per row, by the most brokers for which it holds."""
 _MEASURES: Final = (
     ("disk_bytes", "disk", size),
     ("bytes_in_per_s", "bytes in (clients, leaders)", rate),
@@ -43,7 +43,7 @@ class _Panel(NamedTuple):
 
 
 def plan_picture(plan: ReassignmentPlan) -> Plot:
-    """Draw it; a measure of which nothing is known is left out."""
+    """Draw a plan; unknown measures are omitted."""
     panels = list(_panels(plan))
     names = [str(one.id) for one in plan.brokers]
     with styled():
@@ -65,7 +65,7 @@ def plan_picture(plan: ReassignmentPlan) -> Plot:
             handles, labels = found[0].get_legend_handles_labels()
             figure.legend(handles, labels, loc="outside lower right", ncols=3, fontsize=7)
             figure.supxlabel(
-                "broker" if len(names) <= BARS_MAX else "brokers, each line by what it has, largest first",
+                "broker" if len(names) <= BARS_MAX else "brokers, each line ordered by load, largest first",
                 fontsize=8,
                 color=INK,
             )

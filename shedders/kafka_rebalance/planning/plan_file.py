@@ -1,7 +1,7 @@
-"""A plan as a file, `partition-plan/1`: JSON, a line a move, so that it can be read, searched and compared by people.
+"""File format of plans, `partition-plan/1`: JSON with one move per line, so that people can search and compare it.
 
-Reading is strict: what is unknown, contradicts itself or is no number is an error that names the place, and nothing is done
-with such a plan. Whether it still fits the cluster is asked when it is carried out.
+Reading is strict: an unknown field, a contradiction or an invalid number is an error that names the place. Whether the
+plan still fits the cluster is checked when it is executed.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from shedders.kafka_rebalance.errors import PlanUnusableError
 from shedders.kafka_rebalance.planning.plan import FORMAT, BrokerChange, GoalOutcome, PartitionMove, ReassignmentPlan
 
 ID: Final = re.compile(r"[0-9a-f]{16}", re.ASCII)
-_HINT: Final = "Make it anew with `statechannel partitions plan`; a plan is not to be changed by hand."
+_HINT: Final = "Make a new plan with `statechannel partitions plan`; do not edit plans by hand."
 
 
 class _File(BaseModel):
-    """What stands in the file: the fields of `ReassignmentPlan`, and the format."""
+    """Contents of the file: the fields of `ReassignmentPlan`, and the format."""
 
     model_config = STRICT
     format: str
@@ -62,15 +62,15 @@ _FIELDS: Final = tuple(one.name for one in fields(ReassignmentPlan))
 
 
 def plan_bytes(plan: ReassignmentPlan) -> bytes:
-    """The plan as the file has it; equal plans made at the same time give equal bytes."""
+    """Encode a plan; equal plans made at the same time give equal bytes."""
     return b"".join(document_parts(_document(plan)))
 
 
 def write_plan(path: Path, plan: ReassignmentPlan) -> None:
-    """Write a plan; the file appears, or is replaced, when it is whole.
+    """Write a plan atomically.
 
     Raises:
-        ValueError: The plan has a number that is not finite: a mistake of whoever made it.
+        ValueError: The plan has a number that is not finite, a bug of the planner.
         StateChannelError: The file cannot be written.
     """
     write_document(path, _document(plan))
@@ -97,14 +97,14 @@ def read_plan(path: Path) -> ReassignmentPlan:
     """Read a plan.
 
     Raises:
-        PlanUnusableError: The file cannot be read, is no plan, is of another version, or contradicts itself.
+        PlanUnusableError: The file cannot be read, is not a plan, has another version, or contradicts itself.
     """
     raw = read_raw(path, _unusable)
     return parse_plan(raw, str(path))
 
 
 def parse_plan(raw: bytes, where: str = "the plan") -> ReassignmentPlan:
-    """Check a plan that was read already, such as from a topic; raises as `read_plan`."""
+    """Parse a plan, such as from a topic; raises as `read_plan`."""
     with uncollected():
         return _parsed(raw, where)
 
@@ -112,11 +112,14 @@ def parse_plan(raw: bytes, where: str = "the plan") -> ReassignmentPlan:
 def _parsed(raw: bytes, where: str) -> ReassignmentPlan:
     names = top_level(raw, where, _unusable, hint=_HINT)
     if "partitions" in names and "format" not in names:
-        hint = "`statechannel partitions show` takes it with --layout FILE; apply takes only plans."
-        raise PlanUnusableError(f"{where} is no plan but looks like a reassignment file of Kafka's own tool", hint=hint)
+        hint = "Show it with `statechannel partitions show --layout FILE`; `apply` takes only plans."
+        raise PlanUnusableError(
+            f"{where} is not a plan; it looks like a reassignment file of Kafka's own tool", hint=hint
+        )
     if str(names.get("format")).startswith("kafka-layout/"):
         raise PlanUnusableError(
-            f"{where} is no plan but a layout", hint=f"Plan from it: `statechannel partitions plan --layout {where}`."
+            f"{where} is a layout, not a plan",
+            hint=f"Make a plan for it: `statechannel partitions plan --layout {where}`.",
         )
     checked_format(names.get("format"), FORMAT, where, _unusable, hint=_HINT)
     file = validated(raw, _ADAPTER, where, _unusable, hint=_HINT)
@@ -132,23 +135,23 @@ def _unusable(message: str, hint: str) -> PlanUnusableError:
 
 
 def _faults(plan: ReassignmentPlan) -> Iterator[str]:
-    """What is wrong with a plan whose fields are all of the right kind."""
+    """Contradictions of a plan whose fields are all of the right type."""
     if not ID.fullmatch(plan.id):
-        yield f"id: 16 hex digits are wanted, found {cut(repr(plan.id))}"
+        yield f"id: expected 16 hex digits, got {cut(repr(plan.id))}"
     if not 0 <= plan.made_at_ms <= LATEST_MS:
-        yield f"made_at_ms: 0 to {LATEST_MS} is wanted, found {cut(str(plan.made_at_ms))}"
+        yield f"made_at_ms: expected 0 to {LATEST_MS}, got {cut(str(plan.made_at_ms))}"
     goals = [one.name for one in plan.goals]
     if len(set(goals)) < len(goals):
-        yield "goals: one stands there twice"
+        yield "goals: a goal is duplicated"
     brokers = [one.id for one in plan.brokers]
     known, again = set(brokers), twice(brokers)
     if again is not None:
-        yield f"brokers: {again} stands there twice"
+        yield f"brokers: {again} is duplicated"
     seen: set[tuple[str, int]] = set()
     for one in plan.moves:
         where = f"move of {cut(one.topic)}-{one.partition}"
         if (one.topic, one.partition) in seen:
-            yield f"{where}: it stands there twice"
+            yield f"{where}: duplicated"
         seen.add((one.topic, one.partition))
         if plan.topic_ids and one.topic not in plan.topic_ids:
             yield f"{where}: the topic is not in topic_ids"
@@ -157,24 +160,24 @@ def _faults(plan: ReassignmentPlan) -> Iterator[str]:
 
 def _move_faults(one: PartitionMove, known: set[int]) -> Iterator[str]:
     if not TOPIC_NAME.fullmatch(one.topic):
-        yield "no name that Kafka allows"
+        yield "not a valid topic name"
     if not 0 <= one.partition < 2**31:
-        yield "no number of a partition"
+        yield "not a valid partition number"
     for name in ("before", "after"):
         replicas: tuple[int, ...] = getattr(one, name)
         again = twice(replicas)
         if not replicas or min(replicas) < 0:
-            yield f"{name}: ids of brokers are wanted, found {cut(repr(list(replicas)))}"
+            yield f"{name}: expected broker ids, got {cut(repr(list(replicas)))}"
         if again is not None:
-            yield f"{name}: broker {again} stands there twice"
+            yield f"{name}: broker {again} is duplicated"
         strange = sorted(set(replicas) - known) if known else []
         if strange:
             yield f"{name}: the plan has no broker {strange[0]}"
     if one.leader_after not in one.after[:1]:
-        yield f"leader_after: the first of after is to lead, found {one.leader_after}"
+        yield f"leader_after: expected the first of after, got {one.leader_after}"
     if one.leader_before is not None and one.leader_before not in one.before:
         yield f"leader_before: broker {one.leader_before} has no replica of it"
     if one.before == one.after and one.leader_before == one.leader_after:
-        yield "it moves nothing"
+        yield "no change"
     if one.size_bytes is not None and not 0 <= one.size_bytes <= NUMBER_MAX:
-        yield f"size_bytes: 0 to {NUMBER_MAX} is wanted, found {cut(str(one.size_bytes))}"
+        yield f"size_bytes: expected 0 to {NUMBER_MAX}, got {cut(str(one.size_bytes))}"

@@ -1,7 +1,7 @@
-"""The JSON that Kafka's own tool takes (`kafka-reassign-partitions --reassignment-json-file`): written, and read.
+"""Files of Kafka's own tool (`kafka-reassign-partitions --reassignment-json-file`), written and read.
 
 Format: `ReassignPartitionsCommand` of Apache Kafka, `{"version":1,"partitions":[{"topic","partition","replicas"}]}`; `log_dirs`
-are accepted when reading and not used. A file that only changes the order of replicas moves no data: the first of them becomes
+are accepted and ignored. A file that only changes the order of replicas moves no data: the first of them becomes
 the preferred leader, and leads after an election (`kafka-leader-election --election-type preferred`).
 """
 
@@ -48,11 +48,11 @@ _ADAPTER: Final = TypeAdapter(_File)
 
 
 def to_json(moves: Iterable[PartitionMove], which: Which = "after") -> bytes:
-    """The file's bytes, in the order of the moves, an entry a line.
+    """Encode a file, in the order of the moves, one entry per line.
 
     Args:
-        moves: Of a plan, or of a batch of it.
-        which: `after`: what is to be; `before`: what was, to undo it.
+        moves: Moves of a plan or of a batch.
+        which: `after`: planned replicas; `before`: former ones, to roll back.
     """
     entries = [
         orjson.dumps({"topic": one.topic, "partition": one.partition, "replicas": getattr(one, which)}) for one in moves
@@ -61,22 +61,22 @@ def to_json(moves: Iterable[PartitionMove], which: Which = "after") -> bytes:
 
 
 def looks_like_reassignment(raw: bytes) -> bool:
-    """Whether a file is rather one of Kafka's tool than a plan; says nothing about its being right."""
+    """Whether a file looks like one of Kafka's tool, valid or not."""
     head = raw[:4_096]
     return b'"partitions"' in head and b'"version"' in raw and b'"format"' not in head
 
 
 def read_reassignment(path: Path) -> Mapping[tuple[str, int], tuple[int, ...]]:
-    """Replicas by topic and partition, as the file names them.
+    """Read the replicas by topic and partition.
 
     Raises:
-        PlanUnusableError: It cannot be read, is of another version, names a partition twice, or replicas that cannot be.
+        PlanUnusableError: The file cannot be read, has another version, a duplicate partition, or invalid replicas.
     """
     return parse_reassignment(read_raw(path, _unusable), str(path))
 
 
 def parse_reassignment(raw: bytes, where: str = "the file") -> Mapping[tuple[str, int], tuple[int, ...]]:
-    """Likewise, of a file that was read already."""
+    """Parse the contents of a file; raises as `read_reassignment`."""
     top_level(raw, where, _unusable, hint=_HINT)
     file = validated(raw, _ADAPTER, where, _unusable, hint=_HINT)
     faults = list(_faults(file))
@@ -87,22 +87,22 @@ def parse_reassignment(raw: bytes, where: str = "the file") -> Mapping[tuple[str
 
 def _faults(file: _File) -> Iterator[str]:
     if file.version != VERSION:
-        yield f"version: {VERSION} is wanted, found {file.version}"
+        yield f"version: expected {VERSION}, got {file.version}"
     seen: set[tuple[str, int]] = set()
     for number, one in enumerate(file.partitions):
         where = f"partitions[{number}]"
         if (one.topic, one.partition) in seen:
-            yield f"{where}: {cut(one.topic)}-{one.partition} stands there twice"
+            yield f"{where}: {cut(one.topic)}-{one.partition} is duplicated"
         seen.add((one.topic, one.partition))
         if not TOPIC_NAME.fullmatch(one.topic) or not 0 <= one.partition < 2**31:
-            yield f"{where}: {cut(one.topic)}-{one.partition} can be no partition"
+            yield f"{where}: {cut(one.topic)}-{one.partition} is not a valid partition"
         if not one.replicas or min(one.replicas) < 0:
-            yield f"{where}.replicas: ids of brokers are wanted, found {cut(repr(list(one.replicas)))}"
+            yield f"{where}.replicas: expected broker ids, got {cut(repr(list(one.replicas)))}"
         again = twice(one.replicas)
         if again is not None:
-            yield f"{where}.replicas: broker {again} stands there twice"
+            yield f"{where}.replicas: broker {again} is duplicated"
         if one.log_dirs is not None and len(one.log_dirs) != len(one.replicas):
-            yield f"{where}.log_dirs: as many as replicas are wanted"
+            yield f"{where}.log_dirs: expected one per replica"
 
 
 def moves_of(
@@ -112,16 +112,16 @@ def moves_of(
     *,
     where: str = "it",
 ) -> tuple[PartitionMove, ...]:
-    """What a reassignment that somebody else made would change of a cluster; partitions that stay are left out.
+    """Moves of a reassignment of another tool, without unchanged partitions.
 
     Args:
-        wanted: From `read_reassignment`.
-        layout: The cluster.
-        loads: Sizes of its partitions, as far as known.
+        wanted: Replicas from `read_reassignment`.
+        layout: Layout of the cluster.
+        loads: Known sizes of its partitions.
         where: Name of the file, for people.
 
     Raises:
-        PlanUnusableError: It names partitions or brokers that the cluster does not have.
+        PlanUnusableError: It has partitions or brokers that the cluster does not have.
     """
     known = {one.id for one in layout.brokers}
     there = {(topic.name, one.partition): one for topic, one in layout.partitions()}
@@ -138,7 +138,7 @@ def moves_of(
     if faults:
         raise PlanUnusableError(
             told(where, faults),
-            hint="It was made for another cluster, or for an older state of this one: make it anew.",
+            hint="It is for another cluster, or for an older state of this one; make a new one.",
         )
     return tuple(found)
 

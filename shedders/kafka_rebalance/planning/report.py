@@ -1,4 +1,4 @@
-"""A plan as tables for people: overview, goals, brokers, single moves. Pure."""
+"""Tables of a plan: overview, goals, brokers, moves. Pure."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ _ASKED: Final = {
 }
 _ASKED_ONE: Final = {
     "replication_factor": "replication factor",
-    "moves_max": "moves at most",
-    "bytes_max": "bytes at most",
+    "moves_max": "max moves",
+    "bytes_max": "max bytes",
 }
 _MINUTE_S: Final = 60
 _HOUR_S: Final = 3_600
@@ -51,23 +51,23 @@ _SHORT: Final = 120
 
 
 def overview(plan: ReassignmentPlan, told: Estimate) -> Grid:
-    """What the plan is and does, in a few lines."""
+    """Overview of a plan."""
     return Grid("", ("plan", plan.id), tuple(_overview(plan, told)))
 
 
 def _overview(plan: ReassignmentPlan, told: Estimate) -> Iterator[tuple[str, str]]:
     yield "cluster", f"{plan.cluster_id or '(no id)'}, {count(len(plan.brokers), 'broker')}"
-    yield "asked", asked_said(plan.request)
+    yield "request", asked_said(plan.request)
     yield "moves", moves_said(plan.moves)
     if plan.copied_bytes:
         into = max(plan.brokers, key=lambda one: (one.bytes_in, -one.id), default=None)
-        most = "" if into is None or not into.bytes_in else f"; most of it, {size(into.bytes_in)}, to broker {into.id}"
+        most = "" if into is None or not into.bytes_in else f"; most to broker {into.id}: {size(into.bytes_in)}"
         yield "copied", f"{size(plan.copied_bytes)}{most}"
     if plan.goals:
         yield "goals", goals_said(plan.goals)
     if plan.moves:
         most, *rest = told.sentences()
-        yield "takes", f"about {length(told.duration_s)}; {most}"
+        yield "duration", f"about {length(told.duration_s)}; {most}"
         for one in rest:
             yield " ", one
     if plan.made_at_ms:
@@ -76,13 +76,13 @@ def _overview(plan: ReassignmentPlan, told: Estimate) -> Iterator[tuple[str, str
             f"{datetime.fromtimestamp(plan.made_at_ms / 1_000, UTC):%Y-%m-%d %H:%M:%S}Z, in {length(plan.took_s)}",
         )
     if not plan.complete:
-        yield "search", "ended early: this is the best plan until then, see the remarks"
+        yield "search", "ended early; this is the best plan found, see the remarks"
     for remark in plan.remarks:
         yield "remark", remark
 
 
 def asked_said(request: Mapping[str, Any]) -> str:
-    """What was asked for, without what was left as it is by default: `remove-brokers, brokers 3`."""
+    """Request without defaults: `remove-brokers; brokers 3`."""
     named = [
         f"{text} {', '.join(map(str, values))}"
         for name, text in _ASKED.items()
@@ -93,9 +93,9 @@ def asked_said(request: Mapping[str, Any]) -> str:
 
 
 def moves_said(moves: Sequence[PartitionMove]) -> str:
-    """How many of what: `12 partitions: 9 replicas to copy, 3 leader switches`."""
+    """Counts of moves by kind: `12 partitions: 9 replicas to copy, 3 leader switches`."""
     if not moves:
-        return "nothing to do"
+        return "no moves"
     found = Counter[str]()
     for one in moves:
         found["copy"] += len(one.added)
@@ -106,13 +106,13 @@ def moves_said(moves: Sequence[PartitionMove]) -> str:
         f"{count(found['copy'], 'replica')} to copy" if found["copy"] else "",
         f"{count(found['drop'], 'replica')} to remove" if found["drop"] else "",
         f"{count(found['switch'], 'new leader')}" if found["switch"] else "",
-        f"{found['order']} whose order alone changes" if found["order"] else "",
+        f"{found['order']} with a new order of replicas only" if found["order"] else "",
     ]
     return f"{count(len(moves), 'partition')}: {', '.join(one for one in parts if one)}"
 
 
 def goals_said(goals: Iterable[GoalOutcome]) -> str:
-    """How many stand how, those that do not hold by name: `4 met; not met: disk`."""
+    """Counts of goals by status, with the names of those not met: `4 met; not met: disk`."""
     by_status: dict[GoalStatus, list[str]] = {}
     for one in goals:
         by_status.setdefault(one.status, []).append(one.name)
@@ -122,14 +122,14 @@ def goals_said(goals: Iterable[GoalOutcome]) -> str:
 
 
 def goals_grid(plan: ReassignmentPlan) -> Grid:
-    """Each goal before and after, in order, and what keeps those that are not met."""
+    """Table of the goals before and after, in order, with the reasons of those not met."""
     notes = tuple(f"{', '.join(names)}: {why}" for why, names in _witnesses(plan.goals).items())
-    headers = ("goal", "kind", "range", "at the end", "outside", "lowest", "highest", "deviation", "steps", "s")
+    headers = ("goal", "kind", "range", "status", "violations", "lowest", "highest", "deviation", "steps", "s")
     return Grid("Goals", headers, tuple(_goal(one) for one in plan.goals), notes)
 
 
 def _witnesses(goals: Iterable[GoalOutcome]) -> Mapping[str, list[str]]:
-    """Names of the goals by what keeps them; many have the same reason."""
+    """Names of unmet goals by witness, as many share one."""
     found: dict[str, list[str]] = {}
     for one in goals:
         if one.witness:
@@ -163,11 +163,11 @@ def _both(one: GoalOutcome, told: Callable[[GoalSpread], str]) -> str:
 
 
 def brokers_grid(plan: ReassignmentPlan, *, most: int | None = BROKERS_SHOWN) -> Grid:
-    """Each broker before and after.
+    """Table of the brokers before and after.
 
     Args:
         plan: The plan.
-        most: So many are shown, those with most data in and out first chosen; None: all.
+        most: Most rows, for the brokers with most data in and out; None: all.
     """
     chosen = sorted(
         plan.brokers, key=lambda one: (-one.bytes_in - one.bytes_out, -one.replicas_in - one.replicas_out, one.id)
@@ -175,9 +175,9 @@ def brokers_grid(plan: ReassignmentPlan, *, most: int | None = BROKERS_SHOWN) ->
     if most is not None:
         chosen = chosen[:most]
     left = len(plan.brokers) - len(chosen)
-    notes = (f"and {left} more, to and from which less is copied",) if left else ()
+    notes = (f"and {left} more with less data in and out",) if left else ()
     rows = tuple(_broker(one) for one in sorted(chosen, key=lambda one: one.id))
-    headers = ("broker", "rack", "replicas", "leaders", "disk", "bytes in", "bytes out", "comes", "goes")
+    headers = ("broker", "rack", "replicas", "leaders", "disk", "bytes in", "bytes out", "incoming", "outgoing")
     return Grid("Brokers, before and after", headers, rows, notes)
 
 
@@ -186,7 +186,7 @@ def _broker(one: BrokerChange) -> tuple[str, ...]:
         return _changed(one.before, one.after, field, text)
 
     return (
-        f"{one.id}" if one.alive else f"{one.id} (away)",
+        f"{one.id}" if one.alive else f"{one.id} (down)",
         one.rack or "-",
         told("replicas", str),
         told("leaders", str),
@@ -210,12 +210,12 @@ def _changed(before: BrokerFigures, after: BrokerFigures, field: str, text: Call
 
 
 def moves_grid(moves: Iterable[PartitionMove], *, most: int | None = MOVES_SHOWN, more: str = "") -> Grid:
-    """Which replica goes from where to where, how much that is, and why.
+    """Table of moves, with sizes and goals.
 
     Args:
-        moves: Those to be shown.
-        most: So many at most; None: all.
-        more: What to do to see the others, for people.
+        moves: Moves to list.
+        most: Most rows; None: all.
+        more: Advice for seeing the others, for people.
     """
     found = list(moves)
     shown = found if most is None else found[:most]
@@ -243,7 +243,7 @@ def _move(one: PartitionMove) -> tuple[str, ...]:
 
 
 def steps_said(one: PartitionMove) -> str:
-    """From where to where: `1 -> 4`, `+4` for one more replica, `-1` for one less."""
+    """Steps of a move: `1 -> 4`, `+4` for one more replica, `-1` for one less."""
     pairs = [f"{old} -> {new}" for old, new in zip(one.removed, one.added, strict=False)]
     paired = len(pairs)
     more = [f"+{new}" for new in one.added[paired:]] + [f"-{old}" for old in one.removed[paired:]]
@@ -255,7 +255,7 @@ def _who(broker: int | None) -> str:
 
 
 def length(duration_s: float) -> str:
-    """A length of time as people say it."""
+    """A duration, for people."""
     if duration_s < _SHORT:
         return f"{duration_s:.1f} s" if duration_s < _MINUTE_S / 6 else f"{duration_s:.0f} s"
     minutes = duration_s / _MINUTE_S
@@ -263,7 +263,7 @@ def length(duration_s: float) -> str:
 
 
 def infeasible_said(plan: ReassignmentPlan) -> str:
-    """What to tell of hard goals that do not hold: names and witnesses."""
+    """Sentence on hard goals that are not met: names and witnesses."""
     names = ", ".join(one.name for one in plan.infeasible)
     many = len(plan.infeasible)
     return f"{count(many, 'hard goal')} {are(many)} not met: {names}"

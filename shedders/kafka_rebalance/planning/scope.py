@@ -1,6 +1,6 @@
-"""What of a cluster a plan may change: which replicas may leave, where they may go, who may lead.
+"""Scope of a plan: replicas that may move, brokers that may get them, brokers that may lead.
 
-The brokers that count for means and ranges are the `homes`: alive, in the broker range, and not on their way out.
+Means and ranges are taken over the `homes`: live brokers in the range that are neither removed nor going offline.
 """
 
 from __future__ import annotations
@@ -24,32 +24,32 @@ SWITCHING: Final = frozenset({PlanMode.REBALANCE, PlanMode.ADD_BROKERS, PlanMode
 
 
 class Scope:
-    """What may be changed; made once for a plan, from the cluster as it is at the beginning.
+    """Scope of a plan, computed once from the cluster at the beginning.
 
     Attributes:
         homes: Brokers that may hold replicas. B.
-        takers: Those of them that replicas may be moved to. B.
-        leaders: Those of them that may lead. B.
-        leaving: Brokers that are going: what is there leaves. B.
+        takers: Homes that may get replicas. B.
+        leaders: Homes that may lead. B.
+        leaving: Brokers whose replicas must leave. B.
         sources: Brokers whose replicas may move. B.
         all_lead: Whether all homes may lead.
-        frozen: Partitions that stay as they are. P.
+        frozen: Partitions that must stay. P.
         free_topics: Topics of which at least one partition may change. T.
         began: Replicas at the beginning, P x R. `led`: leaders at the beginning, P.
-        extra: Replicas that each partition is to have more (or less, below 0). P.
+        extra: Replicas to add per partition (to remove, if negative). P.
     """
 
     def __init__(
         self, cluster: VirtualCluster, layout: ClusterLayout, request: PlanRequest, frozen: NDArray[np.bool_]
     ) -> None:
-        """Work it out.
+        """Compute the scope.
 
         Args:
-            cluster: At its beginning.
-            layout: What it was made from.
-            request: Already checked.
+            cluster: Virtual cluster at the beginning.
+            layout: Layout that it was made from.
+            request: Checked request.
             all_lead: Whether all homes may lead.
-        frozen: Partitions that stay, P.
+        frozen: Partitions that must stay, P.
         """
         mode = request.mode
         self.cluster = cluster
@@ -89,12 +89,12 @@ class Scope:
         return found
 
     def placed(self, partitions: Any, brokers: Any) -> NDArray[np.bool_]:
-        """Whether this plan has put the replica there: to move it on copies nothing more."""
+        """Whether this plan placed the replica there, so that moving it again copies nothing more."""
         found: NDArray[np.bool_] = ~(self.began[partitions] == brokers[:, None]).any(axis=1)
         return found
 
     def movable(self, partitions: Any, brokers: Any) -> NDArray[np.bool_]:
-        """Whether the replicas on these brokers may go elsewhere; both arrays of n."""
+        """Whether the replicas on these brokers may move; both arrays of n."""
         found: NDArray[np.bool_] = self.sources[brokers]
         if not found.all():
             found = found | self.placed(partitions, brokers)
@@ -104,14 +104,14 @@ class Scope:
         return found & still
 
     def was_lost(self, partitions: Any, broker: int) -> NDArray[np.bool_]:
-        """Which of these partitions have lost their replica on this broker: it is made anew elsewhere, and never there again."""
+        """Which of these partitions lost their replica on this broker: it is created elsewhere, and never there again."""
         if self.lost is None:
             return np.zeros(len(partitions), dtype=bool)
         found: NDArray[np.bool_] = (self.lost[partitions] == broker).any(axis=1)
         return found
 
     def total(self, measure: Measure) -> int:
-        """What all homes carry together once that has come which must leave elsewhere, or is to be added: no move changes it."""
+        """Total load of all homes after forced moves and additions, which no move changes."""
         if measure not in self._totals:
             cluster = self.cluster
             rows, brokers = self.coming()
@@ -124,7 +124,7 @@ class Scope:
         return self._totals[measure]
 
     def coming(self) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-        """Replicas that may go to homes and are on none: partitions, brokers."""
+        """Replicas that may move to homes and are on none: partitions, brokers."""
         cluster = self.cluster
         away = np.append(~self.homes, False)[cluster.replicas]
         rows, places = np.nonzero(away)
@@ -133,13 +133,13 @@ class Scope:
         return rows[fits], brokers[fits]
 
     def may_lead(self, partitions: Any, brokers: Any) -> NDArray[np.bool_]:
-        """Whether these replicas may be made leaders: in sync, or put there by the plan; both arrays of n."""
+        """Whether these replicas may become leaders: in sync, or placed by the plan; both arrays of n."""
         behind = (self._behind[partitions] == brokers[:, None]).any(axis=1)
         found: NDArray[np.bool_] = self.leaders[brokers] & ~behind
         return found
 
     def may_switch(self, partitions: Any) -> NDArray[np.bool_]:
-        """Whether another replica of these partitions may be made leader."""
+        """Whether another replica of these partitions may become leader."""
         if self.mode not in SWITCHING:
             return np.zeros(len(partitions), dtype=bool)
         leader = self.cluster.leader[partitions]

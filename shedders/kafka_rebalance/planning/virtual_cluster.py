@@ -1,9 +1,9 @@
-"""The virtual cluster: a copy of the real one in arrays, changed only by moves that can be taken back.
+"""Virtual cluster: a copy of the real one in arrays, changed only by reversible moves.
 
-Brokers, topics and partitions are numbers here (places in arrays); all loads are whole numbers, so that a move and its
-inverse leave every sum exactly as it was. What a broker carries is kept while moves are made, in `sums`, a row for each
-`Measure`. A follower takes a third of its leader's CPU, as partitions-samples.md has it; a follower's bytes in are
-what its leader takes in, and what followers fetch leaves through the leader.
+Brokers, topics and partitions are indexes of arrays here; all loads are whole numbers, so that a move and its
+inverse leave every sum exactly as it was. The loads of brokers are updated with each move, in `sums`, one row per
+`Measure`. A follower takes a third of its leader's CPU (partitions-samples.md); a follower's bytes in are
+those of its leader, and bytes fetched by followers count as bytes out of the leader.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
 
 NOBODY: Final = -1
 FOLLOWER_CPU: Final = 3
-"""A follower takes this part of its leader's CPU: one third."""
+"""Share of the leader's CPU that a follower takes: one third."""
 
 
 class Measure(IntEnum):
-    """Rows of `VirtualCluster.sums`: what a broker carries."""
+    """Rows of `VirtualCluster.sums`: measures of a broker's load."""
 
     REPLICAS = 0
     LEADERS = 1
@@ -59,11 +59,11 @@ class LoadColumn(IntEnum):
 
 
 class VirtualCluster:
-    """Brokers, partitions and what they carry, as arrays. P partitions, R places for replicas, B brokers, T topics.
+    """Brokers, partitions and their loads, as arrays. P partitions, R places for replicas, B brokers, T topics.
 
     Attributes:
         broker_ids: Kafka's ids, ascending. B.
-        alive: Whether a broker is there. B.
+        alive: Whether a broker is alive. B.
         racks: Names of the racks, sorted. A broker without one has rack -1. `rack_of`: B.
         topics: Names, sorted. T.
         topic_of: P. `partition_of`: number within the topic. P. `first_of`: first partition of each topic, T + 1.
@@ -73,9 +73,9 @@ class VirtualCluster:
         offline: Whether a replica was offline at the beginning. P x R.
         in_motion: Whether a reassignment is under way. P.
         load: Disk, bytes in, bytes out, CPU of the leader; 0 where not known. P x 4. `known`: P x 4.
-        as_leader: What a broker carries for leading it, a row for each `Measure`. 8 x P. `as_follower`: for following.
-        sums: What brokers carry. 8 x B.
-        changes: How often what a broker holds or leads was changed. B.
+        as_leader: Load of a leader of each partition, one row per `Measure`. 8 x P. `as_follower`: of a follower.
+        sums: Loads of brokers. 8 x B.
+        changes: Number of changes to a broker's replicas or leaders. B.
         topic_replicas: Replicas of a topic on a broker. T x B. `topic_leaders`: its leaders.
     """
 
@@ -83,10 +83,10 @@ class VirtualCluster:
         """Copy a layout.
 
         Args:
-            layout: The real cluster.
-            loads: Of its partitions.
-            completeness_min: Loads that are less complete are taken for unknown.
-            room: Least number of places for replicas, where the replication factor is to grow.
+            layout: Layout of the real cluster.
+            loads: Loads of its partitions.
+            completeness_min: Less complete loads are treated as unknown.
+            room: Least number of places for replicas, for a larger replication factor.
         """
         named = {broker for _, part in layout.partitions() for broker in part.replicas}
         of_id = {broker.id: broker for broker in layout.brokers}
@@ -226,16 +226,16 @@ class VirtualCluster:
         return rows, hit.argmax(axis=1)
 
     def name_of(self, partition: int) -> str:
-        """As people write it: topic-number."""
+        """Name of a partition: topic-number."""
         return f"{self.topics[self.topic_of[partition]]}-{self.partition_of[partition]}"
 
     def weight(self, partitions: Any, leads: Any, measure: int) -> NDArray[np.int64]:
-        """What replicas weigh by one measure, n.
+        """Weights of replicas by one measure, n.
 
         Args:
             partitions: Numbers of partitions, n.
             leads: Whether the replica leads, n.
-            measure: Which row of the sums.
+            measure: Row of the sums.
         """
         found: NDArray[np.int64] = np.where(
             leads, self.as_leader[measure][partitions], self.as_follower[measure][partitions]
@@ -245,10 +245,10 @@ class VirtualCluster:
     # --- changing --------------------------------------------------------------------------
 
     def apply(self, move: Move) -> Move:
-        """Make a move.
+        """Apply a move.
 
         Returns:
-            Its inverse: applied next, everything is as it was.
+            Inverse of the move, which restores the state before it.
         """
         match move:
             case SwitchLeader(partition, to):
@@ -275,7 +275,7 @@ class VirtualCluster:
                 return move
 
     def _lead(self, partition: int, broker: int, sign: int) -> None:
-        """Count a leadership in (1) or out (-1): the difference between leading and following."""
+        """Add (1) or subtract (-1) a leadership: the difference between leading and following."""
         if broker < 0:
             return
         self.sums[:, broker] += sign * (self.as_leader[:, partition] - self.as_follower[:, partition])
@@ -325,7 +325,7 @@ class VirtualCluster:
         return broker
 
     def _followers(self, partition: int, more: int) -> None:
-        """One follower more fetches from the leader, or one less."""
+        """Update the leader's load for one follower more or less."""
         extra = more * int(self.load[partition, LoadColumn.BYTES_IN])
         self.as_leader[Measure.NET_OUT, partition] += extra
         if self.leader[partition] >= 0:
