@@ -1,4 +1,4 @@
-"""What a strategy of ours is to reach in every scenario, checked on the median and on the worst seed. Pure.
+"""Targets of our strategies in every scenario, checked on the median and on the worst seed. Pure.
 
 | aim | met if |
 |---|---|
@@ -10,7 +10,7 @@
 | `spread-at-moved` | no policy of upstream that moved as little, or less, had a lower max/mean |
 | `moved-at-spread` | no policy of upstream with an equal or lower max/mean moved less |
 
-Figures count as equal within `SPREAD_EQUAL` and `MOVED_EQUAL`: a difference below that is nothing that anybody would notice.
+Figures count as equal within `SPREAD_EQUAL` and `MOVED_EQUAL`: smaller differences do not matter in practice.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ MAX_OVER_BOUND: Final = 1.05
 MOVED_PER_H: Final = 0.01
 ROUNDS: Final = 2
 SPREAD_EQUAL: Final = 0.01
-"""Of the mean load."""
+"""Share of the mean load."""
 MOVED_EQUAL: Final = 0.01
-"""Of the cluster's traffic, over the whole run."""
+"""Share of the cluster's traffic, over the whole run."""
 
 
 @dataclass(frozen=True, slots=True)
 class TargetStatus:
-    """A contender's figures in a scenario."""
+    """Figures of a contender in a scenario."""
 
     contender: str
     upstream: bool
@@ -49,7 +49,7 @@ class TargetStatus:
 
 
 class AimResult(BaseModel):
-    """One aim of one contender in one scenario."""
+    """Result of one aim of a contender in a scenario."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
@@ -57,22 +57,22 @@ class AimResult(BaseModel):
     met: bool = Field(description="On the median and on the worst seed.")
     met_median: bool
     measure: str
-    median: float | None = Field(description="Of the measure; None: never settled.")
+    median: float | None = Field(description="Median of the measure; None: never settled.")
     worst: float | None
-    limit: float | None = Field(description="For the median.")
+    limit: float | None = Field(description="Limit for the median.")
     limit_worst: float | None
     said: str = Field(description="The figure against its limit, in words.")
 
 
 def best_of(standings: Iterable[TargetStatus], *, other_than: str) -> str | None:
-    """The best by median max/mean, the one that moved less among equals."""
+    """Best contender by median max/mean; among equals the one that moved less."""
     others = [one for one in standings if one.contender != other_than]
     ranked = sorted(others, key=lambda one: (one.bounds("max_over_mean").median, _moved(one).median, one.contender))
     return ranked[0].contender if ranked else None
 
 
 def aims_of(own: TargetStatus, standings: Iterable[TargetStatus], *, steady: bool, scale_out: bool) -> list[AimResult]:
-    """The aims that apply to a contender in a scenario."""
+    """Aims that apply to a contender in a scenario."""
     found = [_balance(own), _at_most(own, "returns", "returns", 0.0, "A-B-A returns")]
     if steady:
         found.append(_at_most(own, "steady", "moved_share_per_h", MOVED_PER_H, "of the traffic moved an hour"))
@@ -101,7 +101,7 @@ def _at_most(own: TargetStatus, aim: str, measure: str, limit: float, words: str
 
 
 def _rivals(own: TargetStatus, standings: Iterable[TargetStatus]) -> Sequence[TargetStatus]:
-    """Upstream's policies, or all others where upstream does not take part; for one of upstream: nobody."""
+    """Contenders of upstream, or all others if none takes part; for a contender of upstream, none."""
     if own.upstream:
         return ()
     others = [one for one in standings if one.contender != own.contender]
@@ -128,14 +128,14 @@ def _against(own: TargetStatus, rivals: Sequence[TargetStatus]) -> Iterator[AimR
         return NumericBounds(*limits), names[0]
 
     limit, name = least("max_over_mean", lambda one, which: _moved(one)[which] <= moved[which], SPREAD_EQUAL)
-    words = f"max/mean; {name} moved as little" if name else "max/mean; nobody moved as little"
+    words = f"max/mean; {name} moved as little" if name else "max/mean; no other moved as little"
     yield _aim(own, "spread-at-moved", "max_over_mean", limit, words)
     limit, name = least(
         "moved_share",
         lambda one, which: one.bounds("max_over_mean")[which] <= spread[which] + SPREAD_EQUAL,
         MOVED_EQUAL,
     )
-    words = f"of the traffic moved; {name} is as even" if name else "of the traffic moved; nobody is as even"
+    words = f"of the traffic moved; {name} is as even" if name else "of the traffic moved; no other is as even"
     yield _aim(own, "moved-at-spread", "moved_share", limit, words)
 
 

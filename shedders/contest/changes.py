@@ -1,4 +1,4 @@
-"""Which topics a scenario's changes and spikes fall on, and when."""
+"""Topics and times of a scenario's load changes and spikes."""
 
 from __future__ import annotations
 

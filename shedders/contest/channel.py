@@ -1,7 +1,7 @@
-"""Who serves what in a simulated cluster: the real core folds one record after the other, each of which has to be accepted.
+"""Channel of a simulated cluster: the real core folds one record after the other, and must accept each.
 
-One partition, one log, no delay: what it takes for a record to be read is part of the costs of a trace. Whether concurrent
-writers come to an agreement is not asked here; `statechannel.sim` asks nothing else.
+One partition, one log, no delay: the time until a record is read is part of the costs of a trace. Agreement of concurrent
+writers is not simulated here, but by `statechannel.sim`.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class ContestChannel:
     def _key(self, bundle: str) -> KeyState:
         key = self.view.get(bundle)
         if key is None:
-            raise RefusedError(f"there is no bundle {bundle}", hint="This is a bug in the simulator.")
+            raise RefusedError(f"bundle {bundle} not found", hint="This is a bug in the simulator.")
         return key
 
     def _write(self, bundle: str, fields: dict[str, object]) -> None:

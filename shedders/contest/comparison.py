@@ -1,7 +1,7 @@
-"""All contenders on the same traces, side by side: medians and worst seeds, how sure differences are, and the aims. Pure.
+"""Comparison of contenders on the same traces: medians and worst seeds, significance of differences, and aims. Pure.
 
-What it gives is the JSON document of `simulate compare`; its schema is that of `ContestComparison`. All of it but `Timings`
-repeats bit for bit, and `digest` stands for that part.
+Its result is the JSON document of `simulate compare`, with the schema of `ContestComparison`. All of it but `Timings`
+repeats bit for bit, and `digest` covers that part.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ COMPARED: Final = (
     "refused_share",
     "reconnects",
 )
-"""Measures of which less is better; the others only describe."""
+"""Measures of which less is better; others are descriptive."""
 OVER_SCENARIOS: Final = ("max_over_mean", "max_over_bound", "moved_share_per_h", "unavailable_bundle_s")
 
 
@@ -47,7 +47,7 @@ class _Part(BaseModel):
 
 
 class FailedRun(_Part):
-    """A run that gave no outcome."""
+    """Run without an outcome."""
 
     seed: int
     error: str
@@ -62,7 +62,7 @@ class Timings(_Part):
 
 
 class ContenderRow(_Part):
-    """One contender in one scenario."""
+    """Results of one contender in one scenario."""
 
     contender: str
     about: str
@@ -70,17 +70,15 @@ class ContenderRow(_Part):
     seeds: list[int]
     failed: list[FailedRun]
     measures: dict[str, FigureSpread] = Field(description="By the names of a run's measures; empty if all runs failed.")
-    marks: dict[str, PairedComparison] = Field(
-        description="Against the one that all are compared with; none for itself."
-    )
+    marks: dict[str, PairedComparison] = Field(description="Comparison with the reference contender; none for itself.")
     aims: list[AimResult]
-    remarks: dict[str, int] = Field(description="What runs remarked, and how many of them did.")
-    digests: dict[int, str] = Field(description="By seed: of all of a run that repeats.")
+    remarks: dict[str, int] = Field(description="Remarks of runs, with their counts.")
+    digests: dict[int, str] = Field(description="Digest of the repeatable part of each run, by seed.")
     timings: Timings | None
 
 
 class ScenarioPart(_Part):
-    """One scenario."""
+    """Results of one scenario."""
 
     scenario: str
     about: str
@@ -97,11 +95,11 @@ class ScenarioPart(_Part):
 
 
 class Overall(_Part):
-    """One contender over a group of scenarios."""
+    """Results of one contender over a group of scenarios."""
 
     contender: str
     scenarios: int
-    failed: int = Field(description="Runs that failed.")
+    failed: int = Field(description="Number of failed runs.")
     aims_met: int
     aims: int
     medians: dict[str, FigureSpread] = Field(
@@ -113,10 +111,10 @@ class Overall(_Part):
 
 
 class ContestComparison(_Part):
-    """The contest."""
+    """Results of all scenarios."""
 
     format: int = FORMAT
-    against: str = Field(description="The contender that all others are compared with.")
+    against: str = Field(description="Reference contender that all others are compared with.")
     seeds: list[int]
     scenarios: list[ScenarioPart]
     overall: dict[str, list[Overall]] = Field(
@@ -126,10 +124,10 @@ class ContestComparison(_Part):
 
 
 def compared(rans: Iterable[RunResult], against: str = OURS) -> ContestComparison:
-    """Put the runs side by side, in the order in which scenarios and contenders first come.
+    """Compare runs, in the order in which scenarios and contenders first occur.
 
     Args:
-        against: Whom all others are compared with; the first contender, if it does not take part.
+        against: Reference contender; the first one, if it does not take part.
     """
     given = list(rans)
     by_scenario: dict[str, dict[str, list[RunResult]]] = {}

@@ -1,6 +1,6 @@
-"""How the demand of each unit changes over time: noise, daily waves, changes of single topics. Asked in any order.
+"""Variation of each unit's demand over time: noise, daily waves, changes of single topics. Computable in any order.
 
-All of it is one factor a unit: 1 is its average.
+It is one factor per unit: 1 is the average.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Who has which bundle when a scenario begins."""
+"""Owners of bundles at the start of a scenario."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def first_owners(
     scenario: Scenario, seed: int, machines: Sequence[TraceMachine], topics: Topics
 ) -> list[list[str | None]]:
-    """Owner of each bundle of each namespace.
+    """Owners of the bundles of each namespace.
 
     Args:
         machines: Those that are there at the start.
@@ -112,7 +112,7 @@ def _one_broker(group: Namespaces, seed: int, brokers: Ints, bundles: Ints, stat
 
 
 def _balanced(group: Namespaces, seed: int, brokers: Ints, bundles: Ints, state: _State) -> Ints:  # noqa: ARG001
-    """The heaviest first, each to where the largest usage is then the least."""
+    """The heaviest first, each to the broker with the least resulting maximum usage."""
 
     def best(bundle: int) -> int:
         then = ((state.used[brokers] + state.loads[bundle]) / state.limits[brokers]).max(axis=1)
@@ -122,7 +122,7 @@ def _balanced(group: Namespaces, seed: int, brokers: Ints, bundles: Ints, state:
 
 
 def _parts(group: Namespaces, seed: int, brokers: Ints, bundles: Ints, state: _State) -> Ints:  # noqa: ARG001
-    """The heaviest first, each to the broker that lacks most of its part."""
+    """The heaviest first, each to the broker that is furthest below its part."""
     wanted = np.array([group.parts[place % len(group.parts)] for place in range(len(brokers))])
     weights = (state.loads[bundles] / state.limits.mean(axis=0)).max(axis=1)
     lacking = wanted / math.fsum(wanted.tolist()) * math.fsum(weights.tolist())
@@ -136,7 +136,7 @@ def _parts(group: Namespaces, seed: int, brokers: Ints, bundles: Ints, state: _S
 
 
 def _one_by_one(best: Callable[[int], int], brokers: Ints, bundles: Ints, state: _State) -> Ints:
-    """The heaviest first, each to the best place; those without load to where the fewest are."""
+    """The heaviest first, each to its best broker; bundles without load to the brokers with the fewest."""
     found = np.zeros(len(bundles), np.int64)
     counts = np.zeros(len(brokers), np.int64)
     idle = set(state.idle(bundles).tolist())

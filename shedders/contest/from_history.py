@@ -1,12 +1,12 @@
-"""A trace made from the load reports of a real cluster: what it was asked for over time, whoever served it.
+"""Trace from load reports of a real cluster: its demand over time, independent of owners.
 
 - A broker takes part from its first report until its tombstone. One whose report expired was lost when it last reported.
-- A bundle that is told among the heaviest has the figures of its newest report until the next; where another bundle is told that
-  overlaps it, it was split, and ends. Its CPU is its part, by messages and bytes, of what its broker's traffic uses.
-- What a broker reports beyond its known bundles belongs to bundles that nobody names. They are in namespaces of their own,
-  `unseen/NUMBER`, as many as the broker has beyond the known ones, and share it evenly.
+- A bundle reported among the heaviest has the figures of its newest report until the next; once an overlapping bundle is
+  reported, it counts as split and ends. Its CPU is its share, by messages and bytes, of what its broker's traffic uses.
+- The load of a broker in excess of its known bundles belongs to unnamed bundles. They are in separate namespaces,
+  `unseen/NUMBER`, as many as the broker has in addition to the known ones, and share it evenly.
 
-Figures stand until the next report: nothing is made up between two.
+Figures hold until the next report, without interpolation.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 GATHER_S: Final = 900.0
-"""Quiet brokers report that seldom: those that report within it are there from the start."""
+"""Longest interval between reports of quiet brokers; brokers that report within it exist from the start."""
 SHORT_S: Final = 6 * 3_600.0
 CELLS_MAX: Final = 100_000_000
 UNSEEN_PARTS: Final = 2
@@ -64,7 +64,7 @@ def from_history(
         step_s: Between two steps; None: 20 s of histories up to six hours, else 60 s.
 
     Raises:
-        HistoryError: No broker reports in it, or it is too long.
+        HistoryError: It has no load report of a broker, or is too long.
     """
     with uncollected():
         return _made(decoded(records), name, step_s)
@@ -73,7 +73,7 @@ def from_history(
 def _made(found: Decoded, name: str, step_s: float | None) -> FromHistory:
     if not any(isinstance(one.report, BrokerLoadReport) for one in found.told):
         why = f": {found.problems[0]}" if found.problems else ""
-        raise HistoryError(name, f"no load report of a broker stands in it{why}")
+        raise HistoryError(name, f"it has no load report of a broker{why}")
     span_s = (found.told[-1].at_ms - found.told[0].at_ms) / 1e3
     return FromHistory(
         LoadHistory.of(found.told), span_s, step_s or (20.0 if span_s <= SHORT_S else 60.0), name, list(found.problems)
@@ -96,7 +96,7 @@ class FromHistory:
         things = len(past.bundles) + len(past.brokers)
         if self.steps > STEPS_MAX or self.steps * things > CELLS_MAX:
             why = f"{self.steps:,} steps of {things:,} brokers and bundles are too many"
-            raise HistoryError(name, why, hint="Longer steps, or fewer hours.")
+            raise HistoryError(name, why, hint="Use longer steps, or fewer hours.")
         self._past = past
         # Those that report early count from the start.
         self._since_s = min(GATHER_S, span_s / 2)
@@ -144,7 +144,7 @@ class FromHistory:
         rows = [*self._told_units(namespaces), *self._unseen_units(namespaces)]
         if len(rows) > TOPICS_MAX:
             raise HistoryError(
-                self.name, f"{len(rows):,} units, at most {TOPICS_MAX:,}", hint="Fewer brokers, or less time."
+                self.name, f"{len(rows):,} units, at most {TOPICS_MAX:,}", hint="Use fewer brokers, or less time."
             )
         columns = [np.array(column, np.int64) for column in zip(*(row[:4] for row in rows), strict=True)]
         return namespaces, Units(*columns[:3]), columns[3], np.array([row[4] for row in rows])

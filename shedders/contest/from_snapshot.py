@@ -1,7 +1,7 @@
-"""A trace made from a snapshot of a real cluster: its brokers and bundles, with the demand of that moment going on.
+"""Trace from a snapshot of a real cluster: its brokers and bundles, with the demand of that moment continued.
 
-What a snapshot does not say is assumed, and told in the trace's remarks. Bundles have their present figures, else their short
-or long average; those without share evenly what their broker reports beyond the others.
+Data missing from a snapshot is assumed, with a remark of the trace. Bundles have their present figures, else their short
+or long average; those without any share the rest of their broker's report evenly.
 """
 
 from __future__ import annotations

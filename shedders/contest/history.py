@@ -1,4 +1,4 @@
-"""Load reports of a real cluster over time, as its load topics hold them (design/load-data.md), and files of them.
+"""Load reports of a real cluster over time, from its load topics (design/load-data.md) or files of them.
 
 A file has one JSON object a line, as any tool can write it that reads the topics:
 
@@ -35,23 +35,23 @@ _FIELDS: Final = {"at_ms", "key", "value", "kind"}
 
 
 class HistoryError(StateChannelError):
-    """A history cannot be read, or nothing can be made of it."""
+    """A history cannot be read or used."""
 
     def __init__(self, where: str, problem: str, *, hint: str = "") -> None:
         super().__init__(
             f"{where}: {problem}",
-            hint=hint or "design/scenarios.md says what a line of a history is.",
+            hint=hint or "design/scenarios.md describes the lines of a history.",
             exit_code=ExitCode.BAD_EXPORT,
         )
 
 
 class HistoryRecord(NamedTuple):
-    """A record of a load topic.
+    """Record of a load topic.
 
     Attributes:
-        at_ms: The log's time of it.
-        key: The broker.
-        value: As it stands in the topic; None: a tombstone.
+        at_ms: Log time of the record.
+        key: Id of the broker.
+        value: Value of the record; None: a tombstone.
     """
 
     at_ms: int
@@ -61,7 +61,7 @@ class HistoryRecord(NamedTuple):
 
 
 class HistoryEntry(NamedTuple):
-    """What a record says: a report, or that there is none any more (`report` None)."""
+    """Decoded record: a report, or its end (`report` None)."""
 
     at_ms: int
     broker: str
@@ -69,10 +69,10 @@ class HistoryEntry(NamedTuple):
 
 
 def read_history(path: Path) -> Iterator[HistoryRecord]:
-    """The records of a file, one after the other.
+    """Records of a file.
 
     Raises:
-        HistoryError: It cannot be read, or a line is not what it must be.
+        HistoryError: The file cannot be read, or a line is invalid.
     """
     where = shown(str(path))
     try:
@@ -84,7 +84,7 @@ def read_history(path: Path) -> Iterator[HistoryRecord]:
                     raise HistoryError(where, f"line {number} has more than {LINE_MAX_BYTES:,} bytes")
                 if number > LINES_MAX:
                     raise HistoryError(
-                        where, f"it has more than {LINES_MAX:,} lines", hint="Cut it into shorter spans."
+                        where, f"it has more than {LINES_MAX:,} lines", hint="Split it into shorter spans."
                     )
                 if line.strip():
                     yield _record(line, f"{where}, line {number}")
@@ -94,7 +94,7 @@ def read_history(path: Path) -> Iterator[HistoryRecord]:
 
 
 def history_lines(records: Iterable[HistoryRecord]) -> Iterator[bytes]:
-    """The same as lines of a file, each with its end; values that are no JSON are left out, as no reader takes them."""
+    """Lines of a file, each with its line end; records whose values are not JSON are omitted."""
     for record in records:
         told: dict[str, Any] = {
             "at_ms": record.at_ms,
@@ -117,14 +117,14 @@ def _record(line: bytes, where: str) -> HistoryRecord:
     except orjson.JSONDecodeError as error:
         raise HistoryError(where, f"not JSON: {error}") from error
     if not isinstance(told, dict) or not {"at_ms", "key", "value"} <= told.keys() <= _FIELDS:
-        raise HistoryError(where, 'an object with "at_ms", "key" and "value" is wanted, and "kind" if need be')
+        raise HistoryError(where, 'expected an object with "at_ms", "key", "value" and optionally "kind"')
     at_ms, key, value = told["at_ms"], told["key"], told["value"]
     if type(at_ms) is not int or not 0 <= at_ms <= LATEST_MS:
-        raise HistoryError(where, "at_ms: milliseconds since 1970 are wanted")
+        raise HistoryError(where, "at_ms: expected milliseconds since 1970")
     if not isinstance(key, str):
-        raise HistoryError(where, "key: the broker is wanted, as text")
+        raise HistoryError(where, "key: expected a broker id, as text")
     if value is not None and not isinstance(value, dict):
-        raise HistoryError(where, "value: an object or null is wanted")
+        raise HistoryError(where, "value: expected an object or null")
     return HistoryRecord(at_ms, key.encode(), None if value is None else orjson.dumps(value), _kind(told, value, where))
 
 
@@ -133,18 +133,18 @@ def _kind(told: dict[str, Any], value: dict[str, Any] | None, where: str) -> Rep
     try:
         return ReportKind(said)
     except ValueError as error:
-        raise HistoryError(where, f"kind: {' or '.join(ReportKind)} is wanted, found {shown(repr(said))}") from error
+        raise HistoryError(where, f"kind: expected {' or '.join(ReportKind)}, got {shown(repr(said))}") from error
 
 
 class Decoded(NamedTuple):
-    """What a history says, by time, and what was wrong with the rest."""
+    """Decoded history by time, with problems of the omitted records."""
 
     told: list[HistoryEntry]
     problems: list[str]
 
 
 def decoded(records: Iterable[tuple[int, bytes | None, bytes | None, ReportKind]]) -> Decoded:
-    """What the records say; those that no reader would take are left out, with the reasons.
+    """Decode records; invalid ones are omitted, with the reasons.
 
     Args:
         records: `HistoryRecord`s, or plain tuples like them.

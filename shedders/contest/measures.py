@@ -1,4 +1,4 @@
-"""What is measured while a run goes on, and what it comes to (`outcome.Measures` says what each figure means)."""
+"""Measurement of a run, step by step (`outcome.Measures` explains each figure)."""
 
 from __future__ import annotations
 

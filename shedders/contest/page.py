@@ -1,4 +1,4 @@
-"""The contest as one page for a browser: tables, plots and all, nothing asked of any network."""
+"""Report of a comparison as one HTML page with tables and plots, without network access."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ def page(
     outcomes: Sequence[RunOutcome],
     *,
     recommendation: Recommendation | None = None,
-    title: str = "Contest of load balancers",
+    title: str = "Comparison of load balancers",
     command: str = "",
 ) -> str:
-    """The page.
+    """Render the page.
 
     Args:
         outcomes: Whose loads are drawn: whole ones, one for each scenario and contender.
-        command: What makes the runs again, for people.
+        command: Command that repeats the runs, for people.
     """
     by_scenario: dict[str, list[RunOutcome]] = {}
     for one in outcomes:

@@ -1,4 +1,4 @@
-"""How sure a difference between two contenders is: an exact sign test over runs on the same traces. Pure.
+"""Significance of a difference between two contenders: an exact sign test over runs on the same traces. Pure.
 
 Two contenders meet the same trace for each seed, so each seed gives a pair of figures. Pairs that are equal are left out, as is
 usual. Of the `n` others let `k` be the number of pairs in which the rarer of the two sides is ahead; if neither contender were
@@ -27,12 +27,12 @@ _EQUAL: Final = 1e-9
 
 
 class Certainty(StrEnum):
-    """How sure it is that one is better than the other."""
+    """Significance of a difference."""
 
     SURE = "sure"
     """p <= 0.05."""
     LIKELY = "likely"
-    """All pairs that differ, at least three, say the same, but too few for `sure`."""
+    """All differing pairs, at least three, agree, but they are too few for `sure`."""
     UNSURE = "unsure"
     SAME = "same"
     """No pair differs."""

@@ -1,4 +1,4 @@
-"""Plots of the contest, as SVG or PNG, the same bytes for the same runs. Needs matplotlib (extra `simulate`).
+"""Plots of runs and comparisons, as SVG or PNG, the same bytes for the same runs. Needs matplotlib (extra `simulate`).
 
 Three kinds: one run (the load of each broker over time, moves as ticks), one scenario (all contenders side by side on the same
 axes), and balance against churn (every contender in every scenario).
@@ -242,7 +242,7 @@ def _broken(name: str) -> str:
     return name.replace("+", "\n+", 1) if len(name) > _NAME_MAX else name
 
 
-def churn_picture(comparison: ContestComparison, *, title: str = "Balance against churn") -> Plot:
+def churn_picture(comparison: ContestComparison, *, title: str = "Balance and churn") -> Plot:
     """Every contender in every scenario: load moved an hour against max/mean; the median over scenarios stands out."""
     with styled():
         figure = Figure(figsize=(10, 6), layout="constrained")

@@ -1,4 +1,4 @@
-"""Plots of live runs: the load of each broker over time, moves as ticks; beside it what the simulator foretells.
+"""Plots of live runs: the load of each broker over time, moves as ticks, and the simulator's prediction.
 
 `statechannel demo --balance` finds `draw` by the entry point group `statechannel.demo_plots`. Needs matplotlib (extra
 `simulate`).

@@ -1,6 +1,6 @@
-"""What the brokers of a simulated cluster measure and tell, by the rules of `loaddata`, and what others know of it.
+"""Measurements and reports of simulated brokers, by the rules of `loaddata`, and what others know of them.
 
-Readings, moving averages and the choice of what is told are those of a live broker (`loaddata.model.broker_update`,
+Readings, moving averages and the choice of reports are those of a live broker (`loaddata.model.broker_update`,
 `loaddata.report.reporter`, `loaddata.model.top_bundles`); averages of bundles are kept as arrays, in the same order of operations
 as `loaddata.model.averages.pushed`.
 """
@@ -29,14 +29,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ReportSettings:
-    """How brokers measure and tell; defaults are those of `loaddata.settings`.
+    """Settings of measurements and reports; defaults are those of `loaddata.settings`.
 
     Attributes:
         reading_s: Time between two readings; Pulsar reads its host and its bundles once a minute.
         top_max: Bundles in a report of the heaviest; 0: all.
         on_ownership: A broker reports once its readings show a bundle that came or went, and others know that its report is
             older than that (Pulsar: neither).
-        again_s: It reports once more when so long has passed since (`renewing` of the balancer); 0: it does not.
+        again_s: Time after which a report is renewed (`renewing` of the balancer); 0: never.
         keep_averages: A bundle's averages go with it (the leader of Pulsar's modular manager keeps them).
     """
 
@@ -106,7 +106,7 @@ class _Averages:
 
 
 class _Frame:
-    """Figures of all bundles at one moment, of which brokers have told theirs."""
+    """Figures of all bundles at one moment, as reported by their brokers."""
 
     def __init__(self, rates: Floats, averages: _Averages, table: BundleTable, brokers: int) -> None:
         self._brokers = brokers
@@ -150,7 +150,7 @@ class _Frame:
 def _told(
     table: BundleTable, rates: Floats, averages: _Averages, numbers: Ints | Sequence[int], factor: float
 ) -> Sequence[TopBundle]:
-    """Bundles as their owner tells them."""
+    """Bundles as reported by their owner."""
     now = (rates[:4, numbers] * factor).T.tolist()
     short, long = ((rows[:, numbers] * factor).T.tolist() for rows in (averages.short, averages.long))
     samples = averages.samples[numbers].tolist()
@@ -177,7 +177,7 @@ def _average(rates: Sequence[float], samples: int, most: int) -> MessageAverage:
 
 @dataclass(slots=True)
 class _Broker:
-    """What one broker has measured and told."""
+    """Measurements and reports of one broker."""
 
     machine: TraceMachine
     load: BrokerLoad = field(default_factory=BrokerLoad)

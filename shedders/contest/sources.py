@@ -1,4 +1,4 @@
-"""From a scenario's name, or a file, to a source of traces."""
+"""Sources of traces, by names of scenarios or paths of files."""
 
 from __future__ import annotations
 

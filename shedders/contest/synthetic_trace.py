@@ -1,6 +1,6 @@
-"""The trace of a live cluster whose load is made up: the same functions of seed, topic and time (`loaddata.measure.synthetic`).
+"""Trace of a live cluster with synthetic load: the same functions of seed, topic and time (`loaddata.measure.synthetic`).
 
-So a run of real broker processes can be held against what the simulator foretells for it.
+It is used to compare a run of real broker processes with the simulator's prediction.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The contest as tables: for a terminal, for a page of Markdown, for the standalone page. Pure."""
+"""Tables of results: for a terminal, for Markdown, for the HTML page. Pure."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ _COLUMNS: Final = (
 _SIGN: Final = {Certainty.SURE: "**", Certainty.LIKELY: "*", Certainty.UNSURE: "", Certainty.SAME: ""}
 _SEEDS_SHOWN: Final = 6
 LEGEND: Final = (
-    "median over the seeds, in brackets the worst seed where it is another; ** surely (p <= 0.05) and * likely (all seeds say "
-    "so) other than {against}, by a sign test over the seeds; rounds: decisions with moves until settled; overloaded: seconds "
-    "of brokers, unserved: of bundles"
+    "median over the seeds, in brackets the worst seed if it differs; ** significantly (p <= 0.05) and * probably (all seeds "
+    "agree) different from {against}, by a sign test over the seeds; rounds: decisions with moves until settled; overloaded: "
+    "broker seconds; unserved: bundle seconds"
 )
 
 
 def scenario_grid(part: ScenarioPart, against: str) -> Grid:
-    """All contenders of a scenario."""
+    """Table of all contenders of a scenario."""
     held = " (held out)" if part.held_out else ""
     return Grid(
         f"{part.scenario}{held}: {part.about}",
@@ -60,7 +60,7 @@ def _cell(measures: Mapping[str, FigureSpread], marks: Mapping[str, PairedCompar
 
 
 def told(spread: FigureSpread, tell: Tell = ratio) -> str:
-    """Median, and the worst in brackets where it reads otherwise."""
+    """Median, and the worst in brackets if it differs."""
     middle, worst = tell(spread.median), tell(spread.worst)
     return middle if middle == worst else f"{middle} ({worst})"
 
@@ -84,7 +84,7 @@ def _seeds(numbers: Sequence[int]) -> str:
 
 
 def aims_grid(comparison: ContestComparison, contender: str, *, missed_only: bool = False) -> Grid:
-    """The aims of one contender, scenario by scenario."""
+    """Table of the aims of one contender, by scenario."""
     found = [
         (part.scenario, aim) for part in comparison.scenarios for row in part.rows if row.contender == contender
         for aim in row.aims
@@ -102,15 +102,15 @@ def aims_grid(comparison: ContestComparison, contender: str, *, missed_only: boo
 
 
 def overall_grid(comparison: ContestComparison, group: str) -> Grid:
-    """All contenders over a group of scenarios."""
+    """Table of all contenders over a group of scenarios."""
     rows = comparison.overall[group]
-    words = {"seen": "over the scenarios that were looked at while tuning", "held-out": "over the held-out scenarios"}
+    words = {"seen": "over the scenarios that were used for tuning", "held-out": "over the held-out scenarios"}
     return Grid(
         f"{words[group]} ({max((row.scenarios for row in rows), default=0)})",
         ("contender", "max/mean", "max/bound", "moved/h", "unserved s", "aims", "failed runs"),
         tuple(_overall_row(row) for row in rows),
         (
-            f"median over the scenarios' medians, in brackets the worst scenario's; ** surely and * likely other than "
+            f"median over the scenarios' medians, in brackets the worst scenario; ** significantly and * probably different from "
             f"{comparison.against}, by a sign test over the scenarios",
         ),
     )
@@ -126,9 +126,9 @@ def _overall_row(row: Overall) -> tuple[str, ...]:
 
 
 def rivals_grid(comparison: ContestComparison) -> Grid:
-    """A line a scenario: the one that all are compared with, beside the best of upstream there.
+    """Table of the reference contender and the best of upstream, by scenario.
 
-    Where no contender of upstream takes part at all, beside the best of the others.
+    Without contenders of upstream, it has the best of the others.
     """
     upstream = any(row.upstream for part in comparison.scenarios for row in part.rows)
     best = "best of upstream" if upstream else "best of the others"
@@ -152,8 +152,8 @@ def rivals_grid(comparison: ContestComparison) -> Grid:
             for part in comparison.scenarios
         ),
         (
-            f"bound/mean: what max/mean could at best be; {best}: the lowest median max/mean of {whose}, whatever "
-            "they moved; marks as above",
+            f"bound/mean: lower bound of max/mean; {best}: the lowest median max/mean of {whose}, regardless of load "
+            "moved; marks as above",
         ),
     )
 
@@ -177,7 +177,7 @@ def _rivals(part: ScenarioPart, against: str, rival: str | None) -> tuple[str, .
 
 
 def outcome_grid(outcome: RunOutcome) -> Grid:
-    """One run, a line a measure, with what the measure means."""
+    """Table of one run: its measures and their meanings."""
     measures = type(outcome.measures).model_fields
     return Grid(
         f"{outcome.contender} on {outcome.scenario}, seed {outcome.seed}: {outcome.steps} steps of {outcome.step_s:g} s",
@@ -189,14 +189,14 @@ def outcome_grid(outcome: RunOutcome) -> Grid:
         (
             f"digest {outcome.digest()}",
             f"{outcome.timing.run_s:.1f} s for {outcome.timing.decisions} decisions of "
-            f"{outcome.timing.decision_ms_p50:.1f} ms in the middle, {outcome.timing.decision_ms_max:.1f} ms at most",
+            f"{outcome.timing.decision_ms_p50:.1f} ms (median), {outcome.timing.decision_ms_max:.1f} ms at most",
             *outcome.remarks,
         ),
     )
 
 
 def moves_grid(outcome: RunOutcome) -> Grid:
-    """Every move of a run."""
+    """Table of all moves of a run."""
     return Grid(
         f"{len(outcome.moves)} moves",
         ("at, min", "bundle", "from", "to", "traffic", "why"),
@@ -208,10 +208,10 @@ def moves_grid(outcome: RunOutcome) -> Grid:
 
 
 def ranking_grid(found: Recommendation) -> Grid:
-    """Who suits one's own cluster, in order."""
+    """Table of the ranked contenders for a real cluster."""
     return Grid(
-        f"which strategy suits {found.scenario}",
-        ("place", "contender", "max/bound", "max/mean", "moved", "unserved s", "about"),
+        f"ranking for {found.scenario}",
+        ("rank", "contender", "max/bound", "max/mean", "moved", "unserved s", "about"),
         tuple((str(one.place), one.contender, *_ranked(one)) for one in found.ranking),
         tuple(found.said),
     )
@@ -231,7 +231,7 @@ def _ranked(one: Ranked) -> tuple[str, ...]:
 
 
 def markdown(grids: Iterable[Grid], *, level: int = 2) -> str:
-    """Tables for a page, each with a title of this level."""
+    """Markdown of tables, each with a title of this level."""
     return "\n".join(line for grid in grids for line in _markdown(grid, "#" * level))
 
 

@@ -1,4 +1,4 @@
-"""What happens to the machines of a scenario and when: events, disturbances, and the spans in which balance is judged."""
+"""Timeline of a scenario: events of machines, disturbances, and the spans in which balance is judged."""
 
 from __future__ import annotations
 
@@ -66,7 +66,9 @@ def events_of(scenario: Scenario, seed: int) -> list[TraceEvent]:
     events = sorted((one for one in found if one.at_s < end_s), key=lambda one: one.at_s)
     wrong = list(_impossible(events))
     if wrong:
-        raise ScenarioError(scenario.name, wrong, hint="Two entries of events, or one of them twice, are at odds.")
+        raise ScenarioError(
+            scenario.name, wrong, hint="Two entries of events contradict each other, or one contradicts itself."
+        )
     return events
 
 
@@ -102,10 +104,10 @@ def _impossible(events: Sequence[TraceEvent]) -> Iterator[str]:
         where = f"events: {event.broker} at {event.at_s / 60:g} min"
         if event.what is Happening.JOIN:
             if event.broker not in away:
-                yield f"{where}: it joins, but is there already"
+                yield f"{where}: it joins, but is present already"
             away.discard(event.broker)
         elif event.broker in away:
-            yield f"{where}: {event.what}, but it is not there"
+            yield f"{where}: {event.what}, but it is absent"
         elif event.what in (Happening.LOST, Happening.LEAVE):
             away.add(event.broker)
 

@@ -1,4 +1,4 @@
-"""The topics of a scenario: where they are on the ring, and what each wants on average.
+"""Topics of a scenario: positions on the ring and average demand.
 
 The load of a topic is its *dominant part*: what it needs of an average machine in the resource of which it needs most. Loads
 are shared out by Zipf's law; the kind of the topic then says which resource that is, and how much it needs of the others.
@@ -204,5 +204,5 @@ def _calibrated(
     raise ScenarioError(
         scenario.name,
         [f"utilisation: {wanted:g} is out of reach, {wanted * used:.3g} with every topic at its topic_max"],
-        hint="More topics, a larger topic_max, fewer or smaller machines, or less utilisation.",
+        hint="Use more topics, a larger topic_max, fewer or smaller machines, or less utilisation.",
     )

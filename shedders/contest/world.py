@@ -1,8 +1,8 @@
-"""A cluster in virtual time: a contender's manager on a trace, step by step.
+"""Simulated cluster in virtual time: a contender's manager on a trace, step by step.
 
-In each step, in this order: what the trace has happen; what clients want now; readings and reports; bundles without owner are
+The order in each step: events of the trace; demand of clients; readings and reports; bundles without owner are
 looked up and placed; brokers split their own bundles; the leader decides, and its moves are made. Then the loads are measured.
-What takes less than a step has happened in it; what it costs clients is reckoned by `Costs`.
+Processes shorter than a step end within it; their cost for clients is computed by `Costs`.
 
 The same trace and contender give the same outcome, bit for bit, in any process (`RunOutcome.digest`).
 """
@@ -42,7 +42,7 @@ def simulate(trace: Trace, contender: Contender, *, progress: Callable[[float], 
     """Run a contender on a trace.
 
     Args:
-        progress: ManagerView now and then which part is done, 0 to 1.
+        progress: Called now and then with the completed share, 0 to 1.
 
     Raises:
         StateChannelError: A setting or strategy of the contender cannot be used.
@@ -395,12 +395,12 @@ class ContestWorld:
         self._told_now = None
 
     def _gap_s(self) -> float:
-        """How long nobody serves a bundle that goes from one broker to another, the way this manager does it."""
+        """How long a bundle has no owner when this manager moves it."""
         costs = self._trace.costs
         return costs.unload_gap_s if self.manager.unloads else costs.transfer_gap_s
 
     def _was_gone(self, bundle: str, gap_s: float) -> None:
-        """Nobody served a bundle for so long."""
+        """Record a time without an owner of a bundle."""
         number = self._table.number[bundle]
         if number < self._wanted.shape[1]:
             wanted = self._wanted[[BYTES_IN, BYTES_OUT], number].sum()

@@ -1,4 +1,4 @@
-"""From a snapshot to the cluster that strategies see, and back: both ways keep every number bit for bit.
+"""Conversion of snapshots to clusters, as strategies see them, and back; both keep every number bit for bit.
 
 So a plan of a snapshot is the plan of the cluster that it was taken from.
 """
@@ -36,11 +36,11 @@ from statechannel.protocol.bundle import topic_hash
 
 _STATS = attrgetter(*BundleStats.__slots__)
 _AVERAGE = attrgetter(*MessageAverage.__slots__)
-"""All fields at once: a snapshot may have a hundred thousand bundles."""
+"""Reader of all fields at once, as a snapshot may have a hundred thousand bundles."""
 
 
 def cluster_of(snapshot: Snapshot) -> Cluster:
-    """The cluster as strategies see it."""
+    """Cluster of a snapshot, as strategies see it."""
     with uncollected():
         return _cluster(snapshot)
 
@@ -64,26 +64,26 @@ def _cluster(snapshot: Snapshot) -> Cluster:
 
 
 def booked_of(snapshot: Snapshot, cluster: Cluster) -> Sequence[Booked]:
-    """The moves on their way.
+    """Moves in flight.
 
     Args:
-        cluster: The snapshot's; what goes along is reckoned from it where the snapshot does not say.
+        cluster: Cluster of the snapshot; loads of moves are computed from it if the snapshot has none.
     """
     return [_booked(one, cluster) for one in snapshot.booked]
 
 
 def rules_of(snapshot: Snapshot) -> DecisionRules:
-    """What stands around the strategies."""
+    """Rules that apply in addition to the strategies."""
     balancing = snapshot.balancing
     budget = None if balancing.budget is None else BudgetSettings(**vars(balancing.budget))
     return DecisionRules(budget, balancing.unload_mode == "unload", balancing.shedding_off)
 
 
 def with_cluster(snapshot: Snapshot, cluster: Cluster, *, booked: Sequence[Booked] = ()) -> Snapshot:
-    """A snapshot with another cluster in it; profile, settings and memory stay, states of bundles where they still fit.
+    """Copy of a snapshot with another cluster; profile, settings and memory stay, and states of bundles if they still fit.
 
     Args:
-        booked: Moves on their way.
+        booked: Moves in flight.
 
     Raises:
         SnapshotError: A number of the cluster is negative or not finite.
@@ -98,7 +98,7 @@ def with_cluster(snapshot: Snapshot, cluster: Cluster, *, booked: Sequence[Booke
 
 
 def snapshot_of(cluster: Cluster, *, profile: str = "default", booked: Sequence[Booked] = ()) -> Snapshot:
-    """A snapshot of a cluster, with no settings of its own and nothing remembered; raises as `with_cluster`."""
+    """Snapshot of a cluster without settings and memory; raises as `with_cluster`."""
     empty = Snapshot(kind="statechannel-snapshot", format=1, profile=profile, brokers={}, bundles={})
     return with_cluster(empty, cluster, booked=booked)
 
@@ -212,7 +212,7 @@ def _bundle_fields(bundle: Bundle, before: BundlePart | None) -> dict[str, Any]:
 
 
 def _state(bundle: Bundle, before: BundlePart | None) -> BundleState:
-    """A cluster knows only that a bundle is on its way; which way is kept where it is known."""
+    """State of a bundle; a cluster only has that it is in flight, so a known state is kept."""
     if not bundle.in_flight:
         return "Assigned" if bundle.owner is not None else "Unassigned"
     if before is not None and before.state in IN_FLIGHT:

@@ -1,4 +1,4 @@
-"""What is odd about a snapshot that can be used: told beside every plan, and by `snapshot check`."""
+"""Remarks on oddities of a valid snapshot, shown with every plan and by `snapshot check`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from shedders.snapshots.model import IN_FLIGHT, LoadReport, Snapshot
 
 
 def remarks(snapshot: Snapshot, cluster: Cluster) -> list[str]:
-    """What is allowed, as a live cluster may be so, but may not be meant.
+    """Remarks on states that are possible in a live cluster, but may be unintended.
 
     Args:
         cluster: The snapshot's.
@@ -25,7 +25,7 @@ def remarks(snapshot: Snapshot, cluster: Cluster) -> list[str]:
             found.append(f"broker {name} reports no limit of any resource, so that its usage cannot be judged")
     found += [f"{one.kind}: {one.why}" for one in contradictions(cluster)]
     flying = sum(bundle.state in IN_FLIGHT for bundle in snapshot.bundles.values())
-    return [*snapshot.remarks, *found, *([f"{_count(flying, 'bundle')} on the way, left alone"] if flying else [])]
+    return [*snapshot.remarks, *found, *([f"{_count(flying, 'bundle')} in flight, left alone"] if flying else [])]
 
 
 def _limits(load: LoadReport) -> bool:

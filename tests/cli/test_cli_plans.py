@@ -182,15 +182,15 @@ def test_what_cannot_be_planned(args: tuple[str, ...], code: int, words: tuple[s
         ({"brokers": {"b": {"load": {"cpu": {"usage": -1}}}}}, "brokers.b.load.cpu.usage: greater than or equal to 0"),
         (
             {"brokers": {"b": {"load": {"msg_rate_in": float("nan")}}}},
-            "brokers.b.load.msg_rate_in: a finite number is wanted, found NaN",
+            "brokers.b.load.msg_rate_in: expected a finite number, got NaN",
         ),
         (
             {"brokers": {"b": {"load": {"msg_rate_in": float("inf")}}}},
-            "brokers.b.load.msg_rate_in: a finite number is wanted, found Infinity",
+            "brokers.b.load.msg_rate_in: expected a finite number, got Infinity",
         ),
         (
             {"bundles": {"t/n/0x00000000_0xffffffff": {"owner": "b9"}}},
-            ".owner: b9 stands neither in brokers nor in gone",
+            ".owner: b9 is neither in brokers nor in gone",
         ),
         (
             {"policies": {"isolation": [{"name": "p", "namespaces": ["("], "primary": ["x"]}]}},
@@ -434,7 +434,7 @@ def test_strategy_check(run: Run) -> None:
     assert told["passed"]
     assert [one["rule"] for one in told["findings"]] == [
         *(one.rule for one in conform("split", "range-equally-divide", hashes=False)),
-        "the same answers whatever the hash seed",
+        "its answers do not depend on the hash seed",
     ]
     failed = run("strategy", "check", "raising", "--output", "json")
     assert failed.exit_code == ExitCode.FAILED

@@ -130,7 +130,7 @@ def test_the_contest_on_what_was_recorded_says_which_strategy_suits(
     result = run("simulate", "replay-live", *cluster.place, "--for", "1500ms", "--out", "out", *words)
     later.join()
     assert result.exit_code == 0, result.stderr
-    assert "which strategy suits load-history" in result.stdout
+    assert "ranking for load-history" in result.stdout
     assert "suits load-history best" in result.stdout
     assert Path("out/contest.html").is_file()
     # The same question, asked of the file.

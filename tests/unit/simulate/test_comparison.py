@@ -260,7 +260,7 @@ def test_what_the_cluster_does_already_comes_before_others_that_do_no_better():
     runs = [ran("a", **alike, unavailable_bundle_s=1), ran(who=now, **alike, unavailable_bundle_s=3)]
     found = recommended(compared(runs), runs)
     assert ([one.contender for one in found.ranking], found.commands) == (["as-it-is", "a"], [])
-    assert "this is what the cluster does: leave it as it is" in found.said
+    assert "this is the present configuration of the cluster: no change is needed" in found.said
     better = [ran("a", max_over_mean=1.0, moved_share=0.0), ran(who=now, max_over_mean=1.02, moved_share=0.0)]
     assert best_of(*better) == ["a", "as-it-is"]
     several = [ran(who, seed, max_over_mean=1.02 + n / 1e3) for n, who in enumerate(("a", "b")) for seed in (1, 2)]
