@@ -45,9 +45,9 @@ def decision_reader(connection: Connection) -> Iterator[DecisionReader]:
     bounds = balancer_settings(connection).recall_bounds()
     with (
         naming_address(connection),
-        DecisionReader(connection.client, topics, timeout_s=connection.timeout_s, bounds=bounds) as found,
+        DecisionReader(connection.client, topics, timeout_s=connection.timeout_s, bounds=bounds) as reader,
     ):
-        yield found
+        yield reader
 
 
 @contextmanager
@@ -81,14 +81,14 @@ def tell_unreadable(record: UndecodableDecision, offset: int) -> None:
 
 def told(book: DecisionBook, record: DecisionRecord) -> dict[str, Any]:
     """A decision as JSON: the record, with the latest result of each of its moves."""
-    found = record.model_dump(mode="json")
-    made = list(book.made(record))
+    fields = record.model_dump(mode="json")
+    made_moves = list(book.made(record))
     for part in ("moves", "splits", "placed"):
-        for entry in found[part]:
-            one = made.pop(0)
-            entry["result"], entry["result_why"] = one.result, one.why_so
-            entry["took_ms"] = None if one.ended is None else one.ended.took_ms
-    return found
+        for entry in fields[part]:
+            move = made_moves.pop(0)
+            entry["result"], entry["result_why"] = move.result, move.why_so
+            entry["took_ms"] = None if move.ended is None else move.ended.took_ms
+    return fields
 
 
 class DecisionRow(NamedTuple):
@@ -115,8 +115,8 @@ _SCORE: Final = _HEADERS.index("score")
 
 def deeds(book: DecisionBook, record: DecisionRecord) -> Iterator[DecisionRow]:
     """Rows of all moves, splits and placements of a decision."""
-    for made in book.made(record):
-        entry, result = made.entry, _result(made.result, made.why_so)
+    for action in book.made(record):
+        entry, result = action.entry, _result(action.result, action.why_so)
         if isinstance(entry, MoveEntry):
             to = entry.destination or "anybody"
             to = "stays" if entry.refused is not None else f"{to} (swap)" if entry.swap else to
@@ -160,8 +160,8 @@ class Shown(NamedTuple):
         """Whether a decision has a row to show."""
         if not self.lines:
             return True
-        found = bool(record.placed) and record.subject == Subject.PLACE.value
-        return (self.placements and found) or (self.moves and bool(record.moves or record.splits))
+        shows_whole = bool(record.placed) and record.subject == Subject.PLACE.value
+        return (self.placements and shows_whole) or (self.moves and bool(record.moves or record.splits))
 
 
 def print_deeds(before: Sequence[str], rows: Sequence[tuple[Sequence[object], DecisionRow]], empty: str) -> None:
@@ -182,8 +182,8 @@ def done_count(record: DecisionRecord) -> int:
     """Number of distinct bundles with an action."""
     if record.subject == Subject.PLACE.value:
         return len(record.placed) + record.cut.get("placed", 0)
-    made = sum(one.refused is None for one in record.moves) + sum(one.refused is None for one in record.splits)
-    return made + record.cut.get("moves", 0) + record.cut.get("splits", 0)
+    count = sum(move.refused is None for move in record.moves) + sum(split.refused is None for split in record.splits)
+    return count + record.cut.get("moves", 0) + record.cut.get("splits", 0)
 
 
 def _result(word: str | None, why: str | None) -> str | None:

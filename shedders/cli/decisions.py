@@ -85,22 +85,22 @@ def decisions(
         book = DecisionBook()
         for read in reader.read(since_ms=since_ms):
             book.add(read.record)
-    found = [one for one in book.decisions if shown.any(one)]
+    records = [record for record in book.decisions if shown.any(record)]
     tell_junk(book)
     if output is Output.JSON:
         print_json(
             {
                 "since_ms": since_ms,
-                "decisions": [told(book, one) for one in found],
+                "decisions": [told(book, record) for record in records],
                 "unreadable": dict(sorted(book.junk.items())),
             }
         )
     elif shown.lines:
-        rows = [((moment(one.at_ms), one.id), row) for one in found for row in shown.of(book, one)]
+        rows = [((moment(record.at_ms), record.id), row) for record in records for row in shown.of(book, record)]
         what = "moved or split" if not placements else "moved, split or placed" if moves_only else "placed"
         print_deeds(("time", "decision"), rows, f"no bundle was {what} since {moment(since_ms)}")
     else:
-        _list(found, since_ms)
+        _list(records, since_ms)
 
 
 @app.command()
@@ -125,24 +125,24 @@ def show(
             reads = list(reader.read(about=[wanted]))
     for read in reads:
         book.add(read.record)
-    found = book.decisions[-1] if wanted == LAST and len(book) else book.decision(wanted)
-    if found is None:
+    chosen = book.decisions[-1] if wanted == LAST and len(book) else book.decision(wanted)
+    if chosen is None:
         tell_junk(book)
         raise not_found(
             f"decision {decision} not found",
             hint="`statechannel decisions --since 7d` lists decisions; they are kept for a week by default.",
         )
     if output is Output.JSON:
-        print_json(told(book, found))
+        print_json(told(book, chosen))
     else:
-        _show(book, found)
+        _show(book, chosen)
 
 
 def _nothing_given(ctx: typer.Context) -> None:
     """Reject options before the subcommand, which would be ignored."""
-    given = [name for name in ctx.params if str(ctx.get_parameter_source(name)).endswith("COMMANDLINE")]
-    if given:
-        option = {"max_seconds": "for", "properties": "X", "flags": "set"}.get(given[0], given[0]).replace("_", "-")
+    options = [name for name in ctx.params if str(ctx.get_parameter_source(name)).endswith("COMMANDLINE")]
+    if options:
+        option = {"max_seconds": "for", "properties": "X", "flags": "set"}.get(options[0], options[0]).replace("_", "-")
         raise CommandError(
             f"the option {'-' if option == 'X' else '--'}{option} must follow `{ctx.invoked_subcommand}`",
             hint=f"Put options last: `statechannel decisions {ctx.invoked_subcommand} ... OPTIONS`.",
@@ -150,24 +150,24 @@ def _nothing_given(ctx: typer.Context) -> None:
         )
 
 
-def _list(found: list[DecisionRecord], since_ms: int) -> None:
+def _list(records: list[DecisionRecord], since_ms: int) -> None:
     print_table(
         ("time", "decision", "of", "leader", "term", "cycle", "label", "reason", "done", "left", "why"),
         [
             (
-                moment(one.at_ms),
-                one.id,
-                one.subject,
-                one.leader,
-                one.term,
-                one.cycle,
-                one.label,
-                one.skipped or one.reason,
-                done_count(one),
-                sum(one.left_counts.values()),
-                one.why,
+                moment(record.at_ms),
+                record.id,
+                record.subject,
+                record.leader,
+                record.term,
+                record.cycle,
+                record.label,
+                record.skipped or record.reason,
+                done_count(record),
+                sum(record.left_counts.values()),
+                record.why,
             )
-            for one in found
+            for record in records
         ],
         empty=f"no decision since {moment(since_ms)}: no balancer ran, or it has made no decision yet",
     )
@@ -183,7 +183,7 @@ def _show(book: DecisionBook, record: DecisionRecord) -> None:
         print_table(("broker", "score"), [(name, _figure(score)) for name, score in scores])
     if record.left:
         stdout().print()
-        rows = [(one.name, one.reason, one.why) for one in record.left[:_OTHERS_SHOWN]]
+        rows = [(item.name, item.reason, item.why) for item in record.left[:_OTHERS_SHOWN]]
         print_table(("left alone", "reason", "why"), rows)
         if len(record.left) > len(rows):
             stdout().print(f"(the first {len(rows)} of {len(record.left)}; all of them with --output json)")

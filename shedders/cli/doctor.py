@@ -37,7 +37,9 @@ def topics(connection: Connection) -> list[WantedTopic]:
         DecisionTopics(channel, decision_lags=lags),
     )
     return [
-        WantedTopic(name, policy, owner=NAME, optional=True) for one in sets for name, policy in one.policies.items()
+        WantedTopic(name, policy, owner=NAME, optional=True)
+        for settings_set in sets
+        for name, policy in settings_set.policies.items()
     ]
 
 
@@ -60,7 +62,7 @@ def policies(facts: DoctorFacts) -> Iterator[DoctorFinding]:
     if facts.connection is None:
         return
     try:
-        standing = book_of(facts.connection).at(now_ms())
+        effective = book_of(facts.connection).at(now_ms())
     except (TopicPolicyError, TopicMissingError):  # reported by the check of topics
         yield DoctorFinding(Severity.INFO, "the policies cannot be read until the topics are valid", checked=False)
         return
@@ -72,35 +74,35 @@ def policies(facts: DoctorFacts) -> Iterator[DoctorFinding]:
             error.hint,
         )
         return
-    yield from policy_findings(standing)
+    yield from policy_findings(effective)
 
 
-def policy_findings(standing: EffectivePolicies) -> Iterator[DoctorFinding]:
+def policy_findings(effective: EffectivePolicies) -> Iterator[DoctorFinding]:
     """Findings on the policies in force."""
-    for why in [*standing.closed, *filter(None, [standing.overfull])]:
+    for why in [*effective.closed, *filter(None, [effective.overfull])]:
         yield DoctorFinding(
             Severity.ERROR,
             why,
             "What an unreadable policy is about is forbidden, not ignored.",
             "`statechannel policy list` shows the record; set it again, or delete it.",
         )
-    junk = sum(standing.junk.values())
+    junk = sum(effective.junk.values())
     if junk:
-        reasons = ", ".join(f"{reason} ({count})" for reason, count in sorted(standing.junk.items()))
+        reasons = ", ".join(f"{reason} ({count})" for reason, count in sorted(effective.junk.items()))
         yield DoctorFinding(
             Severity.WARNING,
             f"{junk} records in the topic of policies were dropped: {reasons}",
             "A foreign client or a newer version writes to the topic.",
             "`statechannel policy list --output json` counts them; check which clients may write to the topic.",
         )
-    if not standing.shedding_on:
+    if not effective.shedding_on:
         yield DoctorFinding(
             Severity.INFO,
-            f"automatic moves are off: {standing.shedding_why}",
+            f"automatic moves are off: {effective.shedding_why}",
             "",
             "Switch them on again with `statechannel override end shedding`.",
         )
-    cordons = standing.policies.cordons
+    cordons = effective.policies.cordons
     if cordons:
         yield DoctorFinding(
             Severity.INFO,

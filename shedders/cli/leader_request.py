@@ -59,8 +59,8 @@ def send(
         KafkaAdapterError: Kafka is out of reach, refuses the request, or the result is unknown.
     """
     every = {"extension": EXTENSION, "ask": ask, "to": "leader", **args}
-    given = {name: value for name, value in every.items() if value is not None}
-    request = Request(identifier or str(ULID()), RequestCommand.EXTENSION.value, 0, given, who())
+    filled = {name: value for name, value in every.items() if value is not None}
+    request = Request(identifier or str(ULID()), RequestCommand.EXTENSION.value, 0, filled, who())
     within_s = min(TIMEOUT_MAX_S, max(1.0, wait_s))
     with naming_address(connection):
         offset = append_and_wait(
@@ -75,11 +75,11 @@ def send(
     return Sent(request.id, offset, within_s)
 
 
-def follow(connection: Connection, sent: Sent, told: Callable[[str | None], None] = lambda _: None) -> LeaderAnswer:
+def follow(connection: Connection, sent: Sent, progress: Callable[[str | None], None] = lambda _: None) -> LeaderAnswer:
     """Wait for the reply to a request.
 
     Args:
-        told: Called repeatedly with the broker that executes it.
+        progress: Called repeatedly with the broker that executes it.
     """
     broker: str | None = None
     ends_s = time.monotonic() + sent.wait_s + _GRACE_S
@@ -93,7 +93,7 @@ def follow(connection: Connection, sent: Sent, told: Callable[[str | None], None
                     broker = item.broker
                 elif isinstance(item, Reply):
                     return LeaderAnswer(outcomes.from_json(item.outcome), item.broker)
-            told(broker)
+            progress(broker)
     return LeaderAnswer(None, broker)
 
 

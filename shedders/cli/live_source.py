@@ -66,9 +66,9 @@ def gather(connection: Connection) -> Gathered:
     views = read_channel(connection, [log.observe])
     registry = read_registry(connection)
     at_ms = _time_ms(registry, views, [*(loads or ()), *(tops or ())])
-    standing = None if standing_at is None else standing_at.at(at_ms)
-    decision, choice = _decided(connection, settings, standing, remarks)
-    own = balanced_by(settings, {} if standing is None else standing.settings)
+    effective = None if standing_at is None else standing_at.at(at_ms)
+    decision, choice = _decided(connection, settings, effective, remarks)
+    own = balanced_by(settings, {} if effective is None else effective.settings)
     leader = registry.leader
     if leader is None:
         remarks.append(
@@ -86,7 +86,7 @@ def gather(connection: Connection) -> Gathered:
         accepted=log.accepted,
         loads=loads,
         tops=tops,
-        standing=standing,
+        standing=effective,
         decision=decision,
         rules=lambda: _view(settings.load, registry),
         top_ttl_s=settings.load.ttl_s,
@@ -108,11 +108,11 @@ class _Log:
 
     def observe(self, record: RecordRead, judgement: Judgement) -> None:
         """Fold one record."""
-        said, key = judgement.record, judgement.key
-        if judgement.verdict is Verdict.ACCEPTED and said is not None and key is not None and not key.is_namespace:
+        state, key = judgement.record, judgement.key
+        if judgement.verdict is Verdict.ACCEPTED and state is not None and key is not None and not key.is_namespace:
             self.accepted.append(
                 AcceptedRecord(
-                    record.partition, record.offset, record.timestamp_ms, key.name, said.state, said.from_, said.to
+                    record.partition, record.offset, record.timestamp_ms, key.name, state.state, state.from_, state.to
                 )
             )
 
@@ -147,14 +147,21 @@ def _unsound(views: LogViews) -> str | None:
 def _brokers(registry: Registry) -> list[BrokerSeen]:
     read_at_s = registry.read_at_ms / 1_000
     return [
-        BrokerSeen(name, one.incarnation, one.accepting, one.caught_up, max(0.0, read_at_s - one.heard_at_s), one.info)
-        for name, one in sorted(registry.members.alive.items())
+        BrokerSeen(
+            name,
+            member.incarnation,
+            member.accepting,
+            member.caught_up,
+            max(0.0, read_at_s - member.heard_at_s),
+            member.info,
+        )
+        for name, member in sorted(registry.members.alive.items())
     ]
 
 
 def _time_ms(registry: Registry, views: LogViews, reports: Sequence[LoadTopicRecord]) -> int:
     """Present time by Kafka's clock, no earlier than any record that was read."""
-    return max(registry.read_at_ms, *views.newest_ms, *(one.timestamp_ms for one in reports))
+    return max(registry.read_at_ms, *views.newest_ms, *(report.timestamp_ms for report in reports))
 
 
 def _text(value: object) -> str | None:
@@ -186,13 +193,13 @@ def _records(
     connection: Connection, name: str, settings: LoadSettings, remarks: list[str]
 ) -> Sequence[LoadTopicRecord]:
     """Records that count in a load topic, read with headers, as tombstones have them."""
-    found = NewestOfEach(settings.brokers_max, settings.held_bytes)
+    newest = NewestOfEach(settings.brokers_max, settings.held_bytes)
 
     def sink(batch: LightBatch) -> None:
         if batch.opened:
-            found.clear()
+            newest.clear()
         for record in batch.records:
-            found.add(LoadTopicRecord(*record))
+            newest.add(LoadTopicRecord(*record))
 
     with naming_address(connection):
         reader = LightReader(connection.client, name, sink, group_id=connection.topics.reader_group)
@@ -207,11 +214,11 @@ def _records(
                 f"{name} could not be read to its end within {connection.timeout_s:g} s{cause}.",
                 hint="Check bootstrap.servers and that Kafka runs: `statechannel kafka status`.",
             )
-    if found.left_out:
+    if newest.left_out:
         remarks.append(
-            f"{found.left_out} records of {name} were omitted: extensions.{NAME}.load.held_bytes or brokers_max is reached"
+            f"{newest.left_out} records of {name} were omitted: extensions.{NAME}.load.held_bytes or brokers_max is reached"
         )
-    return found.records
+    return newest.records
 
 
 def _policies(connection: Connection) -> Any:
@@ -229,11 +236,11 @@ def _decided(
     connection: Connection, settings: BalancerSettings, standing: EffectivePolicies | None, remarks: list[str]
 ) -> tuple[DecisionRecord | None, Choice]:
     """The newest decision and its settings; without one, those of the policies and this command's configuration."""
-    decision, told = _newest(connection, remarks)
-    if decision is not None and told is not None:
+    decision, decided = _newest(connection, remarks)
+    if decision is not None and decided is not None:
         late = changed_since(decision, standing)
         if not late:
-            return decision, of_decision(decision, told)
+            return decision, of_decision(decision, decided)
         remarks.append(
             f"set after the newest decision: {', '.join(late)}; these policies override this command's settings"
         )
@@ -253,11 +260,11 @@ def _newest(connection: Connection, remarks: list[str]) -> tuple[DecisionRecord 
             fingerprint = decision.fingerprint
             return decision, _last(
                 reader,
-                lambda one: (
-                    isinstance(one, DecisionRecord)
-                    and one.subject == "shed"
-                    and one.fingerprint == fingerprint
-                    and one.settings is not None
+                lambda entry: (
+                    isinstance(entry, DecisionRecord)
+                    and entry.subject == "shed"
+                    and entry.fingerprint == fingerprint
+                    and entry.settings is not None
                 ),
             )
     except TopicMissingError:
@@ -266,8 +273,8 @@ def _newest(connection: Connection, remarks: list[str]) -> tuple[DecisionRecord 
 
 
 def _last(reader: DecisionReader, wanted: Any) -> DecisionRecord | None:
-    found = [one.record for one in reader.newest(1, wanted)]
-    return next((one for one in reversed(found) if isinstance(one, DecisionRecord) and wanted(one)), None)
+    records = [entry.record for entry in reader.newest(1, wanted)]
+    return next((record for record in reversed(records) if isinstance(record, DecisionRecord) and wanted(record)), None)
 
 
 class NewestOfEach:
@@ -309,8 +316,8 @@ class NewestOfEach:
     @property
     def records(self) -> list[LoadTopicRecord]:
         """Records in log order."""
-        found = [one for pair in self._held.values() for one in pair if one is not None]
-        return sorted(found, key=lambda one: one.offset)
+        kept = [record for pair in self._held.values() for record in pair if record is not None]
+        return sorted(kept, key=lambda record: record.offset)
 
 
 def _size_bytes(record: LoadTopicRecord | None) -> int:

@@ -52,8 +52,8 @@ def looking(command: Callable[..., Any]) -> Callable[..., Any]:
     """
 
     @wraps(command)
-    def run(**given: Any) -> Any:
-        place = {name: given.pop(name) for name in shared}
+    def run(**options: Any) -> Any:
+        place = {name: options.pop(name) for name in shared}
 
         @cache
         def connected() -> Connection:
@@ -62,7 +62,7 @@ def looking(command: Callable[..., Any]) -> Callable[..., Any]:
 
             return connect(**place, flags=None)
 
-        return command(connected, **given)
+        return command(connected, **options)
 
     shared = inspect.signature(_place, eval_str=True).parameters
     own = list(inspect.signature(command, eval_str=True).parameters.values())[1:]
@@ -82,8 +82,8 @@ def _place(
 
 def tell(snapshot_remarks: Iterable[str]) -> None:
     """Print remarks on a snapshot before the plan."""
-    for one in snapshot_remarks:
-        say(cell(f"note: {one}"))
+    for remark in snapshot_remarks:
+        say(cell(f"note: {remark}"))
 
 
 def with_memory(snapshot: Snapshot, kind: str, name: str, memory: dict[str, Any]) -> Snapshot:

@@ -27,11 +27,11 @@ def decisions(connection: Connection) -> Decisions:
     Raises:
         StateChannelError: They cannot be read.
     """
-    found = Decisions()
+    known = Decisions()
     with reader_if_any(connection) as reader:
         for read in () if reader is None else reader.read():
-            found.take(read.offset, read.timestamp_ms, read.record)
-    return found
+            known.take(read.offset, read.timestamp_ms, read.record)
+    return known
 
 
 class Decisions:
@@ -68,9 +68,9 @@ class Decisions:
 
     def asker(self, begun: Mapping[str, Any]) -> OperationCause | None:
         """Decision that names the operation; for an assignment, which none names, the one that placed the bundle at that time."""
-        made = self._book.by_operation(begun["operation"])
-        if made is not None:
-            return _asker(made.decision, made.entry)
+        deed = self._book.by_operation(begun["operation"])
+        if deed is not None:
+            return _asker(deed.decision, deed.entry)
         for decision in self._placements.get(begun["name"], ()):
             early, late = decision.at_ms - _PLACED_BEFORE_MS, decision.at_ms + _PLACED_WITHIN_MS
             if decision.leader != begun["by"] or not early <= begun["began_ms"] <= late:

@@ -62,7 +62,7 @@ def plan(
     chosen, pipeline = pipeline_of(source, name=strategy, profile=profile, flags=around)
     cluster = cluster_of(source)
     odd = [*remarks(source, cluster), *own_way(chosen)]
-    found = place_all(cluster, _asked(cluster, bundles or []), pipeline, booked=booked_of(source, cluster))
+    placements = place_all(cluster, _asked(cluster, bundles or []), pipeline, booked=booked_of(source, cluster))
     if output is Output.JSON:
         document = PlacePlan(
             strategy=chosen.name,
@@ -70,7 +70,7 @@ def plan(
             settings=chosen.told,
             filters=dumped(pipeline.settings),
             remarks=odd,
-            placed=[placed_part(one) for one in found],
+            placed=[placed_part(placed) for placed in placements],
             memory=dict(pipeline.memory),
         )
         print_json(document.model_dump())
@@ -78,22 +78,25 @@ def plan(
     tell(odd)
     print_table(
         ("bundle", "broker", "equally good", "removed", "why"),
-        [(one.bundle, one.broker, len(one.best) or None, _removed(one), one.why) for one in found],
+        [
+            (placed.bundle, placed.broker, len(placed.best) or None, _removed(placed), placed.why)
+            for placed in placements
+        ],
         empty="no bundle was named, and every bundle has an owner",
     )
     if removed:
-        for one in found:
+        for placed in placements:
             stdout().print()
             print_table(
                 ("broker", "filter", "why"),
-                [(name, *what) for name, what in sorted(one.removed.items())],
-                title=cell(f"removed for {one.bundle}"),
+                [(name, *what) for name, what in sorted(placed.removed.items())],
+                title=cell(f"removed for {placed.bundle}"),
             )
 
 
 def _asked(cluster: Cluster, names: list[str]) -> list[str]:
     if not names:
-        return sorted(name for name, one in cluster.bundles.items() if one.owner is None and not one.in_flight)
+        return sorted(name for name, bundle in cluster.bundles.items() if bundle.owner is None and not bundle.in_flight)
     return known_bundles(cluster, names)
 
 

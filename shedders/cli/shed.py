@@ -89,7 +89,7 @@ def plan(
     odd = [*remarks(source, cluster), *own_way(chosen, placing)]
     if output is Output.TABLE:
         tell([*odd, *_around(source)])
-    found: list[CyclePart] = []
+    parts: list[CyclePart] = []
     last: Decision | None = None
     for number, decision in enumerate(
         run_cycles(
@@ -109,7 +109,7 @@ def plan(
         if output is Output.TABLE:
             _show(part, chosen.name, every_left=left)
         else:
-            found.append(part)
+            parts.append(part)
     if output is Output.JSON:
         document = ShedPlan(
             strategy=chosen.name,
@@ -120,7 +120,7 @@ def plan(
             balancing=source.balancing,
             remarks=odd,
             every_s=every,
-            cycles=found,
+            cycles=parts,
         )
         print_json(document.model_dump())
     if after is not None and last is not None:
@@ -137,9 +137,9 @@ def _around(source: Snapshot) -> Iterator[str]:
 
 
 def _after(source: Snapshot, strategy: str, placement: str, last: Decision, every_s: float) -> Snapshot:
-    found = with_memory(source, "shedding", strategy, dict(last.memory))
-    found = with_memory(found, "placement", placement, dict(last.placing_memory))
-    return with_cluster(found, last.after(every_s))
+    after = with_memory(source, "shedding", strategy, dict(last.memory))
+    after = with_memory(after, "placement", placement, dict(last.placing_memory))
+    return with_cluster(after, last.after(every_s))
 
 
 def _show(part: CyclePart, strategy: str, *, every_left: bool) -> None:
@@ -164,17 +164,17 @@ def _show(part: CyclePart, strategy: str, *, every_left: bool) -> None:
     )
     if part.splits:
         stdout().print()
-        print_table(("to be split", "why"), [(one.bundle, one.why) for one in part.splits])
+        print_table(("to be split", "why"), [(split.bundle, split.why) for split in part.splits])
     if part.left:
         stdout().print()
         if every_left:
-            print_table(("left alone", "reason", "why"), [(one.name, one.reason, one.why) for one in part.left])
+            print_table(("left alone", "reason", "why"), [(left.name, left.reason, left.why) for left in part.left])
         else:
             print_table(("left alone", "count", "example"), list(_summary(part)))
 
 
 def _summary(part: CyclePart) -> Iterator[tuple[str, int, str]]:
-    counts = Counter(one.reason for one in part.left)
+    counts = Counter(left.reason for left in part.left)
     for reason, number in sorted(counts.items()):
-        example = next(one for one in part.left if one.reason == reason)
+        example = next(left for left in part.left if left.reason == reason)
         yield reason, number, f"{example.name}: {example.why}"

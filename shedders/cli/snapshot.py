@@ -53,13 +53,13 @@ def take(
     # The Kafka client is not needed to read snapshots.
     from shedders.cli.live_source import live
 
-    found = live(connect)
-    tell(remarks(found, cluster_of(found)))
+    snapshot = live(connect)
+    tell(remarks(snapshot, cluster_of(snapshot)))
     if file is None:
-        sys.stdout.write(snapshot_bytes(found).decode())
+        sys.stdout.write(snapshot_bytes(snapshot).decode())
         return
-    write_snapshot(found, file)
-    say(f"a snapshot of {_counts(found)} is in {file}")
+    write_snapshot(snapshot, file)
+    say(f"a snapshot of {_counts(snapshot)} is in {file}")
 
 
 @app.command()
@@ -72,7 +72,11 @@ def check(
     """Check a snapshot: format, consistency, contradictions of policies, strategies and settings."""
     source = snapshot_from(file, connect)
     cluster = cluster_of(source)
-    blocking = [f"policies: {one.kind}: {one.why}" for one in contradictions(cluster) if one.blocks]
+    blocking = [
+        f"policies: {contradiction.kind}: {contradiction.why}"
+        for contradiction in contradictions(cluster)
+        if contradiction.blocks
+    ]
     if blocking:
         raise SnapshotError(
             file,
@@ -106,7 +110,7 @@ def _numbers(snapshot: Snapshot) -> dict[str, int]:
         "brokers": len(snapshot.brokers),
         "bundles": len(snapshot.bundles),
         "namespaces": len({name.rpartition("/")[0] for name in snapshot.bundles}),
-        "topics": sum(len(one.topics) for one in snapshot.bundles.values()),
+        "topics": sum(len(bundle.topics) for bundle in snapshot.bundles.values()),
     }
 
 

@@ -63,12 +63,12 @@ def group() -> None:
 
 def _refuse_ignored(cycles: int, every_s: float, flags: Flags) -> None:
     """Reject options about which bundles to split and when, as they would be ignored if bundles are named."""
-    given = {
+    flags_set = {
         "--cycles": cycles != 1,
         "--every": every_s != EVERY_S,
         f"--set {SPLITTING}.*": bool(flags.around[SPLITTING]),
     }
-    for option, is_given in given.items():
+    for option, is_given in flags_set.items():
         if is_given:
             raise CommandError(
                 f"{option} has no effect if bundles are named",
@@ -77,9 +77,9 @@ def _refuse_ignored(cycles: int, every_s: float, flags: Flags) -> None:
             )
 
 
-def _without_topics(cluster: Cluster, algorithm: str, found: Sequence[SplitDecision]) -> Iterator[str]:
+def _without_topics(cluster: Cluster, algorithm: str, decisions: Sequence[SplitDecision]) -> Iterator[str]:
     """Notes on algorithms that need topics, where the snapshot has none: a broker, which knows its topics, may find a split."""
-    nowhere = {one.bundle for look in found for one in look.splits if one.reason == "no-positions"}
+    nowhere = {split.bundle for look in decisions for split in look.splits if split.reason == "no-positions"}
     if nowhere and not any(bundle.topics for bundle in cluster.bundles.values()):
         yield (
             f"no topics of these bundles are known here; {algorithm} finds no split point in "
@@ -121,12 +121,12 @@ def plan(
     cluster = cluster_of(source)
     cutter = made("split", chosen.found, chosen.settings)
     if bundles:
-        found: Sequence[SplitDecision] = [split_named(cluster, known_bundles(cluster, bundles), cutter)]
+        decisions: Sequence[SplitDecision] = [split_named(cluster, known_bundles(cluster, bundles), cutter)]
     else:
         memory = split_memory(source, chosen.name)
-        found = list(run_splits(cluster, when, cutter, memory, cycles=cycles, every_s=every))
-    odd = [*remarks(source, cluster), *own_way(chosen), *_without_topics(cluster, chosen.name, found)]
-    parts = [split_cycle(number, one) for number, one in enumerate(found, 1)]
+        decisions = list(run_splits(cluster, when, cutter, memory, cycles=cycles, every_s=every))
+    odd = [*remarks(source, cluster), *own_way(chosen), *_without_topics(cluster, chosen.name, decisions)]
+    parts = [split_cycle(number, decision) for number, decision in enumerate(decisions, 1)]
     if output is Output.JSON:
         document = SplitPlanDocument(
             algorithm=chosen.name,
@@ -148,12 +148,12 @@ def plan(
             ("bundle", "cut at", "reason", "why"),
             [
                 (
-                    one.bundle,
-                    ", ".join(f"0x{place:08x}" for place in one.positions) or "not split",
-                    one.reason,
-                    one.why,
+                    split.bundle,
+                    ", ".join(f"0x{place:08x}" for place in split.positions) or "not split",
+                    split.reason,
+                    split.why,
                 )
-                for one in part.splits
+                for split in part.splits
             ],
             title=f"cycle {part.cycle} of {chosen.name}{at}",
             empty=cell(part.why or "no bundle is over a limit"),

@@ -52,36 +52,47 @@ def group() -> None:
 @app.command("list")
 def list_(output: OutputAs = Output.TABLE) -> None:
     """List the strategies by kind, and the profiles."""
-    found = [_installed(kind, name) for kind, one in KINDS.items() for name in available(one.group)]
+    installed = [_installed(kind, name) for kind, kind_info in KINDS.items() for name in available(kind_info.group)]
     if output is Output.JSON:
         strategies = [
-            {"kind": one.kind, "name": one.name, "origin": one.origin, "about": one.about, "trouble": one.trouble}
-            for one in found
+            {
+                "kind": strategy.kind,
+                "name": strategy.name,
+                "origin": strategy.origin,
+                "about": strategy.about,
+                "trouble": strategy.trouble,
+            }
+            for strategy in installed
         ]
         profiles = [
             {
-                "name": one.name,
-                "about": one.about,
-                "strategies": dict(one.strategies),
-                "settings": one.settings,
-                "departures": dict(one.departures),
+                "name": profile.name,
+                "about": profile.about,
+                "strategies": dict(profile.strategies),
+                "settings": profile.settings,
+                "departures": dict(profile.departures),
             }
-            for one in PROFILES.values()
+            for profile in PROFILES.values()
         ]
         print_json({"strategies": strategies, "profiles": profiles})
         return
     print_table(
         ("kind", "name", "from", "about"),
         [
-            (one.kind, one.name, one.origin, one.about if one.trouble is None else f"unusable: {one.trouble}")
-            for one in found
+            (
+                strategy.kind,
+                strategy.name,
+                strategy.origin,
+                strategy.about if strategy.trouble is None else f"unusable: {strategy.trouble}",
+            )
+            for strategy in installed
         ],
         empty="no strategy is installed",
     )
     stdout().print()
     print_table(
         ("profile", *KINDS, "about"),
-        [(one.name, *(one.strategies[kind] for kind in KINDS), one.about) for one in PROFILES.values()],
+        [(profile.name, *(profile.strategies[kind] for kind in KINDS), profile.about) for profile in PROFILES.values()],
     )
 
 
@@ -91,21 +102,21 @@ def show(
 ) -> None:
     """Show the description and settings of a strategy."""
     kinds = _kinds_of(name, kind)
-    found = [(one, find(one, name)) for one in kinds]
+    strategies = [(each, find(each, name)) for each in kinds]
     if output is Output.JSON:
         print_json(
             {
                 "name": name,
                 "kinds": kinds,
-                "about": inspect.getdoc(found[0][1]) or "",
-                "settings": found[0][1].Settings.model_json_schema(),
+                "about": inspect.getdoc(strategies[0][1]) or "",
+                "settings": strategies[0][1].Settings.model_json_schema(),
             }
         )
         return
-    for number, (one, strategy) in enumerate(found):
-        if number and strategy is found[0][1]:
+    for number, (own_kind, strategy) in enumerate(strategies):
+        if number and strategy is strategies[0][1]:
             continue
-        stdout().print(Text(f"{name} ({', '.join(kinds) if strategy is found[0][1] else one})", style="bold"))
+        stdout().print(Text(f"{name} ({', '.join(kinds) if strategy is strategies[0][1] else own_kind})", style="bold"))
         stdout().print(Text(inspect.getdoc(strategy) or "It has no description."))
         stdout().print()
         print_table(
@@ -123,12 +134,15 @@ def check(
     name: Annotated[str, typer.Argument(metavar="NAME")], kind: KindOption = None, output: OutputAs = Output.TABLE
 ) -> None:
     """Run the conformance suite on a strategy (design/writing-a-strategy.md)."""
-    findings = [finding for one in _kinds_of(name, kind) for finding in conform(one, name)]
-    failed = sum(not one.passed for one in findings)
+    findings = [finding for each in _kinds_of(name, kind) for finding in conform(each, name)]
+    failed = sum(not finding.passed for finding in findings)
     if output is Output.JSON:
-        print_json({"name": name, "passed": not failed, "findings": [_fields(one) for one in findings]})
+        print_json({"name": name, "passed": not failed, "findings": [_fields(finding) for finding in findings]})
     else:
-        print_table(("kind", "rule", "kept", "how"), [(one.kind, one.rule, one.passed, one.how) for one in findings])
+        print_table(
+            ("kind", "rule", "kept", "how"),
+            [(finding.kind, finding.rule, finding.passed, finding.how) for finding in findings],
+        )
         stdout().print()
         stdout().print(f"{failed} of {len(findings)} rules broken" if failed else f"all {len(findings)} rules passed")
     if failed:
@@ -156,9 +170,11 @@ def _kinds_of(name: str, kind: str | None) -> Sequence[str]:
     """
     if kind is not None and kind not in KINDS:
         raise UnknownStrategyError("kind of", kind, list(KINDS))
-    kinds = [one for one in KINDS if kind in (None, one) and name in available(KINDS[one].group)]
+    kinds = [
+        each_kind for each_kind in KINDS if kind in (None, each_kind) and name in available(KINDS[each_kind].group)
+    ]
     if not kinds:
-        known = sorted({one for each in KINDS if kind in (None, each) for one in available(KINDS[each].group)})
+        known = sorted({point for each in KINDS if kind in (None, each) for point in available(KINDS[each].group)})
         raise UnknownStrategyError(kind or "", name, known)
     return kinds
 

@@ -63,7 +63,10 @@ def unload(
         return _transfer(name, dest, reason, force=force)
     args = {"name": name, "reason": _reason(reason, force=force)}
     return BrokerRequest(
-        RequestCommand.UNLOAD, args, f"{name} unloaded", None if force else lambda found: _refused(found, name, None)
+        RequestCommand.UNLOAD,
+        args,
+        f"{name} unloaded",
+        None if force else lambda connection: _refused(connection, name, None),
     )
 
 
@@ -71,7 +74,7 @@ def _transfer(name: str, dest: str, reason: str | None, *, force: bool) -> Broke
     args = {"name": name, "destination": dest, "reason": _reason(reason, force=force)}
     done = f"{name} transferred to {dest}"
     return BrokerRequest(
-        RequestCommand.TRANSFER, args, done, None if force else lambda found: _refused(found, name, dest)
+        RequestCommand.TRANSFER, args, done, None if force else lambda connection: _refused(connection, name, dest)
     )
 
 

@@ -138,7 +138,8 @@ def _decisions_about(connection: Connection, trail: Trail, limit: int) -> Decisi
 
 def _asked(connection: Connection) -> dict[str, CommandOrigin]:
     return {
-        name: CommandOrigin(one["by"] or "somebody", one["flow"]) for name, one in requests_seen(connection).items()
+        name: CommandOrigin(request["by"] or "somebody", request["flow"])
+        for name, request in requests_seen(connection).items()
     }
 
 

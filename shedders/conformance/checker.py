@@ -39,7 +39,7 @@ IMPURE = frozenset(
 )
 _HASH_SEEDS = ("1", "4242")
 _HASH_TIMEOUT_S = 120.0
-_RULES: dict[str, type[ConformanceRules]] = {one.kind: one for one in (SheddingRules, PlacementRules, SplitRules)}
+_RULES: dict[str, type[ConformanceRules]] = {rules.kind: rules for rules in (SheddingRules, PlacementRules, SplitRules)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,31 +91,33 @@ def _tried(kind: str, rule: str, attempt: Rule) -> RuleFinding:
     return RuleFinding(kind, rule, True, how or "")
 
 
-def answers(kind: str, found: type[Any]) -> list[Any]:
+def answers(kind: str, strategy: type[Any]) -> list[Any]:
     """Answers of a strategy to all cases, as JSON values: the same in any process."""
-    settings = found.Settings()
-    said: list[Any] = []
+    settings = strategy.Settings()
+    results: list[Any] = []
     if kind == "split":
-        algorithm = cast("SplitAlgorithm", made(kind, found, settings))
+        algorithm = cast("SplitAlgorithm", made(kind, strategy, settings))
         return [[about, list(positions_of(algorithm, bundle))] for about, bundle in topic_bundles()]
     for case in cases():
         if kind == "shedding":
-            said.append([case.about, told(shedding_maker(found, settings)(None).plan(case.cluster, {}))])
+            results.append([case.about, told(shedding_maker(strategy, settings)(None).plan(case.cluster, {}))])
         else:
-            placing = cast("Placing", made(kind, found, settings))
+            placing = cast("Placing", made(kind, strategy, settings))
             bundle = next(iter(case.cluster.bundles.values()), None)
             if bundle is not None:
-                said.append([case.about, told(placing.place(case.cluster, bundle, case.cluster.broker_names, {}, {}))])
-    return said
+                results.append(
+                    [case.about, told(placing.place(case.cluster, bundle, case.cluster.broker_names, {}, {}))]
+                )
+    return results
 
 
 class _Common:
     """Rules of all kinds of strategies."""
 
-    def __init__(self, kind: str, name: str, found: type[Any]) -> None:
+    def __init__(self, kind: str, name: str, strategy: type[Any]) -> None:
         self._kind = kind
         self._name = name
-        self._found = found
+        self._found = strategy
 
     def other_hash_seeds(self) -> str | None:
         """Compare with answers from other processes."""
@@ -178,8 +180,8 @@ class _Common:
         return "by what its module imports"
 
 
-def _digest(said: Sequence[Any]) -> str:
-    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
+def _digest(results: Sequence[Any]) -> str:
+    return hashlib.sha256(json.dumps(results, sort_keys=True).encode()).hexdigest()
 
 
 def _main(kind: str, where: str) -> None:

@@ -45,10 +45,13 @@ def uneven(brokers: int = 5, bundles: int = 40) -> Cluster:
         # Half of the bundles are the first broker's.
         owner = serving[0] if number % 2 else serving[number // 2 % len(serving)]
         owned[owner].append(_bundle(key, owner))
-    ranked = {name: _ranked(found) for name, found in owned.items()}
+    ranked = {name: _ranked(bundles_owned) for name, bundles_owned in owned.items()}
     return Cluster(
-        {name: Broker(name, load=_load(found), load_age_s=1.0, version="4.2.4") for name, found in ranked.items()},
-        {one.name: one for found in ranked.values() for one in found},
+        {
+            name: Broker(name, load=_load(bundles_owned), load_age_s=1.0, version="4.2.4")
+            for name, bundles_owned in ranked.items()
+        },
+        {bundle.name: bundle for bundles_owned in ranked.values() for bundle in bundles_owned},
         now_ms=NOW_MS,
     )
 
@@ -76,13 +79,13 @@ def cases() -> Iterator[ConformanceCase]:
     yield ConformanceCase("the idle broker accepts nothing", _with(base, closed), closed=frozenset({idle}))
     cordoned = Policies(cordons={idle: "to be replaced"})
     yield ConformanceCase("the idle broker is cordoned", replace(base, policies=cordoned), closed=frozenset({idle}))
-    pins = Policies(pins={name: one.owner for name, one in base.bundles.items() if one.owner is not None})
+    pins = Policies(pins={name: bundle.owner for name, bundle in base.bundles.items() if bundle.owner is not None})
     yield ConformanceCase("every bundle is pinned to its broker", replace(base, policies=pins), still=everything)
     apart = Policies(excluded=frozenset(_NAMESPACES))
     yield ConformanceCase("every namespace is excluded", replace(base, policies=apart), still=everything)
     fenced = Policies(isolation=(IsolationPolicy("all", (".*",), (names[0].partition(":")[0],)),))
     yield ConformanceCase("isolation keeps everything on one broker", replace(base, policies=fenced))
-    flying = {name: replace(one, in_flight=True) for name, one in base.bundles.items()}
+    flying = {name: replace(bundle, in_flight=True) for name, bundle in base.bundles.items()}
     yield ConformanceCase("every bundle is in flight", replace(base, bundles=flying), still=everything)
     moved = RecentMoves(dict.fromkeys(base.bundles, 1.0), dict.fromkeys(names, 1.0))
     yield ConformanceCase("everything was moved a second ago", replace(base, recent=moved), still=everything)
@@ -121,22 +124,22 @@ def topic_bundles() -> Iterator[tuple[str, Bundle]]:
     yield "topics over the whole range", _with_topics(name, spread)
     yield "no topic is known", _with_topics(name, [])
     yield "one topic", _with_topics(name, spread[:1])
-    yield "all topics on one hash", _with_topics(name, [replace(one, position=7) for one in spread])
+    yield "all topics on one hash", _with_topics(name, [replace(topic, position=7) for topic in spread])
     yield (
         "topics at both ends",
         _with_topics(name, [replace(spread[0], position=0), replace(spread[1], position=0x7FFFFFFF)]),
     )
-    yield "topics outside the bundle", _with_topics(name, [replace(one, position=0xF0000000) for one in spread])
-    yield "rates that are NaN", _with_topics(name, [replace(one, msg_rate_in=nan) for one in spread])
-    yield "infinite rates", _with_topics(name, [replace(one, msg_throughput_out=inf) for one in spread])
-    yield "negative rates", _with_topics(name, [replace(one, msg_rate_out=-1.0) for one in spread])
+    yield "topics outside the bundle", _with_topics(name, [replace(topic, position=0xF0000000) for topic in spread])
+    yield "rates that are NaN", _with_topics(name, [replace(topic, msg_rate_in=nan) for topic in spread])
+    yield "infinite rates", _with_topics(name, [replace(topic, msg_throughput_out=inf) for topic in spread])
+    yield "negative rates", _with_topics(name, [replace(topic, msg_rate_out=-1.0) for topic in spread])
     yield (
         "the end of the ring",
         _with_topics(bundle_key("acme/orders", 0xFFFFFFF0, FULL_UPPER), [replace(spread[0], position=FULL_UPPER)] * 2),
     )
     yield (
         "the narrowest range",
-        _with_topics(bundle_key("acme/orders", 5, 6), [replace(one, position=5) for one in spread]),
+        _with_topics(bundle_key("acme/orders", 5, 6), [replace(topic, position=5) for topic in spread]),
     )
 
 
@@ -187,8 +190,8 @@ def _even() -> Cluster:
         for number, name in enumerate(names)
     }
     return Cluster(
-        {name: Broker(name, load=_load(found), load_age_s=1.0) for name, found in owned.items()},
-        {one.name: one for found in owned.values() for one in found},
+        {name: Broker(name, load=_load(bundles_owned), load_age_s=1.0) for name, bundles_owned in owned.items()},
+        {bundle.name: bundle for bundles_owned in owned.values() for bundle in bundles_owned},
         now_ms=NOW_MS,
     )
 
@@ -209,13 +212,13 @@ def _bundle(key: str, owner: str, weight: float | None = None) -> Bundle:
 
 
 def _ranked(bundles: Sequence[Bundle]) -> list[Bundle]:
-    ordered = sorted(bundles, key=lambda one: (one.stats.msg_throughput if one.stats else 0.0, one.name))
-    return [replace(one, rank=rank) for rank, one in enumerate(ordered)]
+    ordered = sorted(bundles, key=lambda bundle: (bundle.stats.msg_throughput if bundle.stats else 0.0, bundle.name))
+    return [replace(bundle, rank=rank) for rank, bundle in enumerate(ordered)]
 
 
 def _load(bundles: Sequence[Bundle]) -> BrokerLoad:
-    stats = [one.stats for one in bundles if one.stats is not None]
-    rate_in, bytes_in = sum(one.msg_rate_in for one in stats), sum(one.msg_throughput_in for one in stats)
+    stats = [bundle.stats for bundle in bundles if bundle.stats is not None]
+    rate_in, bytes_in = sum(rates.msg_rate_in for rates in stats), sum(rates.msg_throughput_in for rates in stats)
     share = min(0.95, rate_in / 80_000)
     return BrokerLoad(
         cpu=ResourceUsage(400 * share, 400.0),

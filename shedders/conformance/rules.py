@@ -37,9 +37,9 @@ class ConformanceRules:
 
     kind = ""
 
-    def __init__(self, name: str, found: type[Any]) -> None:
+    def __init__(self, name: str, strategy: type[Any]) -> None:
         self._name = name
-        self._found = found
+        self._found = strategy
 
     def rules(self) -> Iterator[tuple[str, Rule]]:
         """Rules, each with a sentence for people."""
@@ -234,12 +234,12 @@ class SplitRules(ConformanceRules):
         seen = 0
         for about, bundle in topic_bundles():
             lower, upper = ends(bundle)
-            found = list(positions_of(self._algorithm(), bundle))
-            if not all(lower < place < upper for place in found):
-                broken(f"{about}: {found} is not strictly inside {bundle.name}")
-            if found != sorted(set(found)):
-                broken(f"{about}: {found} is not ascending and distinct")
-            seen += len(found)
+            positions = list(positions_of(self._algorithm(), bundle))
+            if not all(lower < place < upper for place in positions):
+                broken(f"{about}: {positions} is not strictly inside {bundle.name}")
+            if positions != sorted(set(positions)):
+                broken(f"{about}: {positions} is not ascending and distinct")
+            seen += len(positions)
         return f"{seen} positions"
 
     def _same_for_any_order(self) -> str | None:

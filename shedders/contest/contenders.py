@@ -84,11 +84,11 @@ class UnknownContenderError(StateChannelError):
 
 def default_contenders() -> Sequence[Contender]:
     """Default contenders: the pairs in use, as in Pulsar and corrected, and ours."""
-    found = [contender(OURS)]
+    chosen = [contender(OURS)]
     for settings in (UPSTREAM, RECOMMENDED):
-        found += [contender(f"{manager}/{one}+{other}@{settings}") for manager, one, other, _ in PAIRS]
+        chosen += [contender(f"{manager}/{shedder}+{other}@{settings}") for manager, shedder, other, _ in PAIRS]
     return [
-        *found,
+        *chosen,
         contender(f"extensible/deviation+least-resource-usage@{RECOMMENDED}"),
         contender("profile/production"),
     ]
@@ -97,11 +97,11 @@ def default_contenders() -> Sequence[Contender]:
 def everybody() -> Sequence[Contender]:
     """Every manager with every installed shedder and placement, as in Pulsar and corrected, and the default contenders."""
     first = list(default_contenders())
-    known = {one.name for one in first}
+    known = {pair.name for pair in first}
     names = (
-        f"{manager}/{one}+{other}@{settings}"
+        f"{manager}/{shedder}+{other}@{settings}"
         for manager in MANAGERS
-        for one in available(SHEDDING)
+        for shedder in available(SHEDDING)
         for other in available(PLACEMENT)
         for settings in (UPSTREAM, RECOMMENDED)
     )
@@ -114,13 +114,13 @@ def contenders(text: str) -> Sequence[Contender]:
     Raises:
         UnknownContenderError: A name is unknown.
     """
-    found: dict[str, Contender] = {}
+    by_name: dict[str, Contender] = {}
     for name in text.replace(";", " ").split():
         some = default_contenders() if name == "default" else everybody() if name == "all" else [contender(name)]
-        found |= {one.name: one for one in some}
-    if not found:
+        by_name |= {contender.name: contender for contender in some}
+    if not by_name:
         raise UnknownContenderError(text, "no name", ["default", "all", OURS])
-    return list(found.values())
+    return list(by_name.values())
 
 
 def contender(name: str) -> Contender:
@@ -132,7 +132,7 @@ def contender(name: str) -> Contender:
     """
     base, *flags = name.split(",")
     # `splitting.NAME` stands for `parts.splitting.NAME`, as in policies.
-    overrides = {canonical(one): value for one, value in parse_flags(flags).items()}
+    overrides = {canonical(flag): value for flag, value in parse_flags(flags).items()}
     if base == OURS:
         return Contender(
             name,
@@ -153,8 +153,8 @@ def contender(name: str) -> Contender:
         raise UnknownContenderError(
             name, "it is not of that form", [OURS, *(_name(*pair[:3]) for pair in PAIRS), *MANAGERS]
         )
-    for kind, one in (("shedding", shedding), ("placement", placement)):
-        find(kind, one)
+    for kind, strategy in (("shedding", shedding), ("placement", placement)):
+        find(kind, strategy)
     upstream = settings == UPSTREAM
     about = next((pair[3] for pair in PAIRS if pair[:3] == (manager, shedding, placement)), f"{shedding}, {placement}")
     about += ", defects included" if upstream else ", mended"
@@ -168,15 +168,17 @@ def _name(manager: str, shedding: str, placement: str, settings: str = UPSTREAM)
 
 def _of_profile(name: str, which: str, overrides: Mapping[str, Any]) -> Contender:
     if which not in PROFILES:
-        raise UnknownContenderError(name, f"unknown profile `{shown(which)}`", [f"profile/{one}" for one in PROFILES])
-    found = profile(which)
-    filters = found.settings.get("parts", {}).get("filters", {})
+        raise UnknownContenderError(
+            name, f"unknown profile `{shown(which)}`", [f"profile/{profile_name}" for profile_name in PROFILES]
+        )
+    base = profile(which)
+    filters = base.settings.get("parts", {}).get("filters", {})
     manager = str(filters.get("generation", MODULAR if which == MODULAR else EXTENSIBLE))
     upstream = filters.get("upstream") is True
-    strategies = found.strategies
+    strategies = base.strategies
     return Contender(
         name,
-        found.about,
+        base.about,
         manager,
         strategies["shedding"],
         strategies["placement"],
@@ -188,13 +190,13 @@ def _of_profile(name: str, which: str, overrides: Mapping[str, Any]) -> Contende
 
 def _as_upstream(manager: str, shedding: str, placement: str) -> dict[str, Any]:
     """Settings that make strategies, filters and splits behave as Pulsar's (as profiles `upstream-*` do for their pairs)."""
-    found: dict[str, Any] = {
-        f"{kind}.{one}.upstream": True
-        for kind, one in (("shedding", shedding), ("placement", placement))
-        if "upstream" in find(KINDS[kind].word, one).Settings.model_fields
+    settings: dict[str, Any] = {
+        f"{kind}.{strategy}.upstream": True
+        for kind, strategy in (("shedding", shedding), ("placement", placement))
+        if "upstream" in find(KINDS[kind].word, strategy).Settings.model_fields
     }
     like = profile("upstream-defaults" if manager == MODULAR else "upstream-extensible")
     for kind in ("parts", "split"):
         for name, values in like.settings[kind].items():
-            found |= {f"{kind}.{name}.{setting}": value for setting, value in values.items()}
-    return found
+            settings |= {f"{kind}.{name}.{setting}": value for setting, value in values.items()}
+    return settings

@@ -65,7 +65,7 @@ class NumericBounds(NamedTuple):
 
 def spread_of(figures: Sequence[float | None], *, lower_is_better: bool = True) -> FigureSpread:
     """Median and worst; None among the figures counts as infinite."""
-    numbers = [math.inf if one is None else float(one) for one in figures]
+    numbers = [math.inf if figure is None else float(figure) for figure in figures]
     return FigureSpread(
         median=_told(median(numbers)),
         worst=_told(max(numbers) if lower_is_better else min(numbers)),
@@ -74,7 +74,7 @@ def spread_of(figures: Sequence[float | None], *, lower_is_better: bool = True) 
 
 def bounds_of(spread: FigureSpread) -> NumericBounds:
     """Comparable numbers of a spread."""
-    return NumericBounds(*(math.inf if one is None else one for one in (spread.median, spread.worst)))
+    return NumericBounds(*(math.inf if figure is None else figure for figure in (spread.median, spread.worst)))
 
 
 def _told(number: float) -> float | None:

@@ -96,44 +96,46 @@ def read_history(path: Path) -> Iterator[HistoryRecord]:
 def history_lines(records: Iterable[HistoryRecord]) -> Iterator[bytes]:
     """Lines of a file, each with its line end; records whose values are not JSON are omitted."""
     for record in records:
-        told: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "at_ms": record.at_ms,
             "key": (record.key or b"").decode(errors="replace"),
             "value": None,
         }
         if record.value is None:
-            told["kind"] = record.kind
+            fields["kind"] = record.kind
         else:
             try:
-                told["value"] = orjson.loads(record.value)
+                fields["value"] = orjson.loads(record.value)
             except orjson.JSONDecodeError:
                 continue
-        yield orjson.dumps(told, option=orjson.OPT_APPEND_NEWLINE)
+        yield orjson.dumps(fields, option=orjson.OPT_APPEND_NEWLINE)
 
 
 def _record(line: bytes, where: str) -> HistoryRecord:
     try:
-        told = orjson.loads(line)
+        fields = orjson.loads(line)
     except orjson.JSONDecodeError as error:
         raise HistoryError(where, f"not JSON: {error}") from error
-    if not isinstance(told, dict) or not {"at_ms", "key", "value"} <= told.keys() <= _FIELDS:
+    if not isinstance(fields, dict) or not {"at_ms", "key", "value"} <= fields.keys() <= _FIELDS:
         raise HistoryError(where, 'expected an object with "at_ms", "key", "value" and optionally "kind"')
-    at_ms, key, value = told["at_ms"], told["key"], told["value"]
+    at_ms, key, value = fields["at_ms"], fields["key"], fields["value"]
     if type(at_ms) is not int or not 0 <= at_ms <= LATEST_MS:
         raise HistoryError(where, "at_ms: expected milliseconds since 1970")
     if not isinstance(key, str):
         raise HistoryError(where, "key: expected a broker id, as text")
     if value is not None and not isinstance(value, dict):
         raise HistoryError(where, "value: expected an object or null")
-    return HistoryRecord(at_ms, key.encode(), None if value is None else orjson.dumps(value), _kind(told, value, where))
+    return HistoryRecord(
+        at_ms, key.encode(), None if value is None else orjson.dumps(value), _kind(fields, value, where)
+    )
 
 
-def _kind(told: dict[str, Any], value: dict[str, Any] | None, where: str) -> ReportKind:
-    said = told.get("kind", (value or {}).get("kind", ReportKind.BROKER_LOAD))
+def _kind(fields: dict[str, Any], value: dict[str, Any] | None, where: str) -> ReportKind:
+    kind = fields.get("kind", (value or {}).get("kind", ReportKind.BROKER_LOAD))
     try:
-        return ReportKind(said)
+        return ReportKind(kind)
     except ValueError as error:
-        raise HistoryError(where, f"kind: expected {' or '.join(ReportKind)}, got {shown(repr(said))}") from error
+        raise HistoryError(where, f"kind: expected {' or '.join(ReportKind)}, got {shown(repr(kind))}") from error
 
 
 class Decoded(NamedTuple):
@@ -149,16 +151,16 @@ def decoded(records: Iterable[tuple[int, bytes | None, bytes | None, ReportKind]
     Args:
         records: `HistoryRecord`s, or plain tuples like them.
     """
-    found, wrong, dropped = list[HistoryEntry](), list[str](), 0
-    for record in (HistoryRecord(*one) for one in records):
+    entries, wrong, dropped = list[HistoryEntry](), list[str](), 0
+    for record in (HistoryRecord(*record) for record in records):
         if record.value is None:
             if record.kind is ReportKind.BROKER_LOAD and record.key is not None:
-                found.append(HistoryEntry(record.at_ms, record.key.decode(errors="replace"), None))
+                entries.append(HistoryEntry(record.at_ms, record.key.decode(errors="replace"), None))
             continue
         decode = decode_broker_load if record.kind is ReportKind.BROKER_LOAD else decode_top_bundles
         report = decode(record.key, record.value)
         if isinstance(report, BrokerLoadReport | TopBundlesReport):
-            found.append(HistoryEntry(record.at_ms, report.header.broker, report))
+            entries.append(HistoryEntry(record.at_ms, report.header.broker, report))
         else:
             dropped += 1
             if len(wrong) < SHOWN_MAX:
@@ -166,5 +168,5 @@ def decoded(records: Iterable[tuple[int, bytes | None, bytes | None, ReportKind]
     if dropped > len(wrong):
         wrong.append(f"... and {dropped - len(wrong)} more records")
     # Records of one moment stay in the order in which they came.
-    found.sort(key=lambda one: one.at_ms)
-    return Decoded(found, wrong)
+    entries.sort(key=lambda entry: entry.at_ms)
+    return Decoded(entries, wrong)

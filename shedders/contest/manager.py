@@ -89,9 +89,9 @@ def _load_settings(contender: Contender) -> LoadSettings:
             "stale_s": 2 * UPSTREAM_READING_S,
             "catch_up_max": UPSTREAM_SAMPLES,
         }
-    said = {name[len(_LOAD) :]: value for name, value in contender.overrides.items() if name.startswith(_LOAD)}
+    values = {name[len(_LOAD) :]: value for name, value in contender.overrides.items() if name.startswith(_LOAD)}
     try:
-        return LoadSettings.model_validate(usual | said)
+        return LoadSettings.model_validate(usual | values)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = ".".join(str(part) for part in first["loc"])
@@ -214,10 +214,10 @@ class Manager:
             self._stale = self._now_s(), self._cluster()
             self._prebooked = _not_arrived(self._prebooked, self._stale[1])
         cluster = self._stale[1]
-        found = cluster.bundles.get(bundle) or Bundle(bundle)
+        target = cluster.bundles.get(bundle) or Bundle(bundle)
         booked = self._prebooked if self.contender.manager == MODULAR else {}
         try:
-            broker = self._chosen.placing.place(cluster, found, booked, candidates).broker
+            broker = self._chosen.placing.place(cluster, target, booked, candidates).broker
         except StrategyFailedError as error:
             self._remark(f"placement: {error}")
             return None
@@ -240,7 +240,7 @@ class Manager:
             self._remark(str(error))
             return Decided((), (), 1e3 * (time.perf_counter() - begun_s))
         took_ms = 1e3 * (time.perf_counter() - begun_s)
-        return Decided(moves, [one.bundle for one in decision.plan.splits], took_ms)
+        return Decided(moves, [split.bundle for split in decision.plan.splits], took_ms)
 
     def _as_live(self) -> tuple[Decision, Sequence[BundleMove]]:
         """Decide as the live balancer: bundles in flight are booked, and a budget limits moves."""
@@ -271,25 +271,25 @@ class Manager:
             striking: Bundles that may be over a limit, with what their owners know of them.
         """
         by_owner: dict[str, dict[str, Bundle]] = {}
-        for one in striking:
-            by_owner.setdefault(str(one.owner), {})[one.name] = one
-        found: list[SplitPlan] = []
+        for candidate in striking:
+            by_owner.setdefault(str(candidate.owner), {})[candidate.name] = candidate
+        plans_made: list[SplitPlan] = []
         for owner in sorted({*by_owner, *self._split_memory}):
             mine = by_owner.get(owner, {})
             if not mine:
                 # A bundle that is within the limits again starts a new row.
                 self._split_memory.pop(owner, None)
                 continue
-            spaces = {one.namespace for one in mine.values()}
+            spaces = {candidate.namespace for candidate in mine.values()}
             plain = self._cluster().bundles_in
-            around = {one.name: one for space in sorted(spaces) for one in plain.unsorted(space)}
+            around = {key.name: key for space in sorted(spaces) for key in plain.unsorted(space)}
             cluster = Cluster({}, around | mine)
             looked = SplitWhen(self._chosen.splitting, self._chosen.algorithm).plan(
                 cluster, self._split_memory.get(owner, {}), owner
             )
             self._split_memory[owner] = carried("split", self._chosen.algorithm.name, looked.memory)
-            found += [one for one in looked.plans if one.positions]
-        return found
+            plans_made += [plan for plan in looked.plans if plan.positions]
+        return plans_made
 
     def cut(self, bundle: Bundle) -> Sequence[int]:
         """Split positions of a bundle that is to be split; empty, if its topics cannot be separated."""
@@ -307,14 +307,14 @@ class Manager:
     # --- knowledge ----------------------------------------------------------------------------------------------
 
     def _cluster(self, *, arrived: bool = False) -> Cluster:
-        told, now_s = self._told(), self._now_s()
-        made = self._made.get(arrived)
-        if made is not None and made[0] is told:
-            return made[1]
-        picture = ClusterView("leader", True, 0, "normal", True, False, None, [told.offset], told.brokers, told.bundles)
-        known = ClusterInputs(loads=told.loads, tops=told.tops, recent=self._trail.recent(now_s))
+        view, now_s = self._told(), self._now_s()
+        cached = self._made.get(arrived)
+        if cached is not None and cached[0] is view:
+            return cached[1]
+        picture = ClusterView("leader", True, 0, "normal", True, False, None, [view.offset], view.brokers, view.bundles)
+        known = ClusterInputs(loads=view.loads, tops=view.tops, recent=self._trail.recent(now_s))
         cluster = cluster_now(picture, known, _MS + round(now_s * 1000), arrived=arrived, kept=self._kept)
-        self._made[arrived] = told, cluster
+        self._made[arrived] = view, cluster
         return cluster
 
     def _remark(self, text: str) -> None:

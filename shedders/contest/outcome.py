@@ -110,5 +110,5 @@ class RunOutcome(_Part):
 
     def digest(self) -> str:
         """SHA-256 of all that repeats bit for bit: everything but the timing."""
-        told: dict[str, Any] = self.model_dump(mode="json", exclude={"timing"})
-        return hashlib.sha256(orjson.dumps(told, option=orjson.OPT_SORT_KEYS)).hexdigest()
+        fields: dict[str, Any] = self.model_dump(mode="json", exclude={"timing"})
+        return hashlib.sha256(orjson.dumps(fields, option=orjson.OPT_SORT_KEYS)).hexdigest()

@@ -58,7 +58,7 @@ def sign_test(lower: int, higher: int) -> float:
     """Probability of a result at least as lopsided, were it all chance; two-sided, exact."""
     pairs = lower + higher
     rarer = min(lower, higher)
-    ways = sum(math.comb(pairs, one) for one in range(rarer + 1))
+    ways = sum(math.comb(pairs, rank) for rank in range(rarer + 1))
     return min(1.0, math.ldexp(2.0 * ways, -pairs))
 
 

@@ -55,7 +55,7 @@ def recommended(
     comparison: ContestComparison, rans: Sequence[RunResult], scenario: str | None = None
 ) -> Recommendation:
     """Rank the contenders of one scenario (by default the first): by largest load, load moved, unavailability."""
-    part = next(one for one in comparison.scenarios if scenario in (None, one.scenario))
+    part = next(candidate for candidate in comparison.scenarios if scenario in (None, candidate.scenario))
     contenders = {ran.run.contender.name: ran.run.contender for ran in rans}
     rows = list(_ranked(part))
     ranking = [_told(place, row) for place, row in enumerate(rows, 1)]
@@ -200,7 +200,7 @@ def _figures(row: ContenderRow) -> str:
 
 
 def _of(row: ContenderRow, measure: str) -> str:
-    middle, worst = (tell_of(measure)(one) for one in (row.measures[measure].median, row.measures[measure].worst))
+    middle, worst = (tell_of(measure)(figure) for figure in (row.measures[measure].median, row.measures[measure].worst))
     return middle if middle == worst else f"{middle} (worst seed {worst})"
 
 

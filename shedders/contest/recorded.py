@@ -239,9 +239,9 @@ def _opened(file: zipfile.ZipFile, where: str) -> RecordedTrace:
     try:
         header = TraceHeader.model_validate_json(raw)
     except ValidationError as error:
-        problems = [f"{HEADER}: {sentence(one, TraceHeader)}" for one in error.errors(include_url=False)]
+        problems = [f"{HEADER}: {sentence(fault, TraceHeader)}" for fault in error.errors(include_url=False)]
         raise TraceFileError(where, problems) from error
-    wrong = [f"{HEADER}: {one}" for one in _contradictions(header)]
+    wrong = [f"{HEADER}: {fault}" for fault in _contradictions(header)]
     if wrong:
         raise TraceFileError(where, wrong)
     count = (header.units,)
@@ -254,7 +254,7 @@ def _opened(file: zipfile.ZipFile, where: str) -> RecordedTrace:
 
 
 def _contradictions(header: TraceHeader) -> Iterator[str]:
-    names = [one.name for one in header.machines]
+    names = [machine.name for machine in header.machines]
     if not names:
         yield "machines: expected at least one"
     if names != sorted(set(names)):
@@ -263,25 +263,25 @@ def _contradictions(header: TraceHeader) -> Iterator[str]:
         if not is_broker_id(machine.name):
             yield f"machines[{number}].name: expected a broker id, got {shown(repr(machine.name))}"
         limits = (machine.cores, machine.bandwidth_in_kbit, machine.bandwidth_out_kbit, machine.direct_memory_mib)
-        sound = all(LEAST <= one <= MOST for one in (*limits, machine.memory_mib))
+        sound = all(LEAST <= limit <= MOST for limit in (*limits, machine.memory_mib))
         if not sound or not 0 <= machine.idle_percent <= 100:  # noqa: PLR2004
             yield f"machines[{number}]: expected limits from {LEAST:g} to {MOST:g}, and 0 to 100 % idle CPU"
     for number, space in enumerate(header.namespaces):
         yield from (f"namespaces[{number}]{fault}" for fault in _namespace_faults(space, set(names)))
-    if len({one.name for one in header.namespaces}) != len(header.namespaces):
+    if len({namespace.name for namespace in header.namespaces}) != len(header.namespaces):
         yield "namespaces: a name is duplicated"
     yield from _event_faults(header, set(names))
     for name, cost in asdict(header.costs).items():
         if not 0 <= cost <= COST_MAX:
             yield f"costs.{name}: expected 0 to {COST_MAX:g}, got {cost:g}"
-    if [one.at_s for one in header.events] != sorted(one.at_s for one in header.events):
+    if [event.at_s for event in header.events] != sorted(event.at_s for event in header.events):
         yield "events: not sorted by time"
     if any(from_s >= to_s for from_s, to_s in header.judged):
         yield "judged: a span ends before it begins"
 
 
 def _event_faults(header: TraceHeader, brokers: set[str]) -> Iterator[str]:
-    spaces, created = {one.name for one in header.namespaces}, set()
+    spaces, created = {namespace.name for namespace in header.namespaces}, set()
     for number, event in enumerate(header.events):
         where, factor = f"events[{number}]", event.factor
         known = event.namespace in spaces if event.what is Happening.CREATE else event.broker in brokers
@@ -308,7 +308,7 @@ def _namespace_faults(space: Namespace, brokers: set[str]) -> Iterator[str]:
     if bounds and (
         len(bounds) != space.bundles + 1
         or (bounds[0], bounds[-1]) != (0, FULL_UPPER)
-        or any(one >= other for one, other in pairwise(bounds))
+        or any(pair >= other for pair, other in pairwise(bounds))
     ):
         yield f".bounds: expected {space.bundles + 1} ascending bounds of the whole ring"
     if space.owners and len(space.owners) != space.bundles:
@@ -324,10 +324,10 @@ def _unit_faults(units: Units, namespaces: int) -> Iterator[str]:
 
 
 def _amounts(file: zipfile.ZipFile, name: str, shape: tuple[int, ...], where: str) -> Floats:
-    found = _array(file, name, shape, np.float64, where)
-    if found.size and not (np.isfinite(found).all() and 0 <= float(found.min()) <= float(found.max()) <= AMOUNT_MAX):
+    array = _array(file, name, shape, np.float64, where)
+    if array.size and not (np.isfinite(array).all() and 0 <= float(array.min()) <= float(array.max()) <= AMOUNT_MAX):
         raise TraceFileError(where, [f"{name}: expected finite numbers from 0 to {AMOUNT_MAX:g}"])
-    return found
+    return array
 
 
 def _array(file: zipfile.ZipFile, name: str, shape: tuple[int, ...], kind: type[Scalar], where: str) -> NDArray[Scalar]:
@@ -338,12 +338,12 @@ def _array(file: zipfile.ZipFile, name: str, shape: tuple[int, ...], kind: type[
     try:
         if np.lib.format.read_magic(buffer) != _NPY_VERSION:
             raise ValueError("another version")  # noqa: TRY301 - reported as errors of numpy
-        found, by_column, dtype = np.lib.format.read_array_header_1_0(buffer)
+        header, by_column, dtype = np.lib.format.read_array_header_1_0(buffer)
     except (ValueError, EOFError) as error:
         raise TraceFileError(where, [f"{name}: not a valid numpy array"]) from error
     start = buffer.tell()
-    if found != shape or dtype != np.dtype(kind) or by_column or len(raw) - start != size_bytes:
-        raise TraceFileError(where, [f"{name}: expected {np.dtype(kind)} {shape}, got {dtype} {found}"])
+    if header != shape or dtype != np.dtype(kind) or by_column or len(raw) - start != size_bytes:
+        raise TraceFileError(where, [f"{name}: expected {np.dtype(kind)} {shape}, got {dtype} {header}"])
     return np.frombuffer(raw, np.dtype(kind), offset=start).reshape(shape)
 
 
@@ -387,5 +387,5 @@ def varied(trace: Trace, seed: int) -> Trace:
     """Variation of a trace for a seed."""
     if seed == AS_RECORDED:
         return trace
-    found: Any = Varied(trace, seed)  # it delegates attributes to the recorded trace, which type checkers do not see
-    return found  # type: ignore[no-any-return]
+    variation: Any = Varied(trace, seed)  # its attributes are those of the recorded trace
+    return variation  # type: ignore[no-any-return]

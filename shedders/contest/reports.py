@@ -78,9 +78,9 @@ class _Averages:
 
     def copy(self) -> _Averages:
         """As they are now."""
-        made = _Averages()
-        made.short, made.long, made.samples = self.short.copy(), self.long.copy(), self.samples.copy()
-        return made
+        duplicate = _Averages()
+        duplicate.short, duplicate.long, duplicate.samples = self.short.copy(), self.long.copy(), self.samples.copy()
+        return duplicate
 
     def forget(self, number: int) -> None:
         """Somebody else begins to measure it."""
@@ -123,14 +123,14 @@ class _Frame:
         Args:
             most: So many of those that have traffic; 0: all bundles.
         """
-        found = self._told.get(broker)
-        if found is None:
+        reported = self._told.get(broker)
+        if reported is None:
             order, starts = self._sorted()
             mine = order[starts[broker] : starts[broker + 1]]
             if most:
                 mine = mine[self._rates[2, mine] + self._rates[3, mine] > 0][-most:]
-            found = self._told[broker] = _told(self._table, self._rates, self._averages, mine, factor)
-        return found
+            reported = self._told[broker] = _told(self._table, self._rates, self._averages, mine, factor)
+        return reported
 
     def _sorted(self) -> tuple[Ints, Ints]:
         """Bundles by broker, the lightest first, in upstream's order by buckets, equals by name; where each broker's begin."""
@@ -155,7 +155,7 @@ def _told(
     short, long = ((rows[:, numbers] * factor).T.tolist() for rows in (averages.short, averages.long))
     samples = averages.samples[numbers].tolist()
     topics, sessions = table.topics[numbers].tolist(), table.sessions[numbers].tolist()
-    found = []
+    reports = []
     for place, number in enumerate(numbers):
         a, b, c, d = now[place]
         count, producers = samples[place], sessions[place] // 3
@@ -164,10 +164,10 @@ def _told(
             known = BundleAverages(
                 _average(short[place], count, SHORT_SAMPLES), _average(long[place], count, LONG_SAMPLES)
             )
-            found.append(TopBundle(table.names[number], stats, known))
+            reports.append(TopBundle(table.names[number], stats, known))
         else:
-            found.append(TopBundle(table.names[number], stats))
-    return found
+            reports.append(TopBundle(table.names[number], stats))
+    return reports
 
 
 def _average(rates: Sequence[float], samples: int, most: int) -> MessageAverage:
@@ -291,26 +291,26 @@ class Reports:
 
     def loads(self, alive: Sequence[int], names: Sequence[str], now_s: float) -> dict[str, SimulatedLoadReport]:
         """Newest reports of the brokers, by name."""
-        found = {}
+        reports = {}
         for number in alive:
             broker = self._brokers[number]
             if broker.held is not None:
                 lapsed = self._settings.on_ownership and broker.told_offset < broker.changed_offset
                 load = broker.held.load
-                found[names[number]] = SimulatedLoadReport(load, now_s - broker.held.at_s, lapsed)
-        return found
+                reports[names[number]] = SimulatedLoadReport(load, now_s - broker.held.at_s, lapsed)
+        return reports
 
     def tops(self, alive: Sequence[int], names: Sequence[str], now_s: float) -> dict[str, SimulatedTopBundles]:
         """Newest reports of their heaviest bundles, by name."""
-        found, settings = {}, self._settings
+        reports, settings = {}, self._settings
         for number in alive:
             broker = self._brokers[number]
             if broker.frame is not None:
                 bundles = broker.frame.top(number, settings.top_max, broker.lied)
                 lapsed = settings.on_ownership and broker.frame_offset < broker.changed_offset
                 as_of = {0: broker.frame_offset} if settings.on_ownership else None
-                found[names[number]] = SimulatedTopBundles(bundles, now_s - broker.frame_s, lapsed, as_of)
-        return found
+                reports[names[number]] = SimulatedTopBundles(bundles, now_s - broker.frame_s, lapsed, as_of)
+        return reports
 
     def known_of(self, number: int) -> TopBundle:
         """What the owner of a bundle knows of it now; needs a reading."""

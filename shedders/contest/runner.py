@@ -65,13 +65,13 @@ def run_all(
         KeyboardInterrupt: Ctrl-C; finished runs are kept, and other processes are ended within `STOP_S`.
         RunsFolderError: A result cannot be stored.
     """
-    found: dict[int, RunResult] = {}
+    results: dict[int, RunResult] = {}
 
     def done(number: int, ran: RunResult) -> None:
         if kept is not None and not ran.kept and ran.outcome is not None:
             kept.keep(ran)
-        found[number] = ran if whole(ran.run) else ran.thinned()
-        told(len(found))
+        results[number] = ran if whole(ran.run) else ran.thinned()
+        told(len(results))
 
     left: list[int] = []
     for number, run in enumerate(runs):
@@ -88,7 +88,7 @@ def run_all(
         with closing(_in_processes(runs, left, jobs, played)) as rans:
             for number, ran in rans:
                 done(number, ran)
-    return [found[number] for number in range(len(runs))]
+    return [results[number] for number in range(len(runs))]
 
 
 def played_here(run: ContestRun) -> RunResult:
@@ -155,7 +155,7 @@ def _pooled(
                 except BrokenProcessPool:
                     return
             ready, _ = wait(begun, return_when=FIRST_COMPLETED)
-            for future in sorted(ready, key=lambda one: begun[one]):
+            for future in sorted(ready, key=lambda number: begun[number]):
                 number = begun.pop(future)
                 error = future.exception()
                 if isinstance(error, BrokenProcessPool):
@@ -180,7 +180,7 @@ def _pool(jobs: int) -> Iterator[ProcessPoolExecutor]:
         unfinished = False
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
-        workers = [one for one in multiprocessing.active_children() if one not in before]
+        workers = [process for process in multiprocessing.active_children() if process not in before]
         if unfinished:
             for worker in workers:
                 worker.terminate()

@@ -38,7 +38,7 @@ def scenarios(*, held_out: bool = False) -> list[str]:
     prefix = ""
     if held_out:
         folder, prefix = folder / HELD_OUT.rstrip("/"), HELD_OUT
-    return sorted(prefix + one.name.removesuffix(".toml") for one in folder.iterdir() if one.name.endswith(".toml"))
+    return sorted(prefix + file.name.removesuffix(".toml") for file in folder.iterdir() if file.name.endswith(".toml"))
 
 
 def load_scenario(path_or_name: str) -> Scenario:
@@ -92,7 +92,7 @@ def parse_scenario(raw: bytes, where: str = "scenario") -> Scenario:
     try:
         scenario = Scenario.model_validate(value)
     except ValidationError as error:
-        problems = [sentence(one, Scenario) for one in error.errors(include_url=False)]
+        problems = [sentence(fault, Scenario) for fault in error.errors(include_url=False)]
         raise ScenarioError(where, problems) from error
     wrong = list(_contradictions(scenario))
     if wrong:
@@ -107,7 +107,7 @@ def _contradictions(scenario: Scenario) -> Iterator[str]:
     yield from _namespace_faults(scenario)
     for number, change in enumerate(scenario.changes):
         yield from _change_faults(f"changes[{number}]", change, scenario)
-    groups = [one.group for one in scenario.namespaces]
+    groups = [namespace.group for namespace in scenario.namespaces]
     for number, spikes in enumerate(scenario.spikes):
         yield from _unknown(f"spikes[{number}].group", spikes.group, groups)
     for number, event in enumerate(scenario.events):
@@ -123,9 +123,9 @@ def _contradictions(scenario: Scenario) -> Iterator[str]:
 
 def _twice(scenario: Scenario) -> Iterator[str]:
     named = {
-        "fleet": [one.group for one in scenario.fleet],
-        "kinds": [one.name for one in scenario.kinds],
-        "namespaces": [one.group for one in scenario.namespaces],
+        "fleet": [fleet.group for fleet in scenario.fleet],
+        "kinds": [kind.name for kind in scenario.kinds],
+        "namespaces": [namespace.group for namespace in scenario.namespaces],
     }
     for field, names in named.items():
         for index, name in enumerate(names):
@@ -136,19 +136,29 @@ def _twice(scenario: Scenario) -> Iterator[str]:
 def _too_much(scenario: Scenario) -> Iterator[str]:
     counts = {
         "steps": (scenario.hours * 3_600 / scenario.step_s, STEPS_MAX, "raise step_s or lower hours"),
-        "bundles": (sum(one.count * one.bundles for one in scenario.namespaces), BUNDLES_MAX, "lower count or bundles"),
-        "topics": (sum(one.count * one.topics for one in scenario.namespaces), TOPICS_MAX, "lower count or topics"),
+        "bundles": (
+            sum(namespace.count * namespace.bundles for namespace in scenario.namespaces),
+            BUNDLES_MAX,
+            "lower count or bundles",
+        ),
+        "topics": (
+            sum(namespace.count * namespace.topics for namespace in scenario.namespaces),
+            TOPICS_MAX,
+            "lower count or topics",
+        ),
     }
-    for what, (found, most, advice) in counts.items():
-        if found > most:
-            yield f"it has {found:,.0f} {what}, more than {most:,}: {advice}"
+    for what, (number, most, advice) in counts.items():
+        if number > most:
+            yield f"it has {number:,.0f} {what}, more than {most:,}: {advice}"
     if scenario.hours * 3_600 < scenario.step_s:
         yield f"hours: shorter than one step of {scenario.step_s:g} s"
 
 
 def _namespace_faults(scenario: Scenario) -> Iterator[str]:
-    fleets, kinds = [one.group for one in scenario.fleet], [one.name for one in scenario.kinds]
-    joining = {one.group for one in scenario.events if one.what == "join" and not one.numbers and one.pick is None}
+    fleets, kinds = [fleet.group for fleet in scenario.fleet], [kind.name for kind in scenario.kinds]
+    joining = {
+        event.group for event in scenario.events if event.what == "join" and not event.numbers and event.pick is None
+    }
     for number, group in enumerate(scenario.namespaces):
         where = f"namespaces[{number}]"
         for kind in group.kinds:
@@ -166,13 +176,13 @@ def _namespace_faults(scenario: Scenario) -> Iterator[str]:
 
 
 def _change_faults(where: str, change: LoadChange, scenario: Scenario) -> Iterator[str]:
-    yield from _unknown(f"{where}.group", change.group, [one.group for one in scenario.namespaces])
+    yield from _unknown(f"{where}.group", change.group, [namespace.group for namespace in scenario.namespaces])
     if (change.times is None) is (change.machine_part is None):
         yield f"{where}: expected either times or machine_part"
     if (change.topics is None) is (change.topics_share is None):
         yield f"{where}: expected either topics or topics_share"
     if change.namespace is not None:
-        count = next((one.count for one in scenario.namespaces if one.group == change.group), 0)
+        count = next((namespace.count for namespace in scenario.namespaces if namespace.group == change.group), 0)
         if change.namespace > count:
             yield (
                 f"{where}.namespace: the group has {count}"
@@ -186,9 +196,9 @@ def _change_faults(where: str, change: LoadChange, scenario: Scenario) -> Iterat
 
 
 def _event_faults(where: str, event: Happens, scenario: Scenario) -> Iterator[str]:
-    count = next((one.count for one in scenario.fleet if one.group == event.group), None)
+    count = next((fleet.count for fleet in scenario.fleet if fleet.group == event.group), None)
     if count is None:
-        yield from _unknown(f"{where}.group", event.group, [one.group for one in scenario.fleet])
+        yield from _unknown(f"{where}.group", event.group, [fleet.group for fleet in scenario.fleet])
         return
     if max([*event.numbers, event.pick or 0]) > count:
         yield f"{where}: {event.group} has {count} machines"

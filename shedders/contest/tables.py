@@ -59,17 +59,17 @@ def _cell(measures: Mapping[str, FigureSpread], marks: Mapping[str, PairedCompar
     return told(measures[measure], tell_of(measure)) + ("" if mark is None else _SIGN[mark.certainty])
 
 
-def told(spread: FigureSpread, tell: Tell = ratio) -> str:
+def told(spread: FigureSpread, text_of: Tell = ratio) -> str:
     """Median, and the worst in brackets if it differs."""
-    middle, worst = tell(spread.median), tell(spread.worst)
+    middle, worst = text_of(spread.median), text_of(spread.worst)
     return middle if middle == worst else f"{middle} ({worst})"
 
 
 def _troubles(part: ScenarioPart) -> Iterator[str]:
     for row in part.rows:
         seeds: dict[str, list[int]] = {}
-        for one in row.failed:
-            seeds.setdefault(one.error, []).append(one.seed)
+        for failed_run in row.failed:
+            seeds.setdefault(failed_run.error, []).append(failed_run.seed)
         for error, failed in seeds.items():
             yield f"{row.contender}, {_seeds(failed)}, failed: {error}"
         for remark, times in row.remarks.items():
@@ -78,24 +78,24 @@ def _troubles(part: ScenarioPart) -> Iterator[str]:
 
 
 def _seeds(numbers: Sequence[int]) -> str:
-    shown = ", ".join(str(one) for one in numbers[:_SEEDS_SHOWN])
+    shown = ", ".join(str(number) for number in numbers[:_SEEDS_SHOWN])
     more = f" and {len(numbers) - _SEEDS_SHOWN} more" if len(numbers) > _SEEDS_SHOWN else ""
     return f"seed{'s' if len(numbers) > 1 else ''} {shown}{more}"
 
 
 def aims_grid(comparison: ContestComparison, contender: str, *, missed_only: bool = False) -> Grid:
     """Table of the aims of one contender, by scenario."""
-    found = [
+    aims = [
         (part.scenario, aim) for part in comparison.scenarios for row in part.rows if row.contender == contender
         for aim in row.aims
     ]  # fmt: skip
-    met = sum(aim.met for _, aim in found)
+    met = sum(aim.met for _, aim in aims)
     return Grid(
-        f"aims of {contender}: {met} of {len(found)} met on the median and the worst seed",
+        f"aims of {contender}: {met} of {len(aims)} met on the median and the worst seed",
         ("scenario", "aim", "met", "figure"),
         tuple(
             (scenario, aim.aim, "yes" if aim.met else "median only" if aim.met_median else "no", aim.said)
-            for scenario, aim in found
+            for scenario, aim in aims
             if not (missed_only and aim.met)
         ),
     )
@@ -119,7 +119,7 @@ def overall_grid(comparison: ContestComparison, group: str) -> Grid:
 def _overall_row(row: Overall) -> tuple[str, ...]:
     return (
         row.contender,
-        *(_cell(row.medians, row.marks, one) if row.medians else "failed" for one in OVER_SCENARIOS),
+        *(_cell(row.medians, row.marks, measure) if row.medians else "failed" for measure in OVER_SCENARIOS),
         f"{row.aims_met} of {row.aims}",
         str(row.failed),
     )
@@ -164,7 +164,7 @@ def _rivals(part: ScenarioPart, against: str, rival: str | None) -> tuple[str, .
     columns = ("max_over_mean", "moved_share", "returns")
 
     def cells(row: ContenderRow | None) -> tuple[str, ...]:
-        return tuple("-" if row is None else _cell(row.measures, row.marks, one) for one in columns)
+        return tuple("-" if row is None else _cell(row.measures, row.marks, column) for column in columns)
 
     return (
         f"{part.scenario} (held out)" if part.held_out else part.scenario,
@@ -201,32 +201,32 @@ def moves_grid(outcome: RunOutcome) -> Grid:
         f"{len(outcome.moves)} moves",
         ("at, min", "bundle", "from", "to", "traffic", "why"),
         tuple(
-            (f"{one.at_s / 60:.1f}", one.bundle, one.source, one.destination, share(one.share), one.why)
-            for one in outcome.moves
+            (f"{move.at_s / 60:.1f}", move.bundle, move.source, move.destination, share(move.share), move.why)
+            for move in outcome.moves
         ),
     )
 
 
-def ranking_grid(found: Recommendation) -> Grid:
+def ranking_grid(recommendation: Recommendation) -> Grid:
     """Table of the ranked contenders for a real cluster."""
     return Grid(
-        f"ranking for {found.scenario}",
+        f"ranking for {recommendation.scenario}",
         ("rank", "contender", "max/bound", "max/mean", "moved", "unserved s", "about"),
-        tuple((str(one.place), one.contender, *_ranked(one)) for one in found.ranking),
-        tuple(found.said),
+        tuple((str(ranked.place), ranked.contender, *_ranked(ranked)) for ranked in recommendation.ranking),
+        tuple(recommendation.said),
     )
 
 
-def _ranked(one: Ranked) -> tuple[str, ...]:
-    failed = "" if not one.failed else f"failed on {one.failed} seed{'s' if one.failed > 1 else ''}; "
-    if one.max_over_bound is None:
-        return ("-", "-", "-", "-", f"{failed}{one.about}")
+def _ranked(ranked: Ranked) -> tuple[str, ...]:
+    failed = "" if not ranked.failed else f"failed on {ranked.failed} seed{'s' if ranked.failed > 1 else ''}; "
+    if ranked.max_over_bound is None:
+        return ("-", "-", "-", "-", f"{failed}{ranked.about}")
     return (
-        ratio(one.max_over_bound),
-        ratio(one.max_over_mean),
-        share(one.moved_share),
-        count(one.unavailable_bundle_s),
-        f"{failed}{one.about}",
+        ratio(ranked.max_over_bound),
+        ratio(ranked.max_over_mean),
+        share(ranked.moved_share),
+        count(ranked.unavailable_bundle_s),
+        f"{failed}{ranked.about}",
     )
 
 
@@ -246,7 +246,7 @@ def _markdown(grid: Grid, hashes: str) -> Iterator[str]:
 
 
 def _line(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(_escaped(one) for one in cells)} |"
+    return f"| {' | '.join(_escaped(cell) for cell in cells)} |"
 
 
 def _escaped(text: str) -> str:

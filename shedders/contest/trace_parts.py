@@ -55,12 +55,12 @@ def machine_of(name: str, load: BrokerLoad | None, domain: str | None = None) ->
         ), f"{name} reported nothing: a usual machine of {_USUAL.cores:g} cores is assumed"
     unknown = [
         word
-        for word, one in (
+        for word, usage in (
             ("CPU", load.cpu),
             ("inbound network", load.bandwidth_in),
             ("outbound network", load.bandwidth_out),
         )
-        if not one.limit > 0
+        if not usage.limit > 0
     ]
     used = load.cpu.percent if load.cpu.limit > 0 else IDLE_PERCENT
     machine = TraceMachine(
@@ -97,7 +97,7 @@ def namespaces_of(
         ranges: By namespace; they do not overlap.
         owners: By key of the bundle.
     """
-    found, gaps = [], 0
+    namespaces, gaps = [], 0
     for name, some in sorted(ranges.items()):
         known, bounds = set(some), {0, FULL_UPPER}
         for lower, upper in known:
@@ -106,8 +106,8 @@ def namespaces_of(
         pairs = list(pairwise(whole))
         gaps += sum(pair not in known for pair in pairs)
         own = [owners.get(bundle_key(name, lower, upper)) for lower, upper in pairs]
-        found.append(Namespace(name, len(pairs), tuple(whole), tuple(own)))
-    return found, gaps
+        namespaces.append(Namespace(name, len(pairs), tuple(whole), tuple(own)))
+    return namespaces, gaps
 
 
 def shared_cpu(traffics: Sequence[UnitTraffic], whole: float | None) -> list[float]:
@@ -117,6 +117,6 @@ def shared_cpu(traffics: Sequence[UnitTraffic], whole: float | None) -> list[flo
         whole: Used by all of them together; None: by the number of their messages.
     """
     if whole is None:
-        return [one.msg_rate * MESSAGE_CPU for one in traffics]
-    messages, size = sum(one.msg_rate for one in traffics), sum(one.msg_throughput for one in traffics)
-    return [one.share(messages, size) * whole for one in traffics]
+        return [traffic.msg_rate * MESSAGE_CPU for traffic in traffics]
+    messages, size = sum(traffic.msg_rate for traffic in traffics), sum(traffic.msg_throughput for traffic in traffics)
+    return [traffic.share(messages, size) * whole for traffic in traffics]

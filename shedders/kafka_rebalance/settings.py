@@ -15,11 +15,11 @@ NAME = "partitions"
 DAY_S = 86_400.0
 
 
-def _listed(given: object) -> object:
+def _listed(value: object) -> object:
     """Parse text from flags and the environment: a JSON list, or one pattern (which may have commas)."""
-    if not isinstance(given, str):
-        return given
-    return json.loads(given) if given.lstrip().startswith("[") else [given]
+    if not isinstance(value, str):
+        return value
+    return json.loads(value) if value.lstrip().startswith("[") else [value]
 
 
 class SampleSettings(SettingsGroup):

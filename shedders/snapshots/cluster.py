@@ -51,7 +51,7 @@ def _cluster(snapshot: Snapshot) -> Cluster:
         brokers={name: _broker(name, part) for name, part in snapshot.brokers.items()},
         bundles={name: _bundle(name, part) for name, part in snapshot.bundles.items()},
         policies=Policies(
-            isolation=tuple(_isolation(one) for one in policies.isolation),
+            isolation=tuple(_isolation(policy) for policy in policies.isolation),
             anti_affinity=dict(policies.anti_affinity),
             pins=dict(policies.pins),
             cordons=dict(policies.cordons),
@@ -69,7 +69,7 @@ def booked_of(snapshot: Snapshot, cluster: Cluster) -> Sequence[Booked]:
     Args:
         cluster: Cluster of the snapshot; loads of moves are computed from it if the snapshot has none.
     """
-    return [_booked(one, cluster) for one in snapshot.booked]
+    return [_booked(move, cluster) for move in snapshot.booked]
 
 
 def rules_of(snapshot: Snapshot) -> DecisionRules:
@@ -91,10 +91,10 @@ def with_cluster(snapshot: Snapshot, cluster: Cluster, *, booked: Sequence[Booke
     try:
         with uncollected():
             values = dict(snapshot) | _cluster_fields(cluster, snapshot.bundles)
-            values["booked"] = [_slots(one) | {"cargo": _slots(one.cargo)} for one in booked]
+            values["booked"] = [_slots(move) | {"cargo": _slots(move.cargo)} for move in booked]
             return Snapshot.model_validate(values)
     except ValidationError as error:
-        raise SnapshotError("the cluster", [sentence(one) for one in error.errors(include_url=False)]) from error
+        raise SnapshotError("the cluster", [sentence(fault) for fault in error.errors(include_url=False)]) from error
 
 
 def snapshot_of(cluster: Cluster, *, profile: str = "default", booked: Sequence[Booked] = ()) -> Snapshot:
@@ -160,12 +160,12 @@ def _cluster_fields(cluster: Cluster, known: Mapping[str, BundlePart]) -> dict[s
     return {
         "clock": {"now_ms": cluster.now_ms},
         "brokers": {name: _broker_fields(cluster.brokers[name]) for name in cluster.broker_names},
-        "bundles": {name: _bundle_fields(one, known.get(name)) for name, one in sorted(cluster.bundles.items())},
+        "bundles": {name: _bundle_fields(bundle, known.get(name)) for name, bundle in sorted(cluster.bundles.items())},
         "gone": sorted(
-            {one.owner for one in cluster.bundles.values() if one.owner is not None} - cluster.brokers.keys()
+            {bundle.owner for bundle in cluster.bundles.values() if bundle.owner is not None} - cluster.brokers.keys()
         ),
         "policies": {
-            "isolation": [_slots(one) | _lists(one) for one in policies.isolation],
+            "isolation": [_slots(policy) | _lists(policy) for policy in policies.isolation],
             "anti_affinity": dict(policies.anti_affinity),
             "pins": dict(policies.pins),
             "cordons": dict(policies.cordons),
@@ -204,7 +204,7 @@ def _bundle_fields(bundle: Bundle, before: BundlePart | None) -> dict[str, Any]:
         "short": dict(zip(MessageAverage.__slots__, _AVERAGE(averages.short), strict=True)),
         "long": dict(zip(MessageAverage.__slots__, _AVERAGE(averages.long), strict=True)),
         "rank": bundle.rank,
-        "topics": [_slots(one) for one in bundle.topics],
+        "topics": [_slots(topic) for topic in bundle.topics],
         "non_persistent": bundle.non_persistent,
         "estimated": bundle.estimated,
         "secondhand": bundle.secondhand,

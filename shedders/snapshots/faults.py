@@ -101,7 +101,7 @@ def _known_beside(loc: Sequence[int | str], root: type[BaseModel]) -> list[str]:
 def _model_in(annotation: Any) -> type[BaseModel] | None:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
-    return next((found for part in get_args(annotation) if (found := _model_in(part)) is not None), None)
+    return next((inner for part in get_args(annotation) if (inner := _model_in(part)) is not None), None)
 
 
 def contradictions(snapshot: Snapshot) -> Iterator[str]:
@@ -119,10 +119,10 @@ def contradictions(snapshot: Snapshot) -> Iterator[str]:
             yield f"{_bundle_path(name)}.owner: {cut(bundle.owner)} is neither in brokers nor in gone{near}"
         if bundle.topics or (bundle.owner is None) is (bundle.state == "Assigned"):
             yield from _bundle_faults(_bundle_path(name), bundle, key.lower, key.upper)
-    for found in ranges.values():
-        for (_, upper, one), (lower, _, other) in pairwise(sorted(found)):
+    for spans in ranges.values():
+        for (_, upper, span), (lower, _, other) in pairwise(sorted(spans)):
             if lower < upper:
-                yield f"{_bundle_path(other)} overlaps {one}"
+                yield f"{_bundle_path(other)} overlaps {span}"
     for name in snapshot.gone:
         if name in snapshot.brokers:
             yield f"{path_text(['gone'])}: {cut(name)} is also in brokers"
@@ -224,9 +224,9 @@ def _too_deep(value: Any) -> bool:
     for _ in range(_DEPTH_MAX):
         level = [
             inner
-            for one in level
-            if isinstance(one, dict | list)
-            for inner in (one.values() if isinstance(one, dict) else one)
+            for item in level
+            if isinstance(item, dict | list)
+            for inner in (item.values() if isinstance(item, dict) else item)
         ]
         if not level:
             return False

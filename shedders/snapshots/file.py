@@ -61,10 +61,10 @@ def _plain(raw: bytes, value: Any) -> bool:
         if not objects and not lists:
             return names == raw.count(b'":')
         names += sum(map(len, objects))
-        inner = [child for one in objects for child in one.values() if type(child) in _NESTED]
-        inner += [child for one in lists for child in one if type(child) in _NESTED]
-        objects = [one for one in inner if isinstance(one, dict)]
-        lists = [one for one in inner if isinstance(one, list)]
+        inner = [child for object_ in objects for child in object_.values() if type(child) in _NESTED]
+        inner += [child for list_ in lists for child in list_ if type(child) in _NESTED]
+        objects = [item for item in inner if isinstance(item, dict)]
+        lists = [item for item in inner if isinstance(item, list)]
     return False
 
 
@@ -108,11 +108,11 @@ class Careful:
         return value
 
     def _object(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(pairs)
-        if len(found) == len(pairs):
-            return found
+        object_ = dict(pairs)
+        if len(object_) == len(pairs):
+            return object_
         self._odd = True
-        twice = _Twice(found)
+        twice = _Twice(object_)
         seen: set[str] = set()
         twice.name = next(name for name, _ in pairs if name in seen or seen.add(name))  # type: ignore[func-returns-value]
         return twice
@@ -138,23 +138,23 @@ def _oddities(value: Any) -> Iterator[str]:
     """Deviations in the order of the file."""
     stack: list[tuple[tuple[int | str, ...], Any]] = [((), value)]
     while stack:
-        path, one = stack.pop()
+        path, value_ = stack.pop()
         where = path_text(path) or "the file"
         inner: list[tuple[int | str, Any]] = []
-        if isinstance(one, _Twice):
-            yield f"{where}: the name {cut(repr(one.name))} is duplicated"
-        if isinstance(one, dict):
-            if any(_broken(name) for name in one):
+        if isinstance(value_, _Twice):
+            yield f"{where}: the name {cut(repr(value_.name))} is duplicated"
+        if isinstance(value_, dict):
+            if any(_broken(name) for name in value_):
                 yield f"{where}: a name is not text"
-            inner = list(one.items())
-        elif isinstance(one, list):
-            inner = list(enumerate(one))
-        elif isinstance(one, float) and not isfinite(one):
-            found = "NaN" if one != one else "Infinity" if one == inf else "-Infinity"  # noqa: PLR0124
-            yield f"{where}: expected a finite number, got {found}"
-        elif isinstance(one, _TooLong):
+            inner = list(value_.items())
+        elif isinstance(value_, list):
+            inner = list(enumerate(value_))
+        elif isinstance(value_, float) and not isfinite(value_):
+            text = "NaN" if value_ != value_ else "Infinity" if value_ == inf else "-Infinity"  # noqa: PLR0124
+            yield f"{where}: expected a finite number, got {text}"
+        elif isinstance(value_, _TooLong):
             yield f"{where}: expected a number of at most {_DIGITS_MAX} digits"
-        elif isinstance(one, str) and _broken(one):
+        elif isinstance(value_, str) and _broken(value_):
             yield f"{where}: lone surrogate"
         stack += reversed([((*path, name), child) for name, child in inner])
 
@@ -206,14 +206,14 @@ def _checked(value: object, where: str) -> Snapshot:
             [f'not a snapshot: `"kind": "{KIND}"` is missing'],
             hint="`statechannel snapshot check FILE` reads snapshots; exports of the channel are read by `audit --file`.",
         )
-    found = value.get("format")
-    if type(found) is int and found > FORMAT:
+    version = value.get("format")
+    if type(version) is int and version > FORMAT:
         hint = "It was written by a newer version; take it again with this version, or update."
-        raise SnapshotError(where, [f"format: expected {FORMAT}, got {found}"], hint=hint)
+        raise SnapshotError(where, [f"format: expected {FORMAT}, got {version}"], hint=hint)
     try:
         snapshot = Snapshot.model_validate(value)
     except ValidationError as error:
-        raise SnapshotError(where, [sentence(one) for one in error.errors(include_url=False)]) from error
+        raise SnapshotError(where, [sentence(fault) for fault in error.errors(include_url=False)]) from error
     wrong = list(contradictions(snapshot))
     if wrong:
         raise SnapshotError(where, wrong)

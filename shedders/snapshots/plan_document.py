@@ -174,10 +174,10 @@ def cycle_part(number: int, decision: Decision) -> CyclePart:
         label=plan.label.value,
         reason=plan.reason.value,
         why=plan.why,
-        moves=[_move(one) for one in decision.checked],
-        splits=[SplitWantedPart(bundle=one.bundle, why=one.why) for one in plan.splits],
-        left=[_left(one) for one in plan.left],
-        placed=[placed_part(one) for one in decision.placed],
+        moves=[_move(move) for move in decision.checked],
+        splits=[SplitWantedPart(bundle=split.bundle, why=split.why) for split in plan.splits],
+        left=[_left(left) for left in plan.left],
+        placed=[placed_part(placed_) for placed_ in decision.placed],
         scores=finite(plan.scores),
         stats=finite(plan.stats),
         memory=dict(decision.memory),
@@ -210,7 +210,7 @@ def placed_part(placed: Placed) -> PlacedPart:
         broker=placed.broker,
         why=placed.why,
         best=list(placed.best),
-        removed={name: tuple(one) for name, one in sorted(placed.removed.items())},
+        removed={name: tuple(removal) for name, removal in sorted(placed.removed.items())},
         scores=finite(placed.scores),
     )
 
@@ -224,13 +224,13 @@ def split_cycle(number: int, decision: SplitDecision) -> SplitCycle:
         why=decision.why,
         splits=[
             SplitPart(
-                bundle=one.bundle,
-                positions=list(one.positions),
-                children=list(children(bundles[one.bundle], one.positions)) if one.positions else [],
-                reason=one.reason,
-                why=one.why,
+                bundle=split.bundle,
+                positions=list(split.positions),
+                children=list(children(bundles[split.bundle], split.positions)) if split.positions else [],
+                reason=split.reason,
+                why=split.why,
             )
-            for one in decision.splits
+            for split in decision.splits
         ],
         memory=dict(decision.memory),
     )

@@ -16,20 +16,22 @@ def remarks(snapshot: Snapshot, cluster: Cluster) -> list[str]:
         cluster: The snapshot's.
     """
     known = snapshot.brokers
-    served = Counter(one.owner for one in snapshot.bundles.values() if one.owner is not None and one.owner not in known)
-    found = [f"{owner} is gone and owns {_count(count, 'bundle')}" for owner, count in sorted(served.items())]
+    served = Counter(
+        bundle.owner for bundle in snapshot.bundles.values() if bundle.owner is not None and bundle.owner not in known
+    )
+    remarks_ = [f"{owner} is gone and owns {_count(count, 'bundle')}" for owner, count in sorted(served.items())]
     for name, broker in sorted(known.items()):
         if broker.load is None:
-            found.append(f"broker {name} has no load report")
+            remarks_.append(f"broker {name} has no load report")
         elif not _limits(broker.load):
-            found.append(f"broker {name} reports no limit of any resource, so that its usage cannot be judged")
-    found += [f"{one.kind}: {one.why}" for one in contradictions(cluster)]
+            remarks_.append(f"broker {name} reports no limit of any resource, so that its usage cannot be judged")
+    remarks_ += [f"{contradiction.kind}: {contradiction.why}" for contradiction in contradictions(cluster)]
     flying = sum(bundle.state in IN_FLIGHT for bundle in snapshot.bundles.values())
-    return [*snapshot.remarks, *found, *([f"{_count(flying, 'bundle')} in flight, left alone"] if flying else [])]
+    return [*snapshot.remarks, *remarks_, *([f"{_count(flying, 'bundle')} in flight, left alone"] if flying else [])]
 
 
 def _limits(load: LoadReport) -> bool:
-    return any(one.limit > 0 for one in (load.cpu, load.direct_memory, load.bandwidth_in, load.bandwidth_out))
+    return any(usage.limit > 0 for usage in (load.cpu, load.direct_memory, load.bandwidth_in, load.bandwidth_out))
 
 
 def _count(number: int, what: str) -> str:

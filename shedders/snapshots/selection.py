@@ -110,9 +110,9 @@ def choose(
         wanted = own or base.strategies[kind]
     else:
         wanted = algorithm_name(name) if kind == "split" else name
-    found = find(kind, wanted)
+    strategy = find(kind, wanted)
     merged = {**_values(snapshot, kind, wanted, profile), **(values or {})}
-    return StrategyChoice(kind, wanted, base.name, settings_of(found.Settings, f"{kind}.{wanted}", merged), found)
+    return StrategyChoice(kind, wanted, base.name, settings_of(strategy.Settings, f"{kind}.{wanted}", merged), strategy)
 
 
 def shedding_of(chosen: StrategyChoice) -> SheddingMaker:
@@ -156,8 +156,8 @@ def remembered_by(snapshot: Snapshot, kind: str, name: str) -> Mapping[str, Any]
     """What a strategy is given first; one that sheds and places remembers the same for both."""
     memory = getattr(snapshot.memory, kind).get(name)
     other = {"shedding": snapshot.memory.placement, "placement": snapshot.memory.shedding}.get(kind, {})
-    found: Mapping[str, Any] = other.get(name, {}) if memory is None else memory
-    return found
+    memory_: Mapping[str, Any] = other.get(name, {}) if memory is None else memory
+    return memory_
 
 
 def split_memory(snapshot: Snapshot, algorithm: str) -> Mapping[str, Any]:
@@ -168,19 +168,19 @@ def split_memory(snapshot: Snapshot, algorithm: str) -> Mapping[str, Any]:
 
 def own_way(*chosen: StrategyChoice) -> list[str]:
     """Strategies that run their own way although the profile is Pulsar's, for people: a profile has settings of its own only."""
-    found = []
-    for one in chosen:
-        base = profile_of(one.profile)
+    notes = []
+    for choice in chosen:
+        base = profile_of(choice.profile)
         if (
             base.departures
-            and one.name != base.strategies[one.kind]
-            and getattr(one.settings, "upstream", None) is False
+            and choice.name != base.strategies[choice.kind]
+            and getattr(choice.settings, "upstream", None) is False
         ):
-            found.append(
-                f"{one.kind} strategy {one.name} does not run as in Pulsar: profile {base.name} has settings of "
-                f"{base.strategies[one.kind]} only; set upstream=true of {one.name} for Pulsar's"
+            notes.append(
+                f"{choice.kind} strategy {choice.name} does not run as in Pulsar: profile {base.name} has settings of "
+                f"{base.strategies[choice.kind]} only; set upstream=true of {choice.name} for Pulsar's"
             )
-    return found
+    return notes
 
 
 def dumped(settings: BaseModel) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from shedders.cli import transfer
 from shedders.cli.drain import follower
 from shedders.cli.drain.command import rate_of
 from shedders.cli.drain.cordons import Cordoned, drained_by
-from shedders.cli.drain.follower import Drained, DrainWish, require_empty
+from shedders.cli.drain.follower import Drained, DrainRequest, require_empty
 from shedders.cli.drain.rolling import next_of, words_of
 from shedders.cli.leader_request import LeaderAnswer, Sent, may_be_asked_again
 from shedders.policies.effective import Force, PolicyEntry
@@ -153,7 +153,7 @@ def test_when_it_is_asked_again(outcome: Outcome | None, again: bool) -> None:
 
 
 def test_what_is_left_ends_the_command() -> None:
-    wished = DrainWish("b1", OPERATION)
+    wished = DrainRequest("b1", OPERATION)
     require_empty(Drained(wished, {"left": [], "left_count": 0}, "b2", "drained"))
     left = [{"bundle": "t/n/0x0_0x1", "reason": "pin", "why": "it is pinned to b1"}]
     with pytest.raises(
@@ -187,7 +187,7 @@ def test_a_cordon_is_taken_back_only_where_nothing_has_left(
     with pytest.raises(CommandError, match=f"rejected .{reason}.") as told:
         follower._judged(
             connection,
-            DrainWish("b1", OPERATION),
+            DrainRequest("b1", OPERATION),
             Cordoned("b1", made=True),
             LeaderAnswer(Rejected(reason, "said"), "b2"),
             begun=begun,
@@ -215,7 +215,7 @@ def test_whether_a_leader_before_may_have_begun_it(
     monkeypatch.setattr(follower, "AGAIN_S", 0.0)
     connection: Any = None
     bar: Any = None
-    watch = follower._Watch(connection, DrainWish("b1", OPERATION), bar, begun=False)
+    watch = follower._Watch(connection, DrainRequest("b1", OPERATION), bar, begun=False)
     assert watch.until_answered(None, first=True).outcome == answers[-1]
     assert (watch.begun, left) == (begun, [])
 

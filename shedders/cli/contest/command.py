@@ -53,23 +53,23 @@ def list_(
                 "scenarios": shipped,
                 "contenders": [
                     {
-                        "name": one.name,
-                        "about": one.about,
-                        "manager": one.manager,
-                        "shedding": one.shedding,
-                        "placement": one.placement,
-                        "upstream": one.upstream,
-                        "settings": dict(one.overrides),
+                        "name": contender.name,
+                        "about": contender.about,
+                        "manager": contender.manager,
+                        "shedding": contender.shedding,
+                        "placement": contender.placement,
+                        "upstream": contender.upstream,
+                        "settings": dict(contender.overrides),
                     }
-                    for one in field
+                    for contender in field
                 ],
             }
         )
         return
     columns = ("name", "hours", "brokers", "bundles", "topics", "about", "source")
-    print_table(("scenario", *columns[1:]), [[one[column] for column in columns] for one in shipped])
+    print_table(("scenario", *columns[1:]), [[row[column] for column in columns] for row in shipped])
     stdout().print()
-    print_table(("contender", "about"), [(one.name, one.about) for one in field])
+    print_table(("contender", "about"), [(contender.name, contender.about) for contender in field])
 
 
 def _scenario(name: str, scenario: Any, *, held_out: bool) -> dict[str, Any]:
@@ -79,9 +79,9 @@ def _scenario(name: str, scenario: Any, *, held_out: bool) -> dict[str, Any]:
         "source": scenario.source,
         "held_out": held_out,
         "hours": scenario.hours,
-        "brokers": sum(one.count for one in scenario.fleet),
-        "bundles": sum(one.count * one.bundles for one in scenario.namespaces),
-        "topics": sum(one.count * one.topics for one in scenario.namespaces),
+        "brokers": sum(fleet.count for fleet in scenario.fleet),
+        "bundles": sum(namespace.count * namespace.bundles for namespace in scenario.namespaces),
+        "topics": sum(namespace.count * namespace.topics for namespace in scenario.namespaces),
     }
 
 

@@ -151,8 +151,8 @@ def _refuse_both(own: Own, scenarios: Sequence[str], *, held_out: bool) -> None:
 
 def _command(scenarios: Sequence[str], contenders: Sequence[str], seeds: str, own: Own, *, held_out: bool) -> str:
     words = ["statechannel", "simulate", "compare", *scenarios]
-    for one in contenders:
-        words += ["--contenders", one]
+    for contender in contenders:
+        words += ["--contenders", contender]
     words += ["--seeds", seeds, *(["--held-out"] if held_out else []), *own.words]
     return shlex.join(words)
 
@@ -185,12 +185,12 @@ def contest(asked: CompareOptions, sources: Sequence[TraceSource], extra: Sequen
     from shedders.contest.runs import ContestRun
 
     field = [*contenders(contender_names(asked.contenders)), *extra]
-    runs = [ContestRun(source, seed, one) for source in sources for seed in asked.seeds for one in field]
+    runs = [ContestRun(source, seed, contender) for source in sources for seed in asked.seeds for contender in field]
     kept = None if asked.out is None else KeptRuns(asked.out, program_digest(), again=asked.again)
     shown_seed = asked.seeds[0]
-    with progress(f"{len(runs)} runs", len(runs), unit="runs") as told:
+    with progress(f"{len(runs)} runs", len(runs), unit="runs") as update:
         try:
-            rans = run_all(runs, jobs=asked.jobs, kept=kept, told=told, whole=lambda run: run.seed == shown_seed)
+            rans = run_all(runs, jobs=asked.jobs, kept=kept, told=update, whole=lambda run: run.seed == shown_seed)
         except KeyboardInterrupt:
             if asked.out is not None:
                 say(f"finished runs are kept in {asked.out}: the same command continues with the others")
@@ -214,8 +214,8 @@ def _print(asked: CompareOptions, comparison: ContestComparison, recommendation:
         show(scenario_grid(part, comparison.against), gap=number > 0)
     if recommendation is not None:
         show(ranking_grid(recommendation))
-        for one in recommendation.commands:
-            show_command(one)
+        for command in recommendation.commands:
+            show_command(command)
         return
     for group in comparison.overall:
         show(overall_grid(comparison, group))
@@ -232,9 +232,9 @@ def show_command(command: str) -> None:
 
 def document(comparison: ContestComparison, recommendation: Recommendation | None) -> dict[str, Any]:
     """JSON document of `--output json` and `comparison.json`."""
-    found = comparison.model_dump(mode="json")
-    found["recommendation"] = None if recommendation is None else recommendation.model_dump(mode="json")
-    return found
+    fields = comparison.model_dump(mode="json")
+    fields["recommendation"] = None if recommendation is None else recommendation.model_dump(mode="json")
+    return fields
 
 
 def write_results(
@@ -257,27 +257,27 @@ def write_results(
     drawn = [
         ran.outcome.model_copy(update={"scenario": ran.run.source.name}) for ran in rans if ran.outcome is not None
     ]
-    drawn = [one for one in drawn if one.series.at_s]
+    drawn = [outcome for outcome in drawn if outcome.series.at_s]
     plots = made_folder(out / "plots")
-    with progress("plots", len(comparison.scenarios) + 2, unit="files") as told:
+    with progress("plots", len(comparison.scenarios) + 2, unit="files") as update:
         for number, part in enumerate(comparison.scenarios):
-            mine = [one for one in drawn if one.scenario == part.scenario]
+            mine = [outcome for outcome in drawn if outcome.scenario == part.scenario]
             if mine:
                 write_pictures(plots, file_name(part.scenario), scenario_picture(mine, title=part.scenario))
-            told(number + 1)
+            update(number + 1)
         churn = write_pictures(out, "churn", churn_picture(comparison))
-        told(len(comparison.scenarios) + 1)
+        update(len(comparison.scenarios) + 1)
         text = page(comparison, drawn, recommendation=recommendation, command=asked.command)
-    found = {
+    contents = {
         out / "contest.html": text.encode(),
         out / "comparison.json": orjson.dumps(
             document(comparison, recommendation), option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE
         ),
         out / "tables.md": f"# The contest\n\n    {asked.command}\n\n{markdown(grids)}".encode(),
     }
-    for path, content in found.items():
+    for path, content in contents.items():
         write_file(path, content)
-    return [*found, *churn, plots]
+    return [*contents, *churn, plots]
 
 
 def _tell_kept(rans: Sequence[RunResult]) -> None:

@@ -67,27 +67,27 @@ def parse_seeds(text: str) -> list[int]:
     Raises:
         CommandError: The text has no seeds, or too many.
     """
-    found: dict[int, None] = {}
+    seeds: dict[int, None] = {}
     for part in text.split(","):
-        told = _SPAN.fullmatch(part.strip())
-        first, last = (-1, -1) if told is None else (int(told[1]), int(told[2] or told[1]))
-        if not 0 <= first <= last <= SEED_MAX or last - first >= SEEDS_MAX - len(found):
+        match = _SPAN.fullmatch(part.strip())
+        first, last = (-1, -1) if match is None else (int(match[1]), int(match[2] or match[1]))
+        if not 0 <= first <= last <= SEED_MAX or last - first >= SEEDS_MAX - len(seeds):
             many = 0 <= first <= last <= SEED_MAX
             raise CommandError(
                 f"--seeds {text}: {'too many' if many else 'no'} seeds",
                 hint=f"Use 1-5 or 1,2,7: at most {SEEDS_MAX} whole numbers from 0 to {SEED_MAX}.",
                 code=ExitCode.USAGE,
             )
-        found |= dict.fromkeys(range(first, last + 1))
-    return list(found)
+        seeds |= dict.fromkeys(range(first, last + 1))
+    return list(seeds)
 
 
-def contender_names(given: Sequence[str]) -> str:
+def contender_names(values: Sequence[str]) -> str:
     """Names separated by blanks; a comma separates names too, unless a setting of the name before follows it."""
-    return _NEXT.sub(" ", " ".join(given)) if given else "default"
+    return _NEXT.sub(" ", " ".join(values)) if values else "default"
 
 
-def check_contenders(given: Sequence[str]) -> None:
+def check_contenders(values: Sequence[str]) -> None:
     """Check all names before long work starts.
 
     Raises:
@@ -95,7 +95,7 @@ def check_contenders(given: Sequence[str]) -> None:
     """
     from shedders.contest.contenders import contenders
 
-    contenders(contender_names(given))
+    contenders(contender_names(values))
 
 
 def write_pictures(folder: Path, name: str, picture: Plot) -> list[Path]:

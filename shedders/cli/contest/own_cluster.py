@@ -38,8 +38,8 @@ class Own:
     @property
     def words(self) -> list[str]:
         """The options as words of a command line."""
-        given = {"--snapshot": self.snapshot, "--history": self.history, "--trace": self.trace}
-        return [word for name, value in given.items() if value is not None for word in (name, str(value))]
+        options = {"--snapshot": self.snapshot, "--history": self.history, "--trace": self.trace}
+        return [word for name, value in options.items() if value is not None for word in (name, str(value))]
 
     @property
     def count(self) -> int:

@@ -88,13 +88,15 @@ def replay_live(
     folder = None if out is None else made_folder(out)
     recording = record(connect(), length_s)
     write_file(history, recording.content())
-    told = recording.told()
-    say(f"{told['records']} reports of {told['brokers']} brokers over {duration(told['span_ms'])} are in {history}")
+    summary = recording.told()
+    say(
+        f"{summary['records']} reports of {summary['brokers']} brokers over {duration(summary['span_ms'])} are in {history}"
+    )
     if recording.unreadable:
         say(f"{recording.unreadable} invalid records were skipped")
     if not compare:
         if output is Output.JSON:
-            print_json({"file": str(history), **told})
+            print_json({"file": str(history), **summary})
         return
     own = Own(history=history)
     asked = CompareOptions(
@@ -135,23 +137,23 @@ class Recording:
         """Add records; records that are read twice, after a topic is read again, count once."""
         if batch.opened:
             self._newest.clear()
-        for one in batch.records:
-            key = (one.key or b"").decode(errors="replace")
-            if self.full or not self._counts(kind, key, one):
+        for record in batch.records:
+            key = (record.key or b"").decode(errors="replace")
+            if self.full or not self._counts(kind, key, record):
                 continue
-            self._lines[kind, one.offset, one.timestamp_ms] = (key, one.value)
-            self._held_bytes += len(one.value or b"")
+            self._lines[kind, record.offset, record.timestamp_ms] = (key, record.value)
+            self._held_bytes += len(record.value or b"")
             self.full = len(self._lines) >= RECORDS_MAX or self._held_bytes >= HELD_MAX_BYTES
 
-    def _counts(self, kind: ReportKind, key: str, one: LightRecord) -> bool:
+    def _counts(self, kind: ReportKind, key: str, record: LightRecord) -> bool:
         """Whether a record counts: a report if it is JSON, a tombstone if it ends the newest report before it."""
-        if one.value is None:
-            newest, said = self._newest.get((kind, key)), parse_tombstone(one.headers, one.offset)
-            return newest is not None and said is not None and said.honoured_over(newest)
-        if not _is_object(one.value):
+        if record.value is None:
+            newest, tombstone = self._newest.get((kind, key)), parse_tombstone(record.headers, record.offset)
+            return newest is not None and tombstone is not None and tombstone.honoured_over(newest)
+        if not _is_object(record.value):
             self.unreadable += 1
             return False
-        self._newest[kind, key] = one.offset
+        self._newest[kind, key] = record.offset
         return True
 
     def content(self) -> bytes:
@@ -162,7 +164,7 @@ class Recording:
                 option=orjson.OPT_APPEND_NEWLINE,
             )
             for (kind, _, at_ms), (key, value) in sorted(
-                self._lines.items(), key=lambda one: (one[0][2], one[0][0], one[0][1])
+                self._lines.items(), key=lambda record: (record[0][2], record[0][0], record[0][1])
             )
         )
 
@@ -188,33 +190,33 @@ def record(connection: Connection, length_s: float) -> Recording:
         KafkaAdapterError: Kafka is out of reach.
         CommandError: The topics do not exist, or are empty.
     """
-    found = Recording()
-    with _readers(connection, found) as readers:
+    recording = Recording()
+    with _readers(connection, recording) as readers:
         _catch_up(connection, readers)
         begun_s = time.monotonic()
         try:
-            with progress("recording (Ctrl-C ends it)", max(1, round(length_s)), unit="s") as told:
-                while (elapsed_s := time.monotonic() - begun_s) < length_s and not found.full:
-                    told(elapsed_s)
+            with progress("recording (Ctrl-C ends it)", max(1, round(length_s)), unit="s") as update:
+                while (elapsed_s := time.monotonic() - begun_s) < length_s and not recording.full:
+                    update(elapsed_s)
                     time.sleep(min(_LOOK_S, length_s - elapsed_s))
         except KeyboardInterrupt:
             say("interrupted: the recording ends here")
         for reader in readers:
             if reader.last_error:
                 say(f"last error of Kafka: {reader.last_error}")
-    if found.full:
-        say(f"the recording ended early: it holds {len(found)} records")
-    if not len(found):
+    if recording.full:
+        say(f"the recording ended early: it holds {len(recording)} records")
+    if not len(recording):
         raise CommandError(
             "the load topics have no report",
             hint="Brokers write reports when their balancing extension is enabled (design/load-data.md); wait with --for.",
             code=ExitCode.NOT_FOUND,
         )
-    return found
+    return recording
 
 
 @contextmanager
-def _readers(connection: Connection, found: Recording) -> Iterator[list[LightReader]]:
+def _readers(connection: Connection, recording: Recording) -> Iterator[list[LightReader]]:
     from statechannel.cli.kit.kafka_wait import naming_address, told_if_slow
     from statechannel.kafka.light_policy import LoadTopics
     from statechannel.kafka.light_topic import LightReader
@@ -238,7 +240,7 @@ def _readers(connection: Connection, found: Recording) -> Iterator[list[LightRea
                 reader = LightReader(
                     connection.client,
                     name,
-                    partial(found.take, kind),
+                    partial(recording.take, kind),
                     group_id=connection.topics.reader_group,
                 )
                 readers.append(reader)

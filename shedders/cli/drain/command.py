@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from shedders.cli.drain import cordons
-from shedders.cli.drain.follower import Drained, DrainWish, broker_of, check, drain, new_id, require_empty, resumable
+from shedders.cli.drain.follower import Drained, DrainRequest, broker_of, check, drain, new_id, require_empty, resumable
 from shedders.cli.policy.write import By
 from shedders.cli.progress_bars import bar
 from shedders.model.amounts import are, count, were
@@ -60,9 +60,9 @@ def drain_(
     connection = connect()
     check(connection, broker, force=force)
     drain_id = _id_of(connection, broker, operation)
-    wish = DrainWish(broker, drain_id, rate_per_s, force, why or "", by, timeout)
+    request = DrainRequest(broker, drain_id, rate_per_s, force, why or "", by, timeout)
     with bar() as shown:
-        drained = drain(connection, wish, shown)
+        drained = drain(connection, request, shown)
     _tell(drained, output)
     require_empty(drained)
 
@@ -92,8 +92,8 @@ def rate_of(text: str | None) -> float | None:
     """
     if text is None:
         return None
-    found = _RATE.fullmatch(text)
-    rate_per_s = 0.0 if found is None else float(found[1])
+    match = _RATE.fullmatch(text)
+    rate_per_s = 0.0 if match is None else float(match[1])
     if not 0 < rate_per_s <= RATE_MAX:
         raise CommandError(
             f"`{text}` is not a valid rate",
@@ -105,10 +105,10 @@ def rate_of(text: str | None) -> float | None:
 
 def _id_of(connection: Connection, broker: str, operation: str | None) -> str:
     if operation is None:
-        found = resumable(connection, broker)
-        if found is not None:
-            say(f"{broker} is being drained already (operation {found}); this command watches that drain")
-        return found or new_id()
+        running = resumable(connection, broker)
+        if running is not None:
+            say(f"{broker} is being drained already (operation {running}); this command watches that drain")
+        return running or new_id()
     about = broker_of(connection, operation)
     if about != broker:
         what = "is not a drain" if about is None else f"is a drain of {about}"
@@ -131,7 +131,7 @@ def _tell(drained: Drained, output: Output) -> None:
     if drained.left:
         print_table(
             ("bundle", "reason", "why"),
-            [(one.get("bundle"), one.get("reason"), one.get("why")) for one in drained.left],
+            [(item.get("bundle"), item.get("reason"), item.get("why")) for item in drained.left],
         )
     if facts["earlier_known"] is False:
         say("note: another leader may have moved more; its decisions could not be read")

@@ -44,8 +44,8 @@ def drained_by(entry: PolicyEntry | None) -> str | None:
     """Id of the drain that wrote a cordon; None: an operator did, or there is none."""
     if entry is None:
         return None
-    found = _WHY.fullmatch(entry.why)
-    return None if found is None else found[1]
+    match = _WHY.fullmatch(entry.why)
+    return None if match is None else match[1]
 
 
 def standing_of(connection: Connection, *, create: bool = False) -> EffectivePolicies:
@@ -53,11 +53,11 @@ def standing_of(connection: Connection, *, create: bool = False) -> EffectivePol
     return book_of(connection, create=create).at(now_ms())
 
 
-def cordon_of(standing: EffectivePolicies, broker: str) -> PolicyEntry | None:
+def cordon_of(effective: EffectivePolicies, broker: str) -> PolicyEntry | None:
     """Cordon policy of a broker, overrides excluded."""
     key = key_of(broker)
-    found = (one for one in standing.entries if one.key == key and one.force is not Force.LAPSED)
-    return next(found, None)
+    entries = (entry for entry in effective.entries if entry.key == key and entry.force is not Force.LAPSED)
+    return next(entries, None)
 
 
 def cordon(connection: Connection, broker: str, drain: str, *, why: str, by: str | None) -> Cordoned:
@@ -79,8 +79,8 @@ def cordon(connection: Connection, broker: str, drain: str, *, why: str, by: str
     # Contradictions of policies are reported by the drain, per bundle.
     done = put(connection, key_of(broker), {}, by=by, why=text[:WHY_MAX], until_ms=None, force=True)
     _require(done, f"cordon of {broker}")
-    for one in done.judged.troubles:
-        say(f"note: {one}")
+    for trouble in done.judged.troubles:
+        say(f"note: {trouble}")
     return Cordoned(broker, made=before is None)
 
 
@@ -90,10 +90,10 @@ def uncordon(connection: Connection, broker: str, *, force: bool) -> PolicyWrite
     Raises:
         CommandError: There is none; or it was not written by a drain, and `force` is not set.
     """
-    standing = standing_of(connection)
-    before = cordon_of(standing, broker)
+    effective = standing_of(connection)
+    before = cordon_of(effective, broker)
     if before is None:
-        overridden = any(one.key == key_of(broker)._replace(override=True) for one in standing.entries)
+        overridden = any(entry.key == key_of(broker)._replace(override=True) for entry in effective.entries)
         raise CommandError(
             f"{broker} is not cordoned" + (" except by an override" if overridden else ""),
             hint=f"`statechannel override end cordon {broker}` ends it."
@@ -109,7 +109,7 @@ def uncordon(connection: Connection, broker: str, *, force: bool) -> PolicyWrite
         )
     done = take_away(connection, key_of(broker), force=force)
     _require(done, f"end of the cordon of {broker}")
-    if any(one.key == key_of(broker)._replace(override=True) for one in standing.entries):
+    if any(entry.key == key_of(broker)._replace(override=True) for entry in effective.entries):
         say(f"note: {broker} is still cordoned by an override; `statechannel override end cordon {broker}` ends it")
     return done
 

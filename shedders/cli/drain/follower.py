@@ -50,7 +50,7 @@ EXTENSION_WAIT_S: Final = 15.0
 
 
 @dataclass(frozen=True, slots=True)
-class DrainWish:
+class DrainRequest:
     """Request to drain a broker.
 
     Attributes:
@@ -78,7 +78,7 @@ class Drained:
         executed_by: The leader.
     """
 
-    wish: DrainWish
+    request: DrainRequest
     facts: Mapping[str, Any]
     executed_by: str | None
     result: str
@@ -86,21 +86,21 @@ class Drained:
     @property
     def left(self) -> list[Mapping[str, Any]]:
         """The first bundles that are left, with reasons."""
-        found = self.facts.get("left")
-        return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+        items = self.facts.get("left")
+        return [item for item in items if isinstance(item, dict)] if isinstance(items, list) else []
 
     @property
     def left_count(self) -> int:
         """Number of bundles that are left."""
-        found = self.facts.get("left_count")
-        return found if isinstance(found, int) else len(self.left)
+        count_left = self.facts.get("left_count")
+        return count_left if isinstance(count_left, int) else len(self.left)
 
     def fields(self) -> dict[str, Any]:
         """As JSON has it."""
         known = ("moved", "began_with", "earlier_known", "left", "left_count", "reports_in_vain", "leads", "took_s")
         return {
-            "operation": self.wish.drain,
-            "broker": self.wish.broker,
+            "operation": self.request.drain,
+            "broker": self.request.broker,
             "executed_by": self.executed_by,
             "answer": "accepted",
             "result": self.result,
@@ -133,7 +133,7 @@ def check(connection: Connection, broker: str, *, force: bool) -> Registry:
                 code=ExitCode.REJECTED,
             )
     cordons = standing_of(connection).policies.cordons
-    others = [name for name, one in alive.items() if name != broker and one.accepting and name not in cordons]
+    others = [name for name, other in alive.items() if name != broker and other.accepting and name not in cordons]
     if not others and not force:
         raise CommandError(
             f"{broker} is the only broker that takes bundles: no other broker could take its bundles or new ones",
@@ -151,20 +151,24 @@ def resumable(connection: Connection, broker: str) -> str | None:
     drain = drained_by(cordon_of(standing_of(connection), broker))
     if drain is None:
         return None
-    found = newest(connection, drain)
-    return drain if found is not None and found.open else None
+    request = newest(connection, drain)
+    return drain if request is not None and request.open else None
 
 
 def newest(connection: Connection, drain: str) -> LoggedRequest | None:
     """Newest request of a drain."""
-    every = [one for one in requests(connection, ASK) if drain in (one.request.id, one.request.args.get("drain"))]
+    every = [
+        request
+        for request in requests(connection, ASK)
+        if drain in (request.request.id, request.request.args.get("drain"))
+    ]
     return every[-1] if every else None
 
 
 def broker_of(connection: Connection, drain: str) -> str | None:
     """Broker of a drain."""
-    found = newest(connection, drain)
-    return None if found is None else found.request.broker
+    request = newest(connection, drain)
+    return None if request is None else request.request.broker
 
 
 def new_id() -> str:
@@ -172,30 +176,30 @@ def new_id() -> str:
     return str(ULID())
 
 
-def drain(connection: Connection, wish: DrainWish, bar: Bar) -> Drained:
+def drain(connection: Connection, request: DrainRequest, bar: Bar) -> Drained:
     """Drain a broker; returns when no further bundle can be moved, even if some are left.
 
     Raises:
         CommandError: The drain was rejected, or did not end in time.
     """
-    under_way = newest(connection, wish.drain)
+    under_way = newest(connection, request.drain)
     # A changed rate or force needs a new request of the same drain; without a change this command only watches.
-    changes = wish.force or wish.rate_per_s is not None
+    changes = request.force or request.rate_per_s is not None
     sent = under_way.sent if under_way is not None and under_way.open and not changes else None
-    cordoned = cordon(connection, wish.broker, wish.drain, why=wish.why, by=wish.by)
-    bar.show(wish.broker, f"draining {wish.broker}", 0, 1)
-    watch = _Watch(connection, wish, bar, begun=under_way is not None)
+    cordoned = cordon(connection, request.broker, request.drain, why=request.why, by=request.by)
+    bar.show(request.broker, f"draining {request.broker}", 0, 1)
+    watch = _Watch(connection, request, bar, begun=under_way is not None)
     try:
-        told = watch.until_answered(sent, first=under_way is None)
+        answer = watch.until_answered(sent, first=under_way is None)
     except KeyboardInterrupt:
         say(
-            f"the drain continues without this command: `statechannel drain {wish.broker} --operation {wish.drain}` "
-            f"watches it again, `statechannel uncordon {wish.broker}` ends it"
+            f"the drain continues without this command: `statechannel drain {request.broker} --operation {request.drain}` "
+            f"watches it again, `statechannel uncordon {request.broker}` ends it"
         )
         raise
     finally:
-        bar.drop(wish.broker)
-    return _judged(connection, wish, cordoned, told, begun=watch.begun)
+        bar.drop(request.broker)
+    return _judged(connection, request, cordoned, answer, begun=watch.begun)
 
 
 def is_asked_again(outcome: Outcome | None, begun_s: float) -> bool:
@@ -216,61 +220,64 @@ class _Watch:
         begun: Another leader may have started the drain before the one that answered.
     """
 
-    def __init__(self, connection: Connection, wish: DrainWish, bar: Bar, *, begun: bool) -> None:
+    def __init__(self, connection: Connection, request: DrainRequest, bar: Bar, *, begun: bool) -> None:
         self.begun = begun
         self._connection = connection
-        self._wish = wish
+        self._request = request
         self._bar = bar
         self._holdings = Holdings(connection)
         self._total = 0
         self._begun_s = time.monotonic()
-        self._ends_s = self._begun_s + wish.within_s
+        self._ends_s = self._begun_s + request.within_s
 
     def until_answered(self, sent: Sent | None, *, first: bool) -> LeaderAnswer:
         """Send the request, and retry until a leader answers it."""
-        told = LeaderAnswer(None, None)
+        answer = LeaderAnswer(None, None)
         while True:
             left_s = self._ends_s - time.monotonic()
             if left_s <= 0:
-                raise self._late(told)
+                raise self._late(answer)
             if sent is None:
                 sent = self._send(left_s, first=first)
             first = False
-            told = follow(self._connection, sent, self._show)
-            if not is_asked_again(told.outcome, self._begun_s):
-                return told
+            answer = follow(self._connection, sent, self._show)
+            if not is_asked_again(answer.outcome, self._begun_s):
+                return answer
             sent = None
-            self.begun = self.begun or not _is_not_begun(told.outcome)
+            self.begun = self.begun or not _is_not_begun(answer.outcome)
             time.sleep(min(AGAIN_S, max(0.0, self._ends_s - time.monotonic())))
 
     def _send(self, left_s: float, *, first: bool) -> Sent:
-        wish = self._wish
+        request = self._request
         args = {
-            "broker": wish.broker,
-            "rate_per_s": wish.rate_per_s,
-            "force": wish.force,
-            "drain": wish.drain,
-            **(wish.extra or {}),
+            "broker": request.broker,
+            "rate_per_s": request.rate_per_s,
+            "force": request.force,
+            "drain": request.drain,
+            **(request.extra or {}),
         }
-        return send(self._connection, ASK, args, left_s, identifier=wish.drain if first else None)
+        return send(self._connection, ASK, args, left_s, identifier=request.drain if first else None)
 
     def _show(self, leader: str | None) -> None:
         if not self._bar.seen:
             return
         with suppress(KafkaAdapterError):  # the leader continues; only the progress is not shown
             self._holdings.look()
-        left = self._holdings.counts[self._wish.broker]
+        left = self._holdings.counts[self._request.broker]
         self._total = max(self._total, left)
         by = f" (by {leader})" if leader else " (no broker has started it yet)"
-        self._bar.show(self._wish.broker, f"draining {self._wish.broker}{by}", self._total - left, max(1, self._total))
+        self._bar.show(
+            self._request.broker, f"draining {self._request.broker}{by}", self._total - left, max(1, self._total)
+        )
 
-    def _late(self, told: LeaderAnswer) -> CommandError:
-        left = self._holdings.look(anyhow=True)[self._wish.broker]
-        said = f"{told.broker} was at it last" if told.broker else "no broker has taken it up"
+    def _late(self, answer: LeaderAnswer) -> CommandError:
+        left = self._holdings.look(anyhow=True)[self._request.broker]
+        progress = f"last executed by {answer.broker}" if answer.broker else "no broker has started it"
         return CommandError(
-            f"{self._wish.broker} has {count(left, 'bundle')} left after {self._wish.within_s:g} s; {said}",
-            hint=f"It is still cordoned; continue with `statechannel drain {self._wish.broker} --operation {self._wish.drain}`.",
-            code=ExitCode.UNDETERMINED if told.broker else ExitCode.NO_BROKER,
+            f"{self._request.broker} has {count(left, 'bundle')} left after {self._request.within_s:g} s; {progress}",
+            hint=f"It is still cordoned; continue with `statechannel drain {self._request.broker} "
+            f"--operation {self._request.drain}`.",
+            code=ExitCode.UNDETERMINED if answer.broker else ExitCode.NO_BROKER,
         )
 
 
@@ -278,24 +285,26 @@ def _is_not_begun(outcome: Outcome | None) -> bool:
     return isinstance(outcome, Rejected) and str(outcome.reason) in NOT_BEGUN
 
 
-def _judged(connection: Connection, wish: DrainWish, cordoned: Cordoned, told: LeaderAnswer, *, begun: bool) -> Drained:
-    outcome = told.outcome
+def _judged(
+    connection: Connection, request: DrainRequest, cordoned: Cordoned, answer: LeaderAnswer, *, begun: bool
+) -> Drained:
+    outcome = answer.outcome
     if isinstance(outcome, Done):
-        return Drained(wish, outcome.facts, told.broker, outcome.result)
+        return Drained(request, outcome.facts, answer.broker, outcome.result)
     if not isinstance(outcome, Rejected | NotFound):
         raise CommandError(f"the leader answered with {cell(str(outcome))}", code=ExitCode.UNKNOWN)
     reason = str(outcome.reason)
-    said, hint = outcome.message, hint_for(outcome, operation=wish.drain)
+    message, hint = outcome.message, hint_for(outcome, operation=request.drain)
     if reason == NO_EXTENSION:
-        said, hint = (
-            f"the leader {told.broker} does not run the balancing extension",
+        message, hint = (
+            f"the leader {answer.broker} does not run the balancing extension",
             "Run brokers with extensions.balancer.enabled=true.",
         )
     nothing = reason == NOTHING_MOVED or (not begun and _is_not_begun(outcome))
     # Otherwise a broker that is half empty would be assigned bundles again.
-    if cordoned.made and nothing and take_back(connection, wish.broker, wish.drain):
-        said += " (the cordon was removed)"
-    raise CommandError(f"rejected ({reason}): {said}", hint=hint, code=ExitCode.REJECTED)
+    if cordoned.made and nothing and take_back(connection, request.broker, request.drain):
+        message += " (the cordon was removed)"
+    raise CommandError(f"rejected ({reason}): {message}", hint=hint, code=ExitCode.REJECTED)
 
 
 def require_empty(drained: Drained) -> None:
@@ -307,9 +316,9 @@ def require_empty(drained: Drained) -> None:
     if not drained.left_count:
         return
     first = drained.left[0] if drained.left else {}
-    said = f"{first.get('bundle')}: {first.get('why')}" if first else ""
+    example = f"{first.get('bundle')}: {first.get('why')}" if first else ""
     raise CommandError(
-        f"{drained.wish.broker} still has {count(drained.left_count, 'bundle')} that no other broker may take; {said}",
+        f"{drained.request.broker} still has {count(drained.left_count, 'bundle')} that no other broker may take; {example}",
         hint="Change the policies, start another broker, or repeat the drain with --force.",
         code=ExitCode.REJECTED,
     )
@@ -350,7 +359,7 @@ class Holdings:
         if self._partitions is None:
             self._partitions = describe_topic(self._connection, Topic.CHANNEL).partitions
         lag_ms = self._connection.settings.channel.min_compaction_lag_ms
-        found: Counter[str] = Counter()
+        counts: Counter[str] = Counter()
         for partition in range(self._partitions):
             with open_tail(self._connection, Topic.CHANNEL, partition) as tail:
                 span = tail.span()
@@ -359,8 +368,8 @@ class Holdings:
                 part = audit_join(partition, self._partitions, records, oldest_kept_ms=now_ms() - lag_ms)
             else:
                 part = audit_full(partition, self._partitions, records)
-            found.update(name for key in part.view.existing() for name in _holders(key))
-        return found
+            counts.update(name for key in part.view.existing() for name in _holders(key))
+        return counts
 
 
 def _holders(key: KeyState) -> set[str]:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from shedders.cli.drain.cordons import cordon_of, drained_by, standing_of, uncordon
-from shedders.cli.drain.follower import AGAIN_S, ASK, DrainWish, drain, is_asked_again, new_id, require_empty
+from shedders.cli.drain.follower import AGAIN_S, ASK, DrainRequest, drain, is_asked_again, new_id, require_empty
 from shedders.cli.leader_request import follow, requests, send
 from shedders.cli.progress_bars import Bar
 from statechannel.cli.kit.connection import Connection
@@ -36,7 +36,7 @@ STDERR: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
-class RestartWish:
+class RestartRequest:
     """Request of a rolling restart.
 
     Attributes:
@@ -74,16 +74,16 @@ class Progressed:
 
 def progressed(connection: Connection, restart: str) -> Progressed:
     """Read the progress of a restart from the log."""
-    found = Progressed()
-    for one in requests(connection, ASK):
-        args = one.request.args
+    progress = Progressed()
+    for request in requests(connection, ASK):
+        args = request.request.args
         broker, incarnation, brokers = args.get("broker"), args.get("incarnation"), args.get("brokers")
         if args.get("restart") != restart or not isinstance(broker, str) or not isinstance(incarnation, str):
             continue
-        found.before.setdefault(broker, incarnation)
+        progress.before.setdefault(broker, incarnation)
         if isinstance(brokers, list) and all(isinstance(name, str) for name in brokers):
-            found.brokers = found.brokers or list(brokers)
-    return found
+            progress.brokers = progress.brokers or list(brokers)
+    return progress
 
 
 def next_of(brokers: Sequence[str], done: set[str], begun: Mapping[str, str], leader: str | None) -> str | None:
@@ -148,9 +148,9 @@ def require_argument(words: Sequence[str], broker: str) -> None:
 class Restart:
     """Execution of one rolling restart by this command."""
 
-    def __init__(self, connection: Connection, wish: RestartWish, bar: Bar) -> None:
+    def __init__(self, connection: Connection, request: RestartRequest, bar: Bar) -> None:
         self._connection = connection
-        self._wish = wish
+        self._request = request
         self._bar = bar
         self._moved: dict[str, Any] = {}
 
@@ -163,28 +163,28 @@ class Restart:
         Raises:
             CommandError: A broker cannot be drained or restarted, or does not come back; the rest was left alone.
         """
-        known = progressed(self._connection, self._wish.restart)
+        known = progressed(self._connection, self._request.restart)
         registry = read_registry(self._connection)
         brokers = known.brokers or self._chosen(wanted, registry)
-        if self._wish.command is not None:
+        if self._request.command is not None:
             for name in brokers:
-                require_argument(self._wish.command, name)
-                if PLACE in self._wish.command[0]:
-                    require_program(self._wish.command, name)
+                require_argument(self._request.command, name)
+                if PLACE in self._request.command[0]:
+                    require_program(self._request.command, name)
         done = {name for name in brokers if self._is_done(name, known.before, registry)}
         for name in sorted(done):
             say(f"{name} was restarted already")
         if done and len(done) < len(brokers):
             self._wait_fresh(max(done), others=len(brokers) - len(done))  # the previous command may have stopped here
-        told: list[dict[str, Any]] = []
+        results: list[dict[str, Any]] = []
         while True:
             registry = self._with_leader([name for name in brokers if name not in done], known.before)
             turn = next_of(brokers, done, known.before, None if registry.leader is None else registry.leader.broker)
-            self._bar.show("restart", f"rolling restart {self._wish.restart}", len(done), len(brokers))
+            self._bar.show("restart", f"rolling restart {self._request.restart}", len(done), len(brokers))
             if turn is None:
-                return told
+                return results
             others = len(brokers) - len(done) - 1
-            told.append(self._one(turn, brokers, known.before, registry, others=others))
+            results.append(self._one(turn, brokers, known.before, registry, others=others))
             done.add(turn)
 
     @staticmethod
@@ -238,10 +238,10 @@ class Restart:
         }
 
     def _drain(self, name: str, member: Member, brokers: Sequence[str]) -> object:
-        wish = self._wish
-        extra = {"restart": wish.restart, "incarnation": member.incarnation, "brokers": list(brokers)}
-        why = f"rolling restart {wish.restart}{f': {wish.why}' if wish.why else ''}"
-        asked = DrainWish(name, new_id(), wish.rate_per_s, wish.force, why, wish.by, wish.drain_s, extra)
+        request = self._request
+        extra = {"restart": request.restart, "incarnation": member.incarnation, "brokers": list(brokers)}
+        why = f"rolling restart {request.restart}{f': {request.why}' if request.why else ''}"
+        asked = DrainRequest(name, new_id(), request.rate_per_s, request.force, why, request.by, request.drain_s, extra)
         try:
             drained = drain(self._connection, asked, self._bar)
             require_empty(drained)
@@ -250,29 +250,31 @@ class Restart:
         return drained.facts.get("moved")
 
     def _restart(self, name: str) -> None:
-        if self._wish.command is None:
-            say(f"restart {name} now; waiting at most {self._wish.back_s:g} s until it is back")
+        if self._request.command is None:
+            say(f"restart {name} now; waiting at most {self._request.back_s:g} s until it is back")
             return
-        words = [word.replace(PLACE, name) for word in self._wish.command]
+        words = [word.replace(PLACE, name) for word in self._request.command]
         self._bar.show(name, f"running {shlex.join(words)}", 0, 1)
         try:
             with self._bar.hidden():
-                found = subprocess.run(
+                process = subprocess.run(
                     words,
                     stdin=subprocess.DEVNULL,
                     stdout=STDERR,
-                    timeout=self._wish.command_s,
+                    timeout=self._request.command_s,
                     check=False,
                 )
         except subprocess.TimeoutExpired as error:
-            raise self._cordoned(name, f"the command for {name} has not ended in {self._wish.command_s:g} s") from error
+            raise self._cordoned(
+                name, f"the command for {name} has not ended in {self._request.command_s:g} s"
+            ) from error
         except OSError as error:
             raise self._cordoned(name, f"the command for {name} cannot be run: {error}") from error
-        if found.returncode != 0:
-            raise self._cordoned(name, f"the command for {name} ended with {found.returncode}: {shlex.join(words)}")
+        if process.returncode != 0:
+            raise self._cordoned(name, f"the command for {name} ended with {process.returncode}: {shlex.join(words)}")
 
     def _wait_back(self, name: str, before: str) -> Member:
-        ends_s = time.monotonic() + self._wish.back_s
+        ends_s = time.monotonic() + self._request.back_s
         while True:
             member = None
             with suppress(KafkaUnavailableError):  # Kafka may be back before the time is up
@@ -282,7 +284,7 @@ class Restart:
             if time.monotonic() > ends_s:
                 raise self._cordoned(
                     name,
-                    f"{name} has not come back within {self._wish.back_s:g} s: {_how(member, before)}",
+                    f"{name} has not come back within {self._request.back_s:g} s: {_how(member, before)}",
                     ExitCode.UNDETERMINED,
                 )
             left_s = ends_s - time.monotonic()
@@ -300,14 +302,14 @@ class Restart:
 
     def _with_leader(self, left: Sequence[str], before: Mapping[str, str]) -> Registry:
         """The registry, with a leader if the order depends on it."""
-        ends_s = time.monotonic() + self._wish.leader_s
+        ends_s = time.monotonic() + self._request.leader_s
         while True:
             registry = read_registry(self._connection)
             if registry.leader is not None or len(left) < 2 or any(name in before for name in left):  # noqa: PLR2004 - one has no order
                 return registry
             if time.monotonic() > ends_s:
                 raise self._stopped(
-                    f"no leader was elected within {self._wish.leader_s:g} s, so the order is unknown (the leader is last)",
+                    f"no leader was elected within {self._request.leader_s:g} s, so the order is unknown (the leader is last)",
                     ExitCode.NO_BROKER,
                     "`statechannel brokers` shows which brokers are alive.",
                 )
@@ -322,7 +324,7 @@ class Restart:
             others: Number of brokers still to restart.
         """
         begun_s = time.monotonic()
-        ends_s = begun_s + self._wish.fresh_s
+        ends_s = begun_s + self._request.fresh_s
         while True:
             left_s = ends_s - time.monotonic()
             outcome = follow(self._connection, send(self._connection, "fresh", {}, left_s)).outcome
@@ -331,15 +333,15 @@ class Restart:
             if time.monotonic() + AGAIN_S >= ends_s or not is_asked_again(outcome, begun_s):
                 return self._fresh_unknown(name, others)
             time.sleep(AGAIN_S)
-        found = outcome.facts.get("late")
-        late = [str(name) for name in found] if isinstance(found, list) else []
+        names = outcome.facts.get("late")
+        late = [str(name) for name in names] if isinstance(names, list) else []
         if late:
-            say(f"note: no fresh load report of {', '.join(late)} within {self._wish.fresh_s:g} s")
+            say(f"note: no fresh load report of {', '.join(late)} within {self._request.fresh_s:g} s")
         return late
 
     def _fresh_unknown(self, name: str, others: int) -> list[str]:
         """Stop if brokers are left: draining onto brokers of unknown load may overload them."""
-        unknown = f"no broker reported within {self._wish.fresh_s:g} s whether the load reports are fresh"
+        unknown = f"no broker reported within {self._request.fresh_s:g} s whether the load reports are fresh"
         if others:
             raise self._stopped(f"{name} is back, but {unknown}", ExitCode.UNDETERMINED)
         say(f"note: {unknown}")
@@ -351,7 +353,7 @@ class Restart:
         return self._stopped(f"{what}; {name} stays cordoned", code, hint)
 
     def _stopped(self, what: str, code: ExitCode = ExitCode.FAILED, hint: str = "") -> CommandError:
-        again = f"Continue with the same command and --operation {self._wish.restart}."
+        again = f"Continue with the same command and --operation {self._request.restart}."
         return CommandError(
             f"{what}; the remaining brokers were not restarted", hint=f"{hint} {again}".strip(), code=code
         )

@@ -9,7 +9,7 @@ import typer
 from shedders.cli.drain import cordons
 from shedders.cli.drain.command import Force, Rate, Why, rate_of
 from shedders.cli.drain.follower import new_id
-from shedders.cli.drain.rolling import Restart, RestartWish, progressed, require_program, words_of
+from shedders.cli.drain.rolling import Restart, RestartRequest, progressed, require_program, words_of
 from shedders.cli.policy.write import By
 from shedders.cli.progress_bars import bar
 from statechannel.cli.kit.failures import CommandError
@@ -87,7 +87,7 @@ def rolling_restart(
             hint="It may have stopped before its first broker; start a new one without --operation.",
             code=ExitCode.NOT_FOUND,
         )
-    wish = RestartWish(
+    request = RestartRequest(
         operation or new_id(),
         words,
         rate_per_s,
@@ -100,11 +100,11 @@ def rolling_restart(
         fresh_s=fresh_within,
         leader_s=leader_within,
     )
-    say(f"rolling restart {wish.restart}")
+    say(f"rolling restart {request.restart}")
     with bar() as shown:
-        done = Restart(connection, wish, shown).run(broker or ())
+        done = Restart(connection, request, shown).run(broker or ())
     if output is Output.JSON:
-        print_json({"operation": wish.restart, "restarted": done})
+        print_json({"operation": request.restart, "restarted": done})
         return
-    names = ", ".join(str(one["broker"]) for one in done) or "no broker was left to restart"
-    stdout().print(f"restarted: {names} (operation {wish.restart})", markup=False)
+    names = ", ".join(str(result["broker"]) for result in done) or "no broker was left to restart"
+    stdout().print(f"restarted: {names} (operation {request.restart})", markup=False)

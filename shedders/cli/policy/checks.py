@@ -47,10 +47,17 @@ def judged(
     """
     if not cluster.brokers:
         return PolicyChecks(["no broker is alive, so these policies cannot be checked for contradictions"])
-    known = {(one.kind, one.policies) for one in before.contradictions(cluster)}
-    new = [one for one in after.contradictions(cluster) if (one.kind, one.policies) not in known]
+    known = {(contradiction.kind, contradiction.policies) for contradiction in before.contradictions(cluster)}
+    new = [
+        contradiction
+        for contradiction in after.contradictions(cluster)
+        if (contradiction.kind, contradiction.policies) not in known
+    ]
     # That no broker may take a bundle follows from the other contradictions, so these come first.
-    blocking = sorted((one for one in new if one.blocks), key=lambda one: one.kind == "nobody")
+    blocking = sorted(
+        (contradiction for contradiction in new if contradiction.blocks),
+        key=lambda contradiction: contradiction.kind == "nobody",
+    )
     if blocking and not force:
         more = f"; and {len(blocking) - 1} more" if len(blocking) > 1 else ""
         raise CommandError(
@@ -61,18 +68,20 @@ def judged(
             f"{'deletes' if deleted else 'writes'} it anyway, and the blocked bundles get no broker.",
             code=ExitCode.REJECTED,
         )
-    return PolicyChecks([sentence(one) for one in new], [] if deleted else list(_odd(key, after, cluster)))
+    return PolicyChecks(
+        [sentence(contradiction) for contradiction in new], [] if deleted else list(_odd(key, after, cluster))
+    )
 
 
-def sentence(one: Contradiction) -> str:
+def sentence(contradiction: Contradiction) -> str:
     """Names of the policies, and the reason."""
-    return f"{', '.join(one.policies)}: {one.why}"
+    return f"{', '.join(contradiction.policies)}: {contradiction.why}"
 
 
 def _odd(key: PolicyKey, after: EffectivePolicies, cluster: Cluster) -> Iterator[str]:
     if key.kind is PolicyKind.ISOLATION:
         every = after.policies.isolation
-        at = next((number for number, one in enumerate(every) if one.name == key.name), None)
+        at = next((number for number, policy in enumerate(every) if policy.name == key.name), None)
         if at is not None:
             yield from _unmatched(every[at], cluster)
             yield from _shadowed(every, at)
@@ -84,12 +93,12 @@ def _odd(key: PolicyKey, after: EffectivePolicies, cluster: Cluster) -> Iterator
 def _elsewhere(name: str, pins: Mapping[str, str], cluster: Cluster) -> Iterator[str]:
     """Note on bundles that are served by another broker than the pinned one: a pin does not move them."""
     broker = pins.get(name)
-    held = [name] if name in cluster.bundles else [one.name for one in cluster.bundles_in.get(name, ())]
+    held = [name] if name in cluster.bundles else [bundle.name for bundle in cluster.bundles_in.get(name, ())]
     # A bundle's own pin takes precedence over that of its namespace.
     away = [
-        one
-        for one in sorted(held)
-        if cluster.bundles[one].owner not in (None, broker) and (one == name or one not in pins)
+        bundle
+        for bundle in sorted(held)
+        if cluster.bundles[bundle].owner not in (None, broker) and (bundle == name or bundle not in pins)
     ]
     if broker is None or not away:
         return
@@ -110,17 +119,17 @@ def _unmatched(policy: IsolationPolicy, cluster: Cluster) -> Iterator[str]:
         patterns = compiled(texts)
         if not texts or isinstance(patterns, str):
             continue
-        if not any(patterns.matches(one.address) for one in cluster.brokers.values()):
+        if not any(patterns.matches(broker.address) for broker in cluster.brokers.values()):
             yield f"no known broker matches {part}={','.join(map(str, texts))} of isolation {policy.name}"
 
 
 def _shadowed(every: Sequence[IsolationPolicy], at: int) -> Iterator[str]:
     """Notes on policies without effect, as an earlier one has all their patterns of namespaces."""
-    for first, one in enumerate(every):
+    for first, policy in enumerate(every):
         for second in range(first + 1, len(every)):
             hidden = every[second]
-            if at in (first, second) and hidden.namespaces and set(hidden.namespaces) <= set(one.namespaces):
+            if at in (first, second) and hidden.namespaces and set(hidden.namespaces) <= set(policy.namespaces):
                 yield (
-                    f"isolation {hidden.name} is never used: isolation {one.name} comes before it and has the same "
+                    f"isolation {hidden.name} is never used: isolation {policy.name} comes before it and has the same "
                     "namespaces"
                 )

@@ -60,11 +60,11 @@ def set_(
 
     With --until it is an override: until it expires, it takes precedence over the policy of that name, which is kept.
     """
-    found = kind_of(kind)
-    name, rest = name_and_words(found, words or ())
-    value = value_from(found, rest)
+    policy_kind = kind_of(kind)
+    name, rest = name_and_words(policy_kind, words or ())
+    value = value_from(policy_kind, rest)
     until_ms = None if until is None else parse_until_ms(until, now_ms())
-    key = made_key(found, name, override=until is not None)
+    key = made_key(policy_kind, name, override=until is not None)
     tell(put(connect(), key, value, by=by, why=why, until_ms=until_ms, force=force), output)
 
 
@@ -81,22 +81,22 @@ def delete(
     output: OutputAs = Output.TABLE,
 ) -> None:
     """Delete a policy, unless the remaining policies contradict each other."""
-    found, name = named(kind, name)
-    tell(take_away(connect(), made_key(found, name, override=override), force=force), output)
+    policy_kind, name = named(kind, name)
+    tell(take_away(connect(), made_key(policy_kind, name, override=override), force=force), output)
 
 
 @app.command()
 @reaching
 def get(connect: Connect, kind: KindWord, name: NameWord = CLUSTER, output: OutputAs = Output.TABLE) -> None:
     """Show one policy and its override."""
-    found, name = named(kind, name)
-    standing = book_of(connect()).at(now_ms())
-    short = name.removeprefix("parts.") if found is PolicyKind.SETTING else name
-    entries = _judged(standing.find(found, name) or standing.find(found, short))
+    policy_kind, name = named(kind, name)
+    effective = book_of(connect()).at(now_ms())
+    short = name.removeprefix("parts.") if policy_kind is PolicyKind.SETTING else name
+    entries = _judged(effective.find(policy_kind, name) or effective.find(policy_kind, short))
     if not entries:
-        raise nothing_there(standing, made_key(found, name))
+        raise nothing_there(effective, made_key(policy_kind, name))
     if output is Output.JSON:
-        print_json({"kind": str(found), "name": name, "entries": [one.fields() for one in entries]})
+        print_json({"kind": str(policy_kind), "name": name, "entries": [entry.fields() for entry in entries]})
         return
     _show(entries)
 
@@ -129,37 +129,37 @@ def list_overrides(
 def _list(
     connection: Connection, only: PolicyKind | None, output: Output, *, overrides: bool, lapsed: bool, check: bool
 ) -> None:
-    standing = book_of(connection).at(now_ms())
-    found = _judged(
-        one
-        for one in (*standing.entries, *(standing.lapsed if lapsed else ()))
-        if (only is None or one.key.kind is only) and (one.key.override or not overrides)
+    effective = book_of(connection).at(now_ms())
+    entries = _judged(
+        entry
+        for entry in (*effective.entries, *(effective.lapsed if lapsed else ()))
+        if (only is None or entry.key.kind is only) and (entry.key.override or not overrides)
     )
-    troubles = [sentence(one) for one in _contradictions(standing, connection, check=check)]
+    troubles = [sentence(contradiction) for contradiction in _contradictions(effective, connection, check=check)]
     if output is Output.JSON:
         print_json(
             {
-                "policies": [one.fields() for one in found],
-                "position": standing.position,
-                "junk": dict(standing.junk),
-                "closed": list(standing.closed),
+                "policies": [entry.fields() for entry in entries],
+                "position": effective.position,
+                "junk": dict(effective.junk),
+                "closed": list(effective.closed),
                 "contradictions": troubles if check else None,
             }
         )
         return
     what = "override" if overrides else "policy"
-    _show(found, empty=f"there is no {what}" if only is None else f"there is no {what} of kind {only}")
+    _show(entries, empty=f"there is no {what}" if only is None else f"there is no {what} of kind {only}")
     unknown = [
-        f"setting {one.key.name} is unknown here: brokers that do not know it make no automatic moves"
-        for one in found
-        if one.force is Force.UNKNOWN
+        f"setting {entry.key.name} is unknown here: brokers that do not know it make no automatic moves"
+        for entry in entries
+        if entry.force is Force.UNKNOWN
     ]
-    for one in (*standing.closed, *unknown, *troubles):
-        say(f"note: {one}")
+    for text in (*effective.closed, *unknown, *troubles):
+        say(f"note: {text}")
     if check and not troubles:
         say("no contradictions")
-    if standing.junk:
-        counts = ", ".join(f"{number} {reason}" for reason, number in standing.junk.items())
+    if effective.junk:
+        counts = ", ".join(f"{number} {reason}" for reason, number in effective.junk.items())
         say(f"note: unusable records: {counts}")
 
 
@@ -174,7 +174,7 @@ def kinds(output: OutputAs = Output.TABLE) -> None:
                         "kind": str(kind),
                         "about": rule.about,
                         "name": rule.named,
-                        "fields": [{"name": one.name, "about": one.about} for one in rule.fields],
+                        "fields": [{"name": field.name, "about": field.about} for field in rule.fields],
                     }
                     for kind, rule in RULES.items()
                 ]
@@ -182,7 +182,8 @@ def kinds(output: OutputAs = Output.TABLE) -> None:
         )
         return
     print_table(
-        ("kind", "NAME", "VALUE", "about"), [(str(kind), one.named, one.form, one.about) for kind, one in RULES.items()]
+        ("kind", "NAME", "VALUE", "about"),
+        [(str(kind), rule.named, rule.form, rule.about) for kind, rule in RULES.items()],
     )
 
 
@@ -196,25 +197,27 @@ def named(kind: str, name: str) -> tuple[PolicyKind, str]:
     Raises:
         BadPolicyError, CommandError: The kind is unknown, or the name is invalid for it.
     """
-    found = kind_of(kind)
-    if found is PolicyKind.SETTING:
+    policy_kind = kind_of(kind)
+    if policy_kind is PolicyKind.SETTING:
         name = canonical(name)
-    elif name == CLUSTER and not RULES[found].is_name(CLUSTER):
-        raise CommandError(f"the name of a policy of kind {found} is {RULES[found].named}", code=ExitCode.USAGE)
-    return found, made_key(found, name).name
+    elif name == CLUSTER and not RULES[policy_kind].is_name(CLUSTER):
+        raise CommandError(
+            f"the name of a policy of kind {policy_kind} is {RULES[policy_kind].named}", code=ExitCode.USAGE
+        )
+    return policy_kind, made_key(policy_kind, name).name
 
 
 def _judged(entries: Iterable[PolicyEntry]) -> list[PolicyEntry]:
     """The entries; settings of strategies that are not installed here are not marked as in force."""
     return [
-        replace(one, force=Force.UNKNOWN)
-        if one.key.kind is PolicyKind.SETTING and one.force is Force.IN_FORCE and not is_known(one.key.name)
-        else one
-        for one in entries
+        replace(entry, force=Force.UNKNOWN)
+        if entry.key.kind is PolicyKind.SETTING and entry.force is Force.IN_FORCE and not is_known(entry.key.name)
+        else entry
+        for entry in entries
     ]
 
 
-def _contradictions(standing: EffectivePolicies, connection: Connection, *, check: bool) -> Iterable[Contradiction]:
+def _contradictions(effective: EffectivePolicies, connection: Connection, *, check: bool) -> Iterable[Contradiction]:
     if not check:
         return ()
     cluster = write.live_cluster(connection)
@@ -224,7 +227,7 @@ def _contradictions(standing: EffectivePolicies, connection: Connection, *, chec
             hint="Start one with `statechannel broker run --id ID`, or list them without --check.",
             code=ExitCode.NO_BROKER,
         )
-    return standing.contradictions(cluster)
+    return effective.contradictions(cluster)
 
 
 def _show(entries: Iterable[PolicyEntry], empty: str = "") -> None:
@@ -232,16 +235,16 @@ def _show(entries: Iterable[PolicyEntry], empty: str = "") -> None:
         ("kind", "name", "value", "state", "until", "by", "why", "since"),
         [
             (
-                str(one.key.kind),
-                one.key.name,
-                shown(one.value) if one.value else one.trouble,
-                f"{one.force}{' (override)' if one.key.override else ''}",
-                None if one.until_ms is None else moment(one.until_ms),
-                one.by,
-                one.why,
-                moment(one.logged_at_ms),
+                str(entry.key.kind),
+                entry.key.name,
+                shown(entry.value) if entry.value else entry.trouble,
+                f"{entry.force}{' (override)' if entry.key.override else ''}",
+                None if entry.until_ms is None else moment(entry.until_ms),
+                entry.by,
+                entry.why,
+                moment(entry.logged_at_ms),
             )
-            for one in entries
+            for entry in entries
         ],
         empty=empty,
     )

@@ -113,8 +113,8 @@ def end(
     output: OutputAs = Output.TABLE,
 ) -> None:
     """End an override before it expires, unless the remaining policies contradict each other."""
-    found, name = command.named("setting" if kind == "threshold" else kind, name)
-    tell(take_away(connect(), made_key(found, name, override=True), force=force), output)
+    policy_kind, name = command.named("setting" if kind == "threshold" else kind, name)
+    tell(take_away(connect(), made_key(policy_kind, name, override=True), force=force), output)
 
 
 app.command("list")(command.list_overrides)

@@ -38,8 +38,8 @@ def export_policies(
     connection = connect()
     at_ms = now_ms()
     entries = book_of(connection).at(at_ms).entries
-    unreadable = [one.key.text for one in entries if one.trouble]
-    records = {one.key: _record(one) for one in entries if not one.trouble}
+    unreadable = [entry.key.text for entry in entries if entry.trouble]
+    records = {entry.key: _record(entry) for entry in entries if not entry.trouble}
     header = {"policies": _FORMAT, "topic": topics_of(connection).policy_topic, "exported_at_ms": at_ms}
     lines = [orjson.dumps(header), *(_line(record) for record in records.values())]
     scratch = file.with_name(f".{file.name}.part")
@@ -70,15 +70,15 @@ def import_policies(
     connection = connect()
     at_ms = now_ms()
     lapsed = [key for key, record in wanted.items() if record.until_ms is not None and record.until_ms <= at_ms]
-    there = {one.key: one for one in book_of(connection, create=not dry_run).at(at_ms).entries}
+    there = {entry.key: entry for entry in book_of(connection, create=not dry_run).at(at_ms).entries}
     missing, other = [], []
     for key, record in wanted.items():
         if key in lapsed:
             continue
-        found = there.get(key)
-        if found is None:
+        existing = there.get(key)
+        if existing is None:
             missing.append(record)
-        elif found.trouble or _comparable(_record(found)) != _comparable(record):
+        elif existing.trouble or _comparable(_record(existing)) != _comparable(record):
             other.append(key.text)
     if other:
         raise CommandError(
@@ -99,7 +99,7 @@ def import_policies(
 
 
 def _write(connection: Connection, records: list[PolicyRecord]) -> None:
-    with progress("writing policies", len(records), unit="policies") as told, naming_address(connection):
+    with progress("writing policies", len(records), unit="policies") as update, naming_address(connection):
         for number, record in enumerate(records):
             ended = write_policy(
                 connection.client, topics_of(connection), record.key, record, timeout_s=connection.timeout_s
@@ -111,7 +111,7 @@ def _write(connection: Connection, records: list[PolicyRecord]) -> None:
                     hint=f"{number} policies are written. Run the same command again to write the rest.",
                     code=code,
                 )
-            told(number + 1)
+            update(number + 1)
 
 
 def _record(entry: PolicyEntry) -> PolicyRecord:
@@ -138,16 +138,16 @@ def _read(file: Path) -> Mapping[PolicyKey, PolicyRecord]:
         raise CommandError(
             f"{file} cannot be read: {error.strerror}", hint="Check the path.", code=ExitCode.BAD_EXPORT
         ) from error
-    found: dict[PolicyKey, PolicyRecord] = {}
+    policies: dict[PolicyKey, PolicyRecord] = {}
     for number, line in enumerate(lines, start=1):
         record = _header(line) if number == 1 else _policy(line)
         if isinstance(record, str):
             raise CommandError(f"{file}, line {number}: {record}", hint=_HINT, code=ExitCode.BAD_EXPORT)
         if record is not None:
-            found[record.key] = record
+            policies[record.key] = record
     if not lines:
         raise CommandError(f"{file} is empty: it has no header", hint=_HINT, code=ExitCode.BAD_EXPORT)
-    return found
+    return policies
 
 
 def _header(line: bytes) -> str | None:

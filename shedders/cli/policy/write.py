@@ -99,11 +99,11 @@ def book_of(connection: Connection, *, create: bool = False) -> PolicyBook:
     topics, timeout_s = topics_of(connection), connection.timeout_s
     with told_if_slow(connection):
         names = [connection.topics.names[Topic.CHANNEL], topics.policy_topic]
-        found = TopicAdmin(connection.client, timeout_s=timeout_s).describe(names)
-        if connection.topics.channel not in found:
+        states = TopicAdmin(connection.client, timeout_s=timeout_s).describe(names)
+        if connection.topics.channel not in states:
             describe_topic(connection, Topic.CHANNEL)  # its error says how to create a channel
-        if topics.policy_topic in found:
-            refuse_unfit(connection.client, topics, found)
+        if topics.policy_topic in states:
+            refuse_unfit(connection.client, topics, states)
         elif create:
             factor = connection.settings.channel.replication_factor
             open_policy_topic(connection.client, topics, create=True, replication_factor=factor, timeout_s=timeout_s)
@@ -140,10 +140,10 @@ def put(
     replaced = _newest(before, key)
     book.take(book.position + 1, at_ms, key.encode(), encoded)
     _refuse_too_many(connection, book, new=replaced is None)
-    found = _judge(connection, key, before, book.at(at_ms), deleted=False, force=force)
+    checks = _judge(connection, key, before, book.at(at_ms), deleted=False, force=force)
     with naming_address(connection):
         written = write_policy(connection.client, topics_of(connection), key, record, timeout_s=connection.timeout_s)
-    return PolicyWriteResult(key, record, written, replaced, found)
+    return PolicyWriteResult(key, record, written, replaced, checks)
 
 
 def _refuse_too_many(connection: Connection, book: PolicyBook, *, new: bool) -> None:
@@ -168,24 +168,24 @@ def take_away(connection: Connection, key: PolicyKey, *, force: bool) -> PolicyW
     """
     book = book_of(connection)
     at_ms = now_ms()
-    standing = book.at(at_ms)
-    replaced = _newest(standing, key)
+    effective = book.at(at_ms)
+    replaced = _newest(effective, key)
     if replaced is None and key.kind is PolicyKind.SETTING:
         # A foreign writer may have used the short name of a setting; that record is the one to delete.
         key = key._replace(name=key.name.removeprefix("parts."))
-        replaced = _newest(standing, key)
+        replaced = _newest(effective, key)
     if replaced is None:
-        raise nothing_there(standing, key)
+        raise nothing_there(effective, key)
     book.take(book.position + 1, at_ms, key.encode(), None)
-    found = _judge(connection, key, standing, book.at(at_ms), deleted=True, force=force)
+    checks = _judge(connection, key, effective, book.at(at_ms), deleted=True, force=force)
     with naming_address(connection):
         written = write_policy(connection.client, topics_of(connection), key, None, timeout_s=connection.timeout_s)
-    return PolicyWriteResult(key, None, written, replaced, found)
+    return PolicyWriteResult(key, None, written, replaced, checks)
 
 
-def nothing_there(standing: EffectivePolicies, key: PolicyKey) -> CommandError:
+def nothing_there(effective: EffectivePolicies, key: PolicyKey) -> CommandError:
     """Error for a policy that does not exist."""
-    other = _newest(standing, key._replace(override=not key.override))
+    other = _newest(effective, key._replace(override=not key.override))
     hint = "`statechannel policy list` lists all policies."
     if other is not None:
         end = f"statechannel {'policy delete' if key.override else 'override end'} {key.kind} {key.name}"
@@ -214,8 +214,8 @@ def tell(done: PolicyWriteResult, output: Output) -> None:
             hint=f"Check with `statechannel policy get {done.key.kind} {done.key.name}`.",
             code=ExitCode.UNKNOWN,
         )
-    for one in (*done.judged.troubles, *done.judged.notes):
-        say(f"note: {one}")
+    for text in (*done.judged.troubles, *done.judged.notes):
+        say(f"note: {text}")
     if written.superseded:
         say(f"note: {written.reason}")
     _tell_skew(done)
@@ -243,14 +243,14 @@ def shown(value: Any) -> str:
     """Fields of a policy in one line."""
     if len(value) == 1:
         return _plain(next(iter(value.values())))
-    return " ".join(f"{name}={_plain(one)}" for name, one in value.items() if one != [])
+    return " ".join(f"{name}={_plain(part)}" for name, part in value.items() if part != [])
 
 
 def _plain(value: Any) -> str:
     if isinstance(value, bool):
         return "on" if value else "off"
     if isinstance(value, list):
-        return ",".join(_plain(one) for one in value)
+        return ",".join(_plain(part) for part in value)
     return "none" if value is None else str(value)
 
 
@@ -267,19 +267,19 @@ def live_cluster(connection: Connection) -> Cluster:
     """Live brokers and bundles, without loads."""
     alive = read_registry(connection).members.alive
     seen = [
-        BrokerSeen(name, one.incarnation, one.accepting, one.caught_up, 0.0, one.info)
-        for name, one in sorted(alive.items())
+        BrokerSeen(name, member.incarnation, member.accepting, member.caught_up, 0.0, member.info)
+        for name, member in sorted(alive.items())
     ]
     bundles = [key for key in read_channel(connection).live() if not key.is_namespace]
     return Cluster(
-        {one.broker: broker_now(one, ClusterInputs()) for one in seen},
+        {broker.broker: broker_now(broker, ClusterInputs()) for broker in seen},
         {key.name: Bundle(key.name, key.owner) for key in bundles},
     )
 
 
-def _newest(standing: EffectivePolicies, key: PolicyKey) -> PolicyEntry | None:
-    found = (one for one in (*standing.entries, *standing.lapsed) if one.key == key)
-    return next((one for one in found if one.force is not Force.LAPSED or not key.override), None)
+def _newest(effective: EffectivePolicies, key: PolicyKey) -> PolicyEntry | None:
+    entries = (entry for entry in (*effective.entries, *effective.lapsed) if entry.key == key)
+    return next((entry for entry in entries if entry.force is not Force.LAPSED or not key.override), None)
 
 
 def _judge(

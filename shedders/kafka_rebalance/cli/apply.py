@@ -79,22 +79,22 @@ def show_dry_run(
     """
     from shedders.kafka_rebalance.execution.dry_run import dry_run
 
-    found = dry_run(place, plan, accept_unmet=accept_unmet)
+    result = dry_run(place, plan, accept_unmet=accept_unmet)
     if output is Output.JSON:
-        print_json(found.fields() | more)
+        print_json(result.fields() | more)
     else:
-        said = f"plan {plan.id}: {count(len(plan.moves), 'partition')}, {found.open_count} of them not done yet"
-        stdout().print(f"{said}; {size(found.copied_bytes)} to copy", markup=False)
-        rows = [(n, one.partitions, size(one.copied_bytes)) for n, one in enumerate(found.waves, 1)]
+        sentence = f"plan {plan.id}: {count(len(plan.moves), 'partition')}, {result.open_count} of them not done yet"
+        stdout().print(f"{sentence}; {size(result.copied_bytes)} to copy", markup=False)
+        rows = [(n, wave.partitions, size(wave.copied_bytes)) for n, wave in enumerate(result.waves, 1)]
         if rows:
             print_table(("batch", "partitions", "copied"), rows[:_WAVES_SHOWN])
         if len(rows) > _WAVES_SHOWN:
             say(f"and {len(rows) - _WAVES_SHOWN} more")
-        reckoned = "; ".join(found.estimate.sentences())
-        say(f"takes about {duration(found.estimate.duration_s * 1_000)} ({reckoned})")
-        for one in found.findings:
-            say(f"{'refused' if one.refused else 'note'}: {one.text}")
-    refused = [one for one in found.findings if one.refused]
+        reckoned = "; ".join(result.estimate.sentences())
+        say(f"takes about {duration(result.estimate.duration_s * 1_000)} ({reckoned})")
+        for finding in result.findings:
+            say(f"{'refused' if finding.refused else 'note'}: {finding.text}")
+    refused = [finding for finding in result.findings if finding.refused]
     if refused:
         raise CommandError(
             f"plan {plan.id} would be refused: {refused[0].text}", hint=refused[0].hint, code=ExitCode.REJECTED

@@ -182,7 +182,7 @@ def chosen(place: ExecutionPlace, plan_id: str | None, book: StateBook | None) -
     if there:
         return there[0]
     if book is not None and book.plans:
-        return max(book.plans, key=lambda one: book.plans[one].last_ms)
+        return max(book.plans, key=lambda plan: book.plans[plan].last_ms)
     raise CommandError(
         "no plan has been executed here",
         hint="Execute one with `statechannel partitions apply PLAN --execute`, or use --state DIR.",
@@ -234,11 +234,11 @@ def carry_out(
 def _signals(over: threading.Event) -> Iterator[Callable[[Runner], None]]:
     """Let signals interrupt the runner that is passed in; before there is one they end the command."""
     runners: list[Runner] = []
-    told: list[int] = []
+    signals: list[int] = []
 
     def handle(number: int, _frame: object) -> None:
-        told.append(number)
-        if not runners or len(told) > 1:
+        signals.append(number)
+        if not runners or len(signals) > 1:
             raise KeyboardInterrupt
         runners[0].interrupt(f"ended by {signal.Signals(number).name}")
         over.set()

@@ -50,9 +50,9 @@ def running_plan(place: ExecutionPlace, plan_id: str | None) -> tuple[str, bool,
     book, trouble = read_book(place)
     if trouble is not None:
         raise trouble
-    found = chosen(place, plan_id, book)
+    running = chosen(place, plan_id, book)
     holder = alive_holder(book)
-    return found, holder is not None and holder.plan_id == found, book
+    return running, holder is not None and holder.plan_id == running, book
 
 
 def tell_executor(
@@ -69,18 +69,18 @@ def tell_executor(
     Raises:
         CommandError: The plan is not being executed, or no answer came in time.
     """
-    found, running, _ = running_plan(place, plan_id)
+    plan, running, _ = running_plan(place, plan_id)
     if not running:
-        raise CommandError(f"plan {found} is not being executed", hint=hint, code=ExitCode.NOT_FOUND)
+        raise CommandError(f"plan {plan} is not being executed", hint=hint, code=ExitCode.NOT_FOUND)
     from shedders.kafka_rebalance.execution.session import ask
 
-    ask(place, found, wish=wish, by=who(), **throttle)
-    heard = _answer(place, found, wish)
-    facts: dict[str, Any] = {"plan": found, "asked": str(wish), "state": heard, **throttle}
+    ask(place, plan, wish=wish, by=who(), **throttle)
+    heard = _answer(place, plan, wish)
+    facts: dict[str, Any] = {"plan": plan, "asked": str(wish), "state": heard, **throttle}
     if output is Output.JSON:
         print_json(facts)
     else:
-        stdout().print(f"plan {found}: {heard}", markup=False)
+        stdout().print(f"plan {plan}: {heard}", markup=False)
 
 
 def _answer(place: ExecutionPlace, plan_id: str, wish: ExecutionRequest) -> str:
@@ -92,14 +92,14 @@ def _answer(place: ExecutionPlace, plan_id: str, wish: ExecutionRequest) -> str:
     from shedders.kafka_rebalance.execution.events import recorded
 
     ends_s = time.monotonic() + ANSWER_S + place.settings.pace.poll_s
-    with place.topic() as topic, waiting(f"waiting for the executor of plan {plan_id}", ANSWER_S) as told:
+    with place.topic() as topic, waiting(f"waiting for the executor of plan {plan_id}", ANSWER_S) as progress:
         while time.monotonic() < ends_s:
             past = recorded(topic.read().book(plan_id).in_order())
             if past.state == "ended" and past.stop is not None:
                 return f"ended ({past.stop['kind']})"
             if past.state == _STATE[str(wish)]:
                 return "running" if past.state == "begun" else past.state
-            told("")
+            progress("")
             time.sleep(_POLL_S)
     raise CommandError(
         f"the executor of plan {plan_id} did not answer within {ANSWER_S:g} s; it may still receive the request",
@@ -115,11 +115,11 @@ def cancel(connect: Connect, plan_id: PlanId = None, state: State = None, output
     from shedders.kafka_rebalance.execution.session import known
     from shedders.kafka_rebalance.execution.values import ExecutionRequest
 
-    found, running, book = running_plan(place, plan_id)
+    running_id, running, book = running_plan(place, plan_id)
     if running:
-        tell_executor(place, found, ExecutionRequest.CANCEL, output, hint="")
+        tell_executor(place, running_id, ExecutionRequest.CANCEL, output, hint="")
         return
-    plan = known(place, found, book).plan
+    plan = known(place, running_id, book).plan
     tell_end(plan, carry_out(place, plan, wish=ExecutionRequest.CANCEL), output)
 
 
@@ -146,12 +146,12 @@ def resume(
     from shedders.kafka_rebalance.execution.session import known
     from shedders.kafka_rebalance.execution.values import ExecutionRequest
 
-    found, running, book = running_plan(place, plan_id)
+    plan, running, book = running_plan(place, plan_id)
     if running:
         changed = {} if throttle is None else {"throttle": rate_of(throttle)}
-        tell_executor(place, found, ExecutionRequest.GO, output, hint="", **changed)
+        tell_executor(place, plan, ExecutionRequest.GO, output, hint="", **changed)
         return
-    past = known(place, found, book)
+    past = known(place, plan, book)
     kept = dict(past.recorded.pace)
     if past.recorded.rate is not None:
         kept.setdefault("throttle_bytes_per_s", past.recorded.rate)
@@ -177,34 +177,34 @@ def status(connect: Connect, plan_id: PlanId = None, state: State = None, output
         if trouble is not None:  # the topic may know it
             raise trouble from None
         raise
-    found = status_of(place, plan, now_ms=time.time_ns() // 1_000_000)
+    result = status_of(place, plan, now_ms=time.time_ns() // 1_000_000)
     if output is Output.JSON:
-        print_json(found.fields() | {"topic_trouble": None if trouble is None else str(trouble)})
+        print_json(result.fields() | {"topic_trouble": None if trouble is None else str(trouble)})
         return
-    print_table(("plan", found.plan_id), _rows(found))
+    print_table(("plan", result.plan_id), _rows(result))
     if trouble is not None:
         say(f"note: the state topic could not be read: {trouble}")
-    if found.throttles_left and not found.running:
-        left = ", ".join(found.throttles_left)
+    if result.throttles_left and not result.running:
+        left = ", ".join(result.throttles_left)
         say(f"note: throttles are left on {left}: `statechannel partitions resume` or `cancel` removes them")
 
 
-def _rows(found: ExecutionStatus) -> list[tuple[str, Any]]:
-    figures = found.progress
-    stopped = "" if found.stop is None else f"{found.stop['kind']}: {found.stop['reason']}".rstrip(": ")
+def _rows(result: ExecutionStatus) -> list[tuple[str, Any]]:
+    figures = result.progress
+    stopped = "" if result.stop is None else f"{result.stop['kind']}: {result.stop['reason']}".rstrip(": ")
     of_these = ", ".join(f"{number} {name}" for name, number in figures.partitions.items())
     return [
-        ("state", found.state),
-        ("executor", found.executor),
-        ("begun", moment(found.began_at_ms or None)),
+        ("state", result.state),
+        ("executor", result.executor),
+        ("begun", moment(result.began_at_ms or None)),
         ("partitions", f"{figures.done} of {figures.total} done"),
         *([("of these", of_these)] if of_these else []),
         ("bytes", f"{size(figures.bytes_done)} of {size(figures.bytes_total)}"),
         ("rate", None if figures.rate_bytes_per_s is None else rate(figures.rate_bytes_per_s)),
         ("left", None if figures.left_s is None else duration(figures.left_s * 1_000)),
-        ("throttle", None if found.throttle_bytes_per_s is None else rate(found.throttle_bytes_per_s)),
+        ("throttle", None if result.throttle_bytes_per_s is None else rate(result.throttle_bytes_per_s)),
         ("ended", stopped),
-        ("next", None if found.stop is None else found.stop["hint"]),
-        *(("refused", f"{name}: {why}") for name, why in found.refused.items()),
-        *(("remark", text) for text in found.remarks),
+        ("next", None if result.stop is None else result.stop["hint"]),
+        *(("refused", f"{name}: {why}") for name, why in result.refused.items()),
+        *(("remark", text) for text in result.remarks),
     ]

@@ -42,7 +42,7 @@ def layout(
     from loaddata.samples.layout_file import write_layout
 
     write_layout(out, source.layout, source.loads)
-    partitions = sum(len(one.partitions) for one in source.layout.topics.values())
+    partitions = sum(len(topic.partitions) for topic in source.layout.topics.values())
     if output is Output.JSON:
         print_json(
             {

@@ -65,22 +65,24 @@ class Files:
             StateChannelError: A file exists already, is named twice, is an input, cannot be written, or has an unknown
                 extension.
         """
-        named = [one for one in (self.reassignment, self.rollback, self.picture, *more) if one is not None]
-        if len({one.resolve() for one in named}) < len(named):
+        named = [path for path in (self.reassignment, self.rollback, self.picture, *more) if path is not None]
+        if len({path.resolve() for path in named}) < len(named):
             raise CommandError("two results have the same file", hint="Name one file for each.", code=ExitCode.USAGE)
-        sources = {one.resolve() for one in read if one is not None}
-        for one in named:
-            if one.resolve() in sources:
-                raise CommandError(f"{one} is an input of this command", hint="Name another file.", code=ExitCode.USAGE)
+        sources = {path.resolve() for path in read if path is not None}
+        for path in named:
+            if path.resolve() in sources:
+                raise CommandError(
+                    f"{path} is an input of this command", hint="Name another file.", code=ExitCode.USAGE
+                )
         if self.picture is not None and self.picture.suffix.lower() not in PICTURES:
             raise CommandError(
                 f"--picture {self.picture}: neither a PNG nor an SVG",
                 hint="Name a file that ends with .png or .svg.",
                 code=ExitCode.USAGE,
             )
-        for one in named:
-            refuse_existing(one, replace=self.replace)
-            check_writable(one)
+        for target in named:
+            refuse_existing(target, replace=self.replace)
+            check_writable(target)
         if self.picture is not None:
             need_extra("numpy", "matplotlib", extra="simulate")
 
@@ -100,7 +102,7 @@ class Files:
             from shedders.kafka_rebalance.planning.picture import plan_picture
 
             write_file(self.picture, plan_picture(plan).of(self.picture.suffix.lower().removeprefix(".")))
-        return [one for one in (self.reassignment, self.rollback, self.picture) if one is not None]
+        return [path for path in (self.reassignment, self.rollback, self.picture) if path is not None]
 
 
 def refuse_existing(path: Path, *, replace: bool) -> None:
@@ -147,39 +149,39 @@ def document(
     plan: ReassignmentPlan, settings: PartitionsSettings, *, details: Sequence[PartitionMove] | None = None
 ) -> dict[str, Any]:
     """JSON document of `--output json`: the plan, with its moves only if they are requested."""
-    found: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "id": plan.id,
         "cluster_id": plan.cluster_id,
         "made_at_ms": plan.made_at_ms,
         "complete": plan.complete,
         "request": dict(plan.request),
         "partitions": len(plan.moves),
-        "replicas_to_copy": sum(len(one.added) for one in plan.moves),
+        "replicas_to_copy": sum(len(move.added) for move in plan.moves),
         "copied_bytes": plan.copied_bytes,
-        "new_leaders": sum(one.leader_before != one.leader_after for one in plan.moves),
+        "new_leaders": sum(move.leader_before != move.leader_after for move in plan.moves),
         "estimate": estimate_document(estimate(plan.moves, settings)),
-        "goals": [asdict(one) for one in plan.goals],
-        "hard_goals_unmet": [one.name for one in plan.infeasible],
-        "brokers": [asdict(one) for one in plan.brokers],
+        "goals": [asdict(goal) for goal in plan.goals],
+        "hard_goals_unmet": [goal.name for goal in plan.infeasible],
+        "brokers": [asdict(broker) for broker in plan.brokers],
         "remarks": list(plan.remarks),
     }
     if details is not None:
-        found["moves"] = [
-            asdict(one) | {"added": one.added, "removed": one.removed, "copied_bytes": one.copied_bytes}
-            for one in details
+        fields["moves"] = [
+            asdict(move) | {"added": move.added, "removed": move.removed, "copied_bytes": move.copied_bytes}
+            for move in details
         ]
-    return found
+    return fields
 
 
-def estimate_document(told: Estimate) -> Mapping[str, Any]:
+def estimate_document(result: Estimate) -> Mapping[str, Any]:
     """Estimate with its assumptions."""
-    return asdict(told) | {"assumed": list(told.sentences())}
+    return asdict(result) | {"assumed": list(result.sentences())}
 
 
 def say_infeasible(plan: ReassignmentPlan) -> None:
     """Print the hard goals that are not met, with witnesses."""
-    for one in plan.infeasible:
-        say(cell(f"not met: {one.name}{f': {one.witness}' if one.witness else ''}"))
+    for goal in plan.infeasible:
+        say(cell(f"not met: {goal.name}{f': {goal.witness}' if goal.witness else ''}"))
 
 
 def print_next(commands: Sequence[str]) -> None:
@@ -191,4 +193,4 @@ def print_next(commands: Sequence[str]) -> None:
 
 def _next(commands: Sequence[str]) -> Iterator[str]:
     yield "Next:"
-    yield from (f"    {one}" for one in commands)
+    yield from (f"    {command}" for command in commands)

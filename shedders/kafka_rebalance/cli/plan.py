@@ -180,16 +180,16 @@ def plan(
     window_s = None if window is None else parse_length_ms(window, "--window", beyond="use a shorter one.") / 1_000
     need_extra("numpy")
     source = seen(connect, settings, file=layout, window_s=window_s, loads=loads)
-    found = _planned(source, request)
-    path = out or Path(f"partition-plan-{found.id}.json")
-    _write(path, found, files, own_name=out is None)
+    result = _planned(source, request)
+    path = out or Path(f"partition-plan-{result.id}.json")
+    _write(path, result, files, own_name=out is None)
     if output is Output.JSON:
-        print_json({"file": str(path), **document(found, settings)})
+        print_json({"file": str(path), **document(result, settings)})
     else:
-        print_plan(found, settings)
-        _print_next(path, found, live=source.live)
-    if found.infeasible:
-        say_infeasible(found)
+        print_plan(result, settings)
+        _print_next(path, result, live=source.live)
+    if result.infeasible:
+        say_infeasible(result)
         raise typer.Exit(ExitCode.REJECTED)
 
 
@@ -197,32 +197,32 @@ def _planned(source: PlanSource, request: PlanRequest) -> ReassignmentPlan:
     from shedders.kafka_rebalance.planning.planner import plan_partitions
 
     with bar() as shown:
-        found = plan_partitions(
+        result = plan_partitions(
             source.layout,
             source.loads,
             request,
             now_s=time.monotonic,
             progress=lambda goal, done, total: shown.show("goal", f"planning: {goal}", done, total),
         )
-    return replace(found, made_at_ms=time.time_ns() // 1_000_000)
+    return replace(result, made_at_ms=time.time_ns() // 1_000_000)
 
 
-def _write(path: Path, found: ReassignmentPlan, files: Files, *, own_name: bool) -> None:
+def _write(path: Path, result: ReassignmentPlan, files: Files, *, own_name: bool) -> None:
     from shedders.kafka_rebalance.planning.plan_file import write_plan
 
     if own_name and path.exists():
         say(f"note: {path} exists already: the same moves were planned before; it is overwritten")
     elif not own_name:
         refuse_existing(path, replace=files.replace)
-    write_plan(path, found)
-    say_written([path, *files.write(found)])
+    write_plan(path, result)
+    say_written([path, *files.write(result)])
 
 
-def _print_next(path: Path, found: ReassignmentPlan, *, live: bool) -> None:
-    if not found.moves:
+def _print_next(path: Path, result: ReassignmentPlan, *, live: bool) -> None:
+    if not result.moves:
         return
     name = shlex.quote(str(path))
-    accept = " --accept-unmet" if found.infeasible else ""
+    accept = " --accept-unmet" if result.infeasible else ""
     commands = [f"statechannel partitions show {name} --details"]
     if live:
         commands.append(f"statechannel partitions apply {name}{accept} --execute")

@@ -84,14 +84,14 @@ def _mode(asked: PlanOptions) -> tuple[PlanMode, tuple[int, ...]]:
         PlanMode.FIX_OFFLINE: asked.fix_offline or None,
         PlanMode.REPLICATION_FACTOR: asked.replication_factor,
     }
-    given = {mode: value for mode, value in named.items() if value is not None}
-    if len(given) > 1:
+    modes = {mode: value for mode, value in named.items() if value is not None}
+    if len(modes) > 1:
         raise CommandError(
-            f"{' and '.join(f'--{mode}' for mode in given)} are mutually exclusive",
+            f"{' and '.join(f'--{mode}' for mode in modes)} are mutually exclusive",
             hint="Use one of them: each needs its own plan.",
             code=ExitCode.USAGE,
         )
-    for mode, value in given.items():
+    for mode, value in modes.items():
         return mode, parse_brokers(value, f"--{mode}") if isinstance(value, str) else ()
     return PlanMode.REBALANCE, ()
 
@@ -108,12 +108,12 @@ def _topics_fit(asked: PlanOptions, mode: PlanMode) -> None:
 def _capacities(asked: PlanOptions) -> Capacities:
     if asked.capacities is None:
         default = BrokerCapacity()
-        named = [one.partition("=")[0] for one in asked.capacity]
-        for one in asked.capacity:
-            default = _with(default, one)
-            if named.count(one.partition("=")[0]) > 1:
+        named = [capacity.partition("=")[0] for capacity in asked.capacity]
+        for capacity in asked.capacity:
+            default = _with(default, capacity)
+            if named.count(capacity.partition("=")[0]) > 1:
                 raise CommandError(
-                    f"--capacity: {one.partition('=')[0]} is duplicated",
+                    f"--capacity: {capacity.partition('=')[0]} is duplicated",
                     hint="Use each name once; for capacities per broker, use --capacities FILE.",
                     code=ExitCode.USAGE,
                 )

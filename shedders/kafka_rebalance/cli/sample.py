@@ -57,23 +57,23 @@ def show_loads(
         if window is None
         else parse_length_ms(window, "--window", beyond="samples are not kept for longer.") / 1_000
     )
-    with waiting("reading samples", topic.timeout_s) as told:
-        told("")
-        found = read_loads(topic, now_ms=time.time_ns() // 1_000_000, window_s=window_s, interval_s=own.interval_s)
-    if found is None:
+    with waiting("reading samples", topic.timeout_s) as progress:
+        progress("")
+        loads_read = read_loads(topic, now_ms=time.time_ns() // 1_000_000, window_s=window_s, interval_s=own.interval_s)
+    if loads_read is None:
         raise CommandError(
             f"sample topic {topic.name} not found",
             hint="Take samples with `statechannel partitions sample`, which creates the topic.",
             code=ExitCode.TOPIC_REFUSED,
         )
-    loads = found.loads
-    counts = found.counts
+    loads = loads_read.loads
+    counts = loads_read.counts
     document: dict[str, Any] = {
         "topic": topic.name,
         "from_ms": loads.from_ms,
         "to_ms": loads.to_ms,
-        "intervals": found.window.slots,
-        "intervals_with_samples": found.minutes,
+        "intervals": loads_read.window.slots,
+        "intervals_with_samples": loads_read.minutes,
         "samples": counts.samples,
         "junk": {str(why): count for why, count in sorted(counts.junk.items())},
         "completeness_min": own.completeness_min,
@@ -82,20 +82,20 @@ def show_loads(
     if output is Output.JSON:
         print_json_lists(document, {"loads": _rows(loads)})
         return
-    rows = sorted(_rows(loads), key=lambda one: (-(one["bytes_in_per_s"] or 0), -(one["disk_bytes"] or 0)))
+    rows = sorted(_rows(loads), key=lambda row: (-(row["bytes_in_per_s"] or 0), -(row["disk_bytes"] or 0)))
     print_table(
         ("topic", "partition", "disk", "bytes in/s", "bytes out/s", "cpu %", "complete %"),
         [
             (
-                one["topic"],
-                one["partition"],
-                one["disk_bytes"],
-                one["bytes_in_per_s"],
-                one["bytes_out_per_s"],
-                None if one["cpu"] is None else 100 * one["cpu"],
-                100 * one["completeness"],
+                row["topic"],
+                row["partition"],
+                row["disk_bytes"],
+                row["bytes_in_per_s"],
+                row["bytes_out_per_s"],
+                None if row["cpu"] is None else 100 * row["cpu"],
+                100 * row["completeness"],
             )
-            for one in rows[:limit]
+            for row in rows[:limit]
         ],
         empty="no samples",
     )
@@ -291,14 +291,14 @@ def _admin(connection: Connection, settings: PartitionsSettings) -> Any:
     return open_admin(connection.client, timeout_s=max(connection.timeout_s, settings.sample.timeout_s))
 
 
-def _brokers(given: Sequence[str]) -> Mapping[str, int]:
-    found = {}
-    for text in given:
+def _brokers(values: Sequence[str]) -> Mapping[str, int]:
+    labels = {}
+    for text in values:
         number, equals, value = text.partition("=")
         if not equals or not value or not (number.isascii() and number.isdigit() and len(number) <= 10):  # noqa: PLR2004
             raise _usage(f"--broker {text}: not of the form ID=VALUE", "For example --broker 1=kafka-1:7071.")
-        found[value] = int(number)
-    return found
+        labels[value] = int(number)
+    return labels
 
 
 class _Rounds:
@@ -353,11 +353,11 @@ class _Rounds:
         document = told(taken, written)
         if output is Output.JSON:
             if self._dry_run:
-                document |= {"taken": [_row(one) for one in taken.samples]}
+                document |= {"taken": [_row(sample) for sample in taken.samples]}
             (print_json_line if repeat else print_json)(document)
         else:
             _show(taken, document, rows=limit if self._dry_run else 0)
-        for remark in (*taken.remarks, *(f"broker {one}: {why}" for one, why in sorted(taken.silent.items()))):
+        for remark in (*taken.remarks, *(f"broker {broker}: {why}" for broker, why in sorted(taken.silent.items()))):
             say(cell(f"note: {remark}"))
         if not taken.samples:
             raise CommandError(
@@ -413,7 +413,7 @@ def _to_file(path: Path, taken: SampledMinute) -> int:
 
 def told(taken: SampledMinute, written: int) -> dict[str, Any]:
     """Result of a round, as JSON."""
-    at_ms = max((one.taken_at_ms for one in taken.samples), default=None)
+    at_ms = max((sample.taken_at_ms for sample in taken.samples), default=None)
     return {
         "at_ms": at_ms,
         "samples": len(taken.samples),
@@ -427,12 +427,12 @@ def told(taken: SampledMinute, written: int) -> dict[str, Any]:
 
 
 def _why(taken: SampledMinute) -> str:
-    found = [f"{figure}: {why} ({count})" for (figure, why), count in sorted(taken.holes.items())]
-    return "; ".join(found[:3])
+    reasons = [f"{figure}: {why} ({count})" for (figure, why), count in sorted(taken.holes.items())]
+    return "; ".join(reasons[:3])
 
 
-def _row(one: Any) -> dict[str, Any]:
-    return {name: getattr(one, name) for name in type(one).__slots__}
+def _row(sample: Any) -> dict[str, Any]:
+    return {name: getattr(sample, name) for name in type(sample).__slots__}
 
 
 def _show(taken: SampledMinute, document: Mapping[str, Any], *, rows: int) -> None:
@@ -442,15 +442,15 @@ def _show(taken: SampledMinute, document: Mapping[str, Any], *, rows: int) -> No
             ("topic", "partition", "broker", "disk", "bytes in/s", "bytes out/s", "cpu %"),
             [
                 (
-                    one.topic,
-                    one.partition,
-                    one.broker,
-                    one.disk_bytes,
-                    one.bytes_in_per_s,
-                    one.bytes_out_per_s,
-                    None if one.cpu_share is None else 100 * one.cpu_share,
+                    sample.topic,
+                    sample.partition,
+                    sample.broker,
+                    sample.disk_bytes,
+                    sample.bytes_in_per_s,
+                    sample.bytes_out_per_s,
+                    None if sample.cpu_share is None else 100 * sample.cpu_share,
                 )
-                for one in shown
+                for sample in shown
             ],
             empty="no samples",
         )
@@ -460,5 +460,6 @@ def _show(taken: SampledMinute, document: Mapping[str, Any], *, rows: int) -> No
     stdout().print(cell(line), markup=False)
     if document["holes"]:
         print_table(
-            ("missing", "why", "partitions"), [(one["figure"], one["why"], one["count"]) for one in document["holes"]]
+            ("missing", "why", "partitions"),
+            [(hole["figure"], hole["why"], hole["count"]) for hole in document["holes"]],
         )

@@ -139,8 +139,8 @@ def _chosen(moves: Sequence[PartitionMove], topics: Sequence[str], brokers: Sequ
         raise CommandError(f"--topic: {patterns}", hint="Use a regular expression (RE2).", code=ExitCode.USAGE)
     wanted = set(brokers)
     return [
-        one
-        for one in moves
-        if (not topics or patterns.matches(one.topic))
-        and (not wanted or not wanted.isdisjoint({*one.before, *one.after}))
+        move
+        for move in moves
+        if (not topics or patterns.matches(move.topic))
+        and (not wanted or not wanted.isdisjoint({*move.before, *move.after}))
     ]

@@ -52,12 +52,12 @@ def seen(
     Raises:
         StateChannelError: The file is unusable; Kafka is out of reach, denies access or is too old; the extra is missing.
     """
-    found = _from_cluster(connect, settings, window_s, loads) if file is None else _from_file(file, settings, loads)
-    for remark in found.layout.remarks:
+    result = _from_cluster(connect, settings, window_s, loads) if file is None else _from_file(file, settings, loads)
+    for remark in result.layout.remarks:
         say(cell(f"note: {remark}"))
-    if found.loads.source:
-        say(cell(f"loads: {found.loads.source}"))
-    return found
+    if result.loads.source:
+        say(cell(f"loads: {result.loads.source}"))
+    return result
 
 
 def _from_file(file: Path, settings: PartitionsSettings, loads: Path | None) -> PlanSource:
@@ -84,11 +84,11 @@ def _from_cluster(
     window_s = window_s or sample.window_s
     topic = SampleTopic(connection.client, sample.topic, window_s=window_s, timeout_s=connection.timeout_s)
     timeout_s = max(connection.timeout_s, sample.timeout_s)
-    with progress("reading the cluster", 3) as told, open_admin(connection.client, timeout_s=timeout_s) as admin:
-        told(1)
+    with progress("reading the cluster", 3) as update, open_admin(connection.client, timeout_s=timeout_s) as admin:
+        update(1)
         now_ms = time.time_ns() // 1_000_000
         layout = read_layout(admin, now_ms=now_ms, timeout_s=timeout_s)
-        told(2)
+        update(2)
         loads = loads_now(
             admin,
             layout,

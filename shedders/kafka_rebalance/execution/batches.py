@@ -65,7 +65,7 @@ def concerned(leader: int | None, now: Sequence[int], target: Sequence[int]) -> 
 def in_order(steps: Iterable[PartitionStep], order: str) -> list[PartitionStep]:
     """Under-replicated partitions first, then by `order`: by size, or as in the plan."""
     sign = {"small-first": 1, "large-first": -1}.get(order, 0)
-    return sorted(steps, key=lambda one: (not one.under_replicated, sign * one.size_bytes, one.number))
+    return sorted(steps, key=lambda step: (not step.under_replicated, sign * step.size_bytes, step.number))
 
 
 def choose(steps: Sequence[PartitionStep], flight: InFlight, pace: PaceSettings) -> list[PartitionStep]:
@@ -73,14 +73,14 @@ def choose(steps: Sequence[PartitionStep], flight: InFlight, pace: PaceSettings)
 
     A partition that is larger than the bound of bytes is moved when no other copy is in flight.
     """
-    found: list[PartitionStep] = []
-    for one in steps:
+    chosen: list[PartitionStep] = []
+    for step in steps:
         if flight.partitions >= pace.moves_max:
             break
-        if any(flight.of_broker[broker] >= pace.moves_per_broker for broker in one.brokers):
+        if any(flight.of_broker[broker] >= pace.moves_per_broker for broker in step.brokers):
             continue
-        if flight.size_bytes and flight.size_bytes + one.size_bytes > pace.bytes_in_flight:
+        if flight.size_bytes and flight.size_bytes + step.size_bytes > pace.bytes_in_flight:
             continue
-        flight.take(one.brokers, one.size_bytes)
-        found.append(one)
-    return found
+        flight.take(step.brokers, step.size_bytes)
+        chosen.append(step)
+    return chosen

@@ -46,25 +46,25 @@ def findings(
     """
     if layout.cluster_id != plan.cluster_id:
         return [_other_cluster(plan, layout)]
-    found = [
+    results = [
         *_goals(plan, accept_unmet=accept_unmet),
         *_partitions(plan, layout, begun=begun),
         *_brokers(plan, layout),
         *_foreign(plan, layout),
         *_in_sync(plan, layout),
     ]
-    return sorted(found, key=lambda one: not one.refused)
+    return sorted(results, key=lambda finding: not finding.refused)
 
 
-def refuse(found: list[ExecutionFinding]) -> None:
+def refuse(results: list[ExecutionFinding]) -> None:
     """Refuse the plan if a finding does.
 
     Raises:
         ExecutionRefusedError: With all reasons.
     """
-    refused = [one for one in found if one.refused]
+    refused = [finding for finding in results if finding.refused]
     if refused:
-        raise ExecutionRefusedError("; ".join(one.text for one in refused), hint=refused[0].hint)
+        raise ExecutionRefusedError("; ".join(finding.text for finding in refused), hint=refused[0].hint)
 
 
 def _other_cluster(plan: ReassignmentPlan, layout: ClusterLayout) -> ExecutionFinding:
@@ -109,8 +109,8 @@ def _partitions(plan: ReassignmentPlan, layout: ClusterLayout, *, begun: bool) -
 
 
 def _brokers(plan: ReassignmentPlan, layout: ClusterLayout) -> Iterator[ExecutionFinding]:
-    alive = {one.id for one in layout.brokers if one.alive}
-    away = sorted({one for move in _open(plan, layout) for one in move.after} - alive)
+    alive = {broker.id for broker in layout.brokers if broker.alive}
+    away = sorted({broker for move in _open(plan, layout) for broker in move.after} - alive)
     if away:
         yield ExecutionFinding(
             check="brokers",
@@ -130,9 +130,9 @@ def _open(plan: ReassignmentPlan, layout: ClusterLayout) -> Iterator[PartitionMo
 def _foreign(plan: ReassignmentPlan, layout: ClusterLayout) -> Iterator[ExecutionFinding]:
     planned = {(move.topic, move.partition) for move in plan.moves}
     foreign = [
-        f"{named((topic.name, one.partition))} to {list(target_of(one))}"
-        for topic, one in layout.partitions()
-        if one.in_motion and (topic.name, one.partition) not in planned
+        f"{named((topic.name, partition.partition))} to {list(target_of(partition))}"
+        for topic, partition in layout.partitions()
+        if partition.in_motion and (topic.name, partition.partition) not in planned
     ]
     if foreign:
         yield ExecutionFinding(

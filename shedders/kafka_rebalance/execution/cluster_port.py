@@ -70,9 +70,11 @@ class ClusterPort:
             )
             cluster = ask(admin, admin.describe_cluster, timeout_s=wait_s)
             described = ask(admin, lambda: admin.describe_topics(None if full else self._topics), timeout_s=wait_s)
-        alive = frozenset(int(one["broker_id"]) for one in cluster["brokers"] if not one.get("is_fenced", False))
+        alive = frozenset(
+            int(broker["broker_id"]) for broker in cluster["brokers"] if not broker.get("is_fenced", False)
+        )
         self._know(alive)
-        under_way = {(one.topic, one.partition): lists for one, lists in moving.items()}
+        under_way = {(item.topic, item.partition): lists for item, lists in moving.items()}
         topics, urps = self._read(described, under_way)
         return Observation(
             cluster_id=cluster["cluster_id"],
@@ -94,24 +96,26 @@ class ClusterPort:
         topics: dict[str, KafkaTopic] = {}
         urps: set[Key] = set()
         wanted = set(self._topics)
-        for told in described:
-            name = told["name"]
-            error = kafka_python.for_code(told["error_code"])
+        for description in described:
+            name = description["name"]
+            error = kafka_python.for_code(description["error_code"])
             if error is not kafka_python.NoError:
                 if name in wanted and not issubclass(error, _GONE):
                     with kafka_errors(f"looking at topic {name}"):
                         raise error
                 continue
-            parts = sorted(told["partitions"], key=lambda one: int(one["partition_index"]))
+            parts = sorted(description["partitions"], key=lambda part: int(part["partition_index"]))
             urps |= {
-                (name, one["partition_index"]) for one in parts if len(one["isr_nodes"]) < len(one["replica_nodes"])
+                (name, part["partition_index"]) for part in parts if len(part["isr_nodes"]) < len(part["replica_nodes"])
             }
-            if name not in wanted or [one["partition_index"] for one in parts] != list(range(len(parts))):
+            if name not in wanted or [part["partition_index"] for part in parts] != list(range(len(parts))):
                 continue
             topics[name] = KafkaTopic(
                 name=name,
-                partitions=tuple(_partition(one, under_way.get((name, one["partition_index"]), {})) for one in parts),
-                topic_id=str(told.get("topic_id") or ""),
+                partitions=tuple(
+                    _partition(part, under_way.get((name, part["partition_index"]), {})) for part in parts
+                ),
+                topic_id=str(description.get("topic_id") or ""),
                 min_isr=self._min_isr.get(name, 1),
             )
         return topics, frozenset(urps)
@@ -126,7 +130,7 @@ class ClusterPort:
                 for broker in partition.adding:
                     if broker in alive and (topic.name, partition.partition) in self._planned:
                         asked[broker][topic.name].append(partition.partition)
-        found: dict[tuple[str, int, int], int] = {}
+        sizes: dict[tuple[str, int, int], int] = {}
         for broker, partitions in asked.items():
             try:
                 (answer,) = self._admin.describe_log_dirs(topic_partitions=dict(partitions), brokers=[broker])
@@ -134,10 +138,10 @@ class ClusterPort:
                 return None
             for directory in answer["log_dirs"]:
                 for topic_told in directory["topics"]:
-                    for one in topic_told["partitions"]:
-                        key = (topic_told["name"], one["partition_index"], broker)
-                        found[key] = max(found.get(key, 0), one["partition_size"])
-        return found
+                    for part in topic_told["partitions"]:
+                        key = (topic_told["name"], part["partition_index"], broker)
+                        sizes[key] = max(sizes.get(key, 0), part["partition_size"])
+        return sizes
 
     def _configs(
         self, resources: Iterable[Resource], alive: frozenset[int], topics: Mapping[str, KafkaTopic]
@@ -146,25 +150,25 @@ class ClusterPort:
 
         Resources without an answer stay unknown and untouched; a deleted topic has no settings.
         """
-        found: dict[Resource, dict[str, str | None]] = {}
+        configs: dict[Resource, dict[str, str | None]] = {}
         brokers = [name for kind, name in resources if kind == BROKER and int(name) in alive]
         names = [name for kind, name in resources if kind != BROKER]
         for name in brokers:
             with suppress(kafka_python.KafkaError, OSError):
-                found |= self._settings([ConfigResource("BROKER", name, [*RATES, _WITNESS])])
+                configs |= self._settings([ConfigResource("BROKER", name, [*RATES, _WITNESS])])
         with kafka_errors("reading the throttles"):
             for begin in range(0, len(names), AT_ONCE):
                 part = names[begin : begin + AT_ONCE]
-                found |= self._settings([ConfigResource("TOPIC", name, [*LISTS, _WITNESS]) for name in part])
+                configs |= self._settings([ConfigResource("TOPIC", name, [*LISTS, _WITNESS]) for name in part])
         gone = ((TOPIC, name) for name in names if name not in topics)
-        return {resource: {} for resource in gone} | found
+        return {resource: {} for resource in gone} | configs
 
     def _settings(self, asked: list[ConfigResource]) -> dict[Resource, dict[str, str | None]]:
         return {
             (kind, name): {
-                setting: str(one["value"])
-                for setting, one in settings.items()
-                if setting != _WITNESS and one["config_source"] in _DYNAMIC and one["value"] not in {None, ""}
+                setting: str(entry["value"])
+                for setting, entry in settings.items()
+                if setting != _WITNESS and entry["config_source"] in _DYNAMIC and entry["value"] not in {None, ""}
             }
             for kind, by_name in self._admin.describe_configs(asked, config_filter="all").items()
             for name, settings in by_name.items()
@@ -174,7 +178,7 @@ class ClusterPort:
     def _know(self, brokers: Iterable[int]) -> None:
         """Refresh the client's addresses of brokers that have come back; otherwise it would not send to them for minutes."""
         manager = self._admin._manager  # noqa: SLF001 - there is no public way
-        if any(manager.cluster.broker_metadata(one) is None for one in brokers):
+        if any(manager.cluster.broker_metadata(broker) is None for broker in brokers):
             with suppress(kafka_python.KafkaError, OSError):
                 manager.run(manager.cluster.refresh_metadata)
 
@@ -182,10 +186,10 @@ class ClusterPort:
 
     def set_configs(self, changes: Configs) -> CallAnswer:
         """Set or delete configuration: one request per broker, one for all topics."""
-        brokers = [one for one in changes if one[0] == BROKER]
-        topics = [one for one in changes if one[0] != BROKER]
+        brokers = [change for change in changes if change[0] == BROKER]
+        topics = [change for change in changes if change[0] != BROKER]
         refused: dict[Key | Resource, str] = {}
-        groups = [*([one] for one in brokers), *(topics[n : n + AT_ONCE] for n in range(0, len(topics), AT_ONCE))]
+        groups = [*([broker] for broker in brokers), *(topics[n : n + AT_ONCE] for n in range(0, len(topics), AT_ONCE))]
         for group in groups:
             resources = [
                 ConfigResource(
@@ -199,12 +203,12 @@ class ClusterPort:
                 for kind, name in group
             ]
             try:
-                told = self._admin.alter_configs(resources, raise_on_unknown=False, incremental=True)
+                answer = self._admin.alter_configs(resources, raise_on_unknown=False, incremental=True)
             except (kafka_python.KafkaError, OSError) as error:
                 # A change without an answer may have been made: the configuration is read again, so it counts as refused here.
                 refused.update(dict.fromkeys(group, _words(error)))
                 continue
-            for kind, by_name in told.items():
+            for kind, by_name in answer.items():
                 refused.update({(kind, name): result for name, result in by_name.items() if result != "OK"})
         return CallAnswer(outcome=CallOutcome.ACCEPTED, refused=refused)
 
@@ -220,14 +224,14 @@ class ClusterPort:
         refused: dict[Key | Resource, str] = {}
         places = list(asked)
         for begin in range(0, len(places), AT_ONCE):
-            part = {one: asked[one] for one in places[begin : begin + AT_ONCE]}
+            part = {place: asked[place] for place in places[begin : begin + AT_ONCE]}
             try:
-                told = self._admin.alter_partition_reassignments(part, timeout_ms=self._timeout_ms)
+                answer = self._admin.alter_partition_reassignments(part, timeout_ms=self._timeout_ms)
             except kafka_python.AuthorizationError as error:
                 return CallAnswer(outcome=CallOutcome.REJECTED, refused=refused, reason=_words(error))
             except (kafka_python.KafkaError, OSError, RuntimeError) as error:
                 return CallAnswer(outcome=CallOutcome.UNKNOWN, refused=refused, reason=_words(error))
-            for place, kind in told.items():
+            for place, kind in answer.items():
                 if kind is not None and not issubclass(kind, kafka_python.NoReassignmentInProgressError):
                     refused[place.topic, place.partition] = _words(kind())
         return CallAnswer(outcome=CallOutcome.ACCEPTED, refused=refused)
@@ -244,14 +248,14 @@ class ClusterPort:
         return CallAnswer(outcome=CallOutcome.ACCEPTED)
 
 
-def _partition(told: Mapping[str, Any], under_way: Mapping[str, list[int]]) -> KafkaPartition:
-    leader = int(told["leader_id"])
+def _partition(description: Mapping[str, Any], under_way: Mapping[str, list[int]]) -> KafkaPartition:
+    leader = int(description["leader_id"])
     return KafkaPartition(
-        partition=told["partition_index"],
-        replicas=tuple(told["replica_nodes"]),
+        partition=description["partition_index"],
+        replicas=tuple(description["replica_nodes"]),
         leader=None if leader < 0 else leader,
-        isr=tuple(told["isr_nodes"]),
-        offline=tuple(told.get("offline_replicas") or ()),
+        isr=tuple(description["isr_nodes"]),
+        offline=tuple(description.get("offline_replicas") or ()),
         adding=tuple(under_way.get("adding_replicas", ())),
         removing=tuple(under_way.get("removing_replicas", ())),
     )

@@ -89,10 +89,10 @@ class ExecutionHistory:
 
 def recorded(events: Iterable[Mapping[str, Any]]) -> ExecutionHistory:
     """Fold events."""
-    found = ExecutionHistory()
+    history = ExecutionHistory()
     for event in events:
-        found.take(event)
-    return found
+        history.take(event)
+    return history
 
 
 def _begun(to: ExecutionHistory, event: Mapping[str, Any], at_ms: int) -> None:

@@ -68,8 +68,8 @@ def plan_ids(root: Path) -> list[str]:
     with _told("read", root):
         if not root.exists():
             return []
-        found = [one for one in root.iterdir() if _NAME.fullmatch(one.name) and (one / PLAN).exists()]
-        return [one.name for one in sorted(found, key=_changed, reverse=True)]
+        folders = [folder for folder in root.iterdir() if _NAME.fullmatch(folder.name) and (folder / PLAN).exists()]
+        return [folder.name for folder in sorted(folders, key=_changed, reverse=True)]
 
 
 def has_plan(folder: Path) -> bool:
@@ -259,7 +259,7 @@ class ExecutionLedger:
         self._journal, self._topic = journal, topic
         self._plan_id, self._executor = plan_id, executor
         self._now_ms, self._on_batch = now_ms, on_batch
-        self._number = max((int(one["n"]) for one in journal.events), default=0)
+        self._number = max((int(event["n"]) for event in journal.events), default=0)
         self._backlog: list[dict[str, Any]] = []
         self._heard = OperatorRequests()
         self.topic_trouble = ""

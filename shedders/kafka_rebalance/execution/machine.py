@@ -119,13 +119,13 @@ class ExecutionMachine:
         if self.ended is not None:
             return ()
         self._throttling.learn(seen.configs or {})
-        found: list[Effect] = list(self._look(now_s, seen))
+        effects: list[Effect] = list(self._look(now_s, seen))
         if self._stop is not None:
-            found += self._finish(now_s, self._stop)
+            effects += self._finish(now_s, self._stop)
         else:
-            found += self._take_wishes(seen)
-            found += self._go_on(now_s, seen)
-        return tuple(found)
+            effects += self._take_wishes(seen)
+            effects += self._go_on(now_s, seen)
+        return tuple(effects)
 
     def told(self, effect: Effect, answer: CallAnswer, now_s: float) -> None:
         """Take in the result of an effect. One of unknown result is observed before it is retried."""
@@ -215,7 +215,7 @@ class ExecutionMachine:
         chosen, held = self._choose(now_s, seen, moving)
         throttle = self._throttle(seen, moving, chosen)
         if throttle is None:
-            untold = ", ".join(" ".join(one) for one in self._throttling.unknown[:SHOWN])
+            untold = ", ".join(" ".join(resource) for resource in self._throttling.unknown[:SHOWN])
             why = f"the throttle settings of {untold} cannot be read"
             held |= {key: why for key, stand in self.stands.items() if stand.standing is not MoveState.DONE}
             chosen = []
@@ -268,9 +268,9 @@ class ExecutionMachine:
         partition, move = seen.at(key), self._moves[key]
         now = partition.replicas
         target = next_target(move, now, one_replica=self._pace.one_replica)
-        added = [one for one in target if one not in now]
+        added = [broker for broker in target if broker not in now]
         why = unsafe(partition, target, seen.topics[key[0]].min_isr)
-        away = [one for one in added if one not in seen.alive]
+        away = [broker for broker in added if broker not in seen.alive]
         if away:
             why = f"broker {away[0]} is not alive"
         step = PartitionStep(
@@ -297,7 +297,7 @@ class ExecutionMachine:
     def _throttle(self, seen: Observation, moving: list[Key], chosen: list[PartitionStep]) -> list[Effect] | None:
         """Effects that throttle the moves; None: not known yet, so no move may start."""
         copies = []
-        for key, target in [*((key, None) for key in moving), *((one.key, one.target) for one in chosen)]:
+        for key, target in [*((key, None) for key in moving), *((step.key, step.target) for step in chosen)]:
             partition = seen.at(key)
             adding = frozenset(partition.adding if target is None else target) - frozenset(
                 () if target is None else partition.replicas
@@ -310,18 +310,18 @@ class ExecutionMachine:
         if not chosen:
             return
         batch = self._recorded.batches + 1
-        targets = {one.key: one.target for one in chosen}
+        targets = {step.key: step.target for step in chosen}
         facts = {
             "batch": batch,
-            "partitions": [[*one.key, list(one.target)] for one in chosen],
-            "size_bytes": sum(one.size_bytes for one in chosen),
+            "partitions": [[*step.key, list(step.target)] for step in chosen],
+            "size_bytes": sum(step.size_bytes for step in chosen),
         }
         yield JournalWrite(event=events.BATCH, facts=facts)
         yield Submit(batch=batch, targets=targets)
 
     def _finished_topics(self) -> Iterable[Effect]:
         going = {key[0] for key, stand in self.stands.items() if stand.standing is not MoveState.DONE}
-        over = [one for one in self._throttling.left if one[0] == TOPIC and one[1] not in going]
+        over = [resource for resource in self._throttling.left if resource[0] == TOPIC and resource[1] not in going]
         if self._throttling.rate is None:
             over = list(self._throttling.left)
         yield from self._throttling.restore(over)
@@ -395,7 +395,7 @@ class ExecutionMachine:
         facts = {"kind": str(stop.kind), "reason": stop.reason, "hint": stop.hint}
         left = self._throttling.left if ours else ()
         yield JournalWrite(
-            event=events.ENDED, facts=facts | {"throttles_left": [events.resource_text(one) for one in left]}
+            event=events.ENDED, facts=facts | {"throttles_left": [events.resource_text(item) for item in left]}
         )
         self.ended = ExecutionEnd(stop=stop, throttles_left=left)
         yield self.ended

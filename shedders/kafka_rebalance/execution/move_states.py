@@ -50,18 +50,20 @@ def stages(before: Sequence[int], after: Sequence[int]) -> tuple[tuple[int, ...]
     The first replica leaves last, so that the leader need not change. A replica is removed only in the step in which
     another replaces it; Kafka drops it when the new one is in sync.
     """
-    adding = [one for one in after if one not in before]
-    removing = [one for one in before[1:] if one not in after] + [one for one in before[:1] if one not in after]
+    adding = [broker for broker in after if broker not in before]
+    removing = [broker for broker in before[1:] if broker not in after] + [
+        broker for broker in before[:1] if broker not in after
+    ]
     current = list(before)
-    found: list[tuple[int, ...]] = []
+    lists: list[tuple[int, ...]] = []
     while len(adding) > 1:
         new = adding.pop(0)
         if removing:
             current[current.index(removing.pop(0))] = new
         else:
             current.append(new)
-        found.append(tuple(current))
-    return (*found, tuple(after))
+        lists.append(tuple(current))
+    return (*lists, tuple(after))
 
 
 def next_target(move: PartitionMove, replicas: Sequence[int], *, one_replica: bool) -> tuple[int, ...]:
@@ -69,13 +71,13 @@ def next_target(move: PartitionMove, replicas: Sequence[int], *, one_replica: bo
     if not one_replica:
         return move.after
     steps = stages(move.before, move.after)
-    has = [frozenset(one) for one in (move.before, *steps)]
+    has = [frozenset(list_) for list_ in (move.before, *steps)]
     return steps[has.index(frozenset(replicas))] if frozenset(replicas) in has[:-1] else move.after
 
 
 def target_of(partition: KafkaPartition) -> tuple[int, ...]:
     """Replicas of a partition after its reassignment."""
-    return tuple(one for one in partition.replicas if one not in partition.removing)
+    return tuple(replica for replica in partition.replicas if replica not in partition.removing)
 
 
 def stand_of(move: PartitionMove, topic: KafkaTopic | None, topic_id: str) -> Stand:
@@ -97,7 +99,7 @@ def stand_of(move: PartitionMove, topic: KafkaTopic | None, topic_id: str) -> St
     if not partition.in_motion:
         return _resting(move, partition)
     target = target_of(partition)
-    if frozenset(target) in {frozenset(one) for one in stages(move.before, move.after)}:
+    if frozenset(target) in {frozenset(stage) for stage in stages(move.before, move.after)}:
         return _MOVING
     return Stand(MoveState.CHANGED, f"{named(key)} is being reassigned to {list(target)}, which is not in the plan")
 
@@ -110,7 +112,7 @@ def _resting(move: PartitionMove, partition: KafkaPartition) -> Stand:
         return _REORDER
     if has == frozenset(move.before):
         return _WAITING
-    if has in {frozenset(one) for one in stages(move.before, move.after)}:
+    if has in {frozenset(stage) for stage in stages(move.before, move.after)}:
         return _PARTLY
     return Stand(
         MoveState.CHANGED,

@@ -61,13 +61,13 @@ def reverse(plan: ReassignmentPlan, layout: ClusterLayout, *, made_at_ms: int) -
         )
     fingerprint = layout.fingerprint()
     digest = hashlib.sha256(f"rollback {plan.id} {fingerprint}".encode())
-    for one in moves:
-        digest.update(f"{one.topic} {one.partition} {one.before} {one.after}\n".encode())
+    for move in moves:
+        digest.update(f"{move.topic} {move.partition} {move.before} {move.after}\n".encode())
     return ReassignmentPlan(
         id=digest.hexdigest()[:16],
         cluster_id=plan.cluster_id,
         layout=fingerprint,
-        topic_ids={name: plan.topic_ids.get(name, "") for name in sorted({one.topic for one in moves})},
+        topic_ids={name: plan.topic_ids.get(name, "") for name in sorted({move.topic for move in moves})},
         made_at_ms=made_at_ms,
         request={"mode": "rollback", "of": plan.id},
         moves=tuple(moves),

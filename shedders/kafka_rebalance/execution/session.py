@@ -108,7 +108,9 @@ def host_name() -> str:
     """Identity of this boot of the machine and of the container, as process ids have no meaning in another one."""
     boot, space = Path("/proc/sys/kernel/random/boot_id"), Path("/proc/self/ns/pid")
     booted = boot.read_text().strip()[:8] if boot.exists() else ""
-    inside = "".join(one for one in str(space.readlink()) if one.isdigit()) if space.is_symlink() else ""
+    inside = (
+        "".join(character for character in str(space.readlink()) if character.isdigit()) if space.is_symlink() else ""
+    )
     return f"{socket.gethostname()}/{booted}/{inside}"
 
 
@@ -193,7 +195,7 @@ def execute(
         in_full = of_topic.plan_bytes() is not None
         write_durable(folder / PLAN, plan_bytes(plan))
         journal = stack.enter_context(Journal(folder))
-        here = {event_name(one) for one in journal.events}
+        here = {event_name(event) for event in journal.events}
         for event in there:
             if event_name(event) not in here:
                 journal.append(event)
@@ -201,11 +203,11 @@ def execute(
         ledger = ExecutionLedger(journal, topic, plan.id, executor, now_ms=now_ms, on_batch=rollback.write)
         if not in_full:
             topic.append(plan.id, plan_records(plan.id, plan_bytes(plan)))
-        in_topic = {event_name(one) for one in there}
-        ledger.publish([one for one in journal.events if event_name(one) not in in_topic])
+        in_topic = {event_name(event) for event in there}
+        ledger.publish([event for event in journal.events if event_name(event) not in in_topic])
         kept = {} if wish is ExecutionRequest.CANCEL else {"pace": pace.model_dump(include=set(KEPT), mode="json")}
         ledger.write(events.BEGUN, {"host": host_name(), "pid": os.getpid(), "by": by, "wish": str(wish), **kept})
-        min_isr = {name: one.min_isr for name, one in layout.topics.items()}
+        min_isr = {name: topic.min_isr for name, topic in layout.topics.items()}
         port = ClusterPort(admin, plan, min_isr, timeout_s=place.timeout_s)
         machine = ExecutionMachine(plan, pace, recorded(in_order(journal.events)))
         runner = Runner(machine, port, ledger, pace, now_s=time.monotonic, wait=wait, shown=shown)
@@ -242,8 +244,10 @@ def _checked(
     """
     settle_s = place.settings.pace.settle_s
     layout = settled_layout(admin, plan, timeout_s=place.timeout_s, settle_s=settle_s, wait=wait)
-    found = findings(plan, layout, begun=True, accept_unmet=accept_unmet)
-    refuse([one for one in found if one.check == "cluster"] if wish is ExecutionRequest.CANCEL else found)
+    results = findings(plan, layout, begun=True, accept_unmet=accept_unmet)
+    refuse(
+        [finding for finding in results if finding.check == "cluster"] if wish is ExecutionRequest.CANCEL else results
+    )
     return layout
 
 
@@ -270,7 +274,7 @@ def _same_plan(plan: ReassignmentPlan, folder: Path, of_topic: PlanBook) -> None
 
 
 def _does(plan: ReassignmentPlan) -> object:
-    moves = [(one.topic, one.partition, one.before, one.after, one.leader_after) for one in plan.moves]
+    moves = [(move.topic, move.partition, move.before, move.after, move.leader_after) for move in plan.moves]
     return plan.cluster_id, dict(plan.topic_ids), moves
 
 

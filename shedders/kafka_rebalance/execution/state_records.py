@@ -164,19 +164,19 @@ def event_name(event: Mapping[str, Any]) -> tuple[int, str]:
 
 def in_order(events: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Events by the first number of their executor (each starts after all events that it knows), and then by number."""
-    found = [dict(one) for one in events]
+    copies = [dict(event) for event in events]
     began: dict[str, tuple[int, int]] = {}
-    for one in found:
-        number, executor = event_name(one)
+    for event in copies:
+        number, executor = event_name(event)
         began[executor] = min(
-            began.get(executor, (number, int(one.get("at_ms", 0)))), (number, int(one.get("at_ms", 0)))
+            began.get(executor, (number, int(event.get("at_ms", 0)))), (number, int(event.get("at_ms", 0)))
         )
-    return sorted(found, key=lambda one: (began[event_name(one)[1]], event_name(one)[1], event_name(one)[0]))
+    return sorted(copies, key=lambda event: (began[event_name(event)[1]], event_name(event)[1], event_name(event)[0]))
 
 
 def merged(here: Iterable[Mapping[str, Any]], there: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Distinct events of journal and topic, in order, as either may have more."""
-    found: dict[tuple[int, str], dict[str, Any]] = {}
+    by_name: dict[tuple[int, str], dict[str, Any]] = {}
     for event in (*here, *there):
-        found.setdefault(event_name(event), dict(event))
-    return in_order(found.values())
+        by_name.setdefault(event_name(event), dict(event))
+    return in_order(by_name.values())

@@ -89,12 +89,12 @@ class StateTopic:
         Raises:
             TopicPolicyError: Its settings are invalid.
         """
-        found = TopicAdmin(self._settings, timeout_s=self._timeout_s).describe([self.name])
-        if self.name not in found:
+        states = TopicAdmin(self._settings, timeout_s=self._timeout_s).describe([self.name])
+        if self.name not in states:
             return False
-        hard = inspect(found, self._settings, self._topics).hard
+        hard = inspect(states, self._settings, self._topics).hard
         if hard:
-            lines = "\n  ".join(str(one) for one in hard)
+            lines = "\n  ".join(str(problem) for problem in hard)
             raise TopicPolicyError(
                 f"the topic of partition plans has invalid settings:\n  {lines}",
                 hint="Run the commands above, or use another topic: extensions.partitions.state_topic.",
@@ -133,8 +133,8 @@ class StateTopic:
             self._next = 0
             span = Span(low=span.low, start=span.low, end=span.end)
         if span.end > span.start:
-            for one in self._tail.records(span):
-                self.book.take(one.timestamp_ms, one.value)
+            for record in self._tail.records(span):
+                self.book.take(record.timestamp_ms, record.value)
         self._next = span.end
         return self.book
 

@@ -80,9 +80,9 @@ def progress_of(
             done_bytes += move.copied_bytes
         elif stand.standing in {MoveState.MOVING, MoveState.PARTLY}:
             partition = topics[move.topic].partitions[move.partition]
-            there = [one for one in move.added if one in partition.replicas and one not in partition.adding]
+            there = [broker for broker in move.added if broker in partition.replicas and broker not in partition.adding]
             done_bytes += size * len(there)
-            done_bytes += sum(min(size, (copied or {}).get((*key, one), 0)) for one in partition.adding)
+            done_bytes += sum(min(size, (copied or {}).get((*key, broker), 0)) for broker in partition.adding)
     total = plan.copied_bytes
     rate = done_bytes / elapsed_s if done_bytes and elapsed_s > 0 else None
     counts = Counter(str(stand.standing) for stand in stands.values())
@@ -167,7 +167,7 @@ def status_of(place: ExecutionPlace, known: KnownPlan, *, now_ms: int) -> Execut
         batches=past.batches,
         progress=progress_of(plan, stands, seen.topics, seen.copied, elapsed_s=elapsed_s),
         throttle_bytes_per_s=past.rate,
-        throttles_left=tuple(resource_text(one) for one in sorted(past.throttle_before)),
+        throttles_left=tuple(resource_text(resource) for resource in sorted(past.throttle_before)),
         stop=past.stop,
         refused={named(key): why for key, why in sorted(past.refused.items())},
         remarks=tuple(past.remarks),

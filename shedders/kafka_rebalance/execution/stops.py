@@ -99,11 +99,11 @@ class StopWatch:
             partition = seen.partition(key)
             if partition is None or partition.in_motion or len(partition.isr) >= len(partition.replicas):
                 own.add(key)
-        found = seen.urps - own - frozenset(seen.foreign)
+        extra = seen.urps - own - frozenset(seen.foreign)
         if self._baseline is None:
-            self._baseline = found
-        self._baseline &= found  # a partition that has recovered and falls behind again counts
-        self._extra = found - self._baseline
+            self._baseline = extra
+        self._baseline &= extra  # a partition that has recovered and falls behind again counts
+        self._extra = extra - self._baseline
 
     def _reasons(
         self, now_s: float, seen: Observation, stands: Mapping[Key, Stand], moves: Mapping[Key, PartitionMove]
@@ -145,7 +145,9 @@ class StopWatch:
                 reason=f"brokers {sorted(away)} of {len(self._first_alive)} are not alive",
                 hint=AFTER_MENDING,
             )
-        needed = {one for key, stand in stands.items() if stand.standing not in FINISHED for one in moves[key].after}
+        needed = {
+            broker for key, stand in stands.items() if stand.standing not in FINISHED for broker in moves[key].after
+        }
         for broker in sorted(needed):
             if self._lasts(now_s, ("away", broker), broker not in seen.alive, self._pace.broker_grace_s):
                 yield ExecutionStop(

@@ -43,24 +43,24 @@ class Copy:
 
 def resources_of(plan: ReassignmentPlan) -> tuple[Resource, ...]:
     """Brokers and topics whose throttle the plan may change."""
-    brokers = {one for move in plan.moves if move.added for one in (*move.before, *move.after)}
+    brokers = {broker for move in plan.moves if move.added for broker in (*move.before, *move.after)}
     topics = {move.topic for move in plan.moves if move.added}
-    return (*((BROKER, str(one)) for one in sorted(brokers)), *((TOPIC, one) for one in sorted(topics)))
+    return (*((BROKER, str(broker)) for broker in sorted(brokers)), *((TOPIC, topic) for topic in sorted(topics)))
 
 
 def wanted(rate: int, copies: Iterable[Copy], alive: frozenset[int]) -> dict[Resource, dict[str, str]]:
     """Settings that these copies need, without regard to present ones."""
-    found: dict[Resource, dict[str, str]] = {}
+    settings: dict[Resource, dict[str, str]] = {}
     lists: dict[str, dict[str, set[str]]] = defaultdict(lambda: {name: set() for name in LISTS})
-    for one in copies:
-        for broker in (one.sources | one.adding) & alive:
-            found[BROKER, str(broker)] = dict.fromkeys(RATES, str(rate))
-        topic, partition = one.key
-        lists[topic][LEADERS] |= {f"{partition}:{broker}" for broker in one.sources}
-        lists[topic][FOLLOWERS] |= {f"{partition}:{broker}" for broker in one.adding}
+    for copy in copies:
+        for broker in (copy.sources | copy.adding) & alive:
+            settings[BROKER, str(broker)] = dict.fromkeys(RATES, str(rate))
+        topic, partition = copy.key
+        lists[topic][LEADERS] |= {f"{partition}:{broker}" for broker in copy.sources}
+        lists[topic][FOLLOWERS] |= {f"{partition}:{broker}" for broker in copy.adding}
     for topic, named in lists.items():
-        found[TOPIC, topic] = {name: ",".join(sorted(entries)) for name, entries in named.items()}
-    return found
+        settings[TOPIC, topic] = {name: ",".join(sorted(entries)) for name, entries in named.items()}
+    return settings
 
 
 def missing(needed: Mapping[Resource, Mapping[str, str]], current: Configs) -> dict[Resource, dict[str, str | None]]:
@@ -106,7 +106,7 @@ def restoration(
         if name in RATES:
             to_be = old if has in rates else has
         else:
-            kept = [one for one in _entries(has) if one not in own or one in _entries(old)]
+            kept = [entry for entry in _entries(has) if entry not in own or entry in _entries(old)]
             to_be = ",".join(kept) or (old or None)
         if to_be != has and set(_entries(to_be)) != set(_entries(has)):
             changes[name] = to_be
@@ -115,14 +115,14 @@ def restoration(
 
 def own_entries(plan: ReassignmentPlan) -> dict[str, frozenset[str]]:
     """All list entries that an execution of the plan may add, by topic."""
-    found: dict[str, set[str]] = defaultdict(set)
+    by_topic: dict[str, set[str]] = defaultdict(set)
     for move in plan.moves:
-        found[move.topic].update(f"{move.partition}:{broker}" for broker in {*move.before, *move.after})
-    return {topic: frozenset(entries) for topic, entries in found.items()}
+        by_topic[move.topic].update(f"{move.partition}:{broker}" for broker in {*move.before, *move.after})
+    return {topic: frozenset(entries) for topic, entries in by_topic.items()}
 
 
 def _entries(value: str | None) -> list[str]:
-    return [one.strip() for one in (value or "").split(",") if one.strip()]
+    return [entry.strip() for entry in (value or "").split(",") if entry.strip()]
 
 
 class Throttling:
@@ -200,9 +200,9 @@ class Throttling:
         if not self._seen_now(changes):
             return None
         before = {
-            events.resource_text(one): {name: self._known[one].get(name) for name in needed[one]}
-            for one in changes
-            if one not in self._before
+            events.resource_text(change): {name: self._known[change].get(name) for name in needed[change]}
+            for change in changes
+            if change not in self._before
         }
         facts = {"rate": self._rate, "before": before}
         return [JournalWrite(event=events.THROTTLE, facts=facts), SetConfigs(changes=changes)]
@@ -223,19 +223,19 @@ class Throttling:
                 back.append(resource)
             elif self._seen_now([resource]):
                 changes[resource] = change
-        found: list[Effect] = []
+        effects: list[Effect] = []
         if back:
-            texts = [events.resource_text(one) for one in back]
-            found.append(JournalWrite(event=events.UNTHROTTLED, facts={"resources": texts}))
+            texts = [events.resource_text(resource) for resource in back]
+            effects.append(JournalWrite(event=events.UNTHROTTLED, facts={"resources": texts}))
         if changes:
-            found.append(SetConfigs(changes=changes))
-        return found
+            effects.append(SetConfigs(changes=changes))
+        return effects
 
     def _seen_now(self, resources: Iterable[Resource]) -> bool:
         """Whether this observation has them all, as others may have changed earlier ones; if not, the next one reads them."""
         wanted_ones = set(resources)
         fresh = wanted_ones <= self._fresh
         if not fresh:  # all of them, so that the next observation has them together
-            for one in wanted_ones:
-                self._known.pop(one, None)
+            for resource in wanted_ones:
+                self._known.pop(resource, None)
         return fresh

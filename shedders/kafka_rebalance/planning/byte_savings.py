@@ -51,7 +51,7 @@ def reconsider(search: Search, goals: Sequence[Goal], settle: Callable[[], None]
         return
     at = _Place(search, goals)
     tried: set[tuple[int, ...]] = set()
-    while away := next((one for one in _choices(search) if one not in tried), None):
+    while away := next((choice for choice in _choices(search) if choice not in tried), None):
         tried.add(away)
         at = _without(search, at, goals, settle, list(away)) or at
 
@@ -61,7 +61,7 @@ def _choices(search: Search) -> list[tuple[int, ...]]:
     rows, size = changed(search), search.cluster.load[:, LoadColumn.DISK]
     rows = rows[size[rows] > 0]
     rows = rows[np.lexsort((rows, -size[rows]))].tolist()
-    return [*((one,) for one in rows[:ALONE_MAX]), *combinations(rows[:PAIRED_MAX], 2)]
+    return [*((row,) for row in rows[:ALONE_MAX]), *combinations(rows[:PAIRED_MAX], 2)]
 
 
 def _without(
@@ -73,8 +73,17 @@ def _without(
     search.trail, search.steps = [], None
     better = False
     try:
-        for one in away:
-            search.make(*_way(one, at.replicas[one], at.leader[one], scope.began[one], scope.led[one]), taken_back=True)
+        for partition in away:
+            search.make(
+                *_way(
+                    partition,
+                    at.replicas[partition],
+                    at.leader[partition],
+                    scope.began[partition],
+                    scope.led[partition],
+                ),
+                taken_back=True,
+            )
         scope.frozen[away] = True
         settle()
         scope.frozen[away] = False
@@ -91,8 +100,8 @@ def _without(
     if not better:
         return None
     moves: list[Move] = []
-    for one in np.nonzero((end.replicas != at.replicas).any(axis=1) | (end.leader != at.leader))[0].tolist():
-        moves += _way(one, at.replicas[one], at.leader[one], end.replicas[one], end.leader[one])
+    for row in np.nonzero((end.replicas != at.replicas).any(axis=1) | (end.leader != at.leader))[0].tolist():
+        moves += _way(row, at.replicas[row], at.leader[row], end.replicas[row], end.leader[row])
     search.make(*moves, taken_back=True)
     return end
 
@@ -115,7 +124,7 @@ class _Place:
 
 
 def _way(partition: int, here: Any, leader: Any, there: Any, leads: Any) -> list[Move]:
-    now, then = ([one for one in row.tolist() if one >= 0] for row in (here, there))
+    now, then = ([broker for broker in row.tolist() if broker >= 0] for row in (here, there))
     return between(partition, now, int(leader), then, int(leads))
 
 
@@ -131,8 +140,8 @@ def trade(search: Search, limits: GoalLimits) -> int:
     Each trade copies fewer bytes than before, so this ends. Returns the number of trades.
     """
     total = 0
-    while made := _trade_pass(search, limits):
-        total += made
+    while count := _trade_pass(search, limits):
+        total += count
     return total
 
 
@@ -152,11 +161,11 @@ def _trade_pass(search: Search, limits: GoalLimits) -> int:
     order = np.lexsort((rows, -size, pair))
     pairs, first, count = np.unique(pair[order], return_index=True, return_counts=True)
     bytes_of = np.add.reduceat(size[order], first) if len(first) else size
-    made = 0
+    trades = 0
     for place in np.lexsort((pairs, -bytes_of))[:PAIRS_MAX].tolist():
         ones = rows[order[first[place] : first[place] + min(int(count[place]), ONES_MAX)]]
-        made += _between(search, limits, ones, *divmod(int(pairs[place]), len(scope.homes)))
-    return made
+        trades += _between(search, limits, ones, *divmod(int(pairs[place]), len(scope.homes)))
+    return trades
 
 
 def _between(search: Search, limits: GoalLimits, ones: Any, broker: int, home: int) -> int:
@@ -165,7 +174,7 @@ def _between(search: Search, limits: GoalLimits, ones: Any, broker: int, home: i
     # Trades between other brokers may have moved them.
     held_by = cluster.replicas[ones]
     ones = ones[(held_by == broker).any(axis=1) & ~(held_by == home).any(axis=1)]
-    made = 0
+    count = 0
     while len(ones):
         search.look()
         held, _ = cluster.on_broker(home)
@@ -182,15 +191,15 @@ def _between(search: Search, limits: GoalLimits, ones: Any, broker: int, home: i
             break
         saved = size[ones[at]] - size[others[also]]
         best = int(np.lexsort((others[also], ones[at], -saved))[0])
-        one, other = int(ones[at[best]]), int(others[also[best]])
-        place, other_place = cluster.holders(one).index(broker), cluster.holders(other).index(home)
-        reasons = search.reasons[one]
-        search.make(Swap(one, place, other, other_place), taken_back=True)
+        mine, other = int(ones[at[best]]), int(others[also[best]])
+        place, other_place = cluster.holders(mine).index(broker), cluster.holders(other).index(home)
+        reasons = search.reasons[mine]
+        search.make(Swap(mine, place, other, other_place), taken_back=True)
         search.leader_first(other)
         search.reasons[other] |= reasons
-        ones = ones[ones != one]
-        made += 1
-    return made
+        ones = ones[ones != mine]
+        count += 1
+    return count
 
 
 def take_back(search: Search, limits: GoalLimits, *, leaders_first: bool) -> int:
@@ -206,9 +215,9 @@ def take_back(search: Search, limits: GoalLimits, *, leaders_first: bool) -> int
     """
     total = 0
     while True:
-        made = _take_back_pass(search, limits, leaders_first=leaders_first)
-        total += made
-        if not made:
+        count = _take_back_pass(search, limits, leaders_first=leaders_first)
+        total += count
+        if not count:
             return total
 
 
@@ -221,13 +230,13 @@ def changed(search: Search) -> Any:
 def _take_back_pass(search: Search, limits: GoalLimits, *, leaders_first: bool) -> int:
     rows = changed(search)
     rows = rows[np.lexsort((rows, -search.cluster.load[rows, LoadColumn.DISK]))]
-    made = _replicas(search, limits, rows) + _leaders(search, limits, rows, leaders_first=leaders_first)
+    count = _replicas(search, limits, rows) + _leaders(search, limits, rows, leaders_first=leaders_first)
     cluster, scope = search.cluster, search.scope
     here, began = np.sort(cluster.replicas[rows], axis=1), np.sort(scope.began[rows], axis=1)
     back = (here == began).all(axis=1) & (cluster.leader[rows] == scope.led[rows])
     for partition in rows[back].tolist():
-        made += _order(search, partition, leaders_first=leaders_first)
-    return made
+        count += _order(search, partition, leaders_first=leaders_first)
+    return count
 
 
 def _replicas(search: Search, limits: GoalLimits, rows: Any) -> int:
@@ -245,17 +254,17 @@ def _replicas(search: Search, limits: GoalLimits, rows: Any) -> int:
     leads = cluster.leader[partitions] == sources
     fits = ~leads | (scope.leaders[to] & scope.may_lead(partitions, to))
     partitions, sources, to, leads = partitions[fits], sources[fits], to[fits], leads[fits]
-    made = 0
-    for one in np.nonzero(limits.moves_each(partitions, sources, leads, to))[0].tolist():
+    count = 0
+    for index in np.nonzero(limits.moves_each(partitions, sources, leads, to))[0].tolist():
         search.look()
-        partition, source, target = int(partitions[one]), int(sources[one]), int(to[one])
+        partition, source, target = int(partitions[index]), int(sources[index]), int(to[index])
         held = cluster.holders(partition)
-        if source not in held or target in held or bool(cluster.leader[partition] == source) != bool(leads[one]):
+        if source not in held or target in held or bool(cluster.leader[partition] == source) != bool(leads[index]):
             continue
-        if limits.move(partition, source, bool(leads[one]), target):
+        if limits.move(partition, source, bool(leads[index]), target):
             search.make(MoveReplica(partition, held.index(source), target), taken_back=True)
-            made += 1
-    return made
+            count += 1
+    return count
 
 
 def _leaders(search: Search, limits: GoalLimits, rows: Any, *, leaders_first: bool) -> int:
@@ -267,22 +276,22 @@ def _leaders(search: Search, limits: GoalLimits, rows: Any, *, leaders_first: bo
     if leaders_first:
         fits &= led == scope.began[rows, 0]
     rows, led = rows[fits], led[fits]
-    made = 0
-    for one in np.nonzero(limits.switches(rows, led))[0].tolist():
+    count = 0
+    for index in np.nonzero(limits.switches(rows, led))[0].tolist():
         search.look()
-        partition, to = int(rows[one]), int(led[one])
+        partition, to = int(rows[index]), int(led[index])
         if limits.switch(partition, to):
             place = cluster.holders(partition).index(to)
             switch = SwitchLeader(partition, to)
             search.make(*((switch, Reorder(partition, 0, place)) if place else (switch,)), taken_back=True)
-            made += 1
-    return made
+            count += 1
+    return count
 
 
 def _order(search: Search, partition: int, *, leaders_first: bool) -> int:
     """Restore the old order of a list that has no other change."""
     cluster, scope = search.cluster, search.scope
-    began = [one for one in scope.began[partition].tolist() if one >= 0]
+    began = [broker for broker in scope.began[partition].tolist() if broker >= 0]
     here = cluster.holders(partition)
     if here == began or sorted(here) != sorted(began) or cluster.leader[partition] != scope.led[partition]:
         return 0

@@ -35,7 +35,7 @@ class Capacities:
 
 
 _SIZE_MAX_BYTES: Final = 16 << 20
-_NAMES: Final = tuple(one.name for one in fields(BrokerCapacity))
+_NAMES: Final = tuple(field.name for field in fields(BrokerCapacity))
 
 
 class CapacityUnusableError(StateChannelError):
@@ -68,15 +68,18 @@ def read_capacities(path: Path) -> Capacities:
             json.dumps(document, default=str)
         )  # strict values, lists and tables as in JSON
     except ValidationError as error:
-        faults = [sentence(one) for one in error.errors(include_url=False)]
+        faults = [sentence(fault) for fault in error.errors(include_url=False)]
         raise CapacityUnusableError(told(path, faults)) from error
     named: Mapping[str, Any] = document.get("brokers", {})
     of = {_broker(name, path): _over(file.default, own, named[name]) for name, own in file.brokers.items()}
     faults = [
         f"{where}.{name}: expected more than 0, got {value}"
-        for where, one in {"default": file.default, **{f"brokers.{id_}": one for id_, one in of.items()}}.items()
+        for where, capacity in {
+            "default": file.default,
+            **{f"brokers.{id_}": capacity for id_, capacity in of.items()},
+        }.items()
         for name in _NAMES
-        if (value := getattr(one, name)) is not None and not 0 < value <= NUMBER_MAX
+        if (value := getattr(capacity, name)) is not None and not 0 < value <= NUMBER_MAX
     ]
     if faults:
         raise CapacityUnusableError(told(path, faults))

@@ -65,18 +65,18 @@ def between(partition: int, here: Sequence[int], leader: int, there: Sequence[in
         there: New replicas. leads: New leader.
     """
     now = list(here)
-    found: list[Move] = []
-    coming = [one for one in there if one not in here]
-    for place, one in enumerate(here):
-        if one not in there:
+    moves: list[Move] = []
+    coming = [broker for broker in there if broker not in here]
+    for place, broker in enumerate(here):
+        if broker not in there:
             now[place] = coming.pop(0)
-            leader = now[place] if leader == one else leader
-            found.append(MoveReplica(partition, place, now[place]))
+            leader = now[place] if leader == broker else leader
+            moves.append(MoveReplica(partition, place, now[place]))
     if leader != leads:
-        found.append(SwitchLeader(partition, leads))
-    for place, one in enumerate(there):
-        if now[place] != one:
-            other = now.index(one)
+        moves.append(SwitchLeader(partition, leads))
+    for place, target in enumerate(there):
+        if now[place] != target:
+            other = now.index(target)
             now[place], now[other] = now[other], now[place]
-            found.append(Reorder(partition, place, other))
-    return found
+            moves.append(Reorder(partition, place, other))
+    return moves

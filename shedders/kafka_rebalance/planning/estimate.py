@@ -63,22 +63,22 @@ class Estimate:
 
     def sentences(self) -> tuple[str, ...]:
         """Assumptions as sentences, for people."""
-        found = [_BOUND[self.bound].format(broker=self.broker, size=size(self.broker_bytes))]
-        told = rate(self.rate_bytes_per_s)
+        texts = [_BOUND[self.bound].format(broker=self.broker, size=size(self.broker_bytes))]
+        speed = rate(self.rate_bytes_per_s)
         if self.copied_bytes:
-            found.append(
-                f"each broker copies {told}, the throttle"
+            texts.append(
+                f"each broker copies {speed}, the throttle"
                 if self.throttled
-                else f"each broker is assumed to copy {told} each way (no throttle is set: plan.copy_bytes_per_s)"
+                else f"each broker is assumed to copy {speed} each way (no throttle is set: plan.copy_bytes_per_s)"
             )
         if self.bound is not Bound.NOTHING:
-            found.append(
+            texts.append(
                 f"at most {count(self.moves_per_broker, 'partition')} at a time on each broker; new data not counted"
             )
         if self.unknown_sizes:
             unknown = count(self.unknown_sizes, "move")
-            found.append(f"{unknown} of unknown size {are(self.unknown_sizes)} counted as 0 bytes")
-        return tuple(found)
+            texts.append(f"{unknown} of unknown size {are(self.unknown_sizes)} counted as 0 bytes")
+        return tuple(texts)
 
 
 _BOUND = {
@@ -95,18 +95,18 @@ def estimate(moves: Iterable[PartitionMove], settings: PartitionsSettings) -> Es
     pace = settings.pace
     into, out, parts = Counter[int](), Counter[int](), Counter[int]()
     placed = switched = unknown = 0
-    for one in moves:
-        added, removed = one.added, one.removed
+    for move in moves:
+        added, removed = move.added, move.removed
         if not added and not removed:
             switched += 1
             continue
         placed += 1
-        parts.update({*added, *removed} | ({one.leader_before} if added and one.leader_before is not None else set()))
-        unknown += bool(added) and one.size_bytes is None
+        parts.update({*added, *removed} | ({move.leader_before} if added and move.leader_before is not None else set()))
+        unknown += bool(added) and move.size_bytes is None
         for broker in added:
-            into[broker] += one.size_bytes or 0
-            if one.leader_before is not None:
-                out[one.leader_before] += one.size_bytes or 0
+            into[broker] += move.size_bytes or 0
+            if move.leader_before is not None:
+                out[move.leader_before] += move.size_bytes or 0
     per_s = pace.throttle_bytes_per_s or settings.plan.copy_bytes_per_s
     switches_s = _turns(switched, pace.leaders_at_once) * pace.poll_s
     longest: tuple[float, float, int | None, bool] = (0.0, 0.0, None, False)

@@ -45,24 +45,24 @@ class _Panel(NamedTuple):
 def plan_picture(plan: ReassignmentPlan) -> Plot:
     """Draw a plan; unknown measures are omitted."""
     panels = list(_panels(plan))
-    names = [str(one.id) for one in plan.brokers]
+    names = [str(broker.id) for broker in plan.brokers]
     with styled():
         columns = next((number for number, most in _COLUMNS if len(names) <= most), 1)
         rows = max(1, -(-len(panels) // columns))
         figure = Figure(figsize=(10, 0.9 + 1.5 * rows), layout="constrained")
-        found = list(figure.subplots(rows, columns, squeeze=False).flat)
-        alive = max(1, sum(one.alive for one in plan.brokers))
-        for axes, panel in zip(found, panels, strict=False):
+        axes_list = list(figure.subplots(rows, columns, squeeze=False).flat)
+        alive = max(1, sum(broker.alive for broker in plan.brokers))
+        for axes, panel in zip(axes_list, panels, strict=False):
             (_bars if len(names) <= BARS_MAX else _lines)(axes, panel, names)
             mean = sum(panel.after) / alive
             axes.axhline(mean, color=INK, linewidth=0.7, linestyle=(0, (3, 2)), label="mean after")
             axes.set_title(panel.title)
             axes.set_ylim(0, 1.08 * max(1e-9, *panel.before, *panel.after))
-            axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _, told=panel.told: told(value)))
-        for axes in found[len(panels) :]:
+            axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _, label=panel.told: label(value)))
+        for axes in axes_list[len(panels) :]:
             axes.set_axis_off()
         if panels:
-            handles, labels = found[0].get_legend_handles_labels()
+            handles, labels = axes_list[0].get_legend_handles_labels()
             figure.legend(handles, labels, loc="outside lower right", ncols=3, fontsize=7)
             figure.supxlabel(
                 "broker" if len(names) <= BARS_MAX else "brokers, each line ordered by load, largest first",
@@ -74,17 +74,19 @@ def plan_picture(plan: ReassignmentPlan) -> Plot:
 
 
 def _panels(plan: ReassignmentPlan) -> Iterator[_Panel]:
-    for field, title, told in _MEASURES:
-        before = [getattr(one.before, field) for one in plan.brokers]
-        after = [getattr(one.after, field) for one in plan.brokers]
+    for field, title, measure in _MEASURES:
+        before = [getattr(broker.before, field) for broker in plan.brokers]
+        after = [getattr(broker.after, field) for broker in plan.brokers]
         if any(value is not None for value in (*before, *after)):
-            yield _Panel(title, told, [float(value or 0) for value in before], [float(value or 0) for value in after])
+            yield _Panel(
+                title, measure, [float(value or 0) for value in before], [float(value or 0) for value in after]
+            )
 
 
 def _bars(axes: Axes, panel: _Panel, names: Sequence[str]) -> None:
     places = list(range(len(names)))
-    axes.bar([one - 0.2 for one in places], panel.before, width=0.4, color=_BEFORE, label="before")
-    axes.bar([one + 0.2 for one in places], panel.after, width=0.4, color=_AFTER, label="after")
+    axes.bar([place - 0.2 for place in places], panel.before, width=0.4, color=_BEFORE, label="before")
+    axes.bar([place + 0.2 for place in places], panel.after, width=0.4, color=_AFTER, label="after")
     axes.set_xticks(places, names, fontsize=7)
     axes.grid(visible=False, axis="x")
 

@@ -183,4 +183,4 @@ class ReassignmentPlan:
         these are unmet, or improved.
         """
         refused = {GoalStatus.INFEASIBLE, GoalStatus.NOT_REACHED}
-        return tuple(one for one in self.goals if one.hard and one.status in refused)
+        return tuple(goal for goal in self.goals if goal.hard and goal.status in refused)

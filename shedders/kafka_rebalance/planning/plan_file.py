@@ -58,7 +58,7 @@ class _File(BaseModel):
 
 
 _ADAPTER: Final = TypeAdapter(_File)
-_FIELDS: Final = tuple(one.name for one in fields(ReassignmentPlan))
+_FIELDS: Final = tuple(field.name for field in fields(ReassignmentPlan))
 
 
 def plan_bytes(plan: ReassignmentPlan) -> bytes:
@@ -77,15 +77,15 @@ def write_plan(path: Path, plan: ReassignmentPlan) -> None:
 
 
 def _document(plan: ReassignmentPlan) -> dict[str, Any]:
-    for one in plan.goals:
-        spreads = (spread for spread in (one.before, one.after) if spread is not None)
+    for goal in plan.goals:
+        spreads = (spread for spread in (goal.before, goal.after) if spread is not None)
         numbers = [
-            one.range_share,
-            one.took_s,
+            goal.range_share,
+            goal.took_s,
             *(n for each in spreads for n in (each.low, each.high, each.mean, each.std)),
         ]
         if not all(map(isfinite, numbers)):
-            raise ValueError(f"goal {one.name}: a number is not finite: {numbers}")
+            raise ValueError(f"goal {goal.name}: a number is not finite: {numbers}")
     return {"format": FORMAT} | {name: _plain(getattr(plan, name)) for name in _FIELDS}
 
 
@@ -140,31 +140,31 @@ def _faults(plan: ReassignmentPlan) -> Iterator[str]:
         yield f"id: expected 16 hex digits, got {cut(repr(plan.id))}"
     if not 0 <= plan.made_at_ms <= LATEST_MS:
         yield f"made_at_ms: expected 0 to {LATEST_MS}, got {cut(str(plan.made_at_ms))}"
-    goals = [one.name for one in plan.goals]
+    goals = [goal.name for goal in plan.goals]
     if len(set(goals)) < len(goals):
         yield "goals: a goal is duplicated"
-    brokers = [one.id for one in plan.brokers]
+    brokers = [broker.id for broker in plan.brokers]
     known, again = set(brokers), twice(brokers)
     if again is not None:
         yield f"brokers: {again} is duplicated"
     seen: set[tuple[str, int]] = set()
-    for one in plan.moves:
-        where = f"move of {cut(one.topic)}-{one.partition}"
-        if (one.topic, one.partition) in seen:
+    for move in plan.moves:
+        where = f"move of {cut(move.topic)}-{move.partition}"
+        if (move.topic, move.partition) in seen:
             yield f"{where}: duplicated"
-        seen.add((one.topic, one.partition))
-        if plan.topic_ids and one.topic not in plan.topic_ids:
+        seen.add((move.topic, move.partition))
+        if plan.topic_ids and move.topic not in plan.topic_ids:
             yield f"{where}: the topic is not in topic_ids"
-        yield from (f"{where}: {fault}" for fault in _move_faults(one, known))
+        yield from (f"{where}: {fault}" for fault in _move_faults(move, known))
 
 
-def _move_faults(one: PartitionMove, known: set[int]) -> Iterator[str]:
-    if not TOPIC_NAME.fullmatch(one.topic):
+def _move_faults(move: PartitionMove, known: set[int]) -> Iterator[str]:
+    if not TOPIC_NAME.fullmatch(move.topic):
         yield "not a valid topic name"
-    if not 0 <= one.partition < 2**31:
+    if not 0 <= move.partition < 2**31:
         yield "not a valid partition number"
     for name in ("before", "after"):
-        replicas: tuple[int, ...] = getattr(one, name)
+        replicas: tuple[int, ...] = getattr(move, name)
         again = twice(replicas)
         if not replicas or min(replicas) < 0:
             yield f"{name}: expected broker ids, got {cut(repr(list(replicas)))}"
@@ -173,11 +173,11 @@ def _move_faults(one: PartitionMove, known: set[int]) -> Iterator[str]:
         strange = sorted(set(replicas) - known) if known else []
         if strange:
             yield f"{name}: the plan has no broker {strange[0]}"
-    if one.leader_after not in one.after[:1]:
-        yield f"leader_after: expected the first of after, got {one.leader_after}"
-    if one.leader_before is not None and one.leader_before not in one.before:
-        yield f"leader_before: broker {one.leader_before} has no replica of it"
-    if one.before == one.after and one.leader_before == one.leader_after:
+    if move.leader_after not in move.after[:1]:
+        yield f"leader_after: expected the first of after, got {move.leader_after}"
+    if move.leader_before is not None and move.leader_before not in move.before:
+        yield f"leader_before: broker {move.leader_before} has no replica of it"
+    if move.before == move.after and move.leader_before == move.leader_after:
         yield "no change"
-    if one.size_bytes is not None and not 0 <= one.size_bytes <= NUMBER_MAX:
-        yield f"size_bytes: expected 0 to {NUMBER_MAX}, got {cut(str(one.size_bytes))}"
+    if move.size_bytes is not None and not 0 <= move.size_bytes <= NUMBER_MAX:
+        yield f"size_bytes: expected 0 to {NUMBER_MAX}, got {cut(str(move.size_bytes))}"

@@ -88,7 +88,7 @@ def plan_partitions(
         id=identity(layout.cluster_id, fingerprint, moves),
         cluster_id=layout.cluster_id,
         layout=fingerprint,
-        topic_ids={name: layout.topics[name].topic_id for name in sorted({one.topic for one in moves})},
+        topic_ids={name: layout.topics[name].topic_id for name in sorted({move.topic for move in moves})},
         made_at_ms=layout.read_at_ms,
         request=as_json(request),
         goals=outcomes,
@@ -105,30 +105,30 @@ def _choices(cluster: VirtualCluster, scope: Scope, request: PlanRequest) -> lis
     asked = request.goals or tuple(GoalChoice(name=name) for name in DEFAULTS[request.mode])
     if request.mode is PlanMode.ADD_BROKERS and not request.goals:
         unneeded = "replicas" if cluster.known[:, LoadColumn.DISK].any() else "disk"
-        asked = tuple(one for one in asked if one.name != unneeded)
-    found = [(find(choice.name), choice) for choice in asked]
+        asked = tuple(choice for choice in asked if choice.name != unneeded)
+    goals = [(find(choice.name), choice) for choice in asked]
     own = {
         "brokers-leave": bool(scope.leaving.any()),
         "offline-replicas": request.mode is PlanMode.FIX_OFFLINE,
         "demotion": request.mode is PlanMode.DEMOTE,
         "replication-factor": request.mode is PlanMode.REPLICATION_FACTOR,
     }
-    place = next((at for at, (one, _) in enumerate(found) if not one.hard), len(found))
-    found[place:place] = [(OF_MODES[name], GoalChoice(name=name)) for name, wanted in own.items() if wanted]
-    return found
+    place = next((at for at, (goal, _) in enumerate(goals) if not goal.hard), len(goals))
+    goals[place:place] = [(OF_MODES[name], GoalChoice(name=name)) for name, wanted in own.items() if wanted]
+    return goals
 
 
 def _prepare(search: Search, request: PlanRequest) -> list[_Work]:
     cluster, scope = search.cluster, search.scope
     works: list[_Work] = []
-    for made, choice in _choices(cluster, scope, request):
-        goal = made(cluster, scope, choice.range_share, request)
+    for goal_class, choice in _choices(cluster, scope, request):
+        goal = goal_class(cluster, scope, choice.range_share, request)
         if request.mode is PlanMode.ADD_BROKERS and not request.goals and choice.name in {"bytes-in", "leaders"}:
             goal.moves_data = False
         earlier = tuple(work.goal for work in works if work.nothing is None)
         limits = GoalLimits(cluster)
-        for one in earlier:
-            one.limit(limits)
+        for earlier_goal in earlier:
+            earlier_goal.limit(limits)
         nothing = goal.prepare()
         spread = None if nothing is not None else goal.spread()
         works.append(_Work(goal=goal, nothing=nothing, before=spread, limits=limits, earlier=earlier))
@@ -172,10 +172,10 @@ def _settle(
     leaders_first = any(work.goal.name == "preferred-leader" for _, work in active)
     while True:
         search.begin(active[-1][1].goal.name, 0, limits, ())
-        made = trade(search, limits) + take_back(search, limits, leaders_first=leaders_first)
+        count = trade(search, limits) + take_back(search, limits, leaders_first=leaders_first)
         for bit, work in active:
-            made += _work(search, work, bit, clock, progress)
-        if not made:
+            count += _work(search, work, bit, clock, progress)
+        if not count:
             return
 
 
@@ -235,15 +235,15 @@ def _outcome(search: Search, work: _Work, *, complete: bool) -> GoalOutcome:
 
 
 def _remarks(search: Search, works: list[_Work], request: PlanRequest, *, complete: bool) -> list[str]:
-    found = [remark for work in works for remark in work.goal.remarks]
+    remarks = [remark for work in works for remark in work.goal.remarks]
     if not complete:
-        found.append(
+        remarks.append(
             f"the search was ended by its time budget of {request.time_budget_s:g} s; this is the best plan found"
         )
     if search.stinted:
         bounds = {"moves_max": request.moves_max, "bytes_max": request.bytes_max}
         named = ", ".join(f"{name} {value}" for name, value in bounds.items() if value is not None)
-        found.append(f"the bound {named} excluded moves that would help goals")
-    if request.goals and search.cluster.racks and all(one.name != "rack-awareness" for one in request.goals):
-        found.append("rack-awareness is not among the goals: replicas of a partition may end up in one rack")
-    return found
+        remarks.append(f"the bound {named} excluded moves that would help goals")
+    if request.goals and search.cluster.racks and all(goal.name != "rack-awareness" for goal in request.goals):
+        remarks.append("rack-awareness is not among the goals: replicas of a partition may end up in one rack")
+    return remarks

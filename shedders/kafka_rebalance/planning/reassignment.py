@@ -55,7 +55,8 @@ def to_json(moves: Iterable[PartitionMove], which: Which = "after") -> bytes:
         which: `after`: planned replicas; `before`: former ones, to roll back.
     """
     entries = [
-        orjson.dumps({"topic": one.topic, "partition": one.partition, "replicas": getattr(one, which)}) for one in moves
+        orjson.dumps({"topic": move.topic, "partition": move.partition, "replicas": getattr(move, which)})
+        for move in moves
     ]
     return b'{"version":1,"partitions":[\n' + b",\n".join(entries) + b"\n]}\n"
 
@@ -82,26 +83,26 @@ def parse_reassignment(raw: bytes, where: str = "the file") -> Mapping[tuple[str
     faults = list(_faults(file))
     if faults:
         raise PlanUnusableError(told(where, faults), hint=_HINT)
-    return {(one.topic, one.partition): one.replicas for one in file.partitions}
+    return {(part.topic, part.partition): part.replicas for part in file.partitions}
 
 
 def _faults(file: _File) -> Iterator[str]:
     if file.version != VERSION:
         yield f"version: expected {VERSION}, got {file.version}"
     seen: set[tuple[str, int]] = set()
-    for number, one in enumerate(file.partitions):
+    for number, part in enumerate(file.partitions):
         where = f"partitions[{number}]"
-        if (one.topic, one.partition) in seen:
-            yield f"{where}: {cut(one.topic)}-{one.partition} is duplicated"
-        seen.add((one.topic, one.partition))
-        if not TOPIC_NAME.fullmatch(one.topic) or not 0 <= one.partition < 2**31:
-            yield f"{where}: {cut(one.topic)}-{one.partition} is not a valid partition"
-        if not one.replicas or min(one.replicas) < 0:
-            yield f"{where}.replicas: expected broker ids, got {cut(repr(list(one.replicas)))}"
-        again = twice(one.replicas)
+        if (part.topic, part.partition) in seen:
+            yield f"{where}: {cut(part.topic)}-{part.partition} is duplicated"
+        seen.add((part.topic, part.partition))
+        if not TOPIC_NAME.fullmatch(part.topic) or not 0 <= part.partition < 2**31:
+            yield f"{where}: {cut(part.topic)}-{part.partition} is not a valid partition"
+        if not part.replicas or min(part.replicas) < 0:
+            yield f"{where}.replicas: expected broker ids, got {cut(repr(list(part.replicas)))}"
+        again = twice(part.replicas)
         if again is not None:
             yield f"{where}.replicas: broker {again} is duplicated"
-        if one.log_dirs is not None and len(one.log_dirs) != len(one.replicas):
+        if part.log_dirs is not None and len(part.log_dirs) != len(part.replicas):
             yield f"{where}.log_dirs: expected one per replica"
 
 
@@ -123,24 +124,24 @@ def moves_of(
     Raises:
         PlanUnusableError: It has partitions or brokers that the cluster does not have.
     """
-    known = {one.id for one in layout.brokers}
-    there = {(topic.name, one.partition): one for topic, one in layout.partitions()}
-    faults, found = list[str](), list[PartitionMove]()
+    known = {broker.id for broker in layout.brokers}
+    there = {(topic.name, partition.partition): partition for topic, partition in layout.partitions()}
+    faults, problems = list[str](), list[PartitionMove]()
     for (topic, partition), replicas in sorted(wanted.items()):
         now = there.get((topic, partition))
-        strange = [one for one in replicas if one not in known]
+        strange = [broker for broker in replicas if broker not in known]
         if now is None:
             faults.append(f"{topic}-{partition}: the cluster has no such partition")
         elif strange:
             faults.append(f"{topic}-{partition}: the cluster has no broker {strange[0]}")
         elif now.replicas != replicas:
-            found.append(_move(topic, now, replicas, loads))
+            problems.append(_move(topic, now, replicas, loads))
     if faults:
         raise PlanUnusableError(
             told(where, faults),
             hint="It is for another cluster, or for an older state of this one; make a new one.",
         )
-    return tuple(found)
+    return tuple(problems)
 
 
 def _move(topic: str, now: KafkaPartition, after: tuple[int, ...], loads: PartitionLoads) -> PartitionMove:

@@ -78,7 +78,7 @@ class Explained:
 
 def every() -> tuple[Explained, ...]:
     """All goals in the order of planning, then those that belong to a mode."""
-    return tuple(_of(one) for one in (*available().values(), *OF_MODES.values()))
+    return tuple(_of(goal) for goal in (*available().values(), *OF_MODES.values()))
 
 
 def explained(name: str) -> Explained:
@@ -101,7 +101,7 @@ def _of(goal: type[Goal]) -> Explained:
         unit=goal.unit,
         share=goal.default_share,
         share_of=goal.share_of,
-        needs=tuple(WORDS[one] for one in goal.needs),
+        needs=tuple(WORDS[need] for need in goal.needs),
         modes=modes,
         with_mode=with_mode,
         origin=goal.__module__,
@@ -131,14 +131,14 @@ SOFT: Final = (
     Leaders,
     PreferredLeader,
 )
-OWN: Final[Mapping[str, type[Goal]]] = {one.name: one for one in (*HARD, *SOFT)}
+OWN: Final[Mapping[str, type[Goal]]] = {goal.name: goal for goal in (*HARD, *SOFT)}
 """Built-in goals in the order of planning."""
 OF_MODES: Final[Mapping[str, type[Goal]]] = {
-    one.name: one for one in (BrokersLeave, OfflineReplicas, Demotion, ReplicationFactor)
+    goal.name: goal for goal in (BrokersLeave, OfflineReplicas, Demotion, ReplicationFactor)
 }
 """Goals of the modes themselves. They cannot be requested by name, and follow the hard goals."""
 
-_HARD_NAMES: Final = tuple(one.name for one in HARD)
+_HARD_NAMES: Final = tuple(goal.name for goal in HARD)
 _SPREAD: Final = (
     "topic-leaders",
     "topic-replicas",
@@ -161,23 +161,23 @@ DEFAULTS: Final[Mapping[PlanMode, tuple[str, ...]]] = {
 
 def available() -> dict[str, type[Goal]]:
     """All goals that can be requested, by name: built-in ones in order, then those of other packages."""
-    found = dict(OWN)
-    for point in sorted(entry_points(group=GROUP), key=lambda one: one.name):
+    goals = dict(OWN)
+    for point in sorted(entry_points(group=GROUP), key=lambda point: point.name):
         if point.name in OWN:
             continue
         try:
-            made = point.load()
+            goal = point.load()
         except Exception as error:
             raise RequestRefusedError(
                 f"goal {point.name} cannot be loaded from {point.value}: {error!r}",
                 hint="Repair or uninstall its package.",
             ) from error
-        if not (isinstance(made, type) and issubclass(made, Goal)):
+        if not (isinstance(goal, type) and issubclass(goal, Goal)):
             raise RequestRefusedError(
                 f"goal {point.name} of {point.value} is not a goal", hint="It must be a subclass of `Goal`."
             )
-        found[point.name] = made
-    return found
+        goals[point.name] = goal
+    return goals
 
 
 def find(name: str) -> type[Goal]:

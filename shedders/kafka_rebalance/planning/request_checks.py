@@ -41,7 +41,9 @@ def check(layout: ClusterLayout, request: PlanRequest) -> None:
         raise RequestRefusedError("the cluster has no partitions", hint="Create topics first.")
     _check_numbers(request)
     alive = {broker.id for broker in layout.brokers if broker.alive}
-    known = {broker.id for broker in layout.brokers} | {one for _, part in layout.partitions() for one in part.replicas}
+    known = {broker.id for broker in layout.brokers} | {
+        broker for _, part in layout.partitions() for broker in part.replicas
+    }
     for what, ids in (
         ("broker range", request.brokers),
         ("brokers of the mode", request.subjects),
@@ -80,9 +82,9 @@ def _check_numbers(request: PlanRequest) -> None:
         raise RequestRefusedError(
             f"completeness_min {request.completeness_min} is not a valid share", hint="Use 0 to 1."
         )
-    for owner, one in [("default", request.capacities.default), *request.capacities.of.items()]:
+    for owner, owner_capacity in [("default", request.capacities.default), *request.capacities.of.items()]:
         for field in ("disk_bytes", "bytes_in_per_s", "bytes_out_per_s", "cpu"):
-            value = getattr(one, field)
+            value = getattr(owner_capacity, field)
             if value is not None and not (math.isfinite(value) and value > 0):
                 raise RequestRefusedError(
                     f"capacity {field} of broker {owner} is {value}",
@@ -180,7 +182,7 @@ def frozen(cluster: VirtualCluster, request: PlanRequest) -> tuple[NDArray[np.bo
     if request.mode is PlanMode.REMOVE_BROKERS:
         gone |= set(request.subjects)
     going: NDArray[np.bool_] = np.zeros(len(cluster.broker_ids) + 1, dtype=bool)
-    going[[cluster.index[one] for one in gone]] = True
+    going[[cluster.index[broker] for broker in gone]] = True
     offline = (cluster.offline & ~going[cluster.replicas]).any(axis=1)
     if request.mode in {PlanMode.FIX_OFFLINE, PlanMode.REMOVE_BROKERS}:
         offline = np.zeros_like(cluster.in_motion)
@@ -191,7 +193,7 @@ def frozen(cluster: VirtualCluster, request: PlanRequest) -> tuple[NDArray[np.bo
     ):
         rows = hit & ~stay
         if rows.any():
-            examples = ", ".join(cluster.name_of(int(one)) for one in np.nonzero(rows)[0][:3])
+            examples = ", ".join(cluster.name_of(int(row)) for row in np.nonzero(rows)[0][:3])
             remarks.append(f"{int(rows.sum())} partitions stay, e.g. {examples}: {why}")
             stay |= rows
     _check_factors(cluster, request, stay)
@@ -200,7 +202,7 @@ def frozen(cluster: VirtualCluster, request: PlanRequest) -> tuple[NDArray[np.bo
 
 def _check_factors(cluster: VirtualCluster, request: PlanRequest, stay: NDArray[np.bool_]) -> None:
     """Check that the broker range can hold the replicas."""
-    alive = {one for one, there in zip(cluster.broker_ids, cluster.alive, strict=True) if there}
+    alive = {broker for broker, there in zip(cluster.broker_ids, cluster.alive, strict=True) if there}
     usable = homes(request, alive)
     if not request.brokers or request.mode is PlanMode.REPLICATION_FACTOR:
         return
@@ -222,7 +224,7 @@ def _check_in_sync(layout: ClusterLayout, request: PlanRequest) -> None:
     names = list(layout.topics)
     for name, chosen in zip(names, _chosen(names, request), strict=True):
         topic = layout.topics[name]
-        fewer = any(len(one.replicas) > factor for one in topic.partitions)
+        fewer = any(len(partition.replicas) > factor for partition in topic.partitions)
         if chosen and fewer and factor < topic.min_isr:
             raise RequestRefusedError(
                 f"a replication factor of {factor} is less than min.insync.replicas of topic {name}, {topic.min_isr}: "
@@ -244,13 +246,13 @@ def _chosen(topics: Sequence[str], request: PlanRequest) -> NDArray[np.bool_]:
 
 
 def _patterns(what: str, texts: Sequence[str]) -> Patterns:
-    found = compiled(texts)
-    if isinstance(found, str):
-        raise RequestRefusedError(f"{what}: {found}", hint="Patterns are RE2 and match whole names, e.g. `logs-.*`.")
-    return found
+    patterns = compiled(texts)
+    if isinstance(patterns, str):
+        raise RequestRefusedError(f"{what}: {patterns}", hint="Patterns are RE2 and match whole names, e.g. `logs-.*`.")
+    return patterns
 
 
 def _list(ids: Iterable[int]) -> str:
-    found = [str(one) for one in ids]
-    more = f" and {len(found) - NAMED_MAX} more" if len(found) > NAMED_MAX else ""
-    return ", ".join(found[:NAMED_MAX]) + more
+    names = [str(broker) for broker in ids]
+    more = f" and {len(names) - NAMED_MAX} more" if len(names) > NAMED_MAX else ""
+    return ", ".join(names[:NAMED_MAX]) + more

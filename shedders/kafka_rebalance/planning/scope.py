@@ -84,31 +84,31 @@ class Scope:
         self._behind = np.where(cluster.in_sync & ~cluster.offline, -2, cluster.replicas)
 
     def _mask(self, brokers: Any) -> NDArray[np.bool_]:
-        found = np.zeros(len(self.cluster.broker_ids), dtype=bool)
-        found[[self.cluster.index[one] for one in brokers]] = True
-        return found
+        mask = np.zeros(len(self.cluster.broker_ids), dtype=bool)
+        mask[[self.cluster.index[broker] for broker in brokers]] = True
+        return mask
 
     def placed(self, partitions: Any, brokers: Any) -> NDArray[np.bool_]:
         """Whether this plan placed the replica there, so that moving it again copies nothing more."""
-        found: NDArray[np.bool_] = ~(self.began[partitions] == brokers[:, None]).any(axis=1)
-        return found
+        mask: NDArray[np.bool_] = ~(self.began[partitions] == brokers[:, None]).any(axis=1)
+        return mask
 
     def movable(self, partitions: Any, brokers: Any) -> NDArray[np.bool_]:
         """Whether the replicas on these brokers may move; both arrays of n."""
-        found: NDArray[np.bool_] = self.sources[brokers]
-        if not found.all():
-            found = found | self.placed(partitions, brokers)
+        mask: NDArray[np.bool_] = self.sources[brokers]
+        if not mask.all():
+            mask = mask | self.placed(partitions, brokers)
         if self.lost is not None:
-            found = found | (self.lost[partitions] == brokers[:, None]).any(axis=1)
+            mask = mask | (self.lost[partitions] == brokers[:, None]).any(axis=1)
         still: NDArray[np.bool_] = ~self.frozen[partitions]
-        return found & still
+        return mask & still
 
     def was_lost(self, partitions: Any, broker: int) -> NDArray[np.bool_]:
         """Which of these partitions lost their replica on this broker: it is created elsewhere, and never there again."""
         if self.lost is None:
             return np.zeros(len(partitions), dtype=bool)
-        found: NDArray[np.bool_] = (self.lost[partitions] == broker).any(axis=1)
-        return found
+        mask: NDArray[np.bool_] = (self.lost[partitions] == broker).any(axis=1)
+        return mask
 
     def total(self, measure: Measure) -> int:
         """Total load of all homes after forced moves and additions, which no move changes."""
@@ -116,11 +116,11 @@ class Scope:
             cluster = self.cluster
             rows, brokers = self.coming()
             leads = cluster.leader[rows] == brokers
-            found = int(cluster.sums[measure][self.homes].sum()) + int(cluster.weight(rows, leads, measure).sum())
-            found += int((self.extra * cluster.as_follower[measure]).sum())
+            load = int(cluster.sums[measure][self.homes].sum()) + int(cluster.weight(rows, leads, measure).sum())
+            load += int((self.extra * cluster.as_follower[measure]).sum())
             if measure is Measure.NET_OUT:
-                found += int((self.extra * cluster.load[:, LoadColumn.BYTES_IN]).sum())
-            self._totals[measure] = found
+                load += int((self.extra * cluster.load[:, LoadColumn.BYTES_IN]).sum())
+            self._totals[measure] = load
         return self._totals[measure]
 
     def coming(self) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
@@ -135,15 +135,15 @@ class Scope:
     def may_lead(self, partitions: Any, brokers: Any) -> NDArray[np.bool_]:
         """Whether these replicas may become leaders: in sync, or placed by the plan; both arrays of n."""
         behind = (self._behind[partitions] == brokers[:, None]).any(axis=1)
-        found: NDArray[np.bool_] = self.leaders[brokers] & ~behind
-        return found
+        mask: NDArray[np.bool_] = self.leaders[brokers] & ~behind
+        return mask
 
     def may_switch(self, partitions: Any) -> NDArray[np.bool_]:
         """Whether another replica of these partitions may become leader."""
         if self.mode not in SWITCHING:
             return np.zeros(len(partitions), dtype=bool)
         leader = self.cluster.leader[partitions]
-        found: NDArray[np.bool_] = ~self.frozen[partitions] & (leader >= 0)
+        mask: NDArray[np.bool_] = ~self.frozen[partitions] & (leader >= 0)
         if self.mode is PlanMode.DEMOTE:
-            found &= self.subjects[leader] | (leader != self.led[partitions])
-        return found
+            mask &= self.subjects[leader] | (leader != self.led[partitions])
+        return mask

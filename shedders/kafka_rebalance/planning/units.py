@@ -19,9 +19,9 @@ def amount(value: float, unit: str) -> str:
 
 def compared(value: int, bound: int, unit: str) -> tuple[str, str]:
     """A value with its unit, and its bound: exact if both would read the same."""
-    told, other = amount(value, unit), amount(bound, unit)
-    if told == other:
+    text, other = amount(value, unit), amount(bound, unit)
+    if text == other:
         return f"{value} {unit}", str(bound)
     if unit == "millionths of CPU":
-        return f"{told} of CPU", other
-    return (count(value, unit.removesuffix("s")) if told == str(value) else told), other
+        return f"{text} of CPU", other
+    return (count(value, unit.removesuffix("s")) if text == str(value) else text), other

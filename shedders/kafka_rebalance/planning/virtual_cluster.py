@@ -93,11 +93,11 @@ class VirtualCluster:
         ids = sorted(named | set(of_id))
         self.broker_ids: list[int] = ids
         self.index: dict[int, int] = {broker: place for place, broker in enumerate(ids)}
-        self.alive = np.array([one in of_id and of_id[one].alive for one in ids], dtype=bool)
-        names = [of_id[one].rack if one in of_id else None for one in ids]
+        self.alive = np.array([id_ in of_id and of_id[id_].alive for id_ in ids], dtype=bool)
+        names = [of_id[id_].rack if id_ in of_id else None for id_ in ids]
         self.racks: list[str] = sorted({name for name in names if name is not None})
         rack_place = {name: place for place, name in enumerate(self.racks)}
-        self.rack_of = np.array([NOBODY if one is None else rack_place[one] for one in names], dtype=np.int32)
+        self.rack_of = np.array([NOBODY if name is None else rack_place[name] for name in names], dtype=np.int32)
         self.topics: list[str] = sorted(layout.topics)
         self._read_partitions(layout, room)
         self._read_loads(loads, completeness_min)
@@ -118,14 +118,14 @@ class VirtualCluster:
         for topic, name in enumerate(self.topics):
             for part in layout.topics[name].partitions:
                 row = len(lists)
-                lists.append(tuple([index[one] for one in part.replicas]))
+                lists.append(tuple([index[broker] for broker in part.replicas]))
                 leaders.append(NOBODY if part.leader not in part.replicas else index[part.leader])
                 topic_of.append(topic)
                 numbers.append(part.partition)
-                for place, one in enumerate(part.replicas):
-                    if one in part.offline or not self.alive[index[one]]:
+                for place, broker in enumerate(part.replicas):
+                    if broker in part.offline or not self.alive[index[broker]]:
                         lost.append((row, place))
-                    if part.isr and one not in part.isr:
+                    if part.isr and broker not in part.isr:
                         synced.append((row, place))
                 if part.in_motion:
                     moving.append(row)
@@ -133,8 +133,8 @@ class VirtualCluster:
         places = max([room, 1, *map(len, lists)])
         count = len(lists)
         self.replicas = np.full((count, places), NOBODY, dtype=np.int32)
-        for length in {len(one) for one in lists} - {0}:
-            rows = [row for row, one in enumerate(lists) if len(one) == length]
+        for length in {len(brokers) for brokers in lists} - {0}:
+            rows = [row for row, brokers in enumerate(lists) if len(brokers) == length]
             self.replicas[rows, :length] = [lists[row] for row in rows]
         self.leader = np.array(leaders, dtype=np.int32)
         self.topic_of = np.array(topic_of, dtype=np.int32)
@@ -153,18 +153,20 @@ class VirtualCluster:
         known = np.zeros((count, len(LoadColumn)), dtype=bool)
         start = {name: int(self.first_of[topic]) for topic, name in enumerate(self.topics)}
         end = {name: int(self.first_of[topic + 1]) for topic, name in enumerate(self.topics)}
-        for (name, number), one in loads.of.items():
+        for (name, number), load in loads.of.items():
             row = start.get(name, count) + number
-            if row >= end.get(name, 0) or number < 0 or one.completeness < completeness_min:
+            if row >= end.get(name, 0) or number < 0 or load.completeness < completeness_min:
                 continue
             if self.partition_of[row] != number:
                 continue
-            for column, value in enumerate((one.disk_bytes, one.bytes_in_per_s, one.bytes_out_per_s, one.cpu_units)):
+            for column, value in enumerate(
+                (load.disk_bytes, load.bytes_in_per_s, load.bytes_out_per_s, load.cpu_units)
+            ):
                 if value is not None and value >= 0:
                     figures[row, column] = value
                     known[row, column] = True
         self.load, self.known = figures, known
-        disk, taken, given, cpu = figures.T
+        disk, taken, measured, cpu = figures.T
         self.as_leader = np.zeros((len(Measure), count), dtype=np.int64)
         self.as_follower = np.zeros((len(Measure), count), dtype=np.int64)
         followers = (self.replicas >= 0).sum(axis=1) - 1
@@ -173,9 +175,9 @@ class VirtualCluster:
             Measure.LEADERS: (1, 0),
             Measure.DISK: (disk, disk),
             Measure.LEADER_IN: (taken, 0),
-            Measure.LEADER_OUT: (given, 0),
+            Measure.LEADER_OUT: (measured, 0),
             Measure.NET_IN: (taken, taken),
-            Measure.NET_OUT: (given + taken * np.maximum(followers, 0), 0),
+            Measure.NET_OUT: (measured + taken * np.maximum(followers, 0), 0),
             Measure.CPU: (cpu, cpu // FOLLOWER_CPU),
         }
         for column, (leads, follows) in weighing.items():
@@ -209,8 +211,8 @@ class VirtualCluster:
 
     def holders(self, partition: int) -> list[int]:
         """Brokers that hold it, in order."""
-        found: list[int] = self.replicas[partition].tolist()
-        return [one for one in found if one >= 0]
+        brokers: list[int] = self.replicas[partition].tolist()
+        return [broker for broker in brokers if broker >= 0]
 
     def on_broker(self, broker: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Partitions that it holds, ascending, and the place of its replica in each."""
@@ -237,10 +239,10 @@ class VirtualCluster:
             leads: Whether the replica leads, n.
             measure: Row of the sums.
         """
-        found: NDArray[np.int64] = np.where(
+        weights: NDArray[np.int64] = np.where(
             leads, self.as_leader[measure][partitions], self.as_follower[measure][partitions]
         )
-        return found
+        return weights
 
     # --- changing --------------------------------------------------------------------------
 
@@ -334,4 +336,4 @@ class VirtualCluster:
 
 def ids(cluster: VirtualCluster, brokers: Sequence[int]) -> tuple[int, ...]:
     """Kafka's ids of brokers."""
-    return tuple(cluster.broker_ids[one] for one in brokers)
+    return tuple(cluster.broker_ids[broker] for broker in brokers)

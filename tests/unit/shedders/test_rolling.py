@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from shedders.cli.drain import rolling
-from shedders.cli.drain.follower import Drained, DrainWish
-from shedders.cli.drain.rolling import Restart, RestartWish, progressed
+from shedders.cli.drain.follower import Drained, DrainRequest
+from shedders.cli.drain.rolling import Restart, RestartRequest, progressed
 from shedders.cli.leader_request import LeaderAnswer, LoggedRequest, Sent
 from shedders.policies.effective import EffectivePolicies, Force, PolicyEntry
 from shedders.policies.kinds import PolicyKind
@@ -45,7 +45,7 @@ class World:
         self.asked += 1
         return LeaderAnswer(self.answers.pop(0) if self.answers else Done("1", "fresh", {"late": []}), "b1")
 
-    def drain(self, _: object, wish: DrainWish, __: object) -> Drained:
+    def drain(self, _: object, wish: DrainRequest, __: object) -> Drained:
         self.done.append(f"drain {wish.broker}")
         self.cordons[wish.broker] = f"drain {wish.drain}: {wish.why}"
         args = {"broker": wish.broker, "drain": wish.drain, **(wish.extra or {})}
@@ -80,7 +80,7 @@ class World:
 
     def run(self, *wanted: str, command: list[str] | None = None) -> list[dict[str, Any]]:
         words = ["restart", "{broker}"] if command is None else command
-        wish = RestartWish(RESTART, words, back_s=0.05, fresh_s=self.fresh_s, leader_s=0.1)
+        wish = RestartRequest(RESTART, words, back_s=0.05, fresh_s=self.fresh_s, leader_s=0.1)
         bar: Any = SimpleNamespace(show=lambda *_: None, drop=lambda _: None, hidden=nullcontext)
         return Restart(None, wish, bar).run(wanted)  # type: ignore[arg-type]
 
@@ -225,7 +225,7 @@ def test_a_cordon_of_a_person_stays(world: World) -> None:
     world.cordons["b2"] = "disk"
     real = world.drain
 
-    def keep(connection: object, wish: DrainWish, bar: object) -> Drained:
+    def keep(connection: object, wish: DrainRequest, bar: object) -> Drained:
         found = real(connection, wish, bar)
         world.cordons["b2"] = "disk"
         return found

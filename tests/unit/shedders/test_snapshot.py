@@ -93,7 +93,7 @@ def test_the_least_that_a_snapshot_holds() -> None:
         ({"msg_rate_in": nan}, 'brokers["b-1:8080"].load.msg_rate_in: expected a finite number, got NaN'),
         ({"msg_rate_in": -inf}, 'brokers["b-1:8080"].load.msg_rate_in: expected a finite number, got -Infinity'),
         ({"bundles": 1.5}, 'brokers["b-1:8080"].load.bundles: expected a valid integer, got 1.5'),
-        ({"msg_rate": 1}, 'brokers["b-1:8080"].load.msg_rate is no field of the format; did you mean msg_rate_in?'),
+        ({"msg_rate": 1}, 'brokers["b-1:8080"].load.msg_rate is not a field of the format; did you mean msg_rate_in?'),
         ([], 'brokers["b-1:8080"].load: expected a valid dictionary or instance of LoadReport, got []'),
     ],
 )
@@ -142,10 +142,10 @@ def move(**fields: object) -> dict[str, object]:
             'bundles["t/n"]: expected a key tenant/namespace/0xLLLLLLLL_0xUUUUUUUU, lower bound first',
         ),
         ({"gone": ["b2"]}, "gone: b2 is also in brokers"),
-        ({"booked": [move(bundle="x")]}, "booked[0].bundle: x is no bundle of the snapshot"),
+        ({"booked": [move(bundle="x")]}, "booked[0].bundle: x is not a bundle of the snapshot"),
         (
             {"booked": [move(destination="b-2")]},
-            "booked[0].destination: b-2 is no broker of the snapshot; did you mean b2?",
+            "booked[0].destination: b-2 is not a broker of the snapshot; did you mean b2?",
         ),
         ({"booked": [move(), move()]}, f"booked[1].bundle: {LEFT} is also in booked[0]"),
         ({"booked": [move(destination="b-1:8080")]}, "booked[0].destination: it is the source"),
@@ -155,7 +155,7 @@ def move(**fields: object) -> dict[str, object]:
             {"recent": {"bundles": {LEFT: -1}}},
             f'recent.bundles["{LEFT}"]: expected greater than or equal to 0, got -1',
         ),
-        ({"polices": {}}, "polices is no field of the format; did you mean policies?"),
+        ({"polices": {}}, "polices is not a field of the format; did you mean policies?"),
         (
             {"memory": {"shedding": {"x": {"y": json.loads("[" * 40 + "]" * 40)}}}},
             "memory.shedding.x: nested more than 32 deep",
@@ -174,7 +174,7 @@ def isolation(*parts: dict[str, object]) -> dict[str, object]:
 @pytest.mark.parametrize(
     ("policies", "problem"),
     [
-        (isolation({}, {}), "policies.isolation[1].name: policies.isolation[0] is called p, too"),
+        (isolation({}, {}), "policies.isolation[1].name: policies.isolation[0] is also named p"),
         (isolation({"namespaces": []}), "policies.isolation[0].namespaces: empty"),
         (
             isolation({"primary": []}),
@@ -182,11 +182,11 @@ def isolation(*parts: dict[str, object]) -> dict[str, object]:
         ),
         (
             isolation({"secondary": ["("]}),
-            "policies.isolation[0].secondary[0]: a regular expression is wanted: "
+            "policies.isolation[0].secondary[0]: not a valid regular expression: "
             "`(` is no regular expression that can be used (missing ): ()",
         ),
         ({"excluded": ["t"]}, "policies.excluded: 't' is not a valid tenant/namespace"),
-        ({"excluded": ["t/n", "t/n"]}, "policies.excluded: t/n stands there 2 times"),
+        ({"excluded": ["t/n", "t/n"]}, "policies.excluded: t/n is listed 2 times"),
         ({"anti_affinity": {"t": "g"}}, "policies.anti_affinity: 't' is not a valid tenant/namespace"),
         ({"pins": {"x": "b2"}}, "policies.pins: 'x' is not a valid tenant/namespace"),
     ],
@@ -216,8 +216,8 @@ def test_every_fault_is_told_at_once_up_to_a_bound() -> None:
         (b'{"x": 1234567890123456789}', "x: expected a number of at most 18 digits"),
         (b'{"x": "\\ud800"}', "x: lone surrogate"),
         (b'{"x": {"\\udfff": 1}}', "x: a name is not text"),
-        (b'{"kind": 1}', 'it is no snapshot: `"kind": "statechannel-snapshot"` is missing'),
-        (b"[]", 'it is no snapshot: `"kind": "statechannel-snapshot"` is missing'),
+        (b'{"kind": 1}', 'not a snapshot: `"kind": "statechannel-snapshot"` is missing'),
+        (b"[]", 'not a snapshot: `"kind": "statechannel-snapshot"` is missing'),
         (b"", "it is not JSON: Expecting value: line 1 column 1 (char 0)"),
         (b'{"a": 01}', "it is not JSON: Expecting ',' delimiter: line 1 column 8 (char 7)"),
         (b"\xff", "it is not UTF-8: byte 0"),

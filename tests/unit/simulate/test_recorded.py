@@ -143,7 +143,7 @@ def refused(path):
     [
         ({"kind": "x"}, "kind: expected 'statechannel-trace', got 'x'"),
         ({"format": 2}, "format: expected 1, got 2"),
-        ({"extra": 1}, "extra is no field of the format"),
+        ({"extra": 1}, "extra is not a field of the format"),
         ({"steps": 0}, "steps: greater than or equal to 1 is wanted"),
         ({"steps": 10**9}, "steps: less than or equal to 50000 is wanted"),
         ({"step_s": "NaN"}, "step_s: expected a finite number"),

@@ -52,13 +52,13 @@ def test_defaults_are_what_the_page_says():
     ("replaced", "extra", "problem"),
     [
         ({"hours": "hour = 1"}, "", "hours is missing"),
-        ({"hours": "hour = 1"}, "", "hour is no field of the format; did you mean hours?"),
+        ({"hours": "hour = 1"}, "", "hour is not a field of the format; did you mean hours?"),
         ({"hours": 'hours = "1"'}, "", "hours: expected a valid number, got '1'"),
         ({"hours": "hours = nan"}, "", "hours: expected a finite number, got nan"),
         ({"hours": "hours = 0.001"}, "", "hours: shorter than one step of 20 s"),
         ({"count": "count = 0"}, "", "fleet[0].count: expected greater than or equal to 1, got 0"),
         ({"count": "cores = 2"}, "", "fleet[0].count is missing"),
-        ({"bundles": "bundle = 3"}, "", "namespaces[0].bundle is no field of the format; did you mean bundles?"),
+        ({"bundles": "bundle = 3"}, "", "namespaces[0].bundle is not a field of the format; did you mean bundles?"),
         (
             {"topics": "topics = 1_000_000"},
             '[[namespaces]]\ngroup = "x"\nbundles = 1\ntopics = 1\n',
