@@ -1,1 +1,1 @@
-"""The commands `shed`, `place`, `split`, `snapshot` and `strategy`; they join by `statechannel.commands` as all others do."""
+"""Commands of balancing and placement, each an entry point of the group `statechannel.commands`."""

@@ -1,4 +1,4 @@
-"""The decisions of a channel, for commands."""
+"""Readers and tables of the balancer's decisions, for commands."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from statechannel.cli.kit.output import print_table, say
 from statechannel.kafka.errors import TopicMissingError
 
 PLACED: Final = "Placed"
-"""Where a move has a reason."""
+"""Field of a move that has the reason."""
 
 
 def balancer_settings(connection: Connection) -> BalancerSettings:
-    """The balancer's settings as this command is given them.
+    """Settings of the balancer from this command's configuration.
 
     Raises:
-        SettingsError: They cannot be used.
+        SettingsError: They are invalid.
     """
     values = dict(connection.settings.extensions.get(NAME, {}))
     values.pop("enabled", None)
@@ -33,10 +33,10 @@ def balancer_settings(connection: Connection) -> BalancerSettings:
 
 @contextmanager
 def decision_reader(connection: Connection) -> Iterator[DecisionReader]:
-    """A reader of the topic.
+    """Reader of the topic of decisions.
 
     Raises:
-        TopicMissingError: It does not exist: no balancer has run yet.
+        TopicMissingError: It does not exist, as no balancer has run yet.
         KafkaUnavailableError: Kafka did not answer in time.
     """
     topics = DecisionTopics(connection.topics.channel)
@@ -45,9 +45,9 @@ def decision_reader(connection: Connection) -> Iterator[DecisionReader]:
     bounds = balancer_settings(connection).recall_bounds()
     with (
         naming_address(connection),
-        DecisionReader(connection.client, topics, timeout_s=connection.timeout_s, bounds=bounds) as found,
+        DecisionReader(connection.client, topics, timeout_s=connection.timeout_s, bounds=bounds) as reader,
     ):
-        yield found
+        yield reader
 
 
 @contextmanager
@@ -57,46 +57,46 @@ def reader_if_any(connection: Connection) -> Iterator[DecisionReader | None]:
         with decision_reader(connection) as reader:
             yield reader
     except TopicMissingError as error:
-        say(f"no decision is known: {error}")
+        say(f"no decisions available: {error}")
         yield None
 
 
 def tell_ended(reader: DecisionReader) -> None:
-    """A remark where not all was looked at that might have been asked for."""
+    """Print a note if older decisions were not read."""
     if reader.ended:
-        say(f"older decisions were not looked at, as {reader.ended} (extensions.{NAME}.recall_*)")
+        say(f"older decisions were not read: {reader.ended} (extensions.{NAME}.recall_*)")
 
 
 def tell_junk(book: DecisionBook) -> None:
-    """A remark on records that could not be read."""
+    """Print a note on unreadable records."""
     if book.junk:
         counts = ", ".join(f"{count} {reason}" for reason, count in sorted(book.junk.items()))
         say(f"records that this version cannot read: {counts}")
 
 
 def tell_unreadable(record: UndecodableDecision, offset: int) -> None:
-    """A remark on one of them."""
+    """Print a note on one unreadable record."""
     say(f"the record at offset {offset} cannot be read ({record.reason}): {record.why}")
 
 
 def told(book: DecisionBook, record: DecisionRecord) -> dict[str, Any]:
-    """A decision as the JSON output has it: the record, with the newest word on each of its moves."""
-    found = record.model_dump(mode="json")
-    made = list(book.made(record))
+    """A decision as JSON: the record, with the latest result of each of its moves."""
+    fields = record.model_dump(mode="json")
+    made_moves = list(book.made(record))
     for part in ("moves", "splits", "placed"):
-        for entry in found[part]:
-            one = made.pop(0)
-            entry["result"], entry["result_why"] = one.result, one.why_so
-            entry["took_ms"] = None if one.ended is None else one.ended.took_ms
-    return found
+        for entry in fields[part]:
+            move = made_moves.pop(0)
+            entry["result"], entry["result_why"] = move.result, move.why_so
+            entry["took_ms"] = None if move.ended is None else move.ended.took_ms
+    return fields
 
 
 class DecisionRow(NamedTuple):
-    """What was done or refused about one bundle, as tables have it.
+    """Row of one bundle in tables: what was done with it, or refused.
 
     Attributes:
-        load: A rate with its unit.
-        score: Of a placement: the chosen broker's.
+        load: Rate with its unit.
+        score: Score of the chosen broker, for placements.
     """
 
     bundle: str
@@ -114,9 +114,9 @@ _SCORE: Final = _HEADERS.index("score")
 
 
 def deeds(book: DecisionBook, record: DecisionRecord) -> Iterator[DecisionRow]:
-    """All moves, splits and placements of a decision."""
-    for made in book.made(record):
-        entry, result = made.entry, _result(made.result, made.why_so)
+    """Rows of all moves, splits and placements of a decision."""
+    for action in book.made(record):
+        entry, result = action.entry, _result(action.result, action.why_so)
         if isinstance(entry, MoveEntry):
             to = entry.destination or "anybody"
             to = "stays" if entry.refused is not None else f"{to} (swap)" if entry.swap else to
@@ -130,14 +130,14 @@ def deeds(book: DecisionBook, record: DecisionRecord) -> Iterator[DecisionRow]:
             )
         else:
             cuts = ", ".join(f"0x{position:08x}" for position in entry.positions)
-            to = f"split at {cuts}" if cuts else "split" if entry.refused is None else "stays whole"
+            to = f"split at {cuts}" if cuts else "split" if entry.refused is None else "not split"
             yield DecisionRow(entry.bundle, None, to, entry.reason, None, None, entry.refused or result, entry.why)
 
 
 class Shown(NamedTuple):
-    """Which deeds of decisions are wanted; none of both: whole decisions.
+    """Which rows of decisions to show; neither: whole decisions.
 
-    Placements of another decision than of a placement only say where its moves go, so they are not listed beside them.
+    Placements within a decision of another kind only name the destinations of its moves, so they have no rows of their own.
     """
 
     moves: bool
@@ -145,11 +145,11 @@ class Shown(NamedTuple):
 
     @property
     def lines(self) -> bool:
-        """A line for each bundle is wanted."""
+        """Whether there is one line per bundle."""
         return self.moves or self.placements
 
     def of(self, book: DecisionBook, record: DecisionRecord) -> list[DecisionRow]:
-        """The wanted ones."""
+        """Rows to show."""
         return [
             row
             for row in deeds(book, record)
@@ -157,18 +157,18 @@ class Shown(NamedTuple):
         ]
 
     def any(self, record: DecisionRecord) -> bool:
-        """Whether there is one."""
+        """Whether a decision has a row to show."""
         if not self.lines:
             return True
-        found = bool(record.placed) and record.subject == Subject.PLACE.value
-        return (self.placements and found) or (self.moves and bool(record.moves or record.splits))
+        shows_whole = bool(record.placed) and record.subject == Subject.PLACE.value
+        return (self.placements and shows_whole) or (self.moves and bool(record.moves or record.splits))
 
 
 def print_deeds(before: Sequence[str], rows: Sequence[tuple[Sequence[object], DecisionRow]], empty: str) -> None:
-    """A table of deeds; scores have a column where there are any.
+    """Print a table of rows; with a column of scores if there are any.
 
     Args:
-        before: Headers of columns that stand before; the rows' own cells of these come with each row.
+        before: Headers of additional leading columns, whose cells come with each row.
     """
     scored = any(row.score is not None for _, row in rows)
 
@@ -179,11 +179,11 @@ def print_deeds(before: Sequence[str], rows: Sequence[tuple[Sequence[object], De
 
 
 def done_count(record: DecisionRecord) -> int:
-    """Bundles that something was done about: each is counted once."""
+    """Number of distinct bundles with an action."""
     if record.subject == Subject.PLACE.value:
         return len(record.placed) + record.cut.get("placed", 0)
-    made = sum(one.refused is None for one in record.moves) + sum(one.refused is None for one in record.splits)
-    return made + record.cut.get("moves", 0) + record.cut.get("splits", 0)
+    count = sum(move.refused is None for move in record.moves) + sum(split.refused is None for split in record.splits)
+    return count + record.cut.get("moves", 0) + record.cut.get("splits", 0)
 
 
 def _result(word: str | None, why: str | None) -> str | None:

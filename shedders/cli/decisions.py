@@ -1,4 +1,4 @@
-"""`statechannel decisions`: what the balancer decided, and why it did not."""
+"""`statechannel decisions`: the balancer's decisions, and its reasons for none."""
 
 from __future__ import annotations
 
@@ -30,7 +30,9 @@ from statechannel.cli.kit.options import Connect, OutputAs, reaching
 from statechannel.cli.kit.output import Output, cell, duration, moment, print_json, print_json_line, print_table, stdout
 from statechannel.errors import ExitCode
 
-app = typer.Typer(add_completion=False, rich_markup_mode=None, help="What the balancer decided: a list, or show ID.")
+app = typer.Typer(
+    add_completion=False, rich_markup_mode=None, help="List the balancer's decisions, or show one: show ID."
+)
 
 LAST = "last"
 _DEFAULT_SINCE = "1h"
@@ -44,31 +46,35 @@ def decisions(
     ctx: typer.Context,
     since: Annotated[
         str,
-        typer.Option("--since", metavar="TIME|DURATION", help="For example 15m, 2h, 7d, 2026-01-01T00:00:00Z."),
+        typer.Option(
+            "--since", metavar="TIME|DURATION", help="Start of the list, e.g. 15m, 2h, 7d, 2026-01-01T00:00:00Z."
+        ),
     ] = _DEFAULT_SINCE,
     moves_only: Annotated[
-        bool, typer.Option("--moves-only", help="Only bundles that are moved or split, a line for each.")
+        bool, typer.Option("--moves-only", help="Show only moved and split bundles, one line each.")
     ] = False,
     placements: Annotated[
         bool,
-        typer.Option("--placements", help="Only bundles that are placed, a line for each; goes with --moves-only."),
+        typer.Option(
+            "--placements", help="Show only placed bundles, one line each; may be combined with --moves-only."
+        ),
     ] = False,
     follow: Annotated[
-        bool, typer.Option("--follow", help="Go on with new ones as they come, until interrupted.")
+        bool, typer.Option("--follow", help="Show new decisions as they are made, until interrupted.")
     ] = False,
     max_seconds: Annotated[
-        float | None, typer.Option("--for", metavar="SECONDS", min=0.1, help="With --follow: end after this.")
+        float | None, typer.Option("--for", metavar="SECONDS", min=0.1, help="With --follow: stop after this time.")
     ] = None,
     output: OutputAs = Output.TABLE,
 ) -> None:
-    """What the balancer decided, the oldest first; with --follow and as JSON, one record a line."""
+    """List the balancer's decisions, oldest first; JSON with --follow is one record per line."""
     if ctx.invoked_subcommand is not None:
         _nothing_given(ctx)
         return
     if max_seconds is not None and not follow:
         raise CommandError(
-            "--for says when --follow ends, and there is no --follow",
-            hint="Add --follow, or say --since for how far to look back.",
+            "--for requires --follow",
+            hint="Add --follow; to look back, use --since.",
             code=ExitCode.USAGE,
         )
     since_ms, shown = parse_since(since, now_ms()), Shown(moves_only, placements)
@@ -79,32 +85,32 @@ def decisions(
         book = DecisionBook()
         for read in reader.read(since_ms=since_ms):
             book.add(read.record)
-    found = [one for one in book.decisions if shown.any(one)]
+    records = [record for record in book.decisions if shown.any(record)]
     tell_junk(book)
     if output is Output.JSON:
         print_json(
             {
                 "since_ms": since_ms,
-                "decisions": [told(book, one) for one in found],
+                "decisions": [told(book, record) for record in records],
                 "unreadable": dict(sorted(book.junk.items())),
             }
         )
     elif shown.lines:
-        rows = [((moment(one.at_ms), one.id), row) for one in found for row in shown.of(book, one)]
+        rows = [((moment(record.at_ms), record.id), row) for record in records for row in shown.of(book, record)]
         what = "moved or split" if not placements else "moved, split or placed" if moves_only else "placed"
-        print_deeds(("time", "decision"), rows, f"nothing was {what} since {moment(since_ms)}")
+        print_deeds(("time", "decision"), rows, f"no bundle was {what} since {moment(since_ms)}")
     else:
-        _list(found, since_ms)
+        _list(records, since_ms)
 
 
 @app.command()
 @reaching
 def show(
     connect: Connect,
-    decision: Annotated[str, typer.Argument(metavar="ID", help="A decision's id, or `last`.")],
+    decision: Annotated[str, typer.Argument(metavar="ID", help="Id of the decision, or `last`.")],
     output: OutputAs = Output.TABLE,
 ) -> None:
-    """Show one decision with its moves and how they ended, scores, and what it left alone."""
+    """Show one decision: its moves and their results, scores, and what was left alone."""
     wanted = decision.upper() if decision != LAST else LAST
     book = DecisionBook()
     with decision_reader(connect()) as reader:
@@ -119,65 +125,65 @@ def show(
             reads = list(reader.read(about=[wanted]))
     for read in reads:
         book.add(read.record)
-    found = book.decisions[-1] if wanted == LAST and len(book) else book.decision(wanted)
-    if found is None:
+    chosen = book.decisions[-1] if wanted == LAST and len(book) else book.decision(wanted)
+    if chosen is None:
         tell_junk(book)
         raise not_found(
-            f"there is no decision {decision}",
-            hint="`statechannel decisions --since 7d` lists those that are kept, a week by default.",
+            f"decision {decision} not found",
+            hint="`statechannel decisions --since 7d` lists decisions; they are kept for a week by default.",
         )
     if output is Output.JSON:
-        print_json(told(book, found))
+        print_json(told(book, chosen))
     else:
-        _show(book, found)
+        _show(book, chosen)
 
 
 def _nothing_given(ctx: typer.Context) -> None:
-    """Options before the subcommand would be lost in silence."""
-    given = [name for name in ctx.params if str(ctx.get_parameter_source(name)).endswith("COMMANDLINE")]
-    if given:
-        option = {"max_seconds": "for", "properties": "X", "flags": "set"}.get(given[0], given[0]).replace("_", "-")
+    """Reject options before the subcommand, which would be ignored."""
+    options = [name for name in ctx.params if str(ctx.get_parameter_source(name)).endswith("COMMANDLINE")]
+    if options:
+        option = {"max_seconds": "for", "properties": "X", "flags": "set"}.get(options[0], options[0]).replace("_", "-")
         raise CommandError(
-            f"the option {'-' if option == 'X' else '--'}{option} stands before `{ctx.invoked_subcommand}`",
-            hint=f"Options come last: `statechannel decisions {ctx.invoked_subcommand} ... OPTIONS`.",
+            f"the option {'-' if option == 'X' else '--'}{option} must follow `{ctx.invoked_subcommand}`",
+            hint=f"Put options last: `statechannel decisions {ctx.invoked_subcommand} ... OPTIONS`.",
             code=ExitCode.USAGE,
         )
 
 
-def _list(found: list[DecisionRecord], since_ms: int) -> None:
+def _list(records: list[DecisionRecord], since_ms: int) -> None:
     print_table(
         ("time", "decision", "of", "leader", "term", "cycle", "label", "reason", "done", "left", "why"),
         [
             (
-                moment(one.at_ms),
-                one.id,
-                one.subject,
-                one.leader,
-                one.term,
-                one.cycle,
-                one.label,
-                one.skipped or one.reason,
-                done_count(one),
-                sum(one.left_counts.values()),
-                one.why,
+                moment(record.at_ms),
+                record.id,
+                record.subject,
+                record.leader,
+                record.term,
+                record.cycle,
+                record.label,
+                record.skipped or record.reason,
+                done_count(record),
+                sum(record.left_counts.values()),
+                record.why,
             )
-            for one in found
+            for record in records
         ],
-        empty=f"no decision since {moment(since_ms)}: no balancer ran, or none has decided yet",
+        empty=f"no decision since {moment(since_ms)}: no balancer ran, or it has made no decision yet",
     )
 
 
 def _show(book: DecisionBook, record: DecisionRecord) -> None:
     print_table(("what", "value"), list(_facts(record)))
     stdout().print()
-    print_deeds((), [((), row) for row in deeds(book, record)], "nothing was to be done")
+    print_deeds((), [((), row) for row in deeds(book, record)], "no action")
     if record.scores:
         stdout().print()
         scores = sorted(record.scores.items(), key=lambda pair: (-(pair[1] if pair[1] is not None else 1e308), pair[0]))
         print_table(("broker", "score"), [(name, _figure(score)) for name, score in scores])
     if record.left:
         stdout().print()
-        rows = [(one.name, one.reason, one.why) for one in record.left[:_OTHERS_SHOWN]]
+        rows = [(item.name, item.reason, item.why) for item in record.left[:_OTHERS_SHOWN]]
         print_table(("left alone", "reason", "why"), rows)
         if len(record.left) > len(rows):
             stdout().print(f"(the first {len(rows)} of {len(record.left)}; all of them with --output json)")
@@ -207,12 +213,12 @@ def _facts(record: DecisionRecord) -> Iterator[tuple[str, object]]:
         yield (
             "budget left",
             f"{budget.moves_left} of {budget.moves_max} moves, {budget.load_percent_left:.1f} of "
-            f"{budget.load_percent_max:.1f} % of the load; {budget.on_the_way} were on their way",
+            f"{budget.load_percent_max:.1f} % of the load; {budget.on_the_way} in flight",
         )
     if record.left_counts:
         yield "left alone", ", ".join(f"{count} {reason}" for reason, count in sorted(record.left_counts.items()))
     if record.cut:
-        yield "no room for", ", ".join(f"{count} {part}" for part, count in sorted(record.cut.items()))
+        yield "omitted for size", ", ".join(f"{count} {part}" for part, count in sorted(record.cut.items()))
 
 
 def _figure(value: float | None) -> str:

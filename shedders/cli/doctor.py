@@ -1,4 +1,4 @@
-"""Checks of `statechannel doctor` about balancing: its topics, and policies that cannot be read or forbid something."""
+"""Checks of `statechannel doctor` for balancing: topics, settings and policies."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from statechannel.settings import SettingsError
 
 
 def topics(connection: Connection) -> list[WantedTopic]:
-    """The four topics of the balancing extension, as the settings here want them."""
+    """The four topics of the balancing extension, with the policies that the settings require."""
     channel = connection.topics.channel
     try:
         settings = configured(connection.settings.extensions.get(NAME, {}))
-    except SettingsError:  # the check below says so
+    except SettingsError:  # reported by the check below
         settings = configured({})
     loads: LoadSettings = settings.load
     retention_ms = round(loads.retention_s * 1_000)
@@ -37,12 +37,14 @@ def topics(connection: Connection) -> list[WantedTopic]:
         DecisionTopics(channel, decision_lags=lags),
     )
     return [
-        WantedTopic(name, policy, owner=NAME, optional=True) for one in sets for name, policy in one.policies.items()
+        WantedTopic(name, policy, owner=NAME, optional=True)
+        for settings_set in sets
+        for name, policy in settings_set.policies.items()
     ]
 
 
 def settings_of_balancer(facts: DoctorFacts) -> Iterator[DoctorFinding]:
-    """Settings of the extension."""
+    """Check the settings of the extension."""
     try:
         configured(facts.settings.extensions.get(NAME, {}))
     except SettingsError as error:
@@ -50,63 +52,63 @@ def settings_of_balancer(facts: DoctorFacts) -> Iterator[DoctorFinding]:
             yield DoctorFinding(
                 Severity.ERROR,
                 problem.rstrip("."),
-                "A broker with these settings does not start.",
-                f"Change extensions.{NAME} where it is set; design/balancer-settings.md has all of them.",
+                "A broker does not start with these settings.",
+                f"Change extensions.{NAME} where it is set; design/balancer-settings.md lists all settings.",
             )
 
 
 def policies(facts: DoctorFacts) -> Iterator[DoctorFinding]:
-    """Policies that cannot be read, and what they have switched off."""
+    """Check for unreadable policies, and for those that switch something off."""
     if facts.connection is None:
         return
     try:
-        standing = book_of(facts.connection).at(now_ms())
-    except (TopicPolicyError, TopicMissingError):  # told by the check of topics
-        yield DoctorFinding(Severity.INFO, "the policies cannot be read before the topics are in order", checked=False)
+        effective = book_of(facts.connection).at(now_ms())
+    except (TopicPolicyError, TopicMissingError):  # reported by the check of topics
+        yield DoctorFinding(Severity.INFO, "the policies cannot be read until the topics are valid", checked=False)
         return
     except StateChannelError as error:
         yield DoctorFinding(
             Severity.ERROR,
             f"the policies cannot be read: {error}",
-            "Brokers place and shed by what they knew.",
+            "Brokers place and shed by the last policies that they read.",
             error.hint,
         )
         return
-    yield from policy_findings(standing)
+    yield from policy_findings(effective)
 
 
-def policy_findings(standing: EffectivePolicies) -> Iterator[DoctorFinding]:
-    """What is to be told of the policies as they stand."""
-    for why in [*standing.closed, *filter(None, [standing.overfull])]:
+def policy_findings(effective: EffectivePolicies) -> Iterator[DoctorFinding]:
+    """Findings on the policies in force."""
+    for why in [*effective.closed, *filter(None, [effective.overfull])]:
         yield DoctorFinding(
             Severity.ERROR,
             why,
-            "What cannot be read is forbidden rather than ignored.",
-            "`statechannel policy list` shows the record; set it anew, or delete it.",
+            "What an unreadable policy is about is forbidden, not ignored.",
+            "`statechannel policy list` shows the record; set it again, or delete it.",
         )
-    junk = sum(standing.junk.values())
+    junk = sum(effective.junk.values())
     if junk:
-        reasons = ", ".join(f"{reason} ({many})" for reason, many in sorted(standing.junk.items()))
+        reasons = ", ".join(f"{reason} ({count})" for reason, count in sorted(effective.junk.items()))
         yield DoctorFinding(
             Severity.WARNING,
             f"{junk} records in the topic of policies were dropped: {reasons}",
-            "Somebody writes there who should not, or by a newer version.",
-            "`statechannel policy list --output json` counts them; see who may write to the topic.",
+            "A foreign client or a newer version writes to the topic.",
+            "`statechannel policy list --output json` counts them; check which clients may write to the topic.",
         )
-    if not standing.shedding_on:
+    if not effective.shedding_on:
         yield DoctorFinding(
             Severity.INFO,
-            f"no bundle is moved by itself: {standing.shedding_why}",
+            f"automatic moves are off: {effective.shedding_why}",
             "",
-            "`statechannel override end shedding`, once that is no longer wanted.",
+            "Switch them on again with `statechannel override end shedding`.",
         )
-    cordons = standing.policies.cordons
+    cordons = effective.policies.cordons
     if cordons:
         yield DoctorFinding(
             Severity.INFO,
             f"cordoned: {', '.join(sorted(cordons))}",
-            "They are given nothing.",
-            f"`statechannel uncordon {min(cordons)}`, once that is no longer wanted.",
+            "No bundle is assigned to them.",
+            f"End a cordon with `statechannel uncordon {min(cordons)}`.",
         )
 
 
@@ -117,4 +119,4 @@ balancer = Plugin(
     ),
     topics=topics,
 )
-"""For the entry point group `statechannel.doctor`."""
+"""Checks of the entry point group `statechannel.doctor`."""

@@ -1,4 +1,4 @@
-"""Asks the balancing extension of the leader for something, and waits as long as it takes, whoever leads by then."""
+"""Requests to the balancing extension of the leader, followed to their answer across changes of leadership."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ _GRACE_S = 3.0
 _AGAIN = frozenset(
     {"not-leader", "busy", "joining", "starting-mode", "safe-mode", "settling-mode", "draining", "policies-unread"}
 )
-"""Reasons for which the same question is asked again: another broker answers it, or the same one in a moment."""
+"""Reasons to retry a request, with another broker or the same."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """A request in the log; `offset`: where it lies."""
+    """Request in the log, at `offset`."""
 
     id: str
     offset: int
@@ -39,11 +39,11 @@ class Sent:
 
 @dataclass(frozen=True, slots=True)
 class LeaderAnswer:
-    """What came back.
+    """Answer to a request.
 
     Attributes:
-        outcome: None where nobody answered in time.
-        broker: That executed it, or is at it.
+        outcome: None: no broker answered in time.
+        broker: Executor of the request, finished or not.
     """
 
     outcome: Outcome | None
@@ -56,11 +56,11 @@ def send(
     """Write a request for the leader.
 
     Raises:
-        KafkaAdapterError: Kafka is away, refuses it, or nobody knows.
+        KafkaAdapterError: Kafka is out of reach, refuses the request, or the result is unknown.
     """
     every = {"extension": EXTENSION, "ask": ask, "to": "leader", **args}
-    given = {name: value for name, value in every.items() if value is not None}
-    request = Request(identifier or str(ULID()), RequestCommand.EXTENSION.value, 0, given, who())
+    filled = {name: value for name, value in every.items() if value is not None}
+    request = Request(identifier or str(ULID()), RequestCommand.EXTENSION.value, 0, filled, who())
     within_s = min(TIMEOUT_MAX_S, max(1.0, wait_s))
     with naming_address(connection):
         offset = append_and_wait(
@@ -70,16 +70,16 @@ def send(
             key=request.id.encode(),
             value=request_record.encode(request, timeout_s=within_s, at_ms=now_ms()),
             timeout_s=connection.timeout_s,
-            repeatable=True,  # whoever reads requests knows them by their ids
+            repeatable=True,  # readers identify requests by their ids
         )
     return Sent(request.id, offset, within_s)
 
 
-def follow(connection: Connection, sent: Sent, told: Callable[[str | None], None] = lambda _: None) -> LeaderAnswer:
+def follow(connection: Connection, sent: Sent, progress: Callable[[str | None], None] = lambda _: None) -> LeaderAnswer:
     """Wait for the reply to a request.
 
     Args:
-        told: Called again and again with the broker that is at it.
+        progress: Called repeatedly with the broker that executes it.
     """
     broker: str | None = None
     ends_s = time.monotonic() + sent.wait_s + _GRACE_S
@@ -93,12 +93,12 @@ def follow(connection: Connection, sent: Sent, told: Callable[[str | None], None
                     broker = item.broker
                 elif isinstance(item, Reply):
                     return LeaderAnswer(outcomes.from_json(item.outcome), item.broker)
-            told(broker)
+            progress(broker)
     return LeaderAnswer(None, broker)
 
 
 def may_be_asked_again(outcome: Outcome | None) -> bool:
-    """Whether the end of a request says nothing about what was asked."""
+    """Whether a request ended without a result, so that a retry is safe."""
     if isinstance(outcome, Rejected):
         return str(outcome.reason) in _AGAIN
     return outcome is None or isinstance(outcome, Unknown | Undetermined)
@@ -106,10 +106,10 @@ def may_be_asked_again(outcome: Outcome | None) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class LoggedRequest:
-    """A request to the extension that the log has.
+    """Request to the extension, read from the log.
 
     Attributes:
-        reply: None where there is none; `open`: somebody may answer still.
+        reply: None: there is none; `open`: a broker may still answer.
     """
 
     request: Request
@@ -119,7 +119,7 @@ class LoggedRequest:
 
     @property
     def sent(self) -> Sent:
-        """To be followed."""
+        """The request, to follow it."""
         return Sent(self.request.id, self.offset, max(1.0, (self.request.deadline_ms - now_ms()) / 1_000))
 
 

@@ -1,4 +1,4 @@
-"""`--snapshot live`: takes a snapshot of a cluster from its topics (entry point group `shedders.snapshots`)."""
+"""`--snapshot live`: source of snapshots from a cluster's topics (entry point group `shedders.snapshots`)."""
 
 from __future__ import annotations
 
@@ -45,19 +45,19 @@ LIVE = "live"
 
 
 def live(connect: Connect) -> Snapshot:
-    """A snapshot of the cluster as its topics tell of it now.
+    """Take a snapshot of the cluster from its topics.
 
     Raises:
-        KafkaAdapterError: Kafka is away, or the channel does not exist.
-        SnapshotError: What was read makes no sound snapshot.
-        SettingsError: The settings of the balancer, as this command is given them, cannot be used.
+        KafkaAdapterError: Kafka is out of reach, or the channel does not exist.
+        SnapshotError: The topics do not make a consistent snapshot.
+        SettingsError: The settings of the balancer, from this command's configuration, are invalid.
     """
     snapshot = snapshot_taken(gather(connect()))
-    return parse_snapshot(snapshot_bytes(snapshot), "the snapshot that was taken")
+    return parse_snapshot(snapshot_bytes(snapshot), "the live snapshot")
 
 
 def gather(connection: Connection) -> Gathered:
-    """Read it all: load first, then who owns what, so that a report is marked as lapsed rather than taken for current."""
+    """Read all topics: load before ownership, so that an old report is marked as stale, never taken for current."""
     settings = balancer_settings(connection)
     log = _Log()
     remarks: list[str] = []
@@ -66,13 +66,13 @@ def gather(connection: Connection) -> Gathered:
     views = read_channel(connection, [log.observe])
     registry = read_registry(connection)
     at_ms = _time_ms(registry, views, [*(loads or ()), *(tops or ())])
-    standing = None if standing_at is None else standing_at.at(at_ms)
-    decision, choice = _decided(connection, settings, standing, remarks)
-    own = balanced_by(settings, {} if standing is None else standing.settings)
+    effective = None if standing_at is None else standing_at.at(at_ms)
+    decision, choice = _decided(connection, settings, effective, remarks)
+    own = balanced_by(settings, {} if effective is None else effective.settings)
     leader = registry.leader
     if leader is None:
         remarks.append(
-            "nobody leads: no plan is carried out at present" if registry.members.alive else "no broker is alive"
+            "there is no leader: no plan is executed at present" if registry.members.alive else "no broker is alive"
         )
     info = {} if leader is None else leader.info
     return Gathered(
@@ -86,7 +86,7 @@ def gather(connection: Connection) -> Gathered:
         accepted=log.accepted,
         loads=loads,
         tops=tops,
-        standing=standing,
+        standing=effective,
         decision=decision,
         rules=lambda: _view(settings.load, registry),
         top_ttl_s=settings.load.ttl_s,
@@ -102,17 +102,17 @@ def gather(connection: Connection) -> Gathered:
 
 @dataclass(slots=True)
 class _Log:
-    """What is accepted of the channel's log."""
+    """Accepted state of the channel's log."""
 
     accepted: list[AcceptedRecord] = field(default_factory=list)
 
     def observe(self, record: RecordRead, judgement: Judgement) -> None:
-        """Take one record in."""
-        said, key = judgement.record, judgement.key
-        if judgement.verdict is Verdict.ACCEPTED and said is not None and key is not None and not key.is_namespace:
+        """Fold one record."""
+        state, key = judgement.record, judgement.key
+        if judgement.verdict is Verdict.ACCEPTED and state is not None and key is not None and not key.is_namespace:
             self.accepted.append(
                 AcceptedRecord(
-                    record.partition, record.offset, record.timestamp_ms, key.name, said.state, said.from_, said.to
+                    record.partition, record.offset, record.timestamp_ms, key.name, state.state, state.from_, state.to
                 )
             )
 
@@ -137,7 +137,7 @@ def _bundles(views: LogViews) -> list[BundleSeen]:
 
 def _unsound(views: LogViews) -> str | None:
     if views.tentative:
-        return "the channel's log was cleaned and no heartbeat vouches for what is left"
+        return "the channel's log was cleaned, and no clean heartbeat vouches for the rest"
     stopped = [part for part in views.parts if part.stop is not None]
     if stopped:
         return f"partition {stopped[0].view.partition} of the channel holds records of a newer format"
@@ -147,14 +147,21 @@ def _unsound(views: LogViews) -> str | None:
 def _brokers(registry: Registry) -> list[BrokerSeen]:
     read_at_s = registry.read_at_ms / 1_000
     return [
-        BrokerSeen(name, one.incarnation, one.accepting, one.caught_up, max(0.0, read_at_s - one.heard_at_s), one.info)
-        for name, one in sorted(registry.members.alive.items())
+        BrokerSeen(
+            name,
+            member.incarnation,
+            member.accepting,
+            member.caught_up,
+            max(0.0, read_at_s - member.heard_at_s),
+            member.info,
+        )
+        for name, member in sorted(registry.members.alive.items())
     ]
 
 
 def _time_ms(registry: Registry, views: LogViews, reports: Sequence[LoadTopicRecord]) -> int:
-    """Now by Kafka's clock, as far as can be known; nothing that was read is younger."""
-    return max(registry.read_at_ms, *views.newest_ms, *(one.timestamp_ms for one in reports))
+    """Present time by Kafka's clock, no earlier than any record that was read."""
+    return max(registry.read_at_ms, *views.newest_ms, *(report.timestamp_ms for report in reports))
 
 
 def _text(value: object) -> str | None:
@@ -165,7 +172,7 @@ def _text(value: object) -> str | None:
 
 
 def _view(settings: LoadSettings, registry: Registry) -> TableView[Any]:
-    """As a leader has it: reports of brokers that nobody has registered do not count."""
+    """The leader's view: reports of unregistered brokers do not count."""
     view: TableView[Any] = TableView(settings.view_rules())
     view.registered([*registry.members.lost, *registry.members.alive], 0.0)
     return view
@@ -185,14 +192,14 @@ def _load_topics(
 def _records(
     connection: Connection, name: str, settings: LoadSettings, remarks: list[str]
 ) -> Sequence[LoadTopicRecord]:
-    """What counts in a load topic; by the reader that knows headers, as tombstones have them."""
-    found = NewestOfEach(settings.brokers_max, settings.held_bytes)
+    """Records that count in a load topic, read with headers, as tombstones have them."""
+    newest = NewestOfEach(settings.brokers_max, settings.held_bytes)
 
     def sink(batch: LightBatch) -> None:
         if batch.opened:
-            found.clear()
+            newest.clear()
         for record in batch.records:
-            found.add(LoadTopicRecord(*record))
+            newest.add(LoadTopicRecord(*record))
 
     with naming_address(connection):
         reader = LightReader(connection.client, name, sink, group_id=connection.topics.reader_group)
@@ -204,14 +211,14 @@ def _records(
         if not there or not ended:
             cause = f" ({reader.last_error})" if reader.last_error else ""
             raise KafkaUnavailableError(
-                f"{name} was not read to its end within {connection.timeout_s:g} s{cause}.",
+                f"{name} could not be read to its end within {connection.timeout_s:g} s{cause}.",
                 hint="Check bootstrap.servers and that Kafka runs: `statechannel kafka status`.",
             )
-    if found.left_out:
+    if newest.left_out:
         remarks.append(
-            f"{found.left_out} records of {name} were left out: extensions.{NAME}.load.held_bytes or brokers_max is reached"
+            f"{newest.left_out} records of {name} were omitted: extensions.{NAME}.load.held_bytes or brokers_max is reached"
         )
-    return found.records
+    return newest.records
 
 
 def _policies(connection: Connection) -> Any:
@@ -228,17 +235,17 @@ def _policies(connection: Connection) -> Any:
 def _decided(
     connection: Connection, settings: BalancerSettings, standing: EffectivePolicies | None, remarks: list[str]
 ) -> tuple[DecisionRecord | None, Choice]:
-    """The newest decision, and with what was decided; without one, what policies and this command's settings make."""
-    decision, told = _newest(connection, remarks)
-    if decision is not None and told is not None:
+    """The newest decision and its settings; without one, those of the policies and this command's configuration."""
+    decision, decided = _newest(connection, remarks)
+    if decision is not None and decided is not None:
         late = changed_since(decision, standing)
         if not late:
-            return decision, of_decision(decision, told)
+            return decision, of_decision(decision, decided)
         remarks.append(
-            f"laid down after the newest decision: {', '.join(late)}; settings are theirs over this command's"
+            f"set after the newest decision: {', '.join(late)}; these policies override this command's settings"
         )
     elif decision is not None:
-        remarks.append(f"decision {decision.id} does not tell its settings; they are the policies' over this command's")
+        remarks.append(f"decision {decision.id} has no settings; policies override this command's settings")
     return decision, of_chosen(in_force(settings, standing)[1])
 
 
@@ -247,37 +254,37 @@ def _newest(connection: Connection, remarks: list[str]) -> tuple[DecisionRecord 
         with decision_reader(connection) as reader:
             decision = _last(reader, is_cycle)
             if decision is None:
-                made = f"none was found, as {reader.ended}" if reader.ended else "none was made yet"
-                remarks.append(f"no decision to go on from, {made}: nothing is remembered, settings are this command's")
+                cause = f"none was found, as {reader.ended}" if reader.ended else "none was made yet"
+                remarks.append(f"no previous decision, {cause}: no memory, settings are this command's")
                 return None, None
             fingerprint = decision.fingerprint
             return decision, _last(
                 reader,
-                lambda one: (
-                    isinstance(one, DecisionRecord)
-                    and one.subject == "shed"
-                    and one.fingerprint == fingerprint
-                    and one.settings is not None
+                lambda entry: (
+                    isinstance(entry, DecisionRecord)
+                    and entry.subject == "shed"
+                    and entry.fingerprint == fingerprint
+                    and entry.settings is not None
                 ),
             )
     except TopicMissingError:
-        remarks.append("there is no topic of decisions: nothing is remembered, settings are this command's")
+        remarks.append("the topic of decisions does not exist: no memory, settings are this command's")
         return None, None
 
 
 def _last(reader: DecisionReader, wanted: Any) -> DecisionRecord | None:
-    found = [one.record for one in reader.newest(1, wanted)]
-    return next((one for one in reversed(found) if isinstance(one, DecisionRecord) and wanted(one)), None)
+    records = [entry.record for entry in reader.newest(1, wanted)]
+    return next((record for record in reversed(records) if isinstance(record, DecisionRecord) and wanted(record)), None)
 
 
 class NewestOfEach:
-    """Takes records in log order, and keeps those that a compacted log would have.
+    """Newest records of each key, as a compacted log has them, collected in log order.
 
     Args:
-        keys_max: So many keys; `held_bytes`: so much of their values. What finds no room is left out, and counted.
+        keys_max: Most keys, and `held_bytes` most bytes of their values; records beyond are omitted and counted.
 
     Attributes:
-        left_out: Records that found no room.
+        left_out: Number of omitted records.
     """
 
     def __init__(self, keys_max: int, held_bytes: int) -> None:
@@ -287,14 +294,14 @@ class NewestOfEach:
         self.left_out = 0
 
     def clear(self) -> None:
-        """The topic is read from its beginning again."""
+        """Start again, as the topic is read from its beginning."""
         for value, _ in self._held.values():
             self._room_bytes += _size_bytes(value)
         self._held.clear()
         self.left_out = 0
 
     def add(self, record: LoadTopicRecord) -> None:
-        """Take one in."""
+        """Add a record."""
         key = record.key or b""
         known = key in self._held
         value, null = self._held.get(key, (None, None))
@@ -303,14 +310,14 @@ class NewestOfEach:
             self.left_out += 1
             return
         self._room_bytes -= more_bytes
-        # A null counts only if it names the report before it, so both are needed.
+        # A tombstone counts only if it names the report before it, so both are needed.
         self._held[key] = (value, record) if record.value is None else (record, null)
 
     @property
     def records(self) -> list[LoadTopicRecord]:
-        """What is kept, in log order."""
-        found = [one for pair in self._held.values() for one in pair if one is not None]
-        return sorted(found, key=lambda one: one.offset)
+        """Records in log order."""
+        kept = [record for pair in self._held.values() for record in pair if record is not None]
+        return sorted(kept, key=lambda record: record.offset)
 
 
 def _size_bytes(record: LoadTopicRecord | None) -> int:

@@ -1,4 +1,4 @@
-"""Options that several of these commands have."""
+"""Options of several commands of balancing."""
 
 from __future__ import annotations
 
@@ -18,11 +18,13 @@ if TYPE_CHECKING:
 
 SnapshotOption = Annotated[
     str,
-    typer.Option("--snapshot", metavar="FILE|live", help="The cluster as a file (design/snapshot.md), or as it is."),
+    typer.Option(
+        "--snapshot", metavar="FILE|live", help="Snapshot file (design/snapshot.md), or `live` for the running cluster."
+    ),
 ]
 ProfileOption = Annotated[
     str | None,
-    typer.Option("--profile", metavar="NAME", help="In place of the snapshot's own profile and settings."),
+    typer.Option("--profile", metavar="NAME", help="Profile that replaces the profile and settings of the snapshot."),
 ]
 SetOption = Annotated[
     list[str] | None,
@@ -33,34 +35,34 @@ SetOption = Annotated[
     ),
 ]
 PlacementOption = Annotated[
-    str | None, typer.Option("--placement", metavar="NAME", help="Chooses destinations that are left open.")
+    str | None, typer.Option("--placement", metavar="NAME", help="Placement strategy, for moves without a destination.")
 ]
 CyclesOption = Annotated[
-    int, typer.Option("--cycles", metavar="N", min=1, max=10_000, help="So many decisions, each after the last.")
+    int, typer.Option("--cycles", metavar="N", min=1, max=10_000, help="Number of successive decisions.")
 ]
 EveryOption = Annotated[
-    float, typer.Option("--every", metavar="SECONDS", min=0, max=86_400, help="Time from one cycle to the next.")
+    float, typer.Option("--every", metavar="SECONDS", min=0, max=86_400, help="Time between cycles.")
 ]
 
 
 def looking(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command the options by which a live cluster is found; its first argument is a `Connect`.
+    """Add the connection options of a live cluster to a command; its first argument is a `Connect`.
 
     As `statechannel.cli.kit.options.reaching`, but `--set` is left to the strategies.
     """
 
     @wraps(command)
-    def run(**given: Any) -> Any:
-        place = {name: given.pop(name) for name in shared}
+    def run(**options: Any) -> Any:
+        place = {name: options.pop(name) for name in shared}
 
         @cache
         def connected() -> Connection:
-            # Snapshots are read on machines that have no Kafka client.
+            # Snapshots are also read on machines without a Kafka client.
             from statechannel.cli.kit.connection import connect
 
             return connect(**place, flags=None)
 
-        return command(connected, **given)
+        return command(connected, **options)
 
     shared = inspect.signature(_place, eval_str=True).parameters
     own = list(inspect.signature(command, eval_str=True).parameters.values())[1:]
@@ -75,16 +77,16 @@ def _place(
     properties_file: ClientFile = None,
     properties: ClientProperties = None,
 ) -> None:
-    """The options themselves, as a signature."""
+    """Signature of the options."""
 
 
 def tell(snapshot_remarks: Iterable[str]) -> None:
-    """Remarks on a snapshot, for people, before the plan."""
-    for one in snapshot_remarks:
-        say(cell(f"note: {one}"))
+    """Print remarks on a snapshot before the plan."""
+    for remark in snapshot_remarks:
+        say(cell(f"note: {remark}"))
 
 
 def with_memory(snapshot: Snapshot, kind: str, name: str, memory: dict[str, Any]) -> Snapshot:
-    """The snapshot with what a strategy remembers by now."""
+    """Copy of a snapshot with the present memory of a strategy."""
     by_name = {**getattr(snapshot.memory, kind), name: memory}
     return snapshot.model_copy(update={"memory": snapshot.memory.model_copy(update={kind: by_name})})

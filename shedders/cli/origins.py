@@ -1,4 +1,4 @@
-"""What the balancer decided, for `statechannel audit origins`."""
+"""Decisions of the balancer as origins of changes, for `statechannel audit origins`."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ from statechannel.protocol.states import State
 
 _DECISIONS_MAX: Final = 100_000
 _PLACEMENTS_MAX: Final = 64
-"""Of one bundle, that are held."""
+"""Most placements kept of one bundle."""
 _PLACED_BEFORE_MS: Final = 5_000
 _PLACED_WITHIN_MS: Final = 5_000
-"""A placement is written down within so much of the record that it leads to."""
+"""Longest time between a placement's decision and the record that it leads to."""
 
 
 def decisions(connection: Connection) -> Decisions:
-    """The decisions that are left.
+    """Read the decisions that the topic still has.
 
     Raises:
         StateChannelError: They cannot be read.
     """
-    found = Decisions()
+    known = Decisions()
     with reader_if_any(connection) as reader:
         for read in () if reader is None else reader.read():
-            found.take(read.offset, read.timestamp_ms, read.record)
-    return found
+            known.take(read.offset, read.timestamp_ms, read.record)
+    return known
 
 
 class Decisions:
-    """What was decided, by operation.
+    """Decisions by operation.
 
     Args:
-        decisions_max: Those that are held; older ones are not known any more.
+        decisions_max: Number of decisions kept; older ones are dropped.
 
     Attributes:
         since_ms: See `statechannel.audit.origins.OriginTopic`.
@@ -54,7 +54,7 @@ class Decisions:
         self._read = 0
 
     def take(self, offset: int, timestamp_ms: int, record: Any) -> None:
-        """Take in one record of the topic, or why it cannot be read."""
+        """Add a record of the topic, or the reason why it cannot be read."""
         if not self._read and offset > 0:
             self.since_ms = timestamp_ms
         self._read += 1
@@ -67,10 +67,10 @@ class Decisions:
                 self._placements.setdefault(entry.bundle, deque(maxlen=_PLACEMENTS_MAX)).append(record)
 
     def asker(self, begun: Mapping[str, Any]) -> OperationCause | None:
-        """The decision that names the operation; of an assignment, which none names, the one that placed the bundle then."""
-        made = self._book.by_operation(begun["operation"])
-        if made is not None:
-            return _asker(made.decision, made.entry)
+        """Decision that names the operation; for an assignment, which none names, the one that placed the bundle at that time."""
+        deed = self._book.by_operation(begun["operation"])
+        if deed is not None:
+            return _asker(deed.decision, deed.entry)
         for decision in self._placements.get(begun["name"], ()):
             early, late = decision.at_ms - _PLACED_BEFORE_MS, decision.at_ms + _PLACED_WITHIN_MS
             if decision.leader != begun["by"] or not early <= begun["began_ms"] <= late:

@@ -21,12 +21,12 @@ from statechannel.cli.kit.options import Connect, OutputAs
 from statechannel.cli.kit.output import Output, cell, print_json, print_table, stdout
 from statechannel.errors import ExitCode
 
-app = typer.Typer(add_completion=False, rich_markup_mode=None, help="Where bundles would go: plan.")
+app = typer.Typer(add_completion=False, rich_markup_mode=None, help="Destinations of bundles: plan.")
 
 
 @app.callback()
 def group() -> None:
-    """Where bundles would go: plan."""
+    """Destinations of bundles: plan."""
 
 
 @app.command()
@@ -35,21 +35,26 @@ def plan(
     connect: Connect,
     snapshot: SnapshotOption,
     bundles: Annotated[
-        list[str] | None, typer.Argument(metavar="[BUNDLE...]", help="Default: all that nobody serves.")
+        list[str] | None, typer.Argument(metavar="[BUNDLE...]", help="Default: all bundles without an owner.")
     ] = None,
     strategy: Annotated[
         str | None,
-        typer.Option("--strategy", "-s", metavar="NAME", help="Default: the snapshot's, else the profile's."),
+        typer.Option(
+            "--strategy",
+            "-s",
+            metavar="NAME",
+            help="Placement strategy. Default: that of the snapshot, else of the profile.",
+        ),
     ] = None,
     profile: ProfileOption = None,
     settings: SetOption = None,
-    removed: Annotated[bool, typer.Option("--removed", help="Show which filter removed which broker.")] = False,
+    removed: Annotated[bool, typer.Option("--removed", help="Show which filters removed which brokers.")] = False,
     output: OutputAs = Output.TABLE,
 ) -> None:
-    """Show where bundles would go, without placing them.
+    """Show the destinations of bundles without placing them.
 
-    They are placed in the order given; each counts for those after it. For a bundle that somebody serves it is the broker
-    that would get it if it were unloaded now.
+    Bundles are placed in the order of the arguments; each placement counts for the next. For a served bundle, the result is
+    the broker that would get it if it were unloaded now.
     """
     source = snapshot_from(snapshot, connect)
     flags = Flags.parse(settings or (), ("placement", FILTERS))
@@ -57,7 +62,7 @@ def plan(
     chosen, pipeline = pipeline_of(source, name=strategy, profile=profile, flags=around)
     cluster = cluster_of(source)
     odd = [*remarks(source, cluster), *own_way(chosen)]
-    found = place_all(cluster, _asked(cluster, bundles or []), pipeline, booked=booked_of(source, cluster))
+    placements = place_all(cluster, _asked(cluster, bundles or []), pipeline, booked=booked_of(source, cluster))
     if output is Output.JSON:
         document = PlacePlan(
             strategy=chosen.name,
@@ -65,7 +70,7 @@ def plan(
             settings=chosen.told,
             filters=dumped(pipeline.settings),
             remarks=odd,
-            placed=[placed_part(one) for one in found],
+            placed=[placed_part(placed) for placed in placements],
             memory=dict(pipeline.memory),
         )
         print_json(document.model_dump())
@@ -73,36 +78,39 @@ def plan(
     tell(odd)
     print_table(
         ("bundle", "broker", "equally good", "removed", "why"),
-        [(one.bundle, one.broker, len(one.best) or None, _removed(one), one.why) for one in found],
-        empty="nobody asked for a bundle, and every bundle is served",
+        [
+            (placed.bundle, placed.broker, len(placed.best) or None, _removed(placed), placed.why)
+            for placed in placements
+        ],
+        empty="no bundle was named, and every bundle has an owner",
     )
     if removed:
-        for one in found:
+        for placed in placements:
             stdout().print()
             print_table(
                 ("broker", "filter", "why"),
-                [(name, *what) for name, what in sorted(one.removed.items())],
-                title=cell(f"removed for {one.bundle}"),
+                [(name, *what) for name, what in sorted(placed.removed.items())],
+                title=cell(f"removed for {placed.bundle}"),
             )
 
 
 def _asked(cluster: Cluster, names: list[str]) -> list[str]:
     if not names:
-        return sorted(name for name, one in cluster.bundles.items() if one.owner is None and not one.in_flight)
+        return sorted(name for name, bundle in cluster.bundles.items() if bundle.owner is None and not bundle.in_flight)
     return known_bundles(cluster, names)
 
 
 def known_bundles(cluster: Cluster, names: list[str]) -> list[str]:
-    """The names, if they are all bundles of the cluster.
+    """Check that all names are bundles of the cluster.
 
     Raises:
-        CommandError: One is not.
+        CommandError: A name is not.
     """
     for name in names:
         if name not in cluster.bundles:
             raise CommandError(
-                f"{name} is no bundle of the snapshot",
-                hint="Bundles are named tenant/namespace/0xLLLLLLLL_0xUUUUUUUU.",
+                f"{name} is not a bundle of the snapshot",
+                hint="Bundle names have the form tenant/namespace/0xLLLLLLLL_0xUUUUUUUU.",
                 code=ExitCode.NOT_FOUND,
             )
     return names

@@ -1,4 +1,4 @@
-"""A progress bar that is told what it shows, step by step; on standard error, seen only on a terminal."""
+"""Progress bars on standard error, visible only on a terminal."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from statechannel.cli.kit.output import cell, stderr
 
 
 class Bar:
-    """Lines of progress, one for each name.
+    """Lines of progress, one per name.
 
     Attributes:
-        seen: Whether anybody sees it: what is shown need not be found out where nobody does.
+        seen: Whether standard error is a terminal; if not, callers need not compute the progress.
     """
 
     def __init__(self, shown: Progress, *, seen: bool) -> None:
@@ -23,21 +23,21 @@ class Bar:
         self.seen = seen
 
     def show(self, name: str, text: str, done: int, total: int) -> None:
-        """Show how far one is."""
+        """Show the progress of a name."""
         task = self._tasks.get(name)
         if task is None:
             task = self._tasks[name] = self._progress.add_task("", total=total)
         self._progress.update(task, description=cell(text), completed=done, total=total)
 
     def drop(self, name: str) -> None:
-        """It is over."""
+        """Remove the line of a name."""
         task = self._tasks.pop(name, None)
         if task is not None:
             self._progress.remove_task(task)
 
     @contextmanager
     def hidden(self) -> Iterator[None]:
-        """While something else writes to the terminal."""
+        """Hide the lines while other output is written to the terminal."""
         if not self.seen:
             yield
             return
@@ -50,7 +50,7 @@ class Bar:
 
 @contextmanager
 def bar() -> Iterator[Bar]:
-    """Show one while it lasts."""
+    """Show progress bars for the duration of the context."""
     console = stderr()
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     seen = console.is_terminal

@@ -1,4 +1,4 @@
-"""What policies say of brokers and of the cluster, for `statechannel brokers` and `statechannel status`."""
+"""Remarks of policies on brokers and the cluster, for `statechannel brokers` and `statechannel status`."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ def policies(connection: Connection) -> Remarks:
     Raises:
         StateChannelError: The policies cannot be read.
     """
-    standing = book_of(connection).at(now_ms())
-    cluster = [*standing.closed, *filter(None, [standing.overfull])]
-    if not standing.shedding_on:
-        cluster.append(standing.shedding_why)
-    overrides = sum(entry.key.override for entry in standing.entries if entry.force is Force.IN_FORCE)
+    effective = book_of(connection).at(now_ms())
+    cluster = [*effective.closed, *filter(None, [effective.overfull])]
+    if not effective.shedding_on:
+        cluster.append(effective.shedding_why)
+    overrides = sum(entry.key.override for entry in effective.entries if entry.force is Force.IN_FORCE)
     if overrides:
         is_are = "override is" if overrides == 1 else "overrides are"
         cluster.append(f"{overrides} {is_are} in force (`statechannel override list`)")
-    cordons = standing.policies.cordons
+    cordons = effective.policies.cordons
     return Remarks(cluster, {name: f"cordoned ({why})" if why else "cordoned" for name, why in sorted(cordons.items())})

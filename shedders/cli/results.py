@@ -1,4 +1,4 @@
-"""How results come out: tables on standard output, files that appear when they are whole, and where they are."""
+"""Output of results: tables on standard output, files written atomically, and their paths."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def show(grid: Grid, *, gap: bool = True) -> None:
-    """A table on standard output, and what stands below it."""
+    """Print a table and the notes below it."""
     if gap:
         stdout().print()
     print_table(grid.headers, grid.rows, title=cell(grid.title) if grid.title else "", empty="nothing")
@@ -24,16 +24,16 @@ def show(grid: Grid, *, gap: bool = True) -> None:
 
 
 def write_file(path: Path, content: bytes) -> None:
-    """A file that appears when it is whole.
+    """Write a file atomically.
 
     Raises:
-        StateChannelError: It cannot be written.
+        StateChannelError: The file cannot be written.
     """
     with new_file(path) as file:
         file.write(content)
 
 
 def say_written(paths: Sequence[Path] | Iterable[Path]) -> None:
-    """Where results are."""
+    """Print the paths of results."""
     for path in paths:
         say(f"written: {path}")

@@ -42,12 +42,12 @@ from shedders.snapshots.selection import (
 from statechannel.cli.kit.options import Connect, OutputAs
 from statechannel.cli.kit.output import Output, cell, moment, print_json, print_table, say, stdout
 
-app = typer.Typer(add_completion=False, rich_markup_mode=None, help="Which bundles should move: plan.")
+app = typer.Typer(add_completion=False, rich_markup_mode=None, help="Moves of bundles between brokers: plan.")
 
 
 @app.callback()
 def group() -> None:
-    """Which bundles should move: plan."""
+    """Moves of bundles between brokers: plan."""
 
 
 @app.command()
@@ -57,7 +57,12 @@ def plan(
     snapshot: SnapshotOption,
     strategy: Annotated[
         str | None,
-        typer.Option("--strategy", "-s", metavar="NAME", help="Default: the snapshot's, else the profile's."),
+        typer.Option(
+            "--strategy",
+            "-s",
+            metavar="NAME",
+            help="Shedding strategy. Default: that of the snapshot, else of the profile.",
+        ),
     ] = None,
     placement: PlacementOption = None,
     profile: ProfileOption = None,
@@ -65,16 +70,16 @@ def plan(
     cycles: CyclesOption = 1,
     every: EveryOption = EVERY_S,
     after: Annotated[
-        Path | None, typer.Option("--after", metavar="FILE", help="Write the snapshot there as the moves leave it.")
+        Path | None, typer.Option("--after", metavar="FILE", help="Write the snapshot after the moves to this file.")
     ] = None,
     left: Annotated[
-        bool, typer.Option("--left", help="Show everything that is left alone, not only how much.")
+        bool, typer.Option("--left", help="Show each bundle and broker left alone, not only counts.")
     ] = False,
     output: OutputAs = Output.TABLE,
 ) -> None:
-    """Show what a strategy would move, without moving it.
+    """Show which bundles a strategy would move, without moving them.
 
-    With several cycles each decision is made on what the moves of the last one leave, with what the strategy remembers.
+    With several cycles, each decision is based on the result of the previous one and on the strategy's memory.
     """
     source = snapshot_from(snapshot, connect)
     flags = Flags.parse(settings or (), ("placement", FILTERS))
@@ -84,7 +89,7 @@ def plan(
     odd = [*remarks(source, cluster), *own_way(chosen, placing)]
     if output is Output.TABLE:
         tell([*odd, *_around(source)])
-    found: list[CyclePart] = []
+    parts: list[CyclePart] = []
     last: Decision | None = None
     for number, decision in enumerate(
         run_cycles(
@@ -104,7 +109,7 @@ def plan(
         if output is Output.TABLE:
             _show(part, chosen.name, every_left=left)
         else:
-            found.append(part)
+            parts.append(part)
     if output is Output.JSON:
         document = ShedPlan(
             strategy=chosen.name,
@@ -115,7 +120,7 @@ def plan(
             balancing=source.balancing,
             remarks=odd,
             every_s=every,
-            cycles=found,
+            cycles=parts,
         )
         print_json(document.model_dump())
     if after is not None and last is not None:
@@ -124,17 +129,17 @@ def plan(
 
 
 def _around(source: Snapshot) -> Iterator[str]:
-    """What stands around the strategy, where that is not the usual."""
+    """Remarks on unusual circumstances of the plan."""
     if source.balancing.shedding_off is not None:
-        yield f"nothing of this would be done: {source.balancing.shedding_off}"
+        yield f"none of these moves would be made: {source.balancing.shedding_off}"
     if source.balancing.unload_mode == "unload":
-        yield "bundles are let go without naming a destination; those shown are what is reckoned with"
+        yield "bundles are unloaded without a destination; the destinations shown are predictions"
 
 
 def _after(source: Snapshot, strategy: str, placement: str, last: Decision, every_s: float) -> Snapshot:
-    found = with_memory(source, "shedding", strategy, dict(last.memory))
-    found = with_memory(found, "placement", placement, dict(last.placing_memory))
-    return with_cluster(found, last.after(every_s))
+    after = with_memory(source, "shedding", strategy, dict(last.memory))
+    after = with_memory(after, "placement", placement, dict(last.placing_memory))
+    return with_cluster(after, last.after(every_s))
 
 
 def _show(part: CyclePart, strategy: str, *, every_left: bool) -> None:
@@ -155,21 +160,21 @@ def _show(part: CyclePart, strategy: str, *, every_left: bool) -> None:
             for move in part.moves
         ],
         title=cell(f"cycle {part.cycle} of {strategy}{at}: {part.label}, {part.reason}: {part.why}"),
-        empty="nothing moves",
+        empty="no moves",
     )
     if part.splits:
         stdout().print()
-        print_table(("to be split", "why"), [(one.bundle, one.why) for one in part.splits])
+        print_table(("to be split", "why"), [(split.bundle, split.why) for split in part.splits])
     if part.left:
         stdout().print()
         if every_left:
-            print_table(("left alone", "reason", "why"), [(one.name, one.reason, one.why) for one in part.left])
+            print_table(("left alone", "reason", "why"), [(left.name, left.reason, left.why) for left in part.left])
         else:
-            print_table(("left alone", "how many", "for example"), list(_summary(part)))
+            print_table(("left alone", "count", "example"), list(_summary(part)))
 
 
 def _summary(part: CyclePart) -> Iterator[tuple[str, int, str]]:
-    counts = Counter(one.reason for one in part.left)
+    counts = Counter(left.reason for left in part.left)
     for reason, number in sorted(counts.items()):
-        example = next(one for one in part.left if one.reason == reason)
+        example = next(left for left in part.left if left.reason == reason)
         yield reason, number, f"{example.name}: {example.why}"

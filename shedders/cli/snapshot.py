@@ -30,7 +30,7 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None, help="Snapshots o
 
 
 class Document(StrEnum):
-    """What has a JSON Schema."""
+    """Documents with a JSON Schema."""
 
     SNAPSHOT = "snapshot"
     PLAN = "plan"
@@ -46,38 +46,42 @@ def group() -> None:
 def take(
     connect: Connect,
     file: Annotated[
-        Path | None, typer.Option("-o", "--out", metavar="FILE", help="Write it there. Default: standard output.")
+        Path | None, typer.Option("-o", "--out", metavar="FILE", help="Output file. Default: standard output.")
     ] = None,
 ) -> None:
-    """Take a snapshot of the cluster as its topics tell of it; no broker is asked, none need run."""
+    """Take a snapshot of the cluster from its topics; no broker need run."""
     # The Kafka client is not needed to read snapshots.
     from shedders.cli.live_source import live
 
-    found = live(connect)
-    tell(remarks(found, cluster_of(found)))
+    snapshot = live(connect)
+    tell(remarks(snapshot, cluster_of(snapshot)))
     if file is None:
-        sys.stdout.write(snapshot_bytes(found).decode())
+        sys.stdout.write(snapshot_bytes(snapshot).decode())
         return
-    write_snapshot(found, file)
-    say(f"a snapshot of {_counts(found)} is in {file}")
+    write_snapshot(snapshot, file)
+    say(f"a snapshot of {_counts(snapshot)} is in {file}")
 
 
 @app.command()
 @looking
 def check(
     connect: Connect,
-    file: Annotated[str, typer.Argument(metavar="FILE", help="A snapshot (design/snapshot.md).")],
+    file: Annotated[str, typer.Argument(metavar="FILE", help="Snapshot file (design/snapshot.md).")],
     output: OutputAs = Output.TABLE,
 ) -> None:
-    """Check a snapshot: its format, what contradicts itself, policies that cannot be kept together, strategies and settings."""
+    """Check a snapshot: format, consistency, contradictions of policies, strategies and settings."""
     source = snapshot_from(file, connect)
     cluster = cluster_of(source)
-    blocking = [f"policies: {one.kind}: {one.why}" for one in contradictions(cluster) if one.blocks]
+    blocking = [
+        f"policies: {contradiction.kind}: {contradiction.why}"
+        for contradiction in contradictions(cluster)
+        if contradiction.blocks
+    ]
     if blocking:
         raise SnapshotError(
             file,
             blocking,
-            hint="Change one of the policies that are named; plans can be made, but nobody gets these bundles.",
+            hint="Change one of these policies; plans can be made, but no broker gets these bundles.",
         )
     used = _usable(source)
     odd = remarks(source, cluster)
@@ -94,7 +98,7 @@ def check(
 @app.command()
 def schema(
     document: Annotated[
-        Document, typer.Argument(help="Of snapshots, or of what the plan commands print.")
+        Document, typer.Argument(help="Schema of snapshots, or of the output of plan commands.")
     ] = Document.SNAPSHOT,
 ) -> None:
     """Print the JSON Schema of snapshots, or of plans."""
@@ -106,7 +110,7 @@ def _numbers(snapshot: Snapshot) -> dict[str, int]:
         "brokers": len(snapshot.brokers),
         "bundles": len(snapshot.bundles),
         "namespaces": len({name.rpartition("/")[0] for name in snapshot.bundles}),
-        "topics": sum(len(one.topics) for one in snapshot.bundles.values()),
+        "topics": sum(len(bundle.topics) for bundle in snapshot.bundles.values()),
     }
 
 
@@ -115,7 +119,7 @@ def _counts(snapshot: Snapshot) -> str:
 
 
 def _usable(snapshot: Snapshot) -> dict[str, str]:
-    """The strategies that would be used, made sure that they can be, and that every setting in the file is one."""
+    """Check the strategies and settings in the file, and return the strategies that would be used."""
     used = {kind: choose(snapshot, kind).name for kind in KINDS}
     for kind in KINDS:
         for name, values in getattr(snapshot.settings, kind).items():
@@ -124,5 +128,5 @@ def _usable(snapshot: Snapshot) -> dict[str, str]:
     part_settings(snapshot, SPLITTING, SplitSettings)
     unknown = sorted(snapshot.settings.parts.keys() - {FILTERS, SPLITTING})
     if unknown:
-        raise SnapshotError("settings.parts", [f"{name}: there is no such part" for name in unknown])
+        raise SnapshotError("settings.parts", [f"{name}: unknown part" for name in unknown])
     return used

@@ -1,6 +1,6 @@
-"""Where `--snapshot` comes from: a file, or a word under which a package offers snapshots (`live`).
+"""Sources of `--snapshot`: a file, or a word under which a package offers snapshots (`live`).
 
-Such a package registers a `Load` under the entry point group `shedders.snapshots`; it is imported only when its word is said.
+Such a package registers a `Load` under the entry point group `shedders.snapshots`; it is imported only when its word is used.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from statechannel.errors import ExitCode
 SOURCES = "shedders.snapshots"
 
 Load = Callable[[Connect], Snapshot]
-"""Takes a snapshot of the cluster to which the options of the command lead."""
+"""Function that takes a snapshot of the cluster that the options of the command name."""
 
 
 def registered() -> dict[str, EntryPoint]:
-    """Words that stand for a snapshot."""
+    """Registered words and their entry points."""
     return {point.name: point for point in entry_points(group=SOURCES)}
 
 
@@ -30,8 +30,8 @@ def snapshot_from(source: str, connect: Connect) -> Snapshot:
     """The snapshot that `--snapshot` names.
 
     Raises:
-        SnapshotError: The file cannot be read, or is none.
-        CommandError: What offers snapshots under this word cannot be loaded.
+        SnapshotError: The file cannot be read, or is not a snapshot.
+        CommandError: The entry point of this word cannot be loaded.
     """
     point = registered().get(source)
     if point is None:

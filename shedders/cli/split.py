@@ -1,4 +1,4 @@
-"""`statechannel split plan`; everything else is `statechannel split` as it was (`statechannel.cli.split`)."""
+"""`statechannel split plan`; all other uses of `split` go to `statechannel.cli.split`."""
 
 from __future__ import annotations
 
@@ -31,56 +31,59 @@ PLAN = "plan"
 
 
 class PlanOrBundle(TyperGroup):
-    """`split plan ...` is a command of its own; with anything else, `split` is the command that asks the brokers."""
+    """Command group of `split plan ...`; with other arguments, `split` sends a request to the brokers."""
 
     @property
     def otherwise(self) -> Any:
-        """The command that asks the brokers."""
+        """Command that sends a request to the brokers."""
         return typer.main.get_command(split_app)
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
-        """The context of the one or of the other."""
+        """Context of the command that the arguments name."""
         if args[:1] == [PLAN]:
             return super().make_context(info_name, args, parent, **extra)
         command = self.otherwise
         command.name = self.name
-        command.epilog = "Which bundles should be split: `statechannel split plan --help`."
+        command.epilog = "To plan splits: `statechannel split plan --help`."
         return command.make_context(info_name, args, parent, **extra)
 
 
 app = typer.Typer(
-    cls=PlanOrBundle, add_completion=False, rich_markup_mode=None, help="Split a bundle; `split plan`: which should be."
+    cls=PlanOrBundle,
+    add_completion=False,
+    rich_markup_mode=None,
+    help="Split a bundle; `split plan` shows which to split.",
 )
 
 
 @app.callback()
 def group() -> None:
-    """Split a bundle; `split plan`: which should be."""
+    """Split a bundle; `split plan` shows which to split."""
 
 
 def _refuse_ignored(cycles: int, every_s: float, flags: Flags) -> None:
-    """Where bundles are named, nobody decides whether and when: options about that would be lost in silence."""
-    given = {
+    """Reject options about which bundles to split and when, as they would be ignored if bundles are named."""
+    flags_set = {
         "--cycles": cycles != 1,
         "--every": every_s != EVERY_S,
         f"--set {SPLITTING}.*": bool(flags.around[SPLITTING]),
     }
-    for option, is_given in given.items():
+    for option, is_given in flags_set.items():
         if is_given:
             raise CommandError(
-                f"{option} says when bundles are split, but these are named",
-                hint="Leave it out, or leave the bundles out.",
+                f"{option} has no effect if bundles are named",
+                hint="Omit the option, or omit the bundles.",
                 code=ExitCode.USAGE,
             )
 
 
-def _without_topics(cluster: Cluster, algorithm: str, found: Sequence[SplitDecision]) -> Iterator[str]:
-    """Algorithms that go by topics find no place where none is known; the bundles themselves may well be cut."""
-    nowhere = {one.bundle for look in found for one in look.splits if one.reason == "no-positions"}
+def _without_topics(cluster: Cluster, algorithm: str, decisions: Sequence[SplitDecision]) -> Iterator[str]:
+    """Notes on algorithms that need topics, where the snapshot has none: a broker, which knows its topics, may find a split."""
+    nowhere = {split.bundle for look in decisions for split in look.splits if split.reason == "no-positions"}
     if nowhere and not any(bundle.topics for bundle in cluster.bundles.values()):
         yield (
-            f"no topic of any bundle is known here; {algorithm} finds no place in {count(len(nowhere), 'bundle')}, and may "
-            "find one on a broker, which knows its topics"
+            f"no topics of these bundles are known here; {algorithm} finds no split point in "
+            f"{count(len(nowhere), 'bundle')}, and may find one on a broker, which knows its topics"
         )
 
 
@@ -91,11 +94,16 @@ def plan(
     snapshot: SnapshotOption,
     bundles: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[BUNDLE...]", help="Where these would be cut, whether they should be or not."),
+        typer.Argument(metavar="[BUNDLE...]", help="Bundles to split. Default: those over a limit."),
     ] = None,
     algorithm: Annotated[
         str | None,
-        typer.Option("--algorithm", "-a", metavar="NAME", help="Default: the snapshot's, else the profile's."),
+        typer.Option(
+            "--algorithm",
+            "-a",
+            metavar="NAME",
+            help="Split algorithm. Default: that of the snapshot, else of the profile.",
+        ),
     ] = None,
     profile: ProfileOption = None,
     settings: SetOption = None,
@@ -103,7 +111,7 @@ def plan(
     every: EveryOption = EVERY_S,
     output: OutputAs = Output.TABLE,
 ) -> None:
-    """Show which bundles would be split, and where, without splitting them."""
+    """Show which bundles would be split and where, without splitting them."""
     flags = Flags.parse(settings or (), (SPLITTING,))
     if bundles:
         _refuse_ignored(cycles, every, flags)
@@ -113,12 +121,12 @@ def plan(
     cluster = cluster_of(source)
     cutter = made("split", chosen.found, chosen.settings)
     if bundles:
-        found: Sequence[SplitDecision] = [split_named(cluster, known_bundles(cluster, bundles), cutter)]
+        decisions: Sequence[SplitDecision] = [split_named(cluster, known_bundles(cluster, bundles), cutter)]
     else:
         memory = split_memory(source, chosen.name)
-        found = list(run_splits(cluster, when, cutter, memory, cycles=cycles, every_s=every))
-    odd = [*remarks(source, cluster), *own_way(chosen), *_without_topics(cluster, chosen.name, found)]
-    parts = [split_cycle(number, one) for number, one in enumerate(found, 1)]
+        decisions = list(run_splits(cluster, when, cutter, memory, cycles=cycles, every_s=every))
+    odd = [*remarks(source, cluster), *own_way(chosen), *_without_topics(cluster, chosen.name, decisions)]
+    parts = [split_cycle(number, decision) for number, decision in enumerate(decisions, 1)]
     if output is Output.JSON:
         document = SplitPlanDocument(
             algorithm=chosen.name,
@@ -140,12 +148,12 @@ def plan(
             ("bundle", "cut at", "reason", "why"),
             [
                 (
-                    one.bundle,
-                    ", ".join(f"0x{place:08x}" for place in one.positions) or "left whole",
-                    one.reason,
-                    one.why,
+                    split.bundle,
+                    ", ".join(f"0x{place:08x}" for place in split.positions) or "not split",
+                    split.reason,
+                    split.why,
                 )
-                for one in part.splits
+                for split in part.splits
             ],
             title=f"cycle {part.cycle} of {chosen.name}{at}",
             empty=cell(part.why or "no bundle is over a limit"),

@@ -23,17 +23,18 @@ from statechannel.errors import ExitCode
 app = typer.Typer(add_completion=False, rich_markup_mode=None, help="Installed strategies: list, show, check.")
 
 KindOption = Annotated[
-    str | None, typer.Option("--kind", metavar="KIND", help="shedding, placement or split, where a name has several.")
+    str | None,
+    typer.Option("--kind", metavar="KIND", help="shedding, placement or split, if the name has several kinds."),
 ]
 
 
 @dataclass(frozen=True, slots=True)
 class Installed:
-    """One entry point.
+    """Entry point of a strategy.
 
     Attributes:
-        about: First line of its docstring.
-        trouble: Why it cannot be used; None if it can.
+        about: First line of the strategy's docstring.
+        trouble: Reason why it cannot be used, or None.
     """
 
     kind: str
@@ -50,37 +51,48 @@ def group() -> None:
 
 @app.command("list")
 def list_(output: OutputAs = Output.TABLE) -> None:
-    """List the strategies of each kind, and the profiles."""
-    found = [_installed(kind, name) for kind, one in KINDS.items() for name in available(one.group)]
+    """List the strategies by kind, and the profiles."""
+    installed = [_installed(kind, name) for kind, kind_info in KINDS.items() for name in available(kind_info.group)]
     if output is Output.JSON:
         strategies = [
-            {"kind": one.kind, "name": one.name, "origin": one.origin, "about": one.about, "trouble": one.trouble}
-            for one in found
+            {
+                "kind": strategy.kind,
+                "name": strategy.name,
+                "origin": strategy.origin,
+                "about": strategy.about,
+                "trouble": strategy.trouble,
+            }
+            for strategy in installed
         ]
         profiles = [
             {
-                "name": one.name,
-                "about": one.about,
-                "strategies": dict(one.strategies),
-                "settings": one.settings,
-                "departures": dict(one.departures),
+                "name": profile.name,
+                "about": profile.about,
+                "strategies": dict(profile.strategies),
+                "settings": profile.settings,
+                "departures": dict(profile.departures),
             }
-            for one in PROFILES.values()
+            for profile in PROFILES.values()
         ]
         print_json({"strategies": strategies, "profiles": profiles})
         return
     print_table(
         ("kind", "name", "from", "about"),
         [
-            (one.kind, one.name, one.origin, one.about if one.trouble is None else f"unusable: {one.trouble}")
-            for one in found
+            (
+                strategy.kind,
+                strategy.name,
+                strategy.origin,
+                strategy.about if strategy.trouble is None else f"unusable: {strategy.trouble}",
+            )
+            for strategy in installed
         ],
         empty="no strategy is installed",
     )
     stdout().print()
     print_table(
         ("profile", *KINDS, "about"),
-        [(one.name, *(one.strategies[kind] for kind in KINDS), one.about) for one in PROFILES.values()],
+        [(profile.name, *(profile.strategies[kind] for kind in KINDS), profile.about) for profile in PROFILES.values()],
     )
 
 
@@ -88,24 +100,24 @@ def list_(output: OutputAs = Output.TABLE) -> None:
 def show(
     name: Annotated[str, typer.Argument(metavar="NAME")], kind: KindOption = None, output: OutputAs = Output.TABLE
 ) -> None:
-    """Show what a strategy does, and its settings."""
+    """Show the description and settings of a strategy."""
     kinds = _kinds_of(name, kind)
-    found = [(one, find(one, name)) for one in kinds]
+    strategies = [(each, find(each, name)) for each in kinds]
     if output is Output.JSON:
         print_json(
             {
                 "name": name,
                 "kinds": kinds,
-                "about": inspect.getdoc(found[0][1]) or "",
-                "settings": found[0][1].Settings.model_json_schema(),
+                "about": inspect.getdoc(strategies[0][1]) or "",
+                "settings": strategies[0][1].Settings.model_json_schema(),
             }
         )
         return
-    for number, (one, strategy) in enumerate(found):
-        if number and strategy is found[0][1]:
+    for number, (own_kind, strategy) in enumerate(strategies):
+        if number and strategy is strategies[0][1]:
             continue
-        stdout().print(Text(f"{name} ({', '.join(kinds) if strategy is found[0][1] else one})", style="bold"))
-        stdout().print(Text(inspect.getdoc(strategy) or "It says nothing of itself."))
+        stdout().print(Text(f"{name} ({', '.join(kinds) if strategy is strategies[0][1] else own_kind})", style="bold"))
+        stdout().print(Text(inspect.getdoc(strategy) or "It has no description."))
         stdout().print()
         print_table(
             ("setting", "default", "explained"),
@@ -113,7 +125,7 @@ def show(
                 (setting, _default(field), field.description)
                 for setting, field in strategy.Settings.model_fields.items()
             ],
-            empty="it has no settings",
+            empty="no settings",
         )
 
 
@@ -121,15 +133,18 @@ def show(
 def check(
     name: Annotated[str, typer.Argument(metavar="NAME")], kind: KindOption = None, output: OutputAs = Output.TABLE
 ) -> None:
-    """Run a strategy through the conformance suite (design/writing-a-strategy.md)."""
-    findings = [finding for one in _kinds_of(name, kind) for finding in conform(one, name)]
-    failed = sum(not one.passed for one in findings)
+    """Run the conformance suite on a strategy (design/writing-a-strategy.md)."""
+    findings = [finding for each in _kinds_of(name, kind) for finding in conform(each, name)]
+    failed = sum(not finding.passed for finding in findings)
     if output is Output.JSON:
-        print_json({"name": name, "passed": not failed, "findings": [_fields(one) for one in findings]})
+        print_json({"name": name, "passed": not failed, "findings": [_fields(finding) for finding in findings]})
     else:
-        print_table(("kind", "rule", "kept", "how"), [(one.kind, one.rule, one.passed, one.how) for one in findings])
+        print_table(
+            ("kind", "rule", "kept", "how"),
+            [(finding.kind, finding.rule, finding.passed, finding.how) for finding in findings],
+        )
         stdout().print()
-        stdout().print(f"{failed} of {len(findings)} rules broken" if failed else f"all {len(findings)} rules kept")
+        stdout().print(f"{failed} of {len(findings)} rules broken" if failed else f"all {len(findings)} rules passed")
     if failed:
         raise typer.Exit(ExitCode.FAILED)
 
@@ -151,13 +166,15 @@ def _kinds_of(name: str, kind: str | None) -> Sequence[str]:
     """Kinds under which a name is installed.
 
     Raises:
-        UnknownStrategyError: None.
+        UnknownStrategyError: The name is not installed.
     """
     if kind is not None and kind not in KINDS:
         raise UnknownStrategyError("kind of", kind, list(KINDS))
-    kinds = [one for one in KINDS if kind in (None, one) and name in available(KINDS[one].group)]
+    kinds = [
+        each_kind for each_kind in KINDS if kind in (None, each_kind) and name in available(KINDS[each_kind].group)
+    ]
     if not kinds:
-        known = sorted({one for each in KINDS if kind in (None, each) for one in available(KINDS[each].group)})
+        known = sorted({point for each in KINDS if kind in (None, each) for point in available(KINDS[each].group)})
         raise UnknownStrategyError(kind or "", name, known)
     return kinds
 

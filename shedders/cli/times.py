@@ -1,4 +1,4 @@
-"""Lengths of time and moments as people write them."""
+"""Parsers of durations and times in options."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from statechannel.cli.kit.failures import CommandError
 from statechannel.errors import ExitCode
 
 LONGEST_MS: Final = 366 * 86_400_000
-"""Nothing that is taken back by itself lasts longer: what should stand is written as standing."""
+"""Longest duration of an override."""
 
 _PART = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,3})?)(ms|s|m|h|d)", re.ASCII)
 _WHOLE = re.compile(r"(?:[0-9]{1,9}(?:\.[0-9]{1,3})?(?:ms|s|m|h|d))+", re.ASCII)
@@ -18,38 +18,38 @@ _MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-_STANDING: Final = "what should stand is written with `statechannel policy set`."
+_STANDING: Final = "for a permanent policy, use `statechannel policy set`."
 
 
 def parse_length_ms(text: str, option: str, *, beyond: str = _STANDING) -> int:
-    """A length such as `30m`, `2h` or `1h30m`.
+    """Parse a duration such as `30m`, `2h` or `1h30m`.
 
     Args:
-        option: That it was given with, for people.
-        beyond: What to do where more is wanted, for people.
+        option: Name of the option, for people.
+        beyond: Advice for longer durations, for people.
 
     Raises:
-        CommandError: It is none, not positive, or longer than a year.
+        CommandError: The text is not a duration, not positive, or longer than a year.
     """
     if not _WHOLE.fullmatch(text):
         raise CommandError(
-            f"{option} {text}: no length of time", hint="Say 90s, 30m, 2h, 1h30m or 7d.", code=ExitCode.USAGE
+            f"{option} {text}: not a duration", hint="Use 90s, 30m, 2h, 1h30m or 7d.", code=ExitCode.USAGE
         )
     length_ms = round(sum(float(number) * _MS[unit] for number, unit in _PART.findall(text)))
     if not 0 < length_ms <= LONGEST_MS:
         raise CommandError(
-            f"{option} {text}: not between a millisecond and a year",
-            hint=f"Say 90s, 30m, 2h, 1h30m or 7d; {beyond}",
+            f"{option} {text}: must be between one millisecond and one year",
+            hint=f"Use 90s, 30m, 2h, 1h30m or 7d; {beyond}",
             code=ExitCode.USAGE,
         )
     return length_ms
 
 
 def parse_until_ms(text: str, now_ms: int) -> int:
-    """The moment that a length from now, a time (ISO 8601, UTC unless it says so) or `...ms` since 1970 means.
+    """Parse a future time: a duration from now, ISO 8601 (UTC by default), or `...ms` since 1970.
 
     Raises:
-        CommandError: It is none of them, is over, or lies more than a year ahead.
+        CommandError: The text is none of them, in the past, or more than a year ahead.
     """
     if re.fullmatch(r"[0-9]{12,14}ms", text, re.ASCII):
         until_ms = int(text.removesuffix("ms"))
@@ -58,10 +58,8 @@ def parse_until_ms(text: str, now_ms: int) -> int:
     else:
         until_ms = _time_ms(text)
     if not now_ms < until_ms <= now_ms + LONGEST_MS:
-        what = "is over already" if until_ms <= now_ms else "lies more than a year ahead"
-        raise CommandError(
-            f"--until {text} {what}", hint="What should stand is written without --until.", code=ExitCode.USAGE
-        )
+        what = "is in the past" if until_ms <= now_ms else "is more than a year ahead"
+        raise CommandError(f"--until {text} {what}", hint="For a permanent policy, omit --until.", code=ExitCode.USAGE)
     return until_ms
 
 
@@ -72,7 +70,7 @@ def _time_ms(text: str) -> int:
         return (moment - _EPOCH) // timedelta(milliseconds=1)
     except (ValueError, OverflowError):
         raise CommandError(
-            f"--until {text}: neither a time nor a length",
+            f"--until {text}: neither a time nor a duration",
             hint="Examples: 2026-01-01T00:00:00Z, 1767225600000ms, 30m.",
             code=ExitCode.USAGE,
         ) from None
@@ -87,10 +85,10 @@ def parse_since(text: str, now_ms: int) -> int:
     """Milliseconds since 1970.
 
     Args:
-        text: `90s`, `1h30m`, `7d`; ISO 8601 (UTC unless it says so); or `...ms` since 1970.
+        text: `90s`, `1h30m`, `7d`; ISO 8601 (UTC by default); or `...ms` since 1970.
 
     Raises:
-        CommandError: It is none of them.
+        CommandError: The text is none of them.
     """
     stamp = _STAMP.fullmatch(text)
     if stamp:
@@ -103,7 +101,7 @@ def parse_since(text: str, now_ms: int) -> int:
         return max(0, (at - _EPOCH) // timedelta(milliseconds=1))
     except (ValueError, OverflowError):
         raise CommandError(
-            f"--since {text} is neither a time nor a length",
+            f"--since {text} is neither a time nor a duration",
             hint="Examples: 15m, 2h, 7d, 2026-01-01T00:00:00Z, 1767225600000ms.",
             code=ExitCode.USAGE,
         ) from None

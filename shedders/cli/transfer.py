@@ -1,7 +1,7 @@
-"""`statechannel transfer` and `statechannel unload`: by hand, but through the same filters as the balancer.
+"""`statechannel transfer` and `statechannel unload`: manual moves that obey the balancer's filters.
 
-Where the leader runs the balancing extension, it is asked first whether policies allow the move; where it runs none, there is
-nobody to ask, and the channel alone decides.
+If the leader runs the balancing extension, it first checks whether policies allow the move; if it does not, the channel alone
+decides.
 """
 
 from __future__ import annotations
@@ -25,13 +25,11 @@ unload_app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 FORCED: Final = "forced past the filters"
 TRIES: Final = 4
-"""A new leader is asked again while it settles."""
+"""How long requests are retried while a new leader starts."""
 AGAIN_S: Final = 0.5
 
 Name = Annotated[str, typer.Argument(metavar="BUNDLE|TOPIC")]
-Force = Annotated[
-    bool, typer.Option("--force", help="Do not ask whether policies allow it; the record's reason says so.")
-]
+Force = Annotated[bool, typer.Option("--force", help="Skip the check of policies; the record's reason says so.")]
 
 
 @app.command()
@@ -39,11 +37,11 @@ Force = Annotated[
 def transfer(
     _: Connect,
     name: Name,
-    dest: Annotated[str, typer.Option("--dest", metavar="BROKER", help="Broker that takes the bundle over.")],
+    dest: Annotated[str, typer.Option("--dest", metavar="BROKER", help="Destination of the bundle.")],
     force: Force = False,
     reason: Reason = None,
 ) -> BrokerRequest:
-    """Hand a bundle over to a broker of your choice, if policies let it go there."""
+    """Transfer a bundle to a broker, if policies allow it."""
     require_name(name)
     return _transfer(name, dest, reason, force=force)
 
@@ -54,18 +52,21 @@ def unload(
     _: Connect,
     name: Name,
     dest: Annotated[
-        str | None, typer.Option("--dest", metavar="BROKER", help="With a destination it is a transfer.")
+        str | None, typer.Option("--dest", metavar="BROKER", help="Destination: makes it a transfer.")
     ] = None,
     force: Force = False,
     reason: Reason = None,
 ) -> BrokerRequest:
-    """Let a bundle go, if policies let another broker take it; the next lookup has it assigned again."""
+    """Unload a bundle, if policies allow another broker; the next lookup assigns it again."""
     require_name(name)
     if dest is not None:
         return _transfer(name, dest, reason, force=force)
     args = {"name": name, "reason": _reason(reason, force=force)}
     return BrokerRequest(
-        RequestCommand.UNLOAD, args, f"{name} unloaded", None if force else lambda found: _refused(found, name, None)
+        RequestCommand.UNLOAD,
+        args,
+        f"{name} unloaded",
+        None if force else lambda connection: _refused(connection, name, None),
     )
 
 
@@ -73,7 +74,7 @@ def _transfer(name: str, dest: str, reason: str | None, *, force: bool) -> Broke
     args = {"name": name, "destination": dest, "reason": _reason(reason, force=force)}
     done = f"{name} transferred to {dest}"
     return BrokerRequest(
-        RequestCommand.TRANSFER, args, done, None if force else lambda found: _refused(found, name, dest)
+        RequestCommand.TRANSFER, args, done, None if force else lambda connection: _refused(connection, name, dest)
     )
 
 
@@ -84,7 +85,7 @@ def _reason(reason: str | None, *, force: bool) -> str | None:
 
 
 def _refused(connection: Connection, name: str, dest: str | None) -> RequestAnswer | None:
-    """What the leader's extension says against it; None where it says nothing, or there is none."""
+    """Rejection by the leader's extension; None: it allows the move, or there is no extension."""
     args = {"extension": EXTENSION, "ask": "may-take", "to": "leader", "name": name, "destination": dest}
     answer = ask(connection, RequestCommand.EXTENSION, args)
     for _ in range(TRIES - 1):

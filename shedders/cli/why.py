@@ -38,10 +38,10 @@ Name = Annotated[str, typer.Argument(metavar="BUNDLE|TOPIC", help="tenant/namesp
 def why(
     connect: Connect,
     name: Name,
-    limit: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="The newest so many steps.")] = 20,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="Number of newest steps to show.")] = 20,
     output: OutputAs = Output.TABLE,
 ) -> None:
-    """Why a bundle is where it is: who moved it, when, by which decision, with which numbers; through splits, too."""
+    """Explain why a bundle is where it is: its moves and splits, with times, decisions and loads."""
     trail = _trail(name)
     connection = connect()
     views = read_channel(connection, [trail.observe])
@@ -56,7 +56,7 @@ def why(
         return
     _show(answer)
     if not whole:
-        say("older records were cleaned: what happened before them, the channel does not tell any more")
+        say("older records were compacted: earlier steps are no longer in the channel")
 
 
 @not_app.command("why-not")
@@ -65,11 +65,11 @@ def why_not(
     connect: Connect,
     name: Name,
     decisions: Annotated[
-        int, typer.Option("--decisions", min=1, max=1_000, help="So many of the newest decisions are looked at.")
+        int, typer.Option("--decisions", min=1, max=1_000, help="Number of recent decisions to search.")
     ] = 20,
     output: OutputAs = Output.TABLE,
 ) -> None:
-    """Why the balancer leaves a bundle where it is: what the newest decisions say of it, of its broker, and of all."""
+    """Explain why the balancer leaves a bundle where it is, by the newest decisions on it, its broker and the cluster."""
     trail = _trail(name)
     connection = connect()
     key = locate(read_channel(connection, [trail.observe]), name)
@@ -94,7 +94,7 @@ def _sheds(record: object) -> bool:
 
 
 def _no_placement(record: AnyRecord) -> bool:
-    """Placements come in thousands, and say nothing of what is left where it is."""
+    """Whether a record is not a placement; placements come in thousands, and do not explain what stays."""
     return not isinstance(record, DecisionRecord) or record.subject != Subject.PLACE.value
 
 
@@ -103,12 +103,12 @@ def _trail(name: str) -> Trail:
         return Trail(name)
     except ValueError as error:
         raise CommandError(
-            str(error), hint="Say tenant/namespace/0x..._0x... or tenant/namespace/topic.", code=ExitCode.USAGE
+            str(error), hint="Use tenant/namespace/0x..._0x... or tenant/namespace/topic.", code=ExitCode.USAGE
         ) from error
 
 
 def _settle(trail: Trail, views: LogViews, name: str) -> None:
-    """What is accepted now stands over what the records that are left tell."""
+    """Correct the trail by the accepted state, which takes precedence over the remaining records."""
     try:
         key = views.locate(name)
     except NotInLogError as error:
@@ -119,7 +119,7 @@ def _settle(trail: Trail, views: LogViews, name: str) -> None:
 
 
 def _was_there(trail: Trail, name: str) -> bool:
-    """A topic whose namespace was deleted: its story can be told."""
+    """Whether the records show a topic whose namespace was deleted."""
     return trail.title != name and bool(trail.changes)
 
 
@@ -138,7 +138,8 @@ def _decisions_about(connection: Connection, trail: Trail, limit: int) -> Decisi
 
 def _asked(connection: Connection) -> dict[str, CommandOrigin]:
     return {
-        name: CommandOrigin(one["by"] or "somebody", one["flow"]) for name, one in requests_seen(connection).items()
+        name: CommandOrigin(request["by"] or "somebody", request["flow"])
+        for name, request in requests_seen(connection).items()
     }
 
 
@@ -150,17 +151,17 @@ def _show(answer: Explanation) -> None:
         _line("")
         _line(f"{moment(step.at_ms)}  {step.said}")
         if step.bundle != answer.bundle and is_bundle(step.bundle):
-            _line(f"    it was {step.bundle} then")
+            _line(f"    as bundle {step.bundle}")
         if step.because:
             _line(f"    {step.because}")
         if step.result and step.what != NOT_MADE:
-            _line(f"    the balancer has it as: {step.result}")
+            _line(f"    result in the balancer's log: {step.result}")
         if step.operation:
             _line(f"    operation {step.operation}")
 
 
 def _show_not(answer: WhyNot) -> None:
-    served = f"served by {answer.owner}" if answer.owner else "served by nobody"
+    served = f"served by {answer.owner}" if answer.owner else "served by no broker"
     _line(f"{answer.bundle}, {served}")
     for sentence in answer.said:
         _line(f"  {sentence}")

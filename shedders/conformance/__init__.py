@@ -1,1 +1,1 @@
-"""What every strategy has to keep: `statechannel strategy check NAME`, or `conform` in a test."""
+"""Conformance suite of strategies: `statechannel strategy check NAME`, or `conform` in a test."""

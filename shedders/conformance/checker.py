@@ -1,4 +1,4 @@
-"""What every strategy has to keep, whoever wrote it: `statechannel strategy check NAME`, or `conform` in a test.
+"""Conformance suite of strategies: `statechannel strategy check NAME`, or `conform` in a test.
 
 The rules are those of design/writing-a-strategy.md; each is tried on all clusters of `shedders.conformance.clusters`.
 """
@@ -39,15 +39,15 @@ IMPURE = frozenset(
 )
 _HASH_SEEDS = ("1", "4242")
 _HASH_TIMEOUT_S = 120.0
-_RULES: dict[str, type[ConformanceRules]] = {one.kind: one for one in (SheddingRules, PlacementRules, SplitRules)}
+_RULES: dict[str, type[ConformanceRules]] = {rules.kind: rules for rules in (SheddingRules, PlacementRules, SplitRules)}
 
 
 @dataclass(frozen=True, slots=True)
 class RuleFinding:
-    """One rule and how it went.
+    """Result of one rule.
 
     Attributes:
-        how: How it was broken; what was tried where it was kept.
+        how: How the rule was broken, or what was tried if it passed.
     """
 
     kind: str
@@ -57,27 +57,27 @@ class RuleFinding:
 
 
 def conform(kind: str, name: str, found: type[Any] | None = None, *, hashes: bool = True) -> Sequence[RuleFinding]:
-    """Try all rules on a strategy.
+    """Check all rules on a strategy.
 
     Args:
         kind: `shedding`, `placement` or `split`.
-        found: Its class; None: the one that is installed under the name.
-        hashes: Try it in processes with other hash seeds, too.
+        found: Class of the strategy; None: the installed one of that name.
+        hashes: Also run it in processes with other hash seeds.
 
     Raises:
-        UnknownStrategyError: There is none of that name.
+        UnknownStrategyError: The name is unknown.
         StrategyFailedError: It cannot be imported, or lacks a part of its port.
     """
     strategy = find(kind, name) if found is None else found
     common = _Common(kind, name, strategy)
     rules: list[tuple[str, Rule]] = [
-        ("it is called as it is installed, and explains itself", common.naming),
-        ("its settings explain themselves and refuse what they do not know", common.settings),
-        ("it does no input or output, and reads no clock and no random numbers", common.pure),
+        ("its name is that of its entry point, and it has a docstring", common.naming),
+        ("its settings have descriptions and reject unknown names", common.settings),
+        ("it does no I/O, and uses neither clocks nor random numbers", common.pure),
         *_RULES[kind](name, strategy).rules(),
     ]
     if hashes:
-        rules.append(("the same answers whatever the hash seed", common.other_hash_seeds))
+        rules.append(("its answers do not depend on the hash seed", common.other_hash_seeds))
     return [_tried(kind, rule, attempt) for rule, attempt in rules]
 
 
@@ -91,34 +91,36 @@ def _tried(kind: str, rule: str, attempt: Rule) -> RuleFinding:
     return RuleFinding(kind, rule, True, how or "")
 
 
-def answers(kind: str, found: type[Any]) -> list[Any]:
-    """What a strategy says to every case, as JSON-able values: the same for the same strategy, in any process."""
-    settings = found.Settings()
-    said: list[Any] = []
+def answers(kind: str, strategy: type[Any]) -> list[Any]:
+    """Answers of a strategy to all cases, as JSON values: the same in any process."""
+    settings = strategy.Settings()
+    results: list[Any] = []
     if kind == "split":
-        algorithm = cast("SplitAlgorithm", made(kind, found, settings))
+        algorithm = cast("SplitAlgorithm", made(kind, strategy, settings))
         return [[about, list(positions_of(algorithm, bundle))] for about, bundle in topic_bundles()]
     for case in cases():
         if kind == "shedding":
-            said.append([case.about, told(shedding_maker(found, settings)(None).plan(case.cluster, {}))])
+            results.append([case.about, told(shedding_maker(strategy, settings)(None).plan(case.cluster, {}))])
         else:
-            placing = cast("Placing", made(kind, found, settings))
+            placing = cast("Placing", made(kind, strategy, settings))
             bundle = next(iter(case.cluster.bundles.values()), None)
             if bundle is not None:
-                said.append([case.about, told(placing.place(case.cluster, bundle, case.cluster.broker_names, {}, {}))])
-    return said
+                results.append(
+                    [case.about, told(placing.place(case.cluster, bundle, case.cluster.broker_names, {}, {}))]
+                )
+    return results
 
 
 class _Common:
-    """The rules that are the same for all kinds."""
+    """Rules of all kinds of strategies."""
 
-    def __init__(self, kind: str, name: str, found: type[Any]) -> None:
+    def __init__(self, kind: str, name: str, strategy: type[Any]) -> None:
         self._kind = kind
         self._name = name
-        self._found = found
+        self._found = strategy
 
     def other_hash_seeds(self) -> str | None:
-        """Ask other processes."""
+        """Compare with answers from other processes."""
         here = _digest(answers(self._kind, self._found))
         where = f"{self._found.__module__}:{self._found.__qualname__}"
         for seed in _HASH_SEEDS:
@@ -134,7 +136,7 @@ class _Common:
             if ended.returncode:
                 broken(f"fails with PYTHONHASHSEED={seed}: {ended.stderr.strip().splitlines()[-1:]}")
             if ended.stdout.strip() != here:
-                broken(f"answers otherwise with PYTHONHASHSEED={seed}")
+                broken(f"answers differ with PYTHONHASHSEED={seed}")
         return "two other seeds"
 
     def naming(self) -> str | None:
@@ -149,7 +151,7 @@ class _Common:
         """Their model."""
         model = self._found.Settings
         if not (isinstance(model, type) and issubclass(model, StrategySettings)):
-            broken("Settings is no StrategySettings")
+            broken("Settings is not a StrategySettings")
         silent = [name for name, field in model.model_fields.items() if not field.description]
         if silent:
             broken(f"settings without a description: {', '.join(silent)}")
@@ -158,14 +160,14 @@ class _Common:
             model.model_validate({"no_such_setting": 1})
         except ValidationError:
             return f"{len(model.model_fields)} settings"
-        raise BrokenError("an unknown setting is taken")
+        raise BrokenError("an unknown setting is accepted")
 
     def pure(self) -> str | None:
         """What its module imports."""
         try:
             tree = ast.parse(inspect.getsource(inspect.getmodule(self._found) or self._found))
         except (OSError, TypeError):
-            return "its source is not there to be looked at"
+            return "its source is not available"
         seen = {
             alias.name.partition(".")[0]
             for node in ast.walk(tree)
@@ -178,12 +180,12 @@ class _Common:
         return "by what its module imports"
 
 
-def _digest(said: Sequence[Any]) -> str:
-    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
+def _digest(results: Sequence[Any]) -> str:
+    return hashlib.sha256(json.dumps(results, sort_keys=True).encode()).hexdigest()
 
 
 def _main(kind: str, where: str) -> None:
-    """What a process with another hash seed does."""
+    """Entry point of a process with another hash seed."""
     module, _, name = where.partition(":")
     sys.stdout.write(_digest(answers(kind, getattr(import_module(module), name))) + "\n")
 

@@ -1,4 +1,4 @@
-"""The rules of each kind of strategy; `shedders.conformance.checker` tries them."""
+"""Conformance rules of each kind of strategy, for `shedders.conformance.checker`."""
 
 from __future__ import annotations
 
@@ -20,52 +20,52 @@ from shedders.model.strategy import Placing, Shedding, SplitAlgorithm
 CYCLES = 6
 
 Rule = Callable[[], str | None]
-"""Tries something; says what was tried."""
+"""Check of one rule, which returns what was tried."""
 
 
 class BrokenError(Exception):
-    """A rule is broken; the message says how."""
+    """A rule is broken; the message has how."""
 
 
 class ConformanceRules:
-    """The rules for one strategy.
+    """Rules for one strategy.
 
     Args:
-        name: Under which it is installed.
+        name: Name of its entry point.
         found: Its class.
     """
 
     kind = ""
 
-    def __init__(self, name: str, found: type[Any]) -> None:
+    def __init__(self, name: str, strategy: type[Any]) -> None:
         self._name = name
-        self._found = found
+        self._found = strategy
 
     def rules(self) -> Iterator[tuple[str, Rule]]:
-        """Each with a sentence for people."""
+        """Rules, each with a sentence for people."""
         raise NotImplementedError
 
 
 class SheddingRules(ConformanceRules):
-    """Of those that choose what moves."""
+    """Rules of shedding strategies."""
 
     kind = "shedding"
 
     def rules(self) -> Iterator[tuple[str, Rule]]:
-        """Each with a sentence for people."""
-        yield "it plans what makes sense, and says why", self._sensible
-        yield "it moves nothing from or to brokers of which nothing sound is known", self._never_blind
-        yield "it leaves alone what must stay, and names no closed destination", self._obeys
-        yield "the same answer again, from a new instance, and for shuffled dictionaries", self._repeats
-        yield "it changes neither the cluster nor the memory that it is given", self._changes_nothing
-        yield f"memory goes through JSON, and {CYCLES} cycles go on from it", self._remembers
-        yield "it copes with a memory that it did not write", self._copes
+        """Rules, each with a sentence for people."""
+        yield "its plans are consistent and have reasons", self._sensible
+        yield "it moves nothing from or to brokers without valid load", self._never_blind
+        yield "it moves no bundle that must stay, and none to a closed destination", self._obeys
+        yield "its answers are repeatable, from a new instance and with shuffled dictionaries", self._repeats
+        yield "it changes neither the cluster nor the memory that is passed to it", self._changes_nothing
+        yield f"its memory survives JSON over {CYCLES} cycles", self._remembers
+        yield "it tolerates a foreign memory", self._copes
 
     def _maker(self) -> Shedding:
         return shedding_maker(self._found, self._found.Settings())(lambda _bundle, _broker: None)
 
     def _plans(self) -> Iterator[tuple[ConformanceCase, Plan]]:
-        """Each case's plans over some cycles: many strategies only act when they have seen the same thing several times."""
+        """Plans of each case over several cycles, as many strategies act only after several hits."""
         for case in cases():
             memory: Mapping[str, Any] = {}
             for _ in range(CYCLES):
@@ -80,7 +80,7 @@ class SheddingRules(ConformanceRules):
             if fault is not None:
                 broken(f"{case.about}: {fault}")
             moves += len(plan.moves)
-        return f"{moves} moves looked at"
+        return f"{moves} moves checked"
 
     def _never_blind(self) -> str | None:
         for case, plan in self._plans():
@@ -90,7 +90,7 @@ class SheddingRules(ConformanceRules):
             mentioned = {left.name for left in plan.left}
             if case.blind & case.cluster.brokers.keys() and not case.blind <= mentioned:
                 broken(
-                    f"{case.about}: the plan does not say that it left {', '.join(sorted(case.blind - mentioned))} alone"
+                    f"{case.about}: the plan does not list {', '.join(sorted(case.blind - mentioned))} as left alone"
                 )
         return None
 
@@ -113,7 +113,7 @@ class SheddingRules(ConformanceRules):
                 ("with dictionaries in another order", self._maker().plan(shuffled(case.cluster), {})),
             ):
                 if told(plan) != told(first):
-                    broken(f"{case.about}: answers otherwise {about}")
+                    broken(f"{case.about}: answers differ {about}")
         return None
 
     def _changes_nothing(self) -> str | None:
@@ -122,7 +122,7 @@ class SheddingRules(ConformanceRules):
             before = told(case.cluster), told(memory)
             self._maker().plan(case.cluster, memory)
             if (told(case.cluster), told(memory)) != before:
-                broken(f"{case.about}: what it was given is not as it was")
+                broken(f"{case.about}: its arguments were changed")
         return None
 
     def _remembers(self) -> str | None:
@@ -134,7 +134,7 @@ class SheddingRules(ConformanceRules):
                 memory = carried(self.kind, self._name, plan.memory)
                 cluster = after_moves(cluster, plan.moves)
                 moved += len(plan.moves)
-        return f"{moved} moves made on the way"
+        return f"{moved} moves made"
 
     def _copes(self) -> str | None:
         base = next(cases()).cluster
@@ -147,17 +147,17 @@ class SheddingRules(ConformanceRules):
 
 
 class PlacementRules(ConformanceRules):
-    """Of those that choose where a bundle goes."""
+    """Rules of placement strategies."""
 
     kind = "placement"
 
     def rules(self) -> Iterator[tuple[str, Rule]]:
-        """Each with a sentence for people."""
-        yield "it names one of the candidates, or nobody, and says why", self._names_candidates
-        yield "without candidates it names nobody", self._nobody
-        yield "the same answer again, and for shuffled dictionaries", self._places_again
-        yield "what is on its way to a broker is counted or ignored, never a reason to fail", self._booked
-        yield "it copes with a memory that it did not write", self._places_with_memory
+        """Rules, each with a sentence for people."""
+        yield "it names one of the candidates or no broker, with a reason", self._names_candidates
+        yield "without candidates it names no broker", self._nobody
+        yield "its answers are repeatable, also with shuffled dictionaries", self._places_again
+        yield "it counts or ignores bundles in flight to a broker, and does not fail", self._booked
+        yield "it tolerates a foreign memory", self._places_with_memory
 
     def _place(
         self, case: ConformanceCase, names: Sequence[str], memory: Mapping[str, Any], booked: Any = None
@@ -172,13 +172,13 @@ class PlacementRules(ConformanceRules):
 
     def _sound(self, case: ConformanceCase, bundle: Bundle, names: Sequence[str], placed: Placed) -> None:
         if placed.bundle != bundle.name:
-            broken(f"{case.about}: speaks of {placed.bundle}, asked for {bundle.name}")
+            broken(f"{case.about}: answers for {placed.bundle} instead of {bundle.name}")
         if placed.broker is not None and placed.broker not in names:
-            broken(f"{case.about}: names {placed.broker}, which is no candidate")
+            broken(f"{case.about}: names {placed.broker}, which is not a candidate")
         if placed.broker is not None and placed.broker not in placed.best:
             broken(f"{case.about}: {placed.broker} is not among the best, {list(placed.best)}")
         if not placed.why:
-            broken(f"{case.about}: does not say why")
+            broken(f"{case.about}: gives no reason")
         carried(self.kind, self._name, placed.memory)
 
     def _names_candidates(self) -> str | None:
@@ -203,7 +203,7 @@ class PlacementRules(ConformanceRules):
             first = self._place(case, names, {})
             other = self._place(replace(case, cluster=shuffled(case.cluster)), names, {})
             if told(first) != told(self._place(case, names, {})) or told(first) != told(other):
-                broken(f"{case.about}: answers otherwise")
+                broken(f"{case.about}: answers differ")
         return None
 
     def _booked(self) -> str | None:
@@ -221,32 +221,32 @@ class PlacementRules(ConformanceRules):
 
 
 class SplitRules(ConformanceRules):
-    """Of those that choose where a bundle is cut."""
+    """Rules of split algorithms."""
 
     kind = "split"
 
     def rules(self) -> Iterator[tuple[str, Rule]]:
-        """Each with a sentence for people."""
-        yield "positions lie strictly inside, ascending, each once; or it refuses with a hint", self._inside
-        yield "the same answer whatever the order of the topics", self._same_for_any_order
+        """Rules, each with a sentence for people."""
+        yield "its positions lie strictly inside, ascending and distinct; or it refuses with a hint", self._inside
+        yield "its answers do not depend on the order of topics", self._same_for_any_order
 
     def _inside(self) -> str | None:
         seen = 0
         for about, bundle in topic_bundles():
             lower, upper = ends(bundle)
-            found = list(positions_of(self._algorithm(), bundle))
-            if not all(lower < place < upper for place in found):
-                broken(f"{about}: {found} is not strictly inside {bundle.name}")
-            if found != sorted(set(found)):
-                broken(f"{about}: {found} is not ascending, each once")
-            seen += len(found)
+            positions = list(positions_of(self._algorithm(), bundle))
+            if not all(lower < place < upper for place in positions):
+                broken(f"{about}: {positions} is not strictly inside {bundle.name}")
+            if positions != sorted(set(positions)):
+                broken(f"{about}: {positions} is not ascending and distinct")
+            seen += len(positions)
         return f"{seen} positions"
 
     def _same_for_any_order(self) -> str | None:
         for about, bundle in topic_bundles():
             turned = replace(bundle, topics=tuple(reversed(bundle.topics)))
             if list(positions_of(self._algorithm(), turned)) != list(positions_of(self._algorithm(), bundle)):
-                broken(f"{about}: answers otherwise")
+                broken(f"{about}: answers differ")
         return None
 
     def _algorithm(self) -> SplitAlgorithm:
@@ -263,7 +263,7 @@ def shuffled(cluster: Cluster) -> Cluster:
 
 
 def positions_of(algorithm: SplitAlgorithm, bundle: Bundle) -> Sequence[int]:
-    """Where it cuts; nowhere, where it refuses as it should."""
+    """Split positions; empty if the algorithm refuses properly."""
     try:
         return algorithm.positions(bundle)
     except CannotSplitError:
@@ -272,18 +272,18 @@ def positions_of(algorithm: SplitAlgorithm, bundle: Bundle) -> Sequence[int]:
 
 def _form(name: str, plan: Plan) -> str | None:
     if plan.strategy != name:
-        return f"the plan is said to be of `{plan.strategy}`"
+        return f"the plan names `{plan.strategy}` as its strategy"
     if bool(plan.moves) != (plan.label is Label.SUCCESS):
         return f"{len(plan.moves)} moves and the label {plan.label}"
     if not plan.why or not all(move.why for move in plan.moves) or not all(left.why for left in plan.left):
-        return "something is not explained"
+        return "a reason is missing"
     if not all(isfinite(move.load) and move.load >= 0 for move in plan.moves):
         return "the load of a move is negative or not finite"
     return None
 
 
 def told(value: Any) -> str:
-    """An answer as text; equal for equal answers, NaN included."""
+    """Text of an answer; equal for equal answers, NaN included."""
     fields = asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
     return json.dumps(fields, sort_keys=True, default=_plain)
 
@@ -293,5 +293,5 @@ def _plain(value: object) -> object:
 
 
 def broken(how: str) -> NoReturn:
-    """Say that a rule is broken."""
+    """Report a broken rule."""
     raise BrokenError(how)

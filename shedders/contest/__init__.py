@@ -1,1 +1,1 @@
-"""The contest: strategies on the same traces, in virtual time, on the real core (design/contest.md)."""
+"""Simulator of strategies on the same traces, in virtual time, on the real core (design/contest.md)."""

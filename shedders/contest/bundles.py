@@ -1,6 +1,6 @@
-"""Bundles of a simulated cluster as arrays: which units fall into which, who serves them, what they are asked for.
+"""Bundles of a simulated cluster as arrays: their units, owners and demand.
 
-A bundle keeps its number for ever; one that was split is not live any more.
+A bundle keeps its number for ever; a bundle that was split is no longer live.
 """
 
 from __future__ import annotations

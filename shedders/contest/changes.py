@@ -1,4 +1,4 @@
-"""Which topics a scenario's changes and spikes fall on, and when."""
+"""Topics and times of a scenario's load changes and spikes."""
 
 from __future__ import annotations
 
@@ -21,16 +21,18 @@ def wavering_of(scenario: Scenario, seed: int, topics: Topics) -> Wavering:
     """How the demand of these topics changes over time."""
     count = len(topics.dominant)
     swells = [
-        one
+        swell
         for number, change in enumerate(scenario.changes)
-        for one in _changed(scenario, change, number, seed, topics)
+        for swell in _changed(scenario, change, number, seed, topics)
     ]
     swells += [
-        one for number, spikes in enumerate(scenario.spikes) for one in _spiked(scenario, spikes, number, seed, topics)
+        swell
+        for number, spikes in enumerate(scenario.spikes)
+        for swell in _spiked(scenario, spikes, number, seed, topics)
     ]
     return Wavering(
         count,
-        [NoiseLayer(seed, number, one.sd, one.every_s, count) for number, one in enumerate(scenario.noise)],
+        [NoiseLayer(seed, number, layer.sd, layer.every_s, count) for number, layer in enumerate(scenario.noise)],
         _wave(scenario, seed, topics.units.namespace),
         swells,
         list(_absent(scenario, topics)),
@@ -57,17 +59,17 @@ def starts_of(scenario: Scenario, change: LoadChange) -> list[float]:
 
 
 def _changed(scenario: Scenario, change: LoadChange, number: int, seed: int, topics: Topics) -> Iterator[Swell]:
-    found = _candidates(scenario, change.group, change.namespace, topics)
+    candidates = _candidates(scenario, change.group, change.namespace, topics)
     if change.machine_part is not None:
-        found = found[topics.dominant[found] < change.machine_part]
-    count = change.topics if change.topics is not None else max(1, round((change.topics_share or 0) * len(found)))
+        candidates = candidates[topics.dominant[candidates] < change.machine_part]
+    count = change.topics if change.topics is not None else max(1, round((change.topics_share or 0) * len(candidates)))
     if change.heaviest:
-        found = found[np.argsort(-topics.dominant[found], kind="stable")]
+        candidates = candidates[np.argsort(-topics.dominant[candidates], kind="stable")]
     else:
-        found = found[shuffled(seed, len(found), "change", number)]
+        candidates = candidates[shuffled(seed, len(candidates), "change", number)]
     for turn, from_s in enumerate(starts_of(scenario, change)):
-        first = turn * count % max(1, len(found))
-        units = found[first : first + count]
+        first = turn * count % max(1, len(candidates))
+        units = candidates[first : first + count]
         peak = np.full(len(units), change.times)
         if change.machine_part is not None:
             peak = change.machine_part / topics.dominant[units]
@@ -76,9 +78,9 @@ def _changed(scenario: Scenario, change: LoadChange, number: int, seed: int, top
 
 
 def _spiked(scenario: Scenario, spikes: Spikes, number: int, seed: int, topics: Topics) -> Iterator[Swell]:
-    found = _candidates(scenario, spikes.group, None, topics)
-    found = found[topics.dominant[found] < spikes.machine_part]
-    order = found[shuffled(seed, len(found), "spiked", number)]
+    candidates = _candidates(scenario, spikes.group, None, topics)
+    candidates = candidates[topics.dominant[candidates] < spikes.machine_part]
+    order = candidates[shuffled(seed, len(candidates), "spiked", number)]
     times = drawn(seed, math.floor(spikes.per_h * scenario.hours), "spikes", number) * (scenario.hours * 3_600)
     for turn, from_s in enumerate(np.sort(times).tolist() if len(order) else []):
         unit = order[turn % len(order) :][:1]
@@ -88,10 +90,10 @@ def _spiked(scenario: Scenario, spikes: Spikes, number: int, seed: int, topics: 
 def _candidates(scenario: Scenario, group: str | None, namespace: int | None, topics: Topics) -> Ints:
     if group is None:
         return np.arange(len(topics.dominant), dtype=np.int64)
-    index = next(place for place, one in enumerate(scenario.namespaces) if one.group == group)
+    index = next(place for place, candidate in enumerate(scenario.namespaces) if candidate.group == group)
     chosen = topics.group == index
     if namespace is not None:
-        before = sum(one.count for one in scenario.namespaces[:index])
+        before = sum(group.count for group in scenario.namespaces[:index])
         chosen &= topics.units.namespace == before + namespace - 1
     return np.flatnonzero(chosen)
 
@@ -100,8 +102,8 @@ def _wave(scenario: Scenario, seed: int, namespace: Ints) -> WaveOf | None:
     wave = scenario.wave
     if wave is None:
         return None
-    count = sum(one.count for one in scenario.namespaces)
-    ahead = [(wave.start_h + one * wave.spread_h) * 3_600 for one in drawn(seed, count, "wave").tolist()]
+    count = sum(group.count for group in scenario.namespaces)
+    ahead = [(wave.start_h + draw * wave.spread_h) * 3_600 for draw in drawn(seed, count, "wave").tolist()]
     return WaveOf(wave.height, wave.period_h * 3_600, ahead, namespace)
 
 

@@ -1,7 +1,7 @@
-"""Who serves what in a simulated cluster: the real core folds one record after the other, each of which has to be accepted.
+"""Channel of a simulated cluster: the real core folds one record after the other, and must accept each.
 
-One partition, one log, no delay: what it takes for a record to be read is part of the costs of a trace. Whether concurrent
-writers come to an agreement is not asked here; `statechannel.sim` asks nothing else.
+One partition, one log, no delay: the time until a record is read is part of the costs of a trace. Agreement of concurrent
+writers is not simulated here, but by `statechannel.sim`.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class ContestChannel:
         key = KeyState(namespace, -1, -1)
         fields = self._scribe.proposal(key, self.offset, {"state": State.ACTIVE, "children": children_of(bounds)})
         self._append(key.key, fields)
-        return [f"{namespace}/{one}" for one in children_of(bounds)]
+        return [f"{namespace}/{range_}" for range_ in children_of(bounds)]
 
     def assign(self, bundle: str, broker: str) -> Came:
         """A bundle that nobody serves is given to a broker, which takes it."""
@@ -96,7 +96,7 @@ class ContestChannel:
         owner, children = key.owner, children_of(bounds_at(key.lower, key.upper, sorted(positions)))
         self._write(bundle, {"state": State.SPLITTING, "from": owner, "to": None})
         self._write(bundle, {"state": State.DELETED, "from": owner, "to": None, "children": children})
-        return [f"{key.namespace}/{one}" for one in children]
+        return [f"{key.namespace}/{range_}" for range_ in children]
 
     def seen(self) -> Sequence[BundleSeen]:
         """Live bundles, as a member's picture has them; the same list as long as nothing has changed."""
@@ -113,7 +113,7 @@ class ContestChannel:
     def _key(self, bundle: str) -> KeyState:
         key = self.view.get(bundle)
         if key is None:
-            raise RefusedError(f"there is no bundle {bundle}", hint="This is a bug in the simulator.")
+            raise RefusedError(f"bundle {bundle} not found", hint="This is a bug in the simulator.")
         return key
 
     def _write(self, bundle: str, fields: dict[str, object]) -> None:
@@ -122,10 +122,10 @@ class ContestChannel:
 
     def _append(self, key: bytes, fields: dict[str, object]) -> None:
         self.offset += 1
-        said: Judgement = self.view.read(self.offset, key, encode(fields))
-        if said.verdict is not Verdict.ACCEPTED:
+        judgement: Judgement = self.view.read(self.offset, key, encode(fields))
+        if judgement.verdict is not Verdict.ACCEPTED:
             raise RefusedError(
-                f"record {self.offset} of {key.decode()} is {said.verdict}", hint="This is a bug in the simulator."
+                f"record {self.offset} of {key.decode()} is {judgement.verdict}", hint="This is a bug in the simulator."
             )
 
 

@@ -1,7 +1,7 @@
-"""All contenders on the same traces, side by side: medians and worst seeds, how sure differences are, and the aims. Pure.
+"""Comparison of contenders on the same traces: medians and worst seeds, significance of differences, and aims. Pure.
 
-What it gives is the JSON document of `simulate compare`; its schema is that of `ContestComparison`. All of it but `Timings`
-repeats bit for bit, and `digest` stands for that part.
+Its result is the JSON document of `simulate compare`, with the schema of `ContestComparison`. All of it but `Timings`
+repeats bit for bit, and `digest` covers that part.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ COMPARED: Final = (
     "refused_share",
     "reconnects",
 )
-"""Measures of which less is better; the others only describe."""
+"""Measures of which less is better; others are descriptive."""
 OVER_SCENARIOS: Final = ("max_over_mean", "max_over_bound", "moved_share_per_h", "unavailable_bundle_s")
 
 
@@ -47,7 +47,7 @@ class _Part(BaseModel):
 
 
 class FailedRun(_Part):
-    """A run that gave no outcome."""
+    """Run without an outcome."""
 
     seed: int
     error: str
@@ -62,7 +62,7 @@ class Timings(_Part):
 
 
 class ContenderRow(_Part):
-    """One contender in one scenario."""
+    """Results of one contender in one scenario."""
 
     contender: str
     about: str
@@ -70,17 +70,15 @@ class ContenderRow(_Part):
     seeds: list[int]
     failed: list[FailedRun]
     measures: dict[str, FigureSpread] = Field(description="By the names of a run's measures; empty if all runs failed.")
-    marks: dict[str, PairedComparison] = Field(
-        description="Against the one that all are compared with; none for itself."
-    )
+    marks: dict[str, PairedComparison] = Field(description="Comparison with the reference contender; none for itself.")
     aims: list[AimResult]
-    remarks: dict[str, int] = Field(description="What runs remarked, and how many of them did.")
-    digests: dict[int, str] = Field(description="By seed: of all of a run that repeats.")
+    remarks: dict[str, int] = Field(description="Remarks of runs, with their counts.")
+    digests: dict[int, str] = Field(description="Digest of the repeatable part of each run, by seed.")
     timings: Timings | None
 
 
 class ScenarioPart(_Part):
-    """One scenario."""
+    """Results of one scenario."""
 
     scenario: str
     about: str
@@ -97,11 +95,11 @@ class ScenarioPart(_Part):
 
 
 class Overall(_Part):
-    """One contender over a group of scenarios."""
+    """Results of one contender over a group of scenarios."""
 
     contender: str
     scenarios: int
-    failed: int = Field(description="Runs that failed.")
+    failed: int = Field(description="Number of failed runs.")
     aims_met: int
     aims: int
     medians: dict[str, FigureSpread] = Field(
@@ -113,10 +111,10 @@ class Overall(_Part):
 
 
 class ContestComparison(_Part):
-    """The contest."""
+    """Results of all scenarios."""
 
     format: int = FORMAT
-    against: str = Field(description="The contender that all others are compared with.")
+    against: str = Field(description="Reference contender that all others are compared with.")
     seeds: list[int]
     scenarios: list[ScenarioPart]
     overall: dict[str, list[Overall]] = Field(
@@ -126,19 +124,19 @@ class ContestComparison(_Part):
 
 
 def compared(rans: Iterable[RunResult], against: str = OURS) -> ContestComparison:
-    """Put the runs side by side, in the order in which scenarios and contenders first come.
+    """Compare runs, in the order in which scenarios and contenders first occur.
 
     Args:
-        against: Whom all others are compared with; the first contender, if it does not take part.
+        against: Reference contender; the first one, if it does not take part.
     """
-    given = list(rans)
+    results = list(rans)
     by_scenario: dict[str, dict[str, list[RunResult]]] = {}
     sources: dict[str, TraceSource] = {}
-    for ran in given:
+    for ran in results:
         sources.setdefault(ran.run.source.name, ran.run.source)
         rows = by_scenario.setdefault(ran.run.source.name, {})
         rows.setdefault(ran.run.contender.name, []).append(ran)
-    names = list(dict.fromkeys(ran.run.contender.name for ran in given))
+    names = list(dict.fromkeys(ran.run.contender.name for ran in results))
     if against not in names and names:
         against = names[0]
     parts = [_scenario(sources[name], rows, against) for name, rows in by_scenario.items()]
@@ -148,51 +146,51 @@ def compared(rans: Iterable[RunResult], against: str = OURS) -> ContestCompariso
     }
     return ContestComparison(
         against=against,
-        seeds=sorted({ran.run.seed for ran in given}),
+        seeds=sorted({ran.run.seed for ran in results}),
         scenarios=parts,
         overall={
-            word: [one for name in names if (one := _overall(name, found, against)) is not None]
-            for word, found in groups.items()
-            if found
+            word: [row for name in names if (row := _overall(name, rows, against)) is not None]
+            for word, rows in groups.items()
+            if rows
         },
-        digest=_digest(given),
+        digest=_digest(results),
     )
 
 
 def _scenario(source: TraceSource, by_contender: Mapping[str, Sequence[RunResult]], against: str) -> ScenarioPart:
-    found = {name: _sorted(rans) for name, rans in by_contender.items()}
-    measured = {name: _measured(outcomes) for name, (outcomes, _) in found.items()}
+    sorted_results = {name: _sorted(rans) for name, rans in by_contender.items()}
+    measured = {name: _measured(outcomes) for name, (outcomes, _) in sorted_results.items()}
     standings = {
         name: TargetStatus(name, rans[0].run.contender.upstream, measured[name])
         for name, rans in by_contender.items()
         if measured[name]
     }
-    base = found[against][0] if against in found else []
+    base = sorted_results[against][0] if against in sorted_results else []
     return ScenarioPart(
         scenario=source.name,
         about=source.about,
         held_out=source.held_out,
         steady=source.steady,
         scale_out=source.scale_out,
-        best_upstream=best_of([one for one in standings.values() if one.upstream], other_than=against),
+        best_upstream=best_of([status for status in standings.values() if status.upstream], other_than=against),
         best_other=best_of(standings.values(), other_than=against),
         rows=[
             ContenderRow(
                 contender=name,
                 about=rans[0].run.contender.about,
                 upstream=rans[0].run.contender.upstream,
-                seeds=[one.seed for one in found[name][0]],
-                failed=found[name][1],
+                seeds=[outcome.seed for outcome in sorted_results[name][0]],
+                failed=sorted_results[name][1],
                 measures=measured[name],
                 marks={}
-                if name == against or not base or not found[name][0]
-                else _marks(found[name][0], base, against),
+                if name == against or not base or not sorted_results[name][0]
+                else _marks(sorted_results[name][0], base, against),
                 aims=aims_of(standings[name], standings.values(), steady=source.steady, scale_out=source.scale_out)
                 if name in standings
                 else [],
-                remarks=_remarks(found[name][0]),
+                remarks=_remarks(sorted_results[name][0]),
                 digests={ran.run.seed: ran.digest for ran in rans if ran.outcome is not None},
-                timings=_timings(found[name][0]),
+                timings=_timings(sorted_results[name][0]),
             )
             for name, rans in by_contender.items()
         ],
@@ -209,14 +207,16 @@ def _measured(outcomes: Sequence[RunOutcome]) -> dict[str, FigureSpread]:
     if not outcomes:
         return {}
     return {
-        name: spread_of([getattr(one.measures, name) for one in outcomes], lower_is_better=name != "bound_over_mean")
+        name: spread_of(
+            [getattr(outcome.measures, name) for outcome in outcomes], lower_is_better=name != "bound_over_mean"
+        )
         for name in Measures.model_fields
     }
 
 
 def _marks(own: Sequence[RunOutcome], base: Sequence[RunOutcome], against: str) -> dict[str, PairedComparison]:
-    by_seed = {one.seed: one.measures for one in base}
-    pairs = [(one.measures, by_seed[one.seed]) for one in own if one.seed in by_seed]
+    by_seed = {outcome.seed: outcome.measures for outcome in base}
+    pairs = [(outcome.measures, by_seed[outcome.seed]) for outcome in own if outcome.seed in by_seed]
     return {
         name: marked([(getattr(mine, name), getattr(theirs, name)) for mine, theirs in pairs], against)
         for name in COMPARED
@@ -225,8 +225,8 @@ def _marks(own: Sequence[RunOutcome], base: Sequence[RunOutcome], against: str) 
 
 def _remarks(outcomes: Iterable[RunOutcome]) -> dict[str, int]:
     counts: dict[str, int] = {}
-    for one in outcomes:
-        for remark in dict.fromkeys(one.remarks):
+    for outcome in outcomes:
+        for remark in dict.fromkeys(outcome.remarks):
             counts[remark] = counts.get(remark, 0) + 1
     return counts
 
@@ -235,9 +235,9 @@ def _timings(outcomes: Sequence[RunOutcome]) -> Timings | None:
     if not outcomes:
         return None
     return Timings(
-        run_s=max(one.timing.run_s for one in outcomes),
-        decision_ms=median(one.timing.decision_ms_p50 for one in outcomes),
-        decision_ms_max=max(one.timing.decision_ms_max for one in outcomes),
+        run_s=max(outcome.timing.run_s for outcome in outcomes),
+        decision_ms=median(outcome.timing.decision_ms_p50 for outcome in outcomes),
+        decision_ms_max=max(outcome.timing.decision_ms_max for outcome in outcomes),
     )
 
 
@@ -255,19 +255,21 @@ def _overall(name: str, parts: Sequence[ScenarioPart], against: str) -> Overall 
         failed=sum(len(row.failed) for _, row in rows),
         aims_met=sum(aim.met for aim in aims),
         aims=len(aims),
-        medians={one: spread_of([each[one].median for each in measured]) for one in OVER_SCENARIOS if measured},
+        medians={
+            measure: spread_of([each[measure].median for each in measured]) for measure in OVER_SCENARIOS if measured
+        },
         marks={}
         if name == against
         else {
-            one: marked([(mine[one].median, theirs[one].median) for mine, theirs in both], against)
-            for one in OVER_SCENARIOS
+            measure: marked([(mine[measure].median, theirs[measure].median) for mine, theirs in both], against)
+            for measure in OVER_SCENARIOS
         },
     )
 
 
 def _digest(rans: Iterable[RunResult]) -> str:
-    told: list[Any] = sorted(
+    lines: list[Any] = sorted(
         [ran.run.source.name, ran.run.seed, ran.run.contender.name, ran.digest or f"failed: {ran.error}"]
         for ran in rans
     )
-    return hashlib.sha256(orjson.dumps(told)).hexdigest()
+    return hashlib.sha256(orjson.dumps(lines)).hexdigest()

@@ -1,12 +1,12 @@
-"""The field: every manager with every shedder and placement, Pulsar's way and mended, and ours.
+"""Contenders: every manager with every shedder and placement, as in Pulsar and corrected, and ours.
 
     MANAGER/SHEDDING+PLACEMENT@SETTINGS[,NAME=VALUE...]     modular/avg+avg@upstream
     profile/NAME[,NAME=VALUE...]                            profile/production
-    ours                                                    weighted-move, both ways
+    ours                                                    weighted-move for shedding and placement
 
 Managers: `modular` (the leader places and knows every bundle; Pulsar unloads, and has bundles looked up again), `extensible`
 (every broker places, the leader knows each broker's heaviest bundles, and transfers them). Settings: `upstream` (Pulsar 4.2.4,
-defects included), `recommended` (mended, our defaults).
+defects included), `recommended` (corrected, our defaults).
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from statechannel.errors import ExitCode, StateChannelError
 from statechannel.suggestions import nearest, shown
 
 AS_IT_IS: Final = "as-it-is"
-"""Name of what a cluster of one's own does already."""
+"""Name of the present configuration of a real cluster."""
 
 
 @dataclass(frozen=True, slots=True)
 class Contender:
-    """One manager with strategies.
+    """Manager with strategies.
 
     Attributes:
-        name: As results have it.
+        name: Name in results.
         about: One line, for people.
         manager: `modular` or `extensible`.
-        upstream: Pulsar's behaviour in everything: strategies, filters, splits, placements that count nothing on its way.
+        upstream: Pulsar's behaviour in everything: strategies, filters, splits, placements that ignore bundles in flight.
         overrides: Settings by dotted name, as policies have them: `shedding.transfer.hit_threshold`, `balancer.interval_s`.
     """
 
@@ -66,42 +66,42 @@ PAIRS: Sequence[tuple[str, str, str, str]] = (
     ),
     (EXTENSIBLE, "transfer", "least-resource-usage", "the extensible manager of PIP-192, PIP-220"),
 )
-"""The pairs that somebody runs or has proposed: manager, shedding, placement, what it is."""
+"""Pairs in use or proposed: manager, shedding, placement, description."""
 
 
 class UnknownContenderError(StateChannelError):
-    """There is no contender of that name."""
+    """A contender's name is unknown."""
 
     def __init__(self, name: str, why: str, known: Sequence[str]) -> None:
         near = nearest(name, known)
         meant = f"did you mean {near[0]}? " if near else ""
         super().__init__(
-            f"there is no contender `{shown(name)}`: {why}",
-            hint=f"{meant}Say MANAGER/SHEDDING+PLACEMENT@SETTINGS, profile/NAME or ours; `statechannel simulate list` has them.",
+            f"unknown contender `{shown(name)}`: {why}",
+            hint=f"{meant}Use MANAGER/SHEDDING+PLACEMENT@SETTINGS, profile/NAME or ours; see `statechannel simulate list`.",
             exit_code=ExitCode.BAD_SETTINGS,
         )
 
 
 def default_contenders() -> Sequence[Contender]:
-    """Those that the contest compares unless told otherwise: the pairs that are in use, both ways, and ours."""
-    found = [contender(OURS)]
+    """Default contenders: the pairs in use, as in Pulsar and corrected, and ours."""
+    chosen = [contender(OURS)]
     for settings in (UPSTREAM, RECOMMENDED):
-        found += [contender(f"{manager}/{one}+{other}@{settings}") for manager, one, other, _ in PAIRS]
+        chosen += [contender(f"{manager}/{shedder}+{other}@{settings}") for manager, shedder, other, _ in PAIRS]
     return [
-        *found,
+        *chosen,
         contender(f"extensible/deviation+least-resource-usage@{RECOMMENDED}"),
         contender("profile/production"),
     ]
 
 
 def everybody() -> Sequence[Contender]:
-    """Every manager with every installed shedder and placement, both ways; and those of `field`."""
+    """Every manager with every installed shedder and placement, as in Pulsar and corrected, and the default contenders."""
     first = list(default_contenders())
-    known = {one.name for one in first}
+    known = {pair.name for pair in first}
     names = (
-        f"{manager}/{one}+{other}@{settings}"
+        f"{manager}/{shedder}+{other}@{settings}"
         for manager in MANAGERS
-        for one in available(SHEDDING)
+        for shedder in available(SHEDDING)
         for other in available(PLACEMENT)
         for settings in (UPSTREAM, RECOMMENDED)
     )
@@ -109,30 +109,30 @@ def everybody() -> Sequence[Contender]:
 
 
 def contenders(text: str) -> Sequence[Contender]:
-    """By names with blanks or semicolons between them; `default` and `all` stand for `field` and `everybody`.
+    """Contenders by names, separated by blanks or semicolons; `default` and `all` are groups.
 
     Raises:
-        UnknownContenderError: There is none of a name.
+        UnknownContenderError: A name is unknown.
     """
-    found: dict[str, Contender] = {}
+    by_name: dict[str, Contender] = {}
     for name in text.replace(";", " ").split():
         some = default_contenders() if name == "default" else everybody() if name == "all" else [contender(name)]
-        found |= {one.name: one for one in some}
-    if not found:
-        raise UnknownContenderError(text, "no name is given", ["default", "all", OURS])
-    return list(found.values())
+        by_name |= {contender.name: contender for contender in some}
+    if not by_name:
+        raise UnknownContenderError(text, "no name", ["default", "all", OURS])
+    return list(by_name.values())
 
 
 def contender(name: str) -> Contender:
-    """The contender of a name.
+    """Contender of a name.
 
     Raises:
-        UnknownContenderError: There is none.
-        StateChannelError: A strategy or setting that it names is not there.
+        UnknownContenderError: The name is unknown.
+        StateChannelError: A strategy or setting in it does not exist.
     """
     base, *flags = name.split(",")
     # `splitting.NAME` stands for `parts.splitting.NAME`, as in policies.
-    overrides = {canonical(one): value for one, value in parse_flags(flags).items()}
+    overrides = {canonical(flag): value for flag, value in parse_flags(flags).items()}
     if base == OURS:
         return Contender(
             name,
@@ -153,8 +153,8 @@ def contender(name: str) -> Contender:
         raise UnknownContenderError(
             name, "it is not of that form", [OURS, *(_name(*pair[:3]) for pair in PAIRS), *MANAGERS]
         )
-    for kind, one in (("shedding", shedding), ("placement", placement)):
-        find(kind, one)
+    for kind, strategy in (("shedding", shedding), ("placement", placement)):
+        find(kind, strategy)
     upstream = settings == UPSTREAM
     about = next((pair[3] for pair in PAIRS if pair[:3] == (manager, shedding, placement)), f"{shedding}, {placement}")
     about += ", defects included" if upstream else ", mended"
@@ -169,16 +169,16 @@ def _name(manager: str, shedding: str, placement: str, settings: str = UPSTREAM)
 def _of_profile(name: str, which: str, overrides: Mapping[str, Any]) -> Contender:
     if which not in PROFILES:
         raise UnknownContenderError(
-            name, f"there is no profile `{shown(which)}`", [f"profile/{one}" for one in PROFILES]
+            name, f"unknown profile `{shown(which)}`", [f"profile/{profile_name}" for profile_name in PROFILES]
         )
-    found = profile(which)
-    filters = found.settings.get("parts", {}).get("filters", {})
+    base = profile(which)
+    filters = base.settings.get("parts", {}).get("filters", {})
     manager = str(filters.get("generation", MODULAR if which == MODULAR else EXTENSIBLE))
     upstream = filters.get("upstream") is True
-    strategies = found.strategies
+    strategies = base.strategies
     return Contender(
         name,
-        found.about,
+        base.about,
         manager,
         strategies["shedding"],
         strategies["placement"],
@@ -189,14 +189,14 @@ def _of_profile(name: str, which: str, overrides: Mapping[str, Any]) -> Contende
 
 
 def _as_upstream(manager: str, shedding: str, placement: str) -> dict[str, Any]:
-    """What makes strategies, filters and splits behave as Pulsar's (profiles `upstream-*` say the same of their pairs)."""
-    found: dict[str, Any] = {
-        f"{kind}.{one}.upstream": True
-        for kind, one in (("shedding", shedding), ("placement", placement))
-        if "upstream" in find(KINDS[kind].word, one).Settings.model_fields
+    """Settings that make strategies, filters and splits behave as Pulsar's (as profiles `upstream-*` do for their pairs)."""
+    settings: dict[str, Any] = {
+        f"{kind}.{strategy}.upstream": True
+        for kind, strategy in (("shedding", shedding), ("placement", placement))
+        if "upstream" in find(KINDS[kind].word, strategy).Settings.model_fields
     }
     like = profile("upstream-defaults" if manager == MODULAR else "upstream-extensible")
     for kind in ("parts", "split"):
         for name, values in like.settings[kind].items():
-            found |= {f"{kind}.{name}.{setting}": value for setting, value in values.items()}
-    return found
+            settings |= {f"{kind}.{name}.{setting}": value for setting, value in values.items()}
+    return settings

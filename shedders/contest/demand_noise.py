@@ -1,6 +1,6 @@
-"""How the demand of each unit changes over time: noise, daily waves, changes of single topics. Asked in any order.
+"""Variation of each unit's demand over time: noise, daily waves, changes of single topics. Computable in any order.
 
-All of it is one factor a unit: 1 is its average.
+It is one factor per unit: 1 is the average.
 """
 
 from __future__ import annotations
@@ -53,13 +53,13 @@ class NoiseLayer:
         return self._values(slot) * ((1 - rest) * scale) + self._values(slot + 1) * (rest * scale)
 
     def _values(self, slot: int) -> Floats:
-        found = self._drawn.get(slot)
-        if found is None:
-            found = (drawn(self.seed, self.units, "noise", self.number, slot) - 0.5) * _WIDTH
-            self._drawn[slot] = found
+        values = self._drawn.get(slot)
+        if values is None:
+            values = (drawn(self.seed, self.units, "noise", self.number, slot) - 0.5) * _WIDTH
+            self._drawn[slot] = values
             while len(self._drawn) > _KEPT:
                 self._drawn.popitem(last=False)
-        return found
+        return values
 
 
 @dataclass(frozen=True)
@@ -78,8 +78,8 @@ class WaveOf:
 
     def at(self, time_s: float) -> Floats:
         """Factor of each unit."""
-        turns = [2 * math.pi * ((time_s + one) / self.period_s) for one in self.ahead_s]
-        return np.array([1 + self.height * alike(math.sin(one)) for one in turns])[self.namespace]
+        turns = [2 * math.pi * ((time_s + ahead) / self.period_s) for ahead in self.ahead_s]
+        return np.array([1 + self.height * alike(math.sin(turn)) for turn in turns])[self.namespace]
 
 
 @dataclass(frozen=True)

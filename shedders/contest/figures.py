@@ -1,4 +1,4 @@
-"""Figures for people. Pure."""
+"""Formats of figures, for people. Pure."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ Tell = Callable[[float | None], str]
 
 NEVER: Final = "never"
 _SHORT: Final = 100
-"""From there on nobody reads what stands behind the point."""
+"""Numbers from here on are shown without decimals."""
 
 
 def ratio(number: float | None) -> str:
-    """Two digits behind the point; three that count where it is small. Nothing, or endless: never."""
+    """Two decimals, or three significant digits below 1. None or infinite: never."""
     if number is None or not math.isfinite(number):
         return NEVER
     if abs(number) >= _SHORT:
@@ -26,14 +26,14 @@ def ratio(number: float | None) -> str:
 
 
 def count(number: float | None) -> str:
-    """A number of things, or of seconds; the median of two may be a half."""
+    """A count or a number of seconds; the median of two may be a half."""
     if number is None or not math.isfinite(number):
         return NEVER
     return f"{number:,.0f}" if number == int(number) or abs(number) >= _SHORT else f"{number:.1f}"
 
 
 def share(number: float | None) -> str:
-    """A part, in percent."""
+    """A share, in percent."""
     return NEVER if number is None or not math.isfinite(number) else f"{100 * number:.1f} %"
 
 
@@ -41,14 +41,14 @@ _RATIOS: Final = frozenset({"max_over_mean", "max_over_mean_worst", "max_over_bo
 
 
 def tell_of(measure: str) -> Tell:
-    """How a measure of a run is told."""
+    """Format of a measure of a run."""
     if measure in _RATIOS:
         return ratio
     return share if "_share" in measure else count
 
 
 class FigureSpread(BaseModel):
-    """One measure over seeds, or over scenarios."""
+    """Median and worst of a measure, over seeds or scenarios."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
@@ -57,15 +57,15 @@ class FigureSpread(BaseModel):
 
 
 class NumericBounds(NamedTuple):
-    """The same as numbers that can be compared: never is endless."""
+    """The same as comparable numbers: never is infinite."""
 
     median: float
     worst: float
 
 
 def spread_of(figures: Sequence[float | None], *, lower_is_better: bool = True) -> FigureSpread:
-    """Median and worst; None among the figures stands for endless."""
-    numbers = [math.inf if one is None else float(one) for one in figures]
+    """Median and worst; None among the figures counts as infinite."""
+    numbers = [math.inf if figure is None else float(figure) for figure in figures]
     return FigureSpread(
         median=_told(median(numbers)),
         worst=_told(max(numbers) if lower_is_better else min(numbers)),
@@ -73,8 +73,8 @@ def spread_of(figures: Sequence[float | None], *, lower_is_better: bool = True) 
 
 
 def bounds_of(spread: FigureSpread) -> NumericBounds:
-    """To compare with."""
-    return NumericBounds(*(math.inf if one is None else one for one in (spread.median, spread.worst)))
+    """Comparable numbers of a spread."""
+    return NumericBounds(*(math.inf if figure is None else figure for figure in (spread.median, spread.worst)))
 
 
 def _told(number: float) -> float | None:

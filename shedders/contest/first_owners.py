@@ -1,4 +1,4 @@
-"""Who has which bundle when a scenario begins."""
+"""Owners of bundles at the start of a scenario."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ if TYPE_CHECKING:
 def first_owners(
     scenario: Scenario, seed: int, machines: Sequence[TraceMachine], topics: Topics
 ) -> list[list[str | None]]:
-    """Owner of each bundle of each namespace.
+    """Owners of the bundles of each namespace.
 
     Args:
         machines: Those that are there at the start.
     """
     loads, starts = _bundle_loads(scenario, topics)
     state = _State(machines, loads)
-    found: list[list[str | None]] = []
+    owner_lists: list[list[str | None]] = []
     names = namespace_names(scenario)
     for index, group in enumerate(scenario.namespaces):
         own = [place for place, (_, of) in enumerate(names) if of == index]
         bundles = np.arange(starts[own[0]], starts[own[-1] + 1])
         places = _DEALT[group.owners](group, seed, _open_to(scenario, group, machines), bundles, state)
         owners: list[str | None] = (
-            [None] * len(bundles) if places is None else [machines[one].name for one in places.tolist()]
+            [None] * len(bundles) if places is None else [machines[place].name for place in places.tolist()]
         )
-        found += [owners[one : one + group.bundles] for one in range(0, len(owners), group.bundles)]
-    return found
+        owner_lists += [owners[begin : begin + group.bundles] for begin in range(0, len(owners), group.bundles)]
+    return owner_lists
 
 
 def _bundle_loads(scenario: Scenario, topics: Topics) -> tuple[Floats, list[int]]:
@@ -54,7 +54,7 @@ def _bundle_loads(scenario: Scenario, topics: Topics) -> tuple[Floats, list[int]
         starts.append(starts[-1] + bundles)
     base = topics.base
     sides = (base.cpu, base.msg_throughput_in / KBIT_BYTES, base.msg_throughput_out / KBIT_BYTES)
-    return np.stack([np.bincount(unit_bundle, weights=one, minlength=starts[-1]) for one in sides], axis=1), starts
+    return np.stack([np.bincount(unit_bundle, weights=side, minlength=starts[-1]) for side in sides], axis=1), starts
 
 
 class _State:
@@ -62,8 +62,10 @@ class _State:
 
     def __init__(self, machines: Sequence[TraceMachine], loads: Floats) -> None:
         self.loads = loads
-        self.limits = np.array([[one.cores * CORE, one.bandwidth_in_kbit, one.bandwidth_out_kbit] for one in machines])
-        self.used = np.array([[one.cores * one.idle_percent, 0.0, 0.0] for one in machines])
+        self.limits = np.array(
+            [[machine.cores * CORE, machine.bandwidth_in_kbit, machine.bandwidth_out_kbit] for machine in machines]
+        )
+        self.used = np.array([[machine.cores * machine.idle_percent, 0.0, 0.0] for machine in machines])
 
     def heaviest_first(self, bundles: Ints) -> Ints:
         parts = (self.loads[bundles] / self.limits.mean(axis=0)).max(axis=1)
@@ -75,8 +77,8 @@ class _State:
 
     def idle(self, bundles: Ints) -> Ints:
         """Those without any load: only their number counts."""
-        found: Ints = bundles[self.loads[bundles].max(axis=1) <= 0]
-        return found
+        without_load: Ints = bundles[self.loads[bundles].max(axis=1) <= 0]
+        return without_load
 
 
 _Dealer = Callable[["Namespaces", int, "Ints", "Ints", _State], "Ints | None"]
@@ -85,13 +87,13 @@ _Dealer = Callable[["Namespaces", int, "Ints", "Ints", _State], "Ints | None"]
 def _open_to(scenario: Scenario, group: Namespaces, machines: Sequence[TraceMachine]) -> Ints:
     """Indexes of the machines that may have the bundles of a group."""
     names = {
-        machine_name(one, number)
-        for one in scenario.fleet
-        if not group.owners_in or one.group in group.owners_in
-        for number in range(1, one.count + 1)
+        machine_name(fleet, number)
+        for fleet in scenario.fleet
+        if not group.owners_in or fleet.group in group.owners_in
+        for number in range(1, fleet.count + 1)
     }
-    found = [place for place, one in enumerate(machines) if one.name in names]
-    return np.array(found, np.int64)
+    places = [place for place, machine in enumerate(machines) if machine.name in names]
+    return np.array(places, np.int64)
 
 
 def _placed(group: Namespaces, seed: int, brokers: Ints, bundles: Ints, state: _State) -> None:  # noqa: ARG001
@@ -112,7 +114,7 @@ def _one_broker(group: Namespaces, seed: int, brokers: Ints, bundles: Ints, stat
 
 
 def _balanced(group: Namespaces, seed: int, brokers: Ints, bundles: Ints, state: _State) -> Ints:  # noqa: ARG001
-    """The heaviest first, each to where the largest usage is then the least."""
+    """The heaviest first, each to the broker with the least resulting maximum usage."""
 
     def best(bundle: int) -> int:
         then = ((state.used[brokers] + state.loads[bundle]) / state.limits[brokers]).max(axis=1)
@@ -122,7 +124,7 @@ def _balanced(group: Namespaces, seed: int, brokers: Ints, bundles: Ints, state:
 
 
 def _parts(group: Namespaces, seed: int, brokers: Ints, bundles: Ints, state: _State) -> Ints:  # noqa: ARG001
-    """The heaviest first, each to the broker that lacks most of its part."""
+    """The heaviest first, each to the broker that is furthest below its part."""
     wanted = np.array([group.parts[place % len(group.parts)] for place in range(len(brokers))])
     weights = (state.loads[bundles] / state.limits.mean(axis=0)).max(axis=1)
     lacking = wanted / math.fsum(wanted.tolist()) * math.fsum(weights.tolist())
@@ -136,16 +138,16 @@ def _parts(group: Namespaces, seed: int, brokers: Ints, bundles: Ints, state: _S
 
 
 def _one_by_one(best: Callable[[int], int], brokers: Ints, bundles: Ints, state: _State) -> Ints:
-    """The heaviest first, each to the best place; those without load to where the fewest are."""
-    found = np.zeros(len(bundles), np.int64)
+    """The heaviest first, each to its best broker; bundles without load to the brokers with the fewest."""
+    places_of = np.zeros(len(bundles), np.int64)
     counts = np.zeros(len(brokers), np.int64)
     idle = set(state.idle(bundles).tolist())
     for bundle in state.heaviest_first(bundles).tolist():
         place = int(np.argmin(counts)) if bundle in idle else best(bundle)
         counts[place] += 1
-        found[bundle - bundles[0]] = brokers[place]
+        places_of[bundle - bundles[0]] = brokers[place]
         state.give(bundle, int(brokers[place]))
-    return found
+    return places_of
 
 
 def _given(places: Ints, bundles: Ints, state: _State) -> Ints:

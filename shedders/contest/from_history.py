@@ -1,12 +1,12 @@
-"""A trace made from the load reports of a real cluster: what it was asked for over time, whoever served it.
+"""Trace from load reports of a real cluster: its demand over time, independent of owners.
 
 - A broker takes part from its first report until its tombstone. One whose report expired was lost when it last reported.
-- A bundle that is told among the heaviest has the figures of its newest report until the next; where another bundle is told that
-  overlaps it, it was split, and ends. Its CPU is its part, by messages and bytes, of what its broker's traffic uses.
-- What a broker reports beyond its known bundles belongs to bundles that nobody names. They are in namespaces of their own,
-  `unseen/NUMBER`, as many as the broker has beyond the known ones, and share it evenly.
+- A bundle reported among the heaviest has the figures of its newest report until the next; once an overlapping bundle is
+  reported, it counts as split and ends. Its CPU is its share, by messages and bytes, of what its broker's traffic uses.
+- The load of a broker in excess of its known bundles belongs to unnamed bundles. They are in separate namespaces,
+  `unseen/NUMBER`, as many as the broker has in addition to the known ones, and share it evenly.
 
-Figures stand until the next report: nothing is made up between two.
+Figures hold until the next report, without interpolation.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 GATHER_S: Final = 900.0
-"""Quiet brokers report that seldom: those that report within it are there from the start."""
+"""Longest interval between reports of quiet brokers; brokers that report within it exist from the start."""
 SHORT_S: Final = 6 * 3_600.0
 CELLS_MAX: Final = 100_000_000
 UNSEEN_PARTS: Final = 2
@@ -64,19 +64,23 @@ def from_history(
         step_s: Between two steps; None: 20 s of histories up to six hours, else 60 s.
 
     Raises:
-        HistoryError: No broker reports in it, or it is too long.
+        HistoryError: It has no load report of a broker, or is too long.
     """
     with uncollected():
         return _made(decoded(records), name, step_s)
 
 
-def _made(found: Decoded, name: str, step_s: float | None) -> FromHistory:
-    if not any(isinstance(one.report, BrokerLoadReport) for one in found.told):
-        why = f": {found.problems[0]}" if found.problems else ""
-        raise HistoryError(name, f"no load report of a broker stands in it{why}")
-    span_s = (found.told[-1].at_ms - found.told[0].at_ms) / 1e3
+def _made(decoded_history: Decoded, name: str, step_s: float | None) -> FromHistory:
+    if not any(isinstance(entry.report, BrokerLoadReport) for entry in decoded_history.told):
+        why = f": {decoded_history.problems[0]}" if decoded_history.problems else ""
+        raise HistoryError(name, f"it has no load report of a broker{why}")
+    span_s = (decoded_history.told[-1].at_ms - decoded_history.told[0].at_ms) / 1e3
     return FromHistory(
-        LoadHistory.of(found.told), span_s, step_s or (20.0 if span_s <= SHORT_S else 60.0), name, list(found.problems)
+        LoadHistory.of(decoded_history.told),
+        span_s,
+        step_s or (20.0 if span_s <= SHORT_S else 60.0),
+        name,
+        list(decoded_history.problems),
     )
 
 
@@ -96,18 +100,18 @@ class FromHistory:
         things = len(past.bundles) + len(past.brokers)
         if self.steps > STEPS_MAX or self.steps * things > CELLS_MAX:
             why = f"{self.steps:,} steps of {things:,} brokers and bundles are too many"
-            raise HistoryError(name, why, hint="Longer steps, or fewer hours.")
+            raise HistoryError(name, why, hint="Use longer steps, or fewer hours.")
         self._past = past
         # Those that report early count from the start.
         self._since_s = min(GATHER_S, span_s / 2)
-        self._early = {name for name, one in past.brokers.items() if one.at_s[0] <= self._since_s}
+        self._early = {name for name, broker in past.brokers.items() if broker.at_s[0] <= self._since_s}
         self.machines: Sequence[TraceMachine] = list(self._machines())
-        self._number = {one.name: number for number, one in enumerate(self.machines)}
+        self._number = {machine.name: number for number, machine in enumerate(self.machines)}
         end_s = self.steps * step_s
         self.events: Sequence[TraceEvent] = sorted(
-            (one for one in self._events() if one.at_s < end_s), key=lambda one: (one.at_s, one.broker)
+            (event for event in self._events() if event.at_s < end_s), key=lambda event: (event.at_s, event.broker)
         )
-        upsets = together([one.at_s for one in self.events], SETTLE_S, end_s)
+        upsets = together([event.at_s for event in self.events], SETTLE_S, end_s)
         self.disturbances: Sequence[float] = [last for _, last in upsets]
         self.judged: Sequence[tuple[float, float]] = settled_spans(upsets, SETTLE_S, end_s)
         namespaces, self.units, self._of_unit, self._part = self._laid_out()
@@ -144,7 +148,7 @@ class FromHistory:
         rows = [*self._told_units(namespaces), *self._unseen_units(namespaces)]
         if len(rows) > TOPICS_MAX:
             raise HistoryError(
-                self.name, f"{len(rows):,} units, at most {TOPICS_MAX:,}", hint="Fewer brokers, or less time."
+                self.name, f"{len(rows):,} units, at most {TOPICS_MAX:,}", hint="Use fewer brokers, or less time."
             )
         columns = [np.array(column, np.int64) for column in zip(*(row[:4] for row in rows), strict=True)]
         return namespaces, Units(*columns[:3]), columns[3], np.array([row[4] for row in rows])
@@ -153,7 +157,7 @@ class FromHistory:
         """Bundles that the trace begins with: those told first, none of which overlap."""
         taken: dict[str, list[tuple[int, int]]] = defaultdict(list)
         owners: dict[str, str | None] = {}
-        for key, bundle in sorted(self._past.bundles.items(), key=lambda one: (one[1].at_s[0], one[0])):
+        for key, bundle in sorted(self._past.bundles.items(), key=lambda bundle: (bundle[1].at_s[0], bundle[0])):
             parts = parse_key(key.encode())
             if parts is None:
                 continue
@@ -164,59 +168,59 @@ class FromHistory:
         return taken, owners
 
     def _told_units(self, namespaces: Sequence[Namespace]) -> Iterator[tuple[int, int, int, int, float]]:
-        space = {one.name: number for number, one in enumerate(namespaces)}
+        space = {namespace.name: number for number, namespace in enumerate(namespaces)}
         for column, (key, bundle) in enumerate(self._past.bundles.items()):
             parts = parse_key(key.encode())
             if parts is not None:
                 at = places(parts.lower, parts.upper)
                 sessions = max(1, bundle.sessions // len(at))
-                yield from ((space[parts.namespace], one, sessions, column, 1 / len(at)) for one in at)
+                yield from ((space[parts.namespace], place, sessions, column, 1 / len(at)) for place in at)
 
     def _unseen_units(self, namespaces: list[Namespace]) -> Iterator[tuple[int, int, int, int, float]]:
         """Adds a namespace for each broker."""
         tenant = "unseen"
-        while any(one.name.startswith(f"{tenant}/") for one in namespaces):
+        while any(namespace.name.startswith(f"{tenant}/") for namespace in namespaces):
             tenant += "-"
-        named = Counter(name for one in self._past.bundles.values() for name in set(one.brokers))
+        named = Counter(name for bundle in self._past.bundles.values() for name in set(bundle.brokers))
         for number, (name, broker) in enumerate(self._past.brokers.items()):
             most = max(load.bundles for load in broker.loads)
             count = max(1, min(most - named[name], UNSEEN_BUNDLES_MAX))
             owner = name if name in self._early else None
             namespaces.append(Namespace(f"{tenant}/{number + 1}", count, owners=(owner,) * count))
-            at = [one for low, high in pairwise(namespace_bounds(count)) for one in places(low, high, UNSEEN_PARTS)]
+            at = [place for low, high in pairwise(namespace_bounds(count)) for place in places(low, high, UNSEEN_PARTS)]
             column = len(self._past.bundles) + number
-            yield from ((len(namespaces) - 1, one, 1, column, 1 / len(at)) for one in at)
+            yield from ((len(namespaces) - 1, place, 1, column, 1 / len(at)) for place in at)
 
     # --- demand -----------------------------------------------------------------------------------------------------
 
     def _broker_rows(self) -> tuple[Rows, Floats]:
         """Rows of figures, the last of each telling whether it is there; and which of them counts in which step."""
         rows: list[list[float]] = []
-        found = np.zeros((self.steps, len(self._past.brokers)), np.int32)
+        newest = np.zeros((self.steps, len(self._past.brokers)), np.int32)
         for number, (broker, machine) in enumerate(zip(self._past.brokers.values(), self.machines, strict=True)):
             moments = broker.moments()
-            found[:, number] = self._rows_in_time([at_s for at_s, _ in moments], len(rows), early=True)
+            newest[:, number] = self._rows_in_time([at_s for at_s, _ in moments], len(rows), early=True)
             rows += [[0.0] * (_CHANNELS + 1) if load is None else _row(load, machine) for _, load in moments]
-        return found, np.array([*rows, [0.0] * (_CHANNELS + 1)])
+        return newest, np.array([*rows, [0.0] * (_CHANNELS + 1)])
 
     def _bundle_rows(self) -> tuple[Rows, Floats, Ints]:
         """The same of the bundles; and the broker that told each row."""
         rows: list[list[float]] = []
         by: list[int] = []
-        found = np.zeros((self.steps, len(self._past.bundles)), np.int32)
+        newest = np.zeros((self.steps, len(self._past.bundles)), np.int32)
         for column, bundle in enumerate(self._past.bundles.values()):
-            found[:, column] = self._rows_in_time(bundle.at_s, len(rows), early=not bundle.split_off)
+            newest[:, column] = self._rows_in_time(bundle.at_s, len(rows), early=not bundle.split_off)
             for at_s, name, stats in zip(bundle.at_s, bundle.brokers, bundle.stats, strict=True):
                 rows.append([0.0] * _CHANNELS if stats is None else self._figures(stats, name, at_s))
                 by.append(self._number.get(name, _NOBODY))
-        return found, np.array([*rows, [0.0] * _CHANNELS]), np.array([*by, _NOBODY], np.int64)
+        return newest, np.array([*rows, [0.0] * _CHANNELS]), np.array([*by, _NOBODY], np.int64)
 
     def _rows_in_time(self, at_s: Sequence[float], first: int, *, early: bool) -> Ints:
         """For each step the newest row that is not behind it; -1, the last row of all, before there is one."""
-        found = np.searchsorted(np.array(at_s), np.arange(self.steps) * self.step_s, side="right") - 1
+        rows = np.searchsorted(np.array(at_s), np.arange(self.steps) * self.step_s, side="right") - 1
         if early and at_s[0] <= self._since_s:
-            found = np.maximum(found, 0)
-        return np.where(found >= 0, first + found, -1)
+            rows = np.maximum(rows, 0)
+        return np.where(rows >= 0, first + rows, -1)
 
     def _figures(self, stats: BundleStats, broker_name: str, at_s: float) -> list[float]:
         own = UnitTraffic(*(float(getattr(stats, name)) for name in _RATES))
@@ -305,16 +309,16 @@ class PastBroker:
 
     def moments(self) -> list[tuple[float, BrokerLoad | None]]:
         """Its reports, and None where it went."""
-        found: list[tuple[float, BrokerLoad | None]] = [*zip(self.at_s, self.loads, strict=True)]
-        found += [(one.at_s, None) for one in self.absences()]
-        return sorted(found, key=lambda one: one[0])
+        points: list[tuple[float, BrokerLoad | None]] = [*zip(self.at_s, self.loads, strict=True)]
+        points += [(absence.at_s, None) for absence in self.absences()]
+        return sorted(points, key=lambda point: point[0])
 
     @property
     def fullest(self) -> BrokerLoad:
         """The newest report among those that know the most limits."""
         return max(
             reversed(self.loads),
-            key=lambda one: sum(part.limit > 0 for part in (one.cpu, one.bandwidth_in, one.bandwidth_out)),
+            key=lambda load: sum(part.limit > 0 for part in (load.cpu, load.bandwidth_in, load.bandwidth_out)),
         )
 
 
@@ -353,22 +357,23 @@ class LoadHistory:
     bundles: dict[str, PastBundle]
 
     @staticmethod
-    def of(told: Sequence[HistoryEntry]) -> LoadHistory:
+    def of(entries: Sequence[HistoryEntry]) -> LoadHistory:
         """Out of what was told, by time."""
         brokers: dict[str, PastBroker] = defaultdict(PastBroker)
         bundles = _Bundles()
-        for at_ms, name, report in told:
-            at_s = (at_ms - told[0].at_ms) / 1e3
+        for at_ms, name, report in entries:
+            at_s = (at_ms - entries[0].at_ms) / 1e3
             if report is None:
                 brokers[name].gone_s.append(at_s)
             elif isinstance(report, TopBundlesReport):
-                for one in report.bundles:
-                    bundles.tell(one.name, at_s, name, one.stats)
+                for bundle in report.bundles:
+                    bundles.tell(bundle.name, at_s, name, bundle.stats)
             else:
                 brokers[name].at_s.append(at_s)
                 brokers[name].loads.append(report.load)
         return LoadHistory(
-            {name: one for name, one in sorted(brokers.items()) if one.loads}, dict(sorted(bundles.all.items()))
+            {name: broker for name, broker in sorted(brokers.items()) if broker.loads},
+            dict(sorted(bundles.all.items())),
         )
 
 
@@ -393,5 +398,5 @@ class _Bundles:
         self.all[key].tell(at_s, broker, stats)
 
 
-def _overlap(one: tuple[int, int], other: tuple[int, int]) -> bool:
-    return one[0] < other[1] and other[0] < one[1]
+def _overlap(range_: tuple[int, int], other: tuple[int, int]) -> bool:
+    return range_[0] < other[1] and other[0] < range_[1]

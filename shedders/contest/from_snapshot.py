@@ -1,7 +1,7 @@
-"""A trace made from a snapshot of a real cluster: its brokers and bundles, with the demand of that moment going on.
+"""Trace from a snapshot of a real cluster: its brokers and bundles, with the demand of that moment continued.
 
-What a snapshot does not say is assumed, and told in the trace's remarks. Bundles have their present figures, else their short
-or long average; those without share evenly what their broker reports beyond the others.
+Data missing from a snapshot is assumed, with a remark of the trace. Bundles have their present figures, else their short
+or long average; those without any share the rest of their broker's report evenly.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def from_snapshot(
     remarks: list[str] = []
     machines = _machines(cluster, remarks)
     traffics = _traffics(cluster, machines, remarks)
-    owners = {key: one.owner if one.owner in cluster.brokers else None for key, one in cluster.bundles.items()}
+    owners = {key: bundle.owner if bundle.owner in cluster.brokers else None for key, bundle in cluster.bundles.items()}
     ranges = defaultdict(list)
     for key in cluster.bundles:
         parts = parse_key(key.encode())
@@ -63,7 +63,7 @@ def from_snapshot(
     namespaces, gaps = namespaces_of(ranges, owners)
     if gaps:
         remarks.append(f"{gaps} parts of rings belong to no bundle of the snapshot: bundles without load are put there")
-    units, base = _units(cluster, traffics, {one.name: number for number, one in enumerate(namespaces)})
+    units, base = _units(cluster, traffics, {namespace.name: number for number, namespace in enumerate(namespaces)})
     steps = max(1, int(hours * 3_600 // step_s))
     return Scaled(
         name=name,
@@ -88,51 +88,53 @@ def from_snapshot(
 
 
 def _machines(cluster: Cluster, remarks: list[str]) -> list[TraceMachine]:
-    found = []
+    machines = []
     for name in cluster.broker_names:
         broker = cluster.brokers[name]
         machine, assumed = machine_of(name, broker.load, broker.domain)
-        found.append(machine)
+        machines.append(machine)
         remarks += [] if assumed is None else [assumed]
-    return found
+    return machines
 
 
 def _traffics(cluster: Cluster, machines: Sequence[TraceMachine], remarks: list[str]) -> dict[str, UnitTraffic]:
     """What each bundle does, CPU and memory among it."""
-    found: dict[str, UnitTraffic] = {}
-    by_name = {one.name: one for one in machines}
-    for owner in sorted({one.owner for one in cluster.bundles.values()} - {None}, key=str):
+    traffics: dict[str, UnitTraffic] = {}
+    by_name = {machine.name: machine for machine in machines}
+    for owner in sorted({bundle.owner for bundle in cluster.bundles.values()} - {None}, key=str):
         bundles = list(cluster.bundles_of[str(owner)])
         broker = cluster.brokers.get(str(owner))
-        found |= _of_broker(bundles, broker, None if broker is None else by_name[broker.name], remarks)
+        traffics |= _of_broker(bundles, broker, None if broker is None else by_name[broker.name], remarks)
     for key, bundle in cluster.bundles.items():
-        if key not in found:
+        if key not in traffics:
             known = _known(bundle) or _UNSEEN
-            found[key] = replace(known, cpu=shared_cpu([known], None)[0])
-    return found
+            traffics[key] = replace(known, cpu=shared_cpu([known], None)[0])
+    return traffics
 
 
 def _of_broker(
     bundles: Sequence[Bundle], broker: Broker | None, machine: TraceMachine | None, remarks: list[str]
 ) -> dict[str, UnitTraffic]:
-    known = {one.name: _known(one) for one in bundles}
-    unknown = [name for name, one in known.items() if one is None]
+    known = {bundle.name: _known(bundle) for bundle in bundles}
+    unknown = [name for name, traffic in known.items() if traffic is None]
     load = None if broker is None else broker.load
     rest = _UNSEEN
     if unknown and load is not None:
-        shown = [one for one in known.values() if one is not None]
-        beyond = (max(0.0, getattr(load, name) - math.fsum(getattr(one, name) for one in shown)) for name in FIGURES)
-        rest = UnitTraffic(*(one / len(unknown) for one in beyond))
+        shown = [traffic for traffic in known.values() if traffic is not None]
+        beyond = (
+            max(0.0, getattr(load, name) - math.fsum(getattr(traffic, name) for traffic in shown)) for name in FIGURES
+        )
+        rest = UnitTraffic(*(amount / len(unknown) for amount in beyond))
         remarks.append(
             f"{_name_of(broker)} has {len(unknown)} bundles without figures: they share the rest of its report"
         )
-    traffics = [one or rest for one in known.values()]
+    traffics = [traffic or rest for traffic in known.values()]
     busy = None if load is None or machine is None else busy_cpu(machine, load)
     cpus = shared_cpu(traffics, busy)
     memory = shared_cpu(traffics, 0.0 if load is None else load.direct_memory.usage)
     return {
-        name: replace(one, cpu=cpu, direct_memory_mib=mib)
-        for name, one, cpu, mib in zip(known, traffics, cpus, memory, strict=True)
+        name: replace(bundle_name, cpu=cpu, direct_memory_mib=mib)
+        for name, bundle_name, cpu, mib in zip(known, traffics, cpus, memory, strict=True)
     }
 
 
@@ -142,13 +144,13 @@ def _name_of(broker: Broker | None) -> str:
 
 
 def _known(bundle: Bundle) -> UnitTraffic | None:
-    for one, counts in (
+    for rates, counts in (
         (bundle.stats, bundle.stats is not None),
         (bundle.averages.short, bundle.averages.short.samples > 0),
         (bundle.averages.long, bundle.averages.long.samples > 0),
     ):
         if counts:
-            return UnitTraffic(*(float(getattr(one, name)) for name in FIGURES))
+            return UnitTraffic(*(float(getattr(rates, name)) for name in FIGURES))
     return None
 
 
@@ -162,11 +164,14 @@ def _units(cluster: Cluster, traffics: dict[str, UnitTraffic], namespaces: dict[
         if parts is None:
             continue
         space = namespaces[parts.namespace]
-        named = [UnitTraffic(*(float(getattr(one, name)) for name in FIGURES)) for one in bundle.topics]
+        named = [UnitTraffic(*(float(getattr(topic, name)) for name in FIGURES)) for topic in bundle.topics]
         left = UnitTraffic(
-            *(max(0.0, getattr(traffic, name) - math.fsum(getattr(one, name) for one in named)) for name in FIGURES)
+            *(
+                max(0.0, getattr(traffic, name) - math.fsum(getattr(traffic, name) for traffic in named))
+                for name in FIGURES
+            )
         )
-        at = [one.position for one in bundle.topics]
+        at = [topic.position for topic in bundle.topics]
         # What the topics do not add up to lies somewhere in the bundle.
         spread = places(parts.lower, parts.upper) if left.msg_rate + left.msg_throughput > 0 or not at else []
         whole = [*named, *([_part(left, len(spread))] * len(spread))]
@@ -176,11 +181,13 @@ def _units(cluster: Cluster, traffics: dict[str, UnitTraffic], namespaces: dict[
         each = max(1, sessions // len(whole)) if sessions else TOPIC_SESSIONS
         rows += [(space, position, each) for position in [*at, *spread]]
         wants += [
-            (*(getattr(one, name) for name in FIGURES), cpu, mib)
-            for one, cpu, mib in zip(whole, cpus, memory, strict=True)
+            (*(getattr(part, name) for name in FIGURES), cpu, mib)
+            for part, cpu, mib in zip(whole, cpus, memory, strict=True)
         ]
     columns = np.array(rows, np.int64).reshape(-1, 3).T
-    return Units(*(np.ascontiguousarray(one) for one in columns)), Demand(*np.ascontiguousarray(np.array(wants).T))
+    return Units(*(np.ascontiguousarray(column) for column in columns)), Demand(
+        *np.ascontiguousarray(np.array(wants).T)
+    )
 
 
 def _part(whole: UnitTraffic, count: int) -> UnitTraffic:
@@ -192,4 +199,4 @@ def _scaled_to(values: list[float], whole: float) -> list[float]:
     have = math.fsum(values)
     if have <= 0:
         return [whole / len(values)] * len(values)
-    return [one * whole / have for one in values]
+    return [value * whole / have for value in values]

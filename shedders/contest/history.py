@@ -1,4 +1,4 @@
-"""Load reports of a real cluster over time, as its load topics hold them (design/load-data.md), and files of them.
+"""Load reports of a real cluster over time, from its load topics (design/load-data.md) or files of them.
 
 A file has one JSON object a line, as any tool can write it that reads the topics:
 
@@ -35,23 +35,23 @@ _FIELDS: Final = {"at_ms", "key", "value", "kind"}
 
 
 class HistoryError(StateChannelError):
-    """A history cannot be read, or nothing can be made of it."""
+    """A history cannot be read or used."""
 
     def __init__(self, where: str, problem: str, *, hint: str = "") -> None:
         super().__init__(
             f"{where}: {problem}",
-            hint=hint or "design/scenarios.md says what a line of a history is.",
+            hint=hint or "design/scenarios.md describes the lines of a history.",
             exit_code=ExitCode.BAD_EXPORT,
         )
 
 
 class HistoryRecord(NamedTuple):
-    """A record of a load topic.
+    """Record of a load topic.
 
     Attributes:
-        at_ms: The log's time of it.
-        key: The broker.
-        value: As it stands in the topic; None: a tombstone.
+        at_ms: Log time of the record.
+        key: Id of the broker.
+        value: Value of the record; None: a tombstone.
     """
 
     at_ms: int
@@ -61,7 +61,7 @@ class HistoryRecord(NamedTuple):
 
 
 class HistoryEntry(NamedTuple):
-    """What a record says: a report, or that there is none any more (`report` None)."""
+    """Decoded record: a report, or its end (`report` None)."""
 
     at_ms: int
     broker: str
@@ -69,10 +69,10 @@ class HistoryEntry(NamedTuple):
 
 
 def read_history(path: Path) -> Iterator[HistoryRecord]:
-    """The records of a file, one after the other.
+    """Records of a file.
 
     Raises:
-        HistoryError: It cannot be read, or a line is not what it must be.
+        HistoryError: The file cannot be read, or a line is invalid.
     """
     where = shown(str(path))
     try:
@@ -84,7 +84,7 @@ def read_history(path: Path) -> Iterator[HistoryRecord]:
                     raise HistoryError(where, f"line {number} has more than {LINE_MAX_BYTES:,} bytes")
                 if number > LINES_MAX:
                     raise HistoryError(
-                        where, f"it has more than {LINES_MAX:,} lines", hint="Cut it into shorter spans."
+                        where, f"it has more than {LINES_MAX:,} lines", hint="Split it into shorter spans."
                     )
                 if line.strip():
                     yield _record(line, f"{where}, line {number}")
@@ -94,71 +94,73 @@ def read_history(path: Path) -> Iterator[HistoryRecord]:
 
 
 def history_lines(records: Iterable[HistoryRecord]) -> Iterator[bytes]:
-    """The same as lines of a file, each with its end; values that are no JSON are left out, as no reader takes them."""
+    """Lines of a file, each with its line end; records whose values are not JSON are omitted."""
     for record in records:
-        told: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "at_ms": record.at_ms,
             "key": (record.key or b"").decode(errors="replace"),
             "value": None,
         }
         if record.value is None:
-            told["kind"] = record.kind
+            fields["kind"] = record.kind
         else:
             try:
-                told["value"] = orjson.loads(record.value)
+                fields["value"] = orjson.loads(record.value)
             except orjson.JSONDecodeError:
                 continue
-        yield orjson.dumps(told, option=orjson.OPT_APPEND_NEWLINE)
+        yield orjson.dumps(fields, option=orjson.OPT_APPEND_NEWLINE)
 
 
 def _record(line: bytes, where: str) -> HistoryRecord:
     try:
-        told = orjson.loads(line)
+        fields = orjson.loads(line)
     except orjson.JSONDecodeError as error:
         raise HistoryError(where, f"not JSON: {error}") from error
-    if not isinstance(told, dict) or not {"at_ms", "key", "value"} <= told.keys() <= _FIELDS:
-        raise HistoryError(where, 'an object with "at_ms", "key" and "value" is wanted, and "kind" if need be')
-    at_ms, key, value = told["at_ms"], told["key"], told["value"]
+    if not isinstance(fields, dict) or not {"at_ms", "key", "value"} <= fields.keys() <= _FIELDS:
+        raise HistoryError(where, 'expected an object with "at_ms", "key", "value" and optionally "kind"')
+    at_ms, key, value = fields["at_ms"], fields["key"], fields["value"]
     if type(at_ms) is not int or not 0 <= at_ms <= LATEST_MS:
-        raise HistoryError(where, "at_ms: milliseconds since 1970 are wanted")
+        raise HistoryError(where, "at_ms: expected milliseconds since 1970")
     if not isinstance(key, str):
-        raise HistoryError(where, "key: the broker is wanted, as text")
+        raise HistoryError(where, "key: expected a broker id, as text")
     if value is not None and not isinstance(value, dict):
-        raise HistoryError(where, "value: an object or null is wanted")
-    return HistoryRecord(at_ms, key.encode(), None if value is None else orjson.dumps(value), _kind(told, value, where))
+        raise HistoryError(where, "value: expected an object or null")
+    return HistoryRecord(
+        at_ms, key.encode(), None if value is None else orjson.dumps(value), _kind(fields, value, where)
+    )
 
 
-def _kind(told: dict[str, Any], value: dict[str, Any] | None, where: str) -> ReportKind:
-    said = told.get("kind", (value or {}).get("kind", ReportKind.BROKER_LOAD))
+def _kind(fields: dict[str, Any], value: dict[str, Any] | None, where: str) -> ReportKind:
+    kind = fields.get("kind", (value or {}).get("kind", ReportKind.BROKER_LOAD))
     try:
-        return ReportKind(said)
+        return ReportKind(kind)
     except ValueError as error:
-        raise HistoryError(where, f"kind: {' or '.join(ReportKind)} is wanted, found {shown(repr(said))}") from error
+        raise HistoryError(where, f"kind: expected {' or '.join(ReportKind)}, got {shown(repr(kind))}") from error
 
 
 class Decoded(NamedTuple):
-    """What a history says, by time, and what was wrong with the rest."""
+    """Decoded history by time, with problems of the omitted records."""
 
     told: list[HistoryEntry]
     problems: list[str]
 
 
 def decoded(records: Iterable[tuple[int, bytes | None, bytes | None, ReportKind]]) -> Decoded:
-    """What the records say; those that no reader would take are left out, with the reasons.
+    """Decode records; invalid ones are omitted, with the reasons.
 
     Args:
         records: `HistoryRecord`s, or plain tuples like them.
     """
-    found, wrong, dropped = list[HistoryEntry](), list[str](), 0
-    for record in (HistoryRecord(*one) for one in records):
+    entries, wrong, dropped = list[HistoryEntry](), list[str](), 0
+    for record in (HistoryRecord(*record) for record in records):
         if record.value is None:
             if record.kind is ReportKind.BROKER_LOAD and record.key is not None:
-                found.append(HistoryEntry(record.at_ms, record.key.decode(errors="replace"), None))
+                entries.append(HistoryEntry(record.at_ms, record.key.decode(errors="replace"), None))
             continue
         decode = decode_broker_load if record.kind is ReportKind.BROKER_LOAD else decode_top_bundles
         report = decode(record.key, record.value)
         if isinstance(report, BrokerLoadReport | TopBundlesReport):
-            found.append(HistoryEntry(record.at_ms, report.header.broker, report))
+            entries.append(HistoryEntry(record.at_ms, report.header.broker, report))
         else:
             dropped += 1
             if len(wrong) < SHOWN_MAX:
@@ -166,5 +168,5 @@ def decoded(records: Iterable[tuple[int, bytes | None, bytes | None, ReportKind]
     if dropped > len(wrong):
         wrong.append(f"... and {dropped - len(wrong)} more records")
     # Records of one moment stay in the order in which they came.
-    found.sort(key=lambda one: one.at_ms)
-    return Decoded(found, wrong)
+    entries.sort(key=lambda entry: entry.at_ms)
+    return Decoded(entries, wrong)

@@ -1,8 +1,8 @@
-"""A load manager in virtual time: the live balancer's own parts, asked when the clock of the simulation says so.
+"""Load manager in virtual time: the live balancer's own parts, driven by the clock of the simulation.
 
 Decisions are made by `shedders.balancer.lead.Balance`, placements by `shedders.balancer.placement.LivePlacement`, splits by
-`shedders.split.triggers.SplitWhen`, on clusters that `shedders.balancer.cluster_inputs` puts together, as in a broker. With
-`upstream` nothing is booked that Pulsar does not book, and no budget holds anything back.
+`shedders.split.triggers.SplitWhen`, on clusters from `shedders.balancer.cluster_inputs`, as in a broker. With
+`upstream`, only what Pulsar books is booked, and no budget applies.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ if TYPE_CHECKING:
     from shedders.model.plan import BundleMove, SplitPlan
 
 UPSTREAM_READING_S = 60.0
-"""Pulsar brings the figures of host and bundles up to date once a minute."""
+"""Pulsar updates the figures of host and bundles once a minute."""
 UPSTREAM_SAMPLES = 12
-"""At each report tick, every 5 s, its averages take the same reading in again."""
+"""At each report tick, every 5 s, its averages count the same reading again."""
 _LOAD = "load."
 _MS = 1_700_000_000_000
 
 
 class ManagerView(NamedTuple):
-    """What the cluster looks like to those who decide, apart from the strategies' own memory.
+    """View of the cluster for decisions, without the memory of strategies.
 
     Attributes:
         brokers: Those that are registered, sorted.
@@ -64,10 +64,10 @@ class ManagerView(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """One decision.
+    """Decision of the leader.
 
     Attributes:
-        moves: To be made now; `splits`: bundles that the strategy wants cut, as it cannot place them.
+        moves: Moves to make now; `splits`: bundles to split, as the strategy cannot place them.
         took_ms: Wall time of the strategy with its filters.
     """
 
@@ -80,7 +80,7 @@ def _load_settings(contender: Contender) -> LoadSettings:
     """Settings of load data; with the modular manager every bundle is told, and Pulsar measures once a minute.
 
     Raises:
-        UnknownContenderError: They are not such settings.
+        UnknownContenderError: The settings are invalid.
     """
     usual: dict[str, Any] = {"top_bundles_max": 0, "top_idle": True} if contender.manager == MODULAR else {}
     if contender.upstream:
@@ -89,9 +89,9 @@ def _load_settings(contender: Contender) -> LoadSettings:
             "stale_s": 2 * UPSTREAM_READING_S,
             "catch_up_max": UPSTREAM_SAMPLES,
         }
-    said = {name[len(_LOAD) :]: value for name, value in contender.overrides.items() if name.startswith(_LOAD)}
+    values = {name[len(_LOAD) :]: value for name, value in contender.overrides.items() if name.startswith(_LOAD)}
     try:
-        return LoadSettings.model_validate(usual | said)
+        return LoadSettings.model_validate(usual | values)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = ".".join(str(part) for part in first["loc"])
@@ -102,11 +102,11 @@ class Manager:
     """See the module.
 
     Args:
-        told: Gives the cluster as it is told at this moment; the same object as long as nothing has changed.
+        told: Returns the cluster as reported at this moment; the same object while nothing has changed.
         topics: Topics of a bundle, for splits.
 
     Attributes:
-        remarks: What went wrong, and how often.
+        remarks: Problems and their counts.
     """
 
     def __init__(
@@ -151,16 +151,16 @@ class Manager:
 
     @property
     def unloads(self) -> bool:
-        """Bundles are let go, and placed when clients look them up again."""
+        """Whether bundles are unloaded without a destination, and placed at the next lookup."""
         return self.contender.upstream and self.contender.manager == MODULAR
 
     @property
     def decides_after_splits(self) -> bool:
-        """A split asks for a decision at once; Pulsar's leader decides by its clock alone."""
+        """Whether a split triggers a decision; Pulsar's leader decides by its clock alone."""
         return not self.contender.upstream
 
     def report_settings(self) -> ReportSettings:
-        """How brokers measure and tell under this manager."""
+        """Settings of measurements and reports under this manager."""
         upstream, load = self.contender.upstream, self._load
         cool_down_s = getattr(self._chosen.settings["shedding"], "cool_down_s", 0.0)
         return ReportSettings(
@@ -175,7 +175,7 @@ class Manager:
             clock=load.sample_clock(),
         )
 
-    # --- what it hears ----------------------------------------------------------------------------------------------
+    # --- events ----------------------------------------------------------------------------------------------
 
     def came(self, came: Came, *, shed: bool = True) -> None:
         """A record gave a bundle to a broker.
@@ -198,10 +198,10 @@ class Manager:
         if not self.contender.upstream and parent is not None and parent.stats is not None:
             self._balance.was_split(parent, positions)
 
-    # --- what it decides --------------------------------------------------------------------------------------------
+    # --- decisions --------------------------------------------------------------------------------------------
 
     def place(self, bundle: str, candidates: Sequence[str], held: Mapping[str, int]) -> str | None:
-        """A broker for a bundle that was looked up; None: nobody, it is looked up again.
+        """Broker for a bundle that was looked up; None: no broker, and it is looked up again.
 
         Args:
             candidates: Brokers that take bundles, sorted.
@@ -210,14 +210,14 @@ class Manager:
         if not self.contender.upstream:
             return self._placement.choose(bundle, candidates, held)
         if self._stale is None or self._stale[0] != self._now_s():
-            # What Pulsar's placements go by: the newest reports, and nothing that has come since.
+            # Pulsar's placements use the newest reports, without later arrivals.
             self._stale = self._now_s(), self._cluster()
             self._prebooked = _not_arrived(self._prebooked, self._stale[1])
         cluster = self._stale[1]
-        found = cluster.bundles.get(bundle) or Bundle(bundle)
+        target = cluster.bundles.get(bundle) or Bundle(bundle)
         booked = self._prebooked if self.contender.manager == MODULAR else {}
         try:
-            broker = self._chosen.placing.place(cluster, found, booked, candidates).broker
+            broker = self._chosen.placing.place(cluster, target, booked, candidates).broker
         except StrategyFailedError as error:
             self._remark(f"placement: {error}")
             return None
@@ -226,11 +226,11 @@ class Manager:
         return broker
 
     def forget_surroundings(self) -> None:
-        """Something has changed that placements go by."""
+        """Drop cached inputs of placements, as they have changed."""
         self._placement.forget()
 
     def decide(self) -> Decided:
-        """The leader's decision."""
+        """Make the leader's decision."""
         begun_s = time.perf_counter()
         try:
             decision, moves = self._as_pulsar() if self.contender.upstream else self._as_live()
@@ -240,10 +240,10 @@ class Manager:
             self._remark(str(error))
             return Decided((), (), 1e3 * (time.perf_counter() - begun_s))
         took_ms = 1e3 * (time.perf_counter() - begun_s)
-        return Decided(moves, [one.bundle for one in decision.plan.splits], took_ms)
+        return Decided(moves, [split.bundle for split in decision.plan.splits], took_ms)
 
     def _as_live(self) -> tuple[Decision, Sequence[BundleMove]]:
-        """As the balancer of a broker decides: what is on its way is booked, and a budget lets through what may set out."""
+        """Decide as the live balancer: bundles in flight are booked, and a budget limits moves."""
         now_s, balance, chosen = self._now_s(), self._balance, self._chosen
         cluster, _ = balance.look(self._cluster(), now_s)
         self._last = cluster
@@ -253,7 +253,7 @@ class Manager:
         return decision, moves
 
     def _as_pulsar(self) -> tuple[Decision, Sequence[BundleMove]]:
-        """Nothing is booked, nothing held back, and nobody looks at a destination again."""
+        """Decide as Pulsar: no bookings, no budget, and no second check of destinations."""
         chosen = self._chosen
         decision = decide(self._cluster(), chosen.shedding, self._memory, chosen.pipeline, guarded=False)
         self._memory = decision.memory
@@ -261,38 +261,38 @@ class Manager:
         return decision, decision.moves
 
     def failed(self, bundle: str, why: str) -> None:
-        """A move could not be made."""
+        """Record a move that could not be made."""
         self._balance.booked.cancel(bundle, why)
 
     def splits(self, striking: Iterable[Bundle]) -> Sequence[SplitPlan]:
-        """What the owners split of their own bundles.
+        """Splits that owners make of their own bundles.
 
         Args:
             striking: Bundles that may be over a limit, with what their owners know of them.
         """
         by_owner: dict[str, dict[str, Bundle]] = {}
-        for one in striking:
-            by_owner.setdefault(str(one.owner), {})[one.name] = one
-        found: list[SplitPlan] = []
+        for candidate in striking:
+            by_owner.setdefault(str(candidate.owner), {})[candidate.name] = candidate
+        plans_made: list[SplitPlan] = []
         for owner in sorted({*by_owner, *self._split_memory}):
             mine = by_owner.get(owner, {})
             if not mine:
-                # What is within the limits again is not over them in a row any more.
+                # A bundle that is within the limits again starts a new row.
                 self._split_memory.pop(owner, None)
                 continue
-            spaces = {one.namespace for one in mine.values()}
+            spaces = {candidate.namespace for candidate in mine.values()}
             plain = self._cluster().bundles_in
-            around = {one.name: one for space in sorted(spaces) for one in plain.unsorted(space)}
+            around = {key.name: key for space in sorted(spaces) for key in plain.unsorted(space)}
             cluster = Cluster({}, around | mine)
             looked = SplitWhen(self._chosen.splitting, self._chosen.algorithm).plan(
                 cluster, self._split_memory.get(owner, {}), owner
             )
             self._split_memory[owner] = carried("split", self._chosen.algorithm.name, looked.memory)
-            found += [one for one in looked.plans if one.positions]
-        return found
+            plans_made += [plan for plan in looked.plans if plan.positions]
+        return plans_made
 
     def cut(self, bundle: Bundle) -> Sequence[int]:
-        """Where a bundle would be cut that somebody wants split; nowhere, if its topics cannot be parted."""
+        """Split positions of a bundle that is to be split; empty, if its topics cannot be separated."""
         try:
             return list(self._chosen.algorithm.positions(replace(bundle, topics=self._topics(bundle.name))))
         except Exception as error:
@@ -304,17 +304,17 @@ class Manager:
         """Settings of when bundles are split."""
         return self._chosen.splitting
 
-    # --- what it knows ----------------------------------------------------------------------------------------------
+    # --- knowledge ----------------------------------------------------------------------------------------------
 
     def _cluster(self, *, arrived: bool = False) -> Cluster:
-        told, now_s = self._told(), self._now_s()
-        made = self._made.get(arrived)
-        if made is not None and made[0] is told:
-            return made[1]
-        picture = ClusterView("leader", True, 0, "normal", True, False, None, [told.offset], told.brokers, told.bundles)
-        known = ClusterInputs(loads=told.loads, tops=told.tops, recent=self._trail.recent(now_s))
+        view, now_s = self._told(), self._now_s()
+        cached = self._made.get(arrived)
+        if cached is not None and cached[0] is view:
+            return cached[1]
+        picture = ClusterView("leader", True, 0, "normal", True, False, None, [view.offset], view.brokers, view.bundles)
+        known = ClusterInputs(loads=view.loads, tops=view.tops, recent=self._trail.recent(now_s))
         cluster = cluster_now(picture, known, _MS + round(now_s * 1000), arrived=arrived, kept=self._kept)
-        self._made[arrived] = told, cluster
+        self._made[arrived] = view, cluster
         return cluster
 
     def _remark(self, text: str) -> None:

@@ -1,4 +1,4 @@
-"""What is measured while a run goes on, and what it comes to (`outcome.Measures` says what each figure means)."""
+"""Measurement of a run, step by step (`outcome.Measures` explains each figure)."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ class MachineCapacity:
     def __init__(self, machines: Sequence[TraceMachine]) -> None:
         self.rows: Floats = np.array(
             [
-                [CORE * one.cores for one in machines],
-                [one.bandwidth_in_kbit * 1e3 / 8 for one in machines],
-                [one.bandwidth_out_kbit * 1e3 / 8 for one in machines],
+                [CORE * machine.cores for machine in machines],
+                [machine.bandwidth_in_kbit * 1e3 / 8 for machine in machines],
+                [machine.bandwidth_out_kbit * 1e3 / 8 for machine in machines],
             ]
         )
-        self.idle_cpu: Floats = np.array([one.cores * one.idle_percent for one in machines])
+        self.idle_cpu: Floats = np.array([machine.cores * machine.idle_percent for machine in machines])
         self.factor: Floats = np.ones(len(machines))
-        self.memory: Floats = np.array([one.direct_memory_mib for one in machines])
+        self.memory: Floats = np.array([machine.direct_memory_mib for machine in machines])
 
     def loads(self, use: Floats) -> Floats:
         """Load of each broker by what it is asked for (its idle CPU among it)."""
@@ -138,7 +138,7 @@ class Meter:
         ratio, bound, std = (np.array(some) for some in (self._ratio, self._bound, self._std))
         settle = self._settled(bound)
         hours = max(float(judged.sum()) * trace.step_s / 3_600, _TINY)
-        calm = fsum(one.share for one in self.moves if judged[min(int(one.at_s / trace.step_s), len(judged) - 1)])
+        calm = fsum(move.share for move in self.moves if judged[min(int(move.at_s / trace.step_s), len(judged) - 1)])
         wanted = max(fsum(self._wanted), _TINY)
         return Measures(
             max_over_mean=float(ratio[judged].mean()),
@@ -147,7 +147,7 @@ class Meter:
             std=float(std[judged].mean()),
             bound_over_mean=float((ratio[judged] / bound[judged]).mean()),
             overloaded_broker_s=self._overloaded * trace.step_s,
-            moved_share=fsum(one.share for one in self.moves),
+            moved_share=fsum(move.share for move in self.moves),
             moved_share_per_h=calm / hours,
             moves=len(self.moves),
             returns=self.returns,
@@ -183,17 +183,17 @@ class Meter:
 
     def _judged(self) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
         at_s = np.arange(len(self._ratio)) * self._trace.step_s
-        found = np.zeros(len(self._ratio), dtype=np.bool_)
+        judged = np.zeros(len(self._ratio), dtype=np.bool_)
         for from_s, to_s in self._trace.judged:
-            found |= (at_s >= from_s) & (at_s < to_s)
-        if not found.any():
-            found = at_s >= min(USUAL_START_S, float(at_s[-1]))
-        return found
+            judged |= (at_s >= from_s) & (at_s < to_s)
+        if not judged.any():
+            judged = at_s >= min(USUAL_START_S, float(at_s[-1]))
+        return judged
 
     def _settled(self, bound: Floats) -> tuple[float, float] | None:
         """Rounds and seconds from a disturbance until it stays good, the worst of all; None if one never was."""
         step_s, end_s = self._trace.step_s, len(bound) * self._trace.step_s
-        starts = sorted(one for one in set(self._trace.disturbances) if one < end_s)
+        starts = sorted(disturbance for disturbance in set(self._trace.disturbances) if disturbance < end_s)
         worst = (0.0, 0.0)
         for start_s, until_s in zip(starts, [*starts[1:], end_s], strict=True):
             first, last = int(start_s / step_s), int(until_s / step_s)

@@ -1,4 +1,4 @@
-"""What a run of the simulator gives: measures, series for plots, and times that are told apart, as they never repeat."""
+"""Outcome of a simulation run: measures, series for plots, and wall times, separate as they do not repeat."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 FORMAT = 1
 POINTS_MAX = 720
-"""Points of a series; longer runs are thinned out to the worst of each stretch."""
+"""Most points of a series; longer runs are reduced to the worst of each stretch."""
 
 
 class _Part(BaseModel):
@@ -18,7 +18,7 @@ class _Part(BaseModel):
 
 
 class Measures(_Part):
-    """How well it went.
+    """Measures of a run.
 
     A broker's load is its demand over what its machine can really do, the largest of CPU and both directions of the network; 1
     is full. Figures of balance are over the judged spans of the trace; all others over the whole run.
@@ -48,10 +48,10 @@ class Measures(_Part):
     )
     settle_s: float | None = Field(description="The same in seconds.")
     splits: int = Field(description="Bundles split.")
-    unavailable_bundle_s: float = Field(description="Seconds for which nobody served a bundle, over all bundles.")
-    unavailable_share: float = Field(description="Part of the traffic that was wanted while nobody served its bundle.")
-    refused_share: float = Field(description="Part of the traffic that its broker's machine could not do.")
-    reconnects: int = Field(description="Sessions that had to connect anew.")
+    unavailable_bundle_s: float = Field(description="Seconds without an owner, over all bundles.")
+    unavailable_share: float = Field(description="Share of the traffic requested while its bundle had no owner.")
+    refused_share: float = Field(description="Share of the traffic that exceeded the capacity of its broker.")
+    reconnects: int = Field(description="Sessions that had to reconnect.")
 
 
 class MoveMade(_Part):
@@ -105,10 +105,10 @@ class RunOutcome(_Part):
     measures: Measures
     moves: list[MoveMade]
     series: PlotSeries
-    remarks: list[str] = Field(default=[], description="What went otherwise than meant: a strategy that failed, say.")
+    remarks: list[str] = Field(default=[], description="Problems, such as a strategy that failed.")
     timing: Timing
 
     def digest(self) -> str:
         """SHA-256 of all that repeats bit for bit: everything but the timing."""
-        told: dict[str, Any] = self.model_dump(mode="json", exclude={"timing"})
-        return hashlib.sha256(orjson.dumps(told, option=orjson.OPT_SORT_KEYS)).hexdigest()
+        fields: dict[str, Any] = self.model_dump(mode="json", exclude={"timing"})
+        return hashlib.sha256(orjson.dumps(fields, option=orjson.OPT_SORT_KEYS)).hexdigest()

@@ -1,4 +1,4 @@
-"""The contest as one page for a browser: tables, plots and all, nothing asked of any network."""
+"""Report of a comparison as one HTML page with tables and plots, without network access."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ def page(
     outcomes: Sequence[RunOutcome],
     *,
     recommendation: Recommendation | None = None,
-    title: str = "Contest of load balancers",
+    title: str = "Comparison of load balancers",
     command: str = "",
 ) -> str:
-    """The page.
+    """Render the page.
 
     Args:
         outcomes: Whose loads are drawn: whole ones, one for each scenario and contender.
-        command: What makes the runs again, for people.
+        command: Command that repeats the runs, for people.
     """
     by_scenario: dict[str, list[RunOutcome]] = {}
-    for one in outcomes:
-        by_scenario.setdefault(one.scenario, []).append(one)
+    for outcome in outcomes:
+        by_scenario.setdefault(outcome.scenario, []).append(outcome)
     points = _points(outcomes)
     script, style = _part("filter.js"), _part("style.css")
     # Plots are full of attributes `style`; a page without any address to send to loses nothing by them.
@@ -65,7 +65,7 @@ def page(
                 _scenario(number, part, by_scenario, comparison, points)
                 for number, part in enumerate(comparison.scenarios, 1)
             ],
-            shown_seed=", ".join(str(seed) for seed in sorted({one.seed for one in outcomes})) or "none",
+            shown_seed=", ".join(str(seed) for seed in sorted({outcome.seed for outcome in outcomes})) or "none",
             lines_max=LINES_MAX,
             policy=policy,
             script=script,
@@ -82,7 +82,7 @@ def _scenario(
     comparison: ContestComparison,
     points: int,
 ) -> dict[str, Any]:
-    shown = [one for one in outcomes.get(part.scenario, ()) if one.series.at_s]
+    shown = [outcome for outcome in outcomes.get(part.scenario, ()) if outcome.series.at_s]
     return {
         "part": part,
         "grid": scenario_grid(part, comparison.against),
@@ -92,7 +92,7 @@ def _scenario(
 
 def _points(outcomes: Sequence[RunOutcome]) -> int:
     """Points of a line, so that a page of many runs can still be opened."""
-    lines = sum(len(one.series.loads) if len(one.series.loads) <= LINES_MAX else _BANDS for one in outcomes)
+    lines = sum(len(outcome.series.loads) if len(outcome.series.loads) <= LINES_MAX else _BANDS for outcome in outcomes)
     least, most = _POINTS
     return max(least, min(most, _LINES_BYTES // (_POINT_BYTES * max(1, lines))))
 
@@ -138,13 +138,13 @@ def inlined(svg: str, prefix: str) -> str:
         svg = pattern.sub("", svg)
     svg = _SIZE.sub(r'\1 role="img"', svg, count=1).replace("xlink:href", "href")
     used = set(_USED.findall(svg))
-    svg = _ID.sub(lambda found: f' id="{prefix}{found[1]}"' if found[1] in used else "", svg)
-    svg = _USED.sub(lambda found: f"{found[0][: -len(found[1])]}{prefix}{found[1]}", svg)
-    svg = _PLACES.sub(lambda found: f'{found[1]}="{_rounded(found[2])}"', svg)
+    svg = _ID.sub(lambda match: f' id="{prefix}{match[1]}"' if match[1] in used else "", svg)
+    svg = _USED.sub(lambda match: f"{match[0][: -len(match[1])]}{prefix}{match[1]}", svg)
+    svg = _PLACES.sub(lambda match: f'{match[1]}="{_rounded(match[2])}"', svg)
     return _BLANKS.sub("\n", svg).strip()
 
 
 def _rounded(text: str) -> str:
-    return _BLANKS.sub("", _NUMBER.sub(lambda found: f"{float(found[0]):.1f}".removesuffix(".0"), text)).replace(
+    return _BLANKS.sub("", _NUMBER.sub(lambda match: f"{float(match[0]):.1f}".removesuffix(".0"), text)).replace(
         "L ", "L"
     )

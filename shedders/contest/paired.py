@@ -1,4 +1,4 @@
-"""How sure a difference between two contenders is: an exact sign test over runs on the same traces. Pure.
+"""Significance of a difference between two contenders: an exact sign test over runs on the same traces. Pure.
 
 Two contenders meet the same trace for each seed, so each seed gives a pair of figures. Pairs that are equal are left out, as is
 usual. Of the `n` others let `k` be the number of pairs in which the rarer of the two sides is ahead; if neither contender were
@@ -27,12 +27,12 @@ _EQUAL: Final = 1e-9
 
 
 class Certainty(StrEnum):
-    """How sure it is that one is better than the other."""
+    """Significance of a difference."""
 
     SURE = "sure"
     """p <= 0.05."""
     LIKELY = "likely"
-    """All pairs that differ, at least three, say the same, but too few for `sure`."""
+    """All differing pairs, at least three, agree, but they are too few for `sure`."""
     UNSURE = "unsure"
     SAME = "same"
     """No pair differs."""
@@ -58,7 +58,7 @@ def sign_test(lower: int, higher: int) -> float:
     """Probability of a result at least as lopsided, were it all chance; two-sided, exact."""
     pairs = lower + higher
     rarer = min(lower, higher)
-    ways = sum(math.comb(pairs, one) for one in range(rarer + 1))
+    ways = sum(math.comb(pairs, rank) for rank in range(rarer + 1))
     return min(1.0, math.ldexp(2.0 * ways, -pairs))
 
 

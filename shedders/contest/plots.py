@@ -1,4 +1,4 @@
-"""Plots of the contest, as SVG or PNG, the same bytes for the same runs. Needs matplotlib (extra `simulate`).
+"""Plots of runs and comparisons, as SVG or PNG, the same bytes for the same runs. Needs matplotlib (extra `simulate`).
 
 Three kinds: one run (the load of each broker over time, moves as ticks), one scenario (all contenders side by side on the same
 axes), and balance against churn (every contender in every scenario).
@@ -70,23 +70,23 @@ def drawn(outcome: RunOutcome, points: int) -> Drawn:
             name: [NOTHING if (load := loads[at]) is None else load for at in chosen]
             for name, loads in sorted(series.loads.items())
         },
-        lowest=[one[0] if one else NOTHING for one in there],
-        lower=[_quantile(one, 0.25) for one in there],
-        mean=[sum(one) / len(one) if one else NOTHING for one in there],
-        upper=[_quantile(one, 0.75) for one in there],
-        highest=[one[-1] if one else NOTHING for one in there],
+        lowest=[loads_there[0] if loads_there else NOTHING for loads_there in there],
+        lower=[_quantile(loads_there, 0.25) for loads_there in there],
+        mean=[sum(loads_there) / len(loads_there) if loads_there else NOTHING for loads_there in there],
+        upper=[_quantile(loads_there, 0.75) for loads_there in there],
+        highest=[loads_there[-1] if loads_there else NOTHING for loads_there in there],
         max_over_mean=[series.max_over_mean[at] for at in chosen],
         max_over_bound=[series.max_over_bound[at] for at in chosen],
-        moves_h=[one.at_s / 3_600 for one in outcome.moves],
+        moves_h=[move.at_s / 3_600 for move in outcome.moves],
     )
 
 
-def ticks_of(one: Drawn) -> list[float]:
+def ticks_of(series: Drawn) -> list[float]:
     """Times at which ticks stand for moves."""
-    if not one.hours or not one.moves_h:
+    if not series.hours or not series.moves_h:
         return []
-    width = max(one.hours[-1], one.moves_h[-1], 1e-9) / TICKS_MAX
-    return [(number + 0.5) * width for number in sorted({int(at / width) for at in one.moves_h})]
+    width = max(series.hours[-1], series.moves_h[-1], 1e-9) / TICKS_MAX
+    return [(number + 0.5) * width for number in sorted({int(at / width) for at in series.moves_h})]
 
 
 def _stretches(count: int, points: int) -> list[tuple[int, int]]:
@@ -105,7 +105,7 @@ def _worst(outcome: RunOutcome, begin: int, end: int) -> int:
 
 
 def _there(loads: Mapping[str, Sequence[float | None]], at: int) -> list[float]:
-    return [load for one in loads.values() if (load := one[at]) is not None]
+    return [load for series in loads.values() if (load := series[at]) is not None]
 
 
 def _quantile(ordered: Sequence[float], part: float) -> float:
@@ -192,18 +192,18 @@ def run_picture(outcome: RunOutcome, *, overloaded: float = _OVERLOADED, points:
     with styled():
         figure = Figure(figsize=(10, 6), layout="constrained")
         above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
-        one = drawn(outcome, points)
-        _loads(above, one, overloaded, legend=True)
+        series = drawn(outcome, points)
+        _loads(above, series, overloaded, legend=True)
         measures = outcome.measures
         above.set_title(
             f"{outcome.contender} on {outcome.scenario}, seed {outcome.seed}: max/mean {ratio(measures.max_over_mean)}, "
             f"{measures.moves} moves of {share(measures.moved_share)} of the traffic, {measures.returns} back and forth"
         )
         above.set_ylabel("load (1 is full)")
-        below.plot(one.hours, one.max_over_mean, color=INK, linewidth=1.0, label="largest over mean")
-        below.plot(one.hours, one.max_over_bound, color=_OURS, linewidth=1.0, label="largest over bound")
+        below.plot(series.hours, series.max_over_mean, color=INK, linewidth=1.0, label="largest over mean")
+        below.plot(series.hours, series.max_over_bound, color=_OURS, linewidth=1.0, label="largest over bound")
         below.axhline(1.0, color=_SOFT, linewidth=0.6)
-        below.set_ylim(bottom=0.95, top=_top(one.max_over_mean + one.max_over_bound, 1.2))
+        below.set_ylim(bottom=0.95, top=_top(series.max_over_mean + series.max_over_bound, 1.2))
         below.set_xlabel("hours")
         below.legend(loc="upper right", ncols=2, fontsize=8)
     return Plot(figure)
@@ -218,10 +218,10 @@ def scenario_picture(
         rows = -(-len(outcomes) // columns)
         figure = Figure(figsize=(3.6 * columns, 1.9 * rows + 0.4), layout="constrained")
         panels = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
-        found = [drawn(one, points) for one in outcomes]
-        top = max(_top([*one.highest, overloaded], overloaded) for one in found)
-        for panel, one, outcome in zip(panels.flat, found, outcomes, strict=False):
-            _loads(panel, one, overloaded, legend=False)
+        drawn_series = [drawn(outcome, points) for outcome in outcomes]
+        top = max(_top([*series.highest, overloaded], overloaded) for series in drawn_series)
+        for panel, series, outcome in zip(panels.flat, drawn_series, outcomes, strict=False):
+            _loads(panel, series, overloaded, legend=False)
             panel.set_ylim(0, top)
             measures = outcome.measures
             panel.set_title(
@@ -242,32 +242,40 @@ def _broken(name: str) -> str:
     return name.replace("+", "\n+", 1) if len(name) > _NAME_MAX else name
 
 
-def churn_picture(comparison: ContestComparison, *, title: str = "Balance against churn") -> Plot:
+def churn_picture(comparison: ContestComparison, *, title: str = "Balance and churn") -> Plot:
     """Every contender in every scenario: load moved an hour against max/mean; the median over scenarios stands out."""
     with styled():
         figure = Figure(figsize=(10, 6), layout="constrained")
         axes = figure.subplots()
-        found = sorted(_by_contender(comparison), key=lambda one: (one.middle[1], one.middle[0], one.name))
-        for number, one in enumerate(found, 1):
-            ours = one.name == comparison.against
-            colour = _OURS if ours else _UPSTREAM if one.upstream else _OTHER
+        contenders = sorted(
+            _by_contender(comparison), key=lambda contender: (contender.middle[1], contender.middle[0], contender.name)
+        )
+        for number, contender in enumerate(contenders, 1):
+            ours = contender.name == comparison.against
+            colour = _OURS if ours else _UPSTREAM if contender.upstream else _OTHER
             front = 6 if ours else 3
             axes.scatter(
-                [x for x, _ in one.points],
-                [y for _, y in one.points],
+                [x for x, _ in contender.points],
+                [y for _, y in contender.points],
                 s=12,
                 color=colour,
                 alpha=0.35,
                 linewidths=0,
                 zorder=front - 1,
             )
-            marker = "D" if ours else "s" if one.upstream else "o"
+            marker = "D" if ours else "s" if contender.upstream else "o"
             axes.scatter(
-                [one.middle[0]], [one.middle[1]], s=130, color=colour, marker=marker, edgecolors="white", zorder=front,
-                label=f"{number}  {one.name}",
+                [contender.middle[0]], [contender.middle[1]], s=130, color=colour, marker=marker, edgecolors="white",
+                zorder=front, label=f"{number}  {contender.name}",
             )  # fmt: skip
             axes.annotate(
-                str(number), one.middle, ha="center", va="center_baseline", color="white", fontsize=7, zorder=front + 1
+                str(number),
+                contender.middle,
+                ha="center",
+                va="center_baseline",
+                color="white",
+                fontsize=7,
+                zorder=front + 1,
             )
         axes.set_xscale("symlog", linthresh=0.01)
         axes.set_yscale("log")
@@ -276,7 +284,7 @@ def churn_picture(comparison: ContestComparison, *, title: str = "Balance agains
         axes.yaxis.set_major_locator(FixedLocator(_RATIOS))
         axes.yaxis.set_minor_locator(NullLocator())
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-        if found:
+        if contenders:
             axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), fontsize=7, labelspacing=1.2)
         axes.set_xlabel("moved in an hour, of the cluster's traffic (less is better)")
         axes.set_ylabel("largest load over mean load (1 is even)")
@@ -294,34 +302,36 @@ class _Churn(NamedTuple):
 
 
 def _by_contender(comparison: ContestComparison) -> Iterator[_Churn]:
-    found: dict[str, list[tuple[float, float]]] = {}
+    figures: dict[str, list[tuple[float, float]]] = {}
     upstream: dict[str, bool] = {}
     for part in comparison.scenarios:
         for row in part.rows:
             if not row.measures:
                 continue
             moved, spread = row.measures["moved_share_per_h"].median, row.measures["max_over_mean"].median
-            found.setdefault(row.contender, []).append((moved or 0.0, spread or 1.0))
+            figures.setdefault(row.contender, []).append((moved or 0.0, spread or 1.0))
             upstream[row.contender] = row.upstream
-    for name, points in found.items():
+    for name, points in figures.items():
         yield _Churn(name, upstream[name], points, (median(x for x, _ in points), median(y for _, y in points)))
 
 
-def _loads(axes: Axes, one: Drawn, overloaded: float, *, legend: bool) -> None:
-    if len(one.loads) <= LINES_MAX:
-        for number, (name, loads) in enumerate(one.loads.items()):
-            axes.plot(one.hours, loads, color=COLOURS[number % len(COLOURS)], linewidth=0.9, label=name)
+def _loads(axes: Axes, series: Drawn, overloaded: float, *, legend: bool) -> None:
+    if len(series.loads) <= LINES_MAX:
+        for number, (name, loads) in enumerate(series.loads.items()):
+            axes.plot(series.hours, loads, color=COLOURS[number % len(COLOURS)], linewidth=0.9, label=name)
     else:
-        axes.fill_between(one.hours, one.lowest, one.highest, color=COLOURS[0], alpha=0.25, linewidth=0, label="all")
         axes.fill_between(
-            one.hours, one.lower, one.upper, color=COLOURS[0], alpha=0.45, linewidth=0, label="half of them"
+            series.hours, series.lowest, series.highest, color=COLOURS[0], alpha=0.25, linewidth=0, label="all"
         )
-        axes.plot(one.hours, one.highest, color=COLOURS[0], linewidth=0.7)
-    axes.plot(one.hours, one.mean, color=INK, linewidth=1.0, linestyle=(0, (3, 2)), label="mean")
+        axes.fill_between(
+            series.hours, series.lower, series.upper, color=COLOURS[0], alpha=0.45, linewidth=0, label="half of them"
+        )
+        axes.plot(series.hours, series.highest, color=COLOURS[0], linewidth=0.7)
+    axes.plot(series.hours, series.mean, color=INK, linewidth=1.0, linestyle=(0, (3, 2)), label="mean")
     axes.axhline(overloaded, color=BAD, linewidth=0.7, linestyle=(0, (1, 2)), label="overloaded")
-    axes.set_ylim(0, _top([*one.highest, overloaded], overloaded))
-    axes.set_xlim(0, max(one.hours[-1], 1e-9) if one.hours else 1.0)
-    moved = ticks_of(one)
+    axes.set_ylim(0, _top([*series.highest, overloaded], overloaded))
+    axes.set_xlim(0, max(series.hours[-1], 1e-9) if series.hours else 1.0)
+    moved = ticks_of(series)
     if moved:
         axes.plot(
             moved, [0.02] * len(moved), linestyle="none", marker="|", color=INK, markersize=6, markeredgewidth=0.6,
@@ -332,4 +342,4 @@ def _loads(axes: Axes, one: Drawn, overloaded: float, *, legend: bool) -> None:
 
 
 def _top(numbers: Sequence[float | None], least: float) -> float:
-    return 1.08 * max([least, *(one for one in numbers if one is not None)])
+    return 1.08 * max([least, *(number for number in numbers if number is not None)])

@@ -1,4 +1,4 @@
-"""Plots of live runs: the load of each broker over time, moves as ticks; beside it what the simulator foretells.
+"""Plots of live runs: the load of each broker over time, moves as ticks, and the simulator's prediction.
 
 `statechannel demo --balance` finds `draw` by the entry point group `statechannel.demo_plots`. Needs matplotlib (extra
 `simulate`).
@@ -95,7 +95,7 @@ def _line(
 
 
 def _frame(axes: Axes, at_s: Sequence[float], loads: Mapping[str, Sequence[float | None]]) -> None:
-    known = [one for values in loads.values() for one in values if one is not None]
+    known = [value for values in loads.values() for value in values if value is not None]
     axes.set_ylim(0, 1.05 * max([1.0, *known]))
     axes.set_xlim(0, max(at_s, default=1.0))
     axes.set_xlabel("seconds")
@@ -120,7 +120,7 @@ def _mark(axes: Axes, at_s: float, text: str) -> None:
 
 
 def _mean_known(values: Sequence[float | None]) -> float:
-    known = [one for one in values if one is not None]
+    known = [value for value in values if value is not None]
     return sum(known) / len(known) if known else float("nan")
 
 
@@ -149,8 +149,8 @@ class LoadRun:
         Args:
             begun_s: When it began, by the time of the run that it is held against.
         """
-        at_s = [begun_s + one for one in outcome.series.at_s]
-        return cls(at_s, outcome.series.loads, [begun_s + one.at_s for one in outcome.moves])
+        at_s = [begun_s + moment for moment in outcome.series.at_s]
+        return cls(at_s, outcome.series.loads, [begun_s + move.at_s for move in outcome.moves])
 
     def at(self, at_s: float) -> dict[str, float]:
         """Each broker's load at a time: as it was last known then."""
@@ -194,15 +194,15 @@ def differences(live: LoadRun, foretold: LoadRun, since_s: float) -> LoadDiffere
         ValueError: The runs have no moment in common.
     """
     moments = [(live.at(at_s), foretold.at(at_s)) for at_s in live.at_s]
-    both = [(one, other) for one, other in moments if one and one.keys() == other.keys()]
+    both = [(moment, other) for moment, other in moments if moment and moment.keys() == other.keys()]
     if not both:
         raise ValueError("there is no moment at which the loads of all brokers are known of both runs")
-    ranks = [_apart(sorted(one.values()), sorted(other.values())) for one, other in both]
-    brokers = [_apart(list(one.values()), [other[name] for name in one]) for one, other in both]
+    ranks = [_apart(sorted(load.values()), sorted(other.values())) for load, other in both]
+    brokers = [_apart(list(load.values()), [other[name] for name in load]) for load, other in both]
     return LoadDifferences(
         by_rank=_mean(ranks),
         by_broker=_mean(brokers),
-        largest=_mean([abs(max(one.values()) - max(other.values())) for one, other in both]),
+        largest=_mean([abs(max(load.values()) - max(other.values())) for load, other in both]),
         apart_live=_spread(both[-1][0]),
         apart_foretold=_spread(both[-1][1]),
         moves_live=sum(at_s >= since_s for at_s in live.moved_s),
@@ -214,20 +214,20 @@ def differences(live: LoadRun, foretold: LoadRun, since_s: float) -> LoadDiffere
 
 def settled_s(run: LoadRun, since_s: float) -> float | None:
     """Seconds from a time until the largest load stays close to the mean (`CLOSE`); None: it does not to the end."""
-    found: float | None = None
+    since: float | None = None
     for at_s in run.at_s:
         loads = run.at(at_s)
         if at_s < since_s or not loads:
             continue
         if max(loads.values()) - _mean(list(loads.values())) > CLOSE:
-            found = None
-        elif found is None:
-            found = at_s - since_s
-    return found
+            since = None
+        elif since is None:
+            since = at_s - since_s
+    return since
 
 
-def _apart(one: Sequence[float], other: Sequence[float]) -> float:
-    return _mean([abs(a - b) for a, b in zip(one, other, strict=True)])
+def _apart(own: Sequence[float], other: Sequence[float]) -> float:
+    return _mean([abs(a - b) for a, b in zip(own, other, strict=True)])
 
 
 def _mean(values: Sequence[float]) -> float:

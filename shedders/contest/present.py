@@ -1,4 +1,4 @@
-"""What a snapshot's cluster does now, as a contender: its strategies with its settings."""
+"""Present configuration of a snapshot's cluster as a contender."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 
 def present(snapshot: Snapshot) -> Contender:
-    """The contender that does as the snapshot's cluster does; its policies about single bundles or brokers left aside.
+    """Contender with the strategies and settings of a snapshot's cluster, without its policies on single bundles or brokers.
 
     Raises:
-        StateChannelError: A strategy, a setting or the profile that it names is not there.
+        StateChannelError: A strategy, a setting or the profile in it does not exist.
     """
     base = contender(f"profile/{snapshot.profile}")
     chosen = {kind: choose(snapshot, kind).name for kind in KINDS}

@@ -1,4 +1,4 @@
-"""Which strategy and which settings for me: the answer of `simulate compare` on one's own cluster, in words and figures. Pure."""
+"""Recommendation of a strategy and settings for a real cluster, by `simulate compare`. Pure."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from shedders.contest.paired import Certainty, PairedComparison, marked
 from shedders.contest.runs import RunResult
 
 ALIKE: Final = 0.01
-"""Of the mean: contenders whose largest load is that close to the lowest are alike, and the load that they move decides."""
+"""Share of the mean within which largest loads count as equal; then the load moved decides."""
 MOVED_ALIKE: Final = 0.005
-"""Of the cluster's traffic; then the seconds without an owner decide."""
-# Not the bound: who splits nothing has a large one of its own, and reaches it easily.
+"""Share of the traffic within which loads moved count as equal; then the seconds without an owner decide."""
+# Not the bound: a contender that splits nothing has a large bound and reaches it easily.
 _MEASURES: Final = ("max_over_mean", "moved_share", "unavailable_bundle_s")
 
 
@@ -27,7 +27,7 @@ class _Part(BaseModel):
 
 
 class Ranked(_Part):
-    """A contender in its place."""
+    """Rank of a contender."""
 
     place: int
     contender: str
@@ -40,22 +40,22 @@ class Ranked(_Part):
 
 
 class Recommendation(_Part):
-    """Who suits this trace best."""
+    """Recommended contender for a trace."""
 
     scenario: str
     contender: str | None = Field(description="None: every run failed.")
-    settings: dict[str, Any] = Field(description="By dotted name: what to configure, or to lay down as policies.")
-    commands: list[str] = Field(description="That lay it down.")
+    settings: dict[str, Any] = Field(description="Settings by dotted name, to configure or to set as policies.")
+    commands: list[str] = Field(description="Commands that set them as policies.")
     ranking: list[Ranked]
     against_next: dict[str, PairedComparison] = Field(description="The first against the second, over the seeds.")
-    said: list[str] = Field(description="In words.")
+    said: list[str] = Field(description="Sentences for people.")
 
 
 def recommended(
     comparison: ContestComparison, rans: Sequence[RunResult], scenario: str | None = None
 ) -> Recommendation:
-    """Rank the contenders of one scenario (the first, unless one is named): by the largest load, load moved, unavailability."""
-    part = next(one for one in comparison.scenarios if scenario in (None, one.scenario))
+    """Rank the contenders of one scenario (by default the first): by largest load, load moved, unavailability."""
+    part = next(candidate for candidate in comparison.scenarios if scenario in (None, candidate.scenario))
     contenders = {ran.run.contender.name: ran.run.contender for ran in rans}
     rows = list(_ranked(part))
     ranking = [_told(place, row) for place, row in enumerate(rows, 1)]
@@ -68,7 +68,7 @@ def recommended(
             commands=[],
             ranking=ranking,
             against_next={},
-            said=["every run failed, so nothing can be recommended"],
+            said=["no recommendation, as every run failed"],
         )
     rival = next((row for row in rows[1:] if row.measures), None)
     marks = {} if rival is None else _marks(rans, part.scenario, best.contender, rival.contender)
@@ -85,10 +85,10 @@ def recommended(
 
 
 def _ranked(part: ScenarioPart) -> Iterator[ContenderRow]:
-    """Again and again: of those alike to the lowest load the one that moved least, of those alike in that the most available.
+    """Contenders by rank: among those with about the lowest load the one that moved least, among these the most available.
 
-    What the cluster does already is taken before others that are alike in load and in what is moved. Whoever failed on a seed
-    comes last: its figures are of the seeds that it survived.
+    The present configuration is preferred among equals in load and load moved. A contender that failed on a seed
+    comes last, as its figures are of the other seeds only.
     """
     for failed in (False, True):
         left = [row for row in part.rows if row.measures and bool(row.failed) is failed]
@@ -112,7 +112,7 @@ _CRITERIA: Final[Sequence[tuple[Callable[[ContenderRow], float], float]]] = (
     (lambda row: row.contender != AS_IT_IS, 0.0),
     (partial(_median, measure="unavailable_bundle_s"), 0.0),
 )
-"""What counts, one after the other: those within so much of the lowest are alike."""
+"""Criteria in order, with the tolerance within which figures count as equal."""
 
 
 def _told(place: int, row: ContenderRow) -> Ranked:
@@ -149,7 +149,7 @@ def _settings(contender: Contender) -> dict[str, Any]:
 
 
 def _commands(contender: Contender) -> Iterator[str]:
-    """`policy` commands; an upstream contender is a reference, defects included, and nothing to be set up."""
+    """`policy` commands; none for contenders of upstream, which are references with defects."""
     if contender.upstream or contender.name == AS_IT_IS:
         return
     yield f"statechannel policy set manager {contender.manager}"
@@ -167,40 +167,40 @@ def _said(
 ) -> Iterator[str]:
     seeds = len(best.seeds)
     over = f"{seeds} seeds" if seeds > 1 else "one seed"
-    yield f"{best.contender} suits {part.scenario} best, over {over}: {_figures(best)}"
-    yield f"the least that any placement of these bundles allows is {_of(best, 'bound_over_mean')} x the mean"
+    yield f"recommended for {part.scenario}, over {over}: {best.contender}: {_figures(best)}"
+    yield f"lower bound of the largest load for any placement of these bundles: {_of(best, 'bound_over_mean')} x the mean"
     if best.contender == AS_IT_IS:
-        yield "this is what the cluster does: leave it as it is"
+        yield "this is the present configuration of the cluster: no change is needed"
     if best.upstream:
-        yield "it is upstream's policy as it is, defects included; the first of ours in the ranking can be set up here"
+        yield "it is a reference, upstream's policy with its defects; choose the first of our strategies in the ranking"
     if rival is None:
-        yield "nobody else could be compared with it"
+        yield "there is no other contender to compare with"
         return
-    yield f"next is {rival.contender}: {_figures(rival)}"
+    yield f"second: {rival.contender}: {_figures(rival)}"
     if all(mark.certainty is Certainty.SAME for mark in marks.values()):
-        yield "the two do the same here: either will do"
+        yield "the two are equal here: either is suitable"
         return
     words = {"max_over_mean": "largest load", "moved_share": "load moved", "unavailable_bundle_s": "unavailability"}
     for name, mark in marks.items():
         yield f"{words[name]}: {_difference(mark, best.contender)}"
     if seeds == 1:
-        yield "one seed says nothing of chance: repeat it with --seeds 1-6 to know how sure this is"
+        yield "one seed does not show significance: repeat with --seeds 1-6"
     elif _median(rival, "max_over_mean") - _median(best, "max_over_mean") <= ALIKE:
         same = abs(_median(rival, "moved_share") - _median(best, "moved_share")) <= MOVED_ALIKE
-        why = ", and about the same is moved: either will do" if same else ": what is moved has decided"
-        yield f"their largest loads are within {100 * ALIKE:.0f} % of the mean{why}"
+        why = ", and they move about the same load: either is suitable" if same else ", so the load moved decides"
+        yield f"their largest loads differ by less than {100 * ALIKE:.0f} % of the mean{why}"
 
 
 def _figures(row: ContenderRow) -> str:
     return (
-        f"its largest load is {_of(row, 'max_over_mean')} x the mean ({_of(row, 'max_over_bound')} x the bound), "
-        f"{_of(row, 'moved_share')} of the traffic is moved, "
-        f"bundles are without an owner for {_of(row, 'unavailable_bundle_s')} s in all"
+        f"largest load {_of(row, 'max_over_mean')} x the mean ({_of(row, 'max_over_bound')} x the bound), "
+        f"{_of(row, 'moved_share')} of the traffic moved, "
+        f"bundles without an owner for {_of(row, 'unavailable_bundle_s')} s in total"
     )
 
 
 def _of(row: ContenderRow, measure: str) -> str:
-    middle, worst = (tell_of(measure)(one) for one in (row.measures[measure].median, row.measures[measure].worst))
+    middle, worst = (tell_of(measure)(figure) for figure in (row.measures[measure].median, row.measures[measure].worst))
     return middle if middle == worst else f"{middle} (worst seed {worst})"
 
 

@@ -1,4 +1,4 @@
-"""Any trace as one file, and back: demand is the same bit for bit.
+"""Trace files: any trace as one file, whose demand is the same bit for bit.
 
 The file is a zip of arrays as numpy writes them (`.npz`, without pickled objects) and `header.json`. Each step is an array of its
 own, so that neither writing nor reading needs more memory than one step.
@@ -41,10 +41,10 @@ FORMAT: Final = 1
 HEADER: Final = "header.json"
 HEADER_MAX_BYTES: Final = 64 << 20
 DEMAND_MAX_BYTES: Final = 8 << 30
-"""Of all steps together, not packed."""
+"""Most bytes of all steps together, uncompressed."""
 LEAST: Final = 1e-3
 MOST: Final = 1e15
-"""Of what a machine can do: beyond them loads are no numbers any more."""
+"""Bounds of machine limits, beyond which loads are not finite."""
 AMOUNT_MAX: Final = 1e30
 FACTOR_MAX: Final = 1e6
 COST_MAX: Final = 3_600.0
@@ -59,14 +59,14 @@ Finite = Annotated[float, Field(ge=0, le=1e15)]
 
 
 class TraceFileError(FaultyFileError):
-    """A trace file cannot be written or read, or says what cannot be."""
+    """A trace file cannot be written or read, or is invalid."""
 
-    usual_hint = "Record it anew; design/scenarios.md says how."
+    usual_hint = "Record it again; see design/scenarios.md."
 
 
 @runtime_checkable
 class Proportional(Protocol):
-    """A trace in which all that a unit wants goes up and down together: a sixth of the numbers says it all."""
+    """Trace in which all demand of a unit is proportional, so that a sixth of the numbers suffices."""
 
     base: Demand
 
@@ -102,10 +102,10 @@ class TraceHeader(BaseModel):
 
 
 def save(trace: Trace, path: Path) -> None:
-    """Write a trace; the file is the same whenever the trace is.
+    """Write a trace; equal traces give equal files.
 
     Raises:
-        TraceFileError: It is too large, or cannot be put into a file.
+        TraceFileError: The trace is too large, or cannot be represented.
         StateChannelError: The file cannot be written, or is a device or a pipe.
     """
     proportional = isinstance(trace, Proportional)
@@ -114,10 +114,8 @@ def save(trace: Trace, path: Path) -> None:
     if size_bytes > DEMAND_MAX_BYTES:
         raise TraceFileError(
             str(path),
-            [
-                f"{trace.steps:,} steps of {units:,} units are {size_bytes:,} bytes, at most {DEMAND_MAX_BYTES:,} are kept"
-            ],
-            hint="Record fewer hours, or with longer steps.",
+            [f"{trace.steps:,} steps of {units:,} units are {size_bytes:,} bytes, more than {DEMAND_MAX_BYTES:,}"],
+            hint="Record fewer hours, or use longer steps.",
         )
     header = TraceHeader(
         name=trace.name,
@@ -177,7 +175,7 @@ def _write(file: zipfile.ZipFile, name: str, data: bytes) -> None:
 
 
 class RecordedTrace:
-    """A trace out of a file (see `trace.Trace`); steps are read when they are asked for."""
+    """Trace from a file (see `trace.Trace`); steps are read on demand."""
 
     def __init__(
         self, header: TraceHeader, units: Units, base: Demand | None, file: zipfile.ZipFile, where: str
@@ -200,7 +198,7 @@ class RecordedTrace:
         """See `Trace.demand`.
 
         Raises:
-            TraceFileError: The step is not there, or not what it must be.
+            TraceFileError: The step is missing or invalid.
         """
         if not 0 <= step < self.steps:
             raise IndexError(f"{self.name} has steps 0 to {self.steps - 1}, not {step}")
@@ -210,7 +208,7 @@ class RecordedTrace:
         return Demand(*_amounts(self._file, name, (_ROWS, units), self._where))
 
     def close(self) -> None:
-        """Close the file; no step can be read any more."""
+        """Close the file; no steps can be read after that."""
         self._file.close()
 
 
@@ -218,7 +216,7 @@ def load(path: Path) -> RecordedTrace:
     """Read and check a trace file.
 
     Raises:
-        TraceFileError: It cannot be read, is no trace, or contradicts itself.
+        TraceFileError: The file cannot be read, is not a trace, or contradicts itself.
     """
     where = shown(os.fspath(path))
     try:
@@ -228,7 +226,7 @@ def load(path: Path) -> RecordedTrace:
         raise TraceFileError(where, [f"it cannot be read: {why}"], hint="Check the path.") from error
     except zipfile.BadZipFile as error:
         hint = "`statechannel simulate` records traces; scenarios end with .toml."
-        raise TraceFileError(where, ["it is no trace file: no zip"], hint=hint) from error
+        raise TraceFileError(where, ["not a trace file: not a zip archive"], hint=hint) from error
     try:
         return _opened(file, where)
     except BaseException:
@@ -241,9 +239,9 @@ def _opened(file: zipfile.ZipFile, where: str) -> RecordedTrace:
     try:
         header = TraceHeader.model_validate_json(raw)
     except ValidationError as error:
-        problems = [f"{HEADER}: {sentence(one, TraceHeader)}" for one in error.errors(include_url=False)]
+        problems = [f"{HEADER}: {sentence(fault, TraceHeader)}" for fault in error.errors(include_url=False)]
         raise TraceFileError(where, problems) from error
-    wrong = [f"{HEADER}: {one}" for one in _contradictions(header)]
+    wrong = [f"{HEADER}: {fault}" for fault in _contradictions(header)]
     if wrong:
         raise TraceFileError(where, wrong)
     count = (header.units,)
@@ -256,45 +254,45 @@ def _opened(file: zipfile.ZipFile, where: str) -> RecordedTrace:
 
 
 def _contradictions(header: TraceHeader) -> Iterator[str]:
-    names = [one.name for one in header.machines]
+    names = [machine.name for machine in header.machines]
     if not names:
-        yield "machines: at least one is wanted"
+        yield "machines: expected at least one"
     if names != sorted(set(names)):
-        yield "machines: they are not sorted by name, or one stands there twice"
+        yield "machines: not sorted by name, or duplicated"
     for number, machine in enumerate(header.machines):
         if not is_broker_id(machine.name):
-            yield f"machines[{number}].name: a broker id is wanted, found {shown(repr(machine.name))}"
+            yield f"machines[{number}].name: expected a broker id, got {shown(repr(machine.name))}"
         limits = (machine.cores, machine.bandwidth_in_kbit, machine.bandwidth_out_kbit, machine.direct_memory_mib)
-        sound = all(LEAST <= one <= MOST for one in (*limits, machine.memory_mib))
+        sound = all(LEAST <= limit <= MOST for limit in (*limits, machine.memory_mib))
         if not sound or not 0 <= machine.idle_percent <= 100:  # noqa: PLR2004
-            yield f"machines[{number}]: limits from {LEAST:g} to {MOST:g}, and 0 to 100 % idle CPU are wanted"
+            yield f"machines[{number}]: expected limits from {LEAST:g} to {MOST:g}, and 0 to 100 % idle CPU"
     for number, space in enumerate(header.namespaces):
         yield from (f"namespaces[{number}]{fault}" for fault in _namespace_faults(space, set(names)))
-    if len({one.name for one in header.namespaces}) != len(header.namespaces):
-        yield "namespaces: one stands there twice"
+    if len({namespace.name for namespace in header.namespaces}) != len(header.namespaces):
+        yield "namespaces: a name is duplicated"
     yield from _event_faults(header, set(names))
     for name, cost in asdict(header.costs).items():
         if not 0 <= cost <= COST_MAX:
-            yield f"costs.{name}: 0 to {COST_MAX:g} is wanted, found {cost:g}"
-    if [one.at_s for one in header.events] != sorted(one.at_s for one in header.events):
-        yield "events: they are not sorted by time"
+            yield f"costs.{name}: expected 0 to {COST_MAX:g}, got {cost:g}"
+    if [event.at_s for event in header.events] != sorted(event.at_s for event in header.events):
+        yield "events: not sorted by time"
     if any(from_s >= to_s for from_s, to_s in header.judged):
         yield "judged: a span ends before it begins"
 
 
 def _event_faults(header: TraceHeader, brokers: set[str]) -> Iterator[str]:
-    spaces, created = {one.name for one in header.namespaces}, set()
+    spaces, created = {namespace.name for namespace in header.namespaces}, set()
     for number, event in enumerate(header.events):
         where, factor = f"events[{number}]", event.factor
         known = event.namespace in spaces if event.what is Happening.CREATE else event.broker in brokers
         if not known or not 0 <= event.at_s < np.inf or not 0 <= factor < np.inf:
-            yield f"{where}: a broker or namespace of the trace, a time and a factor from 0 are wanted"
+            yield f"{where}: expected a broker or namespace of the trace, a time, and a factor of at least 0"
         elif factor > FACTOR_MAX:
-            yield f"{where}.factor: at most {FACTOR_MAX:g} is wanted"
+            yield f"{where}.factor: expected at most {FACTOR_MAX:g}"
         elif event.what is Happening.SLOW and factor < SLOWEST:
-            yield f"{where}.factor: from {SLOWEST:g} is wanted; a broker that does nothing is lost"
+            yield f"{where}.factor: expected at least {SLOWEST:g}; for a broker that does nothing, use lost"
         elif event.what is Happening.LOSSY and factor > 1:
-            yield f"{where}.factor: a part from 0 to 1 is wanted"
+            yield f"{where}.factor: expected 0 to 1"
         elif event.what is Happening.CREATE:
             if event.namespace in created:
                 yield f"{where}: {event.namespace} is created twice"
@@ -303,49 +301,49 @@ def _event_faults(header: TraceHeader, brokers: set[str]) -> Iterator[str]:
 
 def _namespace_faults(space: Namespace, brokers: set[str]) -> Iterator[str]:
     if not is_namespace(space.name):
-        yield f".name: tenant/namespace is wanted, found {shown(repr(space.name))}"
+        yield f".name: expected tenant/namespace, got {shown(repr(space.name))}"
     if not 1 <= space.bundles <= MAX_CHILDREN:
-        yield f".bundles: 1 to {MAX_CHILDREN} are wanted, found {space.bundles}"
+        yield f".bundles: expected 1 to {MAX_CHILDREN}, got {space.bundles}"
     bounds = list(space.bounds)
     if bounds and (
         len(bounds) != space.bundles + 1
         or (bounds[0], bounds[-1]) != (0, FULL_UPPER)
-        or any(one >= other for one, other in pairwise(bounds))
+        or any(pair >= other for pair, other in pairwise(bounds))
     ):
-        yield f".bounds: {space.bundles + 1} bounds of the whole ring, ascending, are wanted"
+        yield f".bounds: expected {space.bundles + 1} ascending bounds of the whole ring"
     if space.owners and len(space.owners) != space.bundles:
-        yield f".owners: one a bundle is wanted, found {len(space.owners)}"
+        yield f".owners: expected one per bundle, got {len(space.owners)}"
     if not brokers.issuperset(owner for owner in space.owners if owner is not None):
-        yield ".owners: a broker that is no machine of the trace"
+        yield ".owners: a broker is not a machine of the trace"
 
 
 def _unit_faults(units: Units, namespaces: int) -> Iterator[str]:
     for name, column, most in zip(Units._fields, units, (namespaces - 1, FULL_UPPER, TOPICS_MAX * 1_000), strict=True):
         if len(column) and not 0 <= int(column.min()) <= int(column.max()) <= most:
-            yield f"units/{name}.npy: numbers from 0 to {most} are wanted"
+            yield f"units/{name}.npy: expected numbers from 0 to {most}"
 
 
 def _amounts(file: zipfile.ZipFile, name: str, shape: tuple[int, ...], where: str) -> Floats:
-    found = _array(file, name, shape, np.float64, where)
-    if found.size and not (np.isfinite(found).all() and 0 <= float(found.min()) <= float(found.max()) <= AMOUNT_MAX):
-        raise TraceFileError(where, [f"{name}: finite numbers from 0 to {AMOUNT_MAX:g} are wanted"])
-    return found
+    array = _array(file, name, shape, np.float64, where)
+    if array.size and not (np.isfinite(array).all() and 0 <= float(array.min()) <= float(array.max()) <= AMOUNT_MAX):
+        raise TraceFileError(where, [f"{name}: expected finite numbers from 0 to {AMOUNT_MAX:g}"])
+    return array
 
 
 def _array(file: zipfile.ZipFile, name: str, shape: tuple[int, ...], kind: type[Scalar], where: str) -> NDArray[Scalar]:
-    """An array, whose own header is looked at before anything is set aside for it."""
+    """Read an array, after a check of its header, before memory is allocated."""
     size_bytes = int(np.prod(shape)) * 8
     raw = _member(file, name, size_bytes + _NPY_HEADER_MAX_BYTES, where)
     buffer = io.BytesIO(raw)
     try:
         if np.lib.format.read_magic(buffer) != _NPY_VERSION:
-            raise ValueError("another version")  # noqa: TRY301 - told like what numpy refuses
-        found, by_column, dtype = np.lib.format.read_array_header_1_0(buffer)
+            raise ValueError("another version")  # noqa: TRY301 - reported as errors of numpy
+        header, by_column, dtype = np.lib.format.read_array_header_1_0(buffer)
     except (ValueError, EOFError) as error:
-        raise TraceFileError(where, [f"{name}: it is no array as numpy writes them"]) from error
+        raise TraceFileError(where, [f"{name}: not a valid numpy array"]) from error
     start = buffer.tell()
-    if found != shape or dtype != np.dtype(kind) or by_column or len(raw) - start != size_bytes:
-        raise TraceFileError(where, [f"{name}: {np.dtype(kind)} {shape} is wanted, found {dtype} {found}"])
+    if header != shape or dtype != np.dtype(kind) or by_column or len(raw) - start != size_bytes:
+        raise TraceFileError(where, [f"{name}: expected {np.dtype(kind)} {shape}, got {dtype} {header}"])
     return np.frombuffer(raw, np.dtype(kind), offset=start).reshape(shape)
 
 
@@ -353,22 +351,22 @@ def _member(file: zipfile.ZipFile, name: str, most_bytes: int, where: str) -> by
     try:
         size_bytes = file.getinfo(name).file_size
         if size_bytes > most_bytes:
-            raise TraceFileError(where, [f"{name}: {size_bytes:,} bytes, at most {most_bytes:,} are wanted"])
+            raise TraceFileError(where, [f"{name}: {size_bytes:,} bytes, expected at most {most_bytes:,}"])
         return file.read(name)
     except KeyError as error:
         raise TraceFileError(where, [f"{name} is missing"]) from error
     except (zipfile.BadZipFile, zlib.error, OSError, EOFError, RuntimeError, NotImplementedError) as error:
-        raise TraceFileError(where, [f"{name}: it is damaged: {error}"]) from error
+        raise TraceFileError(where, [f"{name}: corrupt: {error}"]) from error
 
 
 AS_RECORDED: Final = 1
-"""With this seed nothing is changed."""
+"""Seed without variation."""
 NOISE: Final = ((0.05, 60.0), (0.1, 1_800.0))
-"""Standard deviation in parts of each unit's demand, and seconds between two draws: what differs from one day to the next."""
+"""Layers of day-to-day variation: standard deviation as a share of each unit's demand, and seconds between two draws."""
 
 
 class Varied:
-    """The trace as another day might have had it (see `trace.Trace`); everything but demand and seed is the recorded one's."""
+    """Variation of a recorded trace as on another day (see `trace.Trace`); only demand and seed differ."""
 
     def __init__(self, trace: Trace, seed: int) -> None:
         self._trace = trace
@@ -386,8 +384,8 @@ class Varied:
 
 
 def varied(trace: Trace, seed: int) -> Trace:
-    """The trace for a seed."""
+    """Variation of a trace for a seed."""
     if seed == AS_RECORDED:
         return trace
-    found: Any = Varied(trace, seed)  # it has the recorded one's attributes, which no checker sees
-    return found  # type: ignore[no-any-return]
+    variation: Any = Varied(trace, seed)  # its attributes are those of the recorded trace
+    return variation  # type: ignore[no-any-return]

@@ -1,6 +1,6 @@
-"""What the brokers of a simulated cluster measure and tell, by the rules of `loaddata`, and what others know of it.
+"""Measurements and reports of simulated brokers, by the rules of `loaddata`, and what others know of them.
 
-Readings, moving averages and the choice of what is told are those of a live broker (`loaddata.model.broker_update`,
+Readings, moving averages and the choice of reports are those of a live broker (`loaddata.model.broker_update`,
 `loaddata.report.reporter`, `loaddata.model.top_bundles`); averages of bundles are kept as arrays, in the same order of operations
 as `loaddata.model.averages.pushed`.
 """
@@ -29,14 +29,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ReportSettings:
-    """How brokers measure and tell; defaults are those of `loaddata.settings`.
+    """Settings of measurements and reports; defaults are those of `loaddata.settings`.
 
     Attributes:
         reading_s: Time between two readings; Pulsar reads its host and its bundles once a minute.
         top_max: Bundles in a report of the heaviest; 0: all.
         on_ownership: A broker reports once its readings show a bundle that came or went, and others know that its report is
             older than that (Pulsar: neither).
-        again_s: It reports once more when so long has passed since (`renewing` of the balancer); 0: it does not.
+        again_s: Time after which a report is renewed (`renewing` of the balancer); 0: never.
         keep_averages: A bundle's averages go with it (the leader of Pulsar's modular manager keeps them).
     """
 
@@ -78,9 +78,9 @@ class _Averages:
 
     def copy(self) -> _Averages:
         """As they are now."""
-        made = _Averages()
-        made.short, made.long, made.samples = self.short.copy(), self.long.copy(), self.samples.copy()
-        return made
+        duplicate = _Averages()
+        duplicate.short, duplicate.long, duplicate.samples = self.short.copy(), self.long.copy(), self.samples.copy()
+        return duplicate
 
     def forget(self, number: int) -> None:
         """Somebody else begins to measure it."""
@@ -106,7 +106,7 @@ class _Averages:
 
 
 class _Frame:
-    """Figures of all bundles at one moment, of which brokers have told theirs."""
+    """Figures of all bundles at one moment, as reported by their brokers."""
 
     def __init__(self, rates: Floats, averages: _Averages, table: BundleTable, brokers: int) -> None:
         self._brokers = brokers
@@ -123,14 +123,14 @@ class _Frame:
         Args:
             most: So many of those that have traffic; 0: all bundles.
         """
-        found = self._told.get(broker)
-        if found is None:
+        reported = self._told.get(broker)
+        if reported is None:
             order, starts = self._sorted()
             mine = order[starts[broker] : starts[broker + 1]]
             if most:
                 mine = mine[self._rates[2, mine] + self._rates[3, mine] > 0][-most:]
-            found = self._told[broker] = _told(self._table, self._rates, self._averages, mine, factor)
-        return found
+            reported = self._told[broker] = _told(self._table, self._rates, self._averages, mine, factor)
+        return reported
 
     def _sorted(self) -> tuple[Ints, Ints]:
         """Bundles by broker, the lightest first, in upstream's order by buckets, equals by name; where each broker's begin."""
@@ -150,12 +150,12 @@ class _Frame:
 def _told(
     table: BundleTable, rates: Floats, averages: _Averages, numbers: Ints | Sequence[int], factor: float
 ) -> Sequence[TopBundle]:
-    """Bundles as their owner tells them."""
+    """Bundles as reported by their owner."""
     now = (rates[:4, numbers] * factor).T.tolist()
     short, long = ((rows[:, numbers] * factor).T.tolist() for rows in (averages.short, averages.long))
     samples = averages.samples[numbers].tolist()
     topics, sessions = table.topics[numbers].tolist(), table.sessions[numbers].tolist()
-    found = []
+    reports = []
     for place, number in enumerate(numbers):
         a, b, c, d = now[place]
         count, producers = samples[place], sessions[place] // 3
@@ -164,10 +164,10 @@ def _told(
             known = BundleAverages(
                 _average(short[place], count, SHORT_SAMPLES), _average(long[place], count, LONG_SAMPLES)
             )
-            found.append(TopBundle(table.names[number], stats, known))
+            reports.append(TopBundle(table.names[number], stats, known))
         else:
-            found.append(TopBundle(table.names[number], stats))
-    return found
+            reports.append(TopBundle(table.names[number], stats))
+    return reports
 
 
 def _average(rates: Sequence[float], samples: int, most: int) -> MessageAverage:
@@ -177,7 +177,7 @@ def _average(rates: Sequence[float], samples: int, most: int) -> MessageAverage:
 
 @dataclass(slots=True)
 class _Broker:
-    """What one broker has measured and told."""
+    """Measurements and reports of one broker."""
 
     machine: TraceMachine
     load: BrokerLoad = field(default_factory=BrokerLoad)
@@ -291,26 +291,26 @@ class Reports:
 
     def loads(self, alive: Sequence[int], names: Sequence[str], now_s: float) -> dict[str, SimulatedLoadReport]:
         """Newest reports of the brokers, by name."""
-        found = {}
+        reports = {}
         for number in alive:
             broker = self._brokers[number]
             if broker.held is not None:
                 lapsed = self._settings.on_ownership and broker.told_offset < broker.changed_offset
                 load = broker.held.load
-                found[names[number]] = SimulatedLoadReport(load, now_s - broker.held.at_s, lapsed)
-        return found
+                reports[names[number]] = SimulatedLoadReport(load, now_s - broker.held.at_s, lapsed)
+        return reports
 
     def tops(self, alive: Sequence[int], names: Sequence[str], now_s: float) -> dict[str, SimulatedTopBundles]:
         """Newest reports of their heaviest bundles, by name."""
-        found, settings = {}, self._settings
+        reports, settings = {}, self._settings
         for number in alive:
             broker = self._brokers[number]
             if broker.frame is not None:
                 bundles = broker.frame.top(number, settings.top_max, broker.lied)
                 lapsed = settings.on_ownership and broker.frame_offset < broker.changed_offset
                 as_of = {0: broker.frame_offset} if settings.on_ownership else None
-                found[names[number]] = SimulatedTopBundles(bundles, now_s - broker.frame_s, lapsed, as_of)
-        return found
+                reports[names[number]] = SimulatedTopBundles(bundles, now_s - broker.frame_s, lapsed, as_of)
+        return reports
 
     def known_of(self, number: int) -> TopBundle:
         """What the owner of a bundle knows of it now; needs a reading."""

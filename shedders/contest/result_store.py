@@ -1,4 +1,4 @@
-"""Results of runs in a folder: one JSON document a run, so that a long contest can be interrupted and gone on with."""
+"""Store of results: a folder with one JSON document per run, so that an interrupted comparison can be continued."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ class RunsFolderError(StateChannelError):
     def __init__(self, folder: Path, why: str) -> None:
         super().__init__(
             f"results cannot be kept in {folder}: {why}",
-            hint="Name a folder that can be written to with --out.",
+            hint="Name a writable folder with --out.",
             exit_code=ExitCode.BAD_EXPORT,
         )
 
 
 class KeptRuns:
-    """A folder of results: `runs/SCENARIO/SEED/CONTENDER.json`.
+    """Folder of results: `runs/SCENARIO/SEED/CONTENDER.json`.
 
     Args:
-        program: Digest of the code that makes outcomes; a result of other code is not taken.
-        again: Nothing that is there is taken; it is written anew.
+        program: Digest of the code that makes outcomes; results of other code are ignored.
+        again: Ignore and overwrite existing results.
 
     Raises:
-        RunsFolderError: The folder cannot be made.
+        RunsFolderError: The folder cannot be created.
     """
 
     def __init__(self, folder: Path, program: str, *, again: bool = False) -> None:
@@ -54,11 +54,11 @@ class KeptRuns:
             raise RunsFolderError(folder, error.strerror or str(error)) from error
 
     def place(self, run: ContestRun) -> Path:
-        """Where the result of a run is."""
+        """Path of the result of a run."""
         return self._folder / file_name(run.source.name) / str(run.seed) / f"{file_name(run.contender.name)}.json"
 
     def find(self, run: ContestRun) -> RunResult | None:
-        """The result that is there, of the same scenario, contender and program; None: it has to be run."""
+        """Stored result of the same scenario, contender and program; None: the run is needed."""
         if self._again:
             return None
         try:
@@ -71,7 +71,7 @@ class KeptRuns:
         return RunResult(run, outcome, digest=outcome.digest(), kept=True)
 
     def keep(self, ran: RunResult) -> None:
-        """Write a result; the file appears when it is whole.
+        """Write a result atomically.
 
         Raises:
             RunsFolderError: It cannot be written.
@@ -107,7 +107,7 @@ class KeptRuns:
 
 
 def file_name(name: str) -> str:
-    """A name as a file can have it; different names never share one."""
+    """File name of a name; different names have different file names."""
     safe = _SAFE.sub("_", name)
     if safe == name and len(name) <= _NAME_MAX and not name.startswith("."):
         return name

@@ -1,7 +1,7 @@
-"""Runs many contenders on many traces, in several processes; results come in the order of the runs, whoever is first.
+"""Runner of many contenders on many traces, in several processes; results are in the order of the runs.
 
-A run that fails is a result that says so, also one whose process ends, and ends no other. With a folder every result is kept
-there, one JSON document a run, and a run is not repeated while its scenario, its contender and this program are the same.
+A failed run, even one whose process ends, is a result, and does not affect others. With a folder every result is kept
+there, one JSON document per run, and a run is not repeated while its scenario, its contender and this program are the same.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from shedders.contest.trace import Trace
 from shedders.contest.world import simulate
 
 STOP_S: Final = 5.0
-"""How long ended workers are waited for."""
+"""Time limit for the end of workers."""
 _TRACES_KEPT: Final = 2
 _ONLY_SHOWN: Final = frozenset(
     f"contest/{name}.py"
@@ -37,11 +37,11 @@ _ONLY_SHOWN: Final = frozenset(
         "tables",
     )
 )  # fmt: skip
-"""What is made of outcomes afterwards: a change of it makes none of them stale."""
+"""Files that only present outcomes: a change of them makes no stored result stale."""
 
 Play = Callable[[ContestRun], "RunResult"]
 Told = Callable[[int], object]
-"""Is told how many runs are done."""
+"""Callback with the number of finished runs."""
 
 
 def run_all(
@@ -53,25 +53,25 @@ def run_all(
     whole: Callable[[ContestRun], bool] = lambda _: True,
     play: Play | None = None,
 ) -> list[RunResult]:
-    """Run them all.
+    """Execute runs.
 
     Args:
-        jobs: Processes; with one, everything happens in this process.
-        kept: Where results are kept and looked for.
-        whole: Of which runs moves and series are wanted in the result; the folder has them of all.
-        play: What a run is; a module's function where there are several processes.
+        jobs: Number of processes; 1: this process.
+        kept: Store of results.
+        whole: Runs whose moves and series are returned; the store has those of all runs.
+        play: Function that executes a run; a module-level function, if there are several processes.
 
     Raises:
-        KeyboardInterrupt: Ctrl-C; runs that have ended are kept, the others' processes are ended within `STOP_S`.
-        RunsFolderError: A result cannot be kept.
+        KeyboardInterrupt: Ctrl-C; finished runs are kept, and other processes are ended within `STOP_S`.
+        RunsFolderError: A result cannot be stored.
     """
-    found: dict[int, RunResult] = {}
+    results: dict[int, RunResult] = {}
 
     def done(number: int, ran: RunResult) -> None:
         if kept is not None and not ran.kept and ran.outcome is not None:
             kept.keep(ran)
-        found[number] = ran if whole(ran.run) else ran.thinned()
-        told(len(found))
+        results[number] = ran if whole(ran.run) else ran.thinned()
+        told(len(results))
 
     left: list[int] = []
     for number, run in enumerate(runs):
@@ -88,24 +88,24 @@ def run_all(
         with closing(_in_processes(runs, left, jobs, played)) as rans:
             for number, ran in rans:
                 done(number, ran)
-    return [found[number] for number in range(len(runs))]
+    return [results[number] for number in range(len(runs))]
 
 
 def played_here(run: ContestRun) -> RunResult:
-    """One run, in this process; whatever goes wrong is its result."""
+    """Execute a run in this process; any failure is its result."""
     try:
         outcome = simulate(trace_of(run.source, run.seed), run.contender)
-    except Exception as error:  # a strategy may raise anything, and the other runs go on
+    except Exception as error:  # a strategy may raise anything, and other runs continue
         return RunResult(run, None, f"{type(error).__name__}: {error}")
     return RunResult(run, outcome, digest=outcome.digest())
 
 
 @lru_cache(maxsize=_TRACES_KEPT)
 def trace_of(source: TraceSource, seed: int) -> Trace:
-    """The trace of a source; the last ones are kept, as all contenders meet the same one.
+    """Trace of a source; the last ones are cached, as all contenders use the same one.
 
     Raises:
-        StateChannelError: The scenario or file is not there, or cannot be used.
+        StateChannelError: The scenario or file is missing or unusable.
     """
     return trace_made(source, seed)
 
@@ -116,9 +116,9 @@ def trace_of(source: TraceSource, seed: int) -> Trace:
 def _in_processes(
     runs: Sequence[ContestRun], numbers: Sequence[int], jobs: int, play: Play
 ) -> Generator[tuple[int, RunResult]]:
-    """As they end. Where a process dies, those that may have been in it are run once more, each on its own.
+    """Results as runs end. If a process dies, runs that may have been in it are repeated, each alone.
 
-    A pool that has lost a process gives up all that is left of it, and does not say whose fault it was. Each such round ends at
+    A pool that has lost a process fails all its remaining runs, and does not report the cause. Each such round ends at
     least one run, so there are at most as many rounds as runs.
     """
     left = list(numbers)
@@ -133,7 +133,7 @@ def _in_processes(
             alone = next(iter(_pooled(runs, [number], 1, play)), None)
             yield alone or (
                 number,
-                RunResult(runs[number], None, "its process ended without a word: killed, or out of memory"),
+                RunResult(runs[number], None, "its process ended unexpectedly: killed, or out of memory"),
             )
         left = left[2 * jobs :]
 
@@ -141,12 +141,12 @@ def _in_processes(
 def _pooled(
     runs: Sequence[ContestRun], numbers: Sequence[int], jobs: int, play: Play
 ) -> Iterator[tuple[int, RunResult]]:
-    """As they end, until all have or the pool breaks."""
+    """Results as runs end, until the pool is done or breaks."""
     waiting = deque(numbers)
     with _pool(min(jobs, len(numbers))) as pool:
         begun: dict[Future[RunResult], int] = {}
         while waiting or begun:
-            # No more than the pool can hold: a run that is given up has not been begun in vain.
+            # No more than the pool can hold, so that no started run is wasted.
             while waiting and len(begun) < 2 * jobs:
                 number = waiting.popleft()
                 try:
@@ -155,7 +155,7 @@ def _pooled(
                 except BrokenProcessPool:
                     return
             ready, _ = wait(begun, return_when=FIRST_COMPLETED)
-            for future in sorted(ready, key=lambda one: begun[one]):
+            for future in sorted(ready, key=lambda number: begun[number]):
                 number = begun.pop(future)
                 error = future.exception()
                 if isinstance(error, BrokenProcessPool):
@@ -170,7 +170,7 @@ def _pooled(
 
 @contextmanager
 def _pool(jobs: int) -> Iterator[ProcessPoolExecutor]:
-    """Processes of their own, ended in any case and within a bound: a run may take minutes, and Ctrl-C must not."""
+    """Pool of processes that always ends within a bound: a run may take minutes, but Ctrl-C must not."""
     before = set(multiprocessing.active_children())
     context = multiprocessing.get_context("spawn")
     pool = ProcessPoolExecutor(jobs, mp_context=context, initializer=_begin_worker)
@@ -180,7 +180,7 @@ def _pool(jobs: int) -> Iterator[ProcessPoolExecutor]:
         unfinished = False
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
-        workers = [one for one in multiprocessing.active_children() if one not in before]
+        workers = [process for process in multiprocessing.active_children() if process not in before]
         if unfinished:
             for worker in workers:
                 worker.terminate()
@@ -201,7 +201,7 @@ def _ctrl_c_later() -> Iterator[None]:
 
 
 def _begin_worker() -> None:
-    """A worker ends with whoever asked for the work."""
+    """End a worker together with its parent process."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
@@ -217,8 +217,8 @@ def _end_with(parent: Any) -> None:
 
 @lru_cache(maxsize=1)
 def program_digest() -> str:
-    """SHA-256 of the code that makes outcomes: a result of another strategy is no result of this one."""
-    import loaddata  # noqa: PLC0415 - only their places are wanted
+    """SHA-256 of the code that makes outcomes, as results of other code are stale."""
+    import loaddata  # noqa: PLC0415 - only their paths are needed
     import shedders  # noqa: PLC0415
     import statechannel.engine  # noqa: PLC0415
     import statechannel.protocol  # noqa: PLC0415

@@ -1,4 +1,4 @@
-"""What is to be run, and what came of it: the two sides of the runner, and what a comparison is made of."""
+"""Runs and their results: input and output of the runner, and input of a comparison."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from shedders.contest.contenders import Contender
 from shedders.contest.outcome import RunOutcome
 
 OURS: Final = "ours"
-"""Name of our own default among the contenders; the others are compared with it."""
+"""Name of our default contender, the reference of comparisons."""
 
 
 class SourceKind(StrEnum):
-    """What a trace is made of."""
+    """Kind of a trace's source."""
 
     SCENARIO = "scenario"
     """A scenario, by its name or file; each seed makes another trace of it."""
@@ -28,17 +28,17 @@ class SourceKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TraceSource:
-    """Where traces come from.
+    """Source of traces.
 
     Attributes:
-        name: As results have it.
-        where: A scenario's name, or a file.
-        digest: Of its content: results of another content are not taken for its own.
+        name: Name in results.
+        where: Name of a scenario, or path of a file.
+        digest: Digest of its content, to detect stale results.
         about: One line.
-        steady: Nothing happens in it that would call for moves, so hardly anything should move.
-        scale_out: Brokers join in it, and are to get their share in few rounds.
-        held_out: It was not looked at while our strategy was tuned.
-        hours: How long a snapshot goes on.
+        steady: Nothing in it requires moves, so hardly anything should move.
+        scale_out: Brokers join in it, and should get their share in few rounds.
+        held_out: It was not used for tuning our strategy.
+        hours: Length of a snapshot's trace.
     """
 
     kind: SourceKind
@@ -68,13 +68,13 @@ class ContestRun:
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """What came of a run.
+    """Result of a run.
 
     Attributes:
-        outcome: None if it failed. Its moves and series may have been left away, see `thinned`.
-        error: Why it failed; empty if it did not.
-        digest: Of the whole outcome, all that repeats bit for bit.
-        kept: It was there already, and not run again.
+        outcome: None if it failed. Its moves and series may have been removed, see `thinned`.
+        error: Reason of a failure, else empty.
+        digest: Digest of the repeatable part of the whole outcome.
+        kept: Whether it is a stored result.
     """
 
     run: ContestRun
@@ -84,7 +84,7 @@ class RunResult:
     kept: bool = False
 
     def thinned(self) -> RunResult:
-        """Without what only plots need: hundreds of runs with a hundred brokers each would fill the memory."""
+        """Copy without the data for plots, as hundreds of runs with a hundred brokers each would fill the memory."""
         if self.outcome is None:
             return self
         bare = self.outcome.series.model_copy(

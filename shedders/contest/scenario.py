@@ -1,4 +1,4 @@
-"""Reads scenario files, the shipped ones by name, and says of a bad one which field is wrong and what to do."""
+"""Reader of scenarios, built-in ones by name, with errors that name the invalid field."""
 
 from __future__ import annotations
 
@@ -27,25 +27,25 @@ HELD_OUT: Final = "held-out/"
 
 
 class ScenarioError(FaultyFileError):
-    """A scenario cannot be read, or says what cannot be."""
+    """A scenario cannot be read or is invalid."""
 
     usual_hint = "design/scenarios.md explains every field."
 
 
 def scenarios(*, held_out: bool = False) -> list[str]:
-    """Names of the shipped scenarios, sorted; those held out from tuning on request only."""
+    """Names of the built-in scenarios, sorted; held-out ones only on request."""
     folder = resources.files("shedders.contest") / "scenarios"
     prefix = ""
     if held_out:
         folder, prefix = folder / HELD_OUT.rstrip("/"), HELD_OUT
-    return sorted(prefix + one.name.removesuffix(".toml") for one in folder.iterdir() if one.name.endswith(".toml"))
+    return sorted(prefix + file.name.removesuffix(".toml") for file in folder.iterdir() if file.name.endswith(".toml"))
 
 
 def load_scenario(path_or_name: str) -> Scenario:
-    """Read and check a scenario: a shipped one by its name, or a file.
+    """Read and check a scenario: a built-in one by name, or a file.
 
     Raises:
-        ScenarioError: There is none, it cannot be read, or breaks the format, or contradicts itself.
+        ScenarioError: It does not exist, cannot be read, is malformed, or contradicts itself.
     """
     known = [*scenarios(), *scenarios(held_out=True)]
     if path_or_name in known:
@@ -56,15 +56,15 @@ def load_scenario(path_or_name: str) -> Scenario:
         meant = f"did you mean {near[0]}? " if near else ""
         raise ScenarioError(
             f"scenario {shown(path_or_name)}",
-            ["there is none of that name"],
-            hint=f"{meant}`statechannel simulate list` shows all; a file of yours is named by its path, ending with .toml.",
+            ["unknown name"],
+            hint=f"{meant}`statechannel simulate list` shows all; name a file by its path, which ends with .toml.",
         )
     try:
         path = Path(path_or_name)
         size_bytes = path.stat().st_size
         if size_bytes > SIZE_MAX_BYTES:
             raise ScenarioError(
-                path_or_name, [f"it has {size_bytes} bytes, at most {SIZE_MAX_BYTES} are read"], hint="Check the path."
+                path_or_name, [f"it has {size_bytes} bytes, more than {SIZE_MAX_BYTES}"], hint="Check the path."
             )
         raw = path.read_bytes()
     except (OSError, ValueError) as error:  # ValueError: a path with a null character
@@ -78,7 +78,7 @@ def _like_a_path(text: str) -> bool:
 
 
 def parse_scenario(raw: bytes, where: str = "scenario") -> Scenario:
-    """Check a scenario that was read already.
+    """Parse a scenario.
 
     Raises:
         ScenarioError: As `load_scenario`.
@@ -92,7 +92,7 @@ def parse_scenario(raw: bytes, where: str = "scenario") -> Scenario:
     try:
         scenario = Scenario.model_validate(value)
     except ValidationError as error:
-        problems = [sentence(one, Scenario) for one in error.errors(include_url=False)]
+        problems = [sentence(fault, Scenario) for fault in error.errors(include_url=False)]
         raise ScenarioError(where, problems) from error
     wrong = list(_contradictions(scenario))
     if wrong:
@@ -101,13 +101,13 @@ def parse_scenario(raw: bytes, where: str = "scenario") -> Scenario:
 
 
 def _contradictions(scenario: Scenario) -> Iterator[str]:
-    """What is wrong with a scenario whose fields are all of the right kind."""
+    """Contradictions of a scenario whose fields are all of the right type."""
     yield from _twice(scenario)
     yield from _too_much(scenario)
     yield from _namespace_faults(scenario)
     for number, change in enumerate(scenario.changes):
         yield from _change_faults(f"changes[{number}]", change, scenario)
-    groups = [one.group for one in scenario.namespaces]
+    groups = [namespace.group for namespace in scenario.namespaces]
     for number, spikes in enumerate(scenario.spikes):
         yield from _unknown(f"spikes[{number}].group", spikes.group, groups)
     for number, event in enumerate(scenario.events):
@@ -115,40 +115,50 @@ def _contradictions(scenario: Scenario) -> Iterator[str]:
     end_min = scenario.hours * 60
     for index, (from_min, to_min) in enumerate(scenario.judged_min or []):
         if not from_min < to_min <= end_min:
-            yield f"judged_min[{index}]: a span within the {end_min:g} minutes is wanted, found [{from_min:g}, {to_min:g}]"
+            yield f"judged_min[{index}]: expected a span within the {end_min:g} minutes, got [{from_min:g}, {to_min:g}]"
     for index, at_min in enumerate(scenario.disturbances_min or []):
         if at_min >= end_min:
-            yield f"disturbances_min[{index}]: {at_min:g} lies behind the end, {end_min:g}"
+            yield f"disturbances_min[{index}]: {at_min:g} is after the end, {end_min:g}"
 
 
 def _twice(scenario: Scenario) -> Iterator[str]:
     named = {
-        "fleet": [one.group for one in scenario.fleet],
-        "kinds": [one.name for one in scenario.kinds],
-        "namespaces": [one.group for one in scenario.namespaces],
+        "fleet": [fleet.group for fleet in scenario.fleet],
+        "kinds": [kind.name for kind in scenario.kinds],
+        "namespaces": [namespace.group for namespace in scenario.namespaces],
     }
     for field, names in named.items():
         for index, name in enumerate(names):
             if names.index(name) != index:
-                yield f"{field}[{index}]: {name} is {field}[{names.index(name)}], too"
+                yield f"{field}[{index}]: {name} duplicates {field}[{names.index(name)}]"
 
 
 def _too_much(scenario: Scenario) -> Iterator[str]:
     counts = {
         "steps": (scenario.hours * 3_600 / scenario.step_s, STEPS_MAX, "raise step_s or lower hours"),
-        "bundles": (sum(one.count * one.bundles for one in scenario.namespaces), BUNDLES_MAX, "lower count or bundles"),
-        "topics": (sum(one.count * one.topics for one in scenario.namespaces), TOPICS_MAX, "lower count or topics"),
+        "bundles": (
+            sum(namespace.count * namespace.bundles for namespace in scenario.namespaces),
+            BUNDLES_MAX,
+            "lower count or bundles",
+        ),
+        "topics": (
+            sum(namespace.count * namespace.topics for namespace in scenario.namespaces),
+            TOPICS_MAX,
+            "lower count or topics",
+        ),
     }
-    for what, (found, most, advice) in counts.items():
-        if found > most:
-            yield f"it has {found:,.0f} {what}, at most {most:,} are simulated: {advice}"
+    for what, (number, most, advice) in counts.items():
+        if number > most:
+            yield f"it has {number:,.0f} {what}, more than {most:,}: {advice}"
     if scenario.hours * 3_600 < scenario.step_s:
         yield f"hours: shorter than one step of {scenario.step_s:g} s"
 
 
 def _namespace_faults(scenario: Scenario) -> Iterator[str]:
-    fleets, kinds = [one.group for one in scenario.fleet], [one.name for one in scenario.kinds]
-    joining = {one.group for one in scenario.events if one.what == "join" and not one.numbers and one.pick is None}
+    fleets, kinds = [fleet.group for fleet in scenario.fleet], [kind.name for kind in scenario.kinds]
+    joining = {
+        event.group for event in scenario.events if event.what == "join" and not event.numbers and event.pick is None
+    }
     for number, group in enumerate(scenario.namespaces):
         where = f"namespaces[{number}]"
         for kind in group.kinds:
@@ -156,54 +166,56 @@ def _namespace_faults(scenario: Scenario) -> Iterator[str]:
         for fleet in group.owners_in:
             yield from _unknown(f"{where}.owners_in", fleet, fleets)
             if fleet in joining:
-                yield f"{where}.owners_in: {fleet} joins later, and has nothing at the start"
+                yield f"{where}.owners_in: {fleet} joins later, so it owns nothing at the start"
         if (group.owners == "parts") is not bool(group.parts):
-            yield f'{where}.parts: needed by, and only by, owners = "parts"'
+            yield f'{where}.parts: required for owners = "parts", and only there'
         if group.created_at_min is not None and group.owners != "placed":
-            yield f'{where}.owners: "placed" is wanted, since it is created later'
+            yield f'{where}.owners: expected "placed", as it is created later'
         if group.created_at_min is not None and group.created_at_min >= scenario.hours * 60:
-            yield f"{where}.created_at_min: {group.created_at_min:g} lies behind the end, {scenario.hours * 60:g}"
+            yield f"{where}.created_at_min: {group.created_at_min:g} is after the end, {scenario.hours * 60:g}"
 
 
 def _change_faults(where: str, change: LoadChange, scenario: Scenario) -> Iterator[str]:
-    yield from _unknown(f"{where}.group", change.group, [one.group for one in scenario.namespaces])
+    yield from _unknown(f"{where}.group", change.group, [namespace.group for namespace in scenario.namespaces])
     if (change.times is None) is (change.machine_part is None):
-        yield f"{where}: either times or machine_part is wanted"
+        yield f"{where}: expected either times or machine_part"
     if (change.topics is None) is (change.topics_share is None):
-        yield f"{where}: either topics or topics_share is wanted"
+        yield f"{where}: expected either topics or topics_share"
     if change.namespace is not None:
-        count = next((one.count for one in scenario.namespaces if one.group == change.group), 0)
+        count = next((namespace.count for namespace in scenario.namespaces if namespace.group == change.group), 0)
         if change.namespace > count:
             yield (
-                f"{where}.namespace: the group has {count}" if change.group else f"{where}.group: wanted with namespace"
+                f"{where}.namespace: the group has {count}"
+                if change.group
+                else f"{where}.group: required with namespace"
             )
     if change.at_min >= scenario.hours * 60:
-        yield f"{where}.at_min: {change.at_min:g} lies behind the end, {scenario.hours * 60:g}"
+        yield f"{where}.at_min: {change.at_min:g} is after the end, {scenario.hours * 60:g}"
     if change.for_min is not None and change.for_min < change.rising_min:
-        yield f"{where}.for_min: at least rising_min, {change.rising_min:g}, is wanted"
+        yield f"{where}.for_min: expected at least rising_min, {change.rising_min:g}"
 
 
 def _event_faults(where: str, event: Happens, scenario: Scenario) -> Iterator[str]:
-    count = next((one.count for one in scenario.fleet if one.group == event.group), None)
+    count = next((fleet.count for fleet in scenario.fleet if fleet.group == event.group), None)
     if count is None:
-        yield from _unknown(f"{where}.group", event.group, [one.group for one in scenario.fleet])
+        yield from _unknown(f"{where}.group", event.group, [fleet.group for fleet in scenario.fleet])
         return
     if max([*event.numbers, event.pick or 0]) > count:
         yield f"{where}: {event.group} has {count} machines"
     if event.numbers and event.pick is not None:
         yield f"{where}: numbers or pick, not both"
     if (event.what in ("slow", "lossy", "lying")) is (event.factor is None):
-        yield f"{where}.factor: needed by, and only by, slow, lossy and lying"
+        yield f"{where}.factor: required for slow, lossy and lying, and only there"
     if event.what == "slow" and event.factor is not None and event.factor < SLOWEST:
-        yield f"{where}.factor: from {SLOWEST:g} is wanted; a broker that does nothing is lost"
+        yield f"{where}.factor: expected at least {SLOWEST:g}; for a broker that does nothing, use lost"
     if event.what == "lossy" and (event.factor or 0) > 1:
-        yield f"{where}.factor: a part from 0 to 1 is wanted"
+        yield f"{where}.factor: expected 0 to 1"
     if event.at_min >= scenario.hours * 60:
-        yield f"{where}.at_min: {event.at_min:g} lies behind the end, {scenario.hours * 60:g}"
+        yield f"{where}.at_min: {event.at_min:g} is after the end, {scenario.hours * 60:g}"
 
 
 def _unknown(where: str, name: str | None, known: list[str]) -> Iterator[str]:
     if name is not None and name not in known:
         near = nearest(name, known)
         meant = f"; did you mean {near[0]}?" if near else f", only {', '.join(known)}"
-        yield f"{where}: there is no {cut(name)}{meant}"
+        yield f"{where}: unknown name {cut(name)}{meant}"

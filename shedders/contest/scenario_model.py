@@ -1,4 +1,4 @@
-"""The scenario: one readable TOML file that says what happens to a simulated cluster (design/scenarios.md).
+"""Format of scenarios: TOML files that describe what happens to a simulated cluster (design/scenarios.md).
 
 The models below are the format. Times are in minutes from the start, since scenarios last hours.
 """
@@ -90,11 +90,11 @@ class Namespaces(ScenarioModel):
 
 
 class Noise(ScenarioModel):
-    """Every topic wavers by itself; several layers add up."""
+    """Independent noise of every topic; several layers add up."""
 
     sd: float = Field(ge=0, le=1, description="Standard deviation, in parts of the topic's load.")
     every_s: float = Field(
-        60.0, gt=0, le=86_400, description="A new value is drawn so often; between two it changes evenly."
+        60.0, gt=0, le=86_400, description="Time between two drawn values, with linear interpolation."
     )
 
 
@@ -125,16 +125,18 @@ class LoadChange(ScenarioModel):
         description="Load each of them has then, in parts of an average machine; it never falls by this.",
     )
     at_min: Minutes = Field(0.0, description="When it begins.")
-    rising_min: Minutes = Field(0.0, description="It takes so long; 0: it is sudden.")
-    for_min: Length | None = Field(None, description="It lasts so long, then all is as before; not given: to the end.")
+    rising_min: Minutes = Field(0.0, description="How long it rises; 0: it is sudden.")
+    for_min: Length | None = Field(
+        None, description="How long it lasts, until the load is as before; not given: to the end."
+    )
     every_min: Length | None = Field(
-        None, description="It happens again so often, each time to other topics; not given: once."
+        None, description="Time between repetitions, each for other topics; not given: once."
     )
     upsets: bool = Field(True, description="Balance is upset by it, so that time to settle is counted from its start.")
 
 
 class Spikes(ScenarioModel):
-    """Short spikes of single topics, at times and topics drawn by the seed; they upset nothing that should be mended."""
+    """Short spikes of single topics, at times and topics drawn by the seed; they do not count as disturbances."""
 
     per_h: float = Field(gt=0, le=10_000, description="How many an hour.")
     minutes: Length = Field(5.0, description="Length of each.")
@@ -152,7 +154,7 @@ class Happens(ScenarioModel):
     )
     group: Name = Field(description="Group of machines.")
     numbers: list[Annotated[int, Field(ge=1)]] = Field([], description="Which of them; empty: all, or `pick`.")
-    pick: int | None = Field(None, ge=1, description="So many of them, drawn by the seed; not given: all.")
+    pick: int | None = Field(None, ge=1, description="How many of them, drawn by the seed; not given: all.")
     at_min: Minutes = Field(description="When.")
     every_s: float = Field(0.0, ge=0, le=1e6, description="Time from one to the next; 0: all at once.")
     for_min: Length | None = Field(None, description="After that the opposite happens; not given: never.")
@@ -160,7 +162,7 @@ class Happens(ScenarioModel):
 
 
 class CostsPart(ScenarioModel):
-    """What things cost clients, and how soon they are noticed."""
+    """Costs for clients, and detection times."""
 
     transfer_gap_s: float = Field(_COSTS.transfer_gap_s, ge=0, le=600, description="A bundle unserved by a transfer.")
     unload_gap_s: float = Field(_COSTS.unload_gap_s, ge=0, le=600, description="By an unload, until it is looked up.")
@@ -203,7 +205,9 @@ class Scenario(ScenarioModel):
         None,
         description="When balance is upset; not given: the start, joins, losses, leaves, slow brokers, creations, and changes.",
     )
-    settle_min: Minutes = Field(15.0, description="Balance is judged from so long after each of those until the next.")
+    settle_min: Minutes = Field(
+        15.0, description="Balance is judged from this time after each of those until the next."
+    )
     judged_min: list[Annotated[list[Minutes], Field(min_length=2, max_length=2)]] | None = Field(
         None, description="Spans in which balance is judged, [from, to]; not given: by `settle_min`."
     )

@@ -1,4 +1,4 @@
-"""From a scenario's name, or a file, to a source of traces."""
+"""Sources of traces, by names of scenarios or paths of files."""
 
 from __future__ import annotations
 
@@ -113,8 +113,8 @@ def chosen_scenarios(names: Iterable[str]) -> list[TraceSource]:
 
 def told_apart(sources: Iterable[TraceSource]) -> list[TraceSource]:
     """The same with names of their own: a user's file may be called as a shipped one."""
-    found: dict[str, TraceSource] = {}
+    by_name: dict[str, TraceSource] = {}
     for source in sources:
-        name = source.name if source.name not in found else source.where
-        found[name] = replace(source, name=name)
-    return list(found.values())
+        name = source.name if source.name not in by_name else source.where
+        by_name[name] = replace(source, name=name)
+    return list(by_name.values())

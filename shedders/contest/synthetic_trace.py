@@ -1,6 +1,6 @@
-"""The trace of a live cluster whose load is made up: the same functions of seed, topic and time (`loaddata.measure.synthetic`).
+"""Trace of a live cluster with synthetic load: the same functions of seed, topic and time (`loaddata.measure.synthetic`).
 
-So a run of real broker processes can be held against what the simulator foretells for it.
+It is used to compare a run of real broker processes with the simulator's prediction.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class MadeUpTrace:
         self.costs = Costs(reconnect_cpu_s=0.0)
         self._begin_s = begin_s
         self._now_s = begin_s
-        self._whole = [bundle_key(one.name, 0, FULL_UPPER) for one in namespaces]
+        self._whole = [bundle_key(namespace.name, 0, FULL_UPPER) for namespace in namespaces]
         self._source, host = settings.source(seed, lambda: self._whole, lambda: self._now_s)
         self.machines = [_machine(name, host) for name in sorted(brokers)]
         busy = (100.0 - host.idle_percent) / 100.0
@@ -64,7 +64,7 @@ class MadeUpTrace:
     def demand(self, step: int) -> Demand:
         """See the protocol."""
         self._now_s = self._begin_s + step * self.step_s
-        rates = np.array([one[1:] for whole in self._whole for one in self._source.topics(whole)], dtype=np.float64)
+        rates = np.array([topic[1:] for whole in self._whole for topic in self._source.topics(whole)], dtype=np.float64)
         msg_in, msg_out, bytes_in, bytes_out = rates.reshape(-1, 4).T
         return Demand(msg_in, msg_out, bytes_in, bytes_out, (msg_in + msg_out) * self._cpu, np.zeros(len(rates)))
 

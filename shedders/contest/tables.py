@@ -1,4 +1,4 @@
-"""The contest as tables: for a terminal, for a page of Markdown, for the standalone page. Pure."""
+"""Tables of results: for a terminal, for Markdown, for the HTML page. Pure."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ _COLUMNS: Final = (
 _SIGN: Final = {Certainty.SURE: "**", Certainty.LIKELY: "*", Certainty.UNSURE: "", Certainty.SAME: ""}
 _SEEDS_SHOWN: Final = 6
 LEGEND: Final = (
-    "median over the seeds, in brackets the worst seed where it is another; ** surely (p <= 0.05) and * likely (all seeds say "
-    "so) other than {against}, by a sign test over the seeds; rounds: decisions with moves until settled; overloaded: seconds "
-    "of brokers, unserved: of bundles"
+    "median over the seeds, in brackets the worst seed if it differs; ** significantly (p <= 0.05) and * probably (all seeds "
+    "agree) different from {against}, by a sign test over the seeds; rounds: decisions with moves until settled; overloaded: "
+    "broker seconds; unserved: bundle seconds"
 )
 
 
 def scenario_grid(part: ScenarioPart, against: str) -> Grid:
-    """All contenders of a scenario."""
+    """Table of all contenders of a scenario."""
     held = " (held out)" if part.held_out else ""
     return Grid(
         f"{part.scenario}{held}: {part.about}",
@@ -59,17 +59,17 @@ def _cell(measures: Mapping[str, FigureSpread], marks: Mapping[str, PairedCompar
     return told(measures[measure], tell_of(measure)) + ("" if mark is None else _SIGN[mark.certainty])
 
 
-def told(spread: FigureSpread, tell: Tell = ratio) -> str:
-    """Median, and the worst in brackets where it reads otherwise."""
-    middle, worst = tell(spread.median), tell(spread.worst)
+def told(spread: FigureSpread, text_of: Tell = ratio) -> str:
+    """Median, and the worst in brackets if it differs."""
+    middle, worst = text_of(spread.median), text_of(spread.worst)
     return middle if middle == worst else f"{middle} ({worst})"
 
 
 def _troubles(part: ScenarioPart) -> Iterator[str]:
     for row in part.rows:
         seeds: dict[str, list[int]] = {}
-        for one in row.failed:
-            seeds.setdefault(one.error, []).append(one.seed)
+        for failed_run in row.failed:
+            seeds.setdefault(failed_run.error, []).append(failed_run.seed)
         for error, failed in seeds.items():
             yield f"{row.contender}, {_seeds(failed)}, failed: {error}"
         for remark, times in row.remarks.items():
@@ -78,39 +78,39 @@ def _troubles(part: ScenarioPart) -> Iterator[str]:
 
 
 def _seeds(numbers: Sequence[int]) -> str:
-    shown = ", ".join(str(one) for one in numbers[:_SEEDS_SHOWN])
+    shown = ", ".join(str(number) for number in numbers[:_SEEDS_SHOWN])
     more = f" and {len(numbers) - _SEEDS_SHOWN} more" if len(numbers) > _SEEDS_SHOWN else ""
     return f"seed{'s' if len(numbers) > 1 else ''} {shown}{more}"
 
 
 def aims_grid(comparison: ContestComparison, contender: str, *, missed_only: bool = False) -> Grid:
-    """The aims of one contender, scenario by scenario."""
-    found = [
+    """Table of the aims of one contender, by scenario."""
+    aims = [
         (part.scenario, aim) for part in comparison.scenarios for row in part.rows if row.contender == contender
         for aim in row.aims
     ]  # fmt: skip
-    met = sum(aim.met for _, aim in found)
+    met = sum(aim.met for _, aim in aims)
     return Grid(
-        f"aims of {contender}: {met} of {len(found)} met on the median and the worst seed",
+        f"aims of {contender}: {met} of {len(aims)} met on the median and the worst seed",
         ("scenario", "aim", "met", "figure"),
         tuple(
             (scenario, aim.aim, "yes" if aim.met else "median only" if aim.met_median else "no", aim.said)
-            for scenario, aim in found
+            for scenario, aim in aims
             if not (missed_only and aim.met)
         ),
     )
 
 
 def overall_grid(comparison: ContestComparison, group: str) -> Grid:
-    """All contenders over a group of scenarios."""
+    """Table of all contenders over a group of scenarios."""
     rows = comparison.overall[group]
-    words = {"seen": "over the scenarios that were looked at while tuning", "held-out": "over the held-out scenarios"}
+    words = {"seen": "over the scenarios that were used for tuning", "held-out": "over the held-out scenarios"}
     return Grid(
         f"{words[group]} ({max((row.scenarios for row in rows), default=0)})",
         ("contender", "max/mean", "max/bound", "moved/h", "unserved s", "aims", "failed runs"),
         tuple(_overall_row(row) for row in rows),
         (
-            f"median over the scenarios' medians, in brackets the worst scenario's; ** surely and * likely other than "
+            f"median over the scenarios' medians, in brackets the worst scenario; ** significantly and * probably different from "
             f"{comparison.against}, by a sign test over the scenarios",
         ),
     )
@@ -119,16 +119,16 @@ def overall_grid(comparison: ContestComparison, group: str) -> Grid:
 def _overall_row(row: Overall) -> tuple[str, ...]:
     return (
         row.contender,
-        *(_cell(row.medians, row.marks, one) if row.medians else "failed" for one in OVER_SCENARIOS),
+        *(_cell(row.medians, row.marks, measure) if row.medians else "failed" for measure in OVER_SCENARIOS),
         f"{row.aims_met} of {row.aims}",
         str(row.failed),
     )
 
 
 def rivals_grid(comparison: ContestComparison) -> Grid:
-    """A line a scenario: the one that all are compared with, beside the best of upstream there.
+    """Table of the reference contender and the best of upstream, by scenario.
 
-    Where no contender of upstream takes part at all, beside the best of the others.
+    Without contenders of upstream, it has the best of the others.
     """
     upstream = any(row.upstream for part in comparison.scenarios for row in part.rows)
     best = "best of upstream" if upstream else "best of the others"
@@ -152,8 +152,8 @@ def rivals_grid(comparison: ContestComparison) -> Grid:
             for part in comparison.scenarios
         ),
         (
-            f"bound/mean: what max/mean could at best be; {best}: the lowest median max/mean of {whose}, whatever "
-            "they moved; marks as above",
+            f"bound/mean: lower bound of max/mean; {best}: the lowest median max/mean of {whose}, regardless of load "
+            "moved; marks as above",
         ),
     )
 
@@ -164,7 +164,7 @@ def _rivals(part: ScenarioPart, against: str, rival: str | None) -> tuple[str, .
     columns = ("max_over_mean", "moved_share", "returns")
 
     def cells(row: ContenderRow | None) -> tuple[str, ...]:
-        return tuple("-" if row is None else _cell(row.measures, row.marks, one) for one in columns)
+        return tuple("-" if row is None else _cell(row.measures, row.marks, column) for column in columns)
 
     return (
         f"{part.scenario} (held out)" if part.held_out else part.scenario,
@@ -177,7 +177,7 @@ def _rivals(part: ScenarioPart, against: str, rival: str | None) -> tuple[str, .
 
 
 def outcome_grid(outcome: RunOutcome) -> Grid:
-    """One run, a line a measure, with what the measure means."""
+    """Table of one run: its measures and their meanings."""
     measures = type(outcome.measures).model_fields
     return Grid(
         f"{outcome.contender} on {outcome.scenario}, seed {outcome.seed}: {outcome.steps} steps of {outcome.step_s:g} s",
@@ -189,49 +189,49 @@ def outcome_grid(outcome: RunOutcome) -> Grid:
         (
             f"digest {outcome.digest()}",
             f"{outcome.timing.run_s:.1f} s for {outcome.timing.decisions} decisions of "
-            f"{outcome.timing.decision_ms_p50:.1f} ms in the middle, {outcome.timing.decision_ms_max:.1f} ms at most",
+            f"{outcome.timing.decision_ms_p50:.1f} ms (median), {outcome.timing.decision_ms_max:.1f} ms at most",
             *outcome.remarks,
         ),
     )
 
 
 def moves_grid(outcome: RunOutcome) -> Grid:
-    """Every move of a run."""
+    """Table of all moves of a run."""
     return Grid(
         f"{len(outcome.moves)} moves",
         ("at, min", "bundle", "from", "to", "traffic", "why"),
         tuple(
-            (f"{one.at_s / 60:.1f}", one.bundle, one.source, one.destination, share(one.share), one.why)
-            for one in outcome.moves
+            (f"{move.at_s / 60:.1f}", move.bundle, move.source, move.destination, share(move.share), move.why)
+            for move in outcome.moves
         ),
     )
 
 
-def ranking_grid(found: Recommendation) -> Grid:
-    """Who suits one's own cluster, in order."""
+def ranking_grid(recommendation: Recommendation) -> Grid:
+    """Table of the ranked contenders for a real cluster."""
     return Grid(
-        f"which strategy suits {found.scenario}",
-        ("place", "contender", "max/bound", "max/mean", "moved", "unserved s", "about"),
-        tuple((str(one.place), one.contender, *_ranked(one)) for one in found.ranking),
-        tuple(found.said),
+        f"ranking for {recommendation.scenario}",
+        ("rank", "contender", "max/bound", "max/mean", "moved", "unserved s", "about"),
+        tuple((str(ranked.place), ranked.contender, *_ranked(ranked)) for ranked in recommendation.ranking),
+        tuple(recommendation.said),
     )
 
 
-def _ranked(one: Ranked) -> tuple[str, ...]:
-    failed = "" if not one.failed else f"failed on {one.failed} seed{'s' if one.failed > 1 else ''}; "
-    if one.max_over_bound is None:
-        return ("-", "-", "-", "-", f"{failed}{one.about}")
+def _ranked(ranked: Ranked) -> tuple[str, ...]:
+    failed = "" if not ranked.failed else f"failed on {ranked.failed} seed{'s' if ranked.failed > 1 else ''}; "
+    if ranked.max_over_bound is None:
+        return ("-", "-", "-", "-", f"{failed}{ranked.about}")
     return (
-        ratio(one.max_over_bound),
-        ratio(one.max_over_mean),
-        share(one.moved_share),
-        count(one.unavailable_bundle_s),
-        f"{failed}{one.about}",
+        ratio(ranked.max_over_bound),
+        ratio(ranked.max_over_mean),
+        share(ranked.moved_share),
+        count(ranked.unavailable_bundle_s),
+        f"{failed}{ranked.about}",
     )
 
 
 def markdown(grids: Iterable[Grid], *, level: int = 2) -> str:
-    """Tables for a page, each with a title of this level."""
+    """Markdown of tables, each with a title of this level."""
     return "\n".join(line for grid in grids for line in _markdown(grid, "#" * level))
 
 
@@ -246,7 +246,7 @@ def _markdown(grid: Grid, hashes: str) -> Iterator[str]:
 
 
 def _line(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(_escaped(one) for one in cells)} |"
+    return f"| {' | '.join(_escaped(cell) for cell in cells)} |"
 
 
 def _escaped(text: str) -> str:

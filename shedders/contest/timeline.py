@@ -1,4 +1,4 @@
-"""What happens to the machines of a scenario and when: events, disturbances, and the spans in which balance is judged."""
+"""Timeline of a scenario: events of machines, disturbances, and the spans in which balance is judged."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ _AFTER: Final = {
 
 def machines_of(scenario: Scenario) -> list[TraceMachine]:
     """All machines that ever take part, sorted by name."""
-    found = [one for group in scenario.fleet for one in _machines(group)]
-    return sorted(found, key=lambda one: one.name)
+    machines = [machine for group in scenario.fleet for machine in _machines(group)]
+    return sorted(machines, key=lambda machine: machine.name)
 
 
 def _machines(group: Fleet) -> Iterator[TraceMachine]:
@@ -59,26 +59,28 @@ def events_of(scenario: Scenario, seed: int) -> list[TraceEvent]:
         ScenarioError: Something happens to a machine that is not there, or one joins that is.
     """
     names = [name for name, _ in namespace_names(scenario)]
-    found = [TraceEvent(at_s, Happening.CREATE, namespace=names[index]) for at_s, index in creations(scenario)]
+    candidates = [TraceEvent(at_s, Happening.CREATE, namespace=names[index]) for at_s, index in creations(scenario)]
     for number, happens in enumerate(scenario.events):
-        found += _expanded(scenario, happens, number, seed)
+        candidates += _expanded(scenario, happens, number, seed)
     end_s = scenario.hours * 3_600
-    events = sorted((one for one in found if one.at_s < end_s), key=lambda one: one.at_s)
+    events = sorted((event for event in candidates if event.at_s < end_s), key=lambda event: event.at_s)
     wrong = list(_impossible(events))
     if wrong:
-        raise ScenarioError(scenario.name, wrong, hint="Two entries of events, or one of them twice, are at odds.")
+        raise ScenarioError(
+            scenario.name, wrong, hint="Two entries of events contradict each other, or one contradicts itself."
+        )
     return events
 
 
 def _expanded(scenario: Scenario, happens: Happens, number: int, seed: int) -> Iterator[TraceEvent]:
-    group = next(one for one in scenario.fleet if one.group == happens.group)
+    group = next(fleet for fleet in scenario.fleet if fleet.group == happens.group)
     numbers = happens.numbers or list(range(1, group.count + 1))
     if happens.pick is not None:
         numbers = sorted(shuffled(seed, group.count, "event", number)[: happens.pick] + 1)
     what = Happening(happens.what)
     factor = 0.0 if what is Happening.SILENT else 1.0 if happens.factor is None else happens.factor
-    for turn, one in enumerate(numbers):
-        at_s, name = happens.at_min * 60 + turn * happens.every_s, machine_name(group, one)
+    for turn, machine in enumerate(numbers):
+        at_s, name = happens.at_min * 60 + turn * happens.every_s, machine_name(group, machine)
         yield TraceEvent(at_s, what, name, factor)
         if happens.for_min is not None:
             then, back = _AFTER[happens.what]
@@ -102,10 +104,10 @@ def _impossible(events: Sequence[TraceEvent]) -> Iterator[str]:
         where = f"events: {event.broker} at {event.at_s / 60:g} min"
         if event.what is Happening.JOIN:
             if event.broker not in away:
-                yield f"{where}: it joins, but is there already"
+                yield f"{where}: it joins, but is present already"
             away.discard(event.broker)
         elif event.broker in away:
-            yield f"{where}: {event.what}, but it is not there"
+            yield f"{where}: {event.what}, but it is absent"
         elif event.what in (Happening.LOST, Happening.LEAVE):
             away.add(event.broker)
 
@@ -117,7 +119,7 @@ def upsets_of(scenario: Scenario, events: Iterable[TraceEvent]) -> list[tuple[fl
     """
     end_s = scenario.hours * 3_600
     if scenario.disturbances_min is not None:
-        times = {one * 60 for one in scenario.disturbances_min}
+        times = {minute * 60 for minute in scenario.disturbances_min}
     else:
         times = {event.at_s for event in events if event.what in UPSETTING}
         for change in scenario.changes:
@@ -125,19 +127,19 @@ def upsets_of(scenario: Scenario, events: Iterable[TraceEvent]) -> list[tuple[fl
                 starts = starts_of(scenario, change)
                 lasts = change.for_min
                 times.update(starts)
-                times.update(() if lasts is None else (one + lasts * 60 for one in starts))
+                times.update(() if lasts is None else (start + lasts * 60 for start in starts))
     return together(times, scenario.settle_min * 60, end_s)
 
 
 def together(times: Iterable[float], settle_s: float, end_s: float) -> list[tuple[float, float]]:
     """Times before the end, and the start: first and last of those that are less than `settle_s` apart."""
-    found = [(0.0, 0.0)]
-    for at_s in sorted(one for one in times if 0 < one < end_s):
-        if found[-1][0] > 0 and at_s - found[-1][1] < settle_s:
-            found[-1] = (found[-1][0], at_s)
+    spans = [(0.0, 0.0)]
+    for at_s in sorted(time_s for time_s in times if 0 < time_s < end_s):
+        if spans[-1][0] > 0 and at_s - spans[-1][1] < settle_s:
+            spans[-1] = (spans[-1][0], at_s)
         else:
-            found.append((at_s, at_s))
-    return found
+            spans.append((at_s, at_s))
+    return spans
 
 
 def judged_of(scenario: Scenario, upsets: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:

@@ -1,4 +1,4 @@
-"""The topics of a scenario: where they are on the ring, and what each wants on average.
+"""Topics of a scenario: positions on the ring and average demand.
 
 The load of a topic is its *dominant part*: what it needs of an average machine in the resource of which it needs most. Loads
 are shared out by Zipf's law; the kind of the topic then says which resource that is, and how much it needs of the others.
@@ -43,10 +43,10 @@ class TotalCapacity(NamedTuple):
     def of(machines: Sequence[TraceMachine]) -> TotalCapacity:
         """Of these."""
         return TotalCapacity(
-            math.fsum(one.cores * CORE for one in machines),
-            math.fsum(one.bandwidth_in_kbit for one in machines),
-            math.fsum(one.bandwidth_out_kbit for one in machines),
-            math.fsum(one.cores * one.idle_percent for one in machines),
+            math.fsum(machine.cores * CORE for machine in machines),
+            math.fsum(machine.bandwidth_in_kbit for machine in machines),
+            math.fsum(machine.bandwidth_out_kbit for machine in machines),
+            math.fsum(machine.cores * machine.idle_percent for machine in machines),
             len(machines),
         )
 
@@ -95,7 +95,7 @@ def topics_of(scenario: Scenario, seed: int, machines: Sequence[TraceMachine]) -
         costs.msg_bytes * costs.fan_out / KBIT_BYTES * (capacity.machines / capacity.bandwidth_out),
     )
     widest = np.maximum(np.maximum(sides[0], sides[1]), sides[2])
-    tops = np.array([one.topic_max for one in scenario.namespaces])[group]
+    tops = np.array([group.topic_max for group in scenario.namespaces])[group]
     dominant = _calibrated(scenario, weights, tops, [side / widest for side in sides], capacity)
     rate = dominant / widest
     bytes_in = rate * costs.msg_bytes
@@ -137,12 +137,12 @@ def _drawn_units(scenario: Scenario, seed: int) -> tuple[Units, Floats, Ints, In
         positions.append(place[order])
         weights.append(tables[index][shuffled(seed, count, "rank", name)])
         kinds.append(_chosen(choices[index], drawn(seed, count, "kind", name)))
-    counts = [len(one) for one in positions]
+    counts = [len(position) for position in positions]
     kind = np.concatenate(kinds)
     units = Units(
         np.repeat(np.arange(len(names), dtype=np.int64), counts),
         np.concatenate(positions),
-        np.array([one.sessions for one in scenario.kinds], np.int64)[kind],
+        np.array([kind.sessions for kind in scenario.kinds], np.int64)[kind],
     )
     group = np.array([index for _, index in names], np.int64)[units.namespace]
     return units, np.concatenate(weights), kind, group
@@ -170,13 +170,13 @@ def _chosen(kinds: list[tuple[int, float]], draws: Floats) -> Ints:
 def _costs(kinds: Sequence[TopicKind], kind: Ints, seed: int) -> _Costs:
     # Sizes come from a table: powers of whole arrays are not the same on every machine.
     steps = [(2 * place + 1) / _SIZES - 1 for place in range(_SIZES)]
-    sizes = np.array([[one.msg_bytes * alike(math.pow(one.spread, step)) for step in steps] for one in kinds])
+    sizes = np.array([[each.msg_bytes * alike(math.pow(each.spread, step)) for step in steps] for each in kinds])
     msg_bytes = sizes[kind, (drawn(seed, len(kind), "size") * _SIZES).astype(np.int64)]
-    fan_out = np.array([one.fan_out for one in kinds])[kind]
-    per_message = np.array([one.cpu_us for one in kinds])[kind] * 1e-6 * CORE
-    per_byte = np.array([one.cpu_ns_per_byte for one in kinds])[kind] * 1e-9 * CORE
+    fan_out = np.array([each.fan_out for each in kinds])[kind]
+    per_message = np.array([each.cpu_us for each in kinds])[kind] * 1e-6 * CORE
+    per_byte = np.array([each.cpu_ns_per_byte for each in kinds])[kind] * 1e-9 * CORE
     cpu = (per_message + per_byte * msg_bytes) * (1 + fan_out)
-    return _Costs(msg_bytes, fan_out, cpu, np.array([one.cache_s for one in kinds])[kind])
+    return _Costs(msg_bytes, fan_out, cpu, np.array([each.cache_s for each in kinds])[kind])
 
 
 def _calibrated(
@@ -204,5 +204,5 @@ def _calibrated(
     raise ScenarioError(
         scenario.name,
         [f"utilisation: {wanted:g} is out of reach, {wanted * used:.3g} with every topic at its topic_max"],
-        hint="More topics, a larger topic_max, fewer or smaller machines, or less utilisation.",
+        hint="Use more topics, a larger topic_max, fewer or smaller machines, or less utilisation.",
     )

@@ -1,7 +1,7 @@
-"""What happens to a simulated cluster, whatever its strategies do: machines, demand over time, and events.
+"""Trace: all that happens to a simulated cluster independently of strategies: machines, demand over time, and events.
 
-A trace says nothing of who serves what. Demand belongs to *units*: topics, or parts of a bundle where only bundles are known. A
-unit has a place on the ring of its namespace, so it falls to whatever bundle holds that place, on whatever broker.
+A trace has no owners. Demand belongs to *units*: topics, or parts of a bundle if only bundles are known. A
+unit has a position on the ring of its namespace, so it belongs to the bundle that covers that position, on any broker.
 """
 
 from __future__ import annotations
@@ -93,13 +93,13 @@ class Happening(StrEnum):
     JOIN = "join"
     """A broker that was not there at the start joins (or comes back), empty."""
     LOST = "lost"
-    """A broker dies: its bundles are served by nobody until the loss is noticed, then they are placed anew."""
+    """A broker dies: its bundles have no owner until the loss is detected, and are then placed again."""
     LEAVE = "leave"
     """A broker hands over what it serves, and leaves."""
     SLOW = "slow"
     """A broker can only do `factor` of what its machine promises; it reports what it does, so it looks idle. 1 heals it."""
     SILENT = "silent"
-    """A broker reports nothing any more (`factor` 0), or again (1)."""
+    """A broker stops reporting (`factor` 0), or starts again (1)."""
     LOSSY = "lossy"
     """A share `factor` of a broker's reports is lost."""
     LYING = "lying"
@@ -121,12 +121,12 @@ class TraceEvent:
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """What things cost clients, and how soon they are noticed.
+    """Costs for clients, and detection times.
 
     Attributes:
-        transfer_gap_s: Nobody serves a bundle for so long while it is transferred; `unload_gap_s`: while it is unloaded and
+        transfer_gap_s: Time without an owner while a bundle is transferred; `unload_gap_s`: while it is unloaded and
             looked up again; `split_gap_s`: while it is split.
-        loss_detect_s: From a broker's death until its bundles are placed anew.
+        loss_detect_s: From a broker's death until its bundles are placed again.
         reconnect_cpu_s: CPU seconds that one session costs its new broker.
         overloaded: Load from which on a broker counts as overloaded (1 is full).
     """

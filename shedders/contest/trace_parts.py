@@ -1,4 +1,4 @@
-"""What traces of real clusters have in common: units of bundles whose topics are not known, rings with gaps, CPU by traffic."""
+"""Shared parts of traces of real clusters: units of bundles without known topics, rings with gaps, CPU by traffic."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from shedders.contest.trace import CORE, Namespace, TraceMachine
 from statechannel.protocol.bundle import FULL_UPPER, bundle_key
 
 PARTS: Final = 8
-"""A bundle whose topics are not known becomes so many equal units: it can be split three times in halves."""
+"""Equal units of a bundle without known topics, so that it can be halved three times."""
 IDLE_PERCENT: Final = 3.0
 """CPU that is taken to be used without traffic, where a broker uses that much."""
 MESSAGE_CPU: Final = 25e-6 * CORE
@@ -42,7 +42,7 @@ class UnitTraffic:
         return self.msg_throughput_in + self.msg_throughput_out
 
     def share(self, messages: float, size: float) -> float:
-        """Its part of so many messages and bytes: the mean of both, or the one there is."""
+        """Share of messages and bytes: the mean of both, or the known one."""
         shares = [own / whole for own, whole in ((self.msg_rate, messages), (self.msg_throughput, size)) if whole > 0]
         return sum(shares) / len(shares) if shares else 0.0
 
@@ -55,12 +55,12 @@ def machine_of(name: str, load: BrokerLoad | None, domain: str | None = None) ->
         ), f"{name} reported nothing: a usual machine of {_USUAL.cores:g} cores is assumed"
     unknown = [
         word
-        for word, one in (
+        for word, usage in (
             ("CPU", load.cpu),
             ("inbound network", load.bandwidth_in),
             ("outbound network", load.bandwidth_out),
         )
-        if not one.limit > 0
+        if not usage.limit > 0
     ]
     used = load.cpu.percent if load.cpu.limit > 0 else IDLE_PERCENT
     machine = TraceMachine(
@@ -82,7 +82,7 @@ def busy_cpu(machine: TraceMachine, load: BrokerLoad) -> float | None:
 
 
 def places(lower: int, upper: int, count: int = PARTS) -> list[int]:
-    """So many places evenly in a range of the ring; fewer where it has not so many."""
+    """`count` evenly spaced positions in a range of the ring; fewer in a smaller range."""
     width = upper - lower + (upper == FULL_UPPER)
     count = max(1, min(count, width))
     return [lower + width * (2 * part + 1) // (2 * count) for part in range(count)]
@@ -91,13 +91,13 @@ def places(lower: int, upper: int, count: int = PARTS) -> list[int]:
 def namespaces_of(
     ranges: Mapping[str, Iterable[tuple[int, int]]], owners: Mapping[str, str | None]
 ) -> tuple[list[Namespace], int]:
-    """Namespaces whose rings are whole, and how many gaps had to be filled by bundles that nobody reports.
+    """Namespaces with complete rings, and the number of gaps that were filled by unreported bundles.
 
     Args:
         ranges: By namespace; they do not overlap.
         owners: By key of the bundle.
     """
-    found, gaps = [], 0
+    namespaces, gaps = [], 0
     for name, some in sorted(ranges.items()):
         known, bounds = set(some), {0, FULL_UPPER}
         for lower, upper in known:
@@ -106,8 +106,8 @@ def namespaces_of(
         pairs = list(pairwise(whole))
         gaps += sum(pair not in known for pair in pairs)
         own = [owners.get(bundle_key(name, lower, upper)) for lower, upper in pairs]
-        found.append(Namespace(name, len(pairs), tuple(whole), tuple(own)))
-    return found, gaps
+        namespaces.append(Namespace(name, len(pairs), tuple(whole), tuple(own)))
+    return namespaces, gaps
 
 
 def shared_cpu(traffics: Sequence[UnitTraffic], whole: float | None) -> list[float]:
@@ -117,6 +117,6 @@ def shared_cpu(traffics: Sequence[UnitTraffic], whole: float | None) -> list[flo
         whole: Used by all of them together; None: by the number of their messages.
     """
     if whole is None:
-        return [one.msg_rate * MESSAGE_CPU for one in traffics]
-    messages, size = sum(one.msg_rate for one in traffics), sum(one.msg_throughput for one in traffics)
-    return [one.share(messages, size) * whole for one in traffics]
+        return [traffic.msg_rate * MESSAGE_CPU for traffic in traffics]
+    messages, size = sum(traffic.msg_rate for traffic in traffics), sum(traffic.msg_throughput for traffic in traffics)
+    return [traffic.share(messages, size) * whole for traffic in traffics]

@@ -1,4 +1,4 @@
-"""A trace made from a scenario and a seed; nothing of it is stored, each step is made when it is asked for."""
+"""Trace of a scenario and a seed, computed step by step on demand."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Scaled:
 
 def scaled(base: Demand, factors: Floats) -> Demand:
     """So much of what the units want on average."""
-    return Demand(*(one * factors for one in base))
+    return Demand(*(column * factors for column in base))
 
 
 def made(scenario: Scenario, seed: int) -> Scaled:
@@ -78,9 +78,9 @@ def made(scenario: Scenario, seed: int) -> Scaled:
     machines = machines_of(scenario)
     events = events_of(scenario, seed)
     away = absent_at_start(events)
-    there = [one for one in machines if one.name not in away]
+    there = [machine for machine in machines if machine.name not in away]
     if not there:
-        raise ScenarioError(scenario.name, ["events: every machine joins later, so that nobody is there at the start"])
+        raise ScenarioError(scenario.name, ["events: every machine joins later, so there is none at the start"])
     topics = topics_of(scenario, seed, there)
     owners = first_owners(scenario, seed, there, topics)
     upsets = upsets_of(scenario, events)

@@ -1,8 +1,8 @@
-"""A cluster in virtual time: a contender's manager on a trace, step by step.
+"""Simulated cluster in virtual time: a contender's manager on a trace, step by step.
 
-In each step, in this order: what the trace has happen; what clients want now; readings and reports; bundles without owner are
+The order in each step: events of the trace; demand of clients; readings and reports; bundles without owner are
 looked up and placed; brokers split their own bundles; the leader decides, and its moves are made. Then the loads are measured.
-What takes less than a step has happened in it; what it costs clients is reckoned by `Costs`.
+Processes shorter than a step end within it; their cost for clients is computed by `Costs`.
 
 The same trace and contender give the same outcome, bit for bit, in any process (`RunOutcome.digest`).
 """
@@ -42,7 +42,7 @@ def simulate(trace: Trace, contender: Contender, *, progress: Callable[[float], 
     """Run a contender on a trace.
 
     Args:
-        progress: ManagerView now and then which part is done, 0 to 1.
+        progress: Called now and then with the completed share, 0 to 1.
 
     Raises:
         StateChannelError: A setting or strategy of the contender cannot be used.
@@ -116,7 +116,7 @@ class ContestWorld:
         self._random = np.random.Generator(np.random.PCG64([trace.seed, 0x51]))
         # Apart from lookups, of which there are more or fewer by what a contender does: the same reports are lost for all.
         self._losses = np.random.Generator(np.random.PCG64([trace.seed, 0x52]))
-        self._events = sorted(trace.events, key=lambda one: one.at_s)
+        self._events = sorted(trace.events, key=lambda event: event.at_s)
         self._begun = 0
         self._asked: Demand | None = None
         self._wanted: Floats = np.zeros((RESOURCES, 0))
@@ -209,7 +209,7 @@ class ContestWorld:
             case Happening.LYING:
                 self._reports.lies(number, event.factor)
             case Happening.CREATE:
-                names = [one.name for one in self._trace.namespaces]
+                names = [namespace.name for namespace in self._trace.namespaces]
                 self._create(names.index(event.namespace), LOOKUPS_S)
 
     def _lose(self, number: int) -> None:
@@ -251,7 +251,7 @@ class ContestWorld:
         return np.array(sorted(self._brokers.alive), dtype=np.int64)
 
     def _takers(self) -> list[str]:
-        return [self._names[one] for one in sorted(self._brokers.alive - self._brokers.leaving)]
+        return [self._names[number] for number in sorted(self._brokers.alive - self._brokers.leaving)]
 
     def _loads(self) -> tuple[Floats, Floats]:
         """Use of each broker by what it is asked for, and its load."""
@@ -273,7 +273,7 @@ class ContestWorld:
         for number in sorted(self._brokers.lossy):
             if float(self._losses.random()) < self._brokers.lossy[number]:
                 heard[number] = False
-        if self._reports.read(self._now_s, self._channel.offset, rates, use, [int(one) for one in alive], heard):
+        if self._reports.read(self._now_s, self._channel.offset, rates, use, [int(broker) for broker in alive], heard):
             self.manager.was_read()
         self._changed()
 
@@ -281,16 +281,16 @@ class ContestWorld:
         """Bundles that are looked up find a broker."""
         waiting, self._awaited = self._awaited, []
         later = []
-        for one in waiting:
-            if one.from_s > self._now_s or self._table.owner[self._table.number[one.bundle]] >= 0:
-                later += [one] if one.from_s > self._now_s else []
+        for awaited in waiting:
+            if awaited.from_s > self._now_s or self._table.owner[self._table.number[awaited.bundle]] >= 0:
+                later += [awaited] if awaited.from_s > self._now_s else []
                 continue
-            broker = self.manager.place(one.bundle, self._takers(), self._channel.load())
+            broker = self.manager.place(awaited.bundle, self._takers(), self._channel.load())
             if broker is None or self._number[broker] not in self._brokers.alive:
-                later.append(one)
+                later.append(awaited)
                 continue
-            self.manager.came(self._channel.assign(one.bundle, broker))
-            self._owned(one.bundle, self._number[broker])
+            self.manager.came(self._channel.assign(awaited.bundle, broker))
+            self._owned(awaited.bundle, self._number[broker])
         self._awaited += later
 
     def _split(self) -> None:
@@ -350,8 +350,8 @@ class ContestWorld:
     def _decide(self) -> None:
         decided = self.manager.decide()
         self.decisions_ms.append(decided.took_ms)
-        made = sum(self._move(move) for move in decided.moves)
-        if made:
+        moves = sum(self._move(move) for move in decided.moves)
+        if moves:
             self.meter.rounds_s.append(self._now_s)
         for bundle in decided.splits:
             number = self._table.number.get(bundle)
@@ -395,12 +395,12 @@ class ContestWorld:
         self._told_now = None
 
     def _gap_s(self) -> float:
-        """How long nobody serves a bundle that goes from one broker to another, the way this manager does it."""
+        """How long a bundle has no owner when this manager moves it."""
         costs = self._trace.costs
         return costs.unload_gap_s if self.manager.unloads else costs.transfer_gap_s
 
     def _was_gone(self, bundle: str, gap_s: float) -> None:
-        """Nobody served a bundle for so long."""
+        """Record a time without an owner of a bundle."""
         number = self._table.number[bundle]
         if number < self._wanted.shape[1]:
             wanted = self._wanted[[BYTES_IN, BYTES_OUT], number].sum()
@@ -423,26 +423,28 @@ class ContestWorld:
         self.meter.step(loads, alive, bound, whole * step_s, refused * step_s, unserved, int(live.sum()))
 
     def _told(self) -> ManagerView:
-        told = self._told_now
-        if told is None:
+        cached = self._told_now
+        if cached is None:
             alive = sorted(self._brokers.alive)
             machines, leaving = self._trace.machines, self._brokers.leaving
             brokers = [
                 BrokerSeen(
-                    self._names[one],
-                    self._names[one],
-                    one not in leaving,
+                    self._names[broker],
+                    self._names[broker],
+                    broker not in leaving,
                     True,
                     0.0,
-                    {} if machines[one].domain is None else {"properties": {"failure-domain": machines[one].domain}},
+                    {}
+                    if machines[broker].domain is None
+                    else {"properties": {"failure-domain": machines[broker].domain}},
                 )
-                for one in alive
+                for broker in alive
             ]
             loads = self._reports.loads(alive, self._names, self._now_s)
             tops = self._reports.tops(alive, self._names, self._now_s)
-            told = ManagerView(brokers, self._channel.seen(), loads, tops, self._channel.load(), self._channel.offset)
-            self._told_now = told
-        return told
+            cached = ManagerView(brokers, self._channel.seen(), loads, tops, self._channel.load(), self._channel.offset)
+            self._told_now = cached
+        return cached
 
     def _topics(self, bundle: str) -> Sequence[TopicLoad]:
         """Units of a bundle as topics."""

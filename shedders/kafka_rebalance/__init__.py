@@ -1,1 +1,1 @@
-"""Kafka's own partitions: goals, plans, and their execution. Uses no part of the channel."""
+"""Rebalancing of Kafka's own partitions: goals, plans and their execution. Independent of the channel."""

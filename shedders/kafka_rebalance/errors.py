@@ -1,4 +1,4 @@
-"""What the planner and its execution refuse, with what to do next."""
+"""Errors of the planner and the execution of plans."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from statechannel.errors import ExitCode, StateChannelError
 
 
 class PartitionsError(StateChannelError):
-    """Something about a plan of partitions cannot be done."""
+    """Base of all errors about plans of partitions."""
 
 
 class RequestRefusedError(PartitionsError):
@@ -24,14 +24,14 @@ class PlanUnusableError(PartitionsError):
 
 
 class ExecutionRefusedError(PartitionsError):
-    """The cluster is not in a state in which the plan may be begun or gone on with; nothing was done."""
+    """The state of the cluster does not allow the plan to be started or continued; nothing was done."""
 
     def __init__(self, message: str, *, hint: str = "") -> None:
         super().__init__(message, hint=hint, exit_code=ExitCode.REJECTED)
 
 
 class PlanUnknownError(ExecutionRefusedError):
-    """No plan has this id."""
+    """The id of a plan is unknown."""
 
     def __init__(self, message: str, *, hint: str = "") -> None:
         super().__init__(message, hint=hint)

@@ -1,4 +1,4 @@
-"""Settings of the rebalance planner: `extensions.partitions.*`; options of the commands stand over them."""
+"""Settings of the rebalance planner: `extensions.partitions.*`; options of the commands override them."""
 
 from __future__ import annotations
 
@@ -15,89 +15,89 @@ NAME = "partitions"
 DAY_S = 86_400.0
 
 
-def _listed(given: object) -> object:
-    """Flags and the environment have texts: a JSON list, or one pattern (which may have commas)."""
-    if not isinstance(given, str):
-        return given
-    return json.loads(given) if given.lstrip().startswith("[") else [given]
+def _listed(value: object) -> object:
+    """Parse text from flags and the environment: a JSON list, or one pattern (which may have commas)."""
+    if not isinstance(value, str):
+        return value
+    return json.loads(value) if value.lstrip().startswith("[") else [value]
 
 
 class SampleSettings(SettingsGroup):
-    """Where samples come from and how long they are averaged."""
+    """Settings of samples and their averages."""
 
-    topic: str = setting("partition-samples", "Topic of the samples.", min_length=1, max_length=249)
+    topic: str = setting("partition-samples", "Topic of the samples of partition loads.", min_length=1, max_length=249)
     interval_s: float = setting(60.0, "Time between two samples of a partition.", ge=1, le=3_600)
     window_s: float = setting(
-        6 * 3_600.0, "Samples of so long before now are averaged into the load of a partition.", ge=60, le=30 * DAY_S
+        6 * 3_600.0, "Time before now over which samples are averaged to the load of a partition.", ge=60, le=30 * DAY_S
     )
     completeness_min: float = setting(
-        0.5, "Loads with a smaller part of the window measured are taken for unknown.", ge=0, le=1
+        0.5, "Least share of the window that must be measured; other loads are treated as unknown.", ge=0, le=1
     )
-    timeout_s: float = setting(10.0, "Longest wait for one answer of a source.", ge=0.1, le=600)
+    timeout_s: float = setting(10.0, "Time limit of one answer of a source.", ge=0.1, le=600)
 
 
 class PlanSettings(SettingsGroup):
-    """Bounds of a plan where the command names none."""
+    """Bounds of a plan, unless options set them."""
 
-    time_budget_s: float = setting(300.0, "Longest search; then the best plan so far is given.", ge=0.1, le=DAY_S)
+    time_budget_s: float = setting(
+        300.0, "Time limit of the search; then the best plan so far is used.", ge=0.1, le=DAY_S
+    )
     excluded_topics: Annotated[list[str], BeforeValidator(_listed)] = Field(
         default_factory=list,
         description="Patterns (RE2, whole name) of topics whose replicas stay where they are: one, or a list as JSON has it.",
     )
     copy_bytes_per_s: int = setting(
         50_000_000,
-        "What a broker is assumed to copy in each direction where no throttle is set: for the estimated duration alone.",
+        "Assumed copy rate of a broker in each direction without a throttle, for the estimated duration only.",
         ge=1,
         le=2**60,
     )
 
 
 class PaceSettings(SettingsGroup):
-    """How fast a plan is carried out."""
+    """Speed and tolerances of an execution."""
 
     moves_per_broker: int = setting(
         5,
-        "Partitions on their way at the same time that one broker gets, gives or is copied from (parallelism).",
+        "Most partitions in flight per broker, as source, destination or leader (parallelism).",
         ge=1,
         le=10_000,
     )
-    moves_max: int = setting(
-        1_000, "Partitions on their way at the same time in the whole cluster.", ge=1, le=1_000_000
-    )
+    moves_max: int = setting(1_000, "Most partitions in flight in the whole cluster.", ge=1, le=1_000_000)
     bytes_in_flight: int = setting(
-        50 * 2**30, "Bytes on their way at the same time; one partition alone may be larger.", ge=1, le=2**60
+        50 * 2**30, "Most bytes in flight; one partition alone may be larger.", ge=1, le=2**60
     )
-    leaders_at_once: int = setting(1_000, "Leader switches asked for at once.", ge=1, le=1_000_000)
-    one_replica: bool = setting(False, "Only one replica of a partition is on its way at a time.")
+    leaders_at_once: int = setting(1_000, "Most leader switches per request.", ge=1, le=1_000_000)
+    one_replica: bool = setting(False, "Whether to move only one replica of a partition at a time.")
     throttle_bytes_per_s: int | None = setting(
-        None, "Replication rate of each broker for what the plan moves; None: no throttle is set.", ge=1, le=2**60
+        None, "Replication throttle of each broker for the moves of the plan; None: no throttle.", ge=1, le=2**60
     )
     order: Literal["plan", "small-first", "large-first"] = setting(
-        "plan", "Which partitions set out first, behind those that are under-replicated."
+        "plan", "Order in which partitions are moved, after under-replicated ones."
     )
     settle_s: float = setting(
         5.0,
-        "An answer of the cluster that contradicts the plan counts when it lasts so long; nor is anything asked again sooner.",
+        "How long a deviation from the plan must last to count; also the least time before a retry.",
         ge=0.1,
         le=600,
     )
-    attempts_max: int = setting(5, "So often a partition that Kafka refuses is asked for.", ge=1, le=1_000)
+    attempts_max: int = setting(5, "Most attempts for a partition that Kafka refuses.", ge=1, le=1_000)
     full_look_s: float = setting(
-        5.0, "Time between two looks at all partitions of the cluster and at what was copied.", ge=0.05, le=600
+        5.0, "Time between two reads of all partitions of the cluster and of copied bytes.", ge=0.05, le=600
     )
     executor_away_s: float = setting(
-        15.0, "An executor that says nothing for so long is taken for dead; another one may go on.", ge=2, le=600
+        15.0, "Time without heartbeats after which an executor expires and another may continue.", ge=2, le=600
     )
-    poll_s: float = setting(1.0, "Time between two looks at the cluster.", ge=0.05, le=600)
+    poll_s: float = setting(1.0, "Time between two observations of the cluster.", ge=0.05, le=600)
     stalled_s: float = setting(
-        1_800.0, "A move that is under way for so long without any progress stops the execution.", ge=1, le=30 * DAY_S
+        1_800.0, "Time without progress of a move after which the execution stops.", ge=1, le=30 * DAY_S
     )
     broker_grace_s: float = setting(
-        60.0, "A broker of the plan may be away for so long before the execution stops.", ge=0, le=DAY_S
+        60.0, "How long a broker of the plan may be down before the execution stops.", ge=0, le=DAY_S
     )
     urp_grace_s: float = setting(
         60.0,
-        "Under-replicated partitions beyond those of the beginning and of the plan may last so long.",
+        "How long additional under-replicated partitions, outside of the plan, may last before the execution stops.",
         ge=0,
         le=DAY_S,
     )
@@ -108,20 +108,20 @@ class PartitionsSettings(SettingsGroup):
 
     state_topic: str = setting(
         "partition-plans",
-        "Topic of plans, their progress and what operators ask of them.",
+        "Topic of plans, their progress and requests of operators.",
         min_length=1,
         max_length=249,
     )
     replication_factor: int = setting(
-        3, "Of the topics that it makes; fewer brokers: as many as there are.", ge=1, le=32
+        3, "Replication factor of topics that are created; at most the number of brokers.", ge=1, le=32
     )
     sample: SampleSettings = Field(default_factory=SampleSettings, description="Samples of the partitions' load.")
-    plan: PlanSettings = Field(default_factory=PlanSettings, description="Bounds of a plan.")
-    pace: PaceSettings = Field(default_factory=PaceSettings, description="How fast a plan is carried out.")
+    plan: PlanSettings = Field(default_factory=PlanSettings, description="Bounds of plans.")
+    pace: PaceSettings = Field(default_factory=PaceSettings, description="Speed of an execution.")
 
 
 def configured(values: Mapping[str, Any]) -> PartitionsSettings:
-    """Settings as `extensions.partitions.*` has them.
+    """Validate `extensions.partitions.*`.
 
     Raises:
         SettingsError: A setting is unknown, malformed or out of bounds.
@@ -130,7 +130,7 @@ def configured(values: Mapping[str, Any]) -> PartitionsSettings:
 
 
 def no_extension(_settings: Any, values: Mapping[str, Any]) -> None:
-    """For brokers, whose file of settings may be the same one: these settings are known, checked, and of the commands alone.
+    """Validate the settings for brokers that share the file; only commands use them.
 
     Raises:
         SettingsError: As `configured`.

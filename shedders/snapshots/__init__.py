@@ -1,1 +1,1 @@
-"""Snapshots: everything that a decision is made from, as one JSON file."""
+"""Snapshots: all inputs of a decision, as one JSON file."""

@@ -1,4 +1,4 @@
-"""From a snapshot to the cluster that strategies see, and back: both ways keep every number bit for bit.
+"""Conversion of snapshots to clusters, as strategies see them, and back; both keep every number bit for bit.
 
 So a plan of a snapshot is the plan of the cluster that it was taken from.
 """
@@ -36,11 +36,11 @@ from statechannel.protocol.bundle import topic_hash
 
 _STATS = attrgetter(*BundleStats.__slots__)
 _AVERAGE = attrgetter(*MessageAverage.__slots__)
-"""All fields at once: a snapshot may have a hundred thousand bundles."""
+"""Reader of all fields at once, as a snapshot may have a hundred thousand bundles."""
 
 
 def cluster_of(snapshot: Snapshot) -> Cluster:
-    """The cluster as strategies see it."""
+    """Cluster of a snapshot, as strategies see it."""
     with uncollected():
         return _cluster(snapshot)
 
@@ -51,7 +51,7 @@ def _cluster(snapshot: Snapshot) -> Cluster:
         brokers={name: _broker(name, part) for name, part in snapshot.brokers.items()},
         bundles={name: _bundle(name, part) for name, part in snapshot.bundles.items()},
         policies=Policies(
-            isolation=tuple(_isolation(one) for one in policies.isolation),
+            isolation=tuple(_isolation(policy) for policy in policies.isolation),
             anti_affinity=dict(policies.anti_affinity),
             pins=dict(policies.pins),
             cordons=dict(policies.cordons),
@@ -64,26 +64,26 @@ def _cluster(snapshot: Snapshot) -> Cluster:
 
 
 def booked_of(snapshot: Snapshot, cluster: Cluster) -> Sequence[Booked]:
-    """The moves on their way.
+    """Moves in flight.
 
     Args:
-        cluster: The snapshot's; what goes along is reckoned from it where the snapshot does not say.
+        cluster: Cluster of the snapshot; loads of moves are computed from it if the snapshot has none.
     """
-    return [_booked(one, cluster) for one in snapshot.booked]
+    return [_booked(move, cluster) for move in snapshot.booked]
 
 
 def rules_of(snapshot: Snapshot) -> DecisionRules:
-    """What stands around the strategies."""
+    """Rules that apply in addition to the strategies."""
     balancing = snapshot.balancing
     budget = None if balancing.budget is None else BudgetSettings(**vars(balancing.budget))
     return DecisionRules(budget, balancing.unload_mode == "unload", balancing.shedding_off)
 
 
 def with_cluster(snapshot: Snapshot, cluster: Cluster, *, booked: Sequence[Booked] = ()) -> Snapshot:
-    """A snapshot with another cluster in it; profile, settings and memory stay, states of bundles where they still fit.
+    """Copy of a snapshot with another cluster; profile, settings and memory stay, and states of bundles if they still fit.
 
     Args:
-        booked: Moves on their way.
+        booked: Moves in flight.
 
     Raises:
         SnapshotError: A number of the cluster is negative or not finite.
@@ -91,14 +91,14 @@ def with_cluster(snapshot: Snapshot, cluster: Cluster, *, booked: Sequence[Booke
     try:
         with uncollected():
             values = dict(snapshot) | _cluster_fields(cluster, snapshot.bundles)
-            values["booked"] = [_slots(one) | {"cargo": _slots(one.cargo)} for one in booked]
+            values["booked"] = [_slots(move) | {"cargo": _slots(move.cargo)} for move in booked]
             return Snapshot.model_validate(values)
     except ValidationError as error:
-        raise SnapshotError("the cluster", [sentence(one) for one in error.errors(include_url=False)]) from error
+        raise SnapshotError("the cluster", [sentence(fault) for fault in error.errors(include_url=False)]) from error
 
 
 def snapshot_of(cluster: Cluster, *, profile: str = "default", booked: Sequence[Booked] = ()) -> Snapshot:
-    """A snapshot of a cluster, with no settings of its own and nothing remembered; raises as `with_cluster`."""
+    """Snapshot of a cluster without settings and memory; raises as `with_cluster`."""
     empty = Snapshot(kind="statechannel-snapshot", format=1, profile=profile, brokers={}, bundles={})
     return with_cluster(empty, cluster, booked=booked)
 
@@ -160,12 +160,12 @@ def _cluster_fields(cluster: Cluster, known: Mapping[str, BundlePart]) -> dict[s
     return {
         "clock": {"now_ms": cluster.now_ms},
         "brokers": {name: _broker_fields(cluster.brokers[name]) for name in cluster.broker_names},
-        "bundles": {name: _bundle_fields(one, known.get(name)) for name, one in sorted(cluster.bundles.items())},
+        "bundles": {name: _bundle_fields(bundle, known.get(name)) for name, bundle in sorted(cluster.bundles.items())},
         "gone": sorted(
-            {one.owner for one in cluster.bundles.values() if one.owner is not None} - cluster.brokers.keys()
+            {bundle.owner for bundle in cluster.bundles.values() if bundle.owner is not None} - cluster.brokers.keys()
         ),
         "policies": {
-            "isolation": [_slots(one) | _lists(one) for one in policies.isolation],
+            "isolation": [_slots(policy) | _lists(policy) for policy in policies.isolation],
             "anti_affinity": dict(policies.anti_affinity),
             "pins": dict(policies.pins),
             "cordons": dict(policies.cordons),
@@ -204,7 +204,7 @@ def _bundle_fields(bundle: Bundle, before: BundlePart | None) -> dict[str, Any]:
         "short": dict(zip(MessageAverage.__slots__, _AVERAGE(averages.short), strict=True)),
         "long": dict(zip(MessageAverage.__slots__, _AVERAGE(averages.long), strict=True)),
         "rank": bundle.rank,
-        "topics": [_slots(one) for one in bundle.topics],
+        "topics": [_slots(topic) for topic in bundle.topics],
         "non_persistent": bundle.non_persistent,
         "estimated": bundle.estimated,
         "secondhand": bundle.secondhand,
@@ -212,7 +212,7 @@ def _bundle_fields(bundle: Bundle, before: BundlePart | None) -> dict[str, Any]:
 
 
 def _state(bundle: Bundle, before: BundlePart | None) -> BundleState:
-    """A cluster knows only that a bundle is on its way; which way is kept where it is known."""
+    """State of a bundle; a cluster only has that it is in flight, so a known state is kept."""
     if not bundle.in_flight:
         return "Assigned" if bundle.owner is not None else "Unassigned"
     if before is not None and before.state in IN_FLIGHT:

@@ -1,4 +1,4 @@
-"""What is wrong with a snapshot, in sentences that name the field as people write its path."""
+"""Faults of a snapshot, as sentences that name the path of the field."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _DEPTH_MAX = 32
 
 
 class FaultyFileError(StateChannelError):
-    """A file of ours cannot be read or written, or says what cannot be.
+    """A file of this package cannot be read or written, or is invalid.
 
     Attributes:
-        usual_hint: What helps where nobody knows better.
-        problems: One sentence for each thing that is wrong.
+        usual_hint: Default hint.
+        problems: One sentence per fault.
     """
 
     usual_hint: ClassVar[str] = ""
@@ -43,13 +43,13 @@ class FaultyFileError(StateChannelError):
 
 
 class SnapshotError(FaultyFileError):
-    """A snapshot cannot be read or written, or says what cannot be."""
+    """A snapshot cannot be read or written, or is invalid."""
 
     usual_hint = "design/snapshot.md explains every field; shedders/snapshot.schema.json is its JSON Schema."
 
 
 def path_text(parts: Sequence[int | str]) -> str:
-    """Path of a field as people write it: `brokers["b-1:8080"].load.cpu.usage`."""
+    """Path of a field: `brokers["b-1:8080"].load.cpu.usage`."""
     text = ""
     for part in parts:
         if isinstance(part, int):
@@ -62,16 +62,16 @@ def path_text(parts: Sequence[int | str]) -> str:
 
 
 def cut(text: str) -> str:
-    """A text that may be shown: printable, and not too long."""
+    """Printable text of limited length."""
     shown = text if text.isprintable() else text.encode("unicode_escape", "backslashreplace").decode()
     return shown if len(shown) <= _FOUND_MAX else shown[:_FOUND_MAX] + "..."
 
 
 def sentence(detail: ErrorDetails, model: type[BaseModel] = Snapshot) -> str:
-    """One of pydantic's errors, told with the path of the field, what is wanted, and what was found.
+    """Sentence of a pydantic error: path of the field, expected and actual value.
 
     Args:
-        model: What the whole file is.
+        model: Model of the whole file.
     """
     loc = [part for part in detail["loc"] if part != "[key]"]
     where, kind = path_text(loc), detail["type"]
@@ -79,16 +79,16 @@ def sentence(detail: ErrorDetails, model: type[BaseModel] = Snapshot) -> str:
         return f"{where} is missing"
     if kind == "extra_forbidden":
         near = nearest(str(loc[-1]), _known_beside(loc, model))
-        return f"{where} is no field of the format{f'; did you mean {near[0]}?' if near else ''}"
+        return f"{where} is not a field of the format{f'; did you mean {near[0]}?' if near else ''}"
     message = detail["msg"].removeprefix("Input should be ")
-    wanted = "a finite number is wanted" if kind == "finite_number" else f"{message[:1].lower()}{message[1:]} is wanted"
+    wanted = "expected a finite number" if kind == "finite_number" else f"expected {message[:1].lower()}{message[1:]}"
     if not detail["msg"].startswith("Input should be "):
         wanted = f"{message[:1].lower()}{message[1:]}"
-    return f"{where}: {wanted}, found {cut(repr(detail['input']))}"
+    return f"{where}: {wanted}, got {cut(repr(detail['input']))}"
 
 
 def _known_beside(loc: Sequence[int | str], root: type[BaseModel]) -> list[str]:
-    """Names of the fields that may stand where the last part of a path does."""
+    """Names of the fields that are allowed in place of the last part of a path."""
     annotation: Any = root
     for part in loc[:-1]:
         model = _model_in(annotation)
@@ -101,31 +101,31 @@ def _known_beside(loc: Sequence[int | str], root: type[BaseModel]) -> list[str]:
 def _model_in(annotation: Any) -> type[BaseModel] | None:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
-    return next((found for part in get_args(annotation) if (found := _model_in(part)) is not None), None)
+    return next((inner for part in get_args(annotation) if (inner := _model_in(part)) is not None), None)
 
 
 def contradictions(snapshot: Snapshot) -> Iterator[str]:
-    """What is wrong with a snapshot whose fields are all of the right kind."""
+    """Contradictions of a snapshot whose fields are all of the right type."""
     ranges: dict[str, list[tuple[int, int, str]]] = {}
     known = snapshot.brokers.keys() | set(snapshot.gone)
     for name, bundle in snapshot.bundles.items():
         key = parse_key(name.encode(errors="replace"))
         if key is None or key.is_namespace or key.lower >= key.upper:
-            yield f"{_bundle_path(name)}: a key tenant/namespace/0xLLLLLLLL_0xUUUUUUUU is wanted, lower bound first"
+            yield f"{_bundle_path(name)}: expected a key tenant/namespace/0xLLLLLLLL_0xUUUUUUUU, lower bound first"
             continue
         ranges.setdefault(key.namespace, []).append((key.lower, key.upper, name))
         if bundle.owner is not None and bundle.owner not in known:
             near = _near(bundle.owner, known)
-            yield f"{_bundle_path(name)}.owner: {cut(bundle.owner)} stands neither in brokers nor in gone{near}"
+            yield f"{_bundle_path(name)}.owner: {cut(bundle.owner)} is neither in brokers nor in gone{near}"
         if bundle.topics or (bundle.owner is None) is (bundle.state == "Assigned"):
             yield from _bundle_faults(_bundle_path(name), bundle, key.lower, key.upper)
-    for found in ranges.values():
-        for (_, upper, one), (lower, _, other) in pairwise(sorted(found)):
+    for spans in ranges.values():
+        for (_, upper, span), (lower, _, other) in pairwise(sorted(spans)):
             if lower < upper:
-                yield f"{_bundle_path(other)} overlaps {one}"
+                yield f"{_bundle_path(other)} overlaps {span}"
     for name in snapshot.gone:
         if name in snapshot.brokers:
-            yield f"{path_text(['gone'])}: {cut(name)} stands in brokers, too"
+            yield f"{path_text(['gone'])}: {cut(name)} is also in brokers"
     yield from _booked_faults(snapshot)
     yield from policy_faults(snapshot.policies, snapshot.bundles)
     for part in ("settings", "memory"):
@@ -148,14 +148,14 @@ def _near(name: str, known: Iterable[str]) -> str:
 
 def _bundle_faults(where: str, bundle: BundlePart, lower: int, upper: int) -> Iterator[str]:
     if bundle.state == "Assigned" and bundle.owner is None:
-        yield f"{where}.owner: a broker is wanted, since its state is Assigned"
+        yield f"{where}.owner: expected a broker, as its state is Assigned"
     if bundle.state == "Unassigned" and bundle.owner is not None:
-        yield f"{where}.owner: null is wanted, since its state is Unassigned, found {cut(repr(bundle.owner))}"
+        yield f"{where}.owner: expected null, as its state is Unassigned, got {cut(repr(bundle.owner))}"
     seen: dict[str, int] = {}
     for number, topic in enumerate(bundle.topics):
         first = seen.setdefault(topic.name, number)
         if first != number:
-            yield f"{where}.topics[{number}].name: {cut(topic.name)} stands in topics[{first}], too"
+            yield f"{where}.topics[{number}].name: {cut(topic.name)} is also in topics[{first}]"
         position = topic_hash(topic.name) if topic.position is None else topic.position
         # The last range of the ring is closed at its end.
         if not (lower <= position < upper or position == upper == FULL_UPPER):
@@ -169,32 +169,32 @@ def _booked_faults(snapshot: Snapshot) -> Iterator[str]:
         bundle = snapshot.bundles.get(move.bundle)
         owner = move.destination if move.arrived else move.source
         if bundle is None:
-            yield f"{where}.bundle: {cut(move.bundle)} is no bundle of the snapshot{_near(move.bundle, snapshot.bundles)}"
+            yield f"{where}.bundle: {cut(move.bundle)} is not a bundle of the snapshot{_near(move.bundle, snapshot.bundles)}"
         elif bundle.owner not in (owner, None):
             yield f"{where}: {owner} should own {move.bundle}, but {cut(repr(bundle.owner))} does"
         if first.setdefault(move.bundle, number) != number:
-            yield f"{where}.bundle: {cut(move.bundle)} stands in booked[{first[move.bundle]}], too"
+            yield f"{where}.bundle: {cut(move.bundle)} is also in booked[{first[move.bundle]}]"
         if move.destination == move.source:
             yield f"{where}.destination: it is the source"
         if move.destination is None and move.arrived:
-            yield f"{where}.destination: a broker is wanted, since it has arrived"
+            yield f"{where}.destination: expected a broker, as it has arrived"
         for field in ("source", "destination"):
             name = getattr(move, field)
             if name is not None and name not in snapshot.brokers and name not in snapshot.gone:
-                yield f"{where}.{field}: {cut(name)} is no broker of the snapshot{_near(name, snapshot.brokers)}"
+                yield f"{where}.{field}: {cut(name)} is not a broker of the snapshot{_near(name, snapshot.brokers)}"
 
 
 def policy_faults(policies: PoliciesPart, bundles: Iterable[str] = ()) -> Iterator[str]:
-    """Policies that can mean nothing, or two things at once."""
+    """Faults of policies that are meaningless or ambiguous."""
     first: dict[str, int] = {}
     for number, policy in enumerate(policies.isolation):
         where = f"policies.isolation[{number}]"
         if first.setdefault(policy.name, number) != number:
-            yield f"{where}.name: policies.isolation[{first[policy.name]}] is called {cut(policy.name)}, too"
+            yield f"{where}.name: policies.isolation[{first[policy.name]}] is also named {cut(policy.name)}"
         if not policy.namespaces:
-            yield f"{where}.namespaces: it names none"
+            yield f"{where}.namespaces: empty"
         if not policy.primary and not policy.secondary:
-            yield f"{where}: neither primary nor secondary brokers, so that nobody could serve its namespaces"
+            yield f"{where}: neither primary nor secondary brokers, so no broker could serve its namespaces"
         yield from _pattern_faults(where, policy)
     known = set(bundles)
     wanted: Mapping[str, Sequence[str]] = {
@@ -206,9 +206,9 @@ def policy_faults(policies: PoliciesPart, bundles: Iterable[str] = ()) -> Iterat
         for name, count in Counter(names).items():
             key = parse_key(name.encode(errors="replace"))
             if not is_namespace(name) and (field != "pins" or key is None):
-                yield f"{path_text(['policies', field])}: {cut(repr(name))} is no tenant/namespace"
+                yield f"{path_text(['policies', field])}: {cut(repr(name))} is not a valid tenant/namespace"
             if count > 1:
-                yield f"{path_text(['policies', field])}: {cut(name)} stands there {count} times"
+                yield f"{path_text(['policies', field])}: {cut(name)} is listed {count} times"
 
 
 def _pattern_faults(where: str, policy: IsolationPart) -> Iterator[str]:
@@ -216,7 +216,7 @@ def _pattern_faults(where: str, policy: IsolationPart) -> Iterator[str]:
         for index, pattern in enumerate(getattr(policy, field)):
             trouble = compiled((pattern,))
             if isinstance(trouble, str):
-                yield f"{where}.{field}[{index}]: a regular expression is wanted: {cut(trouble)}"
+                yield f"{where}.{field}[{index}]: not a valid regular expression: {cut(trouble)}"
 
 
 def _too_deep(value: Any) -> bool:
@@ -224,9 +224,9 @@ def _too_deep(value: Any) -> bool:
     for _ in range(_DEPTH_MAX):
         level = [
             inner
-            for one in level
-            if isinstance(one, dict | list)
-            for inner in (one.values() if isinstance(one, dict) else one)
+            for item in level
+            if isinstance(item, dict | list)
+            for inner in (item.values() if isinstance(item, dict) else item)
         ]
         if not level:
             return False

@@ -1,7 +1,7 @@
-"""JSON of a snapshot file without the liberties that Python takes, and which of them a file takes.
+"""Strict JSON of snapshot files, with errors that name each deviation.
 
-No name twice in an object, no number that is not finite, none of too many digits, no half character. Nearly every file takes
-none; `_plain` finds that out many times faster than `Careful`, which then says of the others where.
+No duplicate names in an object, no number that is not finite or has too many digits, no lone surrogate. Nearly every file is
+valid, which `_plain` finds out many times faster than `Careful`, which locates the deviations of the others.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ def load_json(raw: bytes, where: str) -> Any:
     """The value of a file.
 
     Raises:
-        SnapshotError: It is no JSON, or takes a liberty.
+        SnapshotError: The file is not JSON, or not strict.
     """
     try:
         value = orjson.loads(raw)
     except orjson.JSONDecodeError:
-        # The careful way says what is wrong, and reads what only orjson refuses.
+        # The slow parser locates errors, and accepts what only orjson refuses.
         return Careful(where).load(raw)
     return value if _plain(raw, value) else Careful(where).load(raw)
 
@@ -61,25 +61,25 @@ def _plain(raw: bytes, value: Any) -> bool:
         if not objects and not lists:
             return names == raw.count(b'":')
         names += sum(map(len, objects))
-        inner = [child for one in objects for child in one.values() if type(child) in _NESTED]
-        inner += [child for one in lists for child in one if type(child) in _NESTED]
-        objects = [one for one in inner if isinstance(one, dict)]
-        lists = [one for one in inner if isinstance(one, list)]
+        inner = [child for object_ in objects for child in object_.values() if type(child) in _NESTED]
+        inner += [child for list_ in lists for child in list_ if type(child) in _NESTED]
+        objects = [item for item in inner if isinstance(item, dict)]
+        lists = [item for item in inner if isinstance(item, list)]
     return False
 
 
 class _Twice(dict[str, Any]):
-    """An object in which a name stands twice."""
+    """Object with a duplicate name."""
 
     name = ""
 
 
 class _TooLong(int):
-    """A whole number that could not be written again."""
+    """Integer that could not be written again."""
 
 
 class Careful:
-    """The careful way: remembers whether it saw a liberty, and only then looks where."""
+    """Slow parser, which notes whether a file deviates, and only then locates where."""
 
     def __init__(self, where: str) -> None:
         self._where = where
@@ -108,11 +108,11 @@ class Careful:
         return value
 
     def _object(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(pairs)
-        if len(found) == len(pairs):
-            return found
+        object_ = dict(pairs)
+        if len(object_) == len(pairs):
+            return object_
         self._odd = True
-        twice = _Twice(found)
+        twice = _Twice(object_)
         seen: set[str] = set()
         twice.name = next(name for name, _ in pairs if name in seen or seen.add(name))  # type: ignore[func-returns-value]
         return twice
@@ -135,27 +135,27 @@ class Careful:
 
 
 def _oddities(value: Any) -> Iterator[str]:
-    """Where the liberties are, in the order of the file."""
+    """Deviations in the order of the file."""
     stack: list[tuple[tuple[int | str, ...], Any]] = [((), value)]
     while stack:
-        path, one = stack.pop()
+        path, value_ = stack.pop()
         where = path_text(path) or "the file"
         inner: list[tuple[int | str, Any]] = []
-        if isinstance(one, _Twice):
-            yield f"{where}: the name {cut(repr(one.name))} stands there twice"
-        if isinstance(one, dict):
-            if any(_broken(name) for name in one):
-                yield f"{where}: a name there is no text"
-            inner = list(one.items())
-        elif isinstance(one, list):
-            inner = list(enumerate(one))
-        elif isinstance(one, float) and not isfinite(one):
-            found = "NaN" if one != one else "Infinity" if one == inf else "-Infinity"  # noqa: PLR0124
-            yield f"{where}: a finite number is wanted, found {found}"
-        elif isinstance(one, _TooLong):
-            yield f"{where}: a number of at most {_DIGITS_MAX} digits is wanted"
-        elif isinstance(one, str) and _broken(one):
-            yield f"{where}: half a character stands there"
+        if isinstance(value_, _Twice):
+            yield f"{where}: the name {cut(repr(value_.name))} is duplicated"
+        if isinstance(value_, dict):
+            if any(_broken(name) for name in value_):
+                yield f"{where}: a name is not text"
+            inner = list(value_.items())
+        elif isinstance(value_, list):
+            inner = list(enumerate(value_))
+        elif isinstance(value_, float) and not isfinite(value_):
+            text = "NaN" if value_ != value_ else "Infinity" if value_ == inf else "-Infinity"  # noqa: PLR0124
+            yield f"{where}: expected a finite number, got {text}"
+        elif isinstance(value_, _TooLong):
+            yield f"{where}: expected a number of at most {_DIGITS_MAX} digits"
+        elif isinstance(value_, str) and _broken(value_):
+            yield f"{where}: lone surrogate"
         stack += reversed([((*path, name), child) for name, child in inner])
 
 
@@ -174,13 +174,13 @@ def read_snapshot(path: Path) -> Snapshot:
     """Read and check a snapshot file.
 
     Raises:
-        SnapshotError: It cannot be read, is no JSON, breaks the format, or contradicts itself.
+        SnapshotError: The file cannot be read, is not JSON, is malformed, or contradicts itself.
     """
     try:
         size_bytes = path.stat().st_size
         if size_bytes > SIZE_MAX_BYTES:
             raise SnapshotError(
-                str(path), [f"it has {size_bytes} bytes, at most {SIZE_MAX_BYTES} are read"], hint="Check the path."
+                str(path), [f"it has {size_bytes} bytes, more than {SIZE_MAX_BYTES}"], hint="Check the path."
             )
         raw = path.read_bytes()
     except (OSError, ValueError) as error:  # ValueError: a path with a null character
@@ -190,7 +190,7 @@ def read_snapshot(path: Path) -> Snapshot:
 
 
 def parse_snapshot(raw: bytes, where: str = "snapshot") -> Snapshot:
-    """Check a snapshot that was read already.
+    """Parse a snapshot.
 
     Raises:
         SnapshotError: As `read_snapshot`.
@@ -203,17 +203,17 @@ def _checked(value: object, where: str) -> Snapshot:
     if not isinstance(value, dict) or value.get("kind") != KIND:
         raise SnapshotError(
             where,
-            [f'it is no snapshot: `"kind": "{KIND}"` is missing'],
+            [f'not a snapshot: `"kind": "{KIND}"` is missing'],
             hint="`statechannel snapshot check FILE` reads snapshots; exports of the channel are read by `audit --file`.",
         )
-    found = value.get("format")
-    if type(found) is int and found > FORMAT:
-        hint = "It was written by a newer version; take it anew with this one, or update."
-        raise SnapshotError(where, [f"format: this version reads format {FORMAT}, found {found}"], hint=hint)
+    version = value.get("format")
+    if type(version) is int and version > FORMAT:
+        hint = "It was written by a newer version; take it again with this version, or update."
+        raise SnapshotError(where, [f"format: expected {FORMAT}, got {version}"], hint=hint)
     try:
         snapshot = Snapshot.model_validate(value)
     except ValidationError as error:
-        raise SnapshotError(where, [sentence(one) for one in error.errors(include_url=False)]) from error
+        raise SnapshotError(where, [sentence(fault) for fault in error.errors(include_url=False)]) from error
     wrong = list(contradictions(snapshot))
     if wrong:
         raise SnapshotError(where, wrong)
@@ -221,8 +221,8 @@ def _checked(value: object, where: str) -> Snapshot:
 
 
 def snapshot_bytes(snapshot: Snapshot) -> bytes:
-    """The snapshot as a file: indented JSON, every field, names sorted."""
-    # The models' own dictionaries are written, not copies: a model has nothing but what belongs in the file.
+    """Encode a snapshot: indented JSON, every field, names sorted."""
+    # The models' own dictionaries are written, not copies, as a model has only fields of the file.
     options = orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE | orjson.OPT_SORT_KEYS
     return orjson.dumps(snapshot, default=vars, option=options)
 

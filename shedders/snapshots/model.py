@@ -1,4 +1,4 @@
-"""The snapshot: one JSON file of everything that a decision is made from (design/snapshot.md).
+"""Format of snapshots: one JSON file with all inputs of a decision (design/snapshot.md).
 
 The models below are the format; snapshot.schema.json is made from them (`python -m shedders.schemas`).
 """
@@ -43,7 +43,7 @@ class UsageEntry(SnapshotPart):
     """Use of one resource, in its own unit."""
 
     usage: Amount = Field(0.0, description="What is used. CPU: percent of one core; memory: MiB; bandwidth: kbit/s.")
-    limit: Amount = Field(0.0, description="The most there is, in the same unit; 0 where it is not known.")
+    limit: Amount = Field(0.0, description="Maximum, in the same unit; 0: unknown.")
 
 
 class Rates(SnapshotPart):
@@ -77,10 +77,10 @@ class LoadReport(Rates):
 class BrokerPart(SnapshotPart):
     """One registered broker."""
 
-    load: LoadReport | None = Field(None, description="Its newest report; null where there is none.")
+    load: LoadReport | None = Field(None, description="Its newest report; null: none.")
     load_age_s: Seconds = Field(0.0, description="Age of that report by the reader's own clock.")
     load_lapsed: bool = Field(False, description="The report is older than the last change of what the broker owns.")
-    version: str | None = Field(None, description="Software version as the registry tells it.")
+    version: str | None = Field(None, description="Software version from the registry.")
     manager: str = Field("extensible", description="Its load manager: extensible or modular.")
     accepting: bool = Field(True, description="Caught up, not draining, not in safe mode.")
     persistent: bool = Field(True, description="It takes persistent topics.")
@@ -125,11 +125,9 @@ _UNSEEN = AveragePart(
 class BundlePart(SnapshotPart):
     """One live bundle."""
 
-    state: BundleState | None = Field(
-        None, description="State on the channel; null: by the owner, who serves it or not."
-    )
-    owner: Name | None = Field(None, description="Broker that serves it; null where nobody does.")
-    stats: StatsPart | None = Field(None, description="This moment's figures; null where nobody reported any.")
+    state: BundleState | None = Field(None, description="State on the channel; null: derived from the owner.")
+    owner: Name | None = Field(None, description="Broker that serves it; null: no broker.")
+    stats: StatsPart | None = Field(None, description="Present figures; null: not reported.")
     short: AveragePart = Field(_UNSEEN, description="Short-term average (10 samples).")
     long: AveragePart = Field(_UNSEEN, description="Long-term average (1,000 samples).")
     rank: Count | None = Field(
@@ -137,16 +135,16 @@ class BundlePart(SnapshotPart):
     )
     topics: list[TopicPart] = Field([], description="Its topics, where they are known.")
     non_persistent: bool = Field(False, description="It holds a non-persistent topic.")
-    estimated: bool = Field(False, description="Just split off; its figures are reckoned from its parent's.")
+    estimated: bool = Field(False, description="Just split off; its figures are computed from its parent's.")
     secondhand: bool = Field(
-        False, description="Its averages are not its owner's since it came there: only placements go by them."
+        False, description="Its averages are from before it came to its owner: only placements use them."
     )
 
 
 class IsolationPart(SnapshotPart):
     """Which brokers some namespaces may use (upstream `NamespaceIsolationData`)."""
 
-    name: Name = Field(description="By which it is spoken of; each once.")
+    name: Name = Field(description="Unique name.")
     namespaces: list[str] = Field(description="Regular expressions of whole names tenant/namespace.")
     primary: list[str] = Field(description="Regular expressions of whole addresses of brokers.")
     secondary: list[str] = Field([], description="Those that help out.")
@@ -154,7 +152,7 @@ class IsolationPart(SnapshotPart):
 
 
 class PoliciesPart(SnapshotPart):
-    """What operators have laid down."""
+    """Policies of operators."""
 
     isolation: list[IsolationPart] = Field([], description="In the order in which they are matched.")
     anti_affinity: dict[Name, Name] = Field({}, description="Group by namespace.")
@@ -164,7 +162,7 @@ class PoliciesPart(SnapshotPart):
 
 
 class RecentPart(SnapshotPart):
-    """What was moved lately."""
+    """Recent moves."""
 
     bundles: dict[Name, Seconds] = Field({}, description="Seconds since a bundle was moved.")
     brokers: dict[Name, Seconds] = Field({}, description="Seconds since a broker gave a bundle away or got one.")
@@ -188,31 +186,31 @@ class BookedPart(SnapshotPart):
     bundle: Name = Field(description="Its key.")
     source: Name = Field(description="Broker that gives it.")
     destination: Name | None = Field(None, description="Broker that gets it; null while that is open.")
-    cargo: CargoPart | None = Field(None, description="What goes along; null: it is reckoned from the figures here.")
+    cargo: CargoPart | None = Field(None, description="Its load; null: computed from the figures here.")
     arrived: bool = Field(False, description="The destination owns it, but the reports do not both show it.")
     source_knows: bool = Field(False, description="The source's report leaves it out already.")
     destination_knows: bool = Field(False, description="The destination's report counts it already.")
 
 
 class BudgetPart(SnapshotPart):
-    """How much may be on its way at once (`shedders.decision.budget`)."""
+    """Limits of moves in flight (`shedders.decision.budget`)."""
 
     moves: Annotated[int, Field(ge=1, le=100_000)] = Field(description="Bundles.")
     load_percent: Annotated[float, Field(gt=0, le=100)] = Field(description="Percent of the cluster's traffic.")
 
 
 class BalancingPart(SnapshotPart):
-    """What stands around the strategies when their plans are carried out."""
+    """Rules that apply to the plans of strategies."""
 
-    budget: BudgetPart | None = Field(None, description="null: all that is planned may set out.")
+    budget: BudgetPart | None = Field(None, description="Budget of moves; null: no limit.")
     unload_mode: Literal["transfer", "unload"] = Field(
-        "transfer", description="unload: bundles are let go without naming a destination, and nothing is exchanged."
+        "transfer", description="unload: bundles are unloaded without a destination, and not swapped."
     )
-    shedding_off: str | None = Field(None, description="Why nothing is shed; null while it is.")
+    shedding_off: str | None = Field(None, description="Why shedding is off; null: it is on.")
 
 
 class StrategyNames(SnapshotPart):
-    """Strategies that are chosen; null leaves the choice to the profile."""
+    """Chosen strategies; null: that of the profile."""
 
     shedding: Name | None = Field(None, description="Which bundles move.")
     placement: Name | None = Field(None, description="Where bundles go.")
@@ -234,16 +232,16 @@ class Snapshot(SnapshotPart):
     kind: Literal["statechannel-snapshot"]
     format: Literal[1] = Field(description="Version of this format; fields may be added without a new one.")
     clock: Clock = Clock()
-    profile: Name = Field("default", description="Named set of strategies and settings that all others stand upon.")
+    profile: Name = Field("default", description="Named set of default strategies and settings.")
     strategies: StrategyNames = StrategyNames()
     settings: ByStrategy = Field(ByStrategy(), description="Settings that differ from the profile's.")
     brokers: dict[Name, BrokerPart] = Field(description="By broker id; order means nothing.")
     bundles: dict[Name, BundlePart] = Field(description="By key, tenant/namespace/0xLLLLLLLL_0xUUUUUUUU.")
-    gone: list[Name] = Field([], description="Brokers that are registered no more and own bundles until the repair.")
-    booked: list[BookedPart] = Field([], description="Moves on their way, and those that the reports do not show yet.")
+    gone: list[Name] = Field([], description="Brokers that are no longer registered, and own bundles until the repair.")
+    booked: list[BookedPart] = Field([], description="Moves in flight, and those that the reports do not show yet.")
     balancing: BalancingPart = BalancingPart()
     policies: PoliciesPart = PoliciesPart()
     recent: RecentPart = RecentPart()
     memory: ByStrategy = Field(ByStrategy(), description="What strategies remember from one decision to the next.")
-    safe: str | None = Field(None, description="Why the cluster must be left alone; null while it is well.")
-    remarks: list[str] = Field([], description="What whoever took it has to say; told beside every plan.")
+    safe: str | None = Field(None, description="Why the cluster must be left alone; null: it is well.")
+    remarks: list[str] = Field([], description="Remarks of its source, shown with every plan.")

@@ -1,4 +1,4 @@
-"""What `--output json` of the plan commands says (shedders/plan.schema.json): the stable door for outside comparisons."""
+"""JSON documents of the plan commands (shedders/plan.schema.json), a stable interface for other tools."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from shedders.snapshots.model import BalancingPart
 
 FORMAT = 1
 
-Remarks = Field(description="What is odd about the snapshot, in sentences.")
+Remarks = Field(description="Sentences on oddities of the snapshot.")
 Score = Annotated[float | None, Field(description="null: not finite, as an overloaded broker's may be.")]
 
 
@@ -29,7 +29,7 @@ class PlacedPart(DocumentPart):
     """Where a bundle goes, and why."""
 
     bundle: str
-    broker: str | None = Field(description="null: nobody may take it.")
+    broker: str | None = Field(description="null: no broker may take it.")
     why: str
     best: list[str] = Field(
         description="Brokers among which the choice was free (upstream picks one at random), sorted."
@@ -81,7 +81,7 @@ class CyclePart(DocumentPart):
     why: str
     moves: list[MovePart]
     splits: list[SplitWantedPart] = Field(
-        description="Bundles whose owners would be asked to split them; later cycles do not reckon with it."
+        description="Bundles whose owners would be asked to split them; later cycles do not include the splits."
     )
     left: list[LeftPart]
     placed: list[PlacedPart] = Field(description="How destinations were found that the strategy left open.")
@@ -101,8 +101,8 @@ class ShedPlan(DocumentPart):
     settings: dict[str, JsonValue] = Field(description="Every setting of the strategy as it was used.")
     filters: dict[str, JsonValue] = Field(description="Settings of the filters as they were used.")
     balancing: BalancingPart = Field(
-        description="What stood around the strategy: what did not set out by it is refused with `budget`, `unload-mode` or "
-        "`shedding-off`. In unload mode a destination is what was reckoned with; nobody is told it."
+        description="Rules that applied to the plan: moves that they exclude are refused with `budget`, `unload-mode` or "
+        "`shedding-off`. In unload mode destinations are predictions, and not sent to brokers."
     )
     remarks: list[str] = Remarks
     every_s: float = Field(description="Seconds from one cycle to the next.")
@@ -127,8 +127,8 @@ class SplitPart(DocumentPart):
     """One bundle that should be split, or was looked at."""
 
     bundle: str
-    positions: list[int] = Field(description="Hashes to cut at; empty: it is left whole.")
-    children: list[str] = Field(description="Keys of the parts; empty: it is left whole.")
+    positions: list[int] = Field(description="Split positions (hashes); empty: it is not split.")
+    children: list[str] = Field(description="Keys of the parts; empty: it is not split.")
     reason: str
     why: str
 
@@ -152,8 +152,8 @@ class SplitCycle(DocumentPart):
 
     cycle: int = Field(ge=1)
     now_ms: int
-    why: str | None = Field(description="Why nothing was looked at; null if it was.")
-    splits: list[SplitPart] = Field(description="Those to split in order, then those left whole.")
+    why: str | None = Field(description="Why no bundle was checked; null: all were.")
+    splits: list[SplitPart] = Field(description="Bundles to split in order, then those not split.")
     memory: dict[str, JsonValue] = Field(description="What the next look is given.")
 
 
@@ -174,10 +174,10 @@ def cycle_part(number: int, decision: Decision) -> CyclePart:
         label=plan.label.value,
         reason=plan.reason.value,
         why=plan.why,
-        moves=[_move(one) for one in decision.checked],
-        splits=[SplitWantedPart(bundle=one.bundle, why=one.why) for one in plan.splits],
-        left=[_left(one) for one in plan.left],
-        placed=[placed_part(one) for one in decision.placed],
+        moves=[_move(move) for move in decision.checked],
+        splits=[SplitWantedPart(bundle=split.bundle, why=split.why) for split in plan.splits],
+        left=[_left(left) for left in plan.left],
+        placed=[placed_part(placed_) for placed_ in decision.placed],
         scores=finite(plan.scores),
         stats=finite(plan.stats),
         memory=dict(decision.memory),
@@ -210,7 +210,7 @@ def placed_part(placed: Placed) -> PlacedPart:
         broker=placed.broker,
         why=placed.why,
         best=list(placed.best),
-        removed={name: tuple(one) for name, one in sorted(placed.removed.items())},
+        removed={name: tuple(removal) for name, removal in sorted(placed.removed.items())},
         scores=finite(placed.scores),
     )
 
@@ -224,13 +224,13 @@ def split_cycle(number: int, decision: SplitDecision) -> SplitCycle:
         why=decision.why,
         splits=[
             SplitPart(
-                bundle=one.bundle,
-                positions=list(one.positions),
-                children=list(children(bundles[one.bundle], one.positions)) if one.positions else [],
-                reason=one.reason,
-                why=one.why,
+                bundle=split.bundle,
+                positions=list(split.positions),
+                children=list(children(bundles[split.bundle], split.positions)) if split.positions else [],
+                reason=split.reason,
+                why=split.why,
             )
-            for one in decision.splits
+            for split in decision.splits
         ],
         memory=dict(decision.memory),
     )

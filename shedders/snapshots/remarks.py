@@ -1,4 +1,4 @@
-"""What is odd about a snapshot that can be used: told beside every plan, and by `snapshot check`."""
+"""Remarks on oddities of a valid snapshot, shown with every plan and by `snapshot check`."""
 
 from __future__ import annotations
 
@@ -10,26 +10,28 @@ from shedders.snapshots.model import IN_FLIGHT, LoadReport, Snapshot
 
 
 def remarks(snapshot: Snapshot, cluster: Cluster) -> list[str]:
-    """What is allowed, as a live cluster may be so, but may not be meant.
+    """Remarks on states that are possible in a live cluster, but may be unintended.
 
     Args:
         cluster: The snapshot's.
     """
     known = snapshot.brokers
-    served = Counter(one.owner for one in snapshot.bundles.values() if one.owner is not None and one.owner not in known)
-    found = [f"{owner} is gone and owns {_count(count, 'bundle')}" for owner, count in sorted(served.items())]
+    served = Counter(
+        bundle.owner for bundle in snapshot.bundles.values() if bundle.owner is not None and bundle.owner not in known
+    )
+    remarks_ = [f"{owner} is gone and owns {_count(count, 'bundle')}" for owner, count in sorted(served.items())]
     for name, broker in sorted(known.items()):
         if broker.load is None:
-            found.append(f"broker {name} has no load report")
+            remarks_.append(f"broker {name} has no load report")
         elif not _limits(broker.load):
-            found.append(f"broker {name} reports no limit of any resource, so that its usage cannot be judged")
-    found += [f"{one.kind}: {one.why}" for one in contradictions(cluster)]
+            remarks_.append(f"broker {name} reports no limit of any resource, so that its usage cannot be judged")
+    remarks_ += [f"{contradiction.kind}: {contradiction.why}" for contradiction in contradictions(cluster)]
     flying = sum(bundle.state in IN_FLIGHT for bundle in snapshot.bundles.values())
-    return [*snapshot.remarks, *found, *([f"{_count(flying, 'bundle')} on the way, left alone"] if flying else [])]
+    return [*snapshot.remarks, *remarks_, *([f"{_count(flying, 'bundle')} in flight, left alone"] if flying else [])]
 
 
 def _limits(load: LoadReport) -> bool:
-    return any(one.limit > 0 for one in (load.cpu, load.direct_memory, load.bandwidth_in, load.bandwidth_out))
+    return any(usage.limit > 0 for usage in (load.cpu, load.direct_memory, load.bandwidth_in, load.bandwidth_out))
 
 
 def _count(number: int, what: str) -> str:

@@ -1,4 +1,4 @@
-"""Which strategies a snapshot or a command means, and with which settings."""
+"""Selection of strategies and their settings, from a snapshot and the options of a command."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from shedders.snapshots.model import Snapshot
 
 FILTERS, SPLITTING = "filters", "splitting"
 AROUND = ("placement", FILTERS, SPLITTING)
-"""What stands around a strategy and can be set beside it: `--set filters.max_topics=100`."""
+"""Parts that can be set in addition to a strategy: `--set filters.max_topics=100`."""
 
 
 @dataclass(frozen=True, slots=True)
 class StrategyChoice:
-    """A strategy with its settings, not made yet.
+    """A strategy with its settings, not instantiated yet.
 
     Attributes:
         found: Its class.
@@ -52,7 +52,7 @@ class StrategyChoice:
 
 @dataclass(frozen=True, slots=True)
 class Flags:
-    """Settings from the command line, by what they are for; `own` are the strategy's that the command is about."""
+    """Settings from the command line, by part; `own`: those of the command's strategy."""
 
     own: Mapping[str, Any]
     around: Mapping[str, Mapping[str, Any]]
@@ -62,10 +62,10 @@ class Flags:
         """Sort `name=value` and `filters.name=value`.
 
         Args:
-            used: Parts that the command looks at; settings of the others would be lost in silence.
+            used: Parts that the command uses; settings of others are rejected, as they would be ignored.
 
         Raises:
-            StrategySettingsError: One is not of that form, or of a part that is not looked at.
+            StrategySettingsError: A setting is malformed, or of a part that is not used.
         """
         own: dict[str, Any] = {}
         around: dict[str, dict[str, Any]] = {part: {} for part in AROUND}
@@ -74,7 +74,7 @@ class Flags:
             if dot and part in around:
                 if part not in used:
                     raise StrategySettingsError(
-                        "this plan", [f"--set {name}: this plan does not look at settings of {part}"], []
+                        "this plan", [f"--set {name}: this plan does not use settings of {part}"], []
                     )
                 around[part][rest] = value
             else:
@@ -110,9 +110,9 @@ def choose(
         wanted = own or base.strategies[kind]
     else:
         wanted = algorithm_name(name) if kind == "split" else name
-    found = find(kind, wanted)
+    strategy = find(kind, wanted)
     merged = {**_values(snapshot, kind, wanted, profile), **(values or {})}
-    return StrategyChoice(kind, wanted, base.name, settings_of(found.Settings, f"{kind}.{wanted}", merged), found)
+    return StrategyChoice(kind, wanted, base.name, settings_of(strategy.Settings, f"{kind}.{wanted}", merged), strategy)
 
 
 def shedding_of(chosen: StrategyChoice) -> SheddingMaker:
@@ -156,31 +156,31 @@ def remembered_by(snapshot: Snapshot, kind: str, name: str) -> Mapping[str, Any]
     """What a strategy is given first; one that sheds and places remembers the same for both."""
     memory = getattr(snapshot.memory, kind).get(name)
     other = {"shedding": snapshot.memory.placement, "placement": snapshot.memory.shedding}.get(kind, {})
-    found: Mapping[str, Any] = other.get(name, {}) if memory is None else memory
-    return found
+    memory_: Mapping[str, Any] = other.get(name, {}) if memory is None else memory
+    return memory_
 
 
 def split_memory(snapshot: Snapshot, algorithm: str) -> Mapping[str, Any]:
-    """What the look for bundles to split is given first: `memory.parts.splitting`, else `memory.split.ALGORITHM`."""
+    """Initial memory of the split trigger: `memory.parts.splitting`, else `memory.split.ALGORITHM`."""
     parts, split = snapshot.memory.parts, snapshot.memory.split
     return parts[SPLITTING] if SPLITTING in parts else split.get(algorithm, {})
 
 
 def own_way(*chosen: StrategyChoice) -> list[str]:
     """Strategies that run their own way although the profile is Pulsar's, for people: a profile has settings of its own only."""
-    found = []
-    for one in chosen:
-        base = profile_of(one.profile)
+    notes = []
+    for choice in chosen:
+        base = profile_of(choice.profile)
         if (
             base.departures
-            and one.name != base.strategies[one.kind]
-            and getattr(one.settings, "upstream", None) is False
+            and choice.name != base.strategies[choice.kind]
+            and getattr(choice.settings, "upstream", None) is False
         ):
-            found.append(
-                f"{one.kind} strategy {one.name} runs its own way: profile {base.name} has settings of "
-                f"{base.strategies[one.kind]} only; set upstream=true of {one.name} for Pulsar's"
+            notes.append(
+                f"{choice.kind} strategy {choice.name} does not run as in Pulsar: profile {base.name} has settings of "
+                f"{base.strategies[choice.kind]} only; set upstream=true of {choice.name} for Pulsar's"
             )
-    return found
+    return notes
 
 
 def dumped(settings: BaseModel) -> dict[str, Any]:

@@ -239,10 +239,10 @@ def test_the_list_as_json_has_whole_records(run: Callable[..., Result], monkeypa
 def test_nothing_known_is_said(run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch) -> None:
     inject(monkeypatch)
     assert lines(run("decisions", *HERE)).startswith("no decision since ")
-    assert lines(run("decisions", *HERE, "--moves-only")).startswith("nothing was moved or split since ")
+    assert lines(run("decisions", *HERE, "--moves-only")).startswith("no bundle was moved or split since ")
     missing = run("decisions", "show", IDS[5], *HERE)
     lines(missing, 5)
-    assert f"there is no decision {IDS[5]}" in missing.stderr
+    assert f"decision {IDS[5]} not found" in missing.stderr
     assert "hint: `statechannel decisions --since 7d`" in missing.stderr
     lines(run("decisions", "show", "last", *HERE), 5)
 
@@ -282,7 +282,7 @@ def test_options_before_show_are_not_lost_in_silence(
     inject(monkeypatch, *RECORDS)
     result = run("decisions", "--channel", "x", "show", "last", *HERE)
     lines(result, 2)
-    assert "error: the option --channel stands before `show`" in result.stderr
+    assert "error: the option --channel must follow `show`" in result.stderr
 
 
 @pytest.mark.parametrize("since", ["", "yesterday", "5", "-5m", "5 parsecs", "9" * 30, "999999d", "2026-13-01"])
@@ -307,7 +307,7 @@ def test_an_end_without_following_is_refused(run: Callable[..., Result], monkeyp
     inject(monkeypatch, *RECORDS)
     result = run("decisions", *HERE, "--for", "5")
     lines(result, 2)
-    assert "error: --for says when --follow ends" in result.stderr
+    assert "error: --for requires --follow" in result.stderr
 
 
 def test_times() -> None:
@@ -332,7 +332,7 @@ def test_why_tells_the_decision_of_each_move(
     shown = lines(run("why", WHOLE, *HERE))
     assert shown.startswith(f"{WHOLE} is served by b2\n")
     assert f"    decision {IDS[2]} of b1 (term 7, cycle 2, transfer), Overloaded: b1 has 80 %, b2 20 %" in shown
-    assert "    the balancer has it as: transferred" in shown
+    assert "    result in the balancer's log: transferred" in shown
     assert injected.about == [WHOLE]
     topic = lines(run("why", f"{NAMESPACE}/topic", *HERE))
     assert topic.startswith(f"the bundle of persistent://{NAMESPACE}/topic: {WHOLE} is served by b2")
@@ -364,7 +364,7 @@ def test_why_goes_on_without_any_decision(
     monkeypatch.setattr(decision_log, "decision_reader", missing)
     result = run("why", WHOLE, *HERE)
     assert "no decision record speaks of its operation" in lines(result)
-    assert "no decision is known: the topic chan-decisions does not exist" in result.stderr
+    assert "no decisions available: the topic chan-decisions does not exist" in result.stderr
     result = run("why-not", WHOLE, *HERE)
     assert "there is no decision record" in lines(result)
 

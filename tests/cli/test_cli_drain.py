@@ -12,7 +12,7 @@ from shedders.cli import transfer
 from shedders.cli.drain import follower
 from shedders.cli.drain.command import rate_of
 from shedders.cli.drain.cordons import Cordoned, drained_by
-from shedders.cli.drain.follower import Drained, DrainWish, require_empty
+from shedders.cli.drain.follower import Drained, DrainRequest, require_empty
 from shedders.cli.drain.rolling import next_of, words_of
 from shedders.cli.leader_request import LeaderAnswer, Sent, may_be_asked_again
 from shedders.policies.effective import Force, PolicyEntry
@@ -46,27 +46,27 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         (["drain"], "BROKER", "--help"),
         (["drain", "b 1"], "`b 1` is not", ""),
-        (["drain", "b1", "--rate", "fast"], "`fast` is no rate", "20/s"),
-        (["drain", "b1", "--rate", "0/s"], "`0/s` is no rate", "at most 10000/s"),
-        (["drain", "b1", "--rate", "20/min"], "`20/min` is no rate", "20/s"),
-        (["drain", "b1", "--rate", "1e3"], "`1e3` is no rate", "20/s"),
-        (["drain", "b1", "--rate", "99999"], "is no rate", "at most"),
+        (["drain", "b1", "--rate", "fast"], "`fast` is not a valid rate", "20/s"),
+        (["drain", "b1", "--rate", "0/s"], "`0/s` is not a valid rate", "at most 10000/s"),
+        (["drain", "b1", "--rate", "20/min"], "`20/min` is not a valid rate", "20/s"),
+        (["drain", "b1", "--rate", "1e3"], "`1e3` is not a valid rate", "20/s"),
+        (["drain", "b1", "--rate", "99999"], "is not a valid rate", "at most"),
         (["uncordon", "b 1"], "`b 1` is not", ""),
-        (["rolling-restart"], "say either --command CMD or --manual", ""),
-        (["rolling-restart", "--manual", "--command", "x {broker}"], "say either", ""),
+        (["rolling-restart"], "either --command CMD or --manual is required", ""),
+        (["rolling-restart", "--manual", "--command", "x {broker}"], "either --command", ""),
         (
             ["rolling-restart", "--command", "systemctl restart broker"],
             "--command has no {broker}",
-            "where the broker's id",
+            "for the broker's id",
         ),
         (
             ["rolling-restart", "--command", "/nonexistent/x {broker}"],
-            "there is no program /nonexistent/x that can be run here; nothing was drained",
+            "program /nonexistent/x not found or not executable here; nothing was drained",
             "PATH",
         ),
-        (["rolling-restart", "--command", "ssh '{broker}"], "--command cannot be read", ""),
+        (["rolling-restart", "--command", "ssh '{broker}"], "--command cannot be parsed", ""),
         (["rolling-restart", "--manual", "--broker", "b 1"], "`b 1` is not", ""),
-        (["rolling-restart", "--manual", "--rate", "no"], "`no` is no rate", ""),
+        (["rolling-restart", "--manual", "--rate", "no"], "`no` is not a valid rate", ""),
     ],
 )
 def test_wrong_usage_is_told_before_kafka_is_asked(
@@ -158,10 +158,12 @@ def test_when_it_is_asked_again(outcome: Outcome | None, again: bool) -> None:
 
 
 def test_what_is_left_ends_the_command() -> None:
-    wished = DrainWish("b1", OPERATION)
+    wished = DrainRequest("b1", OPERATION)
     require_empty(Drained(wished, {"left": [], "left_count": 0}, "b2", "drained"))
     left = [{"bundle": "t/n/0x0_0x1", "reason": "pin", "why": "it is pinned to b1"}]
-    with pytest.raises(CommandError, match=r"b1 still has 1 bundle that nobody may take; t/n/0x0_0x1: it is pinned"):
+    with pytest.raises(
+        CommandError, match=r"b1 still has 1 bundle that no other broker may take; t/n/0x0_0x1: it is pinned"
+    ):
         require_empty(Drained(wished, {"left": left, "left_count": 1}, "b2", "drained-in-part"))
 
 
@@ -183,20 +185,20 @@ def test_what_is_left_ends_the_command() -> None:
 def test_a_cordon_is_taken_back_only_where_nothing_has_left(
     reason: str, begun: bool, taken_back: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else a broker that is half empty would be given bundles again."""
+    """Otherwise a broker that is half empty would be assigned bundles again."""
     done: list[str] = []
     monkeypatch.setattr(follower, "take_back", lambda _, broker, drain: done.append(f"{broker} {drain}") or True)
     connection: Any = None
     with pytest.raises(CommandError, match=f"rejected .{reason}.") as told:
         follower._judged(
             connection,
-            DrainWish("b1", OPERATION),
+            DrainRequest("b1", OPERATION),
             Cordoned("b1", made=True),
             LeaderAnswer(Rejected(reason, "said"), "b2"),
             begun=begun,
         )
     assert done == ([f"b1 {OPERATION}"] if taken_back else [])
-    assert ("the cordon was taken back" in str(told.value)) is taken_back
+    assert ("the cordon was removed" in str(told.value)) is taken_back
 
 
 @pytest.mark.parametrize(
@@ -218,7 +220,7 @@ def test_whether_a_leader_before_may_have_begun_it(
     monkeypatch.setattr(follower, "AGAIN_S", 0.0)
     connection: Any = None
     bar: Any = None
-    watch = follower._Watch(connection, DrainWish("b1", OPERATION), bar, begun=False)
+    watch = follower._Watch(connection, DrainRequest("b1", OPERATION), bar, begun=False)
     assert watch.until_answered(None, first=True).outcome == answers[-1]
     assert (watch.begun, left) == (begun, [])
 

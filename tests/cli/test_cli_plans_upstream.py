@@ -27,7 +27,9 @@ def installed(monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
 
 def test_a_strategy_beside_an_upstream_profile_runs_its_own_way_and_says_so(run: Run) -> None:
     asked = ("shed", "plan", "--snapshot", "s.json", "--profile", "upstream-defaults")
-    said = "shedding strategy overload runs its own way: profile upstream-defaults has settings of threshold only"
+    said = (
+        "shedding strategy overload does not run as in Pulsar: profile upstream-defaults has settings of threshold only"
+    )
     assert said in run(*asked, "--strategy", "overload").stderr
     document = json.loads(run(*asked, "--strategy", "overload", "--output", "json").stdout)
     assert (document["settings"]["upstream"], [one for one in document["remarks"] if said in one]) == (

@@ -72,15 +72,15 @@ def test_policies_are_laid_down_in_another_channel(
 
     other("policy", "set", "pin", "t/n", "b2", "--force")
     _, error = other.lines("policy", "import", "policies.jsonl", code=3)
-    assert "policies that are there already are others than in policies.jsonl: pin/t/n\n" in error
+    assert "existing policies differ from policies.jsonl: pin/t/n\n" in error
 
 
 @pytest.mark.parametrize(
     ("text", "why"),
     [
         ("", "is empty"),
-        ("{}\n", "line 1: the first line is not the header"),
-        ("junk\n", "line 1: the first line is not the header"),
+        ("{}\n", "line 1: the first line is not a header"),
+        ("junk\n", "line 1: the first line is not a header"),
         ('{"policies": 1}\n[]\n', "line 2: not a JSON object with `key` and `value`"),
         ('{"policies": 1}\n{"key": "nonsense", "value": {}}\n', "line 2: the key 'nonsense' is not KIND/NAME"),
         ('{"policies": 1}\n{"key": "pin/t/n", "value": {}}\n', "line 2: format is not 1"),

@@ -437,7 +437,7 @@ def test_what_policies_forbid_is_told() -> None:
     assert [(one.severity, one.what) for one in policy_findings(standing)] == [
         (Severity.ERROR, "shedding is off: a policy cannot be read"),
         (Severity.WARNING, "2 records in the topic of policies were dropped: bad-json (2)"),
-        (Severity.INFO, "no bundle is moved by itself: me"),
+        (Severity.INFO, "automatic moves are off: me"),
     ]
     assert list(policy_findings(EffectivePolicies())) == []
 

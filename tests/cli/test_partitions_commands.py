@@ -122,20 +122,20 @@ def test_ids_that_nobody_knows(run: Run, book: StateBook, name: str) -> None:
 def test_nothing_was_ever_carried_out(run: Run, book: StateBook) -> None:
     for name in ("status", "pause", "resume", "cancel"):
         result = run("partitions", name, *NOWHERE, "--output", "json")
-        refused(result, ExitCode.NOT_FOUND, "no plan was ever carried out here", "--state DIR")
-        assert json.loads(result.stdout)["error"] == "no plan was ever carried out here"
+        refused(result, ExitCode.NOT_FOUND, "no plan has been executed here", "--state DIR")
+        assert json.loads(result.stdout)["error"] == "no plan has been executed here"
     assert book.plans == {}
 
 
 def test_a_pause_of_what_nobody_carries_out(run: Run, book: StateBook) -> None:
-    refused(run("partitions", "pause", PLAN.id, *NOWHERE), ExitCode.NOT_FOUND, "is not being carried out")
+    refused(run("partitions", "pause", PLAN.id, *NOWHERE), ExitCode.NOT_FOUND, "is not being executed")
     book.take(10**15, record("claim", "f" * 16, executor="a", host="elsewhere", pid=1, wish="go"))
     refused(run("partitions", "pause", PLAN.id, *NOWHERE), ExitCode.NOT_FOUND, f"plan {PLAN.id} is not")
 
 
 def test_a_plan_under_way_is_not_undone(run: Run, book: StateBook) -> None:
     book.take(10**15, record("claim", PLAN.id, executor="a", host="elsewhere", pid=1, wish="go"))
-    refused(run("partitions", "rollback", PLAN.id, *NOWHERE), ExitCode.REJECTED, "is being carried out", "cancel")
+    refused(run("partitions", "rollback", PLAN.id, *NOWHERE), ExitCode.REJECTED, "is being executed", "cancel")
 
 
 def test_state_folders_that_are_none(run: Run, book: StateBook) -> None:
@@ -147,7 +147,7 @@ def test_state_folders_that_are_none(run: Run, book: StateBook) -> None:
     folder.mkdir(parents=True)
     (folder / "plan.json").write_bytes(plan_bytes(PLAN))
     (folder / "journal.jsonl").write_bytes(b'{"n":1}\nnonsense\n')
-    refused(run("partitions", "status", *NOWHERE), ExitCode.FAILED, "broken at byte 8", "state topic")
+    refused(run("partitions", "status", *NOWHERE), ExitCode.FAILED, "corrupt at byte 8", "state topic")
     assert book.holder is None
 
 
@@ -212,7 +212,7 @@ def test_resume_keeps_the_pace_that_the_plan_was_begun_with(
     monkeypatch.setattr(session, "execute", execute)
     result = run("partitions", "resume", *NOWHERE)
     assert result.exit_code == 0, result.stderr
-    assert "the throttle stays at" in result.stderr
+    assert "the throttle remains" in result.stderr
     assert run("partitions", "resume", *NOWHERE, "--throttle", "none").exit_code == 0
     assert [(one.throttle_bytes_per_s, one.moves_per_broker, one.one_replica) for one in paces] == [
         (5_000_000, 1, True),

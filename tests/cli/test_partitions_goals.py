@@ -30,6 +30,6 @@ def test_explain_prints_the_formula_and_the_source() -> None:
 def test_a_goal_that_does_not_exist_is_named_with_what_was_meant() -> None:
     result = CliRunner().invoke(app, ["explain", "dsik"])
     assert isinstance(result.exception, RequestRefusedError)
-    with pytest.raises(RequestRefusedError, match="no goal `dsik`") as caught:
+    with pytest.raises(RequestRefusedError, match="unknown goal `dsik`") as caught:
         raise result.exception
     assert "Did you mean `disk`?" in caught.value.hint

@@ -38,7 +38,7 @@ def test_the_plan_has_a_name_of_its_own_and_says_what_to_type_next(run: Run) -> 
     assert plan.made_at_ms > 0
     again = run("partitions", "plan", "--layout", EXAMPLE, "--add-brokers", "4")
     assert again.exit_code == 0
-    assert "is there already: the same moves were planned before" in again.stderr
+    assert "exists already: the same moves were planned before" in again.stderr
     assert read_plan(file) == plan
 
 
@@ -48,7 +48,7 @@ def test_planning_a_reached_target_again_has_nothing_to_do(run: Run) -> None:
     write_layout(Path("target.json"), layout_after(layout, plan), loads)
     result = run("partitions", "plan", "--layout", "target.json", "--add-brokers", "4", "--out", "again.json")
     assert result.exit_code == 0, result.output
-    assert "nothing to do" in result.stdout
+    assert "no moves" in result.stdout
     assert "Next:" not in result.stdout
     assert read_plan(Path("again.json")).moves == ()
 
@@ -158,7 +158,7 @@ def test_a_reassignment_under_way_keeps_its_partitions_and_is_said(run: Run) -> 
     Path("moving.json").write_text(json.dumps(document))
     plan = planned(run, "--remove-brokers", "1", layout=Path("moving.json"), code=3)
     assert all((one.topic, one.partition) != ("clicks", 0) for one in plan.moves)
-    assert any("a reassignment of it is under way" in remark for remark in plan.remarks)
+    assert any("a reassignment is in progress" in remark for remark in plan.remarks)
 
 
 def test_the_estimate_goes_by_the_throttle(run: Run) -> None:
@@ -186,8 +186,8 @@ def test_loads_of_the_spark_job_stand_in_place_of_those_of_the_layout(run: Run) 
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (("--window", "6h"), "--window is about samples, and --layout has loads already"),
-        (("--capacity", "disk=1GB", "--capacity", "disk=9TB"), "--capacity: disk stands there twice"),
+        (("--window", "6h"), "--window applies to samples, and --layout replaces samples"),
+        (("--capacity", "disk=1GB", "--capacity", "disk=9TB"), "--capacity: disk is duplicated"),
     ],
 )
 def test_options_that_would_be_passed_over_are_refused(run: Run, options: tuple[str, ...], said: str) -> None:

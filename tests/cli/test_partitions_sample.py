@@ -18,9 +18,9 @@ from tests.support.waits import WAIT_S
     ("options", "words"),
     [
         (["--show", "--dry-run"], "--show takes no samples"),
-        (["--dry-run", "--to-file", "x"], "--dry-run writes nowhere"),
-        (["--count", "2"], "--count is for --repeat"),
-        (["--source", "prometheus", "--from-file", "x"], "--from-file is for the source file"),
+        (["--dry-run", "--to-file", "x"], "--dry-run and --to-file are mutually exclusive"),
+        (["--count", "2"], "--count requires --repeat"),
+        (["--source", "prometheus", "--from-file", "x"], "--from-file requires the source file"),
         (["--interval-s", "0"], "--interval-s"),
         (["--show", "--window", "soon", "-b", "127.0.0.1:9"], "--window soon"),
     ],

@@ -118,7 +118,7 @@ def test_a_saved_trace_is_run_as_its_scenario(run: Run) -> None:
 
 def test_bad_words_for_run_are_told(run: Run) -> None:
     refused(run("simulate", "run"), ExitCode.USAGE, "either a scenario or --trace")
-    refused(run("simulate", "run", "calm", "--trace", "t"), ExitCode.USAGE, "exclude each other")
+    refused(run("simulate", "run", "calm", "--trace", "t"), ExitCode.USAGE, "mutually exclusive")
     refused(run("simulate", "run", "clam"), ExitCode.BAD_EXPORT, "did you mean calm?")
     refused(run("simulate", "run", "none.toml"), ExitCode.BAD_EXPORT, "none.toml", "No such file")
     refused(run("simulate", "run", "--trace", "tiny.toml"), ExitCode.BAD_EXPORT, "tiny.toml")
@@ -186,7 +186,7 @@ def test_bad_words_for_compare_are_told(run: Run) -> None:
     refused(run("simulate", "compare", "tiny.toml", "--seeds", "5-1"), ExitCode.USAGE, "--seeds 5-1: no seeds")
     for seeds in ("", "a", "1,,2", "-1", "1-9999", "1.5", "٣"):
         assert run("simulate", "compare", "tiny.toml", "--seeds", seeds).exit_code == ExitCode.USAGE
-    refused(run("simulate", "compare", "tiny.toml", "--snapshot", "s.json"), ExitCode.USAGE, "exclude each other")
+    refused(run("simulate", "compare", "tiny.toml", "--snapshot", "s.json"), ExitCode.USAGE, "mutually exclusive")
     refused(run("simulate", "compare", "--snapshot", "s.json"), ExitCode.BAD_EXPORT, "s.json")
     refused(run("simulate", "compare", "--trace", "t.npz"), ExitCode.BAD_EXPORT, "t.npz")
     refused(run("simulate", "compare", "--history", "h.jsonl"), ExitCode.BAD_EXPORT, "h.jsonl")
@@ -210,7 +210,7 @@ def test_a_trace_is_saved_into_files_only(run: Run) -> None:
     assert "a device, a pipe or a socket" in result.stderr
     assert "Traceback" not in result.stderr
     assert Path("pipe").is_fifo()
-    refused(run("simulate", "run", "tiny.toml", "--trace", "t.npz"), ExitCode.USAGE, "exclude each other")
+    refused(run("simulate", "run", "tiny.toml", "--trace", "t.npz"), ExitCode.USAGE, "mutually exclusive")
 
 
 def test_seeds_as_people_write_them() -> None:
@@ -231,7 +231,7 @@ def test_which_strategy_suits_a_trace_of_ones_own(run: Run) -> None:
     assert [one["place"] for one in answer["ranking"]] == [1, 2]
     assert any(command.startswith("statechannel policy set ") for command in answer["commands"])
     shown = run("simulate", "compare", "--trace", "mine.npz", "--contenders", TWO, "--seeds", "1").stdout
-    assert "which strategy suits mine" in shown
+    assert "ranking for mine" in shown
     assert "ours suits mine best" in shown
     assert "    statechannel policy set setting shedding weighted-move" in shown
 

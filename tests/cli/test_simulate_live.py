@@ -121,7 +121,7 @@ def test_the_contest_on_what_was_recorded_says_which_strategy_suits(
     place = (*cluster.place, "--for", "0s")
     refused = run("simulate", "replay-live", *place, "--compare", "--history", "short.jsonl")
     assert refused.exit_code == ExitCode.UNDETERMINED
-    assert "are needed to say anything" in refused.stderr
+    assert "are needed" in refused.stderr
     assert len(lines("short.jsonl")) == 6  # it was recorded all the same
     monkeypatch.setattr(own_cluster, "LEAST_S", 0.0)
     later = threading.Timer(0.8, cluster.report)
@@ -130,7 +130,7 @@ def test_the_contest_on_what_was_recorded_says_which_strategy_suits(
     result = run("simulate", "replay-live", *cluster.place, "--for", "1500ms", "--out", "out", *words)
     later.join()
     assert result.exit_code == 0, result.stderr
-    assert "which strategy suits load-history" in result.stdout
+    assert "ranking for load-history" in result.stdout
     assert "suits load-history best" in result.stdout
     assert Path("out/contest.html").is_file()
     # The same question, asked of the file.
@@ -144,7 +144,7 @@ def test_without_load_topics_or_reports_it_says_so(kafka: Kafka, topic_prefix: s
     place = ("--bootstrap-servers", kafka.bootstrap_servers, "--channel", topic_prefix)
     result = run("simulate", "replay-live", *place, "--for", "1s")
     assert result.exit_code == ExitCode.TOPIC_REFUSED
-    assert f"there is no topic {topic_prefix}-broker-load and no topic {topic_prefix}-top-bundles" in result.stderr
+    assert f"topic {topic_prefix}-broker-load and topic {topic_prefix}-top-bundles not found" in result.stderr
     Cluster(kafka, topic_prefix).close()
     result = run("simulate", "replay-live", *place, "--for", "0s")
     assert result.exit_code == ExitCode.NOT_FOUND
@@ -173,7 +173,7 @@ def test_bad_words_are_told_before_anything_is_recorded(run: Run) -> None:
     Path("mine.jsonl").write_text("kept")
     there = run("simulate", "replay-live", "--history", "mine.jsonl")
     assert there.exit_code == ExitCode.USAGE
-    assert "mine.jsonl is there already" in there.stderr
+    assert "mine.jsonl exists already" in there.stderr
     assert Path("mine.jsonl").read_text() == "kept"
 
 

@@ -153,8 +153,8 @@ def partitions_page() -> Iterator[str]:
     yield ""
     yield MADE
     yield ""
-    yield f"Given like all others (settings.md), below `{prefix}`, to the commands of `statechannel partitions`; options of a"
-    yield f"command stand over them: `--set {prefix}.pace.moves_per_broker=10`, or in the file"
+    yield f"Set like all others (settings.md), under `{prefix}`, for the commands of `statechannel partitions`; options of a"
+    yield f"command override them: `--set {prefix}.pace.moves_per_broker=10`, or in the file"
     yield ""
     yield "```toml"
     yield f"[{prefix}.pace]"
@@ -165,7 +165,7 @@ def partitions_page() -> Iterator[str]:
     yield 'excluded_topics = ["tmp-.*"]'
     yield "```"
     yield ""
-    yield "Brokers of the channel check them where their file has them, and use none."
+    yield "Brokers of the channel check them if their file has them, but do not use them."
     yield from group_tables(prefix, PartitionsSettings, upstream=False)
 
 

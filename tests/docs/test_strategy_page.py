@@ -25,7 +25,7 @@ def test_the_example_keeps_every_rule() -> None:
     findings = conform("shedding", "fewest", module.Fewest, hashes=False)
     assert [(one.rule, one.how) for one in findings if not one.passed] == []
     how = next(one.how for one in findings if one.rule.startswith("it plans"))
-    assert int(how.removesuffix(" moves looked at")) > 0
+    assert int(how.removesuffix(" moves checked")) > 0
 
 
 def test_the_least_snapshot_is_one() -> None:

@@ -1,4 +1,4 @@
-"""`statechannel simulate list|run|compare|replay-live`: the contest of strategies on the same traces."""
+"""`statechannel simulate list|run|compare|replay-live`: simulation of strategies on the same traces."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ if TYPE_CHECKING:
 app = typer.Typer(
     add_completion=False,
     rich_markup_mode=None,
-    help="The contest: strategies on the same traces, in virtual time. list, run, compare, replay-live.",
+    help="Compare strategies on the same traces, in virtual time: list, run, compare, replay-live.",
 )
 
 
 @app.callback()
 def group() -> None:
-    """The contest: strategies on the same traces, in virtual time. list, run, compare, replay-live."""
+    """Compare strategies on the same traces, in virtual time: list, run, compare, replay-live."""
 
 
 @app.command("list")
 def list_(
-    all_: Annotated[bool, typer.Option("--all", help="Also every other pair of strategies.")] = False,
+    all_: Annotated[bool, typer.Option("--all", help="Include every other pair of strategies.")] = False,
     output: OutputAs = Output.TABLE,
 ) -> None:
     """List the scenarios and the contenders."""
@@ -53,23 +53,23 @@ def list_(
                 "scenarios": shipped,
                 "contenders": [
                     {
-                        "name": one.name,
-                        "about": one.about,
-                        "manager": one.manager,
-                        "shedding": one.shedding,
-                        "placement": one.placement,
-                        "upstream": one.upstream,
-                        "settings": dict(one.overrides),
+                        "name": contender.name,
+                        "about": contender.about,
+                        "manager": contender.manager,
+                        "shedding": contender.shedding,
+                        "placement": contender.placement,
+                        "upstream": contender.upstream,
+                        "settings": dict(contender.overrides),
                     }
-                    for one in field
+                    for contender in field
                 ],
             }
         )
         return
     columns = ("name", "hours", "brokers", "bundles", "topics", "about", "source")
-    print_table(("scenario", *columns[1:]), [[one[column] for column in columns] for one in shipped])
+    print_table(("scenario", *columns[1:]), [[row[column] for column in columns] for row in shipped])
     stdout().print()
-    print_table(("contender", "about"), [(one.name, one.about) for one in field])
+    print_table(("contender", "about"), [(contender.name, contender.about) for contender in field])
 
 
 def _scenario(name: str, scenario: Any, *, held_out: bool) -> dict[str, Any]:
@@ -79,42 +79,46 @@ def _scenario(name: str, scenario: Any, *, held_out: bool) -> dict[str, Any]:
         "source": scenario.source,
         "held_out": held_out,
         "hours": scenario.hours,
-        "brokers": sum(one.count for one in scenario.fleet),
-        "bundles": sum(one.count * one.bundles for one in scenario.namespaces),
-        "topics": sum(one.count * one.topics for one in scenario.namespaces),
+        "brokers": sum(fleet.count for fleet in scenario.fleet),
+        "bundles": sum(namespace.count * namespace.bundles for namespace in scenario.namespaces),
+        "topics": sum(namespace.count * namespace.topics for namespace in scenario.namespaces),
     }
 
 
 @app.command()
 def run(
     scenario: Annotated[
-        str | None, typer.Argument(metavar="[SCENARIO|FILE]", help="A scenario by its name, or a file of yours.")
+        str | None, typer.Argument(metavar="[SCENARIO|FILE]", help="Name of a scenario, or a scenario file.")
     ] = None,
     contender: Annotated[
-        str, typer.Option("--contender", metavar="NAME", help="Who runs; `simulate list` has the names.")
+        str, typer.Option("--contender", metavar="NAME", help="Contender to run; `simulate list` shows the names.")
     ] = "ours",
-    seed: Annotated[int, typer.Option("--seed", metavar="N", min=0, max=2**31, help="Of the scenario's draws.")] = 1,
+    seed: Annotated[
+        int, typer.Option("--seed", metavar="N", min=0, max=2**31, help="Random seed of the scenario.")
+    ] = 1,
     trace: Annotated[
-        Path | None, typer.Option("--trace", metavar="FILE", help="A saved trace instead of a scenario.")
+        Path | None, typer.Option("--trace", metavar="FILE", help="Run a saved trace instead of a scenario.")
     ] = None,
     save_trace: Annotated[
-        Path | None, typer.Option("--save-trace", metavar="FILE", help="Save what was demanded, to be run again.")
+        Path | None, typer.Option("--save-trace", metavar="FILE", help="Save the trace, to run it again.")
     ] = None,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", metavar="DIR", help="The outcome and the plot go there.")
+        Path | None, typer.Option("--out", "-o", metavar="DIR", help="Folder for the outcome and the plot.")
     ] = None,
     plot: Annotated[
-        bool, typer.Option("--plot", help="Plot it, PNG and SVG; to the current folder without --out.")
+        bool, typer.Option("--plot", help="Write a plot (PNG and SVG) to --out, or to the current folder.")
     ] = False,
     moves: Annotated[bool, typer.Option("--moves", help="Show every move.")] = False,
     output: OutputAs = Output.TABLE,
 ) -> None:
-    """Run one contender on one scenario, and show how well it went."""
+    """Run one contender on one scenario and show the results."""
     if scenario is not None and trace is not None:
-        raise CommandError("a scenario and --trace exclude each other", hint="Give one of them.", code=ExitCode.USAGE)
+        raise CommandError(
+            "a scenario and --trace are mutually exclusive", hint="Use one of them.", code=ExitCode.USAGE
+        )
     if scenario is None and trace is None:
         raise CommandError(
-            "either a scenario or --trace is wanted",
+            "a scenario or --trace is required",
             hint="`statechannel simulate list` shows the scenarios.",
             code=ExitCode.USAGE,
         )

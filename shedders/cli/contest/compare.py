@@ -1,4 +1,4 @@
-"""`statechannel simulate compare`: all contenders on the same traces, those of scenarios, or that of one's own cluster."""
+"""`statechannel simulate compare`: all contenders on the same traces, from scenarios or from a real cluster."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class CompareOptions:
-    """What a comparison is made of.
+    """Options of a comparison.
 
     Attributes:
-        contenders: As the option has them; empty: the default ones.
-        again: Runs that are in the folder are run all the same.
-        suits: One trace of one's own: who suits it is asked.
-        command: Makes it again, for people.
+        contenders: Values of the option; empty: the default contenders.
+        again: Repeat runs whose results are in the folder.
+        suits: One trace of a real cluster, so a strategy is recommended for it.
+        command: Command line that repeats the comparison, for people.
     """
 
     contenders: Sequence[str]
@@ -66,45 +66,47 @@ def compare(
     scenarios: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[SCENARIO|FILE]...", help="Scenarios, or files of yours. Default: all that are shipped."
+            metavar="[SCENARIO|FILE]...", help="Names of scenarios, or scenario files. Default: all built-in scenarios."
         ),
     ] = None,
     contenders: Contenders = None,
     seeds: Seeds = "1-5",
     jobs: Jobs = 1,
     out: OutFolder = None,
-    again: Annotated[bool, typer.Option("--again", help="Run also what --out has already.")] = False,
+    again: Annotated[bool, typer.Option("--again", help="Repeat runs whose results are in --out.")] = False,
     held_out: Annotated[
-        bool, typer.Option("--held-out", help="Also the scenarios that were not looked at while tuning.")
+        bool, typer.Option("--held-out", help="Include the held-out scenarios, which were not used for tuning.")
     ] = False,
     snapshot: Annotated[
         str | None,
         typer.Option(
-            "--snapshot", metavar="FILE|live", help="Your cluster as it is (design/snapshot.md), not a scenario."
+            "--snapshot",
+            metavar="FILE|live",
+            help="A snapshot of your cluster (design/snapshot.md) instead of scenarios.",
         ),
     ] = None,
     history: Annotated[
         Path | None,
         typer.Option(
-            "--history", metavar="FILE", help="Load reports of your cluster, as `simulate replay-live` writes them."
+            "--history", metavar="FILE", help="Load reports of your cluster, recorded by `simulate replay-live`."
         ),
     ] = None,
-    trace: Annotated[Path | None, typer.Option("--trace", metavar="FILE", help="A saved trace.")] = None,
+    trace: Annotated[
+        Path | None, typer.Option("--trace", metavar="FILE", help="A saved trace instead of scenarios.")
+    ] = None,
     hours: Annotated[
         float | None,
-        typer.Option(
-            "--hours", min=0.05, max=168, help="How long the load of a snapshot goes on; 2 where none is told."
-        ),
+        typer.Option("--hours", min=0.05, max=168, help="How long the load of a snapshot continues. Default: 2."),
     ] = None,
     output: OutputAs = Output.TABLE,
 ) -> None:
-    """Compare contenders on the same traces; with a snapshot, history or trace, say which strategy and settings suit it."""
+    """Compare contenders on the same traces; for a snapshot, history or trace, recommend a strategy and settings."""
     own = Own(snapshot, history, trace)
     _refuse_both(own, scenarios or [], held_out=held_out)
     if hours is not None and snapshot is None:
         raise CommandError(
-            "--hours is for --snapshot only",
-            hint="A scenario says itself how long it is; a history or a trace is as long as it is.",
+            "--hours requires --snapshot",
+            hint="The length of a scenario, history or trace is fixed.",
             code=ExitCode.USAGE,
         )
     chosen_seeds = parse_seeds(seeds)
@@ -132,7 +134,7 @@ def _sources(names: Sequence[str], *, held_out: bool) -> list[TraceSource]:
 
     if not names:
         names, large = usual_scenarios(held_out=held_out)
-        say(f"too large to be run unless named: {', '.join(large)}")
+        say(f"skipped large scenarios; name them to run them: {', '.join(large)}")
     elif held_out:
         names = [*names, *usual_scenarios(held_out=True)[0][len(usual_scenarios(held_out=False)[0]) :]]
     return chosen_scenarios(names)
@@ -141,23 +143,23 @@ def _sources(names: Sequence[str], *, held_out: bool) -> list[TraceSource]:
 def _refuse_both(own: Own, scenarios: Sequence[str], *, held_out: bool) -> None:
     if own.count > 1 or (own.given and (scenarios or held_out)):
         raise CommandError(
-            "scenarios, --snapshot, --history and --trace exclude each other",
-            hint="Give one of them.",
+            "scenarios, --snapshot, --history and --trace are mutually exclusive",
+            hint="Use one of them.",
             code=ExitCode.USAGE,
         )
 
 
 def _command(scenarios: Sequence[str], contenders: Sequence[str], seeds: str, own: Own, *, held_out: bool) -> str:
     words = ["statechannel", "simulate", "compare", *scenarios]
-    for one in contenders:
-        words += ["--contenders", one]
+    for contender in contenders:
+        words += ["--contenders", contender]
     words += ["--seeds", seeds, *(["--held-out"] if held_out else []), *own.words]
     return shlex.join(words)
 
 
 @contextmanager
 def scratch_folder(out: Path | None) -> Iterator[Path]:
-    """Where a trace of one's own is for the workers to read: it stays with the results, or goes."""
+    """Folder where worker processes read a trace: that of the results, else a temporary one."""
     if out is not None:
         yield out
         return
@@ -166,14 +168,14 @@ def scratch_folder(out: Path | None) -> Iterator[Path]:
 
 
 def contest(asked: CompareOptions, sources: Sequence[TraceSource], extra: Sequence[Contender] = ()) -> None:
-    """Run all contenders on all sources, and show what came of it.
+    """Run all contenders on all sources and show the results.
 
     Args:
-        extra: Contenders besides those that are asked for.
+        extra: Contenders in addition to those of the options.
 
     Raises:
-        typer.Exit: Runs have failed; they are told.
-        StateChannelError: A contender is none, or results cannot be written.
+        typer.Exit: Runs have failed, and were reported.
+        StateChannelError: A contender is unknown, or results cannot be written.
     """
     from shedders.contest.comparison import compared
     from shedders.contest.contenders import contenders
@@ -183,15 +185,15 @@ def contest(asked: CompareOptions, sources: Sequence[TraceSource], extra: Sequen
     from shedders.contest.runs import ContestRun
 
     field = [*contenders(contender_names(asked.contenders)), *extra]
-    runs = [ContestRun(source, seed, one) for source in sources for seed in asked.seeds for one in field]
+    runs = [ContestRun(source, seed, contender) for source in sources for seed in asked.seeds for contender in field]
     kept = None if asked.out is None else KeptRuns(asked.out, program_digest(), again=asked.again)
     shown_seed = asked.seeds[0]
-    with progress(f"{len(runs)} runs", len(runs), unit="runs") as told:
+    with progress(f"{len(runs)} runs", len(runs), unit="runs") as update:
         try:
-            rans = run_all(runs, jobs=asked.jobs, kept=kept, told=told, whole=lambda run: run.seed == shown_seed)
+            rans = run_all(runs, jobs=asked.jobs, kept=kept, told=update, whole=lambda run: run.seed == shown_seed)
         except KeyboardInterrupt:
             if asked.out is not None:
-                say(f"runs that have ended are kept in {asked.out}: the same command goes on with the others")
+                say(f"finished runs are kept in {asked.out}: the same command continues with the others")
             raise
     comparison = compared(rans)
     recommendation = recommended(comparison, rans) if asked.suits else None
@@ -212,8 +214,8 @@ def _print(asked: CompareOptions, comparison: ContestComparison, recommendation:
         show(scenario_grid(part, comparison.against), gap=number > 0)
     if recommendation is not None:
         show(ranking_grid(recommendation))
-        for one in recommendation.commands:
-            show_command(one)
+        for command in recommendation.commands:
+            show_command(command)
         return
     for group in comparison.overall:
         show(overall_grid(comparison, group))
@@ -222,17 +224,17 @@ def _print(asked: CompareOptions, comparison: ContestComparison, recommendation:
 
 
 def show_command(command: str) -> None:
-    """A command to be typed."""
+    """Print a command for the user to type."""
     from statechannel.cli.kit.output import stdout
 
     stdout().print(f"    {command}", markup=False)
 
 
 def document(comparison: ContestComparison, recommendation: Recommendation | None) -> dict[str, Any]:
-    """What `--output json` prints, and `comparison.json` holds."""
-    found = comparison.model_dump(mode="json")
-    found["recommendation"] = None if recommendation is None else recommendation.model_dump(mode="json")
-    return found
+    """JSON document of `--output json` and `comparison.json`."""
+    fields = comparison.model_dump(mode="json")
+    fields["recommendation"] = None if recommendation is None else recommendation.model_dump(mode="json")
+    return fields
 
 
 def write_results(
@@ -242,7 +244,7 @@ def write_results(
     recommendation: Recommendation | None,
     rans: Sequence[RunResult],
 ) -> list[Path]:
-    """Document, tables, plots and the page; the paths that people open."""
+    """Write document, tables, plots and page, and return the paths that people open."""
     from shedders.contest.page import page
     from shedders.contest.plots import churn_picture, scenario_picture
     from shedders.contest.result_store import file_name
@@ -255,33 +257,33 @@ def write_results(
     drawn = [
         ran.outcome.model_copy(update={"scenario": ran.run.source.name}) for ran in rans if ran.outcome is not None
     ]
-    drawn = [one for one in drawn if one.series.at_s]
+    drawn = [outcome for outcome in drawn if outcome.series.at_s]
     plots = make_folder(out / "plots")
-    with progress("plots", len(comparison.scenarios) + 2, unit="files") as told:
+    with progress("plots", len(comparison.scenarios) + 2, unit="files") as update:
         for number, part in enumerate(comparison.scenarios):
-            mine = [one for one in drawn if one.scenario == part.scenario]
+            mine = [outcome for outcome in drawn if outcome.scenario == part.scenario]
             if mine:
                 write_pictures(plots, file_name(part.scenario), scenario_picture(mine, title=part.scenario))
-            told(number + 1)
+            update(number + 1)
         churn = write_pictures(out, "churn", churn_picture(comparison))
-        told(len(comparison.scenarios) + 1)
+        update(len(comparison.scenarios) + 1)
         text = page(comparison, drawn, recommendation=recommendation, command=asked.command)
-    found = {
+    contents = {
         out / "contest.html": text.encode(),
         out / "comparison.json": orjson.dumps(
             document(comparison, recommendation), option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE
         ),
         out / "tables.md": f"# The contest\n\n    {asked.command}\n\n{markdown(grids)}".encode(),
     }
-    for path, content in found.items():
+    for path, content in contents.items():
         write_file(path, content)
-    return [*found, *churn, plots]
+    return [*contents, *churn, plots]
 
 
 def _tell_kept(rans: Sequence[RunResult]) -> None:
     kept = sum(ran.kept for ran in rans)
     if kept:
-        say(f"{kept} of {len(rans)} runs were there already (--again runs them, too)")
+        say(f"{kept} of {len(rans)} runs were reused from --out (--again repeats them)")
 
 
 def _end(rans: Sequence[RunResult]) -> None:

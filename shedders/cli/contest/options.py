@@ -1,4 +1,4 @@
-"""What the commands of `simulate` share: the extra that they need, seeds, pictures."""
+"""Options and helpers of the commands of `simulate`: the extra that they need, seeds, plots."""
 
 from __future__ import annotations
 
@@ -30,21 +30,24 @@ Contenders = Annotated[
     typer.Option(
         "--contenders",
         metavar="NAMES",
-        help="`default`, `all`, or names with commas or blanks between them; may be repeated. `simulate list` has them.",
+        help="`default`, `all`, or names separated by commas or blanks; may be repeated. `simulate list` shows them.",
     ),
 ]
 Jobs = Annotated[int, typer.Option("--jobs", "-j", metavar="N", min=1, max=256, help="Processes.")]
-Seeds = Annotated[str, typer.Option("--seeds", metavar="SEEDS", help="Such as 1-5 or 1,2,7; six and more can be sure.")]
+Seeds = Annotated[
+    str,
+    typer.Option("--seeds", metavar="SEEDS", help="Seeds, e.g. 1-5 or 1,2,7. Significance tests need at least six."),
+]
 OutFolder = Annotated[
     Path | None,
     typer.Option(
-        "--out", "-o", metavar="DIR", help="Results, tables, plots and the page go there; runs that are there are kept."
+        "--out", "-o", metavar="DIR", help="Folder for results, tables, plots and the page. Results in it are reused."
     ),
 ]
 
 
 def need_extra() -> None:
-    """Refuse at once where the simulator's libraries are not installed.
+    """Check that the simulator's libraries are installed.
 
     Raises:
         CommandError: One of them is not.
@@ -59,44 +62,44 @@ def need_extra() -> None:
 
 
 def parse_seeds(text: str) -> list[int]:
-    """Seeds in the order given, each once: `1-5`, `1,2,7`.
+    """Distinct seeds in the order of the text: `1-5`, `1,2,7`.
 
     Raises:
-        CommandError: They are none, or too many.
+        CommandError: The text has no seeds, or too many.
     """
-    found: dict[int, None] = {}
+    seeds: dict[int, None] = {}
     for part in text.split(","):
-        told = _SPAN.fullmatch(part.strip())
-        first, last = (-1, -1) if told is None else (int(told[1]), int(told[2] or told[1]))
-        if not 0 <= first <= last <= SEED_MAX or last - first >= SEEDS_MAX - len(found):
+        match = _SPAN.fullmatch(part.strip())
+        first, last = (-1, -1) if match is None else (int(match[1]), int(match[2] or match[1]))
+        if not 0 <= first <= last <= SEED_MAX or last - first >= SEEDS_MAX - len(seeds):
             many = 0 <= first <= last <= SEED_MAX
             raise CommandError(
                 f"--seeds {text}: {'too many' if many else 'no'} seeds",
-                hint=f"Say 1-5 or 1,2,7: at most {SEEDS_MAX} whole numbers of 0 to {SEED_MAX}.",
+                hint=f"Use 1-5 or 1,2,7: at most {SEEDS_MAX} whole numbers from 0 to {SEED_MAX}.",
                 code=ExitCode.USAGE,
             )
-        found |= dict.fromkeys(range(first, last + 1))
-    return list(found)
+        seeds |= dict.fromkeys(range(first, last + 1))
+    return list(seeds)
 
 
-def contender_names(given: Sequence[str]) -> str:
-    """Names with blanks between them; what follows a comma is a name of its own, unless it is a setting of the one before."""
-    return _NEXT.sub(" ", " ".join(given)) if given else "default"
+def contender_names(values: Sequence[str]) -> str:
+    """Names separated by blanks; a comma separates names too, unless a setting of the name before follows it."""
+    return _NEXT.sub(" ", " ".join(values)) if values else "default"
 
 
-def check_contenders(given: Sequence[str]) -> None:
-    """Refuse names that mean nothing before anything takes long.
+def check_contenders(values: Sequence[str]) -> None:
+    """Check all names before long work starts.
 
     Raises:
-        StateChannelError: A contender is none.
+        StateChannelError: A contender is unknown.
     """
     from shedders.contest.contenders import contenders
 
-    contenders(contender_names(given))
+    contenders(contender_names(values))
 
 
 def write_pictures(folder: Path, name: str, picture: Plot) -> list[Path]:
-    """A plot in all forms."""
+    """Write a plot in all formats."""
     paths = [folder / f"{name}.{form}" for form in FORMS]
     for path, form in zip(paths, FORMS, strict=True):
         write_file(path, picture.of(form))

@@ -1,4 +1,4 @@
-"""One's own cluster as a trace: a snapshot, a history of load reports, or a trace that was saved."""
+"""Traces of a real cluster: from a snapshot, a history of load reports, or a saved trace."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
     from shedders.contest.runs import TraceSource
 
 LEAST_S: Final = 300.0
-"""Of a history: strategies wait for several hits before they move anything."""
+"""Shortest useful history: strategies wait for several hits before they move anything."""
 
 
 @dataclass(frozen=True, slots=True)
 class Own:
-    """The options that name it.
+    """Options that name the cluster.
 
     Attributes:
-        snapshot: A file, or a word such as `live`.
-        history: Load reports, a line each.
-        trace: A saved one.
+        snapshot: A file, or a registered word such as `live`.
+        history: File of load reports, one per line.
+        trace: File of a saved trace.
     """
 
     snapshot: str | None = None
@@ -37,29 +37,29 @@ class Own:
 
     @property
     def words(self) -> list[str]:
-        """The same as options."""
-        given = {"--snapshot": self.snapshot, "--history": self.history, "--trace": self.trace}
-        return [word for name, value in given.items() if value is not None for word in (name, str(value))]
+        """The options as words of a command line."""
+        options = {"--snapshot": self.snapshot, "--history": self.history, "--trace": self.trace}
+        return [word for name, value in options.items() if value is not None for word in (name, str(value))]
 
     @property
     def count(self) -> int:
-        """How many are given."""
+        """How many are set."""
         return len(self.words) // 2
 
     @property
     def given(self) -> bool:
-        """Whether any is."""
+        """Whether any is set."""
         return self.count > 0
 
 
 def own_source(own: Own, folder: Path, connect: Connect, *, hours: float) -> tuple[TraceSource, list[Contender]]:
-    """Make it a source; and who is asked for besides the others: what a snapshot's cluster does now.
+    """Trace source of the cluster, and an additional contender: the settings that a snapshot's cluster uses now.
 
     Args:
-        folder: A snapshot that is taken now goes there, for every process to read.
+        folder: A live snapshot is written there, for every process to read.
 
     Raises:
-        StateChannelError: What is named cannot be read, or makes no trace.
+        StateChannelError: The source cannot be read, or cannot be converted to a trace.
     """
     from shedders.contest.present import present
     from shedders.contest.runs import SourceKind
@@ -79,13 +79,13 @@ def own_source(own: Own, folder: Path, connect: Connect, *, hours: float) -> tup
             path = folder / f"{word}-snapshot.json"
             write_snapshot(taken, path)
         source = file_source(SourceKind.SNAPSHOT, path, path.stem, hours=hours)
-    # What makes no trace is told at once, not once a run.
+    # A source without a trace is reported here, not by each run.
     trace = trace_made(source, 1)
     span_s = trace.steps * trace.step_s
     if own.history is not None and span_s < LEAST_S:
         raise CommandError(
-            f"the history spans {duration(1_000 * span_s)}; at least {duration(1_000 * LEAST_S)} are needed to say anything",
-            hint="Record for longer (--for 30m); or let the present load go on: `simulate compare --snapshot live`.",
+            f"the history spans {duration(1_000 * span_s)}; at least {duration(1_000 * LEAST_S)} are needed",
+            hint="Record for longer (--for 30m), or extend the present load: `simulate compare --snapshot live`.",
             code=ExitCode.UNDETERMINED,
         )
     for remark in getattr(trace, "remarks", ()):

@@ -1,4 +1,4 @@
-"""`statechannel simulate replay-live`: records what a running cluster reports of its load, and runs the contest on it."""
+"""`statechannel simulate replay-live`: recorder of a running cluster's load reports, for `simulate compare`."""
 
 from __future__ import annotations
 
@@ -50,15 +50,17 @@ def replay_live(
     max_time: Annotated[
         str,
         typer.Option(
-            "--for", metavar="LENGTH", help="So long after what Kafka still has: 90s, 10m, 1h; 0s: not at all."
+            "--for",
+            metavar="LENGTH",
+            help="How long to record after the existing history, e.g. 90s, 10m, 1h; 0s: history only.",
         ),
     ] = "10m",
     history: Annotated[
-        Path, typer.Option("--history", metavar="FILE", help="Where the reports go, a line each.")
+        Path, typer.Option("--history", metavar="FILE", help="Output file: one report per line.")
     ] = Path("load-history.jsonl"),
-    replace: Annotated[bool, typer.Option("--replace", help="Write over a recording that is there.")] = False,
+    replace: Annotated[bool, typer.Option("--replace", help="Overwrite an existing recording.")] = False,
     compare: Annotated[
-        bool, typer.Option("--compare", help="Run the contest on them, and say which strategy suits.")
+        bool, typer.Option("--compare", help="Compare strategies on the recording, and recommend one.")
     ] = False,
     contenders: Contenders = None,
     seeds: Seeds = "1-5",
@@ -66,10 +68,10 @@ def replay_live(
     out: OutFolder = None,
     output: OutputAs = Output.TABLE,
 ) -> None:
-    """Record the load reports of a running cluster; with --compare, say which strategy and settings suit it.
+    """Record the load reports of a running cluster; with --compare, recommend a strategy and settings.
 
-    The reports are read as brokers write them, from the oldest that Kafka still has (an hour, by default). Ctrl-C ends the
-    recording earlier, and what was recorded until then counts. No broker is asked, and nothing is written to Kafka.
+    Reports are read from the oldest that Kafka has (one hour, by default) and then as brokers write them. Ctrl-C ends the
+    recording early and keeps what was recorded. The command sends nothing to brokers, and writes nothing to Kafka.
     """
     length_s = _length_s(max_time)
     chosen_seeds = parse_seeds(seeds)
@@ -79,20 +81,22 @@ def replay_live(
     check_writable(history)
     if history.exists() and not replace:
         raise CommandError(
-            f"{history} is there already",
-            hint="Name another file by --history, or write over it by --replace.",
+            f"{history} exists already",
+            hint="Name another file with --history, or overwrite this one with --replace.",
             code=ExitCode.USAGE,
         )
     folder = None if out is None else make_folder(out)
     recording = record(connect(), length_s)
     write_file(history, recording.content())
-    told = recording.told()
-    say(f"{told['records']} reports of {told['brokers']} brokers over {duration(told['span_ms'])} are in {history}")
+    summary = recording.told()
+    say(
+        f"{summary['records']} reports of {summary['brokers']} brokers over {duration(summary['span_ms'])} are in {history}"
+    )
     if recording.unreadable:
-        say(f"{recording.unreadable} records that are no reports were left out")
+        say(f"{recording.unreadable} invalid records were skipped")
     if not compare:
         if output is Output.JSON:
-            print_json({"file": str(history), **told})
+            print_json({"file": str(history), **summary})
         return
     own = Own(history=history)
     asked = CompareOptions(
@@ -111,16 +115,16 @@ def replay_live(
 
 
 def _length_s(text: str) -> float:
-    return 0.0 if text in ("0", "0s") else parse_length_ms(text, "--for", beyond="an hour says most.") / 1_000
+    return 0.0 if text in ("0", "0s") else parse_length_ms(text, "--for", beyond="one hour is usually enough.") / 1_000
 
 
 @dataclass(slots=True)
 class Recording:
-    """Reports of a cluster, as they were read.
+    """Load reports of a cluster, in the order read.
 
     Attributes:
-        unreadable: Records whose value is no JSON object.
-        full: No more is taken in: `RECORDS_MAX` or `HELD_MAX_BYTES` is reached.
+        unreadable: Number of records whose value is not a JSON object.
+        full: Further records are skipped, as `RECORDS_MAX` or `HELD_MAX_BYTES` is reached.
     """
 
     unreadable: int = 0
@@ -130,42 +134,42 @@ class Recording:
     _held_bytes: int = 0
 
     def take(self, kind: ReportKind, batch: LightBatch) -> None:
-        """Take records in; those that come again, as a topic is read anew, count once."""
+        """Add records; records that are read twice, after a topic is read again, count once."""
         if batch.opened:
             self._newest.clear()
-        for one in batch.records:
-            key = (one.key or b"").decode(errors="replace")
-            if self.full or not self._counts(kind, key, one):
+        for record in batch.records:
+            key = (record.key or b"").decode(errors="replace")
+            if self.full or not self._counts(kind, key, record):
                 continue
-            self._lines[kind, one.offset, one.timestamp_ms] = (key, one.value)
-            self._held_bytes += len(one.value or b"")
+            self._lines[kind, record.offset, record.timestamp_ms] = (key, record.value)
+            self._held_bytes += len(record.value or b"")
             self.full = len(self._lines) >= RECORDS_MAX or self._held_bytes >= HELD_MAX_BYTES
 
-    def _counts(self, kind: ReportKind, key: str, one: LightRecord) -> bool:
-        """A report counts if it is JSON; a null only if it takes away the newest report before it."""
-        if one.value is None:
-            newest, said = self._newest.get((kind, key)), parse_tombstone(one.headers, one.offset)
-            return newest is not None and said is not None and said.honoured_over(newest)
-        if not _is_object(one.value):
+    def _counts(self, kind: ReportKind, key: str, record: LightRecord) -> bool:
+        """Whether a record counts: a report if it is JSON, a tombstone if it ends the newest report before it."""
+        if record.value is None:
+            newest, tombstone = self._newest.get((kind, key)), parse_tombstone(record.headers, record.offset)
+            return newest is not None and tombstone is not None and tombstone.honoured_over(newest)
+        if not _is_object(record.value):
             self.unreadable += 1
             return False
-        self._newest[kind, key] = one.offset
+        self._newest[kind, key] = record.offset
         return True
 
     def content(self) -> bytes:
-        """A line each, by the log's time: `{"at_ms", "key", "kind", "value"}`; the value is the report, or null."""
+        """One line per record, ordered by log time: `{"at_ms", "key", "kind", "value"}`; value: the report, or null."""
         return b"".join(
             orjson.dumps(
                 {"at_ms": at_ms, "key": key, "kind": kind, "value": None if value is None else orjson.Fragment(value)},
                 option=orjson.OPT_APPEND_NEWLINE,
             )
             for (kind, _, at_ms), (key, value) in sorted(
-                self._lines.items(), key=lambda one: (one[0][2], one[0][0], one[0][1])
+                self._lines.items(), key=lambda record: (record[0][2], record[0][0], record[0][1])
             )
         )
 
     def told(self) -> dict[str, Any]:
-        """In figures."""
+        """Summary for `--output json`."""
         times = [at_ms for _, _, at_ms in self._lines]
         return {
             "records": len(self._lines),
@@ -180,39 +184,39 @@ class Recording:
 
 
 def record(connection: Connection, length_s: float) -> Recording:
-    """Read the load topics from their beginning, and then so long what comes.
+    """Read the load topics from their beginning, and then new records for `length_s`.
 
     Raises:
-        KafkaAdapterError: Kafka is away.
-        CommandError: There are no such topics, or nothing is in them.
+        KafkaAdapterError: Kafka is out of reach.
+        CommandError: The topics do not exist, or are empty.
     """
-    found = Recording()
-    with _readers(connection, found) as readers:
+    recording = Recording()
+    with _readers(connection, recording) as readers:
         _catch_up(connection, readers)
         begun_s = time.monotonic()
         try:
-            with progress("recording (Ctrl-C ends it)", max(1, round(length_s)), unit="s") as told:
-                while (elapsed_s := time.monotonic() - begun_s) < length_s and not found.full:
-                    told(elapsed_s)
+            with progress("recording (Ctrl-C ends it)", max(1, round(length_s)), unit="s") as update:
+                while (elapsed_s := time.monotonic() - begun_s) < length_s and not recording.full:
+                    update(elapsed_s)
                     time.sleep(min(_LOOK_S, length_s - elapsed_s))
         except KeyboardInterrupt:
-            say("interrupted: what was recorded until now counts")
+            say("interrupted: the recording ends here")
         for reader in readers:
             if reader.last_error:
-                say(f"Kafka's last word: {reader.last_error}")
-    if found.full:
-        say(f"the recording ended early: it holds {len(found)} records")
-    if not len(found):
+                say(f"last error of Kafka: {reader.last_error}")
+    if recording.full:
+        say(f"the recording ended early: it holds {len(recording)} records")
+    if not len(recording):
         raise CommandError(
-            "the load topics hold no report",
-            hint="Brokers write them when their balancing extension is on (design/load-data.md); wait with --for.",
+            "the load topics have no report",
+            hint="Brokers write reports when their balancing extension is enabled (design/load-data.md); wait with --for.",
             code=ExitCode.NOT_FOUND,
         )
-    return found
+    return recording
 
 
 @contextmanager
-def _readers(connection: Connection, found: Recording) -> Iterator[list[LightReader]]:
+def _readers(connection: Connection, recording: Recording) -> Iterator[list[LightReader]]:
     from statechannel.cli.kit.kafka_wait import naming_address, notify_if_slow
     from statechannel.kafka.light_policy import LoadTopics
     from statechannel.kafka.light_topic import LightReader
@@ -225,8 +229,8 @@ def _readers(connection: Connection, found: Recording) -> Iterator[list[LightRea
     missing = [name for name in names.values() if name not in there]
     if missing:
         raise CommandError(
-            f"there is no topic {' and no topic '.join(missing)}",
-            hint="Brokers make them when their balancing extension is on; is this the right --channel?",
+            f"topic {' and topic '.join(missing)} not found",
+            hint="Brokers create them when their balancing extension is enabled. Check --channel.",
             code=ExitCode.TOPIC_REFUSED,
         )
     readers: list[LightReader] = []
@@ -236,7 +240,7 @@ def _readers(connection: Connection, found: Recording) -> Iterator[list[LightRea
                 reader = LightReader(
                     connection.client,
                     name,
-                    partial(found.take, kind),
+                    partial(recording.take, kind),
                     group_id=connection.topics.reader_group,
                 )
                 readers.append(reader)

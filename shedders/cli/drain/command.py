@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from shedders.cli.drain import cordons
-from shedders.cli.drain.follower import Drained, DrainWish, broker_of, check, drain, new_id, require_empty, resumable
+from shedders.cli.drain.follower import Drained, DrainRequest, broker_of, check, drain, new_id, require_empty, resumable
 from shedders.cli.policy.write import By
 from shedders.cli.progress_bars import bar
 from shedders.model.amounts import are, count, were
@@ -27,14 +27,12 @@ _RATE = re.compile(r"([0-9]+(?:\.[0-9]+)?)(?:/s)?", re.ASCII)
 BrokerWord = Annotated[str, typer.Argument(metavar="BROKER")]
 Rate = Annotated[
     str | None,
-    typer.Option("--rate", metavar="N/s", help="Bundles that set out a second; default: extensions.balancer.drain."),
+    typer.Option("--rate", metavar="N/s", help="Bundles moved per second. Default: extensions.balancer.drain."),
 ]
-Force = Annotated[
-    bool, typer.Option("--force", help="Bundles that policies keep everybody from taking go all the same.")
-]
-Why = Annotated[str | None, typer.Option("--why", help="For people who read it.")]
+Force = Annotated[bool, typer.Option("--force", help="Also move bundles that policies forbid on every other broker.")]
+Why = Annotated[str | None, typer.Option("--why", help="Reason of the drain, for people.")]
 Within = Annotated[
-    float, typer.Option("--timeout", metavar="SECONDS", min=1, max=86_400, help="Longest time for one broker.")
+    float, typer.Option("--timeout", metavar="SECONDS", min=1, max=86_400, help="Time limit for one broker.")
 ]
 
 
@@ -48,23 +46,23 @@ def drain_(
     why: Why = None,
     by: By = None,
     operation: Annotated[
-        str | None, typer.Option("--operation", metavar="ID", help="Go on with, or watch, this drain.")
+        str | None, typer.Option("--operation", metavar="ID", help="Id of a drain to continue or watch.")
     ] = None,
     timeout: Within = 1_800.0,
     output: OutputAs = Output.TABLE,
 ) -> None:
-    """Give a broker nothing more, and hand all its bundles over to others.
+    """Cordon a broker and move all its bundles to other brokers.
 
-    It stays cordoned until `statechannel uncordon`. The same command again goes on after whatever has died meanwhile.
+    The broker stays cordoned until `statechannel uncordon`. Run the same command again to continue after a failure.
     """
     cordons.key_of(broker)
     rate_per_s = rate_of(rate)
     connection = connect()
     check(connection, broker, force=force)
     drain_id = _id_of(connection, broker, operation)
-    wish = DrainWish(broker, drain_id, rate_per_s, force, why or "", by, timeout)
+    request = DrainRequest(broker, drain_id, rate_per_s, force, why or "", by, timeout)
     with bar() as shown:
-        drained = drain(connection, wish, shown)
+        drained = drain(connection, request, shown)
     _tell(drained, output)
     require_empty(drained)
 
@@ -74,10 +72,10 @@ def drain_(
 def uncordon(
     connect: Connect,
     broker: BrokerWord,
-    force: Annotated[bool, typer.Option("--force", help="Also a cordon that no drain has written.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Also end a cordon that was not set by a drain.")] = False,
     output: OutputAs = Output.TABLE,
 ) -> None:
-    """Let a broker take bundles again; a drain of it that is under way ends."""
+    """Let a broker take bundles again, and end a running drain of it."""
     cordons.key_of(broker)
     done = cordons.uncordon(connect(), broker, force=force)
     if output is Output.JSON:
@@ -87,19 +85,19 @@ def uncordon(
 
 
 def rate_of(text: str | None) -> float | None:
-    """Bundles a second from what a person wrote: `20`, `20/s`, `0.5/s`.
+    """Parse bundles per second: `20`, `20/s`, `0.5/s`.
 
     Raises:
-        CommandError: It is no rate.
+        CommandError: The text is not a rate.
     """
     if text is None:
         return None
-    found = _RATE.fullmatch(text)
-    rate_per_s = 0.0 if found is None else float(found[1])
+    match = _RATE.fullmatch(text)
+    rate_per_s = 0.0 if match is None else float(match[1])
     if not 0 < rate_per_s <= RATE_MAX:
         raise CommandError(
-            f"`{text}` is no rate",
-            hint=f"Say bundles a second, as 20/s or 0.5/s; at most {RATE_MAX:.0f}/s.",
+            f"`{text}` is not a valid rate",
+            hint=f"Use bundles per second, e.g. 20/s or 0.5/s; at most {RATE_MAX:.0f}/s.",
             code=ExitCode.USAGE,
         )
     return rate_per_s
@@ -107,16 +105,16 @@ def rate_of(text: str | None) -> float | None:
 
 def _id_of(connection: Connection, broker: str, operation: str | None) -> str:
     if operation is None:
-        found = resumable(connection, broker)
-        if found is not None:
-            say(f"{broker} is being drained already (operation {found}); this command joins in")
-        return found or new_id()
+        running = resumable(connection, broker)
+        if running is not None:
+            say(f"{broker} is being drained already (operation {running}); this command watches that drain")
+        return running or new_id()
     about = broker_of(connection, operation)
     if about != broker:
-        said = "is no drain" if about is None else f"is a drain of {about}"
+        what = "is not a drain" if about is None else f"is a drain of {about}"
         raise CommandError(
-            f"operation {operation} {said}",
-            hint="`statechannel operation list` has the newest; without --operation a new drain begins.",
+            f"operation {operation} {what}",
+            hint="`statechannel operation list` shows the newest; without --operation, a new drain starts.",
             code=ExitCode.NOT_FOUND,
         )
     return operation
@@ -128,16 +126,16 @@ def _tell(drained: Drained, output: Output) -> None:
         return
     facts: dict[str, Any] = drained.fields()
     moved, left = facts["moved"], drained.left_count
-    said = f"{facts['broker']}: {count(moved, 'bundle')} {were(moved)} moved, {left} {are(left)} left"
-    stdout().print(f"{said} (operation {facts['operation']}, by {facts['executed_by']})", markup=False)
+    sentence = f"{facts['broker']}: {count(moved, 'bundle')} {were(moved)} moved, {left} {are(left)} left"
+    stdout().print(f"{sentence} (operation {facts['operation']}, by {facts['executed_by']})", markup=False)
     if drained.left:
         print_table(
             ("bundle", "reason", "why"),
-            [(one.get("bundle"), one.get("reason"), one.get("why")) for one in drained.left],
+            [(item.get("bundle"), item.get("reason"), item.get("why")) for item in drained.left],
         )
     if facts["earlier_known"] is False:
         say("note: another leader may have moved more; its decisions could not be read")
     if facts["reports_in_vain"]:
         say(f"note: {count(facts['reports_in_vain'], 'bundle')} went to brokers that did not report their load in time")
     if facts["leads"]:
-        say(f"note: {facts['broker']} leads; another broker does as soon as it stops")
+        say(f"note: {facts['broker']} is the leader; another broker takes over when it stops")

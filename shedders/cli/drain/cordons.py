@@ -1,4 +1,4 @@
-"""The cordon of a drain: set before, taken back by `uncordon`, told apart from those that people have set."""
+"""Cordons of drains: set before a drain, ended by `uncordon`, distinct from those that operators set."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from statechannel.errors import ExitCode
 
 @dataclass(frozen=True, slots=True)
 class Cordoned:
-    """A broker that takes nothing.
+    """Broker that is cordoned.
 
     Attributes:
-        made: By this command; else it was there.
+        made: By this command; else it was cordoned already.
     """
 
     broker: str
@@ -29,87 +29,87 @@ class Cordoned:
 
 
 def key_of(broker: str) -> PolicyKey:
-    """Key of a broker's standing cordon.
+    """Key of the cordon policy of a broker.
 
     Raises:
-        BadPolicyError: It is no broker id.
+        BadPolicyError: `broker` is not a valid broker id.
     """
     return made_key(PolicyKind.CORDON, broker)
 
 
 def drained_by(entry: PolicyEntry | None) -> str | None:
-    """Id of the drain that wrote a cordon; None where a person did, or there is none."""
+    """Id of the drain that wrote a cordon; None: an operator did, or there is none."""
     return None if entry is None else entry.author.drain
 
 
 def standing_of(connection: Connection, *, create: bool = False) -> EffectivePolicies:
-    """What holds now."""
+    """Policies in force now."""
     return book_of(connection, create=create).at(now_ms())
 
 
-def cordon_of(standing: EffectivePolicies, broker: str) -> PolicyEntry | None:
-    """The standing cordon of a broker, an override not counted."""
+def cordon_of(effective: EffectivePolicies, broker: str) -> PolicyEntry | None:
+    """Cordon policy of a broker, overrides excluded."""
     key = key_of(broker)
-    found = (one for one in standing.entries if one.key == key and one.force is not Force.LAPSED)
-    return next(found, None)
+    entries = (entry for entry in effective.entries if entry.key == key and entry.force is not Force.LAPSED)
+    return next(entries, None)
 
 
 def cordon(connection: Connection, broker: str, drain: str, *, why: str, by: str | None) -> Cordoned:
-    """Cordon a broker for a drain; one that a person has set is left as it is.
+    """Cordon a broker for a drain; a cordon that an operator has set is left as it is.
 
     Raises:
-        CommandError: It was not written, or nobody knows.
+        CommandError: The cordon was rejected, or its result is unknown.
     """
     before = cordon_of(standing_of(connection, create=True), broker)
     if before is not None and drained_by(before) is None:
         said = f", because: {before.why}" if before.why else ""
         say(
-            f"note: {broker} is cordoned by {before.author.text or 'an unknown writer'} already{said}; that stays as it is"
+            f"note: {broker} is cordoned by {before.author.text or 'an unknown user'} already{said}; that cordon is left as it is"
         )
         return Cordoned(broker, made=False)
     if drained_by(before) == drain:
         return Cordoned(broker, made=False)
-    # What policies cannot be kept together then is for the drain itself to say, bundle by bundle.
+    # Contradictions of policies are reported by the drain, per bundle.
     done = put(connection, key_of(broker), {}, by=by, why=why[:WHY_MAX], until_ms=None, force=True, drain=drain)
     _require(done, f"cordon of {broker}")
-    for one in done.judged.troubles:
-        say(f"note: {one}")
+    for trouble in done.judged.troubles:
+        say(f"note: {trouble}")
     return Cordoned(broker, made=before is None)
 
 
 def uncordon(connection: Connection, broker: str, *, force: bool) -> PolicyWriteResult:
-    """Delete the standing cordon of a broker.
+    """Delete the cordon policy of a broker.
 
     Raises:
-        CommandError: There is none; or it was not written by a drain, and nobody insists.
+        CommandError: There is none; or it was not written by a drain, and `force` is not set.
     """
-    standing = standing_of(connection)
-    before = cordon_of(standing, broker)
+    effective = standing_of(connection)
+    before = cordon_of(effective, broker)
     if before is None:
-        overridden = any(one.key == key_of(broker)._replace(override=True) for one in standing.entries)
+        overridden = any(entry.key == key_of(broker)._replace(override=True) for entry in effective.entries)
         raise CommandError(
-            f"{broker} is not cordoned" + (" but by an override" if overridden else ""),
-            hint=f"`statechannel override end cordon {broker}` takes it back."
+            f"{broker} is not cordoned" + (" except by an override" if overridden else ""),
+            hint=f"`statechannel override end cordon {broker}` ends it."
             if overridden
-            else "`statechannel brokers` shows under remarks who is.",
+            else "`statechannel brokers` shows cordons as remarks.",
             code=ExitCode.NOT_FOUND,
         )
     if drained_by(before) is None and not force:
         because = f": {before.why}" if before.why else ""
         raise CommandError(
-            f"{broker} was cordoned by {before.author.text or 'an unknown writer'}, not by a drain{because}",
-            hint="--force takes it back all the same.",
+            f"{broker} was cordoned by {before.author.text or 'an unknown user'}, not by a drain{because}",
+            hint="Use --force to end it anyway.",
             code=ExitCode.REJECTED,
         )
     done = take_away(connection, key_of(broker), force=force)
     _require(done, f"end of the cordon of {broker}")
-    if any(one.key == key_of(broker)._replace(override=True) for one in standing.entries):
-        say(f"note: an override cordons {broker} still; `statechannel override end cordon {broker}` takes it back")
+    if any(entry.key == key_of(broker)._replace(override=True) for entry in effective.entries):
+        say(f"note: {broker} is still cordoned by an override; `statechannel override end cordon {broker}` ends it")
     return done
 
 
 def take_back(connection: Connection, broker: str, drain: str) -> bool:
-    """Delete the cordon that this drain wrote, if it is there still."""
+    """Delete the cordon that this drain wrote, if it still exists."""
     if drained_by(cordon_of(standing_of(connection), broker)) != drain:
         return False
     uncordon(connection, broker, force=False)
@@ -124,7 +124,7 @@ def _require(done: PolicyWriteResult, what: str) -> None:
         raise CommandError(f"the {what} was not written: {written.reason}", hint=hint, code=code)
     if written.outcome is PolicyWriteOutcome.UNKNOWN:
         raise CommandError(
-            f"it is not known whether the {what} was written: {written.reason}",
-            hint="`statechannel policy list --kind cordon` tells; the same command again does no harm.",
+            f"unknown whether the {what} was written: {written.reason}",
+            hint="Check with `statechannel policy list --kind cordon`; repeating the command is safe.",
             code=ExitCode.UNKNOWN,
         )

@@ -1,4 +1,4 @@
-"""Drains one broker from the command line: cordon, ask the leader, watch, and go on after whatever dies meanwhile."""
+"""Client side of a drain: cordons the broker, sends the request to the leader, watches it, and retries after failures."""
 
 from __future__ import annotations
 
@@ -42,21 +42,21 @@ from statechannel.replay.survey import has_gaps
 ASK: Final = "drain"
 AGAIN_S: Final = 1.0
 NOTHING_MOVED: Final = "no-destination"
-"""The one answer that is about the whole drain, whoever led, and says that no bundle has left."""
+"""The rejection of a whole drain, by any leader: no bundle has moved."""
 NOT_BEGUN: Final = frozenset({"bad-request", "unknown-ask", NO_EXTENSION})
-"""Of whoever did not take it up; another leader may have done so before."""
+"""Rejections by a broker that did not start the drain; another leader may have started it before."""
 EXTENSION_WAIT_S: Final = 15.0
-"""A broker that has just begun to lead may not have started its extension yet."""
+"""How long a new leader may take to start its extension."""
 
 
 @dataclass(frozen=True, slots=True)
-class DrainWish:
-    """What is to be drained.
+class DrainRequest:
+    """Request to drain a broker.
 
     Attributes:
-        drain: Id that the cordon, the moves and all requests of this drain carry.
-        within_s: Longest time of the whole.
-        extra: Further arguments of the request: what `rolling-restart` finds its way by.
+        drain: Id of the drain, in its cordon, its moves and all its requests.
+        within_s: Time limit of the whole drain.
+        extra: Further arguments of the request: the state of a `rolling-restart`.
     """
 
     broker: str
@@ -71,36 +71,36 @@ class DrainWish:
 
 @dataclass(frozen=True, slots=True)
 class Drained:
-    """How a drain ended.
+    """Result of a drain.
 
     Attributes:
-        facts: Of the leader: `moved`, `left`, `left_count`, ...
+        facts: Answer of the leader: `moved`, `left`, `left_count`, ...
         executed_by: The leader.
     """
 
-    wish: DrainWish
+    request: DrainRequest
     facts: Mapping[str, Any]
     executed_by: str | None
     result: str
 
     @property
     def left(self) -> list[Mapping[str, Any]]:
-        """What stays, with reasons; the first so many."""
-        found = self.facts.get("left")
-        return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+        """The first bundles that are left, with reasons."""
+        items = self.facts.get("left")
+        return [item for item in items if isinstance(item, dict)] if isinstance(items, list) else []
 
     @property
     def left_count(self) -> int:
-        """How much stays."""
-        found = self.facts.get("left_count")
-        return found if isinstance(found, int) else len(self.left)
+        """Number of bundles that are left."""
+        count_left = self.facts.get("left_count")
+        return count_left if isinstance(count_left, int) else len(self.left)
 
     def fields(self) -> dict[str, Any]:
         """As JSON has it."""
         known = ("moved", "began_with", "earlier_known", "left", "left_count", "reports_in_vain", "leads", "took_s")
         return {
-            "operation": self.wish.drain,
-            "broker": self.wish.broker,
+            "operation": self.request.drain,
+            "broker": self.request.broker,
             "executed_by": self.executed_by,
             "answer": "accepted",
             "result": self.result,
@@ -109,7 +109,7 @@ class Drained:
 
 
 def check(connection: Connection, broker: str, *, force: bool) -> Registry:
-    """Refuse what need not be tried; nothing was written then.
+    """Reject drains that cannot succeed, before anything is written.
 
     Raises:
         CommandError: The broker is unknown or dead, or the only one that takes bundles.
@@ -124,85 +124,89 @@ def check(connection: Connection, broker: str, *, force: bool) -> Registry:
         lost = registry.members.lost.get(broker)
         if lost is None:
             raise CommandError(
-                f"no broker {broker} is heard", hint="`statechannel brokers` lists them.", code=ExitCode.NOT_FOUND
+                f"broker {broker} not found", hint="`statechannel brokers` lists them.", code=ExitCode.NOT_FOUND
             )
         if not force:
             raise CommandError(
-                f"broker {broker} is not heard any more; the leader gives its bundles to others by itself",
-                hint=f"--force drains it all the same, and keeps it cordoned; see `statechannel bundles --broker {broker}`.",
+                f"broker {broker} is not alive; the leader reassigns its bundles automatically",
+                hint=f"Use --force to drain and cordon it anyway; see `statechannel bundles --broker {broker}`.",
                 code=ExitCode.REJECTED,
             )
     cordons = standing_of(connection).policies.cordons
-    others = [name for name, one in alive.items() if name != broker and one.accepting and name not in cordons]
+    others = [name for name, other in alive.items() if name != broker and other.accepting and name not in cordons]
     if not others and not force:
         raise CommandError(
-            f"{broker} is the only broker that takes bundles: nobody could take its own, nor new ones",
-            hint="Start another broker, or `statechannel uncordon` one; --force cordons it all the same.",
+            f"{broker} is the only broker that takes bundles: no other broker could take its bundles or new ones",
+            hint="Start another broker, or `statechannel uncordon` one; --force cordons it anyway.",
             code=ExitCode.REJECTED,
         )
     return registry
 
 
 def resumable(connection: Connection, broker: str) -> str | None:
-    """Id of the drain of this broker that is under way; None where there is none.
+    """Id of the running drain of this broker, or None.
 
-    What has ended is not resumed: another drain of the same broker looks anew.
+    A drain that has ended is not resumed: the next drain of the broker starts from the beginning.
     """
     drain = drained_by(cordon_of(standing_of(connection), broker))
     if drain is None:
         return None
-    found = newest(connection, drain)
-    return drain if found is not None and found.open else None
+    request = newest(connection, drain)
+    return drain if request is not None and request.open else None
 
 
 def newest(connection: Connection, drain: str) -> LoggedRequest | None:
-    """The newest request of a drain."""
-    every = [one for one in requests(connection, ASK) if drain in (one.request.id, one.request.args.get("drain"))]
+    """Newest request of a drain."""
+    every = [
+        request
+        for request in requests(connection, ASK)
+        if drain in (request.request.id, request.request.args.get("drain"))
+    ]
     return every[-1] if every else None
 
 
 def broker_of(connection: Connection, drain: str) -> str | None:
-    """The broker that a drain is about."""
-    found = newest(connection, drain)
-    return None if found is None else found.request.broker
+    """Broker of a drain."""
+    request = newest(connection, drain)
+    return None if request is None else request.request.broker
 
 
 def new_id() -> str:
-    """An id for a drain."""
+    """New id of a drain."""
     return str(ULID())
 
 
-def drain(connection: Connection, wish: DrainWish, bar: Bar) -> Drained:
-    """Drain a broker: returns when nothing more can be moved, whatever is left.
+def drain(connection: Connection, request: DrainRequest, bar: Bar) -> Drained:
+    """Drain a broker; returns when no further bundle can be moved, even if some are left.
 
     Raises:
-        CommandError: It was refused, or did not end in time; says what to do.
+        CommandError: The drain was rejected, or did not end in time.
     """
-    under_way = newest(connection, wish.drain)
-    # Another rate, or force, is said by another request of the same drain; who says nothing new only watches.
-    changes = wish.force or wish.rate_per_s is not None
+    under_way = newest(connection, request.drain)
+    # A changed rate or force needs a new request of the same drain; without a change this command only watches.
+    changes = request.force or request.rate_per_s is not None
     sent = under_way.sent if under_way is not None and under_way.open and not changes else None
-    cordoned = cordon(connection, wish.broker, wish.drain, why=wish.why, by=wish.by)
-    bar.show(wish.broker, f"draining {wish.broker}", 0, 1)
-    watch = _Watch(connection, wish, bar, begun=under_way is not None)
+    cordoned = cordon(connection, request.broker, request.drain, why=request.why, by=request.by)
+    bar.show(request.broker, f"draining {request.broker}", 0, 1)
+    watch = _Watch(connection, request, bar, begun=under_way is not None)
     try:
-        told = watch.until_answered(sent, first=under_way is None)
+        answer = watch.until_answered(sent, first=under_way is None)
     except KeyboardInterrupt:
         say(
-            f"the drain goes on without this command: `statechannel drain {wish.broker} --operation {wish.drain}` "
-            f"watches it again, `statechannel uncordon {wish.broker}` ends it"
+            f"the drain continues without this command: `statechannel drain {request.broker} --operation {request.drain}` "
+            f"watches it again, `statechannel uncordon {request.broker}` ends it"
         )
         raise
     finally:
-        bar.drop(wish.broker)
-    return _judged(connection, wish, cordoned, told, begun=watch.begun)
+        bar.drop(request.broker)
+    return _judged(connection, request, cordoned, answer, begun=watch.begun)
 
 
 def is_asked_again(outcome: Outcome | None, begun_s: float) -> bool:
-    """Whether an answer is only that somebody else, or the same one in a moment, has to be asked.
+    """Whether a request is to be retried, with another leader or the same.
 
     Args:
-        begun_s: When it was asked first.
+        begun_s: When it was first sent.
     """
     if isinstance(outcome, Rejected) and outcome.reason == NO_EXTENSION:
         return time.monotonic() - begun_s < EXTENSION_WAIT_S
@@ -210,67 +214,70 @@ def is_asked_again(outcome: Outcome | None, begun_s: float) -> bool:
 
 
 class _Watch:
-    """Waits for the end of one drain.
+    """Watch of one drain until its end.
 
     Attributes:
-        begun: Some leader may have taken it up before the one that has answered.
+        begun: Another leader may have started the drain before the one that answered.
     """
 
-    def __init__(self, connection: Connection, wish: DrainWish, bar: Bar, *, begun: bool) -> None:
+    def __init__(self, connection: Connection, request: DrainRequest, bar: Bar, *, begun: bool) -> None:
         self.begun = begun
         self._connection = connection
-        self._wish = wish
+        self._request = request
         self._bar = bar
         self._holdings = Holdings(connection)
         self._total = 0
         self._begun_s = time.monotonic()
-        self._ends_s = self._begun_s + wish.within_s
+        self._ends_s = self._begun_s + request.within_s
 
     def until_answered(self, sent: Sent | None, *, first: bool) -> LeaderAnswer:
-        """Ask, and ask again where the answer is only that somebody else has to be asked."""
-        told = LeaderAnswer(None, None)
+        """Send the request, and retry until a leader answers it."""
+        answer = LeaderAnswer(None, None)
         while True:
             left_s = self._ends_s - time.monotonic()
             if left_s <= 0:
-                raise self._late(told)
+                raise self._late(answer)
             if sent is None:
                 sent = self._send(left_s, first=first)
             first = False
-            told = follow(self._connection, sent, self._show)
-            if not is_asked_again(told.outcome, self._begun_s):
-                return told
+            answer = follow(self._connection, sent, self._show)
+            if not is_asked_again(answer.outcome, self._begun_s):
+                return answer
             sent = None
-            self.begun = self.begun or not _is_not_begun(told.outcome)
+            self.begun = self.begun or not _is_not_begun(answer.outcome)
             time.sleep(min(AGAIN_S, max(0.0, self._ends_s - time.monotonic())))
 
     def _send(self, left_s: float, *, first: bool) -> Sent:
-        wish = self._wish
+        request = self._request
         args = {
-            "broker": wish.broker,
-            "rate_per_s": wish.rate_per_s,
-            "force": wish.force,
-            "drain": wish.drain,
-            **(wish.extra or {}),
+            "broker": request.broker,
+            "rate_per_s": request.rate_per_s,
+            "force": request.force,
+            "drain": request.drain,
+            **(request.extra or {}),
         }
-        return send(self._connection, ASK, args, left_s, identifier=wish.drain if first else None)
+        return send(self._connection, ASK, args, left_s, identifier=request.drain if first else None)
 
     def _show(self, leader: str | None) -> None:
         if not self._bar.seen:
             return
-        with suppress(KafkaAdapterError):  # the leader goes on; there is only nothing to show
+        with suppress(KafkaAdapterError):  # the leader continues; only the progress is not shown
             self._holdings.look()
-        left = self._holdings.counts[self._wish.broker]
+        left = self._holdings.counts[self._request.broker]
         self._total = max(self._total, left)
-        by = f" ({leader} is at it)" if leader else " (no broker has taken it up yet)"
-        self._bar.show(self._wish.broker, f"draining {self._wish.broker}{by}", self._total - left, max(1, self._total))
+        by = f" (by {leader})" if leader else " (no broker has started it yet)"
+        self._bar.show(
+            self._request.broker, f"draining {self._request.broker}{by}", self._total - left, max(1, self._total)
+        )
 
-    def _late(self, told: LeaderAnswer) -> CommandError:
-        left = self._holdings.look(anyhow=True)[self._wish.broker]
-        said = f"{told.broker} was at it last" if told.broker else "no broker has taken it up"
+    def _late(self, answer: LeaderAnswer) -> CommandError:
+        left = self._holdings.look(anyhow=True)[self._request.broker]
+        progress = f"last executed by {answer.broker}" if answer.broker else "no broker has started it"
         return CommandError(
-            f"{self._wish.broker} has {count(left, 'bundle')} left after {self._wish.within_s:g} s; {said}",
-            hint=f"It is cordoned still; go on with `statechannel drain {self._wish.broker} --operation {self._wish.drain}`.",
-            code=ExitCode.UNDETERMINED if told.broker else ExitCode.NO_BROKER,
+            f"{self._request.broker} has {count(left, 'bundle')} left after {self._request.within_s:g} s; {progress}",
+            hint=f"It is still cordoned; continue with `statechannel drain {self._request.broker} "
+            f"--operation {self._request.drain}`.",
+            code=ExitCode.UNDETERMINED if answer.broker else ExitCode.NO_BROKER,
         )
 
 
@@ -278,39 +285,41 @@ def _is_not_begun(outcome: Outcome | None) -> bool:
     return isinstance(outcome, Rejected) and str(outcome.reason) in NOT_BEGUN
 
 
-def _judged(connection: Connection, wish: DrainWish, cordoned: Cordoned, told: LeaderAnswer, *, begun: bool) -> Drained:
-    outcome = told.outcome
+def _judged(
+    connection: Connection, request: DrainRequest, cordoned: Cordoned, answer: LeaderAnswer, *, begun: bool
+) -> Drained:
+    outcome = answer.outcome
     if isinstance(outcome, Done):
-        return Drained(wish, outcome.facts, told.broker, outcome.result)
+        return Drained(request, outcome.facts, answer.broker, outcome.result)
     if not isinstance(outcome, Rejected | NotFound):
         raise CommandError(f"the leader answered with {cell(str(outcome))}", code=ExitCode.UNKNOWN)
     reason = str(outcome.reason)
-    said, hint = outcome.message, hint_for(outcome, operation=wish.drain)
+    message, hint = outcome.message, hint_for(outcome, operation=request.drain)
     if reason == NO_EXTENSION:
-        said, hint = (
-            f"the leader {told.broker} runs no balancing extension",
+        message, hint = (
+            f"the leader {answer.broker} does not run the balancing extension",
             "Run brokers with extensions.balancer.enabled=true.",
         )
     nothing = reason == NOTHING_MOVED or (not begun and _is_not_begun(outcome))
-    # Else a broker that is half empty would be given bundles again.
-    if cordoned.made and nothing and take_back(connection, wish.broker, wish.drain):
-        said += " (the cordon was taken back)"
-    raise CommandError(f"rejected ({reason}): {said}", hint=hint, code=ExitCode.REJECTED)
+    # Otherwise a broker that is half empty would be assigned bundles again.
+    if cordoned.made and nothing and take_back(connection, request.broker, request.drain):
+        message += " (the cordon was removed)"
+    raise CommandError(f"rejected ({reason}): {message}", hint=hint, code=ExitCode.REJECTED)
 
 
 def require_empty(drained: Drained) -> None:
-    """End the command where something is left.
+    """Fail if bundles are left.
 
     Raises:
-        CommandError: Something is; it says what keeps it.
+        CommandError: Bundles are left; the message has the reason.
     """
     if not drained.left_count:
         return
     first = drained.left[0] if drained.left else {}
-    said = f"{first.get('bundle')}: {first.get('why')}" if first else ""
+    example = f"{first.get('bundle')}: {first.get('why')}" if first else ""
     raise CommandError(
-        f"{drained.wish.broker} still has {count(drained.left_count, 'bundle')} that nobody may take; {said}",
-        hint="Change the policies, start another broker, or drain it again with --force.",
+        f"{drained.request.broker} still has {count(drained.left_count, 'bundle')} that no other broker may take; {example}",
+        hint="Change the policies, start another broker, or repeat the drain with --force.",
         code=ExitCode.REJECTED,
     )
 
@@ -320,10 +329,10 @@ _LEAST_WAIT_S = 0.5
 
 
 class Holdings:
-    """Counts bundles; never spends more than a fifth of the time on it.
+    """Bundle counts by broker, refreshed with at most a fifth of the time.
 
     Attributes:
-        counts: By broker, as of the last look: what it serves, or is about to get.
+        counts: Bundles that each broker serves or is about to get, as of the last refresh.
     """
 
     def __init__(self, connection: Connection) -> None:
@@ -333,10 +342,10 @@ class Holdings:
         self.counts: Counter[str] = Counter()
 
     def look(self, *, anyhow: bool = False) -> Counter[str]:
-        """Look if it is time to, or anyhow.
+        """Refresh the counts if it is time to, or `anyhow`.
 
         Raises:
-            KafkaAdapterError: Kafka is away, or the topic is missing.
+            KafkaAdapterError: Kafka is out of reach, or the topic is missing.
         """
         begun_s = time.monotonic()
         if not anyhow and begun_s < self._next_s:
@@ -350,7 +359,7 @@ class Holdings:
         if self._partitions is None:
             self._partitions = describe_topic(self._connection, Topic.CHANNEL).partitions
         lag_ms = self._connection.settings.channel.min_compaction_lag_ms
-        found: Counter[str] = Counter()
+        counts: Counter[str] = Counter()
         for partition in range(self._partitions):
             with open_tail(self._connection, Topic.CHANNEL, partition) as tail:
                 span = tail.span()
@@ -359,8 +368,8 @@ class Holdings:
                 part = audit_join(partition, self._partitions, records, oldest_kept_ms=now_ms() - lag_ms)
             else:
                 part = audit_full(partition, self._partitions, records)
-            found.update(name for key in part.view.existing() for name in _holders(key))
-        return found
+            counts.update(name for key in part.view.existing() for name in _holders(key))
+        return counts
 
 
 def _holders(key: KeyState) -> set[str]:

@@ -1,8 +1,8 @@
-"""One broker after the other: drained, restarted, back again; what a rolling restart knows and decides.
+"""Rolling restart: drains, restarts and uncordons one broker after the other.
 
-Nothing is kept beside the log: every drain of it is a request that carries the restart's id, all brokers that are to be
-restarted, and the process that was to be ended. So the same command with `--operation ID` goes on, on any machine: who is heard
-as another process since is done.
+Its only state is the log: each drain is a request with the restart's id, all brokers to
+restart, and the process to be ended. So the same command with `--operation ID` continues on any machine: a broker that
+runs as another process since then is done.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from shedders.cli.drain.cordons import cordon_of, drained_by, standing_of, uncordon
-from shedders.cli.drain.follower import AGAIN_S, ASK, DrainWish, drain, is_asked_again, new_id, require_empty
+from shedders.cli.drain.follower import AGAIN_S, ASK, DrainRequest, drain, is_asked_again, new_id, require_empty
 from shedders.cli.leader_request import follow, requests, send
 from shedders.cli.progress_bars import Bar
 from statechannel.cli.kit.connection import Connection
@@ -32,18 +32,18 @@ from statechannel.kafka.errors import KafkaUnavailableError
 LOOK_S: Final = 1.0
 PLACE: Final = "{broker}"
 STDERR: Final = 2
-"""What the command says goes to standard error, as standard output may be JSON."""
+"""Output of the restart command goes to standard error, as standard output may be JSON."""
 
 
 @dataclass(frozen=True, slots=True)
-class RestartWish:
-    """What is wanted.
+class RestartRequest:
+    """Request of a rolling restart.
 
     Attributes:
-        restart: Its id.
-        command: Words of the command that restarts one broker, `{broker}` in place of its id; None: people do it.
-        back_s: Longest time until a broker is back; `command_s`, `drain_s`, `fresh_s` likewise.
-        leader_s: Longest time until somebody leads, where whose turn it is depends on it.
+        restart: Id of the restart.
+        command: Words of the command that restarts one broker, `{broker}` in place of its id; None: an operator restarts it.
+        back_s: Time limit until a broker is back; `command_s`, `drain_s`, `fresh_s` likewise.
+        leader_s: Time limit until a leader is elected, if the order depends on it.
     """
 
     restart: str
@@ -61,11 +61,11 @@ class RestartWish:
 
 @dataclass(slots=True)
 class Progressed:
-    """How far a restart has come, by the requests topic.
+    """Progress of a restart, read from the requests topic.
 
     Attributes:
-        brokers: All of them; empty where nothing was begun.
-        before: By broker whose drain was asked for, the process that is to be ended.
+        brokers: All brokers to restart; empty: the restart has not begun.
+        before: Process to be ended, by broker whose drain was requested.
     """
 
     brokers: list[str] = field(default_factory=list)
@@ -73,118 +73,118 @@ class Progressed:
 
 
 def progressed(connection: Connection, restart: str) -> Progressed:
-    """What the log has of a restart."""
-    found = Progressed()
-    for one in requests(connection, ASK):
-        args = one.request.args
+    """Read the progress of a restart from the log."""
+    progress = Progressed()
+    for request in requests(connection, ASK):
+        args = request.request.args
         broker, incarnation, brokers = args.get("broker"), args.get("incarnation"), args.get("brokers")
         if args.get("restart") != restart or not isinstance(broker, str) or not isinstance(incarnation, str):
             continue
-        found.before.setdefault(broker, incarnation)
+        progress.before.setdefault(broker, incarnation)
         if isinstance(brokers, list) and all(isinstance(name, str) for name in brokers):
-            found.brokers = found.brokers or list(brokers)
-    return found
+            progress.brokers = progress.brokers or list(brokers)
+    return progress
 
 
 def next_of(brokers: Sequence[str], done: set[str], begun: Mapping[str, str], leader: str | None) -> str | None:
-    """Whose turn it is: who was begun, then by name, the leader last; None when all are done."""
+    """Next broker: one that was begun, then by name, the leader last; None when all are done."""
     left = [name for name in sorted(brokers) if name not in done]
     return min(left, key=lambda name: (name not in begun, name == leader, name), default=None)
 
 
 def words_of(text: str) -> list[str]:
-    """The words of a command, as a shell would take them apart; no shell runs.
+    """Words of a command, split as a shell does; no shell runs.
 
     Raises:
-        CommandError: It names no broker, or cannot be taken apart.
+        CommandError: The command has no `{broker}`, or cannot be split.
     """
     try:
         words = shlex.split(text)
     except ValueError as error:
-        raise CommandError(f"--command cannot be read: {error}", code=ExitCode.USAGE) from error
+        raise CommandError(f"--command cannot be parsed: {error}", code=ExitCode.USAGE) from error
     if not any(PLACE in word for word in words):
         raise CommandError(
-            f"--command has no {PLACE}: it would do the same for every broker",
-            hint=f"Say where the broker's id goes: --command 'ssh {PLACE} systemctl restart broker'.",
+            f"--command has no {PLACE}: it would be the same for every broker",
+            hint=f"Use {PLACE} for the broker's id: --command 'ssh {PLACE} systemctl restart broker'.",
             code=ExitCode.USAGE,
         )
     return words
 
 
 def require_program(words: Sequence[str], broker: str | None = None) -> None:
-    """Look the program up before the first drain, as a broker that cannot be restarted would stay empty for nothing.
+    """Check the program before the first drain, so that no broker is drained that cannot be restarted.
 
     Args:
-        broker: None: as far as it is the same for all brokers.
+        broker: None: check the part that is the same for all brokers.
 
     Raises:
-        CommandError: It is not there, or cannot be run.
+        CommandError: The program does not exist, or is not executable.
     """
     if broker is None and PLACE in words[0]:
         return
     program = words[0].replace(PLACE, broker or "")
     if shutil.which(program) is None:
         raise CommandError(
-            f"--command: there is no program {program} that can be run here; nothing was drained",
-            hint="Say its whole path, or put its folder on PATH. No shell runs: for one say `sh -c '...'`.",
+            f"--command: program {program} not found or not executable here; nothing was drained",
+            hint="Use its full path, or add its folder to PATH. No shell runs; if you need one, use `sh -c '...'`.",
             code=ExitCode.USAGE,
         )
 
 
 def require_argument(words: Sequence[str], broker: str) -> None:
-    """Refuse a broker id that a program would take for an option; whoever may write the registry chooses ids.
+    """Reject a broker id that a program would parse as an option, as any client of the registry may choose ids.
 
     Raises:
-        CommandError: It begins with `-`, and so would a word of the command.
+        CommandError: A word of the command would begin with `-`.
     """
     if broker.startswith("-") and any(word.startswith(PLACE) for word in words):
         raise CommandError(
-            f"--command: the broker id {broker!r} begins with -, and a program would take it for an option; nothing was drained",
-            hint="Restart that broker under another id by hand, or put something before it in the command: user@{broker}.",
+            f"--command: the broker id {broker!r} begins with -, so the program would parse it as an option; nothing was drained",
+            hint="Restart that broker with another id, or put a prefix before the id in the command: user@{broker}.",
             code=ExitCode.USAGE,
         )
 
 
 class Restart:
-    """One rolling restart, as far as this command carries it."""
+    """Execution of one rolling restart by this command."""
 
-    def __init__(self, connection: Connection, wish: RestartWish, bar: Bar) -> None:
+    def __init__(self, connection: Connection, request: RestartRequest, bar: Bar) -> None:
         self._connection = connection
-        self._wish = wish
+        self._request = request
         self._bar = bar
         self._moved: dict[str, Any] = {}
 
     def run(self, wanted: Sequence[str]) -> list[dict[str, Any]]:
-        """Restart them all; what was done, in order.
+        """Restart all brokers and return what was done, in order.
 
         Args:
-            wanted: Brokers; none: all that are heard. One that goes on keeps to those it began with.
+            wanted: Brokers; empty: all live ones. A continued restart keeps the brokers that it began with.
 
         Raises:
-            CommandError: One cannot be drained, restarted, or does not come back; the others were left alone.
+            CommandError: A broker cannot be drained or restarted, or does not come back; the rest was left alone.
         """
-        known = progressed(self._connection, self._wish.restart)
+        known = progressed(self._connection, self._request.restart)
         registry = read_registry(self._connection)
         brokers = known.brokers or self._chosen(wanted, registry)
-        if self._wish.command is not None:
+        if self._request.command is not None:
             for name in brokers:
-                require_argument(self._wish.command, name)
-                if PLACE in self._wish.command[0]:
-                    require_program(self._wish.command, name)
+                require_argument(self._request.command, name)
+                if PLACE in self._request.command[0]:
+                    require_program(self._request.command, name)
         done = {name for name in brokers if self._is_done(name, known.before, registry)}
         for name in sorted(done):
             say(f"{name} was restarted already")
         if done and len(done) < len(brokers):
-            self._wait_fresh(max(done), others=len(brokers) - len(done))  # the command before may have stopped at this
-        told: list[dict[str, Any]] = []
+            self._wait_fresh(max(done), others=len(brokers) - len(done))  # the previous command may have stopped here
+        results: list[dict[str, Any]] = []
         while True:
             registry = self._with_leader([name for name in brokers if name not in done], known.before)
             turn = next_of(brokers, done, known.before, None if registry.leader is None else registry.leader.broker)
-            self._bar.show("restart", f"rolling restart {self._wish.restart}", len(done), len(brokers))
+            self._bar.show("restart", f"rolling restart {self._request.restart}", len(done), len(brokers))
             if turn is None:
-                return told
+                return results
             others = len(brokers) - len(done) - 1
-            told.append(self._one(turn, brokers, known.before, registry, others=others))
+            results.append(self._one(turn, brokers, known.before, registry, others=others))
             done.add(turn)
 
     @staticmethod
@@ -193,7 +193,7 @@ class Restart:
         for name in wanted:
             if name not in alive:
                 raise CommandError(
-                    f"no broker {name} is heard", hint="`statechannel brokers` lists them.", code=ExitCode.NOT_FOUND
+                    f"broker {name} not found", hint="`statechannel brokers` lists them.", code=ExitCode.NOT_FOUND
                 )
         if not alive:
             raise CommandError(
@@ -215,7 +215,7 @@ class Restart:
         begun_s = time.monotonic()
         member = registry.members.alive.get(name)
         if name not in before and member is None:
-            raise self._stopped(f"{name} is not heard, and this restart has not begun it", ExitCode.NOT_FOUND)
+            raise self._stopped(f"{name} is not alive, and this restart has not drained it", ExitCode.NOT_FOUND)
         moved = None
         if member is not None and before.get(name, member.incarnation) == member.incarnation:
             before[name] = member.incarnation
@@ -238,51 +238,53 @@ class Restart:
         }
 
     def _drain(self, name: str, member: Member, brokers: Sequence[str]) -> object:
-        wish = self._wish
-        extra = {"restart": wish.restart, "incarnation": member.incarnation, "brokers": list(brokers)}
-        why = f"rolling restart {wish.restart}{f': {wish.why}' if wish.why else ''}"
-        asked = DrainWish(name, new_id(), wish.rate_per_s, wish.force, why, wish.by, wish.drain_s, extra)
+        request = self._request
+        extra = {"restart": request.restart, "incarnation": member.incarnation, "brokers": list(brokers)}
+        why = f"rolling restart {request.restart}{f': {request.why}' if request.why else ''}"
+        asked = DrainRequest(name, new_id(), request.rate_per_s, request.force, why, request.by, request.drain_s, extra)
         try:
             drained = drain(self._connection, asked, self._bar)
             require_empty(drained)
         except CommandError as error:
-            raise self._stopped(f"{name} cannot be emptied: {error}", error.exit_code, error.hint) from error
+            raise self._stopped(f"{name} cannot be drained: {error}", error.exit_code, error.hint) from error
         return drained.facts.get("moved")
 
     def _restart(self, name: str) -> None:
-        if self._wish.command is None:
-            say(f"restart {name} now; waiting for it for at most {self._wish.back_s:g} s")
+        if self._request.command is None:
+            say(f"restart {name} now; waiting at most {self._request.back_s:g} s until it is back")
             return
-        words = [word.replace(PLACE, name) for word in self._wish.command]
+        words = [word.replace(PLACE, name) for word in self._request.command]
         self._bar.show(name, f"running {shlex.join(words)}", 0, 1)
         try:
             with self._bar.hidden():
-                found = subprocess.run(
+                process = subprocess.run(
                     words,
                     stdin=subprocess.DEVNULL,
                     stdout=STDERR,
-                    timeout=self._wish.command_s,
+                    timeout=self._request.command_s,
                     check=False,
                 )
         except subprocess.TimeoutExpired as error:
-            raise self._cordoned(name, f"the command for {name} has not ended in {self._wish.command_s:g} s") from error
+            raise self._cordoned(
+                name, f"the command for {name} has not ended in {self._request.command_s:g} s"
+            ) from error
         except OSError as error:
             raise self._cordoned(name, f"the command for {name} cannot be run: {error}") from error
-        if found.returncode != 0:
-            raise self._cordoned(name, f"the command for {name} ended with {found.returncode}: {shlex.join(words)}")
+        if process.returncode != 0:
+            raise self._cordoned(name, f"the command for {name} ended with {process.returncode}: {shlex.join(words)}")
 
     def _wait_back(self, name: str, before: str) -> Member:
-        ends_s = time.monotonic() + self._wish.back_s
+        ends_s = time.monotonic() + self._request.back_s
         while True:
             member = None
-            with suppress(KafkaUnavailableError):  # it may be back before the time is up
+            with suppress(KafkaUnavailableError):  # Kafka may be back before the time is up
                 member = read_registry(self._connection).members.alive.get(name)
             if member is not None and member.incarnation != before and member.accepting:
                 return member
             if time.monotonic() > ends_s:
                 raise self._cordoned(
                     name,
-                    f"{name} has not come back within {self._wish.back_s:g} s: {_how(member, before)}",
+                    f"{name} has not come back within {self._request.back_s:g} s: {_how(member, before)}",
                     ExitCode.UNDETERMINED,
                 )
             left_s = ends_s - time.monotonic()
@@ -294,35 +296,37 @@ class Restart:
         if entry is None:
             return
         if drained_by(entry) is None:
-            say(f"note: {name} stays cordoned: {entry.author.text or 'an unknown writer'} set the cordon, not a drain")
+            say(
+                f"note: {name} stays cordoned: the cordon was set by {entry.author.text or 'an unknown user'}, not by a drain"
+            )
             return
         uncordon(self._connection, name, force=False)
 
     def _with_leader(self, left: Sequence[str], before: Mapping[str, str]) -> Registry:
-        """The registry, with a leader in it where it matters who is the last."""
-        ends_s = time.monotonic() + self._wish.leader_s
+        """The registry, with a leader if the order depends on it."""
+        ends_s = time.monotonic() + self._request.leader_s
         while True:
             registry = read_registry(self._connection)
             if registry.leader is not None or len(left) < 2 or any(name in before for name in left):  # noqa: PLR2004 - one has no order
                 return registry
             if time.monotonic() > ends_s:
                 raise self._stopped(
-                    f"nobody leads, and none was heard to within {self._wish.leader_s:g} s: who is to be the last is not known",
+                    f"no leader was elected within {self._request.leader_s:g} s, so the order is unknown (the leader is last)",
                     ExitCode.NO_BROKER,
-                    "`statechannel brokers` shows who is heard.",
+                    "`statechannel brokers` shows which brokers are alive.",
                 )
-            self._bar.show("restart", "waiting until a broker leads", 0, 1)
+            self._bar.show("restart", "waiting for a leader", 0, 1)
             time.sleep(LOOK_S)
 
     def _wait_fresh(self, name: str, others: int) -> list[str]:
-        """Brokers whose reports are late all the same.
+        """Wait for fresh load reports, and return brokers without one.
 
         Args:
-            name: The broker that is back.
-            others: So many are to be restarted still.
+            name: Broker that is back.
+            others: Number of brokers still to restart.
         """
         begun_s = time.monotonic()
-        ends_s = begun_s + self._wish.fresh_s
+        ends_s = begun_s + self._request.fresh_s
         while True:
             left_s = ends_s - time.monotonic()
             outcome = follow(self._connection, send(self._connection, "fresh", {}, left_s)).outcome
@@ -331,33 +335,35 @@ class Restart:
             if time.monotonic() + AGAIN_S >= ends_s or not is_asked_again(outcome, begun_s):
                 return self._fresh_unknown(name, others)
             time.sleep(AGAIN_S)
-        found = outcome.facts.get("late")
-        late = [str(name) for name in found] if isinstance(found, list) else []
+        names = outcome.facts.get("late")
+        late = [str(name) for name in names] if isinstance(names, list) else []
         if late:
-            say(f"note: no fresh load report of {', '.join(late)} within {self._wish.fresh_s:g} s")
+            say(f"note: no fresh load report of {', '.join(late)} within {self._request.fresh_s:g} s")
         return late
 
     def _fresh_unknown(self, name: str, others: int) -> list[str]:
-        """A broker that is emptied onto others of whom nobody knows what they carry may be one too many."""
-        said = f"whether the load reports are fresh, nobody said within {self._wish.fresh_s:g} s"
+        """Stop if brokers are left: draining onto brokers of unknown load may overload them."""
+        unknown = f"no broker reported within {self._request.fresh_s:g} s whether the load reports are fresh"
         if others:
-            raise self._stopped(f"{name} is back, but {said}", ExitCode.UNDETERMINED)
-        say(f"note: {said}")
+            raise self._stopped(f"{name} is back, but {unknown}", ExitCode.UNDETERMINED)
+        say(f"note: {unknown}")
         return []
 
     def _cordoned(self, name: str, what: str, code: ExitCode = ExitCode.FAILED) -> CommandError:
-        """It was drained, and nothing takes its cordon back by itself."""
+        """Error for a broker that was drained and stays cordoned."""
         hint = f"`statechannel uncordon {name}` lets it take bundles again."
         return self._stopped(f"{what}; {name} stays cordoned", code, hint)
 
     def _stopped(self, what: str, code: ExitCode = ExitCode.FAILED, hint: str = "") -> CommandError:
-        again = f"Go on with the same command and --operation {self._wish.restart}."
-        return CommandError(f"{what}; the brokers after it were left alone", hint=f"{hint} {again}".strip(), code=code)
+        again = f"Continue with the same command and --operation {self._request.restart}."
+        return CommandError(
+            f"{what}; the remaining brokers were not restarted", hint=f"{hint} {again}".strip(), code=code
+        )
 
 
 def _how(member: Member | None, before: str) -> str:
     if member is None:
-        return "it is not heard"
+        return "not alive"
     if member.incarnation == before:
-        return "it is still the process of before"
-    return "it is heard, and does not take bundles yet"
+        return "still the old process"
+    return "alive, but not yet taking bundles"

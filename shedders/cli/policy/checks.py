@@ -1,4 +1,4 @@
-"""What a policy that is written or deleted does to bundles: what nobody may take any more, and what is odd. Pure."""
+"""Checks of a policy before it is written or deleted: contradictions with other policies, and oddities. Pure."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _OF_THE_CLUSTER: Final = frozenset(
 
 
 class PolicyChecks(NamedTuple):
-    """What is said of a policy before it is written or deleted, in sentences.
+    """Sentences on a policy before it is written or deleted.
 
     Attributes:
-        troubles: What cannot be kept together since.
-        notes: What is odd, or may be taken for more than it is.
+        troubles: Contradictions that the change causes.
+        notes: Oddities, and common misunderstandings.
     """
 
     troubles: Sequence[str] = ()
@@ -33,46 +33,55 @@ class PolicyChecks(NamedTuple):
 
 
 def matters(key: PolicyKey, *, deleted: bool) -> bool:
-    """Whether the cluster has to be looked at: a cordon less keeps nobody from anything."""
+    """Whether the change must be checked against the cluster; deleting a cordon restricts nothing."""
     return key.kind in _OF_THE_CLUSTER and not (deleted and key.kind is PolicyKind.CORDON)
 
 
 def judged(
     key: PolicyKey, before: EffectivePolicies, after: EffectivePolicies, cluster: Cluster, *, deleted: bool, force: bool
 ) -> PolicyChecks:
-    """What cannot be kept together any more, and what is odd.
+    """Contradictions and oddities that the change causes.
 
     Raises:
-        CommandError: Bundles get no broker because of it, and nobody insists.
+        CommandError: Bundles would get no broker, and `force` is not set.
     """
     if not cluster.brokers:
-        return PolicyChecks(["no broker is alive, so nobody can say whether these policies can be kept together"])
-    known = {(one.kind, one.policies) for one in before.contradictions(cluster)}
-    new = [one for one in after.contradictions(cluster) if (one.kind, one.policies) not in known]
-    # That nobody may take something follows from what else is wrong, so that is said first.
-    blocking = sorted((one for one in new if one.blocks), key=lambda one: one.kind == "nobody")
+        return PolicyChecks(["no broker is alive, so these policies cannot be checked for contradictions"])
+    known = {(contradiction.kind, contradiction.policies) for contradiction in before.contradictions(cluster)}
+    new = [
+        contradiction
+        for contradiction in after.contradictions(cluster)
+        if (contradiction.kind, contradiction.policies) not in known
+    ]
+    # That no broker may take a bundle follows from the other contradictions, so these come first.
+    blocking = sorted(
+        (contradiction for contradiction in new if contradiction.blocks),
+        key=lambda contradiction: contradiction.kind == "nobody",
+    )
     if blocking and not force:
         more = f"; and {len(blocking) - 1} more" if len(blocking) > 1 else ""
         raise CommandError(
-            f"the policies that are left cannot be kept together: {sentence(blocking[0])}{more}"
+            f"the remaining policies contradict each other: {sentence(blocking[0])}{more}"
             if deleted
-            else f"these policies cannot be kept together: {sentence(blocking[0])}{more}",
+            else f"these policies contradict each other: {sentence(blocking[0])}{more}",
             hint=f"Change or delete one of them{' first' if deleted else ''}; --force "
-            f"{'deletes' if deleted else 'writes'} it all the same, and what it blocks gets no broker.",
+            f"{'deletes' if deleted else 'writes'} it anyway, and the blocked bundles get no broker.",
             code=ExitCode.REJECTED,
         )
-    return PolicyChecks([sentence(one) for one in new], [] if deleted else list(_odd(key, after, cluster)))
+    return PolicyChecks(
+        [sentence(contradiction) for contradiction in new], [] if deleted else list(_odd(key, after, cluster))
+    )
 
 
-def sentence(one: Contradiction) -> str:
-    """Which policies, and why."""
-    return f"{', '.join(one.policies)}: {one.why}"
+def sentence(contradiction: Contradiction) -> str:
+    """Names of the policies, and the reason."""
+    return f"{', '.join(contradiction.policies)}: {contradiction.why}"
 
 
 def _odd(key: PolicyKey, after: EffectivePolicies, cluster: Cluster) -> Iterator[str]:
     if key.kind is PolicyKind.ISOLATION:
         every = after.policies.isolation
-        at = next((number for number, one in enumerate(every) if one.name == key.name), None)
+        at = next((number for number, policy in enumerate(every) if policy.name == key.name), None)
         if at is not None:
             yield from _unmatched(every[at], cluster)
             yield from _shadowed(every, at)
@@ -82,14 +91,14 @@ def _odd(key: PolicyKey, after: EffectivePolicies, cluster: Cluster) -> Iterator
 
 
 def _elsewhere(name: str, pins: Mapping[str, str], cluster: Cluster) -> Iterator[str]:
-    """Bundles that are served by another broker than they are pinned to: nobody moves them because of that."""
+    """Note on bundles that are served by another broker than the pinned one: a pin does not move them."""
     broker = pins.get(name)
-    held = [name] if name in cluster.bundles else [one.name for one in cluster.bundles_in.get(name, ())]
-    # A bundle's own pin stands over that of its namespace.
+    held = [name] if name in cluster.bundles else [bundle.name for bundle in cluster.bundles_in.get(name, ())]
+    # A bundle's own pin takes precedence over that of its namespace.
     away = [
-        one
-        for one in sorted(held)
-        if cluster.bundles[one].owner not in (None, broker) and (one == name or one not in pins)
+        bundle
+        for bundle in sorted(held)
+        if cluster.bundles[bundle].owner not in (None, broker) and (bundle == name or bundle not in pins)
     ]
     if broker is None or not away:
         return
@@ -99,27 +108,28 @@ def _elsewhere(name: str, pins: Mapping[str, str], cluster: Cluster) -> Iterator
         else f"{count(len(away), 'bundle')} of it {are(len(away))} on another broker"
     )
     yield (
-        f"{where}; a pin moves nothing by itself: statechannel transfer {away[0] if away == [name] else 'BUNDLE'} --dest {broker}"
+        f"{where}; a pin does not move bundles; use statechannel transfer "
+        f"{away[0] if away == [name] else 'BUNDLE'} --dest {broker}"
     )
 
 
 def _unmatched(policy: IsolationPolicy, cluster: Cluster) -> Iterator[str]:
-    """Patterns that no broker matches: the namespaces may come later, and get none then."""
+    """Notes on patterns that no broker matches, as namespaces that come later would get no broker."""
     for part, texts in (("primary", policy.primary), ("secondary", policy.secondary)):
         patterns = compiled(texts)
         if not texts or isinstance(patterns, str):
             continue
-        if not any(patterns.matches(one.address) for one in cluster.brokers.values()):
+        if not any(patterns.matches(broker.address) for broker in cluster.brokers.values()):
             yield f"no known broker matches {part}={','.join(map(str, texts))} of isolation {policy.name}"
 
 
 def _shadowed(every: Sequence[IsolationPolicy], at: int) -> Iterator[str]:
-    """Policies that are never come to: one before has all their patterns of namespaces."""
-    for first, one in enumerate(every):
+    """Notes on policies without effect, as an earlier one has all their patterns of namespaces."""
+    for first, policy in enumerate(every):
         for second in range(first + 1, len(every)):
             hidden = every[second]
-            if at in (first, second) and hidden.namespaces and set(hidden.namespaces) <= set(one.namespaces):
+            if at in (first, second) and hidden.namespaces and set(hidden.namespaces) <= set(policy.namespaces):
                 yield (
-                    f"isolation {hidden.name} is never used: isolation {one.name} comes before it and has the same "
+                    f"isolation {hidden.name} is never used: isolation {policy.name} comes before it and has the same "
                     "namespaces"
                 )

@@ -28,15 +28,15 @@ from statechannel.errors import ExitCode
 app = typer.Typer(
     add_completion=False,
     rich_markup_mode=None,
-    help="What operators lay down for balancing and placement: set, get, list, delete, kinds, export, import.",
+    help="Policies of balancing and placement: set, get, list, delete, kinds, export, import.",
 )
 
 KindWord = Annotated[str, typer.Argument(metavar="KIND", help="`statechannel policy kinds` lists them.")]
 Words = Annotated[
     list[str] | None,
-    typer.Argument(metavar="NAME VALUE...", help="Left out of kinds that are about the whole cluster: NAME."),
+    typer.Argument(metavar="NAME VALUE...", help="NAME is omitted for kinds that apply to the whole cluster."),
 ]
-NameWord = Annotated[str, typer.Argument(metavar="[NAME]", help="Left out of kinds about the whole cluster.")]
+NameWord = Annotated[str, typer.Argument(metavar="[NAME]", help="Omitted for kinds that apply to the whole cluster.")]
 
 
 @app.command("set")
@@ -45,10 +45,12 @@ def set_(
     connect: Connect,
     kind: KindWord,
     words: Words = None,
-    why: Annotated[str | None, typer.Option("--why", help="For people who read it.")] = None,
+    why: Annotated[str | None, typer.Option("--why", help="Reason of the policy, for people.")] = None,
     until: Annotated[
         str | None,
-        typer.Option("--until", metavar="TIME", help="An override that ends then: a time, or a length such as 30m."),
+        typer.Option(
+            "--until", metavar="TIME", help="Write an override that expires then: a time, or a duration such as 30m."
+        ),
     ] = None,
     by: By = None,
     force: Force_ = False,
@@ -56,13 +58,13 @@ def set_(
 ) -> None:
     """Write a policy; every broker applies it within one second.
 
-    With --until it is an override: it lies over the standing policy of that name until then, and leaves it as it is.
+    With --until it is an override: until it expires, it takes precedence over the policy of that name, which is kept.
     """
-    found = kind_of(kind)
-    name, rest = name_and_words(found, words or ())
-    value = value_from(found, rest)
+    policy_kind = kind_of(kind)
+    name, rest = name_and_words(policy_kind, words or ())
+    value = value_from(policy_kind, rest)
     until_ms = None if until is None else parse_until_ms(until, now_ms())
-    key = made_key(found, name, override=until is not None)
+    key = made_key(policy_kind, name, override=until is not None)
     tell(put(connect(), key, value, by=by, why=why, until_ms=until_ms, force=force), output)
 
 
@@ -72,27 +74,29 @@ def delete(
     connect: Connect,
     kind: KindWord,
     name: NameWord = CLUSTER,
-    override: Annotated[bool, typer.Option("--override", help="The override of that name, before its end.")] = False,
+    override: Annotated[
+        bool, typer.Option("--override", help="Delete the override of that name before it expires.")
+    ] = False,
     force: Force_ = False,
     output: OutputAs = Output.TABLE,
 ) -> None:
-    """Delete a policy, if what is left can be kept together."""
-    found, name = named(kind, name)
-    tell(take_away(connect(), made_key(found, name, override=override), force=force), output)
+    """Delete a policy, unless the remaining policies contradict each other."""
+    policy_kind, name = named(kind, name)
+    tell(take_away(connect(), made_key(policy_kind, name, override=override), force=force), output)
 
 
 @app.command()
 @reaching
 def get(connect: Connect, kind: KindWord, name: NameWord = CLUSTER, output: OutputAs = Output.TABLE) -> None:
-    """Show one policy, and the override that lies over it."""
-    found, name = named(kind, name)
-    standing = book_of(connect()).at(now_ms())
-    short = name.removeprefix("parts.") if found is PolicyKind.SETTING else name
-    entries = _judged(standing.find(found, name) or standing.find(found, short))
+    """Show one policy and its override."""
+    policy_kind, name = named(kind, name)
+    effective = book_of(connect()).at(now_ms())
+    short = name.removeprefix("parts.") if policy_kind is PolicyKind.SETTING else name
+    entries = _judged(effective.find(policy_kind, name) or effective.find(policy_kind, short))
     if not entries:
-        raise nothing_there(standing, made_key(found, name))
+        raise nothing_there(effective, made_key(policy_kind, name))
     if output is Output.JSON:
-        print_json({"kind": str(found), "name": name, "entries": [one.fields() for one in entries]})
+        print_json({"kind": str(policy_kind), "name": name, "entries": [entry.fields() for entry in entries]})
         return
     _show(entries)
 
@@ -101,12 +105,10 @@ def get(connect: Connect, kind: KindWord, name: NameWord = CLUSTER, output: Outp
 @reaching
 def list_(
     connect: Connect,
-    kind: Annotated[str | None, typer.Option("--kind", metavar="KIND", help="Only these.")] = None,
-    overrides: Annotated[bool, typer.Option("--overrides", help="Only overrides.")] = False,
-    lapsed: Annotated[
-        bool, typer.Option("--lapsed", help="With those that have been taken back by themselves.")
-    ] = False,
-    check: Annotated[bool, typer.Option("--check", help="Look whether the live cluster can keep them.")] = False,
+    kind: Annotated[str | None, typer.Option("--kind", metavar="KIND", help="Show only policies of this kind.")] = None,
+    overrides: Annotated[bool, typer.Option("--overrides", help="Show only overrides.")] = False,
+    lapsed: Annotated[bool, typer.Option("--lapsed", help="Include expired overrides.")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Check the policies against the live cluster.")] = False,
     output: OutputAs = Output.TABLE,
 ) -> None:
     """List the policies."""
@@ -117,9 +119,7 @@ def list_(
 @reaching
 def list_overrides(
     connect: Connect,
-    lapsed: Annotated[
-        bool, typer.Option("--lapsed", help="With those that have been taken back by themselves.")
-    ] = False,
+    lapsed: Annotated[bool, typer.Option("--lapsed", help="Include expired overrides.")] = False,
     output: OutputAs = Output.TABLE,
 ) -> None:
     """List the overrides."""
@@ -129,43 +129,43 @@ def list_overrides(
 def _list(
     connection: Connection, only: PolicyKind | None, output: Output, *, overrides: bool, lapsed: bool, check: bool
 ) -> None:
-    standing = book_of(connection).at(now_ms())
-    found = _judged(
-        one
-        for one in (*standing.entries, *(standing.lapsed if lapsed else ()))
-        if (only is None or one.key.kind is only) and (one.key.override or not overrides)
+    effective = book_of(connection).at(now_ms())
+    entries = _judged(
+        entry
+        for entry in (*effective.entries, *(effective.lapsed if lapsed else ()))
+        if (only is None or entry.key.kind is only) and (entry.key.override or not overrides)
     )
-    troubles = [sentence(one) for one in _contradictions(standing, connection, check=check)]
+    troubles = [sentence(contradiction) for contradiction in _contradictions(effective, connection, check=check)]
     if output is Output.JSON:
         print_json(
             {
-                "policies": [one.fields() for one in found],
-                "position": standing.position,
-                "junk": dict(standing.junk),
-                "closed": list(standing.closed),
+                "policies": [entry.fields() for entry in entries],
+                "position": effective.position,
+                "junk": dict(effective.junk),
+                "closed": list(effective.closed),
                 "contradictions": troubles if check else None,
             }
         )
         return
     what = "override" if overrides else "policy"
-    _show(found, empty=f"there is no {what}" if only is None else f"there is no {what} of kind {only}")
+    _show(entries, empty=f"there is no {what}" if only is None else f"there is no {what} of kind {only}")
     unknown = [
-        f"setting {one.key.name} is not known here: brokers that do not know it move nothing by themselves"
-        for one in found
-        if one.force is Force.UNKNOWN
+        f"setting {entry.key.name} is unknown here: brokers that do not know it make no automatic moves"
+        for entry in entries
+        if entry.force is Force.UNKNOWN
     ]
-    for one in (*standing.closed, *unknown, *troubles):
-        say(f"note: {one}")
+    for text in (*effective.closed, *unknown, *troubles):
+        say(f"note: {text}")
     if check and not troubles:
-        say("nothing contradicts itself")
-    if standing.junk:
-        counts = ", ".join(f"{number} {reason}" for reason, number in standing.junk.items())
-        say(f"note: records that cannot be used: {counts}")
+        say("no contradictions")
+    if effective.junk:
+        counts = ", ".join(f"{number} {reason}" for reason, number in effective.junk.items())
+        say(f"note: unusable records: {counts}")
 
 
 @app.command()
 def kinds(output: OutputAs = Output.TABLE) -> None:
-    """List the kinds of policies and how each is written."""
+    """List the kinds of policies and their syntax."""
     if output is Output.JSON:
         print_json(
             {
@@ -174,7 +174,7 @@ def kinds(output: OutputAs = Output.TABLE) -> None:
                         "kind": str(kind),
                         "about": rule.about,
                         "name": rule.named,
-                        "fields": [{"name": one.name, "about": one.about} for one in rule.fields],
+                        "fields": [{"name": field.name, "about": field.about} for field in rule.fields],
                     }
                     for kind, rule in RULES.items()
                 ]
@@ -182,7 +182,8 @@ def kinds(output: OutputAs = Output.TABLE) -> None:
         )
         return
     print_table(
-        ("kind", "NAME", "VALUE", "about"), [(str(kind), one.named, one.form, one.about) for kind, one in RULES.items()]
+        ("kind", "NAME", "VALUE", "about"),
+        [(str(kind), rule.named, rule.form, rule.about) for kind, rule in RULES.items()],
     )
 
 
@@ -191,40 +192,42 @@ app.command("import")(import_policies)
 
 
 def named(kind: str, name: str) -> tuple[PolicyKind, str]:
-    """Kind and whole name from what a person wrote.
+    """Parse kind and full name.
 
     Raises:
-        BadPolicyError, CommandError: There is no such kind, or it is no name of that kind.
+        BadPolicyError, CommandError: The kind is unknown, or the name is invalid for it.
     """
-    found = kind_of(kind)
-    if found is PolicyKind.SETTING:
+    policy_kind = kind_of(kind)
+    if policy_kind is PolicyKind.SETTING:
         name = canonical(name)
-    elif name == CLUSTER and not RULES[found].is_name(CLUSTER):
-        raise CommandError(f"a policy of kind {found} is named by {RULES[found].named}", code=ExitCode.USAGE)
-    return found, made_key(found, name).name
+    elif name == CLUSTER and not RULES[policy_kind].is_name(CLUSTER):
+        raise CommandError(
+            f"the name of a policy of kind {policy_kind} is {RULES[policy_kind].named}", code=ExitCode.USAGE
+        )
+    return policy_kind, made_key(policy_kind, name).name
 
 
 def _judged(entries: Iterable[PolicyEntry]) -> list[PolicyEntry]:
-    """The entries; settings that mean nothing to what is installed here are not called in force."""
+    """The entries; settings of strategies that are not installed here are not marked as in force."""
     return [
-        replace(one, force=Force.UNKNOWN)
-        if one.key.kind is PolicyKind.SETTING and one.force is Force.IN_FORCE and not is_known(one.key.name)
-        else one
-        for one in entries
+        replace(entry, force=Force.UNKNOWN)
+        if entry.key.kind is PolicyKind.SETTING and entry.force is Force.IN_FORCE and not is_known(entry.key.name)
+        else entry
+        for entry in entries
     ]
 
 
-def _contradictions(standing: EffectivePolicies, connection: Connection, *, check: bool) -> Iterable[Contradiction]:
+def _contradictions(effective: EffectivePolicies, connection: Connection, *, check: bool) -> Iterable[Contradiction]:
     if not check:
         return ()
     cluster = write.live_cluster(connection)
     if not cluster.brokers:
         raise CommandError(
-            "no broker is alive, so nobody can say whether the policies can be kept",
+            "no broker is alive, so the policies cannot be checked",
             hint="Start one with `statechannel broker run --id ID`, or list them without --check.",
             code=ExitCode.NO_BROKER,
         )
-    return standing.contradictions(cluster)
+    return effective.contradictions(cluster)
 
 
 def _show(entries: Iterable[PolicyEntry], empty: str = "") -> None:
@@ -232,16 +235,16 @@ def _show(entries: Iterable[PolicyEntry], empty: str = "") -> None:
         ("kind", "name", "value", "state", "until", "by", "why", "since"),
         [
             (
-                str(one.key.kind),
-                one.key.name,
-                shown(one.value) if one.value else one.trouble,
-                f"{one.force}{' (override)' if one.key.override else ''}",
-                None if one.until_ms is None else moment(one.until_ms),
-                one.author.text,
-                one.why,
-                moment(one.logged_at_ms),
+                str(entry.key.kind),
+                entry.key.name,
+                shown(entry.value) if entry.value else entry.trouble,
+                f"{entry.force}{' (override)' if entry.key.override else ''}",
+                None if entry.until_ms is None else moment(entry.until_ms),
+                entry.author.text,
+                entry.why,
+                moment(entry.logged_at_ms),
             )
-            for one in entries
+            for entry in entries
         ],
         empty=empty,
     )

@@ -1,6 +1,6 @@
-"""`statechannel override pin|cordon|exclude|shedding|threshold|end|list`: policies for a while.
+"""`statechannel override pin|cordon|exclude|shedding|threshold|end|list`: policies that expire.
 
-An override lies over the standing policy of the same kind and name and is taken back by itself.
+An override takes precedence over the policy of the same kind and name until it expires.
 """
 
 from __future__ import annotations
@@ -22,13 +22,11 @@ from statechannel.cli.kit.output import Output
 app = typer.Typer(
     add_completion=False,
     rich_markup_mode=None,
-    help="Policies for a while: pin, cordon, exclude, shedding, threshold; list, end.",
+    help="Policies that expire: pin, cordon, exclude, shedding, threshold; list, end.",
 )
 
-For = Annotated[
-    str, typer.Option("--for", metavar="LENGTH", help="Taken back by itself after so long: 90s, 30m, 2h, 7d.")
-]
-Why = Annotated[str, typer.Option("--why", help="For people who read it.")]
+For = Annotated[str, typer.Option("--for", metavar="LENGTH", help="Time until it expires, e.g. 90s, 30m, 2h, 7d.")]
+Why = Annotated[str, typer.Option("--why", help="Reason of the override, for people.")]
 
 
 @app.command()
@@ -43,7 +41,7 @@ def pin(
     force: Force_ = False,
     output: OutputAs = Output.TABLE,
 ) -> None:
-    """Let a bundle or namespace be placed on this broker only, and kept there; what is elsewhere is not moved by it."""
+    """Restrict a bundle or namespace to this broker; bundles on other brokers are not moved by the pin."""
     _put(connect, PolicyKind.PIN, [subject, broker], length, why, by, output, force=force)
 
 
@@ -58,7 +56,7 @@ def cordon(
     force: Force_ = False,
     output: OutputAs = Output.TABLE,
 ) -> None:
-    """Give a broker nothing."""
+    """Assign no bundles to a broker."""
     _put(connect, PolicyKind.CORDON, [broker], length, why, by, output, force=force)
 
 
@@ -72,7 +70,7 @@ def exclude(
     by: By = None,
     output: OutputAs = Output.TABLE,
 ) -> None:
-    """Shed nothing of a namespace."""
+    """Exclude a namespace from shedding."""
     _put(connect, PolicyKind.EXCLUDE, [namespace], length, why, by, output)
 
 
@@ -86,7 +84,7 @@ def shedding(
     by: By = None,
     output: OutputAs = Output.TABLE,
 ) -> None:
-    """Switch off, or on, that bundles are moved by themselves."""
+    """Switch automatic moves off or on."""
     _put(connect, PolicyKind.SHEDDING, [state], length, why, by, output)
 
 
@@ -101,7 +99,7 @@ def threshold(
     by: By = None,
     output: OutputAs = Output.TABLE,
 ) -> None:
-    """Put another value in place of a setting: a threshold, or any other."""
+    """Override a setting, such as a threshold."""
     _put(connect, PolicyKind.SETTING, [name, value], length, why, by, output)
 
 
@@ -114,9 +112,9 @@ def end(
     force: Force_ = False,
     output: OutputAs = Output.TABLE,
 ) -> None:
-    """Take an override back before its end, if what is left can be kept together."""
-    found, name = command.named("setting" if kind == "threshold" else kind, name)
-    tell(take_away(connect(), made_key(found, name, override=True), force=force), output)
+    """End an override before it expires, unless the remaining policies contradict each other."""
+    policy_kind, name = command.named("setting" if kind == "threshold" else kind, name)
+    tell(take_away(connect(), made_key(policy_kind, name, override=True), force=force), output)
 
 
 app.command("list")(command.list_overrides)

@@ -1,4 +1,4 @@
-"""`statechannel policy export|import`: the policies of a channel as a file, and back; a part of its backup (design/backup.md)."""
+"""`statechannel policy export|import`: backup of a channel's policies (design/backup.md)."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ from statechannel.files import FileUnwritableError
 
 _FORMAT = 1
 _NAMED = 5
-_HINT = "Write the file anew with `statechannel policy export FILE`."
+_HINT = "Write the file again with `statechannel policy export FILE`."
 
 
 @reaching
 def export_policies(
     connect: Connect,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="Where they go.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Output file.")],
     output: OutputAs = Output.TABLE,
 ) -> None:
-    """Write the policies to a file, a line each; overrides that have ended are left out."""
+    """Write the policies to a file, one per line, without expired overrides."""
     connection = connect()
     at_ms = now_ms()
     entries = book_of(connection).at(at_ms).entries
-    unreadable = [one.key.text for one in entries if one.trouble]
-    records = {one.key: _record(one) for one in entries if not one.trouble}
+    unreadable = [entry.key.text for entry in entries if entry.trouble]
+    records = {entry.key: _record(entry) for entry in entries if not entry.trouble}
     header = {"policies": _FORMAT, "topic": topics_of(connection).policy_topic, "exported_at_ms": at_ms}
     lines = [orjson.dumps(header), *(_line(record) for record in records.values())]
     scratch = file.with_name(f".{file.name}.part")
@@ -51,7 +51,7 @@ def export_policies(
     finally:
         scratch.unlink(missing_ok=True)
     for name in unreadable:
-        say(f"note: {name} cannot be read and is not in the file; until somebody sets or deletes it, it forbids")
+        say(f"note: {name} cannot be read and is not in the file; it forbids until it is set or deleted")
     if output is Output.JSON:
         print_json({"file": str(file), "policies": len(records), "unreadable": unreadable})
     else:
@@ -61,8 +61,8 @@ def export_policies(
 @reaching
 def import_policies(
     connect: Connect,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="What `statechannel policy export` wrote.")],
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be written, and write nothing.")] = False,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="File written by `statechannel policy export`.")],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Report what would be written, without writing.")] = False,
     output: OutputAs = Output.TABLE,
 ) -> None:
     """Write the policies of a file that do not exist yet; existing policies are not changed."""
@@ -70,21 +70,21 @@ def import_policies(
     connection = connect()
     at_ms = now_ms()
     lapsed = [key for key, record in wanted.items() if record.until_ms is not None and record.until_ms <= at_ms]
-    there = {one.key: one for one in book_of(connection, create=not dry_run).at(at_ms).entries}
+    there = {entry.key: entry for entry in book_of(connection, create=not dry_run).at(at_ms).entries}
     missing, other = [], []
     for key, record in wanted.items():
         if key in lapsed:
             continue
-        found = there.get(key)
-        if found is None:
+        existing = there.get(key)
+        if existing is None:
             missing.append(record)
-        elif found.trouble or _comparable(_record(found)) != _comparable(record):
+        elif existing.trouble or _comparable(_record(existing)) != _comparable(record):
             other.append(key.text)
     if other:
         raise CommandError(
-            f"policies that are there already are others than in {file}: {', '.join(other[:_NAMED])}"
+            f"existing policies differ from {file}: {', '.join(other[:_NAMED])}"
             + (f" and {len(other) - _NAMED} more" if len(other) > _NAMED else ""),
-            hint="Delete them with `statechannel policy delete`, or take them out of the file. Nothing was written.",
+            hint="Delete them with `statechannel policy delete`, or remove them from the file. Nothing was written.",
             code=ExitCode.REJECTED,
         )
     if not dry_run:
@@ -95,11 +95,11 @@ def import_policies(
         print_json({"file": str(file), "dry_run": dry_run, **counts, "found": found_count, "lapsed": len(lapsed)})
         return
     done = "would be written" if dry_run else "written"
-    say(f"{len(missing)} policies {done}, {found_count} were there, {len(lapsed)} overrides have ended meanwhile")
+    say(f"{len(missing)} policies {done}, {found_count} existed, {len(lapsed)} overrides have expired")
 
 
 def _write(connection: Connection, records: list[PolicyRecord]) -> None:
-    with progress("laying down policies", len(records), unit="policies") as told, naming_address(connection):
+    with progress("writing policies", len(records), unit="policies") as update, naming_address(connection):
         for number, record in enumerate(records):
             ended = write_policy(
                 connection.client, topics_of(connection), record.key, record, timeout_s=connection.timeout_s
@@ -108,10 +108,10 @@ def _write(connection: Connection, records: list[PolicyRecord]) -> None:
                 code = ExitCode.UNKNOWN if ended.outcome is PolicyWriteOutcome.UNKNOWN else ExitCode.KAFKA_FAILED
                 raise CommandError(
                     f"{record.key.text}: {ended.outcome}: {ended.reason}",
-                    hint=f"{number} policies are written. Run the same command again: it goes on with the rest.",
+                    hint=f"{number} policies are written. Run the same command again to write the rest.",
                     code=code,
                 )
-            told(number + 1)
+            update(number + 1)
 
 
 def _record(entry: PolicyEntry) -> PolicyRecord:
@@ -127,10 +127,10 @@ def _line(record: PolicyRecord) -> bytes:
 
 
 def _read(file: Path) -> Mapping[PolicyKey, PolicyRecord]:
-    """The policies of a file.
+    """Read the policies of a file.
 
     Raises:
-        CommandError: It cannot be read, or a line is no policy; names the line.
+        CommandError: The file cannot be read, or a line is not a policy; the message names the line.
     """
     try:
         lines = file.read_bytes().splitlines()
@@ -138,22 +138,22 @@ def _read(file: Path) -> Mapping[PolicyKey, PolicyRecord]:
         raise CommandError(
             f"{file} cannot be read: {error.strerror}", hint="Check the path.", code=ExitCode.BAD_EXPORT
         ) from error
-    found: dict[PolicyKey, PolicyRecord] = {}
+    policies: dict[PolicyKey, PolicyRecord] = {}
     for number, line in enumerate(lines, start=1):
         record = _header(line) if number == 1 else _policy(line)
         if isinstance(record, str):
             raise CommandError(f"{file}, line {number}: {record}", hint=_HINT, code=ExitCode.BAD_EXPORT)
         if record is not None:
-            found[record.key] = record
+            policies[record.key] = record
     if not lines:
-        raise CommandError(f"{file} is empty: not even a header", hint=_HINT, code=ExitCode.BAD_EXPORT)
-    return found
+        raise CommandError(f"{file} is empty: it has no header", hint=_HINT, code=ExitCode.BAD_EXPORT)
+    return policies
 
 
 def _header(line: bytes) -> str | None:
     loaded = _object(line)
     if loaded is None or loaded.get("policies") != _FORMAT:
-        return f"the first line is not the header of exported policies of format {_FORMAT}"
+        return f"the first line is not a header of exported policies, format {_FORMAT}"
     return None
 
 

@@ -1,4 +1,4 @@
-"""What `policy` and `override` do: check a policy against what stands and against the cluster, write it, say how it ended."""
+"""Writes of policies for `policy` and `override`: check against other policies and the cluster, write, report the result."""
 
 from __future__ import annotations
 
@@ -39,20 +39,20 @@ from statechannel.errors import ExitCode
 from statechannel.kafka.topics import TopicAdmin
 from statechannel.protocol.log import Topic
 
-By = Annotated[str | None, typer.Option("--by", metavar="NAME", help="Who wants it; default: user@host.")]
-Force_ = Annotated[bool, typer.Option("--force", help="Do it although policies could not be kept together then.")]
+By = Annotated[str | None, typer.Option("--by", metavar="NAME", help="Author of the policy. Default: user@host.")]
+Force_ = Annotated[bool, typer.Option("--force", help="Write it even if policies then contradict each other.")]
 
 _SKEW_MS = 5_000
 
 
 @dataclass(frozen=True, slots=True)
 class PolicyWriteResult:
-    """A policy that was written or deleted.
+    """Result of writing or deleting a policy.
 
     Attributes:
         record: None: it was deleted.
-        replaced: What the key had before.
-        judged: What cannot be kept together since, and what is odd.
+        replaced: Previous record of the key.
+        judged: Contradictions and oddities that the change causes.
     """
 
     key: PolicyKey
@@ -85,25 +85,25 @@ class PolicyWriteResult:
 
 
 def topics_of(connection: Connection) -> PolicyTopics:
-    """Name and policy of the topic of policies of that channel."""
+    """Topic of policies of that channel, with its topic policy."""
     return PolicyTopics(connection.topics.channel, connection.topics.lags)
 
 
 def book_of(connection: Connection, *, create: bool = False) -> PolicyBook:
-    """The policies as of now; none where no topic was ever made for them.
+    """Read the policies; empty if their topic does not exist.
 
     Raises:
         TopicMissingError: There is no such channel.
-        TopicPolicyError: The topic of policies has settings that will not do.
+        TopicPolicyError: The topic of policies has invalid settings.
     """
     topics, timeout_s = topics_of(connection), connection.timeout_s
     with notify_if_slow(connection):
         names = [connection.topics.names[Topic.CHANNEL], topics.policy_topic]
-        found = TopicAdmin(connection.client, timeout_s=timeout_s).describe(names)
-        if connection.topics.channel not in found:
-            describe_topic(connection, Topic.CHANNEL)  # says how a channel is made
-        if topics.policy_topic in found:
-            refuse_unfit(connection.client, topics, found)
+        states = TopicAdmin(connection.client, timeout_s=timeout_s).describe(names)
+        if connection.topics.channel not in states:
+            describe_topic(connection, Topic.CHANNEL)  # its error says how to create a channel
+        if topics.policy_topic in states:
+            refuse_unfit(connection.client, topics, states)
         elif create:
             factor = connection.settings.channel.replication_factor
             open_policy_topic(connection.client, topics, create=True, replication_factor=factor, timeout_s=timeout_s)
@@ -126,8 +126,8 @@ def put(
     """Check a policy and write it; for the drain of that id, if one is given.
 
     Raises:
-        BadPolicyError, UnknownSettingError, StrategySettingsError: It is none.
-        CommandError: Policies could not be kept together with it; nothing was written.
+        BadPolicyError, UnknownSettingError, StrategySettingsError: The policy is invalid.
+        CommandError: It would contradict other policies; nothing was written.
     """
     author = Author(by or who(), drain)
     if drain is None and author.person.startswith(SYSTEM):
@@ -146,10 +146,10 @@ def put(
     replaced = _newest(before, key)
     book.take(book.position + 1, at_ms, key.encode(), encoded)
     _refuse_too_many(connection, book, new=replaced is None)
-    found = _judge(connection, key, before, book.at(at_ms), deleted=False, force=force)
+    checks = _judge(connection, key, before, book.at(at_ms), deleted=False, force=force)
     with naming_address(connection):
         written = write_policy(connection.client, topics_of(connection), key, record, timeout_s=connection.timeout_s)
-    return PolicyWriteResult(key, record, written, replaced, found)
+    return PolicyWriteResult(key, record, written, replaced, checks)
 
 
 def _refuse_too_many(connection: Connection, book: PolicyBook, *, new: bool) -> None:
@@ -158,53 +158,53 @@ def _refuse_too_many(connection: Connection, book: PolicyBook, *, new: bool) -> 
     settings, held = configured(values), book.bounds
     if (new and held.policies_max > settings.policies_max) or held.bytes_max > settings.policies_bytes:
         raise CommandError(
-            f"there would be {held.policies_max} policies of {held.bytes_max} bytes; brokers take in "
-            f"{settings.policies_max} of {settings.policies_bytes} bytes together, and move nothing where there are more",
-            hint=f"Delete some, or give all brokers, and this command, more by extensions.{NAME}.policies_max and "
+            f"there would be {held.policies_max} policies of {held.bytes_max} bytes; brokers hold at most "
+            f"{settings.policies_max} of {settings.policies_bytes} bytes together, and make no moves if there are more",
+            hint=f"Delete some, or raise, for all brokers and this command, extensions.{NAME}.policies_max and "
             f"extensions.{NAME}.policies_bytes.",
             code=ExitCode.REJECTED,
         )
 
 
 def take_away(connection: Connection, key: PolicyKey, *, force: bool) -> PolicyWriteResult:
-    """Check whether what is left can be kept together, and delete a policy.
+    """Check the remaining policies for contradictions, and delete a policy.
 
     Raises:
-        CommandError: There is none of that name, or what is left could not be kept together; nothing was written.
+        CommandError: The policy does not exist, or the remaining ones would contradict each other; nothing was written.
     """
     book = book_of(connection)
     at_ms = now_ms()
-    standing = book.at(at_ms)
-    replaced = _newest(standing, key)
+    effective = book.at(at_ms)
+    replaced = _newest(effective, key)
     if replaced is None and key.kind is PolicyKind.SETTING:
-        # A foreign writer may have used the short name of a setting: what is to be deleted is that record.
+        # A foreign writer may have used the short name of a setting; that record is the one to delete.
         key = key._replace(name=key.name.removeprefix("parts."))
-        replaced = _newest(standing, key)
+        replaced = _newest(effective, key)
     if replaced is None:
-        raise nothing_there(standing, key)
+        raise nothing_there(effective, key)
     book.take(book.position + 1, at_ms, key.encode(), None)
-    found = _judge(connection, key, standing, book.at(at_ms), deleted=True, force=force)
+    checks = _judge(connection, key, effective, book.at(at_ms), deleted=True, force=force)
     with naming_address(connection):
         written = write_policy(connection.client, topics_of(connection), key, None, timeout_s=connection.timeout_s)
-    return PolicyWriteResult(key, None, written, replaced, found)
+    return PolicyWriteResult(key, None, written, replaced, checks)
 
 
-def nothing_there(standing: EffectivePolicies, key: PolicyKey) -> CommandError:
-    """The error of commands that look for a policy."""
-    other = _newest(standing, key._replace(override=not key.override))
-    hint = "`statechannel policy list` has them all."
+def nothing_there(effective: EffectivePolicies, key: PolicyKey) -> CommandError:
+    """Error for a policy that does not exist."""
+    other = _newest(effective, key._replace(override=not key.override))
+    hint = "`statechannel policy list` lists all policies."
     if other is not None:
         end = f"statechannel {'policy delete' if key.override else 'override end'} {key.kind} {key.name}"
-        hint = f"There is {'a standing one' if key.override else 'an override'} of that name: `{end}`."
+        hint = f"There is {'a policy' if key.override else 'an override'} of that name: `{end}`."
     what = "override" if key.override else "policy"
-    return CommandError(f"there is no {what} {key.kind} {key.name}", hint=hint, code=ExitCode.NOT_FOUND)
+    return CommandError(f"{what} {key.kind} {key.name} not found", hint=hint, code=ExitCode.NOT_FOUND)
 
 
 def tell(done: PolicyWriteResult, output: Output) -> None:
-    """Say how it ended, and end the command with the right exit code.
+    """Print the result, and end the command with its exit code.
 
     Raises:
-        CommandError: It was rejected, or nobody knows.
+        CommandError: The policy was rejected, or the result is unknown.
     """
     if output is Output.JSON:
         print_json(done.fields())
@@ -217,11 +217,11 @@ def tell(done: PolicyWriteResult, output: Output) -> None:
     if written.outcome is PolicyWriteOutcome.UNKNOWN:
         raise CommandError(
             f"unknown: {written.reason}",
-            hint=f"`statechannel policy get {done.key.kind} {done.key.name}` tells whether it came.",
+            hint=f"Check with `statechannel policy get {done.key.kind} {done.key.name}`.",
             code=ExitCode.UNKNOWN,
         )
-    for one in (*done.judged.troubles, *done.judged.notes):
-        say(f"note: {one}")
+    for text in (*done.judged.troubles, *done.judged.notes):
+        say(f"note: {text}")
     if written.superseded:
         say(f"note: {written.reason}")
     _tell_skew(done)
@@ -240,28 +240,28 @@ def _tell_skew(done: PolicyWriteResult) -> None:
     if abs(skew_ms) > _SKEW_MS:
         word = "ahead of" if skew_ms > 0 else "behind"
         say(
-            f"note: this machine's clock is {duration(abs(skew_ms))} {word} Kafka's, by which it is taken back at "
+            f"note: this machine's clock is {duration(abs(skew_ms))} {word} Kafka's, by which it expires at "
             f"{moment(record.until_ms)}"
         )
 
 
 def shown(value: Any) -> str:
-    """Fields of a policy in a line."""
+    """Fields of a policy in one line."""
     if len(value) == 1:
         return _plain(next(iter(value.values())))
-    return " ".join(f"{name}={_plain(one)}" for name, one in value.items() if one != [])
+    return " ".join(f"{name}={_plain(part)}" for name, part in value.items() if part != [])
 
 
 def _plain(value: Any) -> str:
     if isinstance(value, bool):
         return "on" if value else "off"
     if isinstance(value, list):
-        return ",".join(_plain(one) for one in value)
+        return ",".join(_plain(part) for part in value)
     return "none" if value is None else str(value)
 
 
 def who() -> str:
-    """Who writes: user@host."""
+    """Author of a policy: user@host."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError):
@@ -270,22 +270,22 @@ def who() -> str:
 
 
 def live_cluster(connection: Connection) -> Cluster:
-    """Brokers that are heard and bundles that are there; without loads."""
+    """Live brokers and bundles, without loads."""
     alive = read_registry(connection).members.alive
     seen = [
-        BrokerSeen(name, one.incarnation, one.accepting, one.caught_up, 0.0, one.info)
-        for name, one in sorted(alive.items())
+        BrokerSeen(name, member.incarnation, member.accepting, member.caught_up, 0.0, member.info)
+        for name, member in sorted(alive.items())
     ]
     bundles = [key for key in read_channel(connection).live() if not key.is_namespace]
     return Cluster(
-        {one.broker: broker_now(one, ClusterInputs()) for one in seen},
+        {broker.broker: broker_now(broker, ClusterInputs()) for broker in seen},
         {key.name: Bundle(key.name, key.owner) for key in bundles},
     )
 
 
-def _newest(standing: EffectivePolicies, key: PolicyKey) -> PolicyEntry | None:
-    found = (one for one in (*standing.entries, *standing.lapsed) if one.key == key)
-    return next((one for one in found if one.force is not Force.LAPSED or not key.override), None)
+def _newest(effective: EffectivePolicies, key: PolicyKey) -> PolicyEntry | None:
+    entries = (entry for entry in (*effective.entries, *effective.lapsed) if entry.key == key)
+    return next((entry for entry in entries if entry.force is not Force.LAPSED or not key.override), None)
 
 
 def _judge(
@@ -297,7 +297,7 @@ def _judge(
     deleted: bool,
     force: bool,
 ) -> PolicyChecks:
-    """What cannot be kept together any more, and what is odd; the cluster is looked at only if it matters."""
+    """Contradictions and oddities; the cluster is read only if the change matters."""
     if not matters(key, deleted=deleted):
         return PolicyChecks()
     return judged(key, before, after, live_cluster(connection), deleted=deleted, force=force)

@@ -1,4 +1,4 @@
-"""`statechannel partitions apply PLAN`: shows what carrying it out would do; with `--execute` it does it."""
+"""`statechannel partitions apply PLAN`: dry run of a plan, or its execution with `--execute`."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _WAVES_SHOWN = 20
 @reaching
 def apply(
     connect: Connect,
-    plan_file: Annotated[Path, typer.Argument(metavar="PLAN", help="The file that `partitions plan` has written.")],
+    plan_file: Annotated[Path, typer.Argument(metavar="PLAN", help="Plan file written by `partitions plan`.")],
     execute: Execute = False,
     throttle: Throttle = None,
     moves_per_broker: MovesPerBroker = None,
@@ -49,7 +49,7 @@ def apply(
     state: State = None,
     output: OutputAs = Output.TABLE,
 ) -> None:
-    """Show what carrying a plan out would do: batches, bytes, checks. With --execute: carry it out, to its end."""
+    """Show what executing a plan would do: batches, bytes, checks. With --execute, execute it to its end."""
     place = place_of(
         connect,
         state,
@@ -72,31 +72,31 @@ def apply(
 def show_dry_run(
     place: ExecutionPlace, plan: ReassignmentPlan, *, accept_unmet: bool, output: Output, **more: Any
 ) -> None:
-    """What would be done; ends with an error where the plan would be refused.
+    """Print what would be done.
 
     Raises:
-        CommandError: It would be.
+        CommandError: The plan would be refused.
     """
     from shedders.kafka_rebalance.execution.dry_run import dry_run
 
-    found = dry_run(place, plan, accept_unmet=accept_unmet)
+    result = dry_run(place, plan, accept_unmet=accept_unmet)
     if output is Output.JSON:
-        print_json(found.fields() | more)
+        print_json(result.fields() | more)
     else:
-        said = f"plan {plan.id}: {count(len(plan.moves), 'partition')}, {found.open_count} of them still to go"
-        stdout().print(f"{said}; {size(found.copied_bytes)} to copy", markup=False)
-        rows = [(n, one.partitions, size(one.copied_bytes)) for n, one in enumerate(found.waves, 1)]
+        sentence = f"plan {plan.id}: {count(len(plan.moves), 'partition')}, {result.open_count} of them not done yet"
+        stdout().print(f"{sentence}; {size(result.copied_bytes)} to copy", markup=False)
+        rows = [(n, wave.partitions, size(wave.copied_bytes)) for n, wave in enumerate(result.waves, 1)]
         if rows:
-            print_table(("at most together", "partitions", "copied"), rows[:_WAVES_SHOWN])
+            print_table(("batch", "partitions", "copied"), rows[:_WAVES_SHOWN])
         if len(rows) > _WAVES_SHOWN:
             say(f"and {len(rows) - _WAVES_SHOWN} more")
-        reckoned = "; ".join(found.estimate.sentences())
-        say(f"takes about {duration(found.estimate.duration_s * 1_000)} ({reckoned})")
-        for one in found.findings:
-            say(f"{'refused' if one.refused else 'note'}: {one.text}")
-    refused = [one for one in found.findings if one.refused]
+        reckoned = "; ".join(result.estimate.sentences())
+        say(f"takes about {duration(result.estimate.duration_s * 1_000)} ({reckoned})")
+        for finding in result.findings:
+            say(f"{'refused' if finding.refused else 'note'}: {finding.text}")
+    refused = [finding for finding in result.findings if finding.refused]
     if refused:
         raise CommandError(
             f"plan {plan.id} would be refused: {refused[0].text}", hint=refused[0].hint, code=ExitCode.REJECTED
         )
-    say("nothing was done; --execute does it")
+    say("dry run: nothing was changed; use --execute to execute the plan")

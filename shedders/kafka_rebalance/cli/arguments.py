@@ -1,4 +1,4 @@
-"""Arguments of `partitions` as people write them: broker ranges, goals with ranges, amounts of data."""
+"""Parsers of arguments of `partitions`: broker ranges, goals with ranges, amounts of data."""
 
 from __future__ import annotations
 
@@ -31,86 +31,84 @@ _AMOUNT_MAX: Final = 2**62
 
 
 def parse_brokers(text: str, option: str) -> tuple[int, ...]:
-    """Ids in ascending order, each once: `1-6,9`.
+    """Distinct ids in ascending order: `1-6,9`.
 
     Raises:
-        CommandError: They are none, or too many.
+        CommandError: The text has no ids, or too many.
     """
-    found: set[int] = set()
+    ids: set[int] = set()
     for part in text.split(","):
-        told = _SPAN.fullmatch(part.strip())
-        first, last = (-1, -1) if told is None else (int(told[1]), int(told[2] or told[1]))
+        match = _SPAN.fullmatch(part.strip())
+        first, last = (-1, -1) if match is None else (int(match[1]), int(match[2] or match[1]))
         if not 0 <= first <= last <= ID_MAX or last - first >= BROKERS_MAX:
             raise CommandError(
-                f"{option} {text}: no ids of brokers",
-                hint="Say 4,5 or 1-6,9: whole numbers, a smaller one before a larger one.",
+                f"{option} {text}: not broker ids",
+                hint="Use 4,5 or 1-6,9: whole numbers; ranges in ascending order.",
                 code=ExitCode.USAGE,
             )
-        found.update(range(first, last + 1))
-    return tuple(sorted(found))
+        ids.update(range(first, last + 1))
+    return tuple(sorted(ids))
 
 
-def parse_goals(given: Sequence[str]) -> tuple[GoalChoice, ...]:
-    """Goals in the order given, each once: `disk=10%,leaders`; the option may be repeated.
+def parse_goals(values: Sequence[str]) -> tuple[GoalChoice, ...]:
+    """Goals in the order of the options, each once: `disk=10%,leaders`; the option may be repeated.
 
     Raises:
-        CommandError: One is written otherwise, or stands there twice.
+        CommandError: A goal is malformed or duplicated.
     """
-    found: list[GoalChoice] = []
-    for part in (one.strip() for text in given for one in text.split(",")):
-        told = _GOAL.fullmatch(part)
+    goals: list[GoalChoice] = []
+    for part in (part.strip() for text in values for part in text.split(",")):
+        match = _GOAL.fullmatch(part)
         share = None
         try:
-            if told is not None and told[2] is not None:
-                share = float(told[2]) / (100 if told[3] else 1)
+            if match is not None and match[2] is not None:
+                share = float(match[2]) / (100 if match[3] else 1)
         except ValueError:
-            told = None
-        if told is None or (share is not None and not 0 <= share <= SHARE_MAX):
+            match = None
+        if match is None or (share is not None and not 0 <= share <= SHARE_MAX):
             raise CommandError(
-                f"--goals {part}: no goal with a range",
-                hint="Say disk, disk=0.1 or disk=10%, with commas between goals; a range is 0 or more. "
-                "`statechannel partitions goals list` has the names.",
+                f"--goals {part}: not a goal with a range",
+                hint="Use disk, disk=0.1 or disk=10%, separated by commas; a range is 0 or more. "
+                "`statechannel partitions goals list` shows the names.",
                 code=ExitCode.USAGE,
             )
-        if any(one.name == told[1] for one in found):
-            raise CommandError(
-                f"--goals: {told[1]} stands there twice", hint="Each goal has one place.", code=ExitCode.USAGE
-            )
-        found.append(GoalChoice(name=told[1], range_share=share))
-    return tuple(found)
+        if any(goal.name == match[1] for goal in goals):
+            raise CommandError(f"--goals: {match[1]} is duplicated", hint="Name each goal once.", code=ExitCode.USAGE)
+        goals.append(GoalChoice(name=match[1], range_share=share))
+    return tuple(goals)
 
 
 def parse_amount(text: str, option: str) -> int:
     """Bytes: `500GB`, `1.5TiB`, `1000000`.
 
     Raises:
-        CommandError: It is none, or not positive.
+        CommandError: The text is not an amount, or not positive.
     """
-    told = _AMOUNT.fullmatch(text.strip())
-    amount = 0 if told is None else round(float(told[1]) * _UNITS[told[2]]) if told[2] in _UNITS else 0
+    match = _AMOUNT.fullmatch(text.strip())
+    amount = 0 if match is None else round(float(match[1]) * _UNITS[match[2]]) if match[2] in _UNITS else 0
     if not 0 < amount <= _AMOUNT_MAX:
         raise CommandError(
-            f"{option} {text}: no amount of data", hint="Say 500GB, 1.5TiB or 1000000.", code=ExitCode.USAGE
+            f"{option} {text}: not an amount of data", hint="Use 500GB, 1.5TiB or 1000000.", code=ExitCode.USAGE
         )
     return amount
 
 
 EXTRA: Final = "partitions"
 NEEDED: Final = {"numpy": "numpy", "kafka": "kafka-python"}
-"""Modules, and the names under which they are installed."""
+"""Required modules, with the names of their packages."""
 
 
 def need_extra(*modules: str, extra: str = EXTRA) -> None:
-    """Refuse where libraries are not installed.
+    """Check that libraries are installed.
 
     Args:
-        modules: Those that are wanted, as they are imported; none: all of `NEEDED`.
-        extra: Brings them.
+        modules: Names of the required modules; none: all of `NEEDED`.
+        extra: Extra that installs them.
 
     Raises:
-        CommandError: One of them is missing.
+        CommandError: A module is missing.
     """
-    missing = [NEEDED.get(one, one) for one in modules or NEEDED if find_spec(one) is None]
+    missing = [NEEDED.get(module, module) for module in modules or NEEDED if find_spec(module) is None]
     if missing:
         raise CommandError(
             f"this needs {' and '.join(missing)}, which {'is' if len(missing) == 1 else 'are'} not installed",
@@ -120,7 +118,7 @@ def need_extra(*modules: str, extra: str = EXTRA) -> None:
 
 
 def partitions_settings(settings: Settings) -> PartitionsSettings:
-    """What holds of them.
+    """Settings of `partitions` in the settings of a command.
 
     Raises:
         SettingsError: A setting is unknown, malformed or out of bounds.

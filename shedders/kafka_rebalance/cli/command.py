@@ -16,13 +16,13 @@ from shedders.kafka_rebalance.cli.show import show
 app = typer.Typer(
     add_completion=False,
     rich_markup_mode=None,
-    help="Kafka's own partitions: measure, plan a rebalance, read it, carry it out, undo it.",
+    help="Kafka's own partitions: measure load, plan a rebalance, show it, execute it, roll it back.",
 )
 
 
 @app.callback()
 def group() -> None:
-    """Kafka's own partitions: measure, plan a rebalance, read it, carry it out, undo it."""
+    """Kafka's own partitions: measure load, plan a rebalance, show it, execute it, roll it back."""
 
 
 app.command()(sample)

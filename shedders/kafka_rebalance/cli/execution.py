@@ -1,4 +1,4 @@
-"""What the commands that carry plans out share: where state is kept, signals, the bar, how it ended."""
+"""Shared parts of the commands that execute plans: state folder, signals, progress bar, result."""
 
 from __future__ import annotations
 
@@ -37,14 +37,19 @@ if TYPE_CHECKING:
 
 State = Annotated[
     Path | None,
-    typer.Option("--state", metavar="DIR", help="Where plans and journals are kept; default: the user's state folder."),
+    typer.Option("--state", metavar="DIR", help="Folder of plans and journals. Default: the user's state folder."),
 ]
 PlanId = Annotated[
-    str | None, typer.Argument(metavar="[PLAN-ID]", help="Default: the one that is being carried out, else the newest.")
+    str | None,
+    typer.Argument(
+        metavar="[PLAN-ID]", help="Id of a plan. Default: the plan that is being executed, else the newest."
+    ),
 ]
 Throttle = Annotated[
     str | None,
-    typer.Option("--throttle", metavar="RATE", help="Of each broker, for what moves: 20MB/s; `none` for no throttle."),
+    typer.Option(
+        "--throttle", metavar="RATE", help="Replication throttle per broker, e.g. 20MB/s; `none` for no throttle."
+    ),
 ]
 MovesPerBroker = Annotated[
     int | None,
@@ -53,27 +58,27 @@ MovesPerBroker = Annotated[
         metavar="N",
         min=1,
         max=10_000,
-        help="Partitions that one broker gets, gives or is read for.",
+        help="Most partitions in flight per broker, as source, destination or leader.",
     ),
 ]
 MovesMax = Annotated[
     int | None,
-    typer.Option("--moves-max", metavar="N", min=1, max=1_000_000, help="Partitions on their way at a time."),
+    typer.Option("--moves-max", metavar="N", min=1, max=1_000_000, help="Most partitions in flight."),
 ]
 BytesInFlight = Annotated[
     str | None,
-    typer.Option("--bytes-in-flight", metavar="AMOUNT", help="On their way at a time, such as 50GB."),
+    typer.Option("--bytes-in-flight", metavar="AMOUNT", help="Most bytes in flight, e.g. 50GB."),
 ]
 OneReplica = Annotated[
-    bool | None, typer.Option("--one-replica/--all-replicas", help="One replica of a partition at a time.")
+    bool | None,
+    typer.Option("--one-replica/--all-replicas", help="Move one replica of a partition at a time, or all together."),
 ]
 Order = Annotated[
-    str | None, typer.Option("--order", metavar="plan|small-first|large-first", help="Which partitions set out first.")
+    str | None,
+    typer.Option("--order", metavar="plan|small-first|large-first", help="Order in which partitions are moved."),
 ]
-AcceptUnmet = Annotated[
-    bool, typer.Option("--accept-unmet", help="Also a plan that leaves a hard goal unmet, which it says.")
-]
-Execute = Annotated[bool, typer.Option("--execute", help="Do it; without it only what would be done is shown.")]
+AcceptUnmet = Annotated[bool, typer.Option("--accept-unmet", help="Also execute a plan that leaves hard goals unmet.")]
+Execute = Annotated[bool, typer.Option("--execute", help="Execute the plan; without it, only show what would be done.")]
 
 ENDING_S = 0.1
 ORDERS = ("plan", "small-first", "large-first")
@@ -81,15 +86,15 @@ _UNKNOWN_ENDS = frozenset({"kafka-away", "failed"})
 
 
 def place_of(connect: Connect, state: Path | None, **pace: Any) -> ExecutionPlace:
-    """Kafka, settings and folder of a command; options of the pace (None: not given) stand over the settings.
+    """Kafka, settings and folder of a command; options of the pace (None: not set) override the settings.
 
     Raises:
-        CommandError: The extra is missing, or no Kafka is known.
+        CommandError: The extra is missing, or no Kafka cluster is configured.
     """
     need_extra("kafka")
     if pace.get("order") not in {None, *ORDERS}:
         raise CommandError(
-            f"--order {pace['order']}: no such order", hint=f"One of {', '.join(ORDERS)}.", code=ExitCode.USAGE
+            f"--order {pace['order']}: unknown order", hint=f"Use one of {', '.join(ORDERS)}.", code=ExitCode.USAGE
         )
     from shedders.kafka_rebalance.execution.session import ExecutionPlace
 
@@ -107,22 +112,22 @@ def place_of(connect: Connect, state: Path | None, **pace: Any) -> ExecutionPlac
 
 
 def rate_of(text: str) -> int | None:
-    """Bytes a second: `20MB/s`, `20000000`; None: `none`, no throttle.
+    """Parse bytes per second: `20MB/s`, `20000000`; None: `none`, no throttle.
 
     Raises:
-        CommandError: It is none of these.
+        CommandError: The text is none of these.
     """
     return None if text == "none" else parse_amount(text.removesuffix("/s"), "--throttle")
 
 
 def as_before(place: ExecutionPlace, kept: Mapping[str, Any]) -> ExecutionPlace:
-    """With the pace that a plan was begun with.
+    """The place, with the pace with which a plan was begun.
 
     Args:
         kept: Settings of the pace, as the journal has them.
 
     Raises:
-        CommandError: They are none: another version has written them, or somebody else.
+        CommandError: They are invalid: written by another version or another program.
     """
     from shedders.kafka_rebalance.execution.session import KEPT
     from shedders.kafka_rebalance.settings import PaceSettings
@@ -132,24 +137,24 @@ def as_before(place: ExecutionPlace, kept: Mapping[str, Any]) -> ExecutionPlace:
         checked = PaceSettings.model_validate(pace)
     except ValueError as error:
         raise CommandError(
-            f"the journal has a pace that is none: {error}",
-            hint="Go on with `statechannel partitions apply PLAN --execute` and options of your own.",
+            f"the journal has invalid pace settings: {error}",
+            hint="Continue with `statechannel partitions apply PLAN --execute` and your own options.",
             code=ExitCode.REJECTED,
         ) from None
     return replace(place, settings=place.settings.model_copy(update={"pace": checked}))
 
 
 def who() -> str:
-    """Who asks, for people."""
+    """Name of the user, for people."""
     try:
         name = getpass.getuser()
-    except (KeyError, OSError):  # a container may run under an id that nobody has
+    except (KeyError, OSError):  # a container may run under an id without a user
         name = f"uid {os.getuid()}"
     return f"{name}@{socket.gethostname()}"
 
 
 def read_book(place: ExecutionPlace) -> tuple[StateBook | None, KafkaAdapterError | None]:
-    """What the state topic has; None and why where it cannot be read or is not there."""
+    """Contents of the state topic; None and the error if it cannot be read or does not exist."""
     from statechannel.kafka.errors import KafkaAdapterError
 
     try:
@@ -160,10 +165,10 @@ def read_book(place: ExecutionPlace) -> tuple[StateBook | None, KafkaAdapterErro
 
 
 def chosen(place: ExecutionPlace, plan_id: str | None, book: StateBook | None) -> str:
-    """The plan that is meant.
+    """Id of the plan that the arguments mean.
 
     Raises:
-        CommandError: There is none.
+        CommandError: There is no plan.
     """
     from shedders.kafka_rebalance.execution.journal import plan_ids
     from shedders.kafka_rebalance.execution.session import alive_holder
@@ -177,10 +182,10 @@ def chosen(place: ExecutionPlace, plan_id: str | None, book: StateBook | None) -
     if there:
         return there[0]
     if book is not None and book.plans:
-        return max(book.plans, key=lambda one: book.plans[one].last_ms)
+        return max(book.plans, key=lambda plan: book.plans[plan].last_ms)
     raise CommandError(
-        "no plan was ever carried out here",
-        hint="`statechannel partitions apply PLAN --execute` begins one; or name --state DIR.",
+        "no plan has been executed here",
+        hint="Execute one with `statechannel partitions apply PLAN --execute`, or use --state DIR.",
         code=ExitCode.NOT_FOUND,
     )
 
@@ -188,7 +193,7 @@ def chosen(place: ExecutionPlace, plan_id: str | None, book: StateBook | None) -
 def carry_out(
     place: ExecutionPlace, plan: ReassignmentPlan, *, accept_unmet: bool = False, wish: ExecutionRequest | None = None
 ) -> ExecutionEnd:
-    """Execute a plan in the foreground with a bar; SIGINT and SIGTERM end it in order, a second one at once."""
+    """Execute a plan in the foreground with a progress bar; SIGINT or SIGTERM ends it in order, a second one at once."""
     from shedders.kafka_rebalance.execution.session import execute
     from shedders.kafka_rebalance.execution.status import progress_of
     from shedders.kafka_rebalance.execution.values import ExecutionRequest as Wishes
@@ -198,19 +203,19 @@ def carry_out(
     copied: Mapping[tuple[str, int, int], int] | None = None
 
     def wait(length_s: float) -> None:
-        if over.wait(length_s):  # it is ending: not at full speed, Kafka may have its own troubles
+        if over.wait(length_s):  # ending: no busy loop, as Kafka may be failing
             time.sleep(min(length_s, ENDING_S))
 
     with bar() as shown, _signals(over) as runs:
 
         def show(machine: ExecutionMachine, seen: Observation) -> None:
             nonlocal copied
-            copied = copied if seen.copied is None else seen.copied  # only some looks ask for it
+            copied = copied if seen.copied is None else seen.copied  # only some observations have it
             if shown.seen:
                 figures = progress_of(plan, machine.stands, seen.topics, copied, elapsed_s=time.monotonic() - begun_s)
                 left = "" if figures.left_s is None else f", {duration(figures.left_s * 1_000)} left"
                 moving = figures.partitions.get("moving", 0)
-                text = f"{plan.id}: {moving} under way, {size(figures.bytes_done)} of {size(figures.bytes_total)}{left}"
+                text = f"{plan.id}: {moving} in flight, {size(figures.bytes_done)} of {size(figures.bytes_total)}{left}"
                 shown.show(plan.id, text, figures.done, figures.total)
 
         return execute(
@@ -227,20 +232,20 @@ def carry_out(
 
 @contextmanager
 def _signals(over: threading.Event) -> Iterator[Callable[[Runner], None]]:
-    """While it lasts signals end the runner that it is given; before there is one they end the command."""
+    """Let signals interrupt the runner that is passed in; before there is one they end the command."""
     runners: list[Runner] = []
-    told: list[int] = []
+    signals: list[int] = []
 
     def handle(number: int, _frame: object) -> None:
-        told.append(number)
-        if not runners or len(told) > 1:
+        signals.append(number)
+        if not runners or len(signals) > 1:
             raise KeyboardInterrupt
         runners[0].interrupt(f"ended by {signal.Signals(number).name}")
         over.set()
-        with suppress(Exception):  # the signal may have come while a line was being written
+        with suppress(Exception):  # the signal may interrupt the writing of a line
             say(
-                "ending: throttles are put back, so what is under way goes on at full speed; "
-                "`statechannel partitions cancel` takes it back (once more: end at once)"
+                "ending: throttles are removed, so moves in flight continue at full speed; "
+                "`statechannel partitions cancel` reverts them (interrupt again to end at once)"
             )
 
     before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
@@ -252,10 +257,10 @@ def _signals(over: threading.Event) -> Iterator[Callable[[Runner], None]]:
 
 
 def tell_end(plan: ReassignmentPlan, end: ExecutionEnd, output: Output, **more: Any) -> None:
-    """Say how it ended.
+    """Print the result of an execution.
 
     Raises:
-        CommandError: It did not do what was wanted.
+        CommandError: The execution stopped before its end.
     """
     stop = end.stop
     left = [f"{kind} {name}" for kind, name in end.throttles_left]
@@ -275,9 +280,9 @@ def tell_end(plan: ReassignmentPlan, end: ExecutionEnd, output: Output, **more: 
         except BrokenPipeError:
             if stop.good:
                 raise
-            silence_stdout()  # nobody reads it; the exit code still has to tell
+            silence_stdout()  # the reader is gone; the exit code still counts
     elif stop.good:
-        word = "carried out" if str(stop.kind) == "done" else "cancelled; what had arrived stays (`rollback` undoes it)"
+        word = "done" if str(stop.kind) == "done" else "cancelled; finished moves stay (`rollback` reverts them)"
         stdout().print(f"plan {plan.id} is {word}: {len(plan.moves)} partitions", markup=False)
     hint = stop.hint
     if left:

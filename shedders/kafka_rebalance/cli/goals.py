@@ -1,4 +1,4 @@
-"""`statechannel partitions goals list|explain`: what a plan can be asked for."""
+"""`statechannel partitions goals list|explain`: the goals of a plan."""
 
 from __future__ import annotations
 
@@ -23,69 +23,69 @@ def group() -> None:
 
 @app.command("list")
 def list_(output: OutputAs = Output.TABLE) -> None:
-    """List the goals in the order in which they are worked for."""
+    """List the goals in the order of planning."""
     need_extra("numpy")
     from shedders.kafka_rebalance.planning.registry import every
 
-    found = every()
+    goals = every()
     if output is Output.JSON:
-        print_json({"goals": [_fields(one) for one in found]})
+        print_json({"goals": [_fields(goal) for goal in goals]})
         return
     print_table(
         ("goal", "kind", "range", "needs", "default of", "about"),
         [
             (
-                one.name,
-                "hard" if one.hard else "soft",
-                one.range_text,
-                ", ".join(one.needs) or "nothing",
-                ", ".join(one.modes) or "no mode",
-                one.about,
+                goal.name,
+                "hard" if goal.hard else "soft",
+                goal.range_text,
+                ", ".join(goal.needs) or "nothing",
+                ", ".join(goal.modes) or "no mode",
+                goal.about,
             )
-            for one in found
+            for goal in goals
         ],
     )
 
 
 @app.command()
 def explain(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="As `goals list` has it.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of a goal, as in `goals list`.")],
     output: OutputAs = Output.TABLE,
 ) -> None:
-    """Say what a goal wants, by which formula, what it moves, and where it is from."""
+    """Explain a goal: its aim, formula, moves and origin."""
     need_extra("numpy")
     from shedders.kafka_rebalance.planning.registry import explained
 
-    found = explained(name)
+    goal = explained(name)
     if output is Output.JSON:
-        print_json({**_fields(found), "text": found.text})
+        print_json({**_fields(goal), "text": goal.text})
         return
     print_table(
         ("goal", "kind", "range", "unit", "needs", "default of"),
         [
             (
-                found.name,
-                "hard" if found.hard else "soft",
-                found.range_text,
-                found.unit,
-                ", ".join(found.needs) or "nothing",
-                ", ".join(found.modes) or "no mode",
+                goal.name,
+                "hard" if goal.hard else "soft",
+                goal.range_text,
+                goal.unit,
+                ", ".join(goal.needs) or "nothing",
+                ", ".join(goal.modes) or "no mode",
             )
         ],
     )
     stdout().print()
-    stdout().print(found.text, markup=False)
+    stdout().print(goal.text, markup=False)
 
 
-def _fields(one: Explained) -> dict[str, Any]:
+def _fields(goal: Explained) -> dict[str, Any]:
     return {
-        "name": one.name,
-        "hard": one.hard,
-        "unit": one.unit,
-        "range_share": one.share,
-        "range_of": one.share_of,
-        "needs": list(one.needs),
-        "modes": list(one.modes),
-        "comes_with_mode": one.with_mode,
-        "about": one.about,
+        "name": goal.name,
+        "hard": goal.hard,
+        "unit": goal.unit,
+        "range_share": goal.share,
+        "range_of": goal.share_of,
+        "needs": list(goal.needs),
+        "modes": list(goal.modes),
+        "comes_with_mode": goal.with_mode,
+        "about": goal.about,
     }

@@ -1,4 +1,4 @@
-"""`statechannel partitions layout`: layout and loads of a cluster as a file, for plans without it."""
+"""`statechannel partitions layout`: export of a cluster's layout and loads, for planning offline."""
 
 from __future__ import annotations
 
@@ -23,26 +23,26 @@ from statechannel.files import check_writable
 @reaching
 def layout(
     connect: Connect,
-    out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="Where to.")],
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="Output file.")],
     window: Window = None,
     loads: LoadsFile = None,
     replace_: Replace = False,
     output: OutputAs = Output.TABLE,
 ) -> None:
-    """Save what a cluster looks like and what its partitions carry: `plan --layout` plans from it."""
+    """Save the layout of a cluster and the loads of its partitions, for `plan --layout`."""
     refuse_existing(out, replace=replace_)
     check_writable(out)
     if window is not None and loads is not None:
         raise CommandError(
-            "--window is about samples, and --loads has loads already", hint="Leave out --window.", code=ExitCode.USAGE
+            "--window applies to samples, and --loads replaces samples", hint="Omit --window.", code=ExitCode.USAGE
         )
     settings = partitions_settings(connect.settings())
-    window_s = None if window is None else parse_length_ms(window, "--window", beyond="say less.") / 1_000
+    window_s = None if window is None else parse_length_ms(window, "--window", beyond="use a shorter one.") / 1_000
     source = seen(connect, settings, file=None, window_s=window_s, loads=loads)
     from loaddata.samples.layout_file import write_layout
 
     write_layout(out, source.layout, source.loads)
-    partitions = sum(len(one.partitions) for one in source.layout.topics.values())
+    partitions = sum(len(topic.partitions) for topic in source.layout.topics.values())
     if output is Output.JSON:
         print_json(
             {

@@ -1,4 +1,4 @@
-"""What `partitions plan` and `show` print and write: tables, one document, Kafka's files, a picture."""
+"""Output of `partitions plan` and `show`: tables, JSON document, Kafka's files, picture."""
 
 from __future__ import annotations
 
@@ -27,23 +27,26 @@ PICTURES: Final = (".png", ".svg")
 
 ReassignmentOut = Annotated[
     Path | None,
-    typer.Option("--reassignment", metavar="FILE", help="Write the JSON that Kafka's own tool takes, too."),
+    typer.Option("--reassignment", metavar="FILE", help="Also write the plan as JSON for kafka-reassign-partitions."),
 ]
 RollbackOut = Annotated[
-    Path | None, typer.Option("--rollback", metavar="FILE", help="Write the JSON that undoes it, for Kafka's own tool.")
+    Path | None,
+    typer.Option(
+        "--rollback", metavar="FILE", help="Also write the JSON that reverts the plan, for kafka-reassign-partitions."
+    ),
 ]
-Replace = Annotated[bool, typer.Option("--replace", help="Files that are there may be replaced.")]
+Replace = Annotated[bool, typer.Option("--replace", help="Overwrite existing files.")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Files:
-    """What is to be written beside the plan; None: not wanted.
+    """Files to write in addition to the plan; None: not requested.
 
     Attributes:
         reassignment: Kafka's JSON.
-        rollback: The same, to undo it.
+        rollback: Kafka's JSON that reverts the plan.
         picture: PNG or SVG.
-        replace: Whether files may be replaced.
+        replace: Whether files may be overwritten.
     """
 
     reassignment: Path | None = None
@@ -52,24 +55,24 @@ class Files:
     replace: bool = False
 
     def check(self, *more: Path | None, read: Sequence[Path | None] = ()) -> None:
-        """Refuse what could not be written, before any work is done.
+        """Check that all files can be written, before any work is done.
 
         Args:
-            more: Other files that are to be written.
+            more: Other files to be written.
             read: Files that the results are made from.
 
         Raises:
-            StateChannelError: A file is there already, is named twice, is read, cannot be written, or has no ending that says
-                what it is to be.
+            StateChannelError: A file exists already, is named twice, is an input, cannot be written, or has an unknown
+                extension.
         """
-        named = [one for one in (self.reassignment, self.rollback, self.picture, *more) if one is not None]
-        if len({one.resolve() for one in named}) < len(named):
-            raise CommandError("two results would go to one file", hint="Name a file for each.", code=ExitCode.USAGE)
-        sources = {one.resolve() for one in read if one is not None}
-        for one in named:
-            if one.resolve() in sources:
+        named = [path for path in (self.reassignment, self.rollback, self.picture, *more) if path is not None]
+        if len({path.resolve() for path in named}) < len(named):
+            raise CommandError("two results have the same file", hint="Name one file for each.", code=ExitCode.USAGE)
+        sources = {path.resolve() for path in read if path is not None}
+        for path in named:
+            if path.resolve() in sources:
                 raise CommandError(
-                    f"{one} is what the result would be made from", hint="Name another file.", code=ExitCode.USAGE
+                    f"{path} is an input of this command", hint="Name another file.", code=ExitCode.USAGE
                 )
         if self.picture is not None and self.picture.suffix.lower() not in PICTURES:
             raise CommandError(
@@ -77,17 +80,17 @@ class Files:
                 hint="Name a file that ends with .png or .svg.",
                 code=ExitCode.USAGE,
             )
-        for one in named:
-            refuse_existing(one, replace=self.replace)
-            check_writable(one)
+        for target in named:
+            refuse_existing(target, replace=self.replace)
+            check_writable(target)
         if self.picture is not None:
             need_extra("numpy", "matplotlib", extra="simulate")
 
     def write(self, plan: ReassignmentPlan) -> list[Path]:
-        """Write them; the paths, for people.
+        """Write the files and return their paths, for people.
 
         Raises:
-            StateChannelError: One cannot be written.
+            StateChannelError: A file cannot be written.
         """
         from shedders.kafka_rebalance.planning.reassignment import to_json
 
@@ -99,23 +102,21 @@ class Files:
             from shedders.kafka_rebalance.planning.picture import plan_picture
 
             write_file(self.picture, plan_picture(plan).of(self.picture.suffix.lower().removeprefix(".")))
-        return [one for one in (self.reassignment, self.rollback, self.picture) if one is not None]
+        return [path for path in (self.reassignment, self.rollback, self.picture) if path is not None]
 
 
 def refuse_existing(path: Path, *, replace: bool) -> None:
-    """A file that is there is not replaced silently.
+    """Refuse to overwrite an existing file unless `replace` is set.
 
     Raises:
-        CommandError: It is there.
+        CommandError: The file exists.
     """
     try:
         there = path.exists()
     except (OSError, ValueError) as error:  # ValueError: a path with a null character
         raise CommandError(f"{path}: {error}", hint="Check the path.", code=ExitCode.USAGE) from error
     if there and not replace:
-        raise CommandError(
-            f"{path} is there already", hint="Choose another file, or say --replace.", code=ExitCode.USAGE
-        )
+        raise CommandError(f"{path} exists already", hint="Name another file, or use --replace.", code=ExitCode.USAGE)
 
 
 def print_plan(
@@ -126,14 +127,14 @@ def print_plan(
     most: int | None = None,
     all_brokers: bool = False,
 ) -> None:
-    """The plan as tables.
+    """Print a plan as tables.
 
     Args:
         plan: The plan.
         settings: For the estimate.
-        details: Moves to be shown one by one; None: none.
-        most: So many of them; None: all.
-        all_brokers: Also where there are hundreds.
+        details: Moves to list; None: none.
+        most: Most moves to list; None: all.
+        all_brokers: List all brokers, even hundreds.
     """
     show(overview(plan, estimate(plan.moves, settings)), gap=False)
     if plan.goals:
@@ -141,50 +142,50 @@ def print_plan(
     if plan.brokers and plan.moves:
         show(brokers_grid(plan, most=None) if all_brokers else brokers_grid(plan))
     if details is not None:
-        show(moves_grid(details, most=most, more="--limit N shows more, --topic and --broker choose among them"))
+        show(moves_grid(details, most=most, more="use --limit, --topic or --broker to see others"))
 
 
 def document(
     plan: ReassignmentPlan, settings: PartitionsSettings, *, details: Sequence[PartitionMove] | None = None
 ) -> dict[str, Any]:
-    """What `--output json` prints: the plan without its single moves, unless they are asked for."""
-    found: dict[str, Any] = {
+    """JSON document of `--output json`: the plan, with its moves only if they are requested."""
+    fields: dict[str, Any] = {
         "id": plan.id,
         "cluster_id": plan.cluster_id,
         "made_at_ms": plan.made_at_ms,
         "complete": plan.complete,
         "request": dict(plan.request),
         "partitions": len(plan.moves),
-        "replicas_to_copy": sum(len(one.added) for one in plan.moves),
+        "replicas_to_copy": sum(len(move.added) for move in plan.moves),
         "copied_bytes": plan.copied_bytes,
-        "new_leaders": sum(one.leader_before != one.leader_after for one in plan.moves),
+        "new_leaders": sum(move.leader_before != move.leader_after for move in plan.moves),
         "estimate": estimate_document(estimate(plan.moves, settings)),
-        "goals": [asdict(one) for one in plan.goals],
-        "hard_goals_unmet": [one.name for one in plan.infeasible],
-        "brokers": [asdict(one) for one in plan.brokers],
+        "goals": [asdict(goal) for goal in plan.goals],
+        "hard_goals_unmet": [goal.name for goal in plan.infeasible],
+        "brokers": [asdict(broker) for broker in plan.brokers],
         "remarks": list(plan.remarks),
     }
     if details is not None:
-        found["moves"] = [
-            asdict(one) | {"added": one.added, "removed": one.removed, "copied_bytes": one.copied_bytes}
-            for one in details
+        fields["moves"] = [
+            asdict(move) | {"added": move.added, "removed": move.removed, "copied_bytes": move.copied_bytes}
+            for move in details
         ]
-    return found
+    return fields
 
 
-def estimate_document(told: Estimate) -> Mapping[str, Any]:
-    """The estimate with what it assumes."""
-    return asdict(told) | {"assumed": list(told.sentences())}
+def estimate_document(result: Estimate) -> Mapping[str, Any]:
+    """Estimate with its assumptions."""
+    return asdict(result) | {"assumed": list(result.sentences())}
 
 
 def say_infeasible(plan: ReassignmentPlan) -> None:
-    """Name the hard goals that do not hold, with where."""
-    for one in plan.infeasible:
-        say(cell(f"not met: {one.name}{f': {one.witness}' if one.witness else ''}"))
+    """Print the hard goals that are not met, with witnesses."""
+    for goal in plan.infeasible:
+        say(cell(f"not met: {goal.name}{f': {goal.witness}' if goal.witness else ''}"))
 
 
 def print_next(commands: Sequence[str]) -> None:
-    """What to type next."""
+    """Print commands to run next."""
     stdout().print()
     for line in _next(commands):
         stdout().print(line, markup=False)
@@ -192,4 +193,4 @@ def print_next(commands: Sequence[str]) -> None:
 
 def _next(commands: Sequence[str]) -> Iterator[str]:
     yield "Next:"
-    yield from (f"    {one}" for one in commands)
+    yield from (f"    {command}" for command in commands)

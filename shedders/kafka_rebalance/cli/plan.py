@@ -1,4 +1,4 @@
-"""`statechannel partitions plan`: what would have to move; nothing is changed."""
+"""`statechannel partitions plan`: planner of a rebalance; nothing is changed."""
 
 from __future__ import annotations
 
@@ -41,17 +41,15 @@ if TYPE_CHECKING:
 LayoutFile = Annotated[
     Path | None,
     typer.Option(
-        "--layout", metavar="FILE", help="Layout and loads from `partitions layout`, in place of the cluster."
+        "--layout", metavar="FILE", help="Plan for a file of `partitions layout` instead of the live cluster."
     ),
 ]
 Window = Annotated[
-    str | None, typer.Option("--window", metavar="LENGTH", help="Samples of so long before now count, such as 6h.")
+    str | None, typer.Option("--window", metavar="LENGTH", help="Average the samples of this time before now, e.g. 6h.")
 ]
 LoadsFile = Annotated[
     Path | None,
-    typer.Option(
-        "--loads", metavar="FILE|TABLE", help="Loads that the Spark job partition-loads has made, in place of samples."
-    ),
+    typer.Option("--loads", metavar="FILE|TABLE", help="Loads from the Spark job partition-loads, instead of samples."),
 ]
 
 
@@ -59,19 +57,25 @@ LoadsFile = Annotated[
 def plan(
     connect: Connect,
     add_brokers: Annotated[
-        str | None, typer.Option("--add-brokers", metavar="IDS", help="Move replicas to these new brokers only: 4,5.")
+        str | None,
+        typer.Option("--add-brokers", metavar="IDS", help="Move replicas to these new brokers only, e.g. 4,5."),
     ] = None,
     remove_brokers: Annotated[
-        str | None, typer.Option("--remove-brokers", metavar="IDS", help="Empty these brokers; move nothing else.")
+        str | None,
+        typer.Option("--remove-brokers", metavar="IDS", help="Move all replicas off these brokers, and no others."),
     ] = None,
     demote: Annotated[
-        str | None, typer.Option("--demote", metavar="IDS", help="Take leaderships from these brokers; copy nothing.")
+        str | None, typer.Option("--demote", metavar="IDS", help="Move leaderships off these brokers; copies no data.")
     ] = None,
     fix_offline: Annotated[bool, typer.Option("--fix-offline", help="Move offline replicas only.")] = False,
     replication_factor: Annotated[
         int | None,
         typer.Option(
-            "--replication-factor", metavar="N", min=1, max=32, help="Of the --topics: add or remove replicas."
+            "--replication-factor",
+            metavar="N",
+            min=1,
+            max=32,
+            help="New replication factor of the --topics: add or remove replicas.",
         ),
     ] = None,
     goals: Annotated[
@@ -79,63 +83,76 @@ def plan(
         typer.Option(
             "--goals",
             metavar="NAME[=RANGE],...",
-            help="In order, such as rack-awareness,disk=10%. Default: all; `partitions goals list` has them.",
+            help="Goals in order, e.g. rack-awareness,disk=10%. Default: all; see `partitions goals list`.",
         ),
     ] = None,
     brokers: Annotated[
-        str | None, typer.Option("--brokers", metavar="IDS", help="Place replicas on these only, such as 1-6,9.")
+        str | None, typer.Option("--brokers", metavar="IDS", help="Place replicas on these brokers only, e.g. 1-6,9.")
     ] = None,
     offline_brokers: Annotated[
-        str | None, typer.Option("--offline-brokers", metavar="IDS", help="Going offline: empty them, in any mode.")
+        str | None,
+        typer.Option(
+            "--offline-brokers", metavar="IDS", help="Brokers going offline: move all replicas off them, in any mode."
+        ),
     ] = None,
     exclude: Annotated[
         list[str] | None,
-        typer.Option("--exclude", metavar="PATTERN", help="Topics that stay (RE2, whole name); may be repeated."),
+        typer.Option(
+            "--exclude", metavar="PATTERN", help="Topics that must not move (RE2, whole name); may be repeated."
+        ),
     ] = None,
     topics: Annotated[
         list[str] | None,
-        typer.Option("--topics", metavar="PATTERN", help="Only these may move (RE2, whole name); may be repeated."),
+        typer.Option("--topics", metavar="PATTERN", help="Topics that may move (RE2, whole name); may be repeated."),
     ] = None,
     window: Window = None,
     time_budget: Annotated[
         str | None,
-        typer.Option("--time-budget", metavar="LENGTH", help="Longest search, such as 30s; then the best so far."),
+        typer.Option(
+            "--time-budget",
+            metavar="LENGTH",
+            help="Time limit of the search, e.g. 30s; then the best plan so far is used.",
+        ),
     ] = None,
     max_moves: Annotated[
-        int | None, typer.Option("--max-moves", metavar="N", min=1, max=10**9, help="Most replicas to be moved.")
+        int | None, typer.Option("--max-moves", metavar="N", min=1, max=10**9, help="Most replicas to move.")
     ] = None,
     max_bytes: Annotated[
-        str | None, typer.Option("--max-bytes", metavar="AMOUNT", help="Most data to be copied, such as 500GB.")
+        str | None, typer.Option("--max-bytes", metavar="AMOUNT", help="Most data to copy, e.g. 500GB.")
     ] = None,
     replicas_max: Annotated[
-        int | None, typer.Option("--replicas-max", metavar="N", min=1, max=10**9, help="Most replicas of a broker.")
+        int | None, typer.Option("--replicas-max", metavar="N", min=1, max=10**9, help="Most replicas on a broker.")
     ] = None,
     capacity: Annotated[
         list[str] | None,
-        typer.Option("--capacity", metavar="NAME=AMOUNT", help="Of each broker: disk, bytes-in, bytes-out, cpu."),
+        typer.Option(
+            "--capacity",
+            metavar="NAME=AMOUNT",
+            help="Capacity of each broker: disk, bytes-in, bytes-out or cpu; may be repeated.",
+        ),
     ] = None,
     capacities: Annotated[
-        Path | None, typer.Option("--capacities", metavar="FILE", help="Of each broker by itself, as TOML.")
+        Path | None, typer.Option("--capacities", metavar="FILE", help="TOML file with capacities per broker.")
     ] = None,
     layout: LayoutFile = None,
     loads: LoadsFile = None,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", metavar="FILE", help="The plan. Default: ./partition-plan-ID.json.")
+        Path | None, typer.Option("--out", "-o", metavar="FILE", help="Output file. Default: ./partition-plan-ID.json.")
     ] = None,
     reassignment: ReassignmentOut = None,
     rollback: RollbackOut = None,
     replace_: Replace = False,
     output: OutputAs = Output.TABLE,
 ) -> None:
-    """Plan a rebalance of a Kafka cluster; nothing is moved, the plan is a file to be read first."""
+    """Plan a rebalance of a Kafka cluster and write the plan to a file; nothing is moved."""
     files = Files(reassignment=reassignment, rollback=rollback, replace=replace_)
     files.check(out, read=(layout, loads, capacities))
     if out is None:
         check_writable(Path("partition-plan.json"))  # its name is known only after the search
     if window is not None and (layout or loads):
         raise CommandError(
-            f"--window is about samples, and {'--loads' if loads else '--layout'} has loads already",
-            hint="Leave out --window.",
+            f"--window applies to samples, and {'--loads' if loads else '--layout'} replaces samples",
+            hint="Omit --window.",
             code=ExitCode.USAGE,
         )
     settings = partitions_settings(connect.settings())
@@ -160,19 +177,19 @@ def plan(
         ),
         settings,
     )
-    window_s = None if window is None else parse_length_ms(window, "--window", beyond="say less.") / 1_000
+    window_s = None if window is None else parse_length_ms(window, "--window", beyond="use a shorter one.") / 1_000
     need_extra("numpy")
     source = seen(connect, settings, file=layout, window_s=window_s, loads=loads)
-    found = _planned(source, request)
-    path = out or Path(f"partition-plan-{found.id}.json")
-    _write(path, found, files, own_name=out is None)
+    result = _planned(source, request)
+    path = out or Path(f"partition-plan-{result.id}.json")
+    _write(path, result, files, own_name=out is None)
     if output is Output.JSON:
-        print_json({"file": str(path), **document(found, settings)})
+        print_json({"file": str(path), **document(result, settings)})
     else:
-        print_plan(found, settings)
-        _print_next(path, found, live=source.live)
-    if found.infeasible:
-        say_infeasible(found)
+        print_plan(result, settings)
+        _print_next(path, result, live=source.live)
+    if result.infeasible:
+        say_infeasible(result)
         raise typer.Exit(ExitCode.REJECTED)
 
 
@@ -180,32 +197,32 @@ def _planned(source: PlanSource, request: PlanRequest) -> ReassignmentPlan:
     from shedders.kafka_rebalance.planning.planner import plan_partitions
 
     with bar() as shown:
-        found = plan_partitions(
+        result = plan_partitions(
             source.layout,
             source.loads,
             request,
             now_s=time.monotonic,
             progress=lambda goal, done, total: shown.show("goal", f"planning: {goal}", done, total),
         )
-    return replace(found, made_at_ms=time.time_ns() // 1_000_000)
+    return replace(result, made_at_ms=time.time_ns() // 1_000_000)
 
 
-def _write(path: Path, found: ReassignmentPlan, files: Files, *, own_name: bool) -> None:
+def _write(path: Path, result: ReassignmentPlan, files: Files, *, own_name: bool) -> None:
     from shedders.kafka_rebalance.planning.plan_file import write_plan
 
     if own_name and path.exists():
-        say(f"note: {path} is there already: the same moves were planned before; it is replaced")
+        say(f"note: {path} exists already: the same moves were planned before; it is overwritten")
     elif not own_name:
         refuse_existing(path, replace=files.replace)
-    write_plan(path, found)
-    say_written([path, *files.write(found)])
+    write_plan(path, result)
+    say_written([path, *files.write(result)])
 
 
-def _print_next(path: Path, found: ReassignmentPlan, *, live: bool) -> None:
-    if not found.moves:
+def _print_next(path: Path, result: ReassignmentPlan, *, live: bool) -> None:
+    if not result.moves:
         return
     name = shlex.quote(str(path))
-    accept = " --accept-unmet" if found.infeasible else ""
+    accept = " --accept-unmet" if result.infeasible else ""
     commands = [f"statechannel partitions show {name} --details"]
     if live:
         commands.append(f"statechannel partitions apply {name}{accept} --execute")

@@ -1,4 +1,4 @@
-"""From options to what a plan is asked for."""
+"""Conversion of the options of `partitions plan` to a request."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from statechannel.errors import ExitCode
 if TYPE_CHECKING:
     from shedders.kafka_rebalance.settings import PartitionsSettings
 
-_LONGEST = "nothing is planned for longer."
+_LONGEST = "a search may not take longer."
 _CAPACITIES = ("disk", "bytes-in", "bytes-out", "cpu")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanOptions:
-    """The options of `partitions plan` that say what is asked for, as they were given."""
+    """Values of the options of `partitions plan` that make up the request."""
 
     add_brokers: str | None = None
     remove_brokers: str | None = None
@@ -44,10 +44,10 @@ class PlanOptions:
 
 
 def request_of(asked: PlanOptions, settings: PartitionsSettings) -> PlanRequest:
-    """The request; what is not given is taken from the settings.
+    """The request; options that are not set are taken from the settings.
 
     Raises:
-        StateChannelError: Options are malformed or exclude each other; the file of capacities cannot be used.
+        StateChannelError: Options are malformed or mutually exclusive, or the file of capacities is unusable.
     """
     mode, subjects = _mode(asked)
     _topics_fit(asked, mode)
@@ -76,7 +76,7 @@ def request_of(asked: PlanOptions, settings: PartitionsSettings) -> PlanRequest:
 
 
 def _mode(asked: PlanOptions) -> tuple[PlanMode, tuple[int, ...]]:
-    """What is asked for, and the brokers that it is about."""
+    """Mode, and the brokers that it applies to."""
     named = {
         PlanMode.ADD_BROKERS: asked.add_brokers,
         PlanMode.REMOVE_BROKERS: asked.remove_brokers,
@@ -84,14 +84,14 @@ def _mode(asked: PlanOptions) -> tuple[PlanMode, tuple[int, ...]]:
         PlanMode.FIX_OFFLINE: asked.fix_offline or None,
         PlanMode.REPLICATION_FACTOR: asked.replication_factor,
     }
-    given = {mode: value for mode, value in named.items() if value is not None}
-    if len(given) > 1:
+    modes = {mode: value for mode, value in named.items() if value is not None}
+    if len(modes) > 1:
         raise CommandError(
-            f"{' and '.join(f'--{mode}' for mode in given)} exclude each other",
-            hint="Name one of them: each is a plan of its own.",
+            f"{' and '.join(f'--{mode}' for mode in modes)} are mutually exclusive",
+            hint="Use one of them: each needs its own plan.",
             code=ExitCode.USAGE,
         )
-    for mode, value in given.items():
+    for mode, value in modes.items():
         return mode, parse_brokers(value, f"--{mode}") if isinstance(value, str) else ()
     return PlanMode.REBALANCE, ()
 
@@ -99,8 +99,8 @@ def _mode(asked: PlanOptions) -> tuple[PlanMode, tuple[int, ...]]:
 def _topics_fit(asked: PlanOptions, mode: PlanMode) -> None:
     if mode is PlanMode.REPLICATION_FACTOR and not asked.topics:
         raise CommandError(
-            "--replication-factor: of which topics?",
-            hint="Name them: --topics PATTERN (RE2, whole name; may be repeated).",
+            "--replication-factor requires --topics",
+            hint="Add --topics PATTERN (RE2, whole name; may be repeated).",
             code=ExitCode.USAGE,
         )
 
@@ -108,19 +108,21 @@ def _topics_fit(asked: PlanOptions, mode: PlanMode) -> None:
 def _capacities(asked: PlanOptions) -> Capacities:
     if asked.capacities is None:
         default = BrokerCapacity()
-        named = [one.partition("=")[0] for one in asked.capacity]
-        for one in asked.capacity:
-            default = _with(default, one)
-            if named.count(one.partition("=")[0]) > 1:
+        named = [capacity.partition("=")[0] for capacity in asked.capacity]
+        for capacity in asked.capacity:
+            default = _with(default, capacity)
+            if named.count(capacity.partition("=")[0]) > 1:
                 raise CommandError(
-                    f"--capacity: {one.partition('=')[0]} stands there twice",
-                    hint="Say each once; each broker's own: --capacities FILE.",
+                    f"--capacity: {capacity.partition('=')[0]} is duplicated",
+                    hint="Use each name once; for capacities per broker, use --capacities FILE.",
                     code=ExitCode.USAGE,
                 )
         return Capacities(default=default)
     if asked.capacity:
         raise CommandError(
-            "--capacity and --capacities exclude each other", hint="Put all into the file.", code=ExitCode.USAGE
+            "--capacity and --capacities are mutually exclusive",
+            hint="Put all capacities into the file.",
+            code=ExitCode.USAGE,
         )
     from shedders.kafka_rebalance.planning.capacity import read_capacities
 
@@ -131,8 +133,8 @@ def _with(default: BrokerCapacity, text: str) -> BrokerCapacity:
     name, _, value = text.partition("=")
     if name not in _CAPACITIES or not value:
         raise CommandError(
-            f"--capacity {text}: no capacity of a broker",
-            hint="Say disk=2TB, bytes-in=100MB, bytes-out=300MB (a second) or cpu=80%; each broker's own: --capacities FILE.",
+            f"--capacity {text}: not a capacity",
+            hint="Use disk=2TB, bytes-in=100MB, bytes-out=300MB (per second) or cpu=80%; per broker: --capacities FILE.",
             code=ExitCode.USAGE,
         )
     if name == "cpu":
@@ -154,8 +156,8 @@ def _share(value: str, text: str) -> float:
         share = 0.0
     if not 0 < share <= 1:
         raise CommandError(
-            f"--capacity {text}: more than 0 and at most 1 is wanted",
-            hint="Say cpu=0.8 or cpu=80%.",
+            f"--capacity {text}: must be more than 0 and at most 1",
+            hint="Use cpu=0.8 or cpu=80%.",
             code=ExitCode.USAGE,
         )
     return share

@@ -1,4 +1,4 @@
-"""`statechannel partitions rollback PLAN-ID`: the way back, by a plan of its own; a dry run without `--execute`."""
+"""`statechannel partitions rollback PLAN-ID`: reversal of a plan by a new plan; a dry run without `--execute`."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from statechannel.errors import ExitCode
 @reaching
 def rollback(
     connect: Connect,
-    plan_id: Annotated[str, typer.Argument(metavar="PLAN-ID", help="The plan to undo.")],
+    plan_id: Annotated[str, typer.Argument(metavar="PLAN-ID", help="Id of the plan to roll back.")],
     execute: Execute = False,
     throttle: Throttle = None,
     moves_per_broker: MovesPerBroker = None,
     state: State = None,
     output: OutputAs = Output.TABLE,
 ) -> None:
-    """Undo a plan as far as it was carried out: a plan back, with an id of its own, shown or (--execute) carried out."""
+    """Roll back the executed moves of a plan, by a new plan with its own id. With --execute, execute that plan."""
     place = place_of(connect, state, throttle_bytes_per_s=throttle, moves_per_broker=moves_per_broker)
     from shedders.kafka_rebalance.execution.rollback import way_back
     from shedders.kafka_rebalance.execution.session import known
@@ -41,8 +41,8 @@ def rollback(
     _, running, book = running_plan(place, plan_id)
     if running:
         raise CommandError(
-            f"plan {plan_id} is being carried out",
-            hint=f"End it first: `statechannel partitions cancel {plan_id}`.",
+            f"plan {plan_id} is being executed",
+            hint=f"Cancel it first: `statechannel partitions cancel {plan_id}`.",
             code=ExitCode.REJECTED,
         )
     back = way_back(place, known(place, plan_id, book).plan)
@@ -52,7 +52,7 @@ def rollback(
         if output is Output.JSON:
             print_json({"plan": None, "undoes": plan_id, "partitions": 0})
         else:
-            stdout().print(f"nothing of plan {plan_id} is left to undo", markup=False)
+            stdout().print(f"plan {plan_id} has no moves left to roll back", markup=False)
         return
     if execute:
         tell_end(back, carry_out(place, back), output, undoes=plan_id)

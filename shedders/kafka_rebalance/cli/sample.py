@@ -1,4 +1,4 @@
-"""The loads of all partitions by the samples that are there: `statechannel partitions sample --show`."""
+"""`statechannel partitions sample`: collector of samples of partition loads, and table of the loads (`--show`)."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ if TYPE_CHECKING:
 def show_loads(
     topic: SampleTopic, settings: PartitionsSettings, window: str | None, limit: int, output: Output
 ) -> None:
-    """Averages and how complete they are; incomplete ones, too.
+    """Print averages and their completeness, incomplete ones included.
 
     Raises:
-        StateChannelError: There is no sample topic, Kafka is away, or there are too many samples for one process.
+        StateChannelError: There is no sample topic, Kafka is out of reach, or there are too many samples for one process.
     """
     from loaddata.samples.current_loads import read_loads
 
@@ -55,25 +55,25 @@ def show_loads(
     window_s = (
         own.window_s
         if window is None
-        else parse_length_ms(window, "--window", beyond="samples are kept for less.") / 1_000
+        else parse_length_ms(window, "--window", beyond="samples are not kept for longer.") / 1_000
     )
-    with waiting("reading samples", topic.timeout_s) as told:
-        told("")
-        found = read_loads(topic, now_ms=time.time_ns() // 1_000_000, window_s=window_s, interval_s=own.interval_s)
-    if found is None:
+    with waiting("reading samples", topic.timeout_s) as progress:
+        progress("")
+        loads_read = read_loads(topic, now_ms=time.time_ns() // 1_000_000, window_s=window_s, interval_s=own.interval_s)
+    if loads_read is None:
         raise CommandError(
-            f"there is no sample topic {topic.name}",
-            hint="Take samples with `statechannel partitions sample`: it makes it.",
+            f"sample topic {topic.name} not found",
+            hint="Take samples with `statechannel partitions sample`, which creates the topic.",
             code=ExitCode.TOPIC_REFUSED,
         )
-    loads = found.loads
-    counts = found.counts
+    loads = loads_read.loads
+    counts = loads_read.counts
     document: dict[str, Any] = {
         "topic": topic.name,
         "from_ms": loads.from_ms,
         "to_ms": loads.to_ms,
-        "intervals": found.window.slots,
-        "intervals_with_samples": found.minutes,
+        "intervals": loads_read.window.slots,
+        "intervals_with_samples": loads_read.minutes,
         "samples": counts.samples,
         "junk": {str(why): count for why, count in sorted(counts.junk.items())},
         "completeness_min": own.completeness_min,
@@ -82,20 +82,20 @@ def show_loads(
     if output is Output.JSON:
         print_json_lists(document, {"loads": _rows(loads)})
         return
-    rows = sorted(_rows(loads), key=lambda one: (-(one["bytes_in_per_s"] or 0), -(one["disk_bytes"] or 0)))
+    rows = sorted(_rows(loads), key=lambda row: (-(row["bytes_in_per_s"] or 0), -(row["disk_bytes"] or 0)))
     print_table(
         ("topic", "partition", "disk", "bytes in/s", "bytes out/s", "cpu %", "complete %"),
         [
             (
-                one["topic"],
-                one["partition"],
-                one["disk_bytes"],
-                one["bytes_in_per_s"],
-                one["bytes_out_per_s"],
-                None if one["cpu"] is None else 100 * one["cpu"],
-                100 * one["completeness"],
+                row["topic"],
+                row["partition"],
+                row["disk_bytes"],
+                row["bytes_in_per_s"],
+                row["bytes_out_per_s"],
+                None if row["cpu"] is None else 100 * row["cpu"],
+                100 * row["completeness"],
             )
-            for one in rows[:limit]
+            for row in rows[:limit]
         ],
         empty="no samples",
     )
@@ -105,10 +105,10 @@ def show_loads(
     few = sum(load.completeness < own.completeness_min for load in loads.of.values())
     if few:
         say(
-            f"note: {few} partitions are less complete than sample.completeness_min ({own.completeness_min:g}): no plan uses them"
+            f"note: {few} partitions are less complete than sample.completeness_min ({own.completeness_min:g}); plans ignore them"
         )
     for why, count in sorted(counts.junk.items()):
-        say(cell(f"note: {count} records of {topic.name} do not count: {why}"))
+        say(cell(f"note: {count} records of {topic.name} were ignored: {why}"))
 
 
 def _rows(loads: PartitionLoads) -> Iterator[dict[str, Any]]:
@@ -134,13 +134,13 @@ SHOWN_MAX: Final = 50
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """When samples are taken.
+    """Schedule of samples.
 
     Attributes:
         interval_s: Length of a "minute".
-        gap_s: Time between two looks of one sample, where the first tells too little.
-        count: How many; None: without end.
-        failures_max: Rounds in a row without a sample before the command gives up.
+        gap_s: Time between the two measurements of a sample, if one is not enough.
+        count: Number of samples; None: no limit.
+        failures_max: Consecutive rounds without a sample before the command gives up.
     """
 
     interval_s: float
@@ -156,7 +156,9 @@ def sample(
     source: Annotated[
         str | None,
         typer.Option(
-            "--source", metavar="NAME", help="log-dirs (no metrics needed), prometheus, file, or a plug-in's."
+            "--source",
+            metavar="NAME",
+            help="Source of samples: log-dirs (needs no metrics), prometheus, file, or one of a plug-in.",
         ),
     ] = None,
     endpoint: Annotated[
@@ -164,64 +166,84 @@ def sample(
         typer.Option("--endpoint", metavar="[ID=]URL", help="Metrics of one broker (JMX exporter); may be repeated."),
     ] = None,
     server: Annotated[
-        str | None, typer.Option("--server", metavar="URL", help="A Prometheus server that has scraped the brokers.")
+        str | None, typer.Option("--server", metavar="URL", help="Prometheus server that scrapes the brokers.")
     ] = None,
     broker_label: Annotated[
-        str, typer.Option("--broker-label", metavar="LABEL", help="Label of its series that names the broker.")
+        str,
+        typer.Option(
+            "--broker-label", metavar="LABEL", help="Label of the Prometheus series that identifies the broker."
+        ),
     ] = "instance",
     broker: Annotated[
         list[str] | None,
-        typer.Option("--broker", metavar="ID=VALUE", help="What that label says of a broker; may be repeated."),
+        typer.Option("--broker", metavar="ID=VALUE", help="Value of that label for a broker; may be repeated."),
     ] = None,
     from_file: Annotated[
-        Path | None, typer.Option("--from-file", metavar="FILE", help="Take the samples of a file: JSON lines or CSV.")
+        Path | None, typer.Option("--from-file", metavar="FILE", help="Read samples from a file: JSON lines or CSV.")
     ] = None,
-    repeat: Annotated[bool, typer.Option("--repeat/--once", help="Go on until it is interrupted.")] = False,
+    repeat: Annotated[
+        bool, typer.Option("--repeat/--once", help="Take samples until interrupted, or only once.")
+    ] = False,
     interval_s: Annotated[
         float | None,
         typer.Option(
-            "--interval-s", metavar="SECONDS", min=1, max=3_600, help="Time between two samples; as the settings."
+            "--interval-s",
+            metavar="SECONDS",
+            min=1,
+            max=3_600,
+            help="Time between two samples. Default: from the settings.",
         ),
     ] = None,
     count: Annotated[
-        int | None, typer.Option("--count", metavar="N", min=1, max=10**9, help="With --repeat: end after so many.")
+        int | None,
+        typer.Option("--count", metavar="N", min=1, max=10**9, help="With --repeat: number of samples to take."),
     ] = None,
     gap_s: Annotated[
         float,
         typer.Option(
-            "--gap-s", metavar="SECONDS", min=0, max=600, help="Growth needs two looks, so far apart; 0: one look."
+            "--gap-s",
+            metavar="SECONDS",
+            min=0,
+            max=600,
+            help="Time between the two measurements of a sample; 0: one measurement.",
         ),
     ] = 10.0,
     failures_max: Annotated[
         int,
         typer.Option(
-            "--failures-max", metavar="N", min=1, max=10**6, help="With --repeat: give up after so many in a row."
+            "--failures-max",
+            metavar="N",
+            min=1,
+            max=10**6,
+            help="With --repeat: consecutive failures before giving up.",
         ),
     ] = FAILURES_MAX,
     to_file: Annotated[
-        Path | None, typer.Option("--to-file", metavar="FILE", help="Add the samples to a file, not to the topic.")
+        Path | None,
+        typer.Option("--to-file", metavar="FILE", help="Append the samples to a file instead of the topic."),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the samples and write them nowhere.")] = False,
-    show: Annotated[
-        bool, typer.Option("--show", help="Show the loads by the samples that are there; take none.")
-    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the samples without writing them.")] = False,
+    show: Annotated[bool, typer.Option("--show", help="Show loads from existing samples; take none.")] = False,
     window: Annotated[
-        str | None, typer.Option("--window", metavar="LENGTH", help="With --show: samples of so long; as the settings.")
+        str | None,
+        typer.Option(
+            "--window", metavar="LENGTH", help="With --show: average samples of this time. Default: from the settings."
+        ),
     ] = None,
     limit: Annotated[
-        int, typer.Option("--limit", metavar="N", min=1, max=10**6, help="Rows of a table of partitions.")
+        int, typer.Option("--limit", metavar="N", min=1, max=10**6, help="Most rows of the table of partitions.")
     ] = SHOWN_MAX,
     output: OutputAs = Output.TABLE,
 ) -> None:
-    """Measure what each partition carries, and write it to the sample topic; or show the loads (--show)."""
+    """Measure the load of each partition and write it to the sample topic; or show the loads (--show)."""
     if show and (dry_run or to_file or repeat or source or from_file):
-        raise _usage("--show takes no samples", "Leave out the options of sources and of where samples go.")
+        raise _usage("--show takes no samples", "Omit the options of sources and outputs.")
     if dry_run and to_file:
-        raise _usage("--dry-run writes nowhere, and --to-file names a file", "Leave one of them out.")
+        raise _usage("--dry-run and --to-file are mutually exclusive", "Use one of them.")
     if count is not None and not repeat:
-        raise _usage("--count is for --repeat", "Say --repeat --count N.")
+        raise _usage("--count requires --repeat", "Use --repeat --count N.")
     if from_file is not None and source not in {None, FILE}:
-        raise _usage(f"--from-file is for the source file, not {source}", "Leave out --source.")
+        raise _usage(f"--from-file requires the source file, not {source}", "Omit --source.")
     need_extra("kafka")
     settings = partitions_settings(connect.settings())
     connection = connect()
@@ -269,18 +291,18 @@ def _admin(connection: Connection, settings: PartitionsSettings) -> Any:
     return open_admin(connection.client, timeout_s=max(connection.timeout_s, settings.sample.timeout_s))
 
 
-def _brokers(given: Sequence[str]) -> Mapping[str, int]:
-    found = {}
-    for text in given:
+def _brokers(values: Sequence[str]) -> Mapping[str, int]:
+    labels = {}
+    for text in values:
         number, equals, value = text.partition("=")
         if not equals or not value or not (number.isascii() and number.isdigit() and len(number) <= 10):  # noqa: PLR2004
-            raise _usage(f"--broker {text}: this is not ID=VALUE", "Such as --broker 1=kafka-1:7071.")
-        found[value] = int(number)
-    return found
+            raise _usage(f"--broker {text}: not of the form ID=VALUE", "For example --broker 1=kafka-1:7071.")
+        labels[value] = int(number)
+    return labels
 
 
 class _Rounds:
-    """Takes samples, one round after the other."""
+    """Successive rounds of samples."""
 
     def __init__(
         self,
@@ -302,7 +324,7 @@ class _Rounds:
         self._looked = False
 
     def run(self, *, repeat: bool, output: Output, limit: int) -> None:
-        """All rounds; the last error of too many in a row is raised."""
+        """Run all rounds; raise the last error after too many consecutive failures."""
         done = failures = 0
         while self._pace.count is None or done < self._pace.count:
             if done:
@@ -318,7 +340,7 @@ class _Rounds:
                 say(cell(f"no sample ({failures} of at most {self._pace.failures_max} in a row): {error}"))
 
     def _sleep(self) -> None:
-        """Until the next interval begins: whoever samples does it at the same moments."""
+        """Sleep until the next interval begins; all samplers share its boundaries."""
         now_s = time.time()
         time.sleep(self._pace.interval_s - now_s % self._pace.interval_s)
 
@@ -331,16 +353,16 @@ class _Rounds:
         document = told(taken, written)
         if output is Output.JSON:
             if self._dry_run:
-                document |= {"taken": [_row(one) for one in taken.samples]}
+                document |= {"taken": [_row(sample) for sample in taken.samples]}
             (print_json_line if repeat else print_json)(document)
         else:
             _show(taken, document, rows=limit if self._dry_run else 0)
-        for remark in (*taken.remarks, *(f"broker {one}: {why}" for one, why in sorted(taken.silent.items()))):
+        for remark in (*taken.remarks, *(f"broker {broker}: {why}" for broker, why in sorted(taken.silent.items()))):
             say(cell(f"note: {remark}"))
         if not taken.samples:
             raise CommandError(
                 "nothing was measured" + (f": {_why(taken)}" if _why(taken) else ""),
-                hint="See the notes above; `--source log-dirs` needs nothing but the cluster.",
+                hint="See the notes above; `--source log-dirs` needs only the cluster.",
             )
 
     def _look(self) -> SampledMinute:
@@ -348,7 +370,7 @@ class _Rounds:
 
         taken = self._take()
         if not self._looked and self._pace.gap_s and looks_again(taken):
-            say(f"looking a second time in {self._pace.gap_s:g} s: growth tells the traffic")
+            say(f"measuring again in {self._pace.gap_s:g} s, as traffic is computed from growth")
             time.sleep(self._pace.gap_s)
             taken = self._take()
         self._looked = True
@@ -384,14 +406,14 @@ def _to_file(path: Path, taken: SampledMinute) -> int:
     except OSError as error:
         raise CommandError(
             f"the file {path} cannot be written: {error.strerror or error}",
-            hint="Name a file in a folder that can be written to.",
+            hint="Name a file in a writable folder.",
             code=ExitCode.BAD_EXPORT,
         ) from error
 
 
 def told(taken: SampledMinute, written: int) -> dict[str, Any]:
-    """What a round came to, as JSON."""
-    at_ms = max((one.taken_at_ms for one in taken.samples), default=None)
+    """Result of a round, as JSON."""
+    at_ms = max((sample.taken_at_ms for sample in taken.samples), default=None)
     return {
         "at_ms": at_ms,
         "samples": len(taken.samples),
@@ -405,12 +427,12 @@ def told(taken: SampledMinute, written: int) -> dict[str, Any]:
 
 
 def _why(taken: SampledMinute) -> str:
-    found = [f"{figure}: {why} ({count})" for (figure, why), count in sorted(taken.holes.items())]
-    return "; ".join(found[:3])
+    reasons = [f"{figure}: {why} ({count})" for (figure, why), count in sorted(taken.holes.items())]
+    return "; ".join(reasons[:3])
 
 
-def _row(one: Any) -> dict[str, Any]:
-    return {name: getattr(one, name) for name in type(one).__slots__}
+def _row(sample: Any) -> dict[str, Any]:
+    return {name: getattr(sample, name) for name in type(sample).__slots__}
 
 
 def _show(taken: SampledMinute, document: Mapping[str, Any], *, rows: int) -> None:
@@ -420,15 +442,15 @@ def _show(taken: SampledMinute, document: Mapping[str, Any], *, rows: int) -> No
             ("topic", "partition", "broker", "disk", "bytes in/s", "bytes out/s", "cpu %"),
             [
                 (
-                    one.topic,
-                    one.partition,
-                    one.broker,
-                    one.disk_bytes,
-                    one.bytes_in_per_s,
-                    one.bytes_out_per_s,
-                    None if one.cpu_share is None else 100 * one.cpu_share,
+                    sample.topic,
+                    sample.partition,
+                    sample.broker,
+                    sample.disk_bytes,
+                    sample.bytes_in_per_s,
+                    sample.bytes_out_per_s,
+                    None if sample.cpu_share is None else 100 * sample.cpu_share,
                 )
-                for one in shown
+                for sample in shown
             ],
             empty="no samples",
         )
@@ -438,5 +460,6 @@ def _show(taken: SampledMinute, document: Mapping[str, Any], *, rows: int) -> No
     stdout().print(cell(line), markup=False)
     if document["holes"]:
         print_table(
-            ("missing", "why", "partitions"), [(one["figure"], one["why"], one["count"]) for one in document["holes"]]
+            ("missing", "why", "partitions"),
+            [(hole["figure"], hole["why"], hole["count"]) for hole in document["holes"]],
         )

@@ -1,4 +1,4 @@
-"""`statechannel partitions show`: a plan, or a reassignment of Kafka's own tool, as people read it."""
+"""`statechannel partitions show`: tables of a plan, or of a reassignment file of Kafka's tool."""
 
 from __future__ import annotations
 
@@ -36,24 +36,28 @@ if TYPE_CHECKING:
 @reaching
 def show(
     connect: Connect,
-    file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="A plan, or the JSON of kafka-reassign-partitions with its cluster.")
-    ],
-    details: Annotated[
-        bool, typer.Option("--details", help="Also the single moves: which replica goes where.")
-    ] = False,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Plan file, or JSON of kafka-reassign-partitions.")],
+    details: Annotated[bool, typer.Option("--details", help="List the moves of replicas.")] = False,
     topic: Annotated[
         list[str] | None,
-        typer.Option("--topic", metavar="PATTERN", help="Moves of these only (RE2, whole name); may be repeated."),
+        typer.Option(
+            "--topic", metavar="PATTERN", help="List only moves of these topics (RE2, whole name); may be repeated."
+        ),
     ] = None,
     broker: Annotated[
         list[int] | None,
-        typer.Option("--broker", metavar="ID", min=0, max=2**31 - 1, help="Moves from or to it only; may be repeated."),
+        typer.Option(
+            "--broker",
+            metavar="ID",
+            min=0,
+            max=2**31 - 1,
+            help="List only moves from or to this broker; may be repeated.",
+        ),
     ] = None,
     limit: Annotated[
-        int, typer.Option("--limit", metavar="N", min=0, max=10**9, help="Most moves that are shown; 0: all.")
+        int, typer.Option("--limit", metavar="N", min=0, max=10**9, help="Most moves to list; 0: all.")
     ] = 50,
-    all_brokers: Annotated[bool, typer.Option("--all-brokers", help="Also where there are hundreds of them.")] = False,
+    all_brokers: Annotated[bool, typer.Option("--all-brokers", help="List all brokers, even hundreds.")] = False,
     layout: LayoutFile = None,
     reassignment: ReassignmentOut = None,
     rollback: RollbackOut = None,
@@ -64,7 +68,7 @@ def show(
     replace_: Replace = False,
     output: OutputAs = Output.TABLE,
 ) -> None:
-    """Show a plan: what moves, how much that is, how goals and brokers stand before and after."""
+    """Show a plan: moves, amounts, and goals and brokers before and after."""
     files = Files(reassignment=reassignment, rollback=rollback, picture=picture, replace=replace_)
     files.check(read=(file, layout))
     settings = partitions_settings(connect.settings())
@@ -96,8 +100,8 @@ def _plan(connect: Connect, settings: PartitionsSettings, file: Path, layout: Pa
         return _given(connect, settings, raw, file, layout)
     if layout is not None:
         raise CommandError(
-            "--layout goes with a file of Kafka's own tool; a plan has its cluster in it",
-            hint="Leave it out.",
+            "--layout applies to files of kafka-reassign-partitions; a plan includes its layout",
+            hint="Omit --layout.",
             code=ExitCode.USAGE,
         )
     return parse_plan(raw, str(file))
@@ -106,7 +110,7 @@ def _plan(connect: Connect, settings: PartitionsSettings, file: Path, layout: Pa
 def _given(
     connect: Connect, settings: PartitionsSettings, raw: bytes, file: Path, layout: Path | None
 ) -> ReassignmentPlan:
-    """A reassignment that somebody else made, as a plan without goals."""
+    """A reassignment of another tool, as a plan without goals."""
     from shedders.kafka_rebalance.planning.broker_figures import broker_changes
     from shedders.kafka_rebalance.planning.plan import ReassignmentPlan
     from shedders.kafka_rebalance.planning.reassignment import moves_of, parse_reassignment, to_json
@@ -132,11 +136,11 @@ def _chosen(moves: Sequence[PartitionMove], topics: Sequence[str], brokers: Sequ
 
     patterns = compiled(topics)
     if isinstance(patterns, str):
-        raise CommandError(f"--topic: {patterns}", hint="Say a regular expression (RE2).", code=ExitCode.USAGE)
+        raise CommandError(f"--topic: {patterns}", hint="Use a regular expression (RE2).", code=ExitCode.USAGE)
     wanted = set(brokers)
     return [
-        one
-        for one in moves
-        if (not topics or patterns.matches(one.topic))
-        and (not wanted or not wanted.isdisjoint({*one.before, *one.after}))
+        move
+        for move in moves
+        if (not topics or patterns.matches(move.topic))
+        and (not wanted or not wanted.isdisjoint({*move.before, *move.after}))
     ]

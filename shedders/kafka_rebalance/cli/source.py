@@ -1,4 +1,4 @@
-"""Where layout and loads of a plan are from: a file, or the cluster itself."""
+"""Sources of a plan's layout and loads: a file, or the live cluster."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanSource:
-    """What a plan starts from.
+    """Inputs of a plan.
 
     Attributes:
-        layout: The cluster.
-        loads: Of its partitions, as far as known.
-        live: Whether it is the cluster itself.
+        layout: Layout of the cluster.
+        loads: Known loads of its partitions.
+        live: Whether they are from the live cluster.
     """
 
     layout: ClusterLayout
@@ -40,24 +40,24 @@ def seen(
     window_s: float | None = None,
     loads: Path | None = None,
 ) -> PlanSource:
-    """The cluster, from the file where one is given.
+    """Read layout and loads, from the file if one is named.
 
     Args:
         connect: Finds the cluster.
         settings: Of the planner.
         file: `kafka-layout/1`.
-        window_s: Samples of so long count; None: as the settings have it.
+        window_s: Time over which samples are averaged; None: from the settings.
         loads: `kafka-loads/1`, or the table of the Spark job, in place of samples, or of the loads in the file.
 
     Raises:
-        StateChannelError: The file cannot be used; Kafka is away, denies or is too old; the extra is not installed.
+        StateChannelError: The file is unusable; Kafka is out of reach, denies access or is too old; the extra is missing.
     """
-    found = _from_cluster(connect, settings, window_s, loads) if file is None else _from_file(file, settings, loads)
-    for remark in found.layout.remarks:
+    result = _from_cluster(connect, settings, window_s, loads) if file is None else _from_file(file, settings, loads)
+    for remark in result.layout.remarks:
         say(cell(f"note: {remark}"))
-    if found.loads.source:
-        say(cell(f"loads: {found.loads.source}"))
-    return found
+    if result.loads.source:
+        say(cell(f"loads: {result.loads.source}"))
+    return result
 
 
 def _from_file(file: Path, settings: PartitionsSettings, loads: Path | None) -> PlanSource:
@@ -84,11 +84,11 @@ def _from_cluster(
     window_s = window_s or sample.window_s
     topic = SampleTopic(connection.client, sample.topic, window_s=window_s, timeout_s=connection.timeout_s)
     timeout_s = max(connection.timeout_s, sample.timeout_s)
-    with progress("reading the cluster", 3) as told, open_admin(connection.client, timeout_s=timeout_s) as admin:
-        told(1)
+    with progress("reading the cluster", 3) as update, open_admin(connection.client, timeout_s=timeout_s) as admin:
+        update(1)
         now_ms = time.time_ns() // 1_000_000
         layout = read_layout(admin, now_ms=now_ms, timeout_s=timeout_s)
-        told(2)
+        update(2)
         loads = loads_now(
             admin,
             layout,

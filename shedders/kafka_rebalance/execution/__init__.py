@@ -1,1 +1,1 @@
-"""Carries a plan out: batches, throttle, progress that survives a kill, and rollback."""
+"""Execution of plans: batches, throttle, progress that survives a crash, and rollback."""

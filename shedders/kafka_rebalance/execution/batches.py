@@ -1,4 +1,4 @@
-"""Which partitions set out next: bounds per broker, in the cluster and in bytes; those that are under-replicated first.
+"""Selection of the next partitions to move: bounds per broker, per cluster and in bytes; under-replicated ones first.
 
 The document's parallelism: of a partition that goes from [10, 11] to [10, 11, 15], broker 10 counts one (its leader is read from)
 and broker 15 counts one. Here each broker that a partition adds to, removes from or is copied from counts it once.
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionStep:
-    """One partition that could set out, or is under way.
+    """One partition that may be moved next, or is in flight.
 
     Attributes:
-        key: Which.
-        target: Replicas to ask for.
-        brokers: Those that it takes part of the parallelism of.
-        size_bytes: To be copied, as far as known.
+        key: Topic and partition.
+        target: Replicas to request.
+        brokers: Brokers whose parallelism it counts for.
+        size_bytes: Known bytes to copy.
         under_replicated: It goes first.
-        number: Place in the plan.
+        number: Position in the plan.
     """
 
     key: Key
@@ -41,21 +41,21 @@ class PartitionStep:
 
 @dataclass(slots=True)
 class InFlight:
-    """What is under way."""
+    """Moves in flight."""
 
     partitions: int = 0
     size_bytes: int = 0
     of_broker: Counter[int] = field(default_factory=Counter)
 
     def take(self, brokers: Iterable[int], size_bytes: int) -> None:
-        """One more."""
+        """Add a move."""
         self.partitions += 1
         self.size_bytes += size_bytes
         self.of_broker.update(brokers)
 
 
 def concerned(leader: int | None, now: Sequence[int], target: Sequence[int]) -> frozenset[int]:
-    """Brokers whose parallelism a partition takes: those it comes to, those it leaves, and who is read from."""
+    """Brokers whose parallelism a partition counts for: destinations, sources, and the leader that is copied from."""
     added = frozenset(target) - frozenset(now)
     removed = frozenset(now) - frozenset(target)
     source = frozenset(() if leader is None or not added else (leader,))
@@ -63,24 +63,24 @@ def concerned(leader: int | None, now: Sequence[int], target: Sequence[int]) -> 
 
 
 def in_order(steps: Iterable[PartitionStep], order: str) -> list[PartitionStep]:
-    """Under-replicated ones first, then as asked: by size, or as the plan has them."""
+    """Under-replicated partitions first, then by `order`: by size, or as in the plan."""
     sign = {"small-first": 1, "large-first": -1}.get(order, 0)
-    return sorted(steps, key=lambda one: (not one.under_replicated, sign * one.size_bytes, one.number))
+    return sorted(steps, key=lambda step: (not step.under_replicated, sign * step.size_bytes, step.number))
 
 
 def choose(steps: Sequence[PartitionStep], flight: InFlight, pace: PaceSettings) -> list[PartitionStep]:
-    """Those that set out now, in order; what does not fit lets what comes behind it pass. `flight` is left with them in it.
+    """Partitions to move now, in order; one that does not fit does not block later ones. They are added to `flight`.
 
-    A partition that is larger than the bound of bytes goes when nothing else that is copied is under way.
+    A partition that is larger than the bound of bytes is moved when no other copy is in flight.
     """
-    found: list[PartitionStep] = []
-    for one in steps:
+    chosen: list[PartitionStep] = []
+    for step in steps:
         if flight.partitions >= pace.moves_max:
             break
-        if any(flight.of_broker[broker] >= pace.moves_per_broker for broker in one.brokers):
+        if any(flight.of_broker[broker] >= pace.moves_per_broker for broker in step.brokers):
             continue
-        if flight.size_bytes and flight.size_bytes + one.size_bytes > pace.bytes_in_flight:
+        if flight.size_bytes and flight.size_bytes + step.size_bytes > pace.bytes_in_flight:
             continue
-        flight.take(one.brokers, one.size_bytes)
-        found.append(one)
-    return found
+        flight.take(step.brokers, step.size_bytes)
+        chosen.append(step)
+    return chosen

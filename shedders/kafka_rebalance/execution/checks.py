@@ -1,4 +1,4 @@
-"""What is looked at before a plan is begun or gone on with: every reason to refuse it, and what is only worth a remark."""
+"""Checks before a plan is started or continued: all reasons to refuse it, and remarks."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _AGAIN: Final = "Make a new plan with `statechannel partitions plan`."
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutionFinding:
-    """One thing that was looked at. `refused`: the plan may not be begun; `hint`: what to do then."""
+    """Finding of one check. `refused`: the plan may not be started; `hint`: what to do then."""
 
     check: str
     text: str
@@ -36,35 +36,35 @@ class ExecutionFinding:
 def findings(
     plan: ReassignmentPlan, layout: ClusterLayout, *, begun: bool, accept_unmet: bool
 ) -> list[ExecutionFinding]:
-    """All of them, those that refuse the plan first.
+    """All findings, those that refuse the plan first.
 
     Args:
-        plan: What is to be carried out.
+        plan: Plan to execute.
         layout: The cluster as it is.
         begun: Whether it was begun before.
-        accept_unmet: A plan that leaves hard goals unmet is taken all the same.
+        accept_unmet: Allow a plan that leaves hard goals unmet.
     """
     if layout.cluster_id != plan.cluster_id:
         return [_other_cluster(plan, layout)]
-    found = [
+    results = [
         *_goals(plan, accept_unmet=accept_unmet),
         *_partitions(plan, layout, begun=begun),
         *_brokers(plan, layout),
         *_foreign(plan, layout),
         *_in_sync(plan, layout),
     ]
-    return sorted(found, key=lambda one: not one.refused)
+    return sorted(results, key=lambda finding: not finding.refused)
 
 
-def refuse(found: list[ExecutionFinding]) -> None:
+def refuse(results: list[ExecutionFinding]) -> None:
     """Refuse the plan if a finding does.
 
     Raises:
         ExecutionRefusedError: With all reasons.
     """
-    refused = [one for one in found if one.refused]
+    refused = [finding for finding in results if finding.refused]
     if refused:
-        raise ExecutionRefusedError("; ".join(one.text for one in refused), hint=refused[0].hint)
+        raise ExecutionRefusedError("; ".join(finding.text for finding in refused), hint=refused[0].hint)
 
 
 def _other_cluster(plan: ReassignmentPlan, layout: ClusterLayout) -> ExecutionFinding:
@@ -83,7 +83,7 @@ def _goals(plan: ReassignmentPlan, *, accept_unmet: bool) -> Iterator[ExecutionF
             check="goals",
             text=f"{text}: {goal.witness}" if goal.witness else text,
             refused=not accept_unmet,
-            hint="Read the plan with `statechannel partitions show`; --accept-unmet carries it out all the same.",
+            hint="Check the plan with `statechannel partitions show`; --accept-unmet executes it anyway.",
         )
 
 
@@ -104,17 +104,17 @@ def _partitions(plan: ReassignmentPlan, layout: ClusterLayout, *, begun: bool) -
     elif not begun and layout.fingerprint() != plan.layout:
         yield ExecutionFinding(
             check="layout",
-            text="other partitions than those of the plan have changed since it was made: its goals may be met less well",
+            text="partitions outside of the plan have changed since it was made, so its goals may be met less well",
         )
 
 
 def _brokers(plan: ReassignmentPlan, layout: ClusterLayout) -> Iterator[ExecutionFinding]:
-    alive = {one.id for one in layout.brokers if one.alive}
-    away = sorted({one for move in _open(plan, layout) for one in move.after} - alive)
+    alive = {broker.id for broker in layout.brokers if broker.alive}
+    away = sorted({broker for move in _open(plan, layout) for broker in move.after} - alive)
     if away:
         yield ExecutionFinding(
             check="brokers",
-            text=f"brokers that the plan needs are away: {', '.join(map(str, away))}",
+            text=f"brokers that the plan needs are not alive: {', '.join(map(str, away))}",
             refused=True,
             hint=f"Start them, or: {_AGAIN}",
         )
@@ -130,16 +130,16 @@ def _open(plan: ReassignmentPlan, layout: ClusterLayout) -> Iterator[PartitionMo
 def _foreign(plan: ReassignmentPlan, layout: ClusterLayout) -> Iterator[ExecutionFinding]:
     planned = {(move.topic, move.partition) for move in plan.moves}
     foreign = [
-        f"{named((topic.name, one.partition))} to {list(target_of(one))}"
-        for topic, one in layout.partitions()
-        if one.in_motion and (topic.name, one.partition) not in planned
+        f"{named((topic.name, partition.partition))} to {list(target_of(partition))}"
+        for topic, partition in layout.partitions()
+        if partition.in_motion and (topic.name, partition.partition) not in planned
     ]
     if foreign:
         yield ExecutionFinding(
             check="reassignments",
-            text=f"another reassignment is under way: {'; '.join(foreign[:SHOWN])} ({len(foreign)} partitions)",
+            text=f"another reassignment is in progress: {'; '.join(foreign[:SHOWN])} ({len(foreign)} partitions)",
             refused=True,
-            hint="Wait until it is through, or cancel it with whatever began it.",
+            hint="Wait for its end, or cancel it with the tool that started it.",
         )
 
 
@@ -149,9 +149,7 @@ def _in_sync(plan: ReassignmentPlan, layout: ClusterLayout) -> Iterator[Executio
         topic = layout.topics[move.topic]
         partition = topic.partitions[move.partition]
         if len(move.after) < min(topic.min_isr, len(move.before)):
-            never.append(
-                f"{named((move.topic, move.partition))} would keep {len(move.after)}, wanted are {topic.min_isr}"
-            )
+            never.append(f"{named((move.topic, move.partition))} would keep {len(move.after)}, minimum {topic.min_isr}")
         elif not partition.in_motion and (why := unsafe(partition, move.after, topic.min_isr)):
             later.append(f"{named((move.topic, move.partition))}: {why}")
     if never:
@@ -164,7 +162,7 @@ def _in_sync(plan: ReassignmentPlan, layout: ClusterLayout) -> Iterator[Executio
     if later:
         yield ExecutionFinding(
             check="min-isr",
-            text=f"{len(later)} partitions have to wait until they are in sync: {'; '.join(later[:SHOWN])}",
+            text=f"{len(later)} partitions must wait until they are in sync: {'; '.join(later[:SHOWN])}",
         )
 
 
@@ -172,7 +170,7 @@ _AGAIN_S: Final = 0.5
 
 
 def now_ms() -> int:
-    """Wall clock."""
+    """Wall-clock time."""
     return time.time_ns() // 1_000_000
 
 
@@ -184,17 +182,17 @@ def settled_layout(
     settle_s: float,
     wait: Callable[[float], None] = time.sleep,
 ) -> ClusterLayout:
-    """The layout; one that shows planned partitions as nobody has planned them is read again until that has lasted.
+    """Read the layout; one in which planned partitions deviate from the plan is read again until that has lasted.
 
     Brokers learn of a reassignment's end at different times, so one answer may show it and another one not.
 
     Args:
         timeout_s: Bound of the tries of each call.
-        settle_s: So long.
-        wait: Waits so many seconds.
+        settle_s: How long a deviation must last.
+        wait: Waits for a number of seconds.
 
     Raises:
-        KafkaAdapterError: Kafka is away.
+        KafkaAdapterError: Kafka is out of reach.
     """
     ends_s = time.monotonic() + settle_s
     while True:

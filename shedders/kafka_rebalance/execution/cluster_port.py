@@ -1,4 +1,4 @@
-"""The cluster as the runner needs it, through kafka-python's admin client; Kafka 2.4 or newer (reassignments: KIP-455)."""
+"""Port of the runner to a Kafka cluster, by kafka-python's admin client; Kafka 2.4 or newer (reassignments: KIP-455)."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ PREFERRED: Final = 0
 SET: Final = 0
 DELETE: Final = 1
 AT_ONCE: Final = 500
-"""Partitions in one request: the controller answers a request as a whole."""
+"""Most partitions in one request, as the controller answers a request as a whole."""
 _WITNESS: Final = "compression.type"
-"""Every broker and topic has this setting. kafka-python passes over a resource's error and gives an empty answer, which would
-look as if no throttle were set: an answer without this setting is none."""
+"""A setting that every broker and topic has. kafka-python ignores a resource's error and returns an empty answer, which would
+look as if no throttle were set; so an answer without this setting is treated as an error."""
 _DYNAMIC: Final = frozenset({"DYNAMIC_TOPIC_CONFIG", "DYNAMIC_BROKER_CONFIG"})
 _GONE: Final = (kafka_python.UnknownTopicOrPartitionError, kafka_python.UnknownTopicIdError)
 
 
 class ClusterPort:
-    """See the module; the runner's `Port`.
+    """Implementation of the runner's `Port`.
 
     Args:
         admin: From `loaddata.samples.admin.open_admin`.
-        plan: Its topics are looked at; of others only what is under-replicated or being reassigned.
+        plan: Its topics are read; of other topics only under-replicated partitions and reassignments.
         min_isr: Of its topics, as read when the execution began.
-        timeout_s: Longest wait for one answer.
+        timeout_s: Time limit of one answer.
     """
 
     def __init__(
@@ -53,12 +53,12 @@ class ClusterPort:
         self._timeout_s = timeout_s
         self._timeout_ms = int(timeout_s * 1_000)
 
-    # --- looking ----------------------------------------------------------------------------------------------------
+    # --- reading ----------------------------------------------------------------------------------------------------
 
     def look(self, *, full: bool, configs: tuple[Resource, ...]) -> Observation:
-        """The cluster now; see `Port`.
+        """Read the cluster; see `Port`.
 
-        Reassignments are asked for first: one that ends between the two answers then looks as if it were still under way.
+        Reassignments are read first: one that ends between the two answers then appears to be still in flight.
 
         Raises:
             StateChannelError: Kafka did not answer, or refuses it.
@@ -70,9 +70,11 @@ class ClusterPort:
             )
             cluster = ask(admin, admin.describe_cluster, timeout_s=wait_s)
             described = ask(admin, lambda: admin.describe_topics(None if full else self._topics), timeout_s=wait_s)
-        alive = frozenset(int(one["broker_id"]) for one in cluster["brokers"] if not one.get("is_fenced", False))
+        alive = frozenset(
+            int(broker["broker_id"]) for broker in cluster["brokers"] if not broker.get("is_fenced", False)
+        )
         self._know(alive)
-        under_way = {(one.topic, one.partition): lists for one, lists in moving.items()}
+        under_way = {(item.topic, item.partition): lists for item, lists in moving.items()}
         topics, urps = self._read(described, under_way)
         return Observation(
             cluster_id=cluster["cluster_id"],
@@ -94,24 +96,26 @@ class ClusterPort:
         topics: dict[str, KafkaTopic] = {}
         urps: set[Key] = set()
         wanted = set(self._topics)
-        for told in described:
-            name = told["name"]
-            error = kafka_python.for_code(told["error_code"])
+        for description in described:
+            name = description["name"]
+            error = kafka_python.for_code(description["error_code"])
             if error is not kafka_python.NoError:
                 if name in wanted and not issubclass(error, _GONE):
                     with kafka_errors(f"looking at topic {name}"):
                         raise error
                 continue
-            parts = sorted(told["partitions"], key=lambda one: int(one["partition_index"]))
+            parts = sorted(description["partitions"], key=lambda part: int(part["partition_index"]))
             urps |= {
-                (name, one["partition_index"]) for one in parts if len(one["isr_nodes"]) < len(one["replica_nodes"])
+                (name, part["partition_index"]) for part in parts if len(part["isr_nodes"]) < len(part["replica_nodes"])
             }
-            if name not in wanted or [one["partition_index"] for one in parts] != list(range(len(parts))):
+            if name not in wanted or [part["partition_index"] for part in parts] != list(range(len(parts))):
                 continue
             topics[name] = KafkaTopic(
                 name=name,
-                partitions=tuple(_partition(one, under_way.get((name, one["partition_index"]), {})) for one in parts),
-                topic_id=str(told.get("topic_id") or ""),
+                partitions=tuple(
+                    _partition(part, under_way.get((name, part["partition_index"]), {})) for part in parts
+                ),
+                topic_id=str(description.get("topic_id") or ""),
                 min_isr=self._min_isr.get(name, 1),
             )
         return topics, frozenset(urps)
@@ -119,14 +123,14 @@ class ClusterPort:
     def _copied(
         self, topics: Mapping[str, KafkaTopic], alive: frozenset[int]
     ) -> dict[tuple[str, int, int], int] | None:
-        """What replicas that are being added hold already; a broker that does not tell leaves a hole, which is no progress."""
+        """Bytes of replicas that are being added; those of a broker that does not answer are missing, which is no progress."""
         asked: dict[int, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
         for topic in topics.values():
             for partition in topic.partitions:
                 for broker in partition.adding:
                     if broker in alive and (topic.name, partition.partition) in self._planned:
                         asked[broker][topic.name].append(partition.partition)
-        found: dict[tuple[str, int, int], int] = {}
+        sizes: dict[tuple[str, int, int], int] = {}
         for broker, partitions in asked.items():
             try:
                 (answer,) = self._admin.describe_log_dirs(topic_partitions=dict(partitions), brokers=[broker])
@@ -134,37 +138,37 @@ class ClusterPort:
                 return None
             for directory in answer["log_dirs"]:
                 for topic_told in directory["topics"]:
-                    for one in topic_told["partitions"]:
-                        key = (topic_told["name"], one["partition_index"], broker)
-                        found[key] = max(found.get(key, 0), one["partition_size"])
-        return found
+                    for part in topic_told["partitions"]:
+                        key = (topic_told["name"], part["partition_index"], broker)
+                        sizes[key] = max(sizes.get(key, 0), part["partition_size"])
+        return sizes
 
     def _configs(
         self, resources: Iterable[Resource], alive: frozenset[int], topics: Mapping[str, KafkaTopic]
     ) -> Configs:
-        """Throttle settings that were set (none that are defaults); of brokers only those that are up.
+        """Throttle settings without defaults; of live brokers only.
 
-        What does not tell stays unknown, and untouched; a topic that is gone has none.
+        Resources without an answer stay unknown and untouched; a deleted topic has no settings.
         """
-        found: dict[Resource, dict[str, str | None]] = {}
+        configs: dict[Resource, dict[str, str | None]] = {}
         brokers = [name for kind, name in resources if kind == BROKER and int(name) in alive]
         names = [name for kind, name in resources if kind != BROKER]
         for name in brokers:
             with suppress(kafka_python.KafkaError, OSError):
-                found |= self._settings([ConfigResource("BROKER", name, [*RATES, _WITNESS])])
+                configs |= self._settings([ConfigResource("BROKER", name, [*RATES, _WITNESS])])
         with kafka_errors("reading the throttles"):
             for begin in range(0, len(names), AT_ONCE):
                 part = names[begin : begin + AT_ONCE]
-                found |= self._settings([ConfigResource("TOPIC", name, [*LISTS, _WITNESS]) for name in part])
+                configs |= self._settings([ConfigResource("TOPIC", name, [*LISTS, _WITNESS]) for name in part])
         gone = ((TOPIC, name) for name in names if name not in topics)
-        return {resource: {} for resource in gone} | found
+        return {resource: {} for resource in gone} | configs
 
     def _settings(self, asked: list[ConfigResource]) -> dict[Resource, dict[str, str | None]]:
         return {
             (kind, name): {
-                setting: str(one["value"])
-                for setting, one in settings.items()
-                if setting != _WITNESS and one["config_source"] in _DYNAMIC and one["value"] not in {None, ""}
+                setting: str(entry["value"])
+                for setting, entry in settings.items()
+                if setting != _WITNESS and entry["config_source"] in _DYNAMIC and entry["value"] not in {None, ""}
             }
             for kind, by_name in self._admin.describe_configs(asked, config_filter="all").items()
             for name, settings in by_name.items()
@@ -172,20 +176,20 @@ class ClusterPort:
         }
 
     def _know(self, brokers: Iterable[int]) -> None:
-        """Have the client learn where brokers are that have come back: it would refuse to ask them for minutes."""
+        """Refresh the client's addresses of brokers that have come back; otherwise it would not send to them for minutes."""
         manager = self._admin._manager  # noqa: SLF001 - there is no public way
-        if any(manager.cluster.broker_metadata(one) is None for one in brokers):
+        if any(manager.cluster.broker_metadata(broker) is None for broker in brokers):
             with suppress(kafka_python.KafkaError, OSError):
                 manager.run(manager.cluster.refresh_metadata)
 
-    # --- doing ------------------------------------------------------------------------------------------------------
+    # --- changing ------------------------------------------------------------------------------------------------------
 
     def set_configs(self, changes: Configs) -> CallAnswer:
-        """Set or delete configuration, each broker for itself, topics together."""
-        brokers = [one for one in changes if one[0] == BROKER]
-        topics = [one for one in changes if one[0] != BROKER]
+        """Set or delete configuration: one request per broker, one for all topics."""
+        brokers = [change for change in changes if change[0] == BROKER]
+        topics = [change for change in changes if change[0] != BROKER]
         refused: dict[Key | Resource, str] = {}
-        groups = [*([one] for one in brokers), *(topics[n : n + AT_ONCE] for n in range(0, len(topics), AT_ONCE))]
+        groups = [*([broker] for broker in brokers), *(topics[n : n + AT_ONCE] for n in range(0, len(topics), AT_ONCE))]
         for group in groups:
             resources = [
                 ConfigResource(
@@ -199,41 +203,41 @@ class ClusterPort:
                 for kind, name in group
             ]
             try:
-                told = self._admin.alter_configs(resources, raise_on_unknown=False, incremental=True)
+                answer = self._admin.alter_configs(resources, raise_on_unknown=False, incremental=True)
             except (kafka_python.KafkaError, OSError) as error:
-                # What was not answered may have been done: it is looked at again, so it counts as refused here.
+                # A change without an answer may have been made: the configuration is read again, so it counts as refused here.
                 refused.update(dict.fromkeys(group, _words(error)))
                 continue
-            for kind, by_name in told.items():
+            for kind, by_name in answer.items():
                 refused.update({(kind, name): result for name, result in by_name.items() if result != "OK"})
         return CallAnswer(outcome=CallOutcome.ACCEPTED, refused=refused)
 
     def submit(self, targets: Mapping[Key, tuple[int, ...]]) -> CallAnswer:
-        """Ask for replica lists; an answer that is lost is unknown, for whoever looks next."""
+        """Request replica lists; a lost answer is unknown, and resolved by the next observation."""
         return self._reassign({TopicPartition(*key): list(target) for key, target in targets.items()})
 
     def withdraw(self, keys: tuple[Key, ...]) -> CallAnswer:
-        """Cancel what is under way; what is not any more is no error."""
+        """Cancel reassignments; one that has ended is not an error."""
         return self._reassign(dict.fromkeys((TopicPartition(*key) for key in keys), None))
 
     def _reassign(self, asked: Mapping[TopicPartition, list[int] | None]) -> CallAnswer:
         refused: dict[Key | Resource, str] = {}
         places = list(asked)
         for begin in range(0, len(places), AT_ONCE):
-            part = {one: asked[one] for one in places[begin : begin + AT_ONCE]}
+            part = {place: asked[place] for place in places[begin : begin + AT_ONCE]}
             try:
-                told = self._admin.alter_partition_reassignments(part, timeout_ms=self._timeout_ms)
+                answer = self._admin.alter_partition_reassignments(part, timeout_ms=self._timeout_ms)
             except kafka_python.AuthorizationError as error:
                 return CallAnswer(outcome=CallOutcome.REJECTED, refused=refused, reason=_words(error))
             except (kafka_python.KafkaError, OSError, RuntimeError) as error:
                 return CallAnswer(outcome=CallOutcome.UNKNOWN, refused=refused, reason=_words(error))
-            for place, kind in told.items():
+            for place, kind in answer.items():
                 if kind is not None and not issubclass(kind, kafka_python.NoReassignmentInProgressError):
                     refused[place.topic, place.partition] = _words(kind())
         return CallAnswer(outcome=CallOutcome.ACCEPTED, refused=refused)
 
     def elect(self, keys: tuple[Key, ...]) -> CallAnswer:
-        """Preferred leaders; one that cannot lead yet is asked again later."""
+        """Elect preferred leaders; one that cannot lead yet is retried later."""
         by_topic: dict[str, list[int]] = defaultdict(list)
         for topic, partition in keys:
             by_topic[topic].append(partition)
@@ -244,14 +248,14 @@ class ClusterPort:
         return CallAnswer(outcome=CallOutcome.ACCEPTED)
 
 
-def _partition(told: Mapping[str, Any], under_way: Mapping[str, list[int]]) -> KafkaPartition:
-    leader = int(told["leader_id"])
+def _partition(description: Mapping[str, Any], under_way: Mapping[str, list[int]]) -> KafkaPartition:
+    leader = int(description["leader_id"])
     return KafkaPartition(
-        partition=told["partition_index"],
-        replicas=tuple(told["replica_nodes"]),
+        partition=description["partition_index"],
+        replicas=tuple(description["replica_nodes"]),
         leader=None if leader < 0 else leader,
-        isr=tuple(told["isr_nodes"]),
-        offline=tuple(told.get("offline_replicas") or ()),
+        isr=tuple(description["isr_nodes"]),
+        offline=tuple(description.get("offline_replicas") or ()),
         adding=tuple(under_way.get("adding_replicas", ())),
         removing=tuple(under_way.get("removing_replicas", ())),
     )

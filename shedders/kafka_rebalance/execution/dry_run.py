@@ -1,4 +1,4 @@
-"""What carrying a plan out would do, without doing anything."""
+"""Dry run of a plan: batches, bytes, duration and findings of the checks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ WAVES_MAX = 10_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutionWave:
-    """Partitions that could be on their way together. They do not wait for each other: as one arrives the next sets out."""
+    """Partitions that may be in flight together; when one finishes, the next starts."""
 
     partitions: int
     copied_bytes: int
@@ -30,15 +30,15 @@ class ExecutionWave:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DryRun:
-    """See the module.
+    """Result of a dry run.
 
     Attributes:
-        plan_id: Of the plan.
-        open_count: Partitions that are not yet where they are to be.
-        copied_bytes: Still to be copied.
-        waves: As if each wave arrived as a whole.
-        estimate: Of the time that it takes.
-        findings: Of the checks.
+        plan_id: Id of the plan.
+        open_count: Partitions that are not done yet.
+        copied_bytes: Bytes still to copy.
+        waves: Batches, as if each finished as a whole.
+        estimate: Estimate of the duration.
+        findings: Findings of the checks.
     """
 
     plan_id: str
@@ -54,20 +54,20 @@ class DryRun:
 
 
 def dry_run(place: ExecutionPlace, plan: ReassignmentPlan, *, accept_unmet: bool) -> DryRun:
-    """Look at the cluster and say what would be done.
+    """Compute what an execution would do, from the present cluster.
 
     Raises:
-        KafkaAdapterError: Kafka is away.
+        KafkaAdapterError: Kafka is out of reach.
     """
     with open_admin(place.client, timeout_s=place.timeout_s) as admin:
         layout = settled_layout(admin, plan, timeout_s=place.timeout_s, settle_s=place.settings.pace.settle_s)
     pace = place.settings.pace
     steps = _steps(plan, layout, pace)
-    going = {one.key for one in steps}
+    going = {step.key for step in steps}
     return DryRun(
         plan_id=plan.id,
         open_count=len(steps),
-        copied_bytes=sum(one.size_bytes for one in steps),
+        copied_bytes=sum(step.size_bytes for step in steps),
         waves=waves(steps, pace),
         estimate=estimate((move for move in plan.moves if (move.topic, move.partition) in going), place.settings),
         findings=tuple(findings(plan, layout, begun=False, accept_unmet=accept_unmet)),
@@ -75,7 +75,7 @@ def dry_run(place: ExecutionPlace, plan: ReassignmentPlan, *, accept_unmet: bool
 
 
 def _steps(plan: ReassignmentPlan, layout: ClusterLayout, pace: PaceSettings) -> list[PartitionStep]:
-    found = []
+    steps = []
     for number, move in enumerate(plan.moves):
         topic = layout.topics.get(move.topic)
         stand = stand_of(move, topic, plan.topic_ids.get(move.topic, ""))
@@ -83,7 +83,7 @@ def _steps(plan: ReassignmentPlan, layout: ClusterLayout, pace: PaceSettings) ->
             continue
         partition = topic.partitions[move.partition]
         target = next_target(move, partition.replicas, one_replica=pace.one_replica)
-        found.append(
+        steps.append(
             PartitionStep(
                 key=(move.topic, move.partition),
                 target=target,
@@ -93,16 +93,16 @@ def _steps(plan: ReassignmentPlan, layout: ClusterLayout, pace: PaceSettings) ->
                 number=number,
             )
         )
-    return found
+    return steps
 
 
 def waves(steps: list[PartitionStep], pace: PaceSettings) -> tuple[ExecutionWave, ...]:
-    """Partitions that the pace lets go together, until none is left."""
+    """Batches of partitions that the pace allows together, until none is left."""
     left = in_order(steps, pace.order)
-    found: list[ExecutionWave] = []
-    while left and len(found) < WAVES_MAX:
+    result: list[ExecutionWave] = []
+    while left and len(result) < WAVES_MAX:
         now = choose(left, InFlight(), pace)
-        gone = {one.key for one in now}
-        left = [one for one in left if one.key not in gone]
-        found.append(ExecutionWave(partitions=len(now), copied_bytes=sum(one.size_bytes for one in now)))
-    return tuple(found)
+        gone = {step.key for step in now}
+        left = [step for step in left if step.key not in gone]
+        result.append(ExecutionWave(partitions=len(now), copied_bytes=sum(step.size_bytes for step in now)))
+    return tuple(result)

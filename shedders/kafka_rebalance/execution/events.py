@@ -1,4 +1,4 @@
-"""The journal's events, and what they come to: what cannot be seen in the cluster itself."""
+"""Events of the journal and the state that they fold to: all that the cluster itself does not show."""
 
 from __future__ import annotations
 
@@ -37,23 +37,23 @@ def resource_of(text: str) -> Resource:
 
 @dataclass(slots=True)
 class ExecutionHistory:
-    """What the events come to; `take` adds one. Events of an unknown name, from a newer version, are passed over.
+    """State folded from events; `take` adds one. Events of an unknown name, from a newer version, are ignored.
 
     Attributes:
-        begun: So often an executor has begun or gone on.
-        executor: The newest one.
-        began_at_ms: The first time.
-        batches: So many were asked for.
-        moved: Partitions that were seen at their end, with the time.
-        refused: Partitions that Kafka refused, why.
-        throttle_before: What brokers and topics had before they were throttled, of those that were not put back.
-        rates: Rates that were set.
-        rate: The one in force; None: none.
-        pace: What was asked for of the pace: the newest value of each setting.
-        paused: Whether it is.
-        state: The newest of begun, paused, cancelling, stopping, ended.
-        stop: Kind, reason and hint of the end, where it has ended.
-        ended_at_ms: When.
+        begun: How often an executor has started or continued.
+        executor: Newest executor.
+        began_at_ms: Time of the first start.
+        batches: Number of requested batches.
+        moved: Finished partitions, with the time.
+        refused: Partitions that Kafka refused, with the reason.
+        throttle_before: Throttle settings of brokers and topics before the execution, until they are restored.
+        rates: All rates that were set.
+        rate: Rate in force; None: no throttle.
+        pace: Newest requested value of each setting of the pace.
+        paused: Whether the plan is paused.
+        state: Newest of begun, paused, cancelling, stopping, ended.
+        stop: Kind, reason and hint of the end, if it has ended.
+        ended_at_ms: Time of the end.
         remarks: Sentences.
     """
 
@@ -75,7 +75,7 @@ class ExecutionHistory:
 
     @property
     def unfinished(self) -> bool:
-        """Whether it has begun and has not ended, or has ended before its plan."""
+        """Whether it has begun and not ended, or ended before the plan was done."""
         return bool(self.begun) and (self.stop is None or self.stop.get("kind") not in {"done", "cancelled"})
 
     def take(self, event: Mapping[str, Any]) -> None:
@@ -88,11 +88,11 @@ class ExecutionHistory:
 
 
 def recorded(events: Iterable[Mapping[str, Any]]) -> ExecutionHistory:
-    """What the events come to."""
-    found = ExecutionHistory()
+    """Fold events."""
+    history = ExecutionHistory()
     for event in events:
-        found.take(event)
-    return found
+        history.take(event)
+    return history
 
 
 def _begun(to: ExecutionHistory, event: Mapping[str, Any], at_ms: int) -> None:
@@ -118,7 +118,7 @@ def _refused(to: ExecutionHistory, event: Mapping[str, Any], _: int) -> None:
 
 def _throttle(to: ExecutionHistory, event: Mapping[str, Any], _: int) -> None:
     for text, settings in event["before"].items():
-        # The first is what others had set; a later look may have found what a killed executor left.
+        # The first are the settings of others; later ones may be those of an executor that crashed.
         to.throttle_before.setdefault(resource_of(text), dict(settings))
     to.rate = event["rate"]
     to.rates.add(str(event["rate"]))

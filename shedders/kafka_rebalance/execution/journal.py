@@ -1,7 +1,7 @@
-"""What an execution keeps on this machine: a folder of the plan with its journal, and a lock of the cluster.
+"""Local state of an execution: a folder of the plan with its journal, and a lock of the cluster.
 
 STATE/PLAN-ID/plan.json            the plan
-STATE/PLAN-ID/journal.jsonl        an event a line, on disk before what it speaks of is done
+STATE/PLAN-ID/journal.jsonl        one event per line, on disk before the change that it describes
 STATE/PLAN-ID/rollback-0001.json   replicas before the batch, for Kafka's own tool
 STATE/CLUSTER-ID.lock              held while an executor of this machine works on the cluster
 """
@@ -47,18 +47,20 @@ def _told(doing: str, path: Path) -> Iterator[None]:
 
 
 def folder_of(root: Path, plan_id: str) -> Path:
-    """The folder of a plan; it need not exist.
+    """Folder of a plan; it need not exist.
 
     Raises:
-        PlanUnknownError: The id can be none: it would be a path.
+        PlanUnknownError: The id is not valid: it would be a path.
     """
     if not _NAME.fullmatch(plan_id):
-        raise PlanUnknownError(f"{plan_id!r} is no id of a plan", hint="`statechannel partitions status` has them.")
+        raise PlanUnknownError(
+            f"{plan_id!r} is not a valid plan id", hint="`statechannel partitions status` shows the ids."
+        )
     return root / plan_id
 
 
 def plan_ids(root: Path) -> list[str]:
-    """Plans that this folder has, the newest journal first.
+    """Ids of the plans in this folder, newest journal first.
 
     Raises:
         StateFolderError: It cannot be read.
@@ -66,8 +68,8 @@ def plan_ids(root: Path) -> list[str]:
     with _told("read", root):
         if not root.exists():
             return []
-        found = [one for one in root.iterdir() if _NAME.fullmatch(one.name) and (one / PLAN).exists()]
-        return [one.name for one in sorted(found, key=_changed, reverse=True)]
+        folders = [folder for folder in root.iterdir() if _NAME.fullmatch(folder.name) and (folder / PLAN).exists()]
+        return [folder.name for folder in sorted(folders, key=_changed, reverse=True)]
 
 
 def has_plan(folder: Path) -> bool:
@@ -86,7 +88,7 @@ def _changed(folder: Path) -> float:
 
 
 def write_durable(path: Path, raw: bytes) -> None:
-    """A whole file, on disk when this returns; there is never half of it.
+    """Write a file atomically and sync it to disk.
 
     Raises:
         StateFolderError: It cannot be written.
@@ -111,7 +113,7 @@ def _sync_folder(folder: Path) -> None:
 
 
 def read_journal(folder: Path) -> list[dict[str, Any]]:
-    """Its events, in order; a torn last line is not there.
+    """Events in order; a torn last line is ignored.
 
     Raises:
         StateFolderError: It cannot be read, or is broken before its last line.
@@ -123,7 +125,7 @@ def read_journal(folder: Path) -> list[dict[str, Any]]:
 
 
 def _events(raw: bytes, path: Path) -> Iterator[tuple[dict[str, Any], int]]:
-    """Events with where they end."""
+    """Events with the offsets of their ends."""
     at = 0
     while (end := raw.find(b"\n", at)) >= 0:
         try:
@@ -132,18 +134,18 @@ def _events(raw: bytes, path: Path) -> Iterator[tuple[dict[str, Any], int]]:
             event = None
         if not isinstance(event, dict):
             raise StateFolderError(
-                f"{path} is broken at byte {at}",
-                hint="Move the folder away; `statechannel partitions resume` then goes on from the state topic.",
+                f"{path} is corrupt at byte {at}",
+                hint="Move the folder away; `statechannel partitions resume` then continues from the state topic.",
             )
         at = end + 1
         yield event, at
 
 
 class Journal:
-    """Appends events. A context manager.
+    """Append-only journal of events. A context manager.
 
     Args:
-        folder: Of the plan; it is made.
+        folder: Folder of the plan; created if missing.
 
     Raises:
         StateFolderError: It cannot be read or written.
@@ -160,13 +162,13 @@ class Journal:
             self.events.append(event)
         with _told("write", self._path):
             self._file = self._path.open("ab", buffering=0)
-            if whole < len(raw):  # torn by whatever killed the last executor
+            if whole < len(raw):  # torn by a crash of the last executor
                 self._file.truncate(whole)
             _sync_folder(folder)
         self._whole = whole
 
     def append(self, event: Mapping[str, Any]) -> None:
-        """One event; on disk when this returns. One that does not fit leaves nothing behind, so that others may come."""
+        """Append an event and sync it to disk. A failed append leaves no partial line, so later ones can succeed."""
         line = orjson.dumps(event, option=orjson.OPT_APPEND_NEWLINE)
         with _told("write", self._path):
             try:
@@ -182,7 +184,7 @@ class Journal:
         self.events.append(dict(event))
 
     def close(self) -> None:
-        """No more."""
+        """Close the file."""
         with suppress(OSError):  # each line is on disk already
             self._file.close()
 
@@ -195,10 +197,10 @@ class Journal:
 
 @contextmanager
 def cluster_lock(root: Path, cluster_id: str) -> Iterator[None]:
-    """Held by one executor of this machine; it goes with the process, however that ends.
+    """Lock held by one executor of this machine, until its process ends.
 
     Raises:
-        ExecutionRefusedError: Another one has it.
+        ExecutionRefusedError: Another executor holds it.
     """
     name = re.sub(r"[^A-Za-z0-9_-]", "_", cluster_id) or "unknown"
     path = root / f"{name}.lock"
@@ -212,7 +214,7 @@ def cluster_lock(root: Path, cluster_id: str) -> Iterator[None]:
             holder = os.pread(handle, 200, 0).decode(errors="replace").strip() or "another process"
             raise ExecutionRefusedError(
                 f"another executor of this machine works on cluster {cluster_id} ({holder})",
-                hint="`statechannel partitions status` shows how far it is; `pause` and `cancel` reach it.",
+                hint="`statechannel partitions status` shows its progress; `pause` and `cancel` control it.",
             ) from None
         os.ftruncate(handle, 0)
         os.pwrite(handle, f"process {os.getpid()}\n".encode(), 0)
@@ -222,7 +224,7 @@ def cluster_lock(root: Path, cluster_id: str) -> Iterator[None]:
 
 
 def locked(root: Path, cluster_id: str) -> bool:
-    """Whether an executor of this machine works on the cluster now."""
+    """Whether an executor of this machine holds the lock of the cluster."""
     try:
         with cluster_lock(root, cluster_id):
             return False
@@ -233,15 +235,15 @@ def locked(root: Path, cluster_id: str) -> bool:
 BACKLOG_MAX: Final = 10_000
 EVENTS_AT_ONCE: Final = 50
 BEATS: Final = 4
-"""Heartbeats within the time after which an executor is taken for dead."""
+"""Heartbeats per executor timeout."""
 
 
 class ExecutionLedger:
-    """See the module.
+    """Ledger of an execution: journal first, then the state topic.
 
     Args:
-        now_ms: Wall clock.
-        on_batch: Called before a batch is written down: rollback files.
+        now_ms: Wall-clock time.
+        on_batch: Called before a batch is recorded, for rollback files.
     """
 
     def __init__(
@@ -257,13 +259,13 @@ class ExecutionLedger:
         self._journal, self._topic = journal, topic
         self._plan_id, self._executor = plan_id, executor
         self._now_ms, self._on_batch = now_ms, on_batch
-        self._number = max((int(one["n"]) for one in journal.events), default=0)
+        self._number = max((int(event["n"]) for event in journal.events), default=0)
         self._backlog: list[dict[str, Any]] = []
         self._heard = OperatorRequests()
         self.topic_trouble = ""
 
     def write(self, event: str, facts: Mapping[str, Any]) -> None:
-        """See `runner.Ledger`. What the topic does not take is written with the next event; the journal has it.
+        """See `runner.LedgerPort`. Events that the topic did not accept are sent again with the next event; the journal has them.
 
         Raises:
             StateFolderError: The journal cannot be written.
@@ -274,12 +276,12 @@ class ExecutionLedger:
         whole = {"n": self._number, "at_ms": self._now_ms(), "executor": self._executor, "event": event, **facts}
         try:
             self._journal.append(whole)
-        finally:  # on a full disk the topic is the only place that still learns how it ends
+        finally:  # on a full disk, the topic is the only place that records the end
             self._backlog.append(whole)
             self.flush()
 
     def flush(self) -> None:
-        """Give the topic what it has not taken yet."""
+        """Send events to the topic that it has not accepted yet."""
         while self._backlog:
             part = self._backlog[:EVENTS_AT_ONCE]
             try:
@@ -294,12 +296,12 @@ class ExecutionLedger:
             del self._backlog[: len(part)]
 
     def publish(self, events: list[dict[str, Any]]) -> None:
-        """Events that the journal has and the topic has not."""
+        """Queue events that the journal has and the topic lacks."""
         self._backlog = [*events, *self._backlog]
         self.flush()
 
     def heard(self) -> tuple[OperatorRequests, str]:
-        """See `runner.Ledger`; while the topic cannot be read, what was heard last holds."""
+        """See `runner.LedgerPort`; while the topic cannot be read, the last requests hold."""
         try:
             book = self._topic.read()
         except KafkaAdapterError as error:
@@ -312,10 +314,10 @@ class ExecutionLedger:
 
 
 class Heart:
-    """Says on the topic that this executor lives, from a thread of its own; a context manager.
+    """Heartbeats of this executor on the topic, from a separate thread; a context manager.
 
     Args:
-        every_s: Between two beats.
+        every_s: Time between two heartbeats.
     """
 
     def __init__(self, topic: StateTopic, plan_id: str, executor: str, *, every_s: float) -> None:
@@ -337,4 +339,4 @@ class Heart:
             try:
                 self._topic.append(self._plan_id, [beat])
             except KafkaAdapterError:
-                continue  # the next one may get through; others take us for dead if none does
+                continue  # retried with the next heartbeat; without any, others treat this executor as dead

@@ -1,4 +1,4 @@
-"""The execution of a plan as a pure machine: looks at the cluster come in, effects go out; no clock, no I/O, no threads.
+"""Pure state machine of a plan's execution: observations in, effects out; no clock, no I/O, no threads.
 
 Each step tells from the cluster where each partition stands (`standing`), stops if something went wrong (`stops`), and else
 lets as many partitions set out as the pace allows (`choosing`), throttled (`throttling`). It keeps in mind only what it has
@@ -39,29 +39,29 @@ if TYPE_CHECKING:
     from shedders.kafka_rebalance.settings import PaceSettings
 
 RESTORE_S = 20.0
-"""So long an execution that ends tries to put throttles back."""
+"""How long an execution that ends tries to restore throttles."""
 _SETS_OUT = frozenset({MoveState.WAITING, MoveState.PARTLY})
 
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """What was asked for a moment ago and not seen yet."""
+    """Requests that were sent and are not visible yet."""
 
     at_s: float
     target: frozenset[int]
 
 
 class ExecutionMachine:
-    """See the module.
+    """State machine of one execution.
 
     Args:
-        plan: What is carried out.
-        pace: How fast, and what it bears.
-        recorded: What the journal comes to; of a plan that never began: an empty one. What is written is added to it.
+        plan: Plan to execute.
+        pace: Speed and tolerances.
+        recorded: State folded from the journal; empty for a new plan. Written events are added to it.
 
     Attributes:
-        stands: Where each partition stood at the last step.
-        ended: The last effect, if it has been given.
+        stands: State of each partition at the last step.
+        ended: The last effect, once it was returned.
     """
 
     def __init__(self, plan: ReassignmentPlan, pace: PaceSettings, recorded: ExecutionHistory) -> None:
@@ -87,48 +87,48 @@ class ExecutionMachine:
 
     @property
     def unknown_configs(self) -> tuple[Resource, ...]:
-        """Whose throttle settings the next observation has to have."""
+        """Resources whose throttle settings the next observation must have."""
         return self._throttling.unknown
 
     @property
     def wish(self) -> ExecutionRequest:
-        """What operators want, as far as it has been taken in."""
+        """Request of operators that is in force."""
         return self._wish
 
     @property
     def in_a_hurry(self) -> bool:
-        """Whether the next look should come at once."""
+        """Whether the next observation should follow at once."""
         return self._stop is not None and self.ended is None
 
     def stop(self, stop: ExecutionStop) -> None:
-        """End it from outside: an interrupt, an error. The first reason stays."""
+        """Stop the execution from outside: an interrupt, an error. The first reason counts."""
         self._stop = self._stop or stop
 
     def give_up(self, stop: ExecutionStop) -> ExecutionEnd:
-        """End at once, with nothing put back: the cluster does not answer."""
+        """End at once without restoring anything, as the cluster does not answer."""
         self.ended = ExecutionEnd(stop=self._stop or stop, throttles_left=self._throttling.left)
         return self.ended
 
     def step(self, now_s: float, seen: Observation) -> tuple[Effect, ...]:
-        """What to do now, in order; after an effect that was not accepted the others are not to be done.
+        """Effects to perform now, in order; after an effect that was not accepted the rest must be skipped.
 
         Args:
-            now_s: Monotonic.
-            seen: The cluster, looked at after all earlier effects were done.
+            now_s: Monotonic time.
+            seen: Observation of the cluster after all earlier effects.
         """
         if self.ended is not None:
             return ()
         self._throttling.learn(seen.configs or {})
-        found: list[Effect] = list(self._look(now_s, seen))
+        effects: list[Effect] = list(self._look(now_s, seen))
         if self._stop is not None:
-            found += self._finish(now_s, self._stop)
+            effects += self._finish(now_s, self._stop)
         else:
-            found += self._take_wishes(seen)
-            found += self._go_on(now_s, seen)
-        return tuple(found)
+            effects += self._take_wishes(seen)
+            effects += self._go_on(now_s, seen)
+        return tuple(effects)
 
     def told(self, effect: Effect, answer: CallAnswer, now_s: float) -> None:
-        """How an effect ended. What nobody knows the end of is looked for before it is asked again."""
+        """Take in the result of an effect. One of unknown result is observed before it is retried."""
         if isinstance(effect, JournalWrite):
             self._recorded.take({"event": effect.event, **effect.facts})
         elif isinstance(effect, SetConfigs):
@@ -149,13 +149,13 @@ class ExecutionMachine:
         elif isinstance(effect, Withdraw):
             self._withdrawn_s.update(dict.fromkeys(effect.keys, now_s))
 
-    # --- looking ------------------------------------------------------------------------------------------------------
+    # --- observing ------------------------------------------------------------------------------------------------------
 
     def _look(self, now_s: float, seen: Observation) -> Iterable[Effect]:
         for key, move in self._moves.items():
             stand = stand_of(move, seen.topics.get(move.topic), self._plan.topic_ids.get(move.topic, ""))
             was = self.stands.get(key)
-            # What others do with one that was done is theirs; but its leader may have gone with a broker that is back.
+            # Later changes by others to a finished partition are left alone; but its leader may have moved from a lost broker.
             if was is not None and was.standing is MoveState.DONE and stand.standing is not MoveState.ELECT:
                 continue
             self.stands[key] = stand
@@ -197,7 +197,7 @@ class ExecutionMachine:
         }[asked.wish]
         yield JournalWrite(event=name, facts={"by": asked.by})
 
-    # --- going on -----------------------------------------------------------------------------------------------------
+    # --- continuing -----------------------------------------------------------------------------------------------------
 
     def _go_on(self, now_s: float, seen: Observation) -> Iterable[Effect]:
         if self._wish is ExecutionRequest.CANCEL:
@@ -215,7 +215,7 @@ class ExecutionMachine:
         chosen, held = self._choose(now_s, seen, moving)
         throttle = self._throttle(seen, moving, chosen)
         if throttle is None:
-            untold = ", ".join(" ".join(one) for one in self._throttling.unknown[:SHOWN])
+            untold = ", ".join(" ".join(resource) for resource in self._throttling.unknown[:SHOWN])
             why = f"the throttle settings of {untold} cannot be read"
             held |= {key: why for key, stand in self.stands.items() if stand.standing is not MoveState.DONE}
             chosen = []
@@ -237,7 +237,7 @@ class ExecutionMachine:
             yield Elect(keys=tuple(keys[: self._pace.leaders_at_once]))
 
     def _choose(self, now_s: float, seen: Observation, moving: list[Key]) -> tuple[list[PartitionStep], dict[Key, str]]:
-        """Those that set out now, and why others may not."""
+        """Partitions to move now, and the reasons that hold others back."""
         flight = self._in_flight(seen, moving)
         steps: list[PartitionStep] = []
         orders: list[PartitionStep] = []
@@ -268,11 +268,11 @@ class ExecutionMachine:
         partition, move = seen.at(key), self._moves[key]
         now = partition.replicas
         target = next_target(move, now, one_replica=self._pace.one_replica)
-        added = [one for one in target if one not in now]
+        added = [broker for broker in target if broker not in now]
         why = unsafe(partition, target, seen.topics[key[0]].min_isr)
-        away = [one for one in added if one not in seen.alive]
+        away = [broker for broker in added if broker not in seen.alive]
         if away:
-            why = f"broker {away[0]} is away"
+            why = f"broker {away[0]} is not alive"
         step = PartitionStep(
             key=key,
             target=target,
@@ -295,9 +295,9 @@ class ExecutionMachine:
         return flight
 
     def _throttle(self, seen: Observation, moving: list[Key], chosen: list[PartitionStep]) -> list[Effect] | None:
-        """What throttles them; None: that cannot be told yet, so nothing may set out."""
+        """Effects that throttle the moves; None: not known yet, so no move may start."""
         copies = []
-        for key, target in [*((key, None) for key in moving), *((one.key, one.target) for one in chosen)]:
+        for key, target in [*((key, None) for key in moving), *((step.key, step.target) for step in chosen)]:
             partition = seen.at(key)
             adding = frozenset(partition.adding if target is None else target) - frozenset(
                 () if target is None else partition.replicas
@@ -310,24 +310,24 @@ class ExecutionMachine:
         if not chosen:
             return
         batch = self._recorded.batches + 1
-        targets = {one.key: one.target for one in chosen}
+        targets = {step.key: step.target for step in chosen}
         facts = {
             "batch": batch,
-            "partitions": [[*one.key, list(one.target)] for one in chosen],
-            "size_bytes": sum(one.size_bytes for one in chosen),
+            "partitions": [[*step.key, list(step.target)] for step in chosen],
+            "size_bytes": sum(step.size_bytes for step in chosen),
         }
         yield JournalWrite(event=events.BATCH, facts=facts)
         yield Submit(batch=batch, targets=targets)
 
     def _finished_topics(self) -> Iterable[Effect]:
         going = {key[0] for key, stand in self.stands.items() if stand.standing is not MoveState.DONE}
-        over = [one for one in self._throttling.left if one[0] == TOPIC and one[1] not in going]
+        over = [resource for resource in self._throttling.left if resource[0] == TOPIC and resource[1] not in going]
         if self._throttling.rate is None:
             over = list(self._throttling.left)
         yield from self._throttling.restore(over)
 
     def _nothing_left(self, now_s: float, moving: list[Key], chosen: list[PartitionStep], held: dict[Key, str]) -> None:
-        """End if nothing is under way and nothing may set out."""
+        """End if no move is in flight and none may start."""
         open_ones = {key for key, stand in self.stands.items() if stand.standing is not MoveState.DONE}
         if open_ones and open_ones <= set(self._refused):
             shown = "; ".join(f"{named(key)}: {why}" for key, why in sorted(self._refused.items())[:3])
@@ -340,7 +340,7 @@ class ExecutionMachine:
             )
             return
         elections = {
-            key: f"broker {self._moves[key].leader_after}, which is to lead, does not yet"
+            key: f"broker {self._moves[key].leader_after}, the new leader, does not lead yet"
             for key, stand in self.stands.items()
             if stand.standing is MoveState.ELECT
         }
@@ -353,14 +353,14 @@ class ExecutionMachine:
     # --- ending -------------------------------------------------------------------------------------------------------
 
     def _cancel(self, now_s: float, seen: Observation) -> Iterable[Effect]:
-        """Take back what is under way; then give those that came back their old order, which Kafka does not."""
+        """Revert moves in flight, and then restore the old order of replicas, which Kafka does not."""
         moving = [key for key, stand in self.stands.items() if stand.standing is MoveState.MOVING]
         again = [key for key in moving if not self._recent(self._withdrawn_s, key, now_s)]
         if again and self._withdrawals < self._pace.attempts_max:
             self._withdrawals += 1
             yield Withdraw(keys=tuple(again))
         elif again:
-            reason = f"Kafka does not take back {len(again)} reassignments, such as {named(again[0])}"
+            reason = f"Kafka does not cancel {len(again)} reassignments, such as {named(again[0])}"
             self.stop(ExecutionStop(kind=StopKind.FAILED, reason=reason, hint="See the log of Kafka's controller."))
         if moving or any(self._just_asked(key, now_s) for key in self._asked):
             return
@@ -387,7 +387,7 @@ class ExecutionMachine:
             self._stopping_since_s = now_s
             facts = {"kind": str(stop.kind), "reason": stop.reason}
             yield JournalWrite(event=events.STOPPING, facts=facts)
-        ours = stop.kind is not StopKind.REPLACED  # else they are the other's by now
+        ours = stop.kind is not StopKind.REPLACED  # otherwise they belong to the other executor now
         if ours and self._throttling.left and now_s - self._stopping_since_s < RESTORE_S:
             yield from self._throttling.restore(self._throttling.left)
             if self._throttling.left:
@@ -395,7 +395,7 @@ class ExecutionMachine:
         facts = {"kind": str(stop.kind), "reason": stop.reason, "hint": stop.hint}
         left = self._throttling.left if ours else ()
         yield JournalWrite(
-            event=events.ENDED, facts=facts | {"throttles_left": [events.resource_text(one) for one in left]}
+            event=events.ENDED, facts=facts | {"throttles_left": [events.resource_text(item) for item in left]}
         )
         self.ended = ExecutionEnd(stop=stop, throttles_left=left)
         yield self.ended

@@ -1,4 +1,4 @@
-"""Where each planned partition stands, told from the cluster alone: so a tool that was killed knows as much as before."""
+"""State of each planned partition, derived from the cluster alone, so that it survives a crash of the tool."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class MoveState(StrEnum):
-    """Where a planned partition stands."""
+    """State of a planned partition."""
 
     WAITING = "waiting"
     PARTLY = "partly"
@@ -34,7 +34,7 @@ LOST = frozenset({MoveState.CHANGED, MoveState.GONE})
 
 @dataclass(frozen=True, slots=True)
 class Stand:
-    """Where one partition stands; `reason` where it can go no further."""
+    """State of one partition; `reason`: why it cannot continue."""
 
     standing: MoveState
     reason: str = ""
@@ -45,61 +45,63 @@ _REORDER, _ELECT, _DONE = Stand(MoveState.REORDER), Stand(MoveState.ELECT), Stan
 
 
 def stages(before: Sequence[int], after: Sequence[int]) -> tuple[tuple[int, ...], ...]:
-    """Replica lists from `before` (not in it) to `after`, each with at most one new broker more than the last.
+    """Replica lists from `before` (excluded) to `after`, each with at most one new broker more than the previous one.
 
-    The first replica leaves last: as long as it stays the leader need not change. A replica goes only in the step in which
-    another takes its place, and Kafka drops it when that one is in sync.
+    The first replica leaves last, so that the leader need not change. A replica is removed only in the step in which
+    another replaces it; Kafka drops it when the new one is in sync.
     """
-    adding = [one for one in after if one not in before]
-    removing = [one for one in before[1:] if one not in after] + [one for one in before[:1] if one not in after]
+    adding = [broker for broker in after if broker not in before]
+    removing = [broker for broker in before[1:] if broker not in after] + [
+        broker for broker in before[:1] if broker not in after
+    ]
     current = list(before)
-    found: list[tuple[int, ...]] = []
+    lists: list[tuple[int, ...]] = []
     while len(adding) > 1:
         new = adding.pop(0)
         if removing:
             current[current.index(removing.pop(0))] = new
         else:
             current.append(new)
-        found.append(tuple(current))
-    return (*found, tuple(after))
+        lists.append(tuple(current))
+    return (*lists, tuple(after))
 
 
 def next_target(move: PartitionMove, replicas: Sequence[int], *, one_replica: bool) -> tuple[int, ...]:
-    """What is to be asked for next, of a partition that has these replicas and is not under way."""
+    """Next replica list to request for a partition that has these replicas and is not in flight."""
     if not one_replica:
         return move.after
     steps = stages(move.before, move.after)
-    has = [frozenset(one) for one in (move.before, *steps)]
+    has = [frozenset(list_) for list_ in (move.before, *steps)]
     return steps[has.index(frozenset(replicas))] if frozenset(replicas) in has[:-1] else move.after
 
 
 def target_of(partition: KafkaPartition) -> tuple[int, ...]:
-    """The replicas that it will have when what is under way is through."""
-    return tuple(one for one in partition.replicas if one not in partition.removing)
+    """Replicas of a partition after its reassignment."""
+    return tuple(replica for replica in partition.replicas if replica not in partition.removing)
 
 
 def stand_of(move: PartitionMove, topic: KafkaTopic | None, topic_id: str) -> Stand:
-    """Where a partition stands.
+    """State of a partition.
 
     Args:
-        move: What is planned of it.
-        topic: Its topic as it is now; None: it does not exist.
-        topic_id: The one that the plan was made for; empty: not known.
+        move: Planned move.
+        topic: Present state of its topic; None: it does not exist.
+        topic_id: Topic id that the plan was made for; empty: unknown.
     """
     key = (move.topic, move.partition)
     if topic is None:
         return Stand(MoveState.GONE, f"topic {move.topic} was deleted")
     if topic_id and topic.topic_id and topic.topic_id != topic_id:
-        return Stand(MoveState.GONE, f"topic {move.topic} was deleted and made anew since the plan was made")
+        return Stand(MoveState.GONE, f"topic {move.topic} was deleted and created again since the plan was made")
     if move.partition >= len(topic.partitions):
         return Stand(MoveState.GONE, f"partition {named(key)} does not exist")
     partition = topic.partitions[move.partition]
     if not partition.in_motion:
         return _resting(move, partition)
     target = target_of(partition)
-    if frozenset(target) in {frozenset(one) for one in stages(move.before, move.after)}:
+    if frozenset(target) in {frozenset(stage) for stage in stages(move.before, move.after)}:
         return _MOVING
-    return Stand(MoveState.CHANGED, f"{named(key)} is on its way to {list(target)}, which the plan did not ask for")
+    return Stand(MoveState.CHANGED, f"{named(key)} is being reassigned to {list(target)}, which is not in the plan")
 
 
 def _resting(move: PartitionMove, partition: KafkaPartition) -> Stand:
@@ -110,26 +112,26 @@ def _resting(move: PartitionMove, partition: KafkaPartition) -> Stand:
         return _REORDER
     if has == frozenset(move.before):
         return _WAITING
-    if has in {frozenset(one) for one in stages(move.before, move.after)}:
+    if has in {frozenset(stage) for stage in stages(move.before, move.after)}:
         return _PARTLY
     return Stand(
         MoveState.CHANGED,
         f"{named((move.topic, move.partition))} has replicas {list(partition.replicas)}; "
-        f"the plan takes it from {list(move.before)} to {list(move.after)}",
+        f"the plan moves it from {list(move.before)} to {list(move.after)}",
     )
 
 
 def unsafe(partition: KafkaPartition, target: Sequence[int], min_isr: int) -> str:
-    """Why a partition may not set out now; empty: it may.
+    """Reason why a partition must not be moved now; empty: it may.
 
-    Kafka adds first, and drops a replica when all that were added are in sync. What it drops may be in sync itself, so what is
-    left has to be enough; a partition below its minimum may go if that brings it back.
+    Kafka adds replicas first, and drops old ones when all added ones are in sync. Dropped ones may be in sync themselves, so the
+    rest must be enough; a partition below its minimum may move if that repairs it.
     """
     if partition.leader is None:
-        return "nobody leads it"
+        return "it has no leader"
     added = frozenset(target) - frozenset(partition.replicas)
     left = (frozenset(partition.isr) & frozenset(target)) | added
-    # A topic with fewer replicas than its minimum is as it is: it may not get worse.
+    # A topic may have fewer replicas than its minimum already; it must not get worse.
     needed = min_isr if len(target) >= min_isr else len(partition.isr)
     if len(left) < needed:
         return f"it would have in-sync replicas {sorted(left)}, fewer than {needed} (min.insync.replicas is {min_isr})"

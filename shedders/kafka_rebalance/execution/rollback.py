@@ -1,4 +1,4 @@
-"""The way back: a plan that undoes what another one has done, from where the cluster is now."""
+"""Rollback: a plan that reverts the moves of another plan, from the present state of the cluster."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 
 def reverse(plan: ReassignmentPlan, layout: ClusterLayout, *, made_at_ms: int) -> ReassignmentPlan:
-    """The plan that takes each partition of `plan` back to the replicas, and the order of them, that it had.
+    """Plan that moves each partition of `plan` back to its former replicas, in their former order.
 
-    Partitions that others have changed meanwhile stay, with a remark. The first replica is to lead again.
+    Partitions that others have changed since then stay, with a remark. The first replica becomes leader again.
 
     Raises:
-        ExecutionRefusedError: Another cluster; or partitions are under way.
+        ExecutionRefusedError: The plan is for another cluster, or partitions are in flight.
     """
     if layout.cluster_id != plan.cluster_id:
         raise ExecutionRefusedError(
@@ -37,8 +37,8 @@ def reverse(plan: ReassignmentPlan, layout: ClusterLayout, *, made_at_ms: int) -
         stand = stand_of(move, layout.topics.get(move.topic), plan.topic_ids.get(move.topic, ""))
         if stand.standing is MoveState.MOVING:
             raise ExecutionRefusedError(
-                f"{named(key)} is still on its way",
-                hint="Let it arrive, or take it back with `statechannel partitions cancel`.",
+                f"{named(key)} is still in flight",
+                hint="Wait for its end, or revert it with `statechannel partitions cancel`.",
             )
         if stand.standing in LOST:
             remarks.append(f"stays as it is: {stand.reason}")
@@ -61,13 +61,13 @@ def reverse(plan: ReassignmentPlan, layout: ClusterLayout, *, made_at_ms: int) -
         )
     fingerprint = layout.fingerprint()
     digest = hashlib.sha256(f"rollback {plan.id} {fingerprint}".encode())
-    for one in moves:
-        digest.update(f"{one.topic} {one.partition} {one.before} {one.after}\n".encode())
+    for move in moves:
+        digest.update(f"{move.topic} {move.partition} {move.before} {move.after}\n".encode())
     return ReassignmentPlan(
         id=digest.hexdigest()[:16],
         cluster_id=plan.cluster_id,
         layout=fingerprint,
-        topic_ids={name: plan.topic_ids.get(name, "") for name in sorted({one.topic for one in moves})},
+        topic_ids={name: plan.topic_ids.get(name, "") for name in sorted({move.topic for move in moves})},
         made_at_ms=made_at_ms,
         request={"mode": "rollback", "of": plan.id},
         moves=tuple(moves),
@@ -76,7 +76,7 @@ def reverse(plan: ReassignmentPlan, layout: ClusterLayout, *, made_at_ms: int) -
 
 
 def way_back(place: ExecutionPlace, plan: ReassignmentPlan) -> ReassignmentPlan:
-    """See `reverse.reverse`."""
+    """See `reverse`, for a live cluster."""
     with open_admin(place.client, timeout_s=place.timeout_s) as admin:
         layout = settled_layout(admin, plan, timeout_s=place.timeout_s, settle_s=place.settings.pace.settle_s)
     return reverse(plan, layout, made_at_ms=layout.read_at_ms)

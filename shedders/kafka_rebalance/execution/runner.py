@@ -1,4 +1,4 @@
-"""Lets the machine drive a cluster: looks, does what it says, writes down first what has to be known after a kill."""
+"""Driver of the state machine: observes the cluster, records events ahead of effects, and performs the effects."""
 
 from __future__ import annotations
 
@@ -36,40 +36,40 @@ _DONE = CallAnswer(outcome=CallOutcome.ACCEPTED)
 
 
 class Port(Protocol):
-    """A cluster. Calls that fail before they are sent, and looks, may raise StateChannelError."""
+    """Port to a cluster. Observations, and calls that fail before they are sent, may raise StateChannelError."""
 
     def look(self, *, full: bool, configs: tuple[Resource, ...]) -> Observation:
-        """The cluster now; `full`: also all under-replicated partitions and what was copied; settings of `configs`."""
+        """Observe the cluster; `full`: with all under-replicated partitions and copied bytes; with settings of `configs`."""
 
     def set_configs(self, changes: Configs) -> CallAnswer:
         """Set or delete configuration."""
 
     def submit(self, targets: Mapping[Key, tuple[int, ...]]) -> CallAnswer:
-        """Ask for replica lists."""
+        """Request replica lists."""
 
     def elect(self, keys: tuple[Key, ...]) -> CallAnswer:
-        """Have the preferred leaders lead."""
+        """Elect preferred leaders."""
 
     def withdraw(self, keys: tuple[Key, ...]) -> CallAnswer:
         """Cancel reassignments."""
 
 
 class LedgerPort(Protocol):
-    """Where events go, and where wishes come from."""
+    """Port for events, and for requests of operators."""
 
     def write(self, event: str, facts: Mapping[str, Any]) -> None:
-        """Returns when it is safe."""
+        """Write an event durably."""
 
     def heard(self) -> tuple[OperatorRequests, str]:
-        """What operators want; and which other executor has taken over, if one has. Never raises."""
+        """Requests of operators, and the other executor that has taken over, if any. Never raises."""
 
 
 class Runner:
-    """See the module.
+    """Driver of one execution.
 
     Args:
         now_s: Monotonic clock.
-        wait: Waits for so many seconds; may return early.
+        wait: Waits for a number of seconds; may return early.
         shown: Called after each step.
     """
 
@@ -92,14 +92,14 @@ class Runner:
         self._failed = False
 
     def interrupt(self, by: str) -> None:
-        """End soon: throttles are put back first. For signal handlers."""
+        """End soon, after throttles are restored. For signal handlers."""
         self._interrupted = self._interrupted or by
 
     def run(self) -> ExecutionEnd:
-        """Until the end.
+        """Run to the end.
 
         Raises:
-            Exception: Whatever went wrong beside Kafka, after throttles were put back as far as they could be.
+            Exception: Any failure other than Kafka's, raised after throttles were restored as far as possible.
         """
         try:
             return self._run()
@@ -127,7 +127,7 @@ class Runner:
             for effect in machine.step(self._now_s(), seen):
                 answer = self._perform(effect)
                 machine.told(effect, answer, self._now_s())
-                # What comes behind rests on it: nothing sets out that is not throttled.
+                # Later effects depend on it: no move starts without its throttle.
                 if answer.outcome is not CallOutcome.ACCEPTED or (isinstance(effect, SetConfigs) and answer.refused):
                     break
             self._shown(machine, seen)
@@ -161,7 +161,7 @@ class Runner:
                 return _DONE
 
     def _without_kafka(self, error: StateChannelError) -> ExecutionEnd | None:
-        """Kafka does not answer: bear it as long as a broker may be away, then end without having put anything back."""
+        """Tolerate an outage of Kafka as long as that of a broker; then end without restoring anything."""
         now_s = self._now_s()
         if self._away_since_s is None:
             self._away_since_s = now_s
@@ -177,6 +177,6 @@ class Runner:
         try:
             self._ledger.write(event, facts)
         except StateChannelError:
-            # A full disk must not keep throttles from being put back: what it was is raised at the end.
+            # A full disk must not keep throttles from being restored; the error is raised at the end.
             if not self._failed:
                 raise

@@ -1,4 +1,4 @@
-"""One execution from end to end: lock, checks, claim, journal, runner; and the wishes that reach it from elsewhere."""
+"""Execution of a plan from start to end: lock, checks, claim, journal, runner; and requests to it from other hosts."""
 
 from __future__ import annotations
 
@@ -61,18 +61,18 @@ if TYPE_CHECKING:
     from statechannel.kafka.client_settings import ClientSettings
 
 KEPT = ("throttle_bytes_per_s", "moves_per_broker", "moves_max", "bytes_in_flight", "one_replica", "order")
-"""What was asked for of the pace holds for whoever goes on with the plan."""
+"""Settings of the pace that a later executor of the plan keeps."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutionPlace:
-    """Where plans are carried out and their state is kept.
+    """Kafka cluster and state folder of executions.
 
     Attributes:
-        client: How Kafka is reached.
-        settings: Of the planner.
-        root: Folder of the state.
-        timeout_s: Bound of one answer.
+        client: Connection settings of Kafka.
+        settings: Settings of the planner.
+        root: State folder.
+        timeout_s: Time limit of one answer.
     """
 
     client: ClientSettings
@@ -92,7 +92,7 @@ class ExecutionPlace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownPlan:
-    """What is known of a plan, from the folder and from the topic together."""
+    """State of a plan, merged from the folder and the topic."""
 
     plan: ReassignmentPlan
     events: list[dict[str, Any]]
@@ -105,15 +105,17 @@ class KnownPlan:
 
 
 def host_name() -> str:
-    """This machine, until it is started again, and the container: ids of processes mean nothing to another one."""
+    """Identity of this boot of the machine and of the container, as process ids have no meaning in another one."""
     boot, space = Path("/proc/sys/kernel/random/boot_id"), Path("/proc/self/ns/pid")
     booted = boot.read_text().strip()[:8] if boot.exists() else ""
-    inside = "".join(one for one in str(space.readlink()) if one.isdigit()) if space.is_symlink() else ""
+    inside = (
+        "".join(character for character in str(space.readlink()) if character.isdigit()) if space.is_symlink() else ""
+    )
     return f"{socket.gethostname()}/{booted}/{inside}"
 
 
 def known(place: ExecutionPlace, plan_id: str, book: StateBook | None) -> KnownPlan:
-    """A plan by its id.
+    """Find a plan by its id.
 
     Raises:
         PlanUnknownError: Neither the folder nor the topic has it.
@@ -128,15 +130,17 @@ def known(place: ExecutionPlace, plan_id: str, book: StateBook | None) -> KnownP
     else:
         ids = list(dict.fromkeys((*plan_ids(place.root), *(book.plans if book is not None else ()))))
         raise PlanUnknownError(
-            f"no plan {plan_id} is known here",
-            hint=f"Known are {', '.join(ids[:SHOWN])}; or name --state DIR." if ids else "None is; name --state DIR.",
+            f"plan {plan_id} not found",
+            hint=f"Known plans: {', '.join(ids[:SHOWN])}; or use --state DIR."
+            if ids
+            else "No plan is known; use --state DIR.",
         )
     there = of_topic.in_order() if of_topic is not None else []
     return KnownPlan(plan=plan, events=merged(read_journal(folder), there), holder=alive_holder(book))
 
 
 def alive_holder(book: StateBook | None) -> Holder | None:
-    """Who executes now, as far as this machine can tell: one of this machine whose process is gone does not."""
+    """Present executor, as far as this machine knows; a process of this machine that is gone does not count."""
     holder = None if book is None else book.alive(max(book.newest_ms, now_ms()))
     if holder is not None and holder.host == host_name() and not psutil.pid_exists(holder.pid):
         return None
@@ -154,17 +158,17 @@ def execute(
     runs: Callable[[Runner], None] = lambda _runner: None,
     shown: Callable[[ExecutionMachine, Observation], None] = lambda _machine, _seen: None,
 ) -> ExecutionEnd:
-    """Carry a plan out, or go on with it, or (`wish`) cancel it; until its end.
+    """Execute, continue or (`wish`) cancel a plan, until its end.
 
     Args:
-        wait: Waits so many seconds; may return early.
-        by: Who wants it.
-        runs: Is given the runner before it begins, for interrupts.
+        wait: Waits for a number of seconds; may return early.
+        by: Name of the operator.
+        runs: Called with the runner before it starts, for interrupts.
         shown: Called after each step.
 
     Raises:
         ExecutionRefusedError: The cluster or another executor forbids it; nothing was done.
-        KafkaAdapterError: Kafka is away; nothing was done.
+        KafkaAdapterError: Kafka is out of reach; nothing was done.
         StateFolderError: The state cannot be written.
     """
     settings, pace = place.settings, place.settings.pace
@@ -179,17 +183,19 @@ def execute(
         _same_plan(plan, folder, topic.read().book(plan.id))
         if _claim(topic, plan.id, executor, wish, wait, pace.executor_away_s):
             stack.callback(_leave, topic, plan.id, executor)
-            layout = _checked(place, admin, plan, wish, wait, accept_unmet=accept_unmet)  # another one worked meanwhile
+            layout = _checked(
+                place, admin, plan, wish, wait, accept_unmet=accept_unmet
+            )  # another executor worked in between
         else:
             stack.callback(_leave, topic, plan.id, executor)
         stack.enter_context(Heart(topic, plan.id, executor, every_s=pace.executor_away_s / BEATS))
-        # Only now: whoever held the cluster before may have written until it left.
+        # Only now, as the previous holder of the cluster may have written until it left.
         of_topic = topic.read().book(plan.id)
         there = of_topic.in_order()
         in_full = of_topic.plan_bytes() is not None
         write_durable(folder / PLAN, plan_bytes(plan))
         journal = stack.enter_context(Journal(folder))
-        here = {event_name(one) for one in journal.events}
+        here = {event_name(event) for event in journal.events}
         for event in there:
             if event_name(event) not in here:
                 journal.append(event)
@@ -197,11 +203,11 @@ def execute(
         ledger = ExecutionLedger(journal, topic, plan.id, executor, now_ms=now_ms, on_batch=rollback.write)
         if not in_full:
             topic.append(plan.id, plan_records(plan.id, plan_bytes(plan)))
-        in_topic = {event_name(one) for one in there}
-        ledger.publish([one for one in journal.events if event_name(one) not in in_topic])
+        in_topic = {event_name(event) for event in there}
+        ledger.publish([event for event in journal.events if event_name(event) not in in_topic])
         kept = {} if wish is ExecutionRequest.CANCEL else {"pace": pace.model_dump(include=set(KEPT), mode="json")}
         ledger.write(events.BEGUN, {"host": host_name(), "pid": os.getpid(), "by": by, "wish": str(wish), **kept})
-        min_isr = {name: one.min_isr for name, one in layout.topics.items()}
+        min_isr = {name: topic.min_isr for name, topic in layout.topics.items()}
         port = ClusterPort(admin, plan, min_isr, timeout_s=place.timeout_s)
         machine = ExecutionMachine(plan, pace, recorded(in_order(journal.events)))
         runner = Runner(machine, port, ledger, pace, now_s=time.monotonic, wait=wait, shown=shown)
@@ -210,10 +216,10 @@ def execute(
 
 
 def ask(place: ExecutionPlace, plan_id: str, *, wish: ExecutionRequest | None, by: str, **throttle: int | None) -> None:
-    """Tell whoever executes the plan what is wanted; it hears at its next look.
+    """Send a request to the executor of the plan, which reads it with its next observation.
 
     Raises:
-        KafkaAdapterError: It may have been told or not.
+        KafkaAdapterError: The request may have been written or not.
     """
     facts: dict[str, Any] = {"by": by, **throttle}
     if wish is not None:
@@ -231,23 +237,25 @@ def _checked(
     *,
     accept_unmet: bool,
 ) -> ClusterLayout:
-    """The cluster, after all that may refuse the plan; to cancel it only has to be the right cluster.
+    """Layout of the cluster after all checks; to cancel, only the cluster must be the right one.
 
     Raises:
-        ExecutionRefusedError: It is refused.
+        ExecutionRefusedError: A check refuses the plan.
     """
     settle_s = place.settings.pace.settle_s
     layout = settled_layout(admin, plan, timeout_s=place.timeout_s, settle_s=settle_s, wait=wait)
-    found = findings(plan, layout, begun=True, accept_unmet=accept_unmet)
-    refuse([one for one in found if one.check == "cluster"] if wish is ExecutionRequest.CANCEL else found)
+    results = findings(plan, layout, begun=True, accept_unmet=accept_unmet)
+    refuse(
+        [finding for finding in results if finding.check == "cluster"] if wish is ExecutionRequest.CANCEL else results
+    )
     return layout
 
 
 def _same_plan(plan: ReassignmentPlan, folder: Path, of_topic: PlanBook) -> None:
-    """An id stands for one plan: journal, topic and rollback files go by it.
+    """Check that the id belongs to this plan, as journal, topic and rollback files use it.
 
     Raises:
-        PlanUnusableError: Another one was begun with this id.
+        PlanUnusableError: Another plan was started with this id.
     """
     there = []
     with suppress(PlanUnusableError):
@@ -260,26 +268,26 @@ def _same_plan(plan: ReassignmentPlan, folder: Path, of_topic: PlanBook) -> None
     for other in there:
         if _does(other) != _does(plan):
             raise PlanUnusableError(
-                f"plan {plan.id} was begun with other moves than this file has",
-                hint=f"It was changed by hand: plan anew, or go on with `statechannel partitions resume {plan.id}`.",
+                f"plan {plan.id} was started with other moves than those of this file",
+                hint=f"The file was edited: make a new plan, or continue with `statechannel partitions resume {plan.id}`.",
             )
 
 
 def _does(plan: ReassignmentPlan) -> object:
-    moves = [(one.topic, one.partition, one.before, one.after, one.leader_after) for one in plan.moves]
+    moves = [(move.topic, move.partition, move.before, move.after, move.leader_after) for move in plan.moves]
     return plan.cluster_id, dict(plan.topic_ids), moves
 
 
 def _claim(
     topic: StateTopic, plan_id: str, executor: str, wish: ExecutionRequest, wait: Callable[[float], None], away_s: float
 ) -> bool:
-    """Become the one who executes on this cluster; one that says nothing any more is waited for.
+    """Claim the cluster for this executor; a silent holder is waited for until it expires.
 
     Returns:
-        Whether it was: what was read before is old then.
+        Whether it waited, so that earlier reads are out of date.
 
     Raises:
-        ExecutionRefusedError: Another one lives.
+        ExecutionRefusedError: Another executor is alive.
     """
     said_at_ms: int | None = None
     waited = False
@@ -305,8 +313,8 @@ def _claim(
             said_at_ms = holder.seen_at_ms
             if lives or time.monotonic() > ends_s:
                 raise ExecutionRefusedError(
-                    f"executor {holder.executor} on {holder.host} carries out plan {holder.plan_id} on this cluster",
-                    hint="`statechannel partitions status` shows how far it is; `pause` and `cancel` reach it.",
+                    f"executor {holder.executor} on {holder.host} executes plan {holder.plan_id} on this cluster",
+                    hint="`statechannel partitions status` shows its progress; `pause` and `cancel` control it.",
                 )
         wait(away_s / 2)
         waited = True
@@ -316,11 +324,11 @@ def _leave(topic: StateTopic, plan_id: str, executor: str) -> None:
     try:
         topic.append(plan_id, [record("leave", plan_id, executor=executor)])
     except KafkaAdapterError:
-        return  # others see that nothing comes any more
+        return  # others notice the missing heartbeats
 
 
 class _Rollback:
-    """Writes what each batch had before, for Kafka's own tool."""
+    """Rollback files: the former replicas of each batch, for Kafka's own tool."""
 
     def __init__(self, plan: ReassignmentPlan, folder: Path) -> None:
         self._moves = {(move.topic, move.partition): move for move in plan.moves}

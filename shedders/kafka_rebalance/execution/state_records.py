@@ -1,6 +1,6 @@
-"""What the records of the state topic come to: plans, their events, wishes of operators, and who executes. Pure.
+"""Fold of the state topic's records: plans, their events, requests of operators, and the executor. Pure.
 
-The order of the log decides who executes: the first to claim holds the cluster until it leaves or says nothing for a while.
+The order of the log decides who executes: the first claim holds the cluster until its executor leaves or expires.
 Times are the log's own, so clocks of hosts do not matter.
 """
 
@@ -22,7 +22,7 @@ CHUNK_BYTES: Final = 400_000
 
 @dataclass(slots=True)
 class Holder:
-    """Who executes, as the log has it."""
+    """Executor that holds the cluster, by the log."""
 
     executor: str
     plan_id: str
@@ -33,7 +33,7 @@ class Holder:
 
 @dataclass(slots=True)
 class PlanBook:
-    """One plan as the topic has it: `events` by their name (`event_name`)."""
+    """One plan in the topic: `events` by their name (`event_name`)."""
 
     chunks: dict[int, bytes] = field(default_factory=dict)
     of: int = 0
@@ -43,7 +43,7 @@ class PlanBook:
     last_ms: int = 0
 
     def plan_bytes(self) -> bytes | None:
-        """The plan file; None where not all of it is there any more."""
+        """Plan file; None: parts of it are missing."""
         if not self.of or set(self.chunks) != set(range(self.of)):
             return None
         try:
@@ -52,15 +52,15 @@ class PlanBook:
             return None
 
     def in_order(self) -> list[dict[str, Any]]:
-        """Its events."""
+        """Events in order."""
         return in_order(self.events.values())
 
 
 class StateBook:
-    """See the module.
+    """State of the topic.
 
     Args:
-        away_ms: A holder that says nothing for so long is taken for dead.
+        away_ms: Time without heartbeats after which a holder expires.
     """
 
     def __init__(self, away_ms: int) -> None:
@@ -71,7 +71,7 @@ class StateBook:
         self.newest_ms = 0
 
     def take(self, timestamp_ms: int, value: bytes | None) -> None:
-        """One record, in the log's order; what is none is counted."""
+        """Fold a record, in log order; invalid ones are counted."""
         self.newest_ms = max(self.newest_ms, timestamp_ms)
         try:
             record = orjson.loads(value or b"")
@@ -80,11 +80,11 @@ class StateBook:
             self.junk += 1
 
     def book(self, plan_id: str) -> PlanBook:
-        """Of one plan; an empty one where the topic has none."""
+        """Records of one plan; empty if the topic has none."""
         return self.plans.setdefault(plan_id, PlanBook())
 
     def alive(self, now_ms: int) -> Holder | None:
-        """Who executes at a time of the log."""
+        """Executor at a time of the log."""
         holder = self.holder
         return holder if holder is not None and now_ms - holder.seen_at_ms <= self._away_ms else None
 
@@ -145,12 +145,12 @@ _TAKERS: Final = {
 
 
 def record(kind: str, plan_id: str, **facts: Any) -> bytes:
-    """A record's value."""
+    """Value of a record."""
     return orjson.dumps({"v": VERSION, "kind": kind, "plan": plan_id, **facts})
 
 
 def plan_records(plan_id: str, raw: bytes) -> Iterator[bytes]:
-    """A plan file as records."""
+    """Records of a plan file."""
     packed = zlib.compress(raw, 6)
     parts = [packed[at : at + CHUNK_BYTES] for at in range(0, len(packed), CHUNK_BYTES)] or [b""]
     for number, part in enumerate(parts):
@@ -158,25 +158,25 @@ def plan_records(plan_id: str, raw: bytes) -> Iterator[bytes]:
 
 
 def event_name(event: Mapping[str, Any]) -> tuple[int, str]:
-    """Number and executor: two executors may have used a number each, where the topic did not take what the first one wrote."""
+    """Number and executor: two executors may use one number, if the topic did not accept the event of the first."""
     return int(event["n"]), str(event.get("executor", ""))
 
 
 def in_order(events: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Executors by the number they began with (each begins behind all that it knows of), and then by number."""
-    found = [dict(one) for one in events]
+    """Events by the first number of their executor (each starts after all events that it knows), and then by number."""
+    copies = [dict(event) for event in events]
     began: dict[str, tuple[int, int]] = {}
-    for one in found:
-        number, executor = event_name(one)
+    for event in copies:
+        number, executor = event_name(event)
         began[executor] = min(
-            began.get(executor, (number, int(one.get("at_ms", 0)))), (number, int(one.get("at_ms", 0)))
+            began.get(executor, (number, int(event.get("at_ms", 0)))), (number, int(event.get("at_ms", 0)))
         )
-    return sorted(found, key=lambda one: (began[event_name(one)[1]], event_name(one)[1], event_name(one)[0]))
+    return sorted(copies, key=lambda event: (began[event_name(event)[1]], event_name(event)[1], event_name(event)[0]))
 
 
 def merged(here: Iterable[Mapping[str, Any]], there: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Events of the journal and of the topic, each once, in order: one of them may know more."""
-    found: dict[tuple[int, str], dict[str, Any]] = {}
+    """Distinct events of journal and topic, in order, as either may have more."""
+    by_name: dict[tuple[int, str], dict[str, Any]] = {}
     for event in (*here, *there):
-        found.setdefault(event_name(event), dict(event))
-    return in_order(found.values())
+        by_name.setdefault(event_name(event), dict(event))
+    return in_order(by_name.values())

@@ -1,7 +1,7 @@
-"""The topic of plans, their progress and what operators ask: one partition, so that its order decides who executes.
+"""State topic: plans, their progress and requests of operators, in one partition, so that its order decides who executes.
 
-Policy delete, not compact: events add up, and the last one of a key is not enough. Retention is long; whoever executes writes
-the plan anew when it begins. A lost topic costs the reach from other hosts, no more: the journal is on the executor's disk.
+Policy delete, not compact: all events of a key count, not only the last. Retention is long; an executor writes the
+plan again when it starts. A lost topic only ends control from other hosts: the journal is on the executor's disk.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ ROLE: Final = "partition-plans"
 RETENTION_MS: Final = 30 * DAY_MS
 RECORD_BYTES: Final = 1_000_000
 _LABEL: Final = Topic.REQUESTS
-"""Records are given a role when they are read; nobody looks at it here."""
+"""Role of records when they are read; not used here."""
 
 
 @dataclass(frozen=True, slots=True)
 class StateTopics(ChannelTopics):
-    """Name and policy of the topic; `channel` is its name."""
+    """Name and topic policy; `channel` is the name."""
 
     @property
     def reader_group(self) -> str:
-        """A name that librdkafka asks for; nothing is ever committed to it."""
+        """Consumer group that librdkafka requires; no offsets are committed."""
         return f"{self.channel}-reader"
 
     @property
     def policies(self) -> Mapping[str, TopicPolicy]:
-        """This one topic."""
+        """Policy of the topic."""
         requirements = (
             Requirement("cleanup.policy", SettingRule.EXACTLY, "delete"),
             Requirement("message.timestamp.type", SettingRule.EXACTLY, "LogAppendTime"),
@@ -57,13 +57,13 @@ class StateTopics(ChannelTopics):
 
 
 class StateTopic:
-    """Reads and writes the topic. A context manager; for one thread, but `append` may be called from any.
+    """Reader and writer of the topic. A context manager; for one thread, but `append` may be called from any.
 
     Args:
-        settings: How Kafka is reached.
-        name: Of the topic.
-        away_s: A holder that says nothing for so long is taken for dead.
-        timeout_s: Bound of one answer.
+        settings: Connection settings of Kafka.
+        name: Name of the topic.
+        away_s: Time without heartbeats after which a holder expires.
+        timeout_s: Time limit of one answer.
     """
 
     def __init__(self, settings: ClientSettings, name: str, *, away_s: float, timeout_s: float = 20.0) -> None:
@@ -84,25 +84,25 @@ class StateTopic:
             self._producer.flush(1.0)
 
     def exists(self) -> bool:
-        """Whether there is one, and it will do.
+        """Whether the topic exists, with valid settings.
 
         Raises:
-            TopicPolicyError: It has settings that will not do.
+            TopicPolicyError: Its settings are invalid.
         """
-        found = TopicAdmin(self._settings, timeout_s=self._timeout_s).describe([self.name])
-        if self.name not in found:
+        states = TopicAdmin(self._settings, timeout_s=self._timeout_s).describe([self.name])
+        if self.name not in states:
             return False
-        hard = inspect(found, self._settings, self._topics).hard
+        hard = inspect(states, self._settings, self._topics).hard
         if hard:
-            lines = "\n  ".join(str(one) for one in hard)
+            lines = "\n  ".join(str(problem) for problem in hard)
             raise TopicPolicyError(
-                f"The topic of partition plans has settings that will not do:\n  {lines}",
-                hint="Run the commands above, or name another one: extensions.partitions.state_topic.",
+                f"the topic of partition plans has invalid settings:\n  {lines}",
+                hint="Run the commands above, or use another topic: extensions.partitions.state_topic.",
             )
         return True
 
     def create(self, replication_factor: int) -> None:
-        """Make it if it is missing.
+        """Create the topic if it is missing.
 
         Raises:
             KafkaAdapterError: Kafka refuses it, or does not answer.
@@ -114,10 +114,10 @@ class StateTopic:
         create_topics(self._settings, self._topics, replication_factor=factor, timeout_s=self._timeout_s)
 
     def read(self) -> StateBook:
-        """Take in what is new, to the end as of now.
+        """Read new records up to the present end.
 
         Raises:
-            KafkaAdapterError: Kafka is away, or the topic is missing.
+            KafkaAdapterError: Kafka is out of reach, or the topic is missing.
         """
         if self._tail is None:
             self._tail = PartitionTail(
@@ -129,21 +129,21 @@ class StateTopic:
                 timeout_s=self._timeout_s,
             )
         span = self._tail.span(start=self._next)
-        if span.end < self._next:  # it was made anew
+        if span.end < self._next:  # the topic was created again
             self._next = 0
             span = Span(low=span.low, start=span.low, end=span.end)
         if span.end > span.start:
-            for one in self._tail.records(span):
-                self.book.take(one.timestamp_ms, one.value)
+            for record in self._tail.records(span):
+                self.book.take(record.timestamp_ms, record.value)
         self._next = span.end
         return self.book
 
     def append(self, plan_id: str, values: Iterable[bytes]) -> None:
-        """Write records, and wait until Kafka has them.
+        """Write records and wait for their acknowledgement.
 
         Raises:
-            AppendOutcomeUnknownError: No answer in time: they may be there or not.
-            KafkaAdapterError: Kafka refused one.
+            AppendOutcomeUnknownError: No answer in time; the records may have been written or not.
+            KafkaAdapterError: Kafka refused a record.
         """
         failures: list[KafkaError] = []
         ended: list[None] = []
@@ -169,7 +169,7 @@ class StateTopic:
             raise translate(failures[0], doing, secrets=self._settings.secrets())
         if len(ended) < count:
             raise AppendOutcomeUnknownError(
-                f"Kafka did not confirm in {self._timeout_s:g} s while {doing}", hint="Look again, then try again."
+                f"Kafka did not confirm in {self._timeout_s:g} s while {doing}", hint="Check the status, then retry."
             )
 
     def _open(self) -> Producer:

@@ -1,4 +1,4 @@
-"""How a plan stands: from the journal, the topic and the cluster together."""
+"""Status of a plan's execution, from journal, topic and cluster together."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ class ExecutionProgress:
     """See the module.
 
     Attributes:
-        partitions: By where they stand.
+        partitions: Counts by state.
         total: Partitions of the plan.
-        done: Those that are where they are to be, led by whom they are to be.
-        bytes_total: To be copied; bytes_done: copied, those under way as far as known.
-        elapsed_s: Since the first beginning.
-        rate_bytes_per_s: Over that time; None: nothing copied yet.
-        left_s: At that rate; None: not known.
+        done: Partitions with the planned replicas and leader.
+        bytes_total: Bytes to copy; bytes_done: bytes copied, as far as known for moves in flight.
+        elapsed_s: Time since the first start.
+        rate_bytes_per_s: Mean rate over that time; None: nothing copied yet.
+        left_s: Time left at that rate; None: unknown.
     """
 
     partitions: Mapping[str, int]
@@ -49,7 +49,7 @@ class ExecutionProgress:
     left_s: float | None
 
     def fields(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """Fields for JSON."""
         return {name: getattr(self, name) for name in self.__slots__} | {"partitions": dict(self.partitions)}
 
 
@@ -61,13 +61,13 @@ def progress_of(
     *,
     elapsed_s: float,
 ) -> ExecutionProgress:
-    """The figures.
+    """Compute the progress.
 
     Args:
-        stands: Of each planned partition.
-        topics: For what one replica at a time has brought.
-        copied: Of replicas under way, as far as known.
-        elapsed_s: Since the first beginning.
+        stands: State of each planned partition.
+        topics: Present topics, for the progress of moves by one replica at a time.
+        copied: Known bytes of replicas in flight.
+        elapsed_s: Time since the first start.
     """
     done_bytes = 0
     for move in plan.moves:
@@ -80,9 +80,9 @@ def progress_of(
             done_bytes += move.copied_bytes
         elif stand.standing in {MoveState.MOVING, MoveState.PARTLY}:
             partition = topics[move.topic].partitions[move.partition]
-            there = [one for one in move.added if one in partition.replicas and one not in partition.adding]
+            there = [broker for broker in move.added if broker in partition.replicas and broker not in partition.adding]
             done_bytes += size * len(there)
-            done_bytes += sum(min(size, (copied or {}).get((*key, one), 0)) for one in partition.adding)
+            done_bytes += sum(min(size, (copied or {}).get((*key, broker), 0)) for broker in partition.adding)
     total = plan.copied_bytes
     rate = done_bytes / elapsed_s if done_bytes and elapsed_s > 0 else None
     counts = Counter(str(stand.standing) for stand in stands.values())
@@ -104,12 +104,12 @@ class ExecutionStatus:
 
     Attributes:
         state: running, paused, cancelling, dead (its executor is gone), done, cancelled, stopped, not begun.
-        executor: Who carries it out, where it is being carried out.
-        running: Whether somebody does.
+        executor: Present executor, if running.
+        running: Whether the plan is being executed.
         throttle_bytes_per_s: The rate in force.
-        throttles_left: Brokers and topics whose throttle is not put back yet.
-        stop: Kind, reason and hint of its end.
-        refused: Partitions that Kafka refused, why.
+        throttles_left: Brokers and topics whose throttle is not restored yet.
+        stop: Kind, reason and hint of the end.
+        refused: Partitions that Kafka refused, with the reason.
     """
 
     plan_id: str
@@ -127,7 +127,7 @@ class ExecutionStatus:
     remarks: tuple[str, ...]
 
     def fields(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """Fields for JSON."""
         return {name: getattr(self, name) for name in self.__slots__} | {
             "progress": self.progress.fields(),
             "throttles_left": list(self.throttles_left),
@@ -136,10 +136,10 @@ class ExecutionStatus:
 
 
 def status_of(place: ExecutionPlace, known: KnownPlan, *, now_ms: int) -> ExecutionStatus:
-    """How a plan stands now.
+    """Read the present status of a plan.
 
     Raises:
-        KafkaAdapterError: Kafka is away.
+        KafkaAdapterError: Kafka is out of reach.
         ExecutionRefusedError: The plan is for another cluster, whose topics are not those of this one.
     """
     plan, past = known.plan, known.recorded
@@ -148,7 +148,7 @@ def status_of(place: ExecutionPlace, known: KnownPlan, *, now_ms: int) -> Execut
     if seen.cluster_id != plan.cluster_id:
         raise ExecutionRefusedError(
             f"plan {plan.id} is for cluster {plan.cluster_id}, this is {seen.cluster_id}",
-            hint="Name a plan of this cluster, or connect to the other one by --bootstrap-servers.",
+            hint="Name a plan of this cluster, or connect to the other cluster with --bootstrap-servers.",
         )
     stands = {
         (move.topic, move.partition): stand_of(move, seen.topics.get(move.topic), plan.topic_ids.get(move.topic, ""))
@@ -167,7 +167,7 @@ def status_of(place: ExecutionPlace, known: KnownPlan, *, now_ms: int) -> Execut
         batches=past.batches,
         progress=progress_of(plan, stands, seen.topics, seen.copied, elapsed_s=elapsed_s),
         throttle_bytes_per_s=past.rate,
-        throttles_left=tuple(resource_text(one) for one in sorted(past.throttle_before)),
+        throttles_left=tuple(resource_text(resource) for resource in sorted(past.throttle_before)),
         stop=past.stop,
         refused={named(key): why for key, why in sorted(past.refused.items())},
         remarks=tuple(past.remarks),

@@ -1,6 +1,6 @@
-"""When an execution ends by itself, and the sentences that say why; pure, with times passed in.
+"""Conditions under which an execution stops, with their messages; pure, with times passed in.
 
-Bad news count when they last: a single look may come from a broker that knows less than the others.
+A condition must last, as a single observation may come from a broker with stale metadata.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
 
 VANISHED_MIN: Final = 2
 VANISHED_SHARE: Final = 3
-"""So many brokers away, and at least one of three of those that were there: an outage of more than a broker (Cruise Control
+"""Lost brokers that make a large outage, if they are at least a third of all: an outage of more than a broker (Cruise Control
 healed during the outage of a data centre, its issue 1137)."""
-AFTER_MENDING: Final = "When that is mended: `statechannel partitions resume`, or `cancel`."
-GO_ON: Final = "`statechannel partitions resume` goes on, `cancel` takes back what is under way."
-NEW_PLAN: Final = "End it with `statechannel partitions cancel`, then plan anew."
+AFTER_MENDING: Final = "When that is fixed: `statechannel partitions resume`, or `cancel`."
+GO_ON: Final = "`statechannel partitions resume` continues, `cancel` reverts moves in flight."
+NEW_PLAN: Final = "End it with `statechannel partitions cancel`, then make a new plan."
 SHOWN: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
 class _Progress:
-    """What a move that is under way looked like, and since when."""
+    """Last change of a move in flight, and its time."""
 
     sizes: tuple[int, ...]
     isr: tuple[int, ...]
@@ -39,11 +39,11 @@ class _Progress:
 
 
 class StopWatch:
-    """Sees what goes wrong, and for how long.
+    """Watch for conditions that stop an execution, and their durations.
 
     Args:
-        plan: What is carried out.
-        pace: Times of grace.
+        plan: Plan that is executed.
+        pace: Grace periods.
     """
 
     def __init__(self, plan: ReassignmentPlan, pace: PaceSettings) -> None:
@@ -59,13 +59,13 @@ class StopWatch:
 
     @property
     def extra_urps(self) -> frozenset[Key]:
-        """Under-replicated partitions beyond those of the beginning and those that the plan moves: nothing new sets out."""
+        """Under-replicated partitions in addition to those at the start and those that the plan moves; no move starts then."""
         return self._extra
 
     def look(
         self, now_s: float, seen: Observation, stands: Mapping[Key, Stand], moves: Mapping[Key, PartitionMove]
     ) -> ExecutionStop | None:
-        """The first reason to end, the gravest first."""
+        """The most severe reason to stop, if any."""
         self._first_alive = self._first_alive or seen.alive
         self._learn(seen, stands)
         for stop in self._reasons(now_s, seen, stands, moves):
@@ -73,12 +73,12 @@ class StopWatch:
         return None
 
     def held(self, now_s: float, why: Mapping[Key, str]) -> ExecutionStop | None:
-        """Nothing is under way and nothing may set out, for these reasons."""
+        """Stop if no move is in flight and none may start, for these reasons."""
         if not self._lasts(now_s, "held", bool(why), max(self._pace.urp_grace_s, self._pace.broker_grace_s)):
             return None
         shown = "; ".join(f"{named(key)}: {reason}" for key, reason in sorted(why.items())[:SHOWN])
         return ExecutionStop(
-            kind=StopKind.HELD, reason=f"{len(why)} partitions may not set out ({shown})", hint=AFTER_MENDING
+            kind=StopKind.HELD, reason=f"{len(why)} partitions cannot be moved ({shown})", hint=AFTER_MENDING
         )
 
     def _learn(self, seen: Observation, stands: Mapping[Key, Stand]) -> None:
@@ -87,11 +87,11 @@ class StopWatch:
             if len(topic.partitions) > count:
                 self._counts[name] = len(topic.partitions)
                 grown = f"topic {name} has grown from {count} to {len(topic.partitions)} partitions"
-                self.remarks.append(f"{grown}; the plan does not move the new ones")
+                self.remarks.append(f"{grown}; the plan does not move the new partitions")
         for key in seen.foreign:
             if ("foreign", key) not in self._since:
                 self._since["foreign", key] = 0.0
-                self.remarks.append(f"somebody else has {named(key)} moved, which the plan does not touch")
+                self.remarks.append(f"another tool moves {named(key)}, which is not in the plan")
         if seen.urps is None:
             return
         own = set[tuple[str, int]]()
@@ -99,11 +99,11 @@ class StopWatch:
             partition = seen.partition(key)
             if partition is None or partition.in_motion or len(partition.isr) >= len(partition.replicas):
                 own.add(key)
-        found = seen.urps - own - frozenset(seen.foreign)
+        extra = seen.urps - own - frozenset(seen.foreign)
         if self._baseline is None:
-            self._baseline = found
-        self._baseline &= found  # one that has recovered and falls behind again is news
-        self._extra = found - self._baseline
+            self._baseline = extra
+        self._baseline &= extra  # a partition that has recovered and falls behind again counts
+        self._extra = extra - self._baseline
 
     def _reasons(
         self, now_s: float, seen: Observation, stands: Mapping[Key, Stand], moves: Mapping[Key, PartitionMove]
@@ -112,7 +112,7 @@ class StopWatch:
             yield ExecutionStop(
                 kind=StopKind.REPLACED,
                 reason=f"executor {seen.replaced_by} has taken over",
-                hint="`statechannel partitions status` shows how far it is.",
+                hint="`statechannel partitions status` shows its progress.",
             )
         if seen.cluster_id != self._plan.cluster_id:
             yield ExecutionStop(
@@ -127,8 +127,8 @@ class StopWatch:
             yield ExecutionStop(
                 kind=StopKind.URPS,
                 reason=(
-                    f"{len(self._extra)} partitions ({shown}) are under-replicated that were not at the beginning and are not "
-                    f"being moved, for {self._pace.urp_grace_s:g} s"
+                    f"{len(self._extra)} partitions ({shown}) that are not moved by the plan have become under-replicated, "
+                    f"for {self._pace.urp_grace_s:g} s"
                 ),
                 hint=AFTER_MENDING,
             )
@@ -142,15 +142,17 @@ class StopWatch:
         if self._lasts(now_s, "vanished", many, self._pace.settle_s):
             yield ExecutionStop(
                 kind=StopKind.BROKERS_VANISHED,
-                reason=f"brokers {sorted(away)} of {len(self._first_alive)} are away together",
+                reason=f"brokers {sorted(away)} of {len(self._first_alive)} are not alive",
                 hint=AFTER_MENDING,
             )
-        needed = {one for key, stand in stands.items() if stand.standing not in FINISHED for one in moves[key].after}
+        needed = {
+            broker for key, stand in stands.items() if stand.standing not in FINISHED for broker in moves[key].after
+        }
         for broker in sorted(needed):
             if self._lasts(now_s, ("away", broker), broker not in seen.alive, self._pace.broker_grace_s):
                 yield ExecutionStop(
                     kind=StopKind.BROKER_AWAY,
-                    reason=f"broker {broker}, which the plan needs, is away for {self._pace.broker_grace_s:g} s",
+                    reason=f"broker {broker}, which the plan needs, is not alive for {self._pace.broker_grace_s:g} s",
                     hint=AFTER_MENDING,
                 )
 
@@ -176,10 +178,10 @@ class StopWatch:
                 yield ExecutionStop(
                     kind=StopKind.STALLED,
                     reason=(
-                        f"{named(key)} is on its way to {list(partition.adding)} without any progress "
+                        f"{named(key)} is in flight to {list(partition.adding)} without progress "
                         f"for {self._pace.stalled_s:g} s"
                     ),
-                    hint=f"Look at these brokers, and at the throttle (`resume --throttle`). {AFTER_MENDING}",
+                    hint=f"Check these brokers and the throttle (`resume --throttle`). {AFTER_MENDING}",
                 )
         for key in set(self._progress) - set(moving):
             del self._progress[key]

@@ -1,8 +1,8 @@
-"""Kafka's replication throttle (KIP-73) for what moves: what to set, and what to put back.
+"""Kafka's replication throttle (KIP-73) of an execution: settings to set and to restore.
 
 Four settings: `leader.replication.throttled.rate` and `follower.replication.throttled.rate` of brokers, and the lists
 `leader.replication.throttled.replicas` and `follower.replication.throttled.replicas` of topics ("partition:broker"). A replica
-in sync is never throttled, so entries may stay until their topic is done. What others have set is kept, or put back.
+in sync is never throttled, so entries may stay until their topic is done. Settings of others are kept or restored.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ TOPIC: Final = "topic"
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """A partition that is copied: from where, to where."""
+    """Copy of a partition, with its sources and destinations."""
 
     key: Key
     sources: frozenset[int]
@@ -42,29 +42,29 @@ class Copy:
 
 
 def resources_of(plan: ReassignmentPlan) -> tuple[Resource, ...]:
-    """Brokers and topics whose throttle the plan may touch."""
-    brokers = {one for move in plan.moves if move.added for one in (*move.before, *move.after)}
+    """Brokers and topics whose throttle the plan may change."""
+    brokers = {broker for move in plan.moves if move.added for broker in (*move.before, *move.after)}
     topics = {move.topic for move in plan.moves if move.added}
-    return (*((BROKER, str(one)) for one in sorted(brokers)), *((TOPIC, one) for one in sorted(topics)))
+    return (*((BROKER, str(broker)) for broker in sorted(brokers)), *((TOPIC, topic) for topic in sorted(topics)))
 
 
 def wanted(rate: int, copies: Iterable[Copy], alive: frozenset[int]) -> dict[Resource, dict[str, str]]:
-    """The settings that these copies need, as if nobody had set any."""
-    found: dict[Resource, dict[str, str]] = {}
+    """Settings that these copies need, without regard to present ones."""
+    settings: dict[Resource, dict[str, str]] = {}
     lists: dict[str, dict[str, set[str]]] = defaultdict(lambda: {name: set() for name in LISTS})
-    for one in copies:
-        for broker in (one.sources | one.adding) & alive:
-            found[BROKER, str(broker)] = dict.fromkeys(RATES, str(rate))
-        topic, partition = one.key
-        lists[topic][LEADERS] |= {f"{partition}:{broker}" for broker in one.sources}
-        lists[topic][FOLLOWERS] |= {f"{partition}:{broker}" for broker in one.adding}
+    for copy in copies:
+        for broker in (copy.sources | copy.adding) & alive:
+            settings[BROKER, str(broker)] = dict.fromkeys(RATES, str(rate))
+        topic, partition = copy.key
+        lists[topic][LEADERS] |= {f"{partition}:{broker}" for broker in copy.sources}
+        lists[topic][FOLLOWERS] |= {f"{partition}:{broker}" for broker in copy.adding}
     for topic, named in lists.items():
-        found[TOPIC, topic] = {name: ",".join(sorted(entries)) for name, entries in named.items()}
-    return found
+        settings[TOPIC, topic] = {name: ",".join(sorted(entries)) for name, entries in named.items()}
+    return settings
 
 
 def missing(needed: Mapping[Resource, Mapping[str, str]], current: Configs) -> dict[Resource, dict[str, str | None]]:
-    """What has to be changed so that at least the needed holds; lists only grow here."""
+    """Changes that add the needed settings to the present ones; lists only grow here."""
     changes: dict[Resource, dict[str, str | None]] = {}
     for resource, settings in needed.items():
         now = current.get(resource, {})
@@ -90,13 +90,13 @@ def restoration(
     rates: frozenset[str],
     own: frozenset[str],
 ) -> dict[str, str | None]:
-    """What brings a broker or topic back to what it had; what others have changed meanwhile stays.
+    """Changes that restore the former settings of a broker or topic; later changes of others stay.
 
     Args:
-        before: Its settings before the execution.
-        current: As they are.
-        rates: All rates that the execution has set.
-        own: Entries of lists that may be the execution's.
+        before: Settings before the execution.
+        current: Present settings.
+        rates: All rates that the execution set.
+        own: Entries of lists that the execution may have added.
     """
     changes: dict[str, str | None] = {}
     for name in RATES if resource[0] == BROKER else LISTS:
@@ -106,7 +106,7 @@ def restoration(
         if name in RATES:
             to_be = old if has in rates else has
         else:
-            kept = [one for one in _entries(has) if one not in own or one in _entries(old)]
+            kept = [entry for entry in _entries(has) if entry not in own or entry in _entries(old)]
             to_be = ",".join(kept) or (old or None)
         if to_be != has and set(_entries(to_be)) != set(_entries(has)):
             changes[name] = to_be
@@ -114,33 +114,33 @@ def restoration(
 
 
 def own_entries(plan: ReassignmentPlan) -> dict[str, frozenset[str]]:
-    """By topic, all entries that an execution of the plan could put into its lists."""
-    found: dict[str, set[str]] = defaultdict(set)
+    """All list entries that an execution of the plan may add, by topic."""
+    by_topic: dict[str, set[str]] = defaultdict(set)
     for move in plan.moves:
-        found[move.topic].update(f"{move.partition}:{broker}" for broker in {*move.before, *move.after})
-    return {topic: frozenset(entries) for topic, entries in found.items()}
+        by_topic[move.topic].update(f"{move.partition}:{broker}" for broker in {*move.before, *move.after})
+    return {topic: frozenset(entries) for topic, entries in by_topic.items()}
 
 
 def _entries(value: str | None) -> list[str]:
-    return [one.strip() for one in (value or "").split(",") if one.strip()]
+    return [entry.strip() for entry in (value or "").split(",") if entry.strip()]
 
 
 class Throttling:
-    """See the module. Pure: configurations come in by `learn`, changes go out as effects.
+    """Throttle of an execution. Pure: configurations come in by `learn`, changes go out as effects.
 
     Args:
-        plan: What is carried out.
-        rate: Bytes a second of each broker; None: no throttle.
-        recorded: What earlier executors have left, and what this one has written since: whoever owns it adds that.
+        plan: Plan that is executed.
+        rate: Bytes per second of each broker; None: no throttle.
+        recorded: State of earlier executors, to which the owner adds the events of this one.
 
     Attributes:
-        refusals: So often in a row a change was not accepted; the newest `reason`.
+        refusals: Consecutive changes that were not accepted; `reason` of the last.
     """
 
     def __init__(self, plan: ReassignmentPlan, rate: int | None, recorded: ExecutionHistory) -> None:
         self._own = own_entries(plan)
         self._rate = rate
-        # Grow and shrink with what is written down, never before: a step may be broken off between wanting and writing.
+        # Updated with recorded events, never before: a step may end between an effect and its event.
         self._before = recorded.throttle_before
         self._rates = recorded.rates
         self._known: dict[Resource, dict[str, str | None]] = {}
@@ -151,31 +151,31 @@ class Throttling:
 
     @property
     def rate(self) -> int | None:
-        """The one that is to hold."""
+        """Rate to apply."""
         return self._rate
 
     @property
     def left(self) -> tuple[Resource, ...]:
-        """What is still to be put back."""
+        """Resources still to restore."""
         return tuple(sorted(self._before))
 
     @property
     def unknown(self) -> tuple[Resource, ...]:
-        """Whose configuration has to be looked at before anything is changed."""
+        """Resources whose configuration must be read before a change."""
         wanted_ones = self._resources if self._rate is not None else frozenset[tuple[str, str]]()
         return tuple(sorted((wanted_ones | set(self._before)) - set(self._known)))
 
     def change(self, rate: int | None) -> None:
-        """From now on this rate."""
+        """Change the rate."""
         self._rate = rate
 
     def learn(self, configs: Configs) -> None:
-        """What the cluster has now, of some; called at each look, also if it asked for none."""
+        """Take in present configurations; called for each observation, even without any."""
         self._fresh = frozenset(configs)
         self._known.update({resource: dict(settings) for resource, settings in configs.items()})
 
     def told(self, effect: SetConfigs, answer: CallAnswer) -> None:
-        """How a change ended: what was accepted is known, all else has to be looked at again."""
+        """Take in the result of a change: accepted ones are known, all others must be read again."""
         for resource, changes in effect.changes.items():
             if answer.outcome is CallOutcome.ACCEPTED and resource not in answer.refused:
                 self._known.setdefault(resource, {}).update(changes)
@@ -187,7 +187,7 @@ class Throttling:
             self.reason = answer.reason or "; ".join(sorted(set(answer.refused.values())))
 
     def needed(self, copies: Iterable[Copy], alive: frozenset[int]) -> list[Effect] | None:
-        """Effects that throttle these copies, in order; None: not all that has to be known is, so nothing may set out."""
+        """Effects that throttle these copies, in order; None: configurations are unknown, so no move may start."""
         if self._rate is None:
             return []
         needed = wanted(self._rate, copies, alive)
@@ -200,17 +200,17 @@ class Throttling:
         if not self._seen_now(changes):
             return None
         before = {
-            events.resource_text(one): {name: self._known[one].get(name) for name in needed[one]}
-            for one in changes
-            if one not in self._before
+            events.resource_text(change): {name: self._known[change].get(name) for name in needed[change]}
+            for change in changes
+            if change not in self._before
         }
         facts = {"rate": self._rate, "before": before}
         return [JournalWrite(event=events.THROTTLE, facts=facts), SetConfigs(changes=changes)]
 
     def restore(self, resources: Iterable[Resource]) -> list[Effect]:
-        """Effects that put these back; again until `left` has none of them.
+        """Effects that restore these resources; call again until `left` has none of them.
 
-        Each is looked at once more before it is changed.
+        Each is read again before it is changed.
         """
         back: list[Resource] = []
         changes: dict[Resource, Mapping[str, str | None]] = {}
@@ -223,19 +223,19 @@ class Throttling:
                 back.append(resource)
             elif self._seen_now([resource]):
                 changes[resource] = change
-        found: list[Effect] = []
+        effects: list[Effect] = []
         if back:
-            texts = [events.resource_text(one) for one in back]
-            found.append(JournalWrite(event=events.UNTHROTTLED, facts={"resources": texts}))
+            texts = [events.resource_text(resource) for resource in back]
+            effects.append(JournalWrite(event=events.UNTHROTTLED, facts={"resources": texts}))
         if changes:
-            found.append(SetConfigs(changes=changes))
-        return found
+            effects.append(SetConfigs(changes=changes))
+        return effects
 
     def _seen_now(self, resources: Iterable[Resource]) -> bool:
-        """Whether this look told them all: others may have changed since what an earlier one told. Else the next look does."""
+        """Whether this observation has them all, as others may have changed earlier ones; if not, the next one reads them."""
         wanted_ones = set(resources)
         fresh = wanted_ones <= self._fresh
-        if not fresh:  # all of them, so that the next look tells them together
-            for one in wanted_ones:
-                self._known.pop(one, None)
+        if not fresh:  # all of them, so that the next observation has them together
+            for resource in wanted_ones:
+                self._known.pop(resource, None)
         return fresh

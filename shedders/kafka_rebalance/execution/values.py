@@ -1,4 +1,4 @@
-"""What the machine of an execution is given, and what it asks for: plain values."""
+"""Inputs and effects of the execution's state machine, as plain values."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from loaddata.samples.layout import KafkaPartition, KafkaTopic
 Key = tuple[str, int]
 """Topic and partition."""
 Resource = tuple[str, str]
-"""What has configuration: ("broker", id) or ("topic", name)."""
+"""Resource with configuration: ("broker", id) or ("topic", name)."""
 Configs = Mapping[Resource, Mapping[str, str | None]]
 
 
 def named(key: Key) -> str:
-    """A partition, for people."""
+    """Name of a partition, for people."""
     return f"{key[0]}-{key[1]}"
 
 
 class ExecutionRequest(StrEnum):
-    """What an operator wants of an execution."""
+    """Request of an operator to an execution."""
 
     GO = "go"
     PAUSE = "pause"
@@ -32,13 +32,13 @@ class ExecutionRequest(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorRequests:
-    """The operators' newest wishes.
+    """Newest requests of operators.
 
     Attributes:
         wish: Go on, pause or cancel.
         throttle_changed: Whether the throttle was changed since the execution began.
-        throttle_bytes_per_s: Then the new one; None: no throttle any more.
-        by: Who wants it.
+        throttle_bytes_per_s: New throttle in that case; None: no throttle.
+        by: Name of the operator.
     """
 
     wish: ExecutionRequest = ExecutionRequest.GO
@@ -49,18 +49,18 @@ class OperatorRequests:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
-    """The cluster at one look. Looks may be a little stale or contradict each other: bad news count when they last.
+    """Observation of the cluster. Observations may be stale or contradict each other, so problems must last to count.
 
     Attributes:
         cluster_id: Of the Kafka that answered.
         alive: Brokers that are up.
         topics: The plan's topics that exist, with their partitions as they are now (`adding`, `removing` of reassignments).
-        foreign: Reassignments under way of partitions that the plan does not move, with the brokers they add and remove.
-        urps: All under-replicated partitions of the cluster; None: not looked at this time.
-        copied: Bytes that replicas being added hold already, by topic, partition and broker; None: not looked at this time.
-        configs: Throttle settings of the brokers and topics of the plan; None: not looked at this time.
-        asked: What operators want.
-        replaced_by: Another executor that has taken the plan over; empty: none.
+        foreign: Reassignments of partitions that the plan does not move, with the brokers that they add and remove.
+        urps: All under-replicated partitions of the cluster; None: not read this time.
+        copied: Bytes of replicas that are being added, by topic, partition and broker; None: not read this time.
+        configs: Throttle settings of the brokers and topics of the plan; None: not read this time.
+        asked: Requests of operators.
+        replaced_by: Other executor that has taken over the plan; empty: none.
     """
 
     cluster_id: str
@@ -86,7 +86,7 @@ class Observation:
 
 
 class CallOutcome(StrEnum):
-    """How a call ended."""
+    """Result of a call."""
 
     ACCEPTED = "accepted"
     REJECTED = "rejected"
@@ -98,7 +98,7 @@ class CallOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JournalWrite:
-    """Write an event to the journal, before anything that comes behind it is done."""
+    """Write an event to the journal before later effects are performed."""
 
     event: str
     facts: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
@@ -106,14 +106,14 @@ class JournalWrite:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetConfigs:
-    """Set configuration (None: delete it); brokers and topics each for themselves."""
+    """Set configuration (None: delete it) of brokers and topics."""
 
     changes: Configs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Submit:
-    """Ask Kafka for new replica lists. `batch` numbers them; 0: only the order changes."""
+    """Request new replica lists from Kafka. `batch`: number of the batch; 0: only the order changes."""
 
     batch: int
     targets: Mapping[Key, tuple[int, ...]]
@@ -121,21 +121,21 @@ class Submit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Elect:
-    """Have the preferred leaders lead."""
+    """Elect preferred leaders."""
 
     keys: tuple[Key, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Withdraw:
-    """Cancel reassignments that are under way."""
+    """Cancel reassignments in flight."""
 
     keys: tuple[Key, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutionEnd:
-    """It is over; no step follows."""
+    """End of the execution; no step follows."""
 
     stop: ExecutionStop
     throttles_left: tuple[Resource, ...] = ()
@@ -146,7 +146,7 @@ Effect = JournalWrite | SetConfigs | Submit | Elect | Withdraw | ExecutionEnd
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallAnswer:
-    """How an effect ended; `refused` has the reasons by partition, or by resource."""
+    """Result of an effect; `refused`: reasons by partition, or by resource."""
 
     outcome: CallOutcome
     refused: Mapping[Key | Resource, str] = field(default_factory=lambda: MappingProxyType({}))
@@ -154,7 +154,7 @@ class CallAnswer:
 
 
 class StopKind(StrEnum):
-    """Why an execution ended."""
+    """Kind of an execution's end."""
 
     DONE = "done"
     CANCELLED = "cancelled"
@@ -175,7 +175,7 @@ class StopKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutionStop:
-    """Why it ended, and what to do next; sentences for people."""
+    """Reason of an execution's end, and the next step, as sentences for people."""
 
     kind: StopKind
     reason: str = ""
@@ -183,5 +183,5 @@ class ExecutionStop:
 
     @property
     def good(self) -> bool:
-        """Whether it did what was wanted."""
+        """Whether the execution did what was requested."""
         return self.kind in {StopKind.DONE, StopKind.CANCELLED}

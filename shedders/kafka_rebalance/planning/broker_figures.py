@@ -1,4 +1,4 @@
-"""What each broker holds before and after some moves: for reassignments that no planner of ours made. Pure.
+"""Load of each broker before and after moves, for reassignments of other tools. Pure.
 
 Plain sums, broker by broker; the planner has its own, by arrays, and a test compares the two.
 """
@@ -52,39 +52,39 @@ class _Sums:
 def broker_changes(
     layout: ClusterLayout, loads: PartitionLoads, moves: Iterable[PartitionMove]
 ) -> tuple[BrokerChange, ...]:
-    """Each broker of the cluster, by id, before and after.
+    """Changes of each broker of the cluster, by id.
 
     Args:
-        layout: The cluster before.
-        loads: Of its partitions, as far as known.
-        moves: What changes.
+        layout: Layout before the moves.
+        loads: Known loads of its partitions.
+        moves: Moves to apply.
     """
-    moved = {(one.topic, one.partition): one for one in moves}
-    # What is known of any partition counts from 0 on every broker: one that holds nothing carries nothing.
-    known = {name: 0 for name in _KNOWN if any(getattr(one, name) is not None for one in loads.of.values())}
+    moved = {(move.topic, move.partition): move for move in moves}
+    # A measure that is known of any partition starts at 0 on every broker, as an empty broker carries nothing.
+    known = {name: 0 for name in _KNOWN if any(getattr(load, name) is not None for load in loads.of.values())}
     before, after = (defaultdict[int, _Sums](lambda: _Sums(**known)) for _ in range(2))
-    for topic, one in layout.partitions():
-        load = loads.of.get((topic.name, one.partition))
-        _count(before, one.replicas, one.leader, load)
-        move = moved.get((topic.name, one.partition))
+    for topic, partition in layout.partitions():
+        load = loads.of.get((topic.name, partition.partition))
+        _count(before, partition.replicas, partition.leader, load)
+        move = moved.get((topic.name, partition.partition))
         if move is None:
-            _count(after, one.replicas, one.leader, load)
+            _count(after, partition.replicas, partition.leader, load)
         else:
             _count(after, move.after, move.leader_after, load)
     comes, goes = _traffic(moved.values())
     return tuple(
         BrokerChange(
-            id=one.id,
-            rack=one.rack,
-            alive=one.alive,
-            before=before[one.id].figures(),
-            after=after[one.id].figures(),
-            replicas_in=len(comes[one.id]),
-            replicas_out=len(goes[one.id]),
-            bytes_in=sum(comes[one.id]),
-            bytes_out=sum(goes[one.id]),
+            id=broker.id,
+            rack=broker.rack,
+            alive=broker.alive,
+            before=before[broker.id].figures(),
+            after=after[broker.id].figures(),
+            replicas_in=len(comes[broker.id]),
+            replicas_out=len(goes[broker.id]),
+            bytes_in=sum(comes[broker.id]),
+            bytes_out=sum(goes[broker.id]),
         )
-        for one in layout.brokers
+        for broker in layout.brokers
     )
 
 
@@ -94,11 +94,11 @@ def _count(sums: Mapping[int, _Sums], replicas: Iterable[int], leader: int | Non
 
 
 def _traffic(moves: Iterable[PartitionMove]) -> tuple[Mapping[int, list[int]], Mapping[int, list[int]]]:
-    """Sizes of the replicas that come and go, by broker."""
+    """Sizes of incoming and outgoing replicas, by broker."""
     comes, goes = defaultdict[int, list[int]](list), defaultdict[int, list[int]](list)
-    for one in moves:
-        for broker in one.added:
-            comes[broker].append(one.size_bytes or 0)
-        for broker in one.removed:
-            goes[broker].append(one.size_bytes or 0)
+    for move in moves:
+        for broker in move.added:
+            comes[broker].append(move.size_bytes or 0)
+        for broker in move.removed:
+            goes[broker].append(move.size_bytes or 0)
     return comes, goes

@@ -1,8 +1,8 @@
-"""Reconsiders what copies most: where would the goals end if it had to stay? Fewer bytes for the same goals.
+"""Reduction of copied bytes: a search for results that meet the same goals with fewer bytes.
 
-A search that takes the best single step each time does not see that two smaller replicas would have done instead of a large
-one. So the largest that move are sent home and kept there, alone and in pairs, the goals search once more, and that end is
-taken which copies less, if no goal stands worse in it.
+A greedy search does not see that two smaller replicas could have moved instead of one large replica. So the largest moved
+replicas are reverted and pinned, alone and in pairs, the goals search again, and the new result is accepted if it copies
+less and no goal is worse.
 """
 
 from __future__ import annotations
@@ -25,56 +25,65 @@ if TYPE_CHECKING:
 
 
 MOVED_MAX: Final = 100
-"""A plan that moves more partitions is left as it is: many sizes divide well, and to search again takes long."""
+"""Most moved partitions for this step; with more, many sizes divide well and the search takes long."""
 ALONE_MAX: Final = 24
-"""So many are sent home alone: the largest."""
+"""Number of the largest moves reverted alone."""
 PAIRED_MAX: Final = 6
-"""So many in pairs."""
+"""Number of the largest moves reverted in pairs."""
 GAIN_MIN: Final = 0.01
-"""An end that moves more replicas has to copy less by this part."""
+"""Share of bytes that must be saved by a result that moves more replicas."""
 PARTITIONS_MAX: Final = 10_000
-"""In a larger cluster each search takes long, whatever it moves."""
+"""Most partitions of the cluster; in a larger one each search takes long."""
 
 
 def reconsider(search: Search, goals: Sequence[Goal], settle: Callable[[], None]) -> None:
-    """Try other ends of the search until none is better. Each that is taken copies less, so this ends.
+    """Try other results of the search until none is better. Each accepted one copies less, so this ends.
 
     Args:
-        search: At an end.
-        goals: All of them.
-        settle: Lets the goals search on to an end.
+        search: A finished search.
+        goals: All goals.
+        settle: Continues the search of all goals to its end.
 
     Raises:
-        TimeSpentError: The time budget is spent; the search stands at the last end that was taken.
+        TimeSpentError: The time budget is spent; the search has the last accepted result.
     """
     if search.bounded or search.cluster.size > PARTITIONS_MAX or len(changed(search)) > MOVED_MAX:
         return
     at = _Place(search, goals)
     tried: set[tuple[int, ...]] = set()
-    while away := next((one for one in _choices(search) if one not in tried), None):
+    while away := next((choice for choice in _choices(search) if choice not in tried), None):
         tried.add(away)
         at = _without(search, at, goals, settle, list(away)) or at
 
 
 def _choices(search: Search) -> list[tuple[int, ...]]:
-    """Partitions to send home together, the most promising first."""
+    """Sets of partitions to revert, the most promising first."""
     rows, size = changed(search), search.cluster.load[:, LoadColumn.DISK]
     rows = rows[size[rows] > 0]
     rows = rows[np.lexsort((rows, -size[rows]))].tolist()
-    return [*((one,) for one in rows[:ALONE_MAX]), *combinations(rows[:PAIRED_MAX], 2)]
+    return [*((row,) for row in rows[:ALONE_MAX]), *combinations(rows[:PAIRED_MAX], 2)]
 
 
 def _without(
     search: Search, at: _Place, goals: Sequence[Goal], settle: Callable[[], None], away: list[int]
 ) -> _Place | None:
-    """The end at which these partitions were not moved first, if it is better: the search is there then, else where it was."""
+    """Search again with these partitions reverted; keep the result if it is better, else restore the search."""
     cluster, scope, steps = search.cluster, search.scope, search.steps
-    # What is tried is no step of the search: only the way to the end that is taken is.
+    # Trials are not steps of the search; only the moves to the accepted result are.
     search.trail, search.steps = [], None
     better = False
     try:
-        for one in away:
-            search.make(*_way(one, at.replicas[one], at.leader[one], scope.began[one], scope.led[one]), taken_back=True)
+        for partition in away:
+            search.make(
+                *_way(
+                    partition,
+                    at.replicas[partition],
+                    at.leader[partition],
+                    scope.began[partition],
+                    scope.led[partition],
+                ),
+                taken_back=True,
+            )
         scope.frozen[away] = True
         settle()
         scope.frozen[away] = False
@@ -91,14 +100,14 @@ def _without(
     if not better:
         return None
     moves: list[Move] = []
-    for one in np.nonzero((end.replicas != at.replicas).any(axis=1) | (end.leader != at.leader))[0].tolist():
-        moves += _way(one, at.replicas[one], at.leader[one], end.replicas[one], end.leader[one])
+    for row in np.nonzero((end.replicas != at.replicas).any(axis=1) | (end.leader != at.leader))[0].tolist():
+        moves += _way(row, at.replicas[row], at.leader[row], end.replicas[row], end.leader[row])
     search.make(*moves, taken_back=True)
     return end
 
 
 class _Place:
-    """Where a search is."""
+    """State of a search."""
 
     def __init__(self, search: Search, goals: Sequence[Goal]) -> None:
         self.replicas, self.leader = search.cluster.replicas.copy(), search.cluster.leader.copy()
@@ -107,7 +116,7 @@ class _Place:
         self.copied_replicas, self.copied_bytes = search.copied(changed(search).tolist())
 
     def is_better_than(self, other: _Place) -> bool:
-        """Whether it copies less, by enough for the replicas that it moves more, and no goal stands worse."""
+        """Whether it copies enough less for its additional replica moves, and no goal is worse."""
         saved_bytes = other.copied_bytes - self.copied_bytes
         enough = self.copied_replicas <= other.copied_replicas or saved_bytes >= GAIN_MIN * other.copied_bytes
         excesses = zip(self.excesses, other.excesses, strict=True)
@@ -115,24 +124,24 @@ class _Place:
 
 
 def _way(partition: int, here: Any, leader: Any, there: Any, leads: Any) -> list[Move]:
-    now, then = ([one for one in row.tolist() if one >= 0] for row in (here, there))
+    now, then = ([broker for broker in row.tolist() if broker >= 0] for row in (here, there))
     return between(partition, now, int(leader), then, int(leads))
 
 
 PAIRS_MAX: Final = 200
-"""So many pairs of brokers are looked at in a pass: those between which most bytes go first."""
+"""Pairs of brokers per pass, those with most bytes between them first."""
 ONES_MAX: Final = 64
-"""So many moved replicas of a pair: the largest first."""
+"""Moved replicas per pair, the largest first."""
 
 
 def trade(search: Search, limits: GoalLimits) -> int:
-    """Send replicas back and take smaller ones from where they were, as long as no cell of any goal gets worse.
+    """Swap moved replicas for smaller ones of their source, if no cell of any goal gets worse.
 
-    Each trade copies fewer bytes than before, so this ends. Returns how many were made.
+    Each trade copies fewer bytes than before, so this ends. Returns the number of trades.
     """
     total = 0
-    while made := _trade_pass(search, limits):
-        total += made
+    while count := _trade_pass(search, limits):
+        total += count
     return total
 
 
@@ -152,20 +161,20 @@ def _trade_pass(search: Search, limits: GoalLimits) -> int:
     order = np.lexsort((rows, -size, pair))
     pairs, first, count = np.unique(pair[order], return_index=True, return_counts=True)
     bytes_of = np.add.reduceat(size[order], first) if len(first) else size
-    made = 0
+    trades = 0
     for place in np.lexsort((pairs, -bytes_of))[:PAIRS_MAX].tolist():
         ones = rows[order[first[place] : first[place] + min(int(count[place]), ONES_MAX)]]
-        made += _between(search, limits, ones, *divmod(int(pairs[place]), len(scope.homes)))
-    return made
+        trades += _between(search, limits, ones, *divmod(int(pairs[place]), len(scope.homes)))
+    return trades
 
 
 def _between(search: Search, limits: GoalLimits, ones: Any, broker: int, home: int) -> int:
-    """Trade replicas that came to a broker from their home for smaller ones that are there still."""
+    """Trade replicas that moved from `home` to `broker` for smaller ones that are still at `home`."""
     cluster, scope, size = search.cluster, search.scope, search.cluster.load[:, LoadColumn.DISK]
-    # Trades between other brokers may have moved them meanwhile.
+    # Trades between other brokers may have moved them.
     held_by = cluster.replicas[ones]
     ones = ones[(held_by == broker).any(axis=1) & ~(held_by == home).any(axis=1)]
-    made = 0
+    count = 0
     while len(ones):
         search.look()
         held, _ = cluster.on_broker(home)
@@ -182,38 +191,38 @@ def _between(search: Search, limits: GoalLimits, ones: Any, broker: int, home: i
             break
         saved = size[ones[at]] - size[others[also]]
         best = int(np.lexsort((others[also], ones[at], -saved))[0])
-        one, other = int(ones[at[best]]), int(others[also[best]])
-        place, other_place = cluster.holders(one).index(broker), cluster.holders(other).index(home)
-        reasons = search.reasons[one]
-        search.make(Swap(one, place, other, other_place), taken_back=True)
+        mine, other = int(ones[at[best]]), int(others[also[best]])
+        place, other_place = cluster.holders(mine).index(broker), cluster.holders(other).index(home)
+        reasons = search.reasons[mine]
+        search.make(Swap(mine, place, other, other_place), taken_back=True)
         search.leader_first(other)
         search.reasons[other] |= reasons
-        ones = ones[ones != one]
-        made += 1
-    return made
+        ones = ones[ones != mine]
+        count += 1
+    return count
 
 
 def take_back(search: Search, limits: GoalLimits, *, leaders_first: bool) -> int:
-    """Undo what can be undone without any cell of any goal getting (further) out of its range.
+    """Revert moves that can be reverted without any cell of any goal getting (further) out of its range.
 
     Args:
-        search: Its state.
-        limits: Of all goals.
-        leaders_first: Whether a goal wants leaders to stand first: then an order that was mended is kept.
+        search: State of the search.
+        limits: Limits of all goals.
+        leaders_first: Whether a goal requires leaders to be first in the list; then a corrected order is kept.
 
     Returns:
-        How much was undone.
+        Number of reverted moves.
     """
     total = 0
     while True:
-        made = _take_back_pass(search, limits, leaders_first=leaders_first)
-        total += made
-        if not made:
+        count = _take_back_pass(search, limits, leaders_first=leaders_first)
+        total += count
+        if not count:
             return total
 
 
 def changed(search: Search) -> Any:
-    """Partitions that are not as they were."""
+    """Partitions that differ from the beginning."""
     cluster, scope = search.cluster, search.scope
     return np.nonzero((cluster.replicas != scope.began).any(axis=1) | (cluster.leader != scope.led))[0]
 
@@ -221,17 +230,17 @@ def changed(search: Search) -> Any:
 def _take_back_pass(search: Search, limits: GoalLimits, *, leaders_first: bool) -> int:
     rows = changed(search)
     rows = rows[np.lexsort((rows, -search.cluster.load[rows, LoadColumn.DISK]))]
-    made = _replicas(search, limits, rows) + _leaders(search, limits, rows, leaders_first=leaders_first)
+    count = _replicas(search, limits, rows) + _leaders(search, limits, rows, leaders_first=leaders_first)
     cluster, scope = search.cluster, search.scope
     here, began = np.sort(cluster.replicas[rows], axis=1), np.sort(scope.began[rows], axis=1)
     back = (here == began).all(axis=1) & (cluster.leader[rows] == scope.led[rows])
     for partition in rows[back].tolist():
-        made += _order(search, partition, leaders_first=leaders_first)
-    return made
+        count += _order(search, partition, leaders_first=leaders_first)
+    return count
 
 
 def _replicas(search: Search, limits: GoalLimits, rows: Any) -> int:
-    """Move replicas back to where they were: all ways back are asked about at once, those that are open again one by one."""
+    """Move replicas back: all candidates are checked together, and allowed ones again one by one."""
     cluster, scope = search.cluster, search.scope
     here, began = cluster.replicas[rows], scope.began[rows]
     even = (here >= 0).sum(axis=1) == (began >= 0).sum(axis=1)
@@ -245,21 +254,21 @@ def _replicas(search: Search, limits: GoalLimits, rows: Any) -> int:
     leads = cluster.leader[partitions] == sources
     fits = ~leads | (scope.leaders[to] & scope.may_lead(partitions, to))
     partitions, sources, to, leads = partitions[fits], sources[fits], to[fits], leads[fits]
-    made = 0
-    for one in np.nonzero(limits.moves_each(partitions, sources, leads, to))[0].tolist():
+    count = 0
+    for index in np.nonzero(limits.moves_each(partitions, sources, leads, to))[0].tolist():
         search.look()
-        partition, source, target = int(partitions[one]), int(sources[one]), int(to[one])
+        partition, source, target = int(partitions[index]), int(sources[index]), int(to[index])
         held = cluster.holders(partition)
-        if source not in held or target in held or bool(cluster.leader[partition] == source) != bool(leads[one]):
+        if source not in held or target in held or bool(cluster.leader[partition] == source) != bool(leads[index]):
             continue
-        if limits.move(partition, source, bool(leads[one]), target):
+        if limits.move(partition, source, bool(leads[index]), target):
             search.make(MoveReplica(partition, held.index(source), target), taken_back=True)
-            made += 1
-    return made
+            count += 1
+    return count
 
 
 def _leaders(search: Search, limits: GoalLimits, rows: Any, *, leaders_first: bool) -> int:
-    """Let those lead again who did."""
+    """Switch leadership back to former leaders."""
     cluster, scope = search.cluster, search.scope
     led = scope.led[rows]
     fits = (led != cluster.leader[rows]) & (led >= 0) & (cluster.leader[rows] >= 0) & scope.leaders[led]
@@ -267,22 +276,22 @@ def _leaders(search: Search, limits: GoalLimits, rows: Any, *, leaders_first: bo
     if leaders_first:
         fits &= led == scope.began[rows, 0]
     rows, led = rows[fits], led[fits]
-    made = 0
-    for one in np.nonzero(limits.switches(rows, led))[0].tolist():
+    count = 0
+    for index in np.nonzero(limits.switches(rows, led))[0].tolist():
         search.look()
-        partition, to = int(rows[one]), int(led[one])
+        partition, to = int(rows[index]), int(led[index])
         if limits.switch(partition, to):
             place = cluster.holders(partition).index(to)
             switch = SwitchLeader(partition, to)
             search.make(*((switch, Reorder(partition, 0, place)) if place else (switch,)), taken_back=True)
-            made += 1
-    return made
+            count += 1
+    return count
 
 
 def _order(search: Search, partition: int, *, leaders_first: bool) -> int:
-    """Put the list back in its old order, where nothing else is changed any more."""
+    """Restore the old order of a list that has no other change."""
     cluster, scope = search.cluster, search.scope
-    began = [one for one in scope.began[partition].tolist() if one >= 0]
+    began = [broker for broker in scope.began[partition].tolist() if broker >= 0]
     here = cluster.holders(partition)
     if here == began or sorted(here) != sorted(began) or cluster.leader[partition] != scope.led[partition]:
         return 0

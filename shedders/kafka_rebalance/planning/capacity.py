@@ -1,4 +1,4 @@
-"""What a broker can carry; goals that keep limits ask for it. None: not known, no limit is kept."""
+"""Capacities of brokers, for goals with limits. None: unknown, without a limit."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from statechannel.errors import ExitCode, StateChannelError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerCapacity:
-    """Of one broker. Bytes in and out count clients and replication. CPU is one broker: 1.0."""
+    """Capacity of one broker. Bytes in and out include replication. CPU: 1.0 is the whole broker."""
 
     disk_bytes: int | None = None
     bytes_in_per_s: int | None = None
@@ -28,21 +28,21 @@ class BrokerCapacity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capacities:
-    """Of all brokers: those that are named, else the default, and a disk of unknown size from the log directories."""
+    """Capacities of all brokers: by name, else the default; an unknown disk size is read from the log directories."""
 
     default: BrokerCapacity = field(default_factory=BrokerCapacity)
     of: Mapping[int, BrokerCapacity] = field(default_factory=lambda: MappingProxyType({}))
 
 
 _SIZE_MAX_BYTES: Final = 16 << 20
-_NAMES: Final = tuple(one.name for one in fields(BrokerCapacity))
+_NAMES: Final = tuple(field.name for field in fields(BrokerCapacity))
 
 
 class CapacityUnusableError(StateChannelError):
-    """A file of capacities cannot be read, or says what cannot be."""
+    """A file of capacities cannot be read or is invalid."""
 
     def __init__(self, message: str, hint: str = "") -> None:
-        named = f"Say it by [default] and [brokers.ID]; a broker has {', '.join(_NAMES)}."
+        named = f"Use tables [default] and [brokers.ID] with the keys {', '.join(_NAMES)}."
         super().__init__(message, hint=hint or named, exit_code=ExitCode.BAD_EXPORT)
 
 
@@ -53,30 +53,33 @@ class _File(BaseModel):
 
 
 def read_capacities(path: Path) -> Capacities:
-    """Read them.
+    """Read a file of capacities.
 
     Raises:
-        CapacityUnusableError: It cannot be read, or a capacity is unknown, no number, zero or less.
+        CapacityUnusableError: The file cannot be read, or a capacity is unknown, not a number, or not positive.
     """
     raw = read_raw(path, CapacityUnusableError, size_max_bytes=_SIZE_MAX_BYTES)
     try:
         document = tomllib.loads(raw.decode())
-    except (ValueError, RecursionError) as error:  # no UTF-8 and no TOML are among them
-        raise CapacityUnusableError(f"{path} is no TOML: {cut(str(error))}") from error
+    except (ValueError, RecursionError) as error:  # includes invalid UTF-8 and invalid TOML
+        raise CapacityUnusableError(f"{path} is not valid TOML: {cut(str(error))}") from error
     try:
         file = _File.model_validate_json(
             json.dumps(document, default=str)
         )  # strict values, lists and tables as in JSON
     except ValidationError as error:
-        faults = [sentence(one) for one in error.errors(include_url=False)]
+        faults = [sentence(fault) for fault in error.errors(include_url=False)]
         raise CapacityUnusableError(told(path, faults)) from error
     named: Mapping[str, Any] = document.get("brokers", {})
     of = {_broker(name, path): _over(file.default, own, named[name]) for name, own in file.brokers.items()}
     faults = [
-        f"{where}.{name}: more than 0 is wanted, found {value}"
-        for where, one in {"default": file.default, **{f"brokers.{id_}": one for id_, one in of.items()}}.items()
+        f"{where}.{name}: expected more than 0, got {value}"
+        for where, capacity in {
+            "default": file.default,
+            **{f"brokers.{id_}": capacity for id_, capacity in of.items()},
+        }.items()
         for name in _NAMES
-        if (value := getattr(one, name)) is not None and not 0 < value <= NUMBER_MAX
+        if (value := getattr(capacity, name)) is not None and not 0 < value <= NUMBER_MAX
     ]
     if faults:
         raise CapacityUnusableError(told(path, faults))
@@ -89,5 +92,5 @@ def _over(default: BrokerCapacity, own: BrokerCapacity, named: Iterable[str]) ->
 
 def _broker(name: str, path: Path) -> int:
     if not (name.isascii() and name.isdecimal() and len(name) <= 10):  # noqa: PLR2004 - digits of an id
-        raise CapacityUnusableError(f"{path}: brokers.{cut(name)} is no id of a broker")
+        raise CapacityUnusableError(f"{path}: brokers.{cut(name)} is not a valid broker id")
     return int(name)

@@ -1,4 +1,4 @@
-"""What changes a virtual cluster. Brokers, partitions and places (of a replica in its list) are numbers of its arrays."""
+"""Changes of a virtual cluster. Brokers, partitions and places (of a replica in its list) are indexes of its arrays."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import NamedTuple
 
 
 class SwitchLeader(NamedTuple):
-    """Another replica leads; no data is moved."""
+    """Switch of the leader to another replica; no data is moved."""
 
     partition: int
     to: int
 
 
 class MoveReplica(NamedTuple):
-    """The replica at a place of the list goes to another broker; where it leads, leadership goes with it."""
+    """Move of the replica at a place of the list to another broker, with its leadership if it leads."""
 
     partition: int
     place: int
@@ -22,7 +22,7 @@ class MoveReplica(NamedTuple):
 
 
 class Swap(NamedTuple):
-    """Two replicas change brokers."""
+    """Swap of the brokers of two replicas."""
 
     partition: int
     place: int
@@ -31,7 +31,7 @@ class Swap(NamedTuple):
 
 
 class AddReplica(NamedTuple):
-    """A further follower, inserted at a place."""
+    """Addition of a follower at a place."""
 
     partition: int
     place: int
@@ -39,14 +39,14 @@ class AddReplica(NamedTuple):
 
 
 class RemoveReplica(NamedTuple):
-    """The follower at a place is dropped."""
+    """Removal of the follower at a place."""
 
     partition: int
     place: int
 
 
 class Reorder(NamedTuple):
-    """Two places of the list are exchanged; who leads stays."""
+    """Swap of two places of the list; the leader stays."""
 
     partition: int
     place: int
@@ -57,26 +57,26 @@ Move = SwitchLeader | MoveReplica | Swap | AddReplica | RemoveReplica | Reorder
 
 
 def between(partition: int, here: Sequence[int], leader: int, there: Sequence[int], leads: int) -> list[Move]:
-    """Moves that turn one list of replicas into another of the same length, with another leader.
+    """Changes from one list of replicas to another of the same length, with another leader.
 
     Args:
-        partition: Whose.
-        here: Its replicas. leader: One of them, or -1.
-        there: Those it is to have. leads: Who is to lead.
+        partition: Partition to change.
+        here: Present replicas. leader: One of them, or -1.
+        there: New replicas. leads: New leader.
     """
     now = list(here)
-    found: list[Move] = []
-    coming = [one for one in there if one not in here]
-    for place, one in enumerate(here):
-        if one not in there:
+    moves: list[Move] = []
+    coming = [broker for broker in there if broker not in here]
+    for place, broker in enumerate(here):
+        if broker not in there:
             now[place] = coming.pop(0)
-            leader = now[place] if leader == one else leader
-            found.append(MoveReplica(partition, place, now[place]))
+            leader = now[place] if leader == broker else leader
+            moves.append(MoveReplica(partition, place, now[place]))
     if leader != leads:
-        found.append(SwitchLeader(partition, leads))
-    for place, one in enumerate(there):
-        if now[place] != one:
-            other = now.index(one)
+        moves.append(SwitchLeader(partition, leads))
+    for place, target in enumerate(there):
+        if now[place] != target:
+            other = now.index(target)
             now[place], now[other] = now[other], now[place]
-            found.append(Reorder(partition, place, other))
-    return found
+            moves.append(Reorder(partition, place, other))
+    return moves

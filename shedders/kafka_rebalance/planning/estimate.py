@@ -1,4 +1,4 @@
-"""How long a plan will take: bound by the busiest broker. Pure.
+"""Estimate of a plan's duration, bound by the busiest broker. Pure.
 
     broker b:  copying_b = max(bytes into b, bytes out of b) / rate
                turns_b   = ceil(partitions that b takes part in / moves_per_broker) * poll_s
@@ -6,8 +6,8 @@
                + ceil(leader switches / leaders_at_once) * poll_s
 
 A replica is copied from its partition's leader. `rate` is the throttle where there is one (Kafka keeps it per broker and
-direction, KIP-73), else an assumption. A turn costs one look at the cluster, as a slot that is free is given anew then. So it
-is a lower bound for a cluster that copies at `rate`: new data that comes meanwhile, slower disks and pauses come on top.
+direction, KIP-73), else an assumption. A turn costs one observation of the cluster, when free slots are reused. So it
+is a lower bound for a cluster that copies at `rate`: new data, slower disks and pauses are not included.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Bound(StrEnum):
-    """What takes the time."""
+    """Bottleneck of a plan."""
 
     NOTHING = "nothing"
     IN = "in"
@@ -37,18 +37,18 @@ class Bound(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
-    """The answer, and what it rests on.
+    """Estimate of a duration, with its assumptions.
 
     Attributes:
-        duration_s: Of the whole plan.
-        bound: What takes most of it: bytes into or out of a broker, turns of small moves, or leader switches.
-        broker: The busiest one; None where nothing is copied.
-        broker_bytes: What goes into it, or out of it.
-        rate_bytes_per_s: Of a broker, as reckoned with.
-        throttled: Whether that is the throttle; else it is assumed.
-        moves_per_broker: The parallelism that was reckoned with.
-        copied_bytes: Of all brokers.
-        unknown_sizes: Moves that copy data of unknown size: reckoned as nothing.
+        duration_s: Duration of the whole plan.
+        bound: Bottleneck: bytes into or out of a broker, turns of small moves, or leader switches.
+        broker: Busiest broker; None: nothing is copied.
+        broker_bytes: Bytes into it, or out of it.
+        rate_bytes_per_s: Copy rate of a broker.
+        throttled: Whether the rate is the throttle, or assumed.
+        moves_per_broker: Parallelism per broker.
+        copied_bytes: Bytes copied by all brokers.
+        unknown_sizes: Moves of unknown size, counted as 0 bytes.
     """
 
     duration_s: float
@@ -62,51 +62,51 @@ class Estimate:
     unknown_sizes: int
 
     def sentences(self) -> tuple[str, ...]:
-        """What was reckoned with and assumed, for people."""
-        found = [_BOUND[self.bound].format(broker=self.broker, size=size(self.broker_bytes))]
-        told = rate(self.rate_bytes_per_s)
+        """Assumptions as sentences, for people."""
+        texts = [_BOUND[self.bound].format(broker=self.broker, size=size(self.broker_bytes))]
+        speed = rate(self.rate_bytes_per_s)
         if self.copied_bytes:
-            found.append(
-                f"each broker copies {told}, the throttle"
+            texts.append(
+                f"each broker copies {speed}, the throttle"
                 if self.throttled
-                else f"each broker is assumed to copy {told} each way (no throttle is set: plan.copy_bytes_per_s)"
+                else f"each broker is assumed to copy {speed} each way (no throttle is set: plan.copy_bytes_per_s)"
             )
         if self.bound is not Bound.NOTHING:
-            found.append(
+            texts.append(
                 f"at most {count(self.moves_per_broker, 'partition')} at a time on each broker; new data not counted"
             )
         if self.unknown_sizes:
             unknown = count(self.unknown_sizes, "move")
-            found.append(f"{unknown} of unknown size {are(self.unknown_sizes)} reckoned as nothing")
-        return tuple(found)
+            texts.append(f"{unknown} of unknown size {are(self.unknown_sizes)} counted as 0 bytes")
+        return tuple(texts)
 
 
 _BOUND = {
     Bound.NOTHING: "nothing moves",
-    Bound.IN: "most of it: {size} into broker {broker}",
-    Bound.OUT: "most of it: {size} out of broker {broker}",
-    Bound.TURNS: "most of it: the turns of many small moves",
-    Bound.SWITCHES: "only leaders are switched; no data is copied",
+    Bound.IN: "bottleneck: {size} into broker {broker}",
+    Bound.OUT: "bottleneck: {size} out of broker {broker}",
+    Bound.TURNS: "bottleneck: the number of small moves",
+    Bound.SWITCHES: "leader switches only; no data is copied",
 }
 
 
 def estimate(moves: Iterable[PartitionMove], settings: PartitionsSettings) -> Estimate:
-    """How long these moves take; see the formula above."""
+    """Estimate the duration of moves; see the formula above."""
     pace = settings.pace
     into, out, parts = Counter[int](), Counter[int](), Counter[int]()
     placed = switched = unknown = 0
-    for one in moves:
-        added, removed = one.added, one.removed
+    for move in moves:
+        added, removed = move.added, move.removed
         if not added and not removed:
             switched += 1
             continue
         placed += 1
-        parts.update({*added, *removed} | ({one.leader_before} if added and one.leader_before is not None else set()))
-        unknown += bool(added) and one.size_bytes is None
+        parts.update({*added, *removed} | ({move.leader_before} if added and move.leader_before is not None else set()))
+        unknown += bool(added) and move.size_bytes is None
         for broker in added:
-            into[broker] += one.size_bytes or 0
-            if one.leader_before is not None:
-                out[one.leader_before] += one.size_bytes or 0
+            into[broker] += move.size_bytes or 0
+            if move.leader_before is not None:
+                out[move.leader_before] += move.size_bytes or 0
     per_s = pace.throttle_bytes_per_s or settings.plan.copy_bytes_per_s
     switches_s = _turns(switched, pace.leaders_at_once) * pace.poll_s
     longest: tuple[float, float, int | None, bool] = (0.0, 0.0, None, False)

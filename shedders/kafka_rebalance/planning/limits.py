@@ -1,10 +1,10 @@
-"""What goals that come first allow: a later goal takes no move that brings a cell of theirs (further) out of its range.
+"""Limits of earlier goals: a later goal may not bring a cell of theirs (further) out of its range.
 
-Each goal lays its ranges down here; those of one measure are joined to the narrowest, so that asking costs the same
-however many goals there are. Questions are asked for many replicas, and all brokers they might go to, at once.
+Each goal sets its ranges here; those of one measure are joined to the narrowest, so that a check costs the same
+for any number of goals. Checks cover many replicas and all their possible destinations at once.
 
-    a broker that takes: what it carries after <= high, or not more than before
-    a broker that gives: what it carries after >= low, or not less than before
+    destination: load after <= high, or not more than before
+    source:      load after >= low, or not less than before
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ Mask = Any
 
 
 class TopicRange(NamedTuple):
-    """Range of a count of each topic on each broker.
+    """Range of the count of each topic on each broker.
 
     Attributes:
-        leaders: Of leaders; else of replicas.
+        leaders: Whether leaders are counted, else replicas.
         low: T. high: T. cells: brokers that count, B.
     """
 
@@ -42,23 +42,23 @@ class TopicRange(NamedTuple):
 
 
 class GoalRule(Protocol):
-    """A rule of a goal that is neither of sums nor of topics."""
+    """Rule of a goal that is neither a range of sums nor of topics."""
 
     def moves(self, partitions: Any, sources: Any, to: Any) -> Mask:
-        """Whether these n replicas may go to each of these m brokers as far as it is concerned: n x m."""
+        """Whether the rule allows these n replicas on each of these m brokers: n x m."""
         ...
 
     def moves_to(self, partitions: Any, sources: Any, to: Any) -> Mask:
-        """Whether these replicas may go to one broker, or each to its own: n."""
+        """Whether it allows these replicas on one broker, or each on its own: n."""
         ...
 
     def move(self, partition: int, source: int, to: int) -> bool:
-        """Whether one replica may go to one broker."""
+        """Whether it allows one replica on one broker."""
         ...
 
 
 class GoalLimits:
-    """What some goals allow together; empty at first."""
+    """Joint limits of goals; empty at first."""
 
     def __init__(self, cluster: VirtualCluster) -> None:
         self.cluster = cluster
@@ -93,50 +93,50 @@ class GoalLimits:
         result = np.zeros((len(partitions), len(to)), dtype=bool)
         rows = np.nonzero(self._give(partitions, sources, leads))[0]
         partitions, sources, leads = partitions[rows], sources[rows], leads[rows]
-        found = np.ones((len(rows), len(to)), dtype=bool)
+        permitted = np.ones((len(rows), len(to)), dtype=bool)
         for row in self.bound:
             room = np.maximum(self.high[row, to] - cluster.sums[row, to], 0)
-            found &= cluster.weight(partitions, leads, row)[:, None] <= room
+            permitted &= cluster.weight(partitions, leads, row)[:, None] <= room
         topic = cluster.topic_of[partitions][:, None]
-        for one in self.topics:
-            allowed = (self._counts(one)[topic, to] < one.high[topic]) | ~one.cells[to]
-            found &= (allowed | ~leads[:, None]) if one.leaders else allowed
+        for range_ in self.topics:
+            allowed = (self._counts(range_)[topic, to] < range_.high[topic]) | ~range_.cells[to]
+            permitted &= (allowed | ~leads[:, None]) if range_.leaders else allowed
         for rule in self.rules:
-            found &= rule.moves(partitions, sources, to)
-        result[rows] = found
+            permitted &= rule.moves(partitions, sources, to)
+        result[rows] = permitted
         return result
 
     def moves_to(self, partitions: Any, sources: Any, leads: Any, to: int) -> Mask:
-        """As `moves` to one broker: n. What the cheapest question refuses is not asked about further."""
+        """As `moves` to one broker: n. Replicas that fail a cheap check are not checked further."""
         cluster = self.cluster
-        found = np.zeros(len(partitions), dtype=bool)
+        allowed = np.zeros(len(partitions), dtype=bool)
         rows = np.arange(len(partitions))
-        for one in self.topics:
-            if one.cells[to]:
-                open_ = self._counts(one)[:, to] < one.high
+        for range_ in self.topics:
+            if range_.cells[to]:
+                open_ = self._counts(range_)[:, to] < range_.high
                 keep = open_[cluster.topic_of[partitions[rows]]]
-                rows = rows[(keep | ~leads[rows]) if one.leaders else keep]
+                rows = rows[(keep | ~leads[rows]) if range_.leaders else keep]
         for row in self.bound:
             room = max(int(self.high[row, to] - cluster.sums[row, to]), 0)
             rows = rows[cluster.weight(partitions[rows], leads[rows], row) <= room]
         rows = rows[self._give(partitions[rows], sources[rows], leads[rows])]
         for rule in self.rules:
             rows = rows[rule.moves_to(partitions[rows], sources[rows], to)]
-        found[rows] = True
-        return found
+        allowed[rows] = True
+        return allowed
 
     def moves_each(self, partitions: Any, sources: Any, leads: Any, to: Any) -> Mask:
         """As `moves`, each replica to its own broker: n."""
         cluster = self.cluster
-        found = self._give(partitions, sources, leads)
+        allowed = self._give(partitions, sources, leads)
         for row in self.bound:
             room = np.maximum(self.high[row] - cluster.sums[row], 0)
-            found &= cluster.weight(partitions, leads, row) <= room[to]
-        for one in self.topics:
-            found &= self._topic_takes(one, partitions, leads, to)
+            allowed &= cluster.weight(partitions, leads, row) <= room[to]
+        for range_ in self.topics:
+            allowed &= self._topic_takes(range_, partitions, leads, to)
         for rule in self.rules:
-            found &= rule.moves_to(partitions, sources, to)
-        return found
+            allowed &= rule.moves_to(partitions, sources, to)
+        return allowed
 
     def move(self, partition: int, source: int, leads: bool, to: int) -> bool:
         """As `moves` of one replica to one broker."""
@@ -148,39 +148,39 @@ class GoalLimits:
             if weight and (weight > high[row, to] - sums[row, to] or weight > sums[row, source] - low[row, source]):
                 return False
         topic = cluster.topic_of[partition]
-        for one in self.topics:
-            if one.leaders and not leads:
+        for range_ in self.topics:
+            if range_.leaders and not leads:
                 continue
-            counts = self._counts(one)
-            if one.cells[source] and counts[topic, source] <= one.low[topic]:
+            counts = self._counts(range_)
+            if range_.cells[source] and counts[topic, source] <= range_.low[topic]:
                 return False
-            if one.cells[to] and counts[topic, to] >= one.high[topic]:
+            if range_.cells[to] and counts[topic, to] >= range_.high[topic]:
                 return False
         return all(rule.move(partition, source, to) for rule in self.rules)
 
-    def _counts(self, one: TopicRange) -> NDArray[np.int32]:
-        return self.cluster.topic_leaders if one.leaders else self.cluster.topic_replicas
+    def _counts(self, range_: TopicRange) -> NDArray[np.int32]:
+        return self.cluster.topic_leaders if range_.leaders else self.cluster.topic_replicas
 
     def _give(self, partitions: Any, sources: Any, leads: Any) -> Mask:
         """Whether these replicas may leave."""
         cluster = self.cluster
-        found = np.ones(len(partitions), dtype=bool)
+        allowed = np.ones(len(partitions), dtype=bool)
         for row in self.bound:
             spare = np.maximum(cluster.sums[row] - self.low[row], 0)
-            found &= cluster.weight(partitions, leads, row) <= spare[sources]
-        for one in self.topics:
-            found &= self._topic_gives(one, partitions, sources, leads)
-        return found
+            allowed &= cluster.weight(partitions, leads, row) <= spare[sources]
+        for range_ in self.topics:
+            allowed &= self._topic_gives(range_, partitions, sources, leads)
+        return allowed
 
-    def _topic_gives(self, one: TopicRange, partitions: Any, sources: Any, leads: Any) -> Mask:
+    def _topic_gives(self, range_: TopicRange, partitions: Any, sources: Any, leads: Any) -> Mask:
         topic = self.cluster.topic_of[partitions]
-        found = (self._counts(one)[topic, sources] > one.low[topic]) | ~one.cells[sources]
-        return (found | ~leads) if one.leaders else found
+        allowed = (self._counts(range_)[topic, sources] > range_.low[topic]) | ~range_.cells[sources]
+        return (allowed | ~leads) if range_.leaders else allowed
 
-    def _topic_takes(self, one: TopicRange, partitions: Any, leads: Any, to: Any) -> Mask:
+    def _topic_takes(self, range_: TopicRange, partitions: Any, leads: Any, to: Any) -> Mask:
         topic = self.cluster.topic_of[partitions]
-        found = (self._counts(one)[topic, to] < one.high[topic]) | ~one.cells[to]
-        return (found | ~leads) if one.leaders else found
+        allowed = (self._counts(range_)[topic, to] < range_.high[topic]) | ~range_.cells[to]
+        return (allowed | ~leads) if range_.leaders else allowed
 
     # --- leader switches -------------------------------------------------------------------
 
@@ -188,18 +188,18 @@ class GoalLimits:
         """Whether these partitions may be led from these brokers instead: n each."""
         cluster = self.cluster
         source = cluster.leader[partitions]
-        found = np.ones(len(partitions), dtype=bool)
+        allowed = np.ones(len(partitions), dtype=bool)
         for row in self.bound:
             more = cluster.as_leader[row][partitions] - cluster.as_follower[row][partitions]
             sums = cluster.sums[row]
-            found &= more <= np.maximum(self.high[row] - sums, 0)[to]
-            found &= more <= np.maximum(sums - self.low[row], 0)[source]
+            allowed &= more <= np.maximum(self.high[row] - sums, 0)[to]
+            allowed &= more <= np.maximum(sums - self.low[row], 0)[source]
         leads = np.ones(len(partitions), dtype=bool)
-        for one in self.topics:
-            if one.leaders:
-                found &= self._topic_gives(one, partitions, source, leads)
-                found &= self._topic_takes(one, partitions, leads, to)
-        return found
+        for range_ in self.topics:
+            if range_.leaders:
+                allowed &= self._topic_gives(range_, partitions, source, leads)
+                allowed &= self._topic_takes(range_, partitions, leads, to)
+        return allowed
 
     def switch(self, partition: int, to: int) -> bool:
         """As `switches` of one partition to one broker."""
@@ -212,23 +212,23 @@ class GoalLimits:
             if more and (more > high[row, to] - sums[row, to] or more > sums[row, source] - low[row, source]):
                 return False
         topic = cluster.topic_of[partition]
-        for one in self.topics:
-            if one.leaders:
+        for range_ in self.topics:
+            if range_.leaders:
                 counts = cluster.topic_leaders[topic]
-                if one.cells[source] and counts[source] <= one.low[topic]:
+                if range_.cells[source] and counts[source] <= range_.low[topic]:
                     return False
-                if one.cells[to] and counts[to] >= one.high[topic]:
+                if range_.cells[to] and counts[to] >= range_.high[topic]:
                     return False
         return True
 
     # --- swaps -----------------------------------------------------------------------------
 
     def swaps(self, ones: Any, here: int, others: Any, there: int, wanted: Mask) -> Mask:
-        """Whether replicas here may change places with others there.
+        """Whether replicas `here` may be swapped with others `there`.
 
         Args:
             ones: n of them. others: m of them.
-            wanted: Pairs that are of interest, n x m.
+            wanted: Pairs to check, n x m.
 
         Returns:
             n x m.
@@ -236,16 +236,18 @@ class GoalLimits:
         cluster = self.cluster
         ones_lead, others_lead = cluster.leader[ones] == here, cluster.leader[others] == there
         from_, to = np.full(len(ones), here), np.full(len(others), there)
-        found = wanted
+        allowed = wanted
         same = cluster.topic_of[ones][:, None] == cluster.topic_of[others]
-        for one in self.topics:
-            out = self._topic_gives(one, ones, from_, ones_lead) & self._topic_takes(one, ones, ones_lead, there)
-            back = self._topic_gives(one, others, to, others_lead) & self._topic_takes(one, others, others_lead, here)
-            even = same & (ones_lead[:, None] == others_lead) if one.leaders else same
-            found = found & (even | (out[:, None] & back))
+        for range_ in self.topics:
+            out = self._topic_gives(range_, ones, from_, ones_lead) & self._topic_takes(range_, ones, ones_lead, there)
+            back = self._topic_gives(range_, others, to, others_lead) & self._topic_takes(
+                range_, others, others_lead, here
+            )
+            even = same & (ones_lead[:, None] == others_lead) if range_.leaders else same
+            allowed = allowed & (even | (out[:, None] & back))
         for rule in self.rules:
-            found = found & rule.moves_to(ones, from_, there)[:, None] & rule.moves_to(others, to, here)
-        at, also = np.nonzero(found)
+            allowed = allowed & rule.moves_to(ones, from_, there)[:, None] & rule.moves_to(others, to, here)
+        at, also = np.nonzero(allowed)
         for row in self.bound:
             # What comes there and leaves here.
             more = cluster.weight(ones, ones_lead, row)[at] - cluster.weight(others, others_lead, row)[also]
@@ -254,9 +256,9 @@ class GoalLimits:
             least = max(min(int(high[here] - sums[here]), int(sums[there] - low[there])), 0)
             keep = (more <= most) & (-more <= least)
             at, also = at[keep], also[keep]
-        found = np.zeros_like(wanted)
-        found[at, also] = True
-        return found
+        allowed = np.zeros_like(wanted)
+        allowed[at, also] = True
+        return allowed
 
 
 class LimitingGoal(Protocol):

@@ -1,4 +1,4 @@
-"""What comes of a search: moves of partitions, brokers before and after, the identity of the plan."""
+"""Results of a search: moves of partitions, brokers before and after, the id of the plan."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ if TYPE_CHECKING:
 
 
 def partition_moves(search: Search, names: Sequence[str]) -> tuple[PartitionMove, ...]:
-    """Each partition that is to be other than it is, in order.
+    """Moves of all changed partitions, in order.
 
     Args:
-        search: At its end.
-        names: Of the goals, by their bits.
+        search: Finished search.
+        names: Names of the goals, by their bits.
     """
     cluster, scope = search.cluster, search.scope
-    found: list[PartitionMove] = []
+    moves: list[PartitionMove] = []
     for row in changed(search).tolist():
-        began = [one for one in scope.began[row].tolist() if one >= 0]
+        began = [broker for broker in scope.began[row].tolist() if broker >= 0]
         led, leader = int(scope.led[row]), int(cluster.leader[row])
         bits = int(search.reasons[row])
-        found.append(
+        moves.append(
             PartitionMove(
                 topic=cluster.topics[cluster.topic_of[row]],
                 partition=int(cluster.partition_of[row]),
@@ -47,36 +47,36 @@ def partition_moves(search: Search, names: Sequence[str]) -> tuple[PartitionMove
                 goals=tuple(name for place, name in enumerate(names) if bits >> place & 1),
             )
         )
-    return tuple(found)
+    return tuple(moves)
 
 
 def figures(cluster: VirtualCluster) -> list[BrokerFigures]:
-    """What brokers carry now."""
+    """Present load of all brokers."""
     has = [bool(cluster.known[:, column].any()) for column in LoadColumn]
     sums = cluster.sums.T.tolist()
     return [
         BrokerFigures(
-            replicas=one[Measure.REPLICAS],
-            leaders=one[Measure.LEADERS],
-            disk_bytes=one[Measure.DISK] if has[LoadColumn.DISK] else None,
-            bytes_in_per_s=one[Measure.LEADER_IN] if has[LoadColumn.BYTES_IN] else None,
-            bytes_out_per_s=one[Measure.LEADER_OUT] if has[LoadColumn.BYTES_OUT] else None,
-            cpu=one[Measure.CPU] / CPU_UNITS if has[LoadColumn.CPU] else None,
+            replicas=row[Measure.REPLICAS],
+            leaders=row[Measure.LEADERS],
+            disk_bytes=row[Measure.DISK] if has[LoadColumn.DISK] else None,
+            bytes_in_per_s=row[Measure.LEADER_IN] if has[LoadColumn.BYTES_IN] else None,
+            bytes_out_per_s=row[Measure.LEADER_OUT] if has[LoadColumn.BYTES_OUT] else None,
+            cpu=row[Measure.CPU] / CPU_UNITS if has[LoadColumn.CPU] else None,
         )
-        for one in sums
+        for row in sums
     ]
 
 
 def broker_changes(
     cluster: VirtualCluster, before: Sequence[BrokerFigures], moves: Sequence[PartitionMove]
 ) -> tuple[BrokerChange, ...]:
-    """Each broker before and after."""
+    """Changes of all brokers."""
     flow: NDArray[np.int64] = np.zeros((4, len(cluster.broker_ids)), dtype=np.int64)
     for move in moves:
         for brokers, row in ((move.added, 0), (move.removed, 1)):
-            for one in brokers:
-                flow[row, cluster.index[one]] += 1
-                flow[row + 2, cluster.index[one]] += move.size_bytes or 0
+            for broker in brokers:
+                flow[row, cluster.index[broker]] += 1
+                flow[row + 2, cluster.index[broker]] += move.size_bytes or 0
     after = figures(cluster)
     return tuple(
         BrokerChange(
@@ -95,20 +95,20 @@ def broker_changes(
 
 
 def identity(cluster_id: str, layout: str, moves: Sequence[PartitionMove]) -> str:
-    """16 hex digits that tell plans apart by what they do."""
+    """Id of a plan: 16 hex digits of a digest of its moves."""
     digest = hashlib.sha256(f"{cluster_id}\n{layout}\n".encode())
-    for one in moves:
-        digest.update(f"{one.topic} {one.partition} {one.before} {one.after} {one.leader_after}\n".encode())
+    for move in moves:
+        digest.update(f"{move.topic} {move.partition} {move.before} {move.after} {move.leader_after}\n".encode())
     return digest.hexdigest()[:16]
 
 
 def as_json(request: PlanRequest) -> dict[str, Any]:
-    """The request as JSON has it."""
+    """Request as JSON."""
     asked = request.capacities
     fields = ("disk_bytes", "bytes_in_per_s", "bytes_out_per_s", "cpu")
     return {
         "mode": request.mode.value,
-        "goals": [{"name": one.name, "range_share": one.range_share} for one in request.goals],
+        "goals": [{"name": goal.name, "range_share": goal.range_share} for goal in request.goals],
         "brokers": list(request.brokers),
         "subjects": list(request.subjects),
         "offline_brokers": list(request.offline_brokers),
@@ -119,8 +119,8 @@ def as_json(request: PlanRequest) -> dict[str, Any]:
         "capacities": {
             "default": {field: getattr(asked.default, field) for field in fields},
             "of": {
-                str(broker): {field: getattr(one, field) for field in fields}
-                for broker, one in sorted(asked.of.items())
+                str(broker): {field: getattr(item, field) for field in fields}
+                for broker, item in sorted(asked.of.items())
             },
         },
         "moves_max": request.moves_max,

@@ -1,6 +1,6 @@
-"""The load of each broker before and after a plan, as SVG or PNG: the same bytes for the same plan. Needs matplotlib.
+"""Plot of each broker's load before and after a plan, as SVG or PNG: the same bytes for the same plan. Needs matplotlib.
 
-Up to `BARS_MAX` brokers have two bars each; of more, brokers are ordered by what they carried before, and two lines are drawn.
+Up to `BARS_MAX` brokers have two bars each; more brokers are ordered by their former load and drawn as two lines.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 BARS_MAX: Final = 60
 _COLUMNS: Final = ((3, 9), (2, 24))
-"""So many panels side by side, for at most so many brokers."""
+"""Panels per row, by the most brokers for which it holds."""
 _MEASURES: Final = (
     ("disk_bytes", "disk", size),
     ("bytes_in_per_s", "bytes in (clients, leaders)", rate),
@@ -43,29 +43,29 @@ class _Panel(NamedTuple):
 
 
 def plan_picture(plan: ReassignmentPlan) -> Plot:
-    """Draw it; a measure of which nothing is known is left out."""
+    """Draw a plan; unknown measures are omitted."""
     panels = list(_panels(plan))
-    names = [str(one.id) for one in plan.brokers]
+    names = [str(broker.id) for broker in plan.brokers]
     with styled():
         columns = next((number for number, most in _COLUMNS if len(names) <= most), 1)
         rows = max(1, -(-len(panels) // columns))
         figure = Figure(figsize=(10, 0.9 + 1.5 * rows), layout="constrained")
-        found = list(figure.subplots(rows, columns, squeeze=False).flat)
-        alive = max(1, sum(one.alive for one in plan.brokers))
-        for axes, panel in zip(found, panels, strict=False):
+        axes_list = list(figure.subplots(rows, columns, squeeze=False).flat)
+        alive = max(1, sum(broker.alive for broker in plan.brokers))
+        for axes, panel in zip(axes_list, panels, strict=False):
             (_bars if len(names) <= BARS_MAX else _lines)(axes, panel, names)
             mean = sum(panel.after) / alive
             axes.axhline(mean, color=INK, linewidth=0.7, linestyle=(0, (3, 2)), label="mean after")
             axes.set_title(panel.title)
             axes.set_ylim(0, 1.08 * max(1e-9, *panel.before, *panel.after))
-            axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _, told=panel.told: told(value)))
-        for axes in found[len(panels) :]:
+            axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _, label=panel.told: label(value)))
+        for axes in axes_list[len(panels) :]:
             axes.set_axis_off()
         if panels:
-            handles, labels = found[0].get_legend_handles_labels()
+            handles, labels = axes_list[0].get_legend_handles_labels()
             figure.legend(handles, labels, loc="outside lower right", ncols=3, fontsize=7)
             figure.supxlabel(
-                "broker" if len(names) <= BARS_MAX else "brokers, each line by what it has, largest first",
+                "broker" if len(names) <= BARS_MAX else "brokers, each line ordered by load, largest first",
                 fontsize=8,
                 color=INK,
             )
@@ -74,17 +74,19 @@ def plan_picture(plan: ReassignmentPlan) -> Plot:
 
 
 def _panels(plan: ReassignmentPlan) -> Iterator[_Panel]:
-    for field, title, told in _MEASURES:
-        before = [getattr(one.before, field) for one in plan.brokers]
-        after = [getattr(one.after, field) for one in plan.brokers]
+    for field, title, measure in _MEASURES:
+        before = [getattr(broker.before, field) for broker in plan.brokers]
+        after = [getattr(broker.after, field) for broker in plan.brokers]
         if any(value is not None for value in (*before, *after)):
-            yield _Panel(title, told, [float(value or 0) for value in before], [float(value or 0) for value in after])
+            yield _Panel(
+                title, measure, [float(value or 0) for value in before], [float(value or 0) for value in after]
+            )
 
 
 def _bars(axes: Axes, panel: _Panel, names: Sequence[str]) -> None:
     places = list(range(len(names)))
-    axes.bar([one - 0.2 for one in places], panel.before, width=0.4, color=_BEFORE, label="before")
-    axes.bar([one + 0.2 for one in places], panel.after, width=0.4, color=_AFTER, label="after")
+    axes.bar([place - 0.2 for place in places], panel.before, width=0.4, color=_BEFORE, label="before")
+    axes.bar([place + 0.2 for place in places], panel.after, width=0.4, color=_AFTER, label="after")
     axes.set_xticks(places, names, fontsize=7)
     axes.grid(visible=False, axis="x")
 

@@ -1,4 +1,4 @@
-"""A plan: what moves from where to where, why, how much it is, and how far each goal is met before and after."""
+"""Plan of a rebalance: moves with sizes and reasons, and goals and brokers before and after."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FORMAT = "partition-plan/1"
 
 
 class GoalStatus(StrEnum):
-    """How a goal stands at the end of a plan."""
+    """Status of a goal at the end of a plan."""
 
     MET = "met"
     IMPROVED = "improved"
@@ -26,7 +26,7 @@ class GoalStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GoalSpread:
-    """One goal's measure over the brokers that count (or topics and brokers): before or after.
+    """Distribution of a goal's measure over its cells (brokers, or topics and brokers), before or after.
 
     Attributes:
         violations: Cells (brokers, topic and broker, partitions) outside of the goal's range.
@@ -44,19 +44,19 @@ class GoalSpread:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GoalOutcome:
-    """One goal's result.
+    """Result of one goal.
 
     Attributes:
         name: Of the goal.
-        hard: Whether a plan that does not meet it is refused by `apply` unless that is asked for.
+        hard: Whether `apply` refuses a plan that does not meet it, unless it is accepted explicitly.
         unit: Of its measure: replicas, leaders, partitions, bytes, bytes/s, millionths of CPU.
-        range_share: The threshold that it was asked with.
+        range_share: Requested threshold.
         status: See `GoalStatus`.
         before: At the beginning of the plan.
         after: At its end.
-        moves: Steps that this goal made in the search.
+        moves: Steps of this goal in the search.
         took_s: Time of the search; not part of what is compared between equal plans.
-        witness: Where it is not met: which broker or partition, with figures, and why nothing helps.
+        witness: Where it is not met: broker or partition, with figures, and why no move helps.
     """
 
     name: str
@@ -73,17 +73,17 @@ class GoalOutcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionMove:
-    """What becomes of one partition.
+    """Change of one partition.
 
     Attributes:
         topic: Name.
         partition: Number.
-        before: Replicas in order, as they are.
-        after: Replicas in order, as they are to be; the first is to lead.
-        leader_before: Who leads now; None: nobody.
-        leader_after: Who is to lead.
-        size_bytes: Of one replica; None: not known. Copied are `size_bytes` times the brokers that are new.
-        goals: Names of the goals that made it move.
+        before: Present replicas in order.
+        after: Planned replicas in order; the first becomes leader.
+        leader_before: Present leader; None: no leader.
+        leader_after: Planned leader.
+        size_bytes: Size of one replica; None: unknown. Copied bytes are `size_bytes` times the new brokers.
+        goals: Names of the goals that moved it.
     """
 
     topic: str
@@ -107,13 +107,13 @@ class PartitionMove:
 
     @property
     def copied_bytes(self) -> int:
-        """Bytes that are copied, as far as known."""
+        """Known bytes to copy."""
         return (self.size_bytes or 0) * len(self.added)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerFigures:
-    """One broker, before or after. Bytes in and out are its leaders' (clients); None where no load of it is known."""
+    """Load of one broker, before or after. Bytes in and out are those of its leaders (clients); None: unknown."""
 
     replicas: int
     leaders: int
@@ -125,7 +125,7 @@ class BrokerFigures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerChange:
-    """One broker before and after, and what goes in and out."""
+    """One broker before and after, with incoming and outgoing data."""
 
     id: int
     rack: str | None
@@ -140,21 +140,21 @@ class BrokerChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReassignmentPlan:
-    """The whole plan. Equal inputs give equal plans: `id` is a digest of what it does, times are not compared.
+    """The whole plan. Equal inputs give equal plans: `id` is a digest of the moves, times are not compared.
 
     Attributes:
         id: Digest of cluster, layout and moves, 16 hex digits.
-        cluster_id: Of the Kafka that it is for.
+        cluster_id: Id of the Kafka cluster.
         layout: Fingerprint of the assignment that it starts from.
-        topic_ids: Of each topic that it moves, so that one that was made anew is noticed.
-        made_at_ms: Wall clock.
-        request: What was asked for, as JSON.
-        goals: Outcome of each, in order.
+        topic_ids: Ids of its topics, so that a topic that was created again is noticed.
+        made_at_ms: Wall-clock time.
+        request: Request as JSON.
+        goals: Result of each goal, in order.
         brokers: Each broker before and after.
         moves: In order of topic and partition.
-        complete: False: the time, move or byte budget ended the search, `remarks` says which.
-        remarks: What was left out or guessed, as sentences.
-        took_s: Of the search.
+        complete: False: the time, move or byte budget ended the search; `remarks` has which.
+        remarks: Sentences on omissions and assumptions.
+        took_s: Time of the search.
     """
 
     id: str
@@ -172,15 +172,15 @@ class ReassignmentPlan:
 
     @property
     def copied_bytes(self) -> int:
-        """Bytes that carrying it out copies."""
+        """Bytes that an execution copies."""
         return sum(move.copied_bytes for move in self.moves)
 
     @property
     def infeasible(self) -> tuple[GoalOutcome, ...]:
-        """Hard goals that the plan was to meet and does not: `apply` refuses it.
+        """Hard goals that are not met, so that `apply` refuses the plan.
 
-        A mode that may move little (add-brokers, demote) does not answer for what was out of range before and got no worse:
-        that is unmet, or improved.
+        A mode with few allowed moves (add-brokers, demote) is not refused for violations that existed before and got no worse:
+        these are unmet, or improved.
         """
         refused = {GoalStatus.INFEASIBLE, GoalStatus.NOT_REACHED}
-        return tuple(one for one in self.goals if one.hard and one.status in refused)
+        return tuple(goal for goal in self.goals if goal.hard and goal.status in refused)

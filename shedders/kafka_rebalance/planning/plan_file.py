@@ -1,7 +1,7 @@
-"""A plan as a file, `partition-plan/1`: JSON, a line a move, so that it can be read, searched and compared by people.
+"""File format of plans, `partition-plan/1`: JSON with one move per line, so that people can search and compare it.
 
-Reading is strict: what is unknown, contradicts itself or is no number is an error that names the place, and nothing is done
-with such a plan. Whether it still fits the cluster is asked when it is carried out.
+Reading is strict: an unknown field, a contradiction or an invalid number is an error that names the place. Whether the
+plan still fits the cluster is checked when it is executed.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from shedders.kafka_rebalance.errors import PlanUnusableError
 from shedders.kafka_rebalance.planning.plan import FORMAT, BrokerChange, GoalOutcome, PartitionMove, ReassignmentPlan
 
 ID: Final = re.compile(r"[0-9a-f]{16}", re.ASCII)
-_HINT: Final = "Make it anew with `statechannel partitions plan`; a plan is not to be changed by hand."
+_HINT: Final = "Make a new plan with `statechannel partitions plan`; do not edit plans by hand."
 
 
 class _File(BaseModel):
-    """What stands in the file: the fields of `ReassignmentPlan`, and the format."""
+    """Contents of the file: the fields of `ReassignmentPlan`, and the format."""
 
     model_config = STRICT
     format: str
@@ -58,34 +58,34 @@ class _File(BaseModel):
 
 
 _ADAPTER: Final = TypeAdapter(_File)
-_FIELDS: Final = tuple(one.name for one in fields(ReassignmentPlan))
+_FIELDS: Final = tuple(field.name for field in fields(ReassignmentPlan))
 
 
 def plan_bytes(plan: ReassignmentPlan) -> bytes:
-    """The plan as the file has it; equal plans made at the same time give equal bytes."""
+    """Encode a plan; equal plans made at the same time give equal bytes."""
     return b"".join(document_parts(_document(plan)))
 
 
 def write_plan(path: Path, plan: ReassignmentPlan) -> None:
-    """Write a plan; the file appears, or is replaced, when it is whole.
+    """Write a plan atomically.
 
     Raises:
-        ValueError: The plan has a number that is not finite: a mistake of whoever made it.
+        ValueError: The plan has a number that is not finite, a bug of the planner.
         StateChannelError: The file cannot be written.
     """
     write_document(path, _document(plan))
 
 
 def _document(plan: ReassignmentPlan) -> dict[str, Any]:
-    for one in plan.goals:
-        spreads = (spread for spread in (one.before, one.after) if spread is not None)
+    for goal in plan.goals:
+        spreads = (spread for spread in (goal.before, goal.after) if spread is not None)
         numbers = [
-            one.range_share,
-            one.took_s,
+            goal.range_share,
+            goal.took_s,
             *(n for each in spreads for n in (each.low, each.high, each.mean, each.std)),
         ]
         if not all(map(isfinite, numbers)):
-            raise ValueError(f"goal {one.name}: a number is not finite: {numbers}")
+            raise ValueError(f"goal {goal.name}: a number is not finite: {numbers}")
     return {"format": FORMAT} | {name: _plain(getattr(plan, name)) for name in _FIELDS}
 
 
@@ -97,14 +97,14 @@ def read_plan(path: Path) -> ReassignmentPlan:
     """Read a plan.
 
     Raises:
-        PlanUnusableError: The file cannot be read, is no plan, is of another version, or contradicts itself.
+        PlanUnusableError: The file cannot be read, is not a plan, has another version, or contradicts itself.
     """
     raw = read_raw(path, _unusable)
     return parse_plan(raw, str(path))
 
 
 def parse_plan(raw: bytes, where: str = "the plan") -> ReassignmentPlan:
-    """Check a plan that was read already, such as from a topic; raises as `read_plan`."""
+    """Parse a plan, such as from a topic; raises as `read_plan`."""
     with uncollected():
         return _parsed(raw, where)
 
@@ -112,11 +112,14 @@ def parse_plan(raw: bytes, where: str = "the plan") -> ReassignmentPlan:
 def _parsed(raw: bytes, where: str) -> ReassignmentPlan:
     names = top_level(raw, where, _unusable, hint=_HINT)
     if "partitions" in names and "format" not in names:
-        hint = "`statechannel partitions show` takes it with --layout FILE; apply takes only plans."
-        raise PlanUnusableError(f"{where} is no plan but looks like a reassignment file of Kafka's own tool", hint=hint)
+        hint = "Show it with `statechannel partitions show --layout FILE`; `apply` takes only plans."
+        raise PlanUnusableError(
+            f"{where} is not a plan; it looks like a reassignment file of Kafka's own tool", hint=hint
+        )
     if str(names.get("format")).startswith("kafka-layout/"):
         raise PlanUnusableError(
-            f"{where} is no plan but a layout", hint=f"Plan from it: `statechannel partitions plan --layout {where}`."
+            f"{where} is a layout, not a plan",
+            hint=f"Make a plan for it: `statechannel partitions plan --layout {where}`.",
         )
     checked_format(names.get("format"), FORMAT, where, _unusable, hint=_HINT)
     file = validated(raw, _ADAPTER, where, _unusable, hint=_HINT)
@@ -132,49 +135,49 @@ def _unusable(message: str, hint: str) -> PlanUnusableError:
 
 
 def _faults(plan: ReassignmentPlan) -> Iterator[str]:
-    """What is wrong with a plan whose fields are all of the right kind."""
+    """Contradictions of a plan whose fields are all of the right type."""
     if not ID.fullmatch(plan.id):
-        yield f"id: 16 hex digits are wanted, found {cut(repr(plan.id))}"
+        yield f"id: expected 16 hex digits, got {cut(repr(plan.id))}"
     if not 0 <= plan.made_at_ms <= LATEST_MS:
-        yield f"made_at_ms: 0 to {LATEST_MS} is wanted, found {cut(str(plan.made_at_ms))}"
-    goals = [one.name for one in plan.goals]
+        yield f"made_at_ms: expected 0 to {LATEST_MS}, got {cut(str(plan.made_at_ms))}"
+    goals = [goal.name for goal in plan.goals]
     if len(set(goals)) < len(goals):
-        yield "goals: one stands there twice"
-    brokers = [one.id for one in plan.brokers]
+        yield "goals: a goal is duplicated"
+    brokers = [broker.id for broker in plan.brokers]
     known, again = set(brokers), twice(brokers)
     if again is not None:
-        yield f"brokers: {again} stands there twice"
+        yield f"brokers: {again} is duplicated"
     seen: set[tuple[str, int]] = set()
-    for one in plan.moves:
-        where = f"move of {cut(one.topic)}-{one.partition}"
-        if (one.topic, one.partition) in seen:
-            yield f"{where}: it stands there twice"
-        seen.add((one.topic, one.partition))
-        if plan.topic_ids and one.topic not in plan.topic_ids:
+    for move in plan.moves:
+        where = f"move of {cut(move.topic)}-{move.partition}"
+        if (move.topic, move.partition) in seen:
+            yield f"{where}: duplicated"
+        seen.add((move.topic, move.partition))
+        if plan.topic_ids and move.topic not in plan.topic_ids:
             yield f"{where}: the topic is not in topic_ids"
-        yield from (f"{where}: {fault}" for fault in _move_faults(one, known))
+        yield from (f"{where}: {fault}" for fault in _move_faults(move, known))
 
 
-def _move_faults(one: PartitionMove, known: set[int]) -> Iterator[str]:
-    if not TOPIC_NAME.fullmatch(one.topic):
-        yield "no name that Kafka allows"
-    if not 0 <= one.partition < 2**31:
-        yield "no number of a partition"
+def _move_faults(move: PartitionMove, known: set[int]) -> Iterator[str]:
+    if not TOPIC_NAME.fullmatch(move.topic):
+        yield "not a valid topic name"
+    if not 0 <= move.partition < 2**31:
+        yield "not a valid partition number"
     for name in ("before", "after"):
-        replicas: tuple[int, ...] = getattr(one, name)
+        replicas: tuple[int, ...] = getattr(move, name)
         again = twice(replicas)
         if not replicas or min(replicas) < 0:
-            yield f"{name}: ids of brokers are wanted, found {cut(repr(list(replicas)))}"
+            yield f"{name}: expected broker ids, got {cut(repr(list(replicas)))}"
         if again is not None:
-            yield f"{name}: broker {again} stands there twice"
+            yield f"{name}: broker {again} is duplicated"
         strange = sorted(set(replicas) - known) if known else []
         if strange:
             yield f"{name}: the plan has no broker {strange[0]}"
-    if one.leader_after not in one.after[:1]:
-        yield f"leader_after: the first of after is to lead, found {one.leader_after}"
-    if one.leader_before is not None and one.leader_before not in one.before:
-        yield f"leader_before: broker {one.leader_before} has no replica of it"
-    if one.before == one.after and one.leader_before == one.leader_after:
-        yield "it moves nothing"
-    if one.size_bytes is not None and not 0 <= one.size_bytes <= NUMBER_MAX:
-        yield f"size_bytes: 0 to {NUMBER_MAX} is wanted, found {cut(str(one.size_bytes))}"
+    if move.leader_after not in move.after[:1]:
+        yield f"leader_after: expected the first of after, got {move.leader_after}"
+    if move.leader_before is not None and move.leader_before not in move.before:
+        yield f"leader_before: broker {move.leader_before} has no replica of it"
+    if move.before == move.after and move.leader_before == move.leader_after:
+        yield "no change"
+    if move.size_bytes is not None and not 0 <= move.size_bytes <= NUMBER_MAX:
+        yield f"size_bytes: expected 0 to {NUMBER_MAX}, got {cut(str(move.size_bytes))}"

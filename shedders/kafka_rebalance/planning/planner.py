@@ -1,9 +1,9 @@
-"""The planner: goals in order change a virtual cluster; the difference from the real one is the plan.
+"""Planner: goals, in order, change a virtual cluster; its difference from the real one is the plan.
 
-Each goal moves what helps it until it finds nothing more; then what no goal so far needs is taken back, and the goals so far
-are gone through again, until nothing changes; then comes the next. Each move lessens its goal's excess and no earlier goal's,
-each taking back copies less at the same excess: so this ends, and planning again from where it ends finds nothing to do. For
-new brokers the largest of few moves are reconsidered at the end.
+Each goal moves replicas until no move helps it; then moves that no goal so far needs are reverted, and the goals so far
+are run again, until nothing changes; then the next goal follows. Each move reduces its goal's excess and raises no earlier
+goal's, each reversal copies less at the same excess: so this ends, and planning again from the result changes nothing. For
+new brokers, the largest of few moves are reconsidered at the end.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, kw_only=True)
 class _Work:
-    """One goal and how far it has come."""
+    """Progress of one goal."""
 
     goal: Goal
     nothing: str | None
@@ -54,15 +54,15 @@ def plan_partitions(
     progress: Callable[[str, int, int], None] | None = None,
     steps: list[SearchStep] | None = None,
 ) -> ReassignmentPlan:
-    """Plan moves that bring the cluster to the goals of the request with as few bytes as it can find.
+    """Plan moves that meet the goals of the request with as few copied bytes as possible.
 
     Args:
-        layout: The cluster as it is.
-        loads: Of its partitions; may be empty, goals of placement work without.
-        request: What is asked for.
-        now_s: Monotonic clock, for the time budget and the time of each goal; without one there is no budget.
-        progress: Called with the goal's name, how many of its cells are looked at, and how many there are.
-        steps: Each step of the search is added to it, for those who check them.
+        layout: Present layout of the cluster.
+        loads: Loads of its partitions; may be empty, as placement goals need none.
+        request: Request.
+        now_s: Monotonic clock, for the time budget and the time of each goal; None: no budget.
+        progress: Called with the goal's name, the number of checked cells, and of all cells.
+        steps: Each step of the search is appended to it, for checks.
 
     Raises:
         RequestRefusedError: Unknown brokers, patterns that leave nothing, a range that cannot hold the replicas.
@@ -88,7 +88,7 @@ def plan_partitions(
         id=identity(layout.cluster_id, fingerprint, moves),
         cluster_id=layout.cluster_id,
         layout=fingerprint,
-        topic_ids={name: layout.topics[name].topic_id for name in sorted({one.topic for one in moves})},
+        topic_ids={name: layout.topics[name].topic_id for name in sorted({move.topic for move in moves})},
         made_at_ms=layout.read_at_ms,
         request=as_json(request),
         goals=outcomes,
@@ -101,34 +101,34 @@ def plan_partitions(
 
 
 def _choices(cluster: VirtualCluster, scope: Scope, request: PlanRequest) -> list[tuple[type[Goal], GoalChoice]]:
-    """Goals in order: those asked for, else the mode's; what the mode is about comes after the hard ones that come first."""
+    """Goals in order: those requested, else the mode's; goals of the mode itself follow the leading hard ones."""
     asked = request.goals or tuple(GoalChoice(name=name) for name in DEFAULTS[request.mode])
     if request.mode is PlanMode.ADD_BROKERS and not request.goals:
         unneeded = "replicas" if cluster.known[:, LoadColumn.DISK].any() else "disk"
-        asked = tuple(one for one in asked if one.name != unneeded)
-    found = [(find(choice.name), choice) for choice in asked]
+        asked = tuple(choice for choice in asked if choice.name != unneeded)
+    goals = [(find(choice.name), choice) for choice in asked]
     own = {
         "brokers-leave": bool(scope.leaving.any()),
         "offline-replicas": request.mode is PlanMode.FIX_OFFLINE,
         "demotion": request.mode is PlanMode.DEMOTE,
         "replication-factor": request.mode is PlanMode.REPLICATION_FACTOR,
     }
-    place = next((at for at, (one, _) in enumerate(found) if not one.hard), len(found))
-    found[place:place] = [(OF_MODES[name], GoalChoice(name=name)) for name, wanted in own.items() if wanted]
-    return found
+    place = next((at for at, (goal, _) in enumerate(goals) if not goal.hard), len(goals))
+    goals[place:place] = [(OF_MODES[name], GoalChoice(name=name)) for name, wanted in own.items() if wanted]
+    return goals
 
 
 def _prepare(search: Search, request: PlanRequest) -> list[_Work]:
     cluster, scope = search.cluster, search.scope
     works: list[_Work] = []
-    for made, choice in _choices(cluster, scope, request):
-        goal = made(cluster, scope, choice.range_share, request)
+    for goal_class, choice in _choices(cluster, scope, request):
+        goal = goal_class(cluster, scope, choice.range_share, request)
         if request.mode is PlanMode.ADD_BROKERS and not request.goals and choice.name in {"bytes-in", "leaders"}:
             goal.moves_data = False
         earlier = tuple(work.goal for work in works if work.nothing is None)
         limits = GoalLimits(cluster)
-        for one in earlier:
-            one.limit(limits)
+        for earlier_goal in earlier:
+            earlier_goal.limit(limits)
         nothing = goal.prepare()
         spread = None if nothing is not None else goal.spread()
         works.append(_Work(goal=goal, nothing=nothing, before=spread, limits=limits, earlier=earlier))
@@ -141,9 +141,9 @@ def _run(
     clock: Callable[[], float],
     progress: Callable[[str, int, int], None] | None,
 ) -> bool:
-    """Search to the end, or to that of the time budget; whether it came to the end.
+    """Search to the end or until the time budget is spent; return whether it was completed.
 
-    Each goal is taken up when those before it can get no further, so that these end at least where they would without it.
+    Each goal starts when earlier ones can improve no further, so that these end at least as well as without it.
     """
     limits = GoalLimits(search.cluster)
     active: list[tuple[int, _Work]] = []
@@ -168,14 +168,14 @@ def _settle(
     clock: Callable[[], float],
     progress: Callable[[str, int, int], None] | None,
 ) -> None:
-    """Take back what these goals do not need and go on with them, until nothing changes."""
+    """Revert moves that these goals do not need and run them again, until nothing changes."""
     leaders_first = any(work.goal.name == "preferred-leader" for _, work in active)
     while True:
         search.begin(active[-1][1].goal.name, 0, limits, ())
-        made = trade(search, limits) + take_back(search, limits, leaders_first=leaders_first)
+        count = trade(search, limits) + take_back(search, limits, leaders_first=leaders_first)
         for bit, work in active:
-            made += _work(search, work, bit, clock, progress)
-        if not made:
+            count += _work(search, work, bit, clock, progress)
+        if not count:
             return
 
 
@@ -201,7 +201,7 @@ def _work(
             progress(name, 1, 1)
     finally:
         work.took_s += clock() - began_s
-        if search.trail is None:  # else it is only tried
+        if search.trail is None:  # otherwise it is a trial
             work.moves += search.made - before
     return search.made - before
 
@@ -223,7 +223,9 @@ def _outcome(search: Search, work: _Work, *, complete: bool) -> GoalOutcome:
     if not after.excess:
         return GoalOutcome(**result, status=GoalStatus.MET)
     if not complete and not work.reached:
-        return GoalOutcome(**result, status=GoalStatus.NOT_REACHED, witness="the time budget was spent before its end")
+        return GoalOutcome(
+            **result, status=GoalStatus.NOT_REACHED, witness="the time budget was spent before it was done"
+        )
     search.begin(goal.name, 0, work.limits, work.earlier)
     better = GoalStatus.IMPROVED if after.excess < work.before.excess else GoalStatus.UNMET
     bound = goal.hard and (goal.name in OF_MODES or search.scope.mode is PlanMode.REBALANCE)
@@ -233,15 +235,15 @@ def _outcome(search: Search, work: _Work, *, complete: bool) -> GoalOutcome:
 
 
 def _remarks(search: Search, works: list[_Work], request: PlanRequest, *, complete: bool) -> list[str]:
-    found = [remark for work in works for remark in work.goal.remarks]
+    remarks = [remark for work in works for remark in work.goal.remarks]
     if not complete:
-        found.append(
-            f"the search was ended by its time budget of {request.time_budget_s:g} s: this is the best plan so far"
+        remarks.append(
+            f"the search was ended by its time budget of {request.time_budget_s:g} s; this is the best plan found"
         )
     if search.stinted:
         bounds = {"moves_max": request.moves_max, "bytes_max": request.bytes_max}
         named = ", ".join(f"{name} {value}" for name, value in bounds.items() if value is not None)
-        found.append(f"the bound of {named} kept it from moves that goals would want")
-    if request.goals and search.cluster.racks and all(one.name != "rack-awareness" for one in request.goals):
-        found.append("rack-awareness is not among the goals: replicas of a partition may come together in a rack")
-    return found
+        remarks.append(f"the bound {named} excluded moves that would help goals")
+    if request.goals and search.cluster.racks and all(goal.name != "rack-awareness" for goal in request.goals):
+        remarks.append("rack-awareness is not among the goals: replicas of a partition may end up in one rack")
+    return remarks

@@ -1,7 +1,7 @@
-"""The JSON that Kafka's own tool takes (`kafka-reassign-partitions --reassignment-json-file`): written, and read.
+"""Files of Kafka's own tool (`kafka-reassign-partitions --reassignment-json-file`), written and read.
 
 Format: `ReassignPartitionsCommand` of Apache Kafka, `{"version":1,"partitions":[{"topic","partition","replicas"}]}`; `log_dirs`
-are accepted when reading and not used. A file that only changes the order of replicas moves no data: the first of them becomes
+are accepted and ignored. A file that only changes the order of replicas moves no data: the first of them becomes
 the preferred leader, and leads after an election (`kafka-leader-election --election-type preferred`).
 """
 
@@ -48,61 +48,62 @@ _ADAPTER: Final = TypeAdapter(_File)
 
 
 def to_json(moves: Iterable[PartitionMove], which: Which = "after") -> bytes:
-    """The file's bytes, in the order of the moves, an entry a line.
+    """Encode a file, in the order of the moves, one entry per line.
 
     Args:
-        moves: Of a plan, or of a batch of it.
-        which: `after`: what is to be; `before`: what was, to undo it.
+        moves: Moves of a plan or of a batch.
+        which: `after`: planned replicas; `before`: former ones, to roll back.
     """
     entries = [
-        orjson.dumps({"topic": one.topic, "partition": one.partition, "replicas": getattr(one, which)}) for one in moves
+        orjson.dumps({"topic": move.topic, "partition": move.partition, "replicas": getattr(move, which)})
+        for move in moves
     ]
     return b'{"version":1,"partitions":[\n' + b",\n".join(entries) + b"\n]}\n"
 
 
 def looks_like_reassignment(raw: bytes) -> bool:
-    """Whether a file is rather one of Kafka's tool than a plan; says nothing about its being right."""
+    """Whether a file looks like one of Kafka's tool, valid or not."""
     head = raw[:4_096]
     return b'"partitions"' in head and b'"version"' in raw and b'"format"' not in head
 
 
 def read_reassignment(path: Path) -> Mapping[tuple[str, int], tuple[int, ...]]:
-    """Replicas by topic and partition, as the file names them.
+    """Read the replicas by topic and partition.
 
     Raises:
-        PlanUnusableError: It cannot be read, is of another version, names a partition twice, or replicas that cannot be.
+        PlanUnusableError: The file cannot be read, has another version, a duplicate partition, or invalid replicas.
     """
     return parse_reassignment(read_raw(path, _unusable), str(path))
 
 
 def parse_reassignment(raw: bytes, where: str = "the file") -> Mapping[tuple[str, int], tuple[int, ...]]:
-    """Likewise, of a file that was read already."""
+    """Parse the contents of a file; raises as `read_reassignment`."""
     top_level(raw, where, _unusable, hint=_HINT)
     file = validated(raw, _ADAPTER, where, _unusable, hint=_HINT)
     faults = list(_faults(file))
     if faults:
         raise PlanUnusableError(told(where, faults), hint=_HINT)
-    return {(one.topic, one.partition): one.replicas for one in file.partitions}
+    return {(part.topic, part.partition): part.replicas for part in file.partitions}
 
 
 def _faults(file: _File) -> Iterator[str]:
     if file.version != VERSION:
-        yield f"version: {VERSION} is wanted, found {file.version}"
+        yield f"version: expected {VERSION}, got {file.version}"
     seen: set[tuple[str, int]] = set()
-    for number, one in enumerate(file.partitions):
+    for number, part in enumerate(file.partitions):
         where = f"partitions[{number}]"
-        if (one.topic, one.partition) in seen:
-            yield f"{where}: {cut(one.topic)}-{one.partition} stands there twice"
-        seen.add((one.topic, one.partition))
-        if not TOPIC_NAME.fullmatch(one.topic) or not 0 <= one.partition < 2**31:
-            yield f"{where}: {cut(one.topic)}-{one.partition} can be no partition"
-        if not one.replicas or min(one.replicas) < 0:
-            yield f"{where}.replicas: ids of brokers are wanted, found {cut(repr(list(one.replicas)))}"
-        again = twice(one.replicas)
+        if (part.topic, part.partition) in seen:
+            yield f"{where}: {cut(part.topic)}-{part.partition} is duplicated"
+        seen.add((part.topic, part.partition))
+        if not TOPIC_NAME.fullmatch(part.topic) or not 0 <= part.partition < 2**31:
+            yield f"{where}: {cut(part.topic)}-{part.partition} is not a valid partition"
+        if not part.replicas or min(part.replicas) < 0:
+            yield f"{where}.replicas: expected broker ids, got {cut(repr(list(part.replicas)))}"
+        again = twice(part.replicas)
         if again is not None:
-            yield f"{where}.replicas: broker {again} stands there twice"
-        if one.log_dirs is not None and len(one.log_dirs) != len(one.replicas):
-            yield f"{where}.log_dirs: as many as replicas are wanted"
+            yield f"{where}.replicas: broker {again} is duplicated"
+        if part.log_dirs is not None and len(part.log_dirs) != len(part.replicas):
+            yield f"{where}.log_dirs: expected one per replica"
 
 
 def moves_of(
@@ -112,35 +113,35 @@ def moves_of(
     *,
     where: str = "it",
 ) -> tuple[PartitionMove, ...]:
-    """What a reassignment that somebody else made would change of a cluster; partitions that stay are left out.
+    """Moves of a reassignment of another tool, without unchanged partitions.
 
     Args:
-        wanted: From `read_reassignment`.
-        layout: The cluster.
-        loads: Sizes of its partitions, as far as known.
+        wanted: Replicas from `read_reassignment`.
+        layout: Layout of the cluster.
+        loads: Known sizes of its partitions.
         where: Name of the file, for people.
 
     Raises:
-        PlanUnusableError: It names partitions or brokers that the cluster does not have.
+        PlanUnusableError: It has partitions or brokers that the cluster does not have.
     """
-    known = {one.id for one in layout.brokers}
-    there = {(topic.name, one.partition): one for topic, one in layout.partitions()}
-    faults, found = list[str](), list[PartitionMove]()
+    known = {broker.id for broker in layout.brokers}
+    there = {(topic.name, partition.partition): partition for topic, partition in layout.partitions()}
+    faults, problems = list[str](), list[PartitionMove]()
     for (topic, partition), replicas in sorted(wanted.items()):
         now = there.get((topic, partition))
-        strange = [one for one in replicas if one not in known]
+        strange = [broker for broker in replicas if broker not in known]
         if now is None:
             faults.append(f"{topic}-{partition}: the cluster has no such partition")
         elif strange:
             faults.append(f"{topic}-{partition}: the cluster has no broker {strange[0]}")
         elif now.replicas != replicas:
-            found.append(_move(topic, now, replicas, loads))
+            problems.append(_move(topic, now, replicas, loads))
     if faults:
         raise PlanUnusableError(
             told(where, faults),
-            hint="It was made for another cluster, or for an older state of this one: make it anew.",
+            hint="It is for another cluster, or for an older state of this one; make a new one.",
         )
-    return tuple(found)
+    return tuple(problems)
 
 
 def _move(topic: str, now: KafkaPartition, after: tuple[int, ...], loads: PartitionLoads) -> PartitionMove:

@@ -1,4 +1,4 @@
-"""Which goals there are: entry points of the group `shedders.partition_goals`, and which a mode goes by where none are asked for.
+"""Registry of goals: entry points of the group `shedders.partition_goals`, and the default goals of each mode.
 
 [project.entry-points."shedders.partition_goals"]
 mine = "my_package:MyGoal"
@@ -40,22 +40,22 @@ MODES: Final = {
     "demotion": (PlanMode.DEMOTE.value,),
     "replication-factor": (PlanMode.REPLICATION_FACTOR.value,),
 }
-"""With which modes the goals come that nobody asks for by name."""
+"""Modes of the goals that cannot be requested by name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explained:
-    """One goal.
+    """Description of one goal.
 
     Attributes:
-        share: Its range where none is asked for.
-        share_of: What the range is a part of; empty: it has none.
-        needs: Which figures of partitions it goes by.
-        modes: By which modes it is taken where no goals are asked for.
-        with_mode: Whether it comes with its mode, and is not asked for.
-        origin: The module that it is from.
-        about: The first line of what it says.
-        text: All of it.
+        share: Default range.
+        share_of: Quantity that the range is a share of; empty: no range.
+        needs: Figures of partitions that it uses.
+        modes: Modes that use it by default.
+        with_mode: Whether it belongs to a mode and cannot be requested.
+        origin: Module of its class.
+        about: First line of its docstring.
+        text: Whole docstring.
     """
 
     name: str
@@ -72,20 +72,20 @@ class Explained:
 
     @property
     def range_text(self) -> str:
-        """The range as people read it."""
+        """Range, for people."""
         return f"{self.share:g} {self.share_of}" if self.share_of else "none"
 
 
 def every() -> tuple[Explained, ...]:
-    """All goals, in the order in which they are worked for, then those that come with a mode."""
-    return tuple(_of(one) for one in (*available().values(), *OF_MODES.values()))
+    """All goals in the order of planning, then those that belong to a mode."""
+    return tuple(_of(goal) for goal in (*available().values(), *OF_MODES.values()))
 
 
 def explained(name: str) -> Explained:
-    """One goal, by name.
+    """Description of a goal, by name.
 
     Raises:
-        RequestRefusedError: There is none.
+        RequestRefusedError: The goal does not exist.
     """
     return _of(OF_MODES[name] if name in OF_MODES else find(name))
 
@@ -101,7 +101,7 @@ def _of(goal: type[Goal]) -> Explained:
         unit=goal.unit,
         share=goal.default_share,
         share_of=goal.share_of,
-        needs=tuple(WORDS[one] for one in goal.needs),
+        needs=tuple(WORDS[need] for need in goal.needs),
         modes=modes,
         with_mode=with_mode,
         origin=goal.__module__,
@@ -131,14 +131,14 @@ SOFT: Final = (
     Leaders,
     PreferredLeader,
 )
-OWN: Final[Mapping[str, type[Goal]]] = {one.name: one for one in (*HARD, *SOFT)}
-"""In the order in which they are worked for."""
+OWN: Final[Mapping[str, type[Goal]]] = {goal.name: goal for goal in (*HARD, *SOFT)}
+"""Built-in goals in the order of planning."""
 OF_MODES: Final[Mapping[str, type[Goal]]] = {
-    one.name: one for one in (BrokersLeave, OfflineReplicas, Demotion, ReplicationFactor)
+    goal.name: goal for goal in (BrokersLeave, OfflineReplicas, Demotion, ReplicationFactor)
 }
-"""What a mode is about. Nobody asks for them by name: they come with the mode, after the hard goals."""
+"""Goals of the modes themselves. They cannot be requested by name, and follow the hard goals."""
 
-_HARD_NAMES: Final = tuple(one.name for one in HARD)
+_HARD_NAMES: Final = tuple(goal.name for goal in HARD)
 _SPREAD: Final = (
     "topic-leaders",
     "topic-replicas",
@@ -156,43 +156,43 @@ DEFAULTS: Final[Mapping[PlanMode, tuple[str, ...]]] = {
     PlanMode.FIX_OFFLINE: (*_HARD_NAMES, *_SPREAD),
     PlanMode.REPLICATION_FACTOR: (*_HARD_NAMES, *_SPREAD),
 }
-"""Goals of each mode. add-brokers goes by replicas only where no size is known, and moves nothing for leaders."""
+"""Default goals of each mode. add-brokers uses replica counts only if no size is known, and moves nothing for leaders."""
 
 
 def available() -> dict[str, type[Goal]]:
-    """All goals that can be asked for, by name: our own in their order, then those of others."""
-    found = dict(OWN)
-    for point in sorted(entry_points(group=GROUP), key=lambda one: one.name):
+    """All goals that can be requested, by name: built-in ones in order, then those of other packages."""
+    goals = dict(OWN)
+    for point in sorted(entry_points(group=GROUP), key=lambda point: point.name):
         if point.name in OWN:
             continue
         try:
-            made = point.load()
+            goal = point.load()
         except Exception as error:
             raise RequestRefusedError(
                 f"goal {point.name} cannot be loaded from {point.value}: {error!r}",
-                hint="Repair or uninstall the package that it is from.",
+                hint="Repair or uninstall its package.",
             ) from error
-        if not (isinstance(made, type) and issubclass(made, Goal)):
+        if not (isinstance(goal, type) and issubclass(goal, Goal)):
             raise RequestRefusedError(
-                f"goal {point.name} of {point.value} is no goal", hint="It must be a class made from `Goal`."
+                f"goal {point.name} of {point.value} is not a goal", hint="It must be a subclass of `Goal`."
             )
-        found[point.name] = made
-    return found
+        goals[point.name] = goal
+    return goals
 
 
 def find(name: str) -> type[Goal]:
-    """The class of a goal.
+    """Class of a goal.
 
     Raises:
-        RequestRefusedError: There is none of that name.
+        RequestRefusedError: The name is unknown.
     """
     if name in OWN:
-        return OWN[name]  # without a look at what is installed, which takes longer than a small plan
+        return OWN[name]  # without a scan of installed packages, which takes longer than a small plan
     every = available()
     if name in every:
         return every[name]
     if name in OF_MODES:
-        raise RequestRefusedError(f"goal {name} comes with its mode and is not asked for", hint="Leave it out.")
+        raise RequestRefusedError(f"goal {name} belongs to its mode and cannot be requested", hint="Omit it.")
     near = nearest(name, every)
     meant = f" Did you mean `{near[0]}`?" if near else ""
-    raise RequestRefusedError(f"there is no goal `{shown(name)}`", hint=f"Goals: {', '.join(every)}.{meant}")
+    raise RequestRefusedError(f"unknown goal `{shown(name)}`", hint=f"Goals: {', '.join(every)}.{meant}")

@@ -1,4 +1,4 @@
-"""A plan as tables for people: overview, goals, brokers, single moves. Pure."""
+"""Tables of a plan: overview, goals, brokers, moves. Pure."""
 
 from __future__ import annotations
 
@@ -42,47 +42,47 @@ _ASKED: Final = {
 }
 _ASKED_ONE: Final = {
     "replication_factor": "replication factor",
-    "moves_max": "moves at most",
-    "bytes_max": "bytes at most",
+    "moves_max": "max moves",
+    "bytes_max": "max bytes",
 }
 _MINUTE_S: Final = 60
 _HOUR_S: Final = 3_600
 _SHORT: Final = 120
 
 
-def overview(plan: ReassignmentPlan, told: Estimate) -> Grid:
-    """What the plan is and does, in a few lines."""
-    return Grid("", ("plan", plan.id), tuple(_overview(plan, told)))
+def overview(plan: ReassignmentPlan, estimate: Estimate) -> Grid:
+    """Overview of a plan."""
+    return Grid("", ("plan", plan.id), tuple(_overview(plan, estimate)))
 
 
-def _overview(plan: ReassignmentPlan, told: Estimate) -> Iterator[tuple[str, str]]:
+def _overview(plan: ReassignmentPlan, estimate: Estimate) -> Iterator[tuple[str, str]]:
     yield "cluster", f"{plan.cluster_id or '(no id)'}, {count(len(plan.brokers), 'broker')}"
-    yield "asked", asked_said(plan.request)
+    yield "request", asked_said(plan.request)
     yield "moves", moves_said(plan.moves)
     if plan.copied_bytes:
-        into = max(plan.brokers, key=lambda one: (one.bytes_in, -one.id), default=None)
-        most = "" if into is None or not into.bytes_in else f"; most of it, {size(into.bytes_in)}, to broker {into.id}"
+        into = max(plan.brokers, key=lambda change: (change.bytes_in, -change.id), default=None)
+        most = "" if into is None or not into.bytes_in else f"; most to broker {into.id}: {size(into.bytes_in)}"
         yield "copied", f"{size(plan.copied_bytes)}{most}"
     if plan.goals:
         yield "goals", goals_said(plan.goals)
     if plan.moves:
-        most, *rest = told.sentences()
-        yield "takes", f"about {length(told.duration_s)}; {most}"
-        for one in rest:
-            yield " ", one
+        most, *rest = estimate.sentences()
+        yield "duration", f"about {length(estimate.duration_s)}; {most}"
+        for sentence in rest:
+            yield " ", sentence
     if plan.made_at_ms:
         yield (
             "made",
             f"{datetime.fromtimestamp(plan.made_at_ms / 1_000, UTC):%Y-%m-%d %H:%M:%S}Z, in {length(plan.took_s)}",
         )
     if not plan.complete:
-        yield "search", "ended early: this is the best plan until then, see the remarks"
+        yield "search", "ended early; this is the best plan found, see the remarks"
     for remark in plan.remarks:
         yield "remark", remark
 
 
 def asked_said(request: Mapping[str, Any]) -> str:
-    """What was asked for, without what was left as it is by default: `remove-brokers, brokers 3`."""
+    """Request without defaults: `remove-brokers; brokers 3`."""
     named = [
         f"{text} {', '.join(map(str, values))}"
         for name, text in _ASKED.items()
@@ -93,108 +93,109 @@ def asked_said(request: Mapping[str, Any]) -> str:
 
 
 def moves_said(moves: Sequence[PartitionMove]) -> str:
-    """How many of what: `12 partitions: 9 replicas to copy, 3 leader switches`."""
+    """Counts of moves by kind: `12 partitions: 9 replicas to copy, 3 leader switches`."""
     if not moves:
-        return "nothing to do"
-    found = Counter[str]()
-    for one in moves:
-        found["copy"] += len(one.added)
-        found["drop"] += max(0, len(one.removed) - len(one.added))
-        found["switch"] += one.leader_before != one.leader_after
-        found["order"] += one.leader_before == one.leader_after and not one.added and not one.removed
+        return "no moves"
+    counts = Counter[str]()
+    for move in moves:
+        counts["copy"] += len(move.added)
+        counts["drop"] += max(0, len(move.removed) - len(move.added))
+        counts["switch"] += move.leader_before != move.leader_after
+        counts["order"] += move.leader_before == move.leader_after and not move.added and not move.removed
     parts = [
-        f"{count(found['copy'], 'replica')} to copy" if found["copy"] else "",
-        f"{count(found['drop'], 'replica')} to remove" if found["drop"] else "",
-        f"{count(found['switch'], 'new leader')}" if found["switch"] else "",
-        f"{found['order']} whose order alone changes" if found["order"] else "",
+        f"{count(counts['copy'], 'replica')} to copy" if counts["copy"] else "",
+        f"{count(counts['drop'], 'replica')} to remove" if counts["drop"] else "",
+        f"{count(counts['switch'], 'new leader')}" if counts["switch"] else "",
+        f"{counts['order']} with a new order of replicas only" if counts["order"] else "",
     ]
-    return f"{count(len(moves), 'partition')}: {', '.join(one for one in parts if one)}"
+    return f"{count(len(moves), 'partition')}: {', '.join(part for part in parts if part)}"
 
 
 def goals_said(goals: Iterable[GoalOutcome]) -> str:
-    """How many stand how, those that do not hold by name: `4 met; not met: disk`."""
+    """Counts of goals by status, with the names of those not met: `4 met; not met: disk`."""
     by_status: dict[GoalStatus, list[str]] = {}
-    for one in goals:
-        by_status.setdefault(one.status, []).append(one.name)
+    for goal in goals:
+        by_status.setdefault(goal.status, []).append(goal.name)
     met = by_status.pop(GoalStatus.MET, [])
     rest = [f"{_STATUS[status]}: {', '.join(names)}" for status, names in by_status.items()]
     return "; ".join([f"{len(met)} met", *rest])
 
 
 def goals_grid(plan: ReassignmentPlan) -> Grid:
-    """Each goal before and after, in order, and what keeps those that are not met."""
+    """Table of the goals before and after, in order, with the reasons of those not met."""
     notes = tuple(f"{', '.join(names)}: {why}" for why, names in _witnesses(plan.goals).items())
-    headers = ("goal", "kind", "range", "at the end", "outside", "lowest", "highest", "deviation", "steps", "s")
-    return Grid("Goals", headers, tuple(_goal(one) for one in plan.goals), notes)
+    headers = ("goal", "kind", "range", "status", "violations", "lowest", "highest", "deviation", "steps", "s")
+    return Grid("Goals", headers, tuple(_goal(goal) for goal in plan.goals), notes)
 
 
 def _witnesses(goals: Iterable[GoalOutcome]) -> Mapping[str, list[str]]:
-    """Names of the goals by what keeps them; many have the same reason."""
-    found: dict[str, list[str]] = {}
-    for one in goals:
-        if one.witness:
-            found.setdefault(one.witness, []).append(one.name)
-    return found
+    """Names of unmet goals by witness, as many share one."""
+    names: dict[str, list[str]] = {}
+    for goal in goals:
+        if goal.witness:
+            names.setdefault(goal.witness, []).append(goal.name)
+    return names
 
 
-def _goal(one: GoalOutcome) -> tuple[str, ...]:
+def _goal(goal: GoalOutcome) -> tuple[str, ...]:
     def told(field: str) -> str:
-        return _both(one, lambda spread: amount(getattr(spread, field), one.unit))
+        return _both(goal, lambda spread: amount(getattr(spread, field), goal.unit))
 
     return (
-        one.name,
-        "hard" if one.hard else "soft",
-        f"{one.range_share:.4g}" if one.range_share else "-",
-        _STATUS[one.status],
-        _both(one, lambda spread: str(spread.violations)),
+        goal.name,
+        "hard" if goal.hard else "soft",
+        f"{goal.range_share:.4g}" if goal.range_share else "-",
+        _STATUS[goal.status],
+        _both(goal, lambda spread: str(spread.violations)),
         told("low"),
         told("high"),
         told("std"),
-        str(one.moves),
-        f"{one.took_s:.2f}",
+        str(goal.moves),
+        f"{goal.took_s:.2f}",
     )
 
 
-def _both(one: GoalOutcome, told: Callable[[GoalSpread], str]) -> str:
-    if one.before is None or one.after is None:
+def _both(goal: GoalOutcome, text_of: Callable[[GoalSpread], str]) -> str:
+    if goal.before is None or goal.after is None:
         return "-"
-    before, after = told(one.before), told(one.after)
+    before, after = text_of(goal.before), text_of(goal.after)
     return before if before == after else f"{before} -> {after}"
 
 
 def brokers_grid(plan: ReassignmentPlan, *, most: int | None = BROKERS_SHOWN) -> Grid:
-    """Each broker before and after.
+    """Table of the brokers before and after.
 
     Args:
         plan: The plan.
-        most: So many are shown, those with most data in and out first chosen; None: all.
+        most: Most rows, for the brokers with most data in and out; None: all.
     """
     chosen = sorted(
-        plan.brokers, key=lambda one: (-one.bytes_in - one.bytes_out, -one.replicas_in - one.replicas_out, one.id)
+        plan.brokers,
+        key=lambda change: (-change.bytes_in - change.bytes_out, -change.replicas_in - change.replicas_out, change.id),
     )
     if most is not None:
         chosen = chosen[:most]
     left = len(plan.brokers) - len(chosen)
-    notes = (f"and {left} more, to and from which less is copied",) if left else ()
-    rows = tuple(_broker(one) for one in sorted(chosen, key=lambda one: one.id))
-    headers = ("broker", "rack", "replicas", "leaders", "disk", "bytes in", "bytes out", "comes", "goes")
+    notes = (f"and {left} more with less data in and out",) if left else ()
+    rows = tuple(_broker(change) for change in sorted(chosen, key=lambda change: change.id))
+    headers = ("broker", "rack", "replicas", "leaders", "disk", "bytes in", "bytes out", "incoming", "outgoing")
     return Grid("Brokers, before and after", headers, rows, notes)
 
 
-def _broker(one: BrokerChange) -> tuple[str, ...]:
+def _broker(change: BrokerChange) -> tuple[str, ...]:
     def told(field: str, text: Callable[[float], str]) -> str:
-        return _changed(one.before, one.after, field, text)
+        return _changed(change.before, change.after, field, text)
 
     return (
-        f"{one.id}" if one.alive else f"{one.id} (away)",
-        one.rack or "-",
+        f"{change.id}" if change.alive else f"{change.id} (down)",
+        change.rack or "-",
         told("replicas", str),
         told("leaders", str),
         told("disk_bytes", size),
         told("bytes_in_per_s", rate),
         told("bytes_out_per_s", rate),
-        _passes(one.replicas_in, one.bytes_in),
-        _passes(one.replicas_out, one.bytes_out),
+        _passes(change.replicas_in, change.bytes_in),
+        _passes(change.replicas_out, change.bytes_out),
     )
 
 
@@ -205,49 +206,49 @@ def _passes(replicas: int, data: int) -> str:
 
 
 def _changed(before: BrokerFigures, after: BrokerFigures, field: str, text: Callable[[float], str]) -> str:
-    told = ["-" if value is None else text(value) for value in (getattr(before, field), getattr(after, field))]
-    return told[0] if told[0] == told[1] else " -> ".join(told)
+    values = ["-" if value is None else text(value) for value in (getattr(before, field), getattr(after, field))]
+    return values[0] if values[0] == values[1] else " -> ".join(values)
 
 
 def moves_grid(moves: Iterable[PartitionMove], *, most: int | None = MOVES_SHOWN, more: str = "") -> Grid:
-    """Which replica goes from where to where, how much that is, and why.
+    """Table of moves, with sizes and goals.
 
     Args:
-        moves: Those to be shown.
-        most: So many at most; None: all.
-        more: What to do to see the others, for people.
+        moves: Moves to list.
+        most: Most rows; None: all.
+        more: Advice for seeing the others, for people.
     """
-    found = list(moves)
-    shown = found if most is None else found[:most]
-    left = len(found) - len(shown)
+    all_moves = list(moves)
+    shown = all_moves if most is None else all_moves[:most]
+    left = len(all_moves) - len(shown)
     headers = ("partition", "replicas", "moves", "leader", "size", "copied", "for")
     notes = (f"and {left} more{f': {more}' if more else ''}",) if left else ()
-    return Grid("Moves", headers, tuple(_move(one) for one in shown), notes)
+    return Grid("Moves", headers, tuple(_move(move) for move in shown), notes)
 
 
-def _move(one: PartitionMove) -> tuple[str, ...]:
+def _move(move: PartitionMove) -> tuple[str, ...]:
     def listed(replicas: Sequence[int]) -> str:
         return ",".join(map(str, replicas))
 
     return (
-        f"{one.topic}-{one.partition}",
-        f"{listed(one.before)} -> {listed(one.after)}",
-        steps_said(one),
-        str(one.leader_after)
-        if one.leader_before == one.leader_after
-        else f"{_who(one.leader_before)} -> {one.leader_after}",
-        "-" if one.size_bytes is None else size(one.size_bytes),
-        "-" if one.size_bytes is None and one.added else size(one.copied_bytes),
-        ", ".join(one.goals) or "-",
+        f"{move.topic}-{move.partition}",
+        f"{listed(move.before)} -> {listed(move.after)}",
+        steps_said(move),
+        str(move.leader_after)
+        if move.leader_before == move.leader_after
+        else f"{_who(move.leader_before)} -> {move.leader_after}",
+        "-" if move.size_bytes is None else size(move.size_bytes),
+        "-" if move.size_bytes is None and move.added else size(move.copied_bytes),
+        ", ".join(move.goals) or "-",
     )
 
 
-def steps_said(one: PartitionMove) -> str:
-    """From where to where: `1 -> 4`, `+4` for one more replica, `-1` for one less."""
-    pairs = [f"{old} -> {new}" for old, new in zip(one.removed, one.added, strict=False)]
+def steps_said(move: PartitionMove) -> str:
+    """Steps of a move: `1 -> 4`, `+4` for one more replica, `-1` for one less."""
+    pairs = [f"{old} -> {new}" for old, new in zip(move.removed, move.added, strict=False)]
     paired = len(pairs)
-    more = [f"+{new}" for new in one.added[paired:]] + [f"-{old}" for old in one.removed[paired:]]
-    return ", ".join([*pairs, *more]) or ("order" if one.leader_before == one.leader_after else "leader")
+    more = [f"+{new}" for new in move.added[paired:]] + [f"-{old}" for old in move.removed[paired:]]
+    return ", ".join([*pairs, *more]) or ("order" if move.leader_before == move.leader_after else "leader")
 
 
 def _who(broker: int | None) -> str:
@@ -255,7 +256,7 @@ def _who(broker: int | None) -> str:
 
 
 def length(duration_s: float) -> str:
-    """A length of time as people say it."""
+    """A duration, for people."""
     if duration_s < _SHORT:
         return f"{duration_s:.1f} s" if duration_s < _MINUTE_S / 6 else f"{duration_s:.0f} s"
     minutes = duration_s / _MINUTE_S
@@ -263,7 +264,7 @@ def length(duration_s: float) -> str:
 
 
 def infeasible_said(plan: ReassignmentPlan) -> str:
-    """What to tell of hard goals that do not hold: names and witnesses."""
-    names = ", ".join(one.name for one in plan.infeasible)
+    """Sentence on hard goals that are not met: names and witnesses."""
+    names = ", ".join(goal.name for goal in plan.infeasible)
     many = len(plan.infeasible)
     return f"{count(many, 'hard goal')} {are(many)} not met: {names}"

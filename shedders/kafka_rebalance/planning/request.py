@@ -1,4 +1,4 @@
-"""What a plan is asked for: the document's inputs, and the modes and bounds beyond it."""
+"""Request of a plan: mode, goals, brokers, topics and bounds."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from shedders.kafka_rebalance.planning.capacity import Capacities
 
 
 class PlanMode(StrEnum):
-    """Why replicas may move at all, and between which brokers."""
+    """Purpose of a plan, which restricts the moves and brokers."""
 
     REBALANCE = "rebalance"
     ADD_BROKERS = "add-brokers"
@@ -32,23 +32,23 @@ class GoalChoice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanRequest:
-    """All inputs of a plan beside cluster and loads; the same inputs give the same plan.
+    """All inputs of a plan other than layout and loads; the same inputs give the same plan.
 
     Attributes:
-        mode: What is asked for.
-        goals: In order; empty: the mode's own.
-        brokers: Ids among which replicas may be placed (the broker range); empty: all that are alive.
-        subjects: The brokers that the mode is about: new ones, those that go, those to be demoted.
-        offline_brokers: Brokers that are going offline: nothing is placed there and what is there leaves, in any mode.
+        mode: Purpose of the plan.
+        goals: Goals in order; empty: those of the mode.
+        brokers: Ids of brokers that may get replicas (the broker range); empty: all live brokers.
+        subjects: Brokers of the mode: to be added, removed or demoted.
+        offline_brokers: Brokers going offline: they get no replicas and lose theirs, in any mode.
         excluded_topics: Patterns (RE2, whole name) of topics whose replicas stay (the blacklist).
-        topics: Patterns of the topics that may be moved; empty: all that are not excluded.
-        replication_factor: The wanted one, for the mode of that name.
+        topics: Patterns of topics that may move; empty: all that are not excluded.
+        replication_factor: New replication factor, for the mode of that name.
         replicas_max: Limit of replicas on a broker, for `replica-capacity`.
-        capacities: What brokers can carry.
+        capacities: Capacities of brokers.
         moves_max: Most replica moves of the plan; None: no bound.
-        bytes_max: Most bytes to be copied; None: no bound.
-        time_budget_s: Longest search; then the best plan so far is given, and says so.
-        completeness_min: Loads of partitions with less of the window measured are taken for unknown.
+        bytes_max: Most bytes to copy; None: no bound.
+        time_budget_s: Time limit of the search; then the best plan so far is returned, marked incomplete.
+        completeness_min: Least measured share of the window; other loads are treated as unknown.
     """
 
     mode: PlanMode = PlanMode.REBALANCE

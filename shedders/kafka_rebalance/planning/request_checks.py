@@ -1,4 +1,4 @@
-"""Checks what a plan is asked for against the cluster; which partitions stay as they are, and why."""
+"""Checks of a request against the cluster, and the partitions that must stay, with reasons."""
 
 from __future__ import annotations
 
@@ -32,25 +32,27 @@ NEEDS_SUBJECTS: Final = {
 
 
 def check(layout: ClusterLayout, request: PlanRequest) -> None:
-    """Refuse what contradicts the cluster or itself.
+    """Check a request for contradictions with the cluster or within itself.
 
     Raises:
-        RequestRefusedError: With what to do instead.
+        RequestRefusedError: The request is contradictory.
     """
     if not layout.topics or not any(topic.partitions for topic in layout.topics.values()):
-        raise RequestRefusedError("the cluster has no partitions", hint="There is nothing to plan.")
+        raise RequestRefusedError("the cluster has no partitions", hint="Create topics first.")
     _check_numbers(request)
     alive = {broker.id for broker in layout.brokers if broker.alive}
-    known = {broker.id for broker in layout.brokers} | {one for _, part in layout.partitions() for one in part.replicas}
+    known = {broker.id for broker in layout.brokers} | {
+        broker for _, part in layout.partitions() for broker in part.replicas
+    }
     for what, ids in (
         ("broker range", request.brokers),
-        ("brokers that the mode is about", request.subjects),
+        ("brokers of the mode", request.subjects),
         ("brokers going offline", request.offline_brokers),
     ):
         unknown = sorted(set(ids) - known)
         if unknown:
             raise RequestRefusedError(
-                f"{what}: there is no broker {_list(unknown)}", hint=f"Brokers of the cluster: {_list(sorted(known))}."
+                f"{what}: broker {_list(unknown)} not found", hint=f"Brokers of the cluster: {_list(sorted(known))}."
             )
     _check_mode(request, alive)
     _check_range(request, alive)
@@ -62,11 +64,11 @@ def _check_numbers(request: PlanRequest) -> None:
         share = choice.range_share
         if share is not None and not (math.isfinite(share) and 0 <= share <= SHARE_MAX):
             raise RequestRefusedError(
-                f"goal {choice.name}: a range of {share} is no share", hint="0.1 is a tenth; 0 is the mean itself."
+                f"goal {choice.name}: range {share} is not a valid share", hint="0.1 is a tenth; 0 is the mean itself."
             )
     double = [name for name, count in Counter(choice.name for choice in request.goals).items() if count > 1]
     if double:
-        raise RequestRefusedError(f"goal {double[0]} is asked for twice", hint="Name each goal once, in order.")
+        raise RequestRefusedError(f"goal {double[0]} is duplicated", hint="Name each goal once, in order.")
     for what, value, least in (
         ("replicas_max", request.replicas_max, 1),
         ("moves_max", request.moves_max, 0),
@@ -75,18 +77,18 @@ def _check_numbers(request: PlanRequest) -> None:
         ("time_budget_s", request.time_budget_s, 0),
     ):
         if value is not None and not (math.isfinite(value) and value >= least):
-            raise RequestRefusedError(f"{what} of {value} is less than {least}", hint="Give a larger one, or none.")
+            raise RequestRefusedError(f"{what} of {value} is less than {least}", hint="Use a larger one, or none.")
     if not 0 <= request.completeness_min <= 1:
         raise RequestRefusedError(
-            f"completeness_min of {request.completeness_min} is no part of a window", hint="It is from 0 to 1."
+            f"completeness_min {request.completeness_min} is not a valid share", hint="Use 0 to 1."
         )
-    for owner, one in [("default", request.capacities.default), *request.capacities.of.items()]:
+    for owner, owner_capacity in [("default", request.capacities.default), *request.capacities.of.items()]:
         for field in ("disk_bytes", "bytes_in_per_s", "bytes_out_per_s", "cpu"):
-            value = getattr(one, field)
+            value = getattr(owner_capacity, field)
             if value is not None and not (math.isfinite(value) and value > 0):
                 raise RequestRefusedError(
                     f"capacity {field} of broker {owner} is {value}",
-                    hint="A capacity is above 0; leave out unknown ones.",
+                    hint="Capacities must be more than 0; omit unknown ones.",
                 )
 
 
@@ -96,14 +98,14 @@ def _check_mode(request: PlanRequest, alive: set[int]) -> None:
         raise RequestRefusedError(f"{mode.value} needs the {NEEDS_SUBJECTS[mode]}", hint="Name at least one broker.")
     if mode not in NEEDS_SUBJECTS and subjects:
         raise RequestRefusedError(
-            f"{mode.value} is not about certain brokers, but {_list(sorted(subjects))} are named",
-            hint="Give the broker range instead.",
+            f"{mode.value} does not apply to single brokers, but {_list(sorted(subjects))} are named",
+            hint="Use the broker range instead.",
         )
     if mode is PlanMode.REPLICATION_FACTOR and request.replication_factor is None:
-        raise RequestRefusedError("the wanted replication factor is missing", hint="Give one.")
+        raise RequestRefusedError("the new replication factor is missing", hint="Set one.")
     if mode is not PlanMode.REPLICATION_FACTOR and request.replication_factor is not None:
         raise RequestRefusedError(
-            f"{mode.value} changes no replication factor", hint="Leave it out, or ask for that mode."
+            f"{mode.value} does not change the replication factor", hint="Omit it, or use that mode."
         )
     both = subjects & set(request.offline_brokers)
     if mode in {PlanMode.ADD_BROKERS, PlanMode.DEMOTE} and both:
@@ -137,19 +139,20 @@ def _check_range(request: PlanRequest, alive: set[int]) -> None:
     if not usable:
         raise RequestRefusedError(
             "no broker is left that may hold replicas",
-            hint="Brokers must be alive, in the range, and not on their way out.",
+            hint="Brokers must be alive, in the range, and neither removed nor going offline.",
         )
     if request.mode is PlanMode.DEMOTE and not usable - set(request.subjects):
         raise RequestRefusedError("no broker is left that may lead", hint="Demote fewer brokers.")
     factor = request.replication_factor
     if factor is not None and factor > len(usable):
         raise RequestRefusedError(
-            f"a replication factor of {factor} needs as many brokers; {len(usable)} are usable", hint="Ask for less."
+            f"a replication factor of {factor} needs as many brokers; {len(usable)} are usable",
+            hint="Use a smaller one.",
         )
 
 
 def homes(request: PlanRequest, alive: set[int]) -> set[int]:
-    """Ids of the brokers that may hold replicas."""
+    """Ids of brokers that may hold replicas."""
     gone = set(request.offline_brokers)
     if request.mode is PlanMode.REMOVE_BROKERS:
         gone |= set(request.subjects)
@@ -157,49 +160,49 @@ def homes(request: PlanRequest, alive: set[int]) -> set[int]:
 
 
 def frozen(cluster: VirtualCluster, request: PlanRequest) -> tuple[NDArray[np.bool_], list[str]]:
-    """Partitions that stay as they are, and remarks that say how many for which reason.
+    """Partitions that must stay, and remarks on their numbers and reasons.
 
     Raises:
-        RequestRefusedError: The patterns cannot be read, or leave nothing.
+        RequestRefusedError: A pattern is invalid, or no topic is left.
     """
     chosen = _chosen(cluster.topics, request)
     remarks: list[str] = []
     stay = ~chosen[cluster.topic_of]
     if not chosen.any():
         raise RequestRefusedError(
-            f"no topic of {len(chosen)} may be moved", hint="The patterns for topics and excluded topics leave nothing."
+            f"no topic of {len(chosen)} may move", hint="Check the patterns of topics and excluded topics."
         )
     left_out = int(np.count_nonzero(~chosen))
     if left_out:
-        remarks.append(f"{left_out} of {len(chosen)} topics stay as they are: excluded, or not among those asked for")
+        remarks.append(f"{left_out} of {len(chosen)} topics stay: they are excluded or not requested")
     strange = sorted(set(request.capacities.of) - set(cluster.broker_ids))
     if strange:
-        remarks.append(f"capacities are named of broker {_list(strange)}, which the cluster does not have")
+        remarks.append(f"capacities are set for broker {_list(strange)}, which is not in the cluster")
     gone = set(request.offline_brokers)
     if request.mode is PlanMode.REMOVE_BROKERS:
         gone |= set(request.subjects)
     going: NDArray[np.bool_] = np.zeros(len(cluster.broker_ids) + 1, dtype=bool)
-    going[[cluster.index[one] for one in gone]] = True
+    going[[cluster.index[broker] for broker in gone]] = True
     offline = (cluster.offline & ~going[cluster.replicas]).any(axis=1)
     if request.mode in {PlanMode.FIX_OFFLINE, PlanMode.REMOVE_BROKERS}:
         offline = np.zeros_like(cluster.in_motion)
     for why, hit in (
-        ("a reassignment of it is under way", cluster.in_motion),
-        ("nobody leads it", cluster.leader < 0),
-        ("it has offline replicas (fix those first)", offline),
+        ("a reassignment is in progress", cluster.in_motion),
+        ("they have no leader", cluster.leader < 0),
+        ("they have offline replicas (fix those first)", offline),
     ):
         rows = hit & ~stay
         if rows.any():
-            examples = ", ".join(cluster.name_of(int(one)) for one in np.nonzero(rows)[0][:3])
-            remarks.append(f"{int(rows.sum())} partitions stay as they are, such as {examples}: {why}")
+            examples = ", ".join(cluster.name_of(int(row)) for row in np.nonzero(rows)[0][:3])
+            remarks.append(f"{int(rows.sum())} partitions stay, e.g. {examples}: {why}")
             stay |= rows
     _check_factors(cluster, request, stay)
     return stay, remarks
 
 
 def _check_factors(cluster: VirtualCluster, request: PlanRequest, stay: NDArray[np.bool_]) -> None:
-    """A range that is asked for must hold what it is asked for."""
-    alive = {one for one, there in zip(cluster.broker_ids, cluster.alive, strict=True) if there}
+    """Check that the broker range can hold the replicas."""
+    alive = {broker for broker, there in zip(cluster.broker_ids, cluster.alive, strict=True) if there}
     usable = homes(request, alive)
     if not request.brokers or request.mode is PlanMode.REPLICATION_FACTOR:
         return
@@ -209,24 +212,24 @@ def _check_factors(cluster: VirtualCluster, request: PlanRequest, stay: NDArray[
         raise RequestRefusedError(
             f"the broker range has {count(len(usable), 'usable broker')}, "
             f"but {cluster.name_of(worst)} has {factors[worst]} replicas",
-            hint="Widen the range, or leave topics out.",
+            hint="Widen the range, or exclude topics.",
         )
 
 
 def _check_in_sync(layout: ClusterLayout, request: PlanRequest) -> None:
-    """Nobody asks for topics that take no more writes with acks=all; those that are so already may stay so."""
+    """Check that no topic becomes unwritable with acks=all; topics that already are may stay so."""
     factor = request.replication_factor
     if factor is None:
         return
     names = list(layout.topics)
     for name, chosen in zip(names, _chosen(names, request), strict=True):
         topic = layout.topics[name]
-        fewer = any(len(one.replicas) > factor for one in topic.partitions)
+        fewer = any(len(partition.replicas) > factor for partition in topic.partitions)
         if chosen and fewer and factor < topic.min_isr:
             raise RequestRefusedError(
                 f"a replication factor of {factor} is less than min.insync.replicas of topic {name}, {topic.min_isr}: "
-                "nobody could write to it with acks=all",
-                hint="Lower its min.insync.replicas first, or ask for more replicas.",
+                "writes with acks=all would fail",
+                hint="Lower its min.insync.replicas first, or use a larger replication factor.",
             )
 
 
@@ -243,15 +246,13 @@ def _chosen(topics: Sequence[str], request: PlanRequest) -> NDArray[np.bool_]:
 
 
 def _patterns(what: str, texts: Sequence[str]) -> Patterns:
-    found = compiled(texts)
-    if isinstance(found, str):
-        raise RequestRefusedError(
-            f"{what}: {found}", hint="Patterns are of RE2 and match whole names, such as `logs-.*`."
-        )
-    return found
+    patterns = compiled(texts)
+    if isinstance(patterns, str):
+        raise RequestRefusedError(f"{what}: {patterns}", hint="Patterns are RE2 and match whole names, e.g. `logs-.*`.")
+    return patterns
 
 
 def _list(ids: Iterable[int]) -> str:
-    found = [str(one) for one in ids]
-    more = f" and {len(found) - NAMED_MAX} more" if len(found) > NAMED_MAX else ""
-    return ", ".join(found[:NAMED_MAX]) + more
+    names = [str(broker) for broker in ids]
+    more = f" and {len(names) - NAMED_MAX} more" if len(names) > NAMED_MAX else ""
+    return ", ".join(names[:NAMED_MAX]) + more

@@ -1,6 +1,6 @@
-"""What of a cluster a plan may change: which replicas may leave, where they may go, who may lead.
+"""Scope of a plan: replicas that may move, brokers that may get them, brokers that may lead.
 
-The brokers that count for means and ranges are the `homes`: alive, in the broker range, and not on their way out.
+Means and ranges are taken over the `homes`: live brokers in the range that are neither removed nor going offline.
 """
 
 from __future__ import annotations
@@ -24,32 +24,32 @@ SWITCHING: Final = frozenset({PlanMode.REBALANCE, PlanMode.ADD_BROKERS, PlanMode
 
 
 class Scope:
-    """What may be changed; made once for a plan, from the cluster as it is at the beginning.
+    """Scope of a plan, computed once from the cluster at the beginning.
 
     Attributes:
         homes: Brokers that may hold replicas. B.
-        takers: Those of them that replicas may be moved to. B.
-        leaders: Those of them that may lead. B.
-        leaving: Brokers that are going: what is there leaves. B.
+        takers: Homes that may get replicas. B.
+        leaders: Homes that may lead. B.
+        leaving: Brokers whose replicas must leave. B.
         sources: Brokers whose replicas may move. B.
         all_lead: Whether all homes may lead.
-        frozen: Partitions that stay as they are. P.
+        frozen: Partitions that must stay. P.
         free_topics: Topics of which at least one partition may change. T.
         began: Replicas at the beginning, P x R. `led`: leaders at the beginning, P.
-        extra: Replicas that each partition is to have more (or less, below 0). P.
+        extra: Replicas to add per partition (to remove, if negative). P.
     """
 
     def __init__(
         self, cluster: VirtualCluster, layout: ClusterLayout, request: PlanRequest, frozen: NDArray[np.bool_]
     ) -> None:
-        """Work it out.
+        """Compute the scope.
 
         Args:
-            cluster: At its beginning.
-            layout: What it was made from.
-            request: Already checked.
+            cluster: Virtual cluster at the beginning.
+            layout: Layout that it was made from.
+            request: Checked request.
             all_lead: Whether all homes may lead.
-        frozen: Partitions that stay, P.
+        frozen: Partitions that must stay, P.
         """
         mode = request.mode
         self.cluster = cluster
@@ -84,47 +84,47 @@ class Scope:
         self._behind = np.where(cluster.in_sync & ~cluster.offline, -2, cluster.replicas)
 
     def _mask(self, brokers: Any) -> NDArray[np.bool_]:
-        found = np.zeros(len(self.cluster.broker_ids), dtype=bool)
-        found[[self.cluster.index[one] for one in brokers]] = True
-        return found
+        mask = np.zeros(len(self.cluster.broker_ids), dtype=bool)
+        mask[[self.cluster.index[broker] for broker in brokers]] = True
+        return mask
 
     def placed(self, partitions: Any, brokers: Any) -> NDArray[np.bool_]:
-        """Whether this plan has put the replica there: to move it on copies nothing more."""
-        found: NDArray[np.bool_] = ~(self.began[partitions] == brokers[:, None]).any(axis=1)
-        return found
+        """Whether this plan placed the replica there, so that moving it again copies nothing more."""
+        mask: NDArray[np.bool_] = ~(self.began[partitions] == brokers[:, None]).any(axis=1)
+        return mask
 
     def movable(self, partitions: Any, brokers: Any) -> NDArray[np.bool_]:
-        """Whether the replicas on these brokers may go elsewhere; both arrays of n."""
-        found: NDArray[np.bool_] = self.sources[brokers]
-        if not found.all():
-            found = found | self.placed(partitions, brokers)
+        """Whether the replicas on these brokers may move; both arrays of n."""
+        mask: NDArray[np.bool_] = self.sources[brokers]
+        if not mask.all():
+            mask = mask | self.placed(partitions, brokers)
         if self.lost is not None:
-            found = found | (self.lost[partitions] == brokers[:, None]).any(axis=1)
+            mask = mask | (self.lost[partitions] == brokers[:, None]).any(axis=1)
         still: NDArray[np.bool_] = ~self.frozen[partitions]
-        return found & still
+        return mask & still
 
     def was_lost(self, partitions: Any, broker: int) -> NDArray[np.bool_]:
-        """Which of these partitions have lost their replica on this broker: it is made anew elsewhere, and never there again."""
+        """Which of these partitions lost their replica on this broker: it is created elsewhere, and never there again."""
         if self.lost is None:
             return np.zeros(len(partitions), dtype=bool)
-        found: NDArray[np.bool_] = (self.lost[partitions] == broker).any(axis=1)
-        return found
+        mask: NDArray[np.bool_] = (self.lost[partitions] == broker).any(axis=1)
+        return mask
 
     def total(self, measure: Measure) -> int:
-        """What all homes carry together once that has come which must leave elsewhere, or is to be added: no move changes it."""
+        """Total load of all homes after forced moves and additions, which no move changes."""
         if measure not in self._totals:
             cluster = self.cluster
             rows, brokers = self.coming()
             leads = cluster.leader[rows] == brokers
-            found = int(cluster.sums[measure][self.homes].sum()) + int(cluster.weight(rows, leads, measure).sum())
-            found += int((self.extra * cluster.as_follower[measure]).sum())
+            load = int(cluster.sums[measure][self.homes].sum()) + int(cluster.weight(rows, leads, measure).sum())
+            load += int((self.extra * cluster.as_follower[measure]).sum())
             if measure is Measure.NET_OUT:
-                found += int((self.extra * cluster.load[:, LoadColumn.BYTES_IN]).sum())
-            self._totals[measure] = found
+                load += int((self.extra * cluster.load[:, LoadColumn.BYTES_IN]).sum())
+            self._totals[measure] = load
         return self._totals[measure]
 
     def coming(self) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-        """Replicas that may go to homes and are on none: partitions, brokers."""
+        """Replicas that may move to homes and are on none: partitions, brokers."""
         cluster = self.cluster
         away = np.append(~self.homes, False)[cluster.replicas]
         rows, places = np.nonzero(away)
@@ -133,17 +133,17 @@ class Scope:
         return rows[fits], brokers[fits]
 
     def may_lead(self, partitions: Any, brokers: Any) -> NDArray[np.bool_]:
-        """Whether these replicas may be made leaders: in sync, or put there by the plan; both arrays of n."""
+        """Whether these replicas may become leaders: in sync, or placed by the plan; both arrays of n."""
         behind = (self._behind[partitions] == brokers[:, None]).any(axis=1)
-        found: NDArray[np.bool_] = self.leaders[brokers] & ~behind
-        return found
+        mask: NDArray[np.bool_] = self.leaders[brokers] & ~behind
+        return mask
 
     def may_switch(self, partitions: Any) -> NDArray[np.bool_]:
-        """Whether another replica of these partitions may be made leader."""
+        """Whether another replica of these partitions may become leader."""
         if self.mode not in SWITCHING:
             return np.zeros(len(partitions), dtype=bool)
         leader = self.cluster.leader[partitions]
-        found: NDArray[np.bool_] = ~self.frozen[partitions] & (leader >= 0)
+        mask: NDArray[np.bool_] = ~self.frozen[partitions] & (leader >= 0)
         if self.mode is PlanMode.DEMOTE:
-            found &= self.subjects[leader] | (leader != self.led[partitions])
-        return found
+            mask &= self.subjects[leader] | (leader != self.led[partitions])
+        return mask

@@ -1,4 +1,4 @@
-"""Amounts of what goals measure, as people read them."""
+"""Formats of the quantities that goals measure, for people."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from shedders.model.amounts import count, rate, size
 
 
 def amount(value: float, unit: str) -> str:
-    """A value without the name of what is counted: `33.0 MB`, `12`, `31.4%`."""
+    """A value without the name of its unit of count: `33.0 MB`, `12`, `31.4%`."""
     if unit == "bytes":
         return size(value)
     if unit == "bytes/s":
@@ -18,10 +18,10 @@ def amount(value: float, unit: str) -> str:
 
 
 def compared(value: int, bound: int, unit: str) -> tuple[str, str]:
-    """A value with its unit, and what it is held against: exact where both would read alike."""
-    told, other = amount(value, unit), amount(bound, unit)
-    if told == other:
+    """A value with its unit, and its bound: exact if both would read the same."""
+    text, other = amount(value, unit), amount(bound, unit)
+    if text == other:
         return f"{value} {unit}", str(bound)
     if unit == "millionths of CPU":
-        return f"{told} of CPU", other
-    return (count(value, unit.removesuffix("s")) if told == str(value) else told), other
+        return f"{text} of CPU", other
+    return (count(value, unit.removesuffix("s")) if text == str(value) else text), other

@@ -1,9 +1,9 @@
-"""The virtual cluster: a copy of the real one in arrays, changed only by moves that can be taken back.
+"""Virtual cluster: a copy of the real one in arrays, changed only by reversible moves.
 
-Brokers, topics and partitions are numbers here (places in arrays); all loads are whole numbers, so that a move and its
-inverse leave every sum exactly as it was. What a broker carries is kept while moves are made, in `sums`, a row for each
-`Measure`. A follower takes a third of its leader's CPU, as partitions-samples.md has it; a follower's bytes in are
-what its leader takes in, and what followers fetch leaves through the leader.
+Brokers, topics and partitions are indexes of arrays here; all loads are whole numbers, so that a move and its
+inverse leave every sum exactly as it was. The loads of brokers are updated with each move, in `sums`, one row per
+`Measure`. A follower takes a third of its leader's CPU (partitions-samples.md); a follower's bytes in are
+those of its leader, and bytes fetched by followers count as bytes out of the leader.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
 
 NOBODY: Final = -1
 FOLLOWER_CPU: Final = 3
-"""A follower takes this part of its leader's CPU: one third."""
+"""Share of the leader's CPU that a follower takes: one third."""
 
 
 class Measure(IntEnum):
-    """Rows of `VirtualCluster.sums`: what a broker carries."""
+    """Rows of `VirtualCluster.sums`: measures of a broker's load."""
 
     REPLICAS = 0
     LEADERS = 1
@@ -59,11 +59,11 @@ class LoadColumn(IntEnum):
 
 
 class VirtualCluster:
-    """Brokers, partitions and what they carry, as arrays. P partitions, R places for replicas, B brokers, T topics.
+    """Brokers, partitions and their loads, as arrays. P partitions, R places for replicas, B brokers, T topics.
 
     Attributes:
         broker_ids: Kafka's ids, ascending. B.
-        alive: Whether a broker is there. B.
+        alive: Whether a broker is alive. B.
         racks: Names of the racks, sorted. A broker without one has rack -1. `rack_of`: B.
         topics: Names, sorted. T.
         topic_of: P. `partition_of`: number within the topic. P. `first_of`: first partition of each topic, T + 1.
@@ -73,9 +73,9 @@ class VirtualCluster:
         offline: Whether a replica was offline at the beginning. P x R.
         in_motion: Whether a reassignment is under way. P.
         load: Disk, bytes in, bytes out, CPU of the leader; 0 where not known. P x 4. `known`: P x 4.
-        as_leader: What a broker carries for leading it, a row for each `Measure`. 8 x P. `as_follower`: for following.
-        sums: What brokers carry. 8 x B.
-        changes: How often what a broker holds or leads was changed. B.
+        as_leader: Load of a leader of each partition, one row per `Measure`. 8 x P. `as_follower`: of a follower.
+        sums: Loads of brokers. 8 x B.
+        changes: Number of changes to a broker's replicas or leaders. B.
         topic_replicas: Replicas of a topic on a broker. T x B. `topic_leaders`: its leaders.
     """
 
@@ -83,21 +83,21 @@ class VirtualCluster:
         """Copy a layout.
 
         Args:
-            layout: The real cluster.
-            loads: Of its partitions.
-            completeness_min: Loads that are less complete are taken for unknown.
-            room: Least number of places for replicas, where the replication factor is to grow.
+            layout: Layout of the real cluster.
+            loads: Loads of its partitions.
+            completeness_min: Less complete loads are treated as unknown.
+            room: Least number of places for replicas, for a larger replication factor.
         """
         named = {broker for _, part in layout.partitions() for broker in part.replicas}
         of_id = {broker.id: broker for broker in layout.brokers}
         ids = sorted(named | set(of_id))
         self.broker_ids: list[int] = ids
         self.index: dict[int, int] = {broker: place for place, broker in enumerate(ids)}
-        self.alive = np.array([one in of_id and of_id[one].alive for one in ids], dtype=bool)
-        names = [of_id[one].rack if one in of_id else None for one in ids]
+        self.alive = np.array([id_ in of_id and of_id[id_].alive for id_ in ids], dtype=bool)
+        names = [of_id[id_].rack if id_ in of_id else None for id_ in ids]
         self.racks: list[str] = sorted({name for name in names if name is not None})
         rack_place = {name: place for place, name in enumerate(self.racks)}
-        self.rack_of = np.array([NOBODY if one is None else rack_place[one] for one in names], dtype=np.int32)
+        self.rack_of = np.array([NOBODY if name is None else rack_place[name] for name in names], dtype=np.int32)
         self.topics: list[str] = sorted(layout.topics)
         self._read_partitions(layout, room)
         self._read_loads(loads, completeness_min)
@@ -118,14 +118,14 @@ class VirtualCluster:
         for topic, name in enumerate(self.topics):
             for part in layout.topics[name].partitions:
                 row = len(lists)
-                lists.append(tuple([index[one] for one in part.replicas]))
+                lists.append(tuple([index[broker] for broker in part.replicas]))
                 leaders.append(NOBODY if part.leader not in part.replicas else index[part.leader])
                 topic_of.append(topic)
                 numbers.append(part.partition)
-                for place, one in enumerate(part.replicas):
-                    if one in part.offline or not self.alive[index[one]]:
+                for place, broker in enumerate(part.replicas):
+                    if broker in part.offline or not self.alive[index[broker]]:
                         lost.append((row, place))
-                    if part.isr and one not in part.isr:
+                    if part.isr and broker not in part.isr:
                         synced.append((row, place))
                 if part.in_motion:
                     moving.append(row)
@@ -133,8 +133,8 @@ class VirtualCluster:
         places = max([room, 1, *map(len, lists)])
         count = len(lists)
         self.replicas = np.full((count, places), NOBODY, dtype=np.int32)
-        for length in {len(one) for one in lists} - {0}:
-            rows = [row for row, one in enumerate(lists) if len(one) == length]
+        for length in {len(brokers) for brokers in lists} - {0}:
+            rows = [row for row, brokers in enumerate(lists) if len(brokers) == length]
             self.replicas[rows, :length] = [lists[row] for row in rows]
         self.leader = np.array(leaders, dtype=np.int32)
         self.topic_of = np.array(topic_of, dtype=np.int32)
@@ -153,18 +153,20 @@ class VirtualCluster:
         known = np.zeros((count, len(LoadColumn)), dtype=bool)
         start = {name: int(self.first_of[topic]) for topic, name in enumerate(self.topics)}
         end = {name: int(self.first_of[topic + 1]) for topic, name in enumerate(self.topics)}
-        for (name, number), one in loads.of.items():
+        for (name, number), load in loads.of.items():
             row = start.get(name, count) + number
-            if row >= end.get(name, 0) or number < 0 or one.completeness < completeness_min:
+            if row >= end.get(name, 0) or number < 0 or load.completeness < completeness_min:
                 continue
             if self.partition_of[row] != number:
                 continue
-            for column, value in enumerate((one.disk_bytes, one.bytes_in_per_s, one.bytes_out_per_s, one.cpu_units)):
+            for column, value in enumerate(
+                (load.disk_bytes, load.bytes_in_per_s, load.bytes_out_per_s, load.cpu_units)
+            ):
                 if value is not None and value >= 0:
                     figures[row, column] = value
                     known[row, column] = True
         self.load, self.known = figures, known
-        disk, taken, given, cpu = figures.T
+        disk, taken, measured, cpu = figures.T
         self.as_leader = np.zeros((len(Measure), count), dtype=np.int64)
         self.as_follower = np.zeros((len(Measure), count), dtype=np.int64)
         followers = (self.replicas >= 0).sum(axis=1) - 1
@@ -173,9 +175,9 @@ class VirtualCluster:
             Measure.LEADERS: (1, 0),
             Measure.DISK: (disk, disk),
             Measure.LEADER_IN: (taken, 0),
-            Measure.LEADER_OUT: (given, 0),
+            Measure.LEADER_OUT: (measured, 0),
             Measure.NET_IN: (taken, taken),
-            Measure.NET_OUT: (given + taken * np.maximum(followers, 0), 0),
+            Measure.NET_OUT: (measured + taken * np.maximum(followers, 0), 0),
             Measure.CPU: (cpu, cpu // FOLLOWER_CPU),
         }
         for column, (leads, follows) in weighing.items():
@@ -209,8 +211,8 @@ class VirtualCluster:
 
     def holders(self, partition: int) -> list[int]:
         """Brokers that hold it, in order."""
-        found: list[int] = self.replicas[partition].tolist()
-        return [one for one in found if one >= 0]
+        brokers: list[int] = self.replicas[partition].tolist()
+        return [broker for broker in brokers if broker >= 0]
 
     def on_broker(self, broker: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Partitions that it holds, ascending, and the place of its replica in each."""
@@ -226,29 +228,29 @@ class VirtualCluster:
         return rows, hit.argmax(axis=1)
 
     def name_of(self, partition: int) -> str:
-        """As people write it: topic-number."""
+        """Name of a partition: topic-number."""
         return f"{self.topics[self.topic_of[partition]]}-{self.partition_of[partition]}"
 
     def weight(self, partitions: Any, leads: Any, measure: int) -> NDArray[np.int64]:
-        """What replicas weigh by one measure, n.
+        """Weights of replicas by one measure, n.
 
         Args:
             partitions: Numbers of partitions, n.
             leads: Whether the replica leads, n.
-            measure: Which row of the sums.
+            measure: Row of the sums.
         """
-        found: NDArray[np.int64] = np.where(
+        weights: NDArray[np.int64] = np.where(
             leads, self.as_leader[measure][partitions], self.as_follower[measure][partitions]
         )
-        return found
+        return weights
 
     # --- changing --------------------------------------------------------------------------
 
     def apply(self, move: Move) -> Move:
-        """Make a move.
+        """Apply a move.
 
         Returns:
-            Its inverse: applied next, everything is as it was.
+            Inverse of the move, which restores the state before it.
         """
         match move:
             case SwitchLeader(partition, to):
@@ -275,7 +277,7 @@ class VirtualCluster:
                 return move
 
     def _lead(self, partition: int, broker: int, sign: int) -> None:
-        """Count a leadership in (1) or out (-1): the difference between leading and following."""
+        """Add (1) or subtract (-1) a leadership: the difference between leading and following."""
         if broker < 0:
             return
         self.sums[:, broker] += sign * (self.as_leader[:, partition] - self.as_follower[:, partition])
@@ -325,7 +327,7 @@ class VirtualCluster:
         return broker
 
     def _followers(self, partition: int, more: int) -> None:
-        """One follower more fetches from the leader, or one less."""
+        """Update the leader's load for one follower more or less."""
         extra = more * int(self.load[partition, LoadColumn.BYTES_IN])
         self.as_leader[Measure.NET_OUT, partition] += extra
         if self.leader[partition] >= 0:
@@ -334,4 +336,4 @@ class VirtualCluster:
 
 def ids(cluster: VirtualCluster, brokers: Sequence[int]) -> tuple[int, ...]:
     """Kafka's ids of brokers."""
-    return tuple(cluster.broker_ids[one] for one in brokers)
+    return tuple(cluster.broker_ids[broker] for broker in brokers)

@@ -29,14 +29,14 @@ def test_a_broker_has_the_default_where_it_says_nothing_else(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("disk = ", "is no TOML"),
+        ("disk = ", "is not valid TOML"),
         ("[default]\ndisk = 3\n", "default.disk is no field of the format"),
         ("[defaults]\n", "defaults is no field of the format"),
-        ("[default]\ndisk_bytes = 0\n", "default.disk_bytes: more than 0 is wanted, found 0"),
+        ("[default]\ndisk_bytes = 0\n", "default.disk_bytes: expected more than 0, got 0"),
         ("[default]\ncpu = nan\n", "default.cpu: a finite number is wanted"),
         ('[default]\ndisk_bytes = "4TB"\n', "default.disk_bytes: a valid integer is wanted, found '4TB'"),
-        ("[brokers.3]\nbytes_in_per_s = -1\n", "brokers.3.bytes_in_per_s: more than 0 is wanted, found -1"),
-        ("[brokers.x]\ncpu = 0.1\n", "brokers.x is no id of a broker"),
+        ("[brokers.3]\nbytes_in_per_s = -1\n", "brokers.3.bytes_in_per_s: expected more than 0, got -1"),
+        ("[brokers.x]\ncpu = 0.1\n", "brokers.x is not a valid broker id"),
         ("[brokers]\n3 = 4\n", "brokers.3: an object is wanted"),
     ],
 )
@@ -53,5 +53,5 @@ def test_a_file_that_is_none(tmp_path: Path) -> None:
     with pytest.raises(CapacityUnusableError, match="cannot be read"):
         read_capacities(tmp_path / "none.toml")
     (tmp_path / "binary.toml").write_bytes(b"\xff\x00")
-    with pytest.raises(CapacityUnusableError, match="is no TOML"):
+    with pytest.raises(CapacityUnusableError, match="is not valid TOML"):
         read_capacities(tmp_path / "binary.toml")

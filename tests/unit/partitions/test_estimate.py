@@ -28,7 +28,7 @@ def test_the_broker_that_gets_most_sets_the_time() -> None:
     assert (told.bound, told.broker, told.broker_bytes) == (Bound.IN, 4, 300 * MB)
     assert told.copied_bytes == 300 * MB
     assert told.sentences() == (
-        "most of it: 300.0 MB into broker 4",
+        "bottleneck: 300.0 MB into broker 4",
         "each broker is assumed to copy 10.0 MB/s each way (no throttle is set: plan.copy_bytes_per_s)",
         "at most 2 partitions at a time on each broker; new data not counted",
     )
@@ -68,13 +68,13 @@ def test_leader_switches_copy_nothing() -> None:
     told = estimate(moves, settings(leaders_at_once=10, poll_s=2))
     assert told.duration_s == pytest.approx(6)
     assert (told.bound, told.copied_bytes) == (Bound.SWITCHES, 0)
-    assert "only leaders are switched" in told.sentences()[0]
+    assert "leader switches only" in told.sentences()[0]
 
 
 def test_unknown_sizes_are_said() -> None:
     told = estimate([move("t", 0, (1,), (2,), None), move("t", 1, (1, 2), (2, 1), None)], settings())
     assert told.unknown_sizes == 1
-    assert told.sentences()[-1] == "1 move of unknown size is reckoned as nothing"
+    assert told.sentences()[-1] == "1 move of unknown size is counted as 0 bytes"
 
 
 def test_nobody_leads() -> None:

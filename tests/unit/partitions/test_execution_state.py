@@ -43,7 +43,7 @@ def test_a_torn_last_line_is_cut_off_and_the_rest_is_kept(tmp_path: Path) -> Non
 
 def test_a_journal_that_is_broken_in_the_middle_is_refused(tmp_path: Path) -> None:
     (tmp_path / JOURNAL).write_bytes(b'{"n":1}\n{"n":\n{"n":3}\n')
-    with pytest.raises(StateFolderError, match="broken at byte 8"):
+    with pytest.raises(StateFolderError, match="corrupt at byte 8"):
         Journal(tmp_path)
 
 
@@ -53,7 +53,7 @@ def test_a_file_is_there_whole_or_not_at_all(tmp_path: Path) -> None:
     assert (tmp_path / "a" / "plan.json").read_bytes() == b"2"
     with pytest.raises(StateFolderError, match="cannot write"):
         write_durable(tmp_path / "a" / "plan.json" / "b", b"3")
-    with pytest.raises(ExecutionRefusedError, match="no id of a plan"):
+    with pytest.raises(ExecutionRefusedError, match="not a valid plan id"):
         folder_of(tmp_path, "../x")
 
 
@@ -119,7 +119,7 @@ def test_an_executor_of_another_host_that_lives_is_left_alone_and_a_dead_one_is_
     topic = FakeTopic()
     topic.append("p", [record("claim", "p", executor="a", host="elsewhere", pid=1, wish="go")])
     topic.beating = record("beat", "p", executor="a")
-    with pytest.raises(ExecutionRefusedError, match="executor a on elsewhere carries out plan p") as refused:
+    with pytest.raises(ExecutionRefusedError, match="executor a on elsewhere executes plan p") as refused:
         _claim(topic, "p", "b", ExecutionRequest.GO, topic.wait, 4.0)  # type: ignore[arg-type]
     assert refused.value.hint
     topic.beating = b""

@@ -73,10 +73,10 @@ STOPS: list[tuple[str, Callable[[Twin], Any], StopKind, str]] = [
         "brokers [4, 5] of 5",
     ),
     ("topic deleted", delete, StopKind.TOPIC_GONE, "topic t1 was deleted"),
-    ("topic made anew", lambda twin: twin.topic_ids.update(t1="new"), StopKind.TOPIC_GONE, "made anew"),
+    ("topic made anew", lambda twin: twin.topic_ids.update(t1="new"), StopKind.TOPIC_GONE, "created again"),
     ("replicas changed", change, StopKind.CHANGED, "t0-2 has replicas [4, 5]"),
-    ("moved by others", move_elsewhere, StopKind.CHANGED, "t0-2 is on its way to [4, 2]"),
-    ("no progress", stall, StopKind.STALLED, "without any progress"),
+    ("moved by others", move_elsewhere, StopKind.CHANGED, "t0-2 is being reassigned to [4, 2]"),
+    ("no progress", stall, StopKind.STALLED, "without progress"),
     ("others fall behind", grow_urps, StopKind.URPS, "other-0"),
 ]
 
@@ -155,7 +155,7 @@ def test_a_topic_that_grows_is_remarked() -> None:
     end, _ = run(twin, plan, PACE, ledger)
     assert end.stop.kind is StopKind.DONE
     assert [one["text"] for one in ledger.events if one["event"] == "remark"] == [
-        "topic t0 has grown from 3 to 4 partitions; the plan does not move the new ones"
+        "topic t0 has grown from 3 to 4 partitions; the plan does not move the new partitions"
     ]
 
 
@@ -256,13 +256,13 @@ def layout_of(twin: Twin, **more: Any) -> ClusterLayout:
 
 
 REFUSED: list[tuple[str, Callable[[Twin], Any], str]] = [
-    ("a broker away", lambda twin: twin.kill_broker(3, for_s=9), "brokers that the plan needs are away: 3"),
+    ("a broker away", lambda twin: twin.kill_broker(3, for_s=9), "brokers that the plan needs are not alive: 3"),
     ("topic deleted", delete, "topic t1 was deleted"),
     ("replicas changed", change, "t0-2 has replicas [4, 5]"),
     (
         "another reassignment",
         lambda twin: twin.parts.update({("x", 0): Part([4, 1], {1}, 1, adding=[4])}),
-        "another reassignment is under way: x-0 to [4, 1]",
+        "another reassignment is in progress: x-0 to [4, 1]",
     ),
 ]
 

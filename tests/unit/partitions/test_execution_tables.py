@@ -63,7 +63,7 @@ def test_a_topic_that_is_gone_or_made_anew() -> None:
         name="t", partitions=(KafkaPartition(partition=0, replicas=(1, 2, 3), leader=1),), topic_id="new"
     )
     assert "deleted" in stand_of(MOVE, None, "id").reason
-    assert "made anew" in stand_of(MOVE, topic, "id").reason
+    assert "created again" in stand_of(MOVE, topic, "id").reason
     assert stand_of(MOVE, topic, "").standing is MoveState.WAITING
 
 

@@ -128,12 +128,12 @@ def test_a_budget_that_is_spent_while_the_end_is_reconsidered_leaves_a_plan_that
     ("request_", "said"),
     [
         (PlanRequest(mode=PlanMode.ADD_BROKERS), "needs the new brokers"),
-        (PlanRequest(brokers=(9,)), "there is no broker 9"),
-        (PlanRequest(excluded_topics=(".*",)), "no topic of 1 may be moved"),
+        (PlanRequest(brokers=(9,)), "broker 9 not found"),
+        (PlanRequest(excluded_topics=(".*",)), "no topic of 1 may move"),
         (PlanRequest(excluded_topics=("(",)), "no regular expression"),
         (PlanRequest(brokers=(1,)), "1 usable broker, but a-0 has 2 replicas"),
-        (PlanRequest(goals=(GoalChoice(name="dsik"),)), "there is no goal `dsik`"),
-        (PlanRequest(goals=(GoalChoice(name="disk", range_share=float("nan")),)), "is no share"),
+        (PlanRequest(goals=(GoalChoice(name="dsik"),)), "unknown goal `dsik`"),
+        (PlanRequest(goals=(GoalChoice(name="disk", range_share=float("nan")),)), "is not a valid share"),
     ],
 )
 def test_what_contradicts_the_cluster_is_refused(request_: PlanRequest, said: str) -> None:
@@ -171,7 +171,7 @@ def test_capacities_of_unknown_brokers_are_said() -> None:
         goals=(GoalChoice(name="disk-capacity"),), capacities=Capacities(of={9: BrokerCapacity(disk_bytes=5)})
     )
     plan = plan_partitions(layout(2, {"a": [[1], [2]]}), loads({"a": [1, 1]}), asked)
-    assert plan.remarks == ("capacities are named of broker 9, which the cluster does not have",)
+    assert plan.remarks == ("capacities are set for broker 9, which is not in the cluster",)
 
 
 def test_a_replica_whose_directory_is_away_never_goes_back_to_its_broker() -> None:

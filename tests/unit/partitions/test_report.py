@@ -26,20 +26,20 @@ def test_the_overview_says_what_is_to_be_known_first() -> None:
     rows = overview(PLAN, estimate(PLAN.moves, PartitionsSettings())).rows
     assert rows[:6] == (
         ("cluster", "lab, 3 brokers"),
-        ("asked", "rebalance"),
+        ("request", "rebalance"),
         ("moves", "3 partitions: 2 replicas to copy, 3 new leaders"),
-        ("copied", "41.9 MB; most of it, 41.9 MB, to broker 3"),
+        ("copied", "41.9 MB; most to broker 3: 41.9 MB"),
         ("goals", "1 met; infeasible: rack-awareness; no data: cpu"),
-        ("takes", "about 2.8 s; most of it: the turns of many small moves"),
+        ("duration", "about 2.8 s; bottleneck: the number of small moves"),
     )
-    assert ("search", "ended early: this is the best plan until then, see the remarks") in rows
+    assert ("search", "ended early; this is the best plan found, see the remarks") in rows
     assert [text for name, text in rows if name == "remark"] == list(PLAN.remarks)
 
 
 def test_an_empty_plan_says_that_there_is_nothing_to_do() -> None:
     empty = ReassignmentPlan(id="0" * 16, cluster_id="", layout="")
     rows = dict(overview(empty, estimate((), PartitionsSettings())).rows)
-    assert rows == {"cluster": "(no id), 0 brokers", "asked": "-", "moves": "nothing to do"}
+    assert rows == {"cluster": "(no id), 0 brokers", "request": "-", "moves": "no moves"}
 
 
 def test_goals_before_and_after() -> None:
@@ -89,14 +89,14 @@ def test_brokers_before_and_after() -> None:
         "-",
         "2: 41.9 MB",
     )
-    assert rows[2] == ("3 (away)", "-", "1 -> 2", "0 -> 1", "-", "-", "-", "1: 41.9 MB", "-")
+    assert rows[2] == ("3 (down)", "-", "1 -> 2", "0 -> 1", "-", "-", "-", "1: 41.9 MB", "-")
 
 
 def test_of_many_brokers_those_with_most_data_are_shown_by_id() -> None:
     many = tuple(replace(PLAN.brokers[0], id=number, bytes_in=number % 7 * MIB) for number in range(100))
     grid = brokers_grid(replace(PLAN, brokers=many), most=5)
     assert [row[0] for row in grid.rows] == ["6", "13", "20", "27", "34"]
-    assert grid.notes == ("and 95 more, to and from which less is copied",)
+    assert grid.notes == ("and 95 more with less data in and out",)
     assert len(brokers_grid(replace(PLAN, brokers=many), most=None).rows) == 100
 
 
@@ -119,7 +119,7 @@ def _from(before: tuple[int, ...], after: tuple[int, ...], leader: int | None) -
         ((1, 2), (1, 2, 3), 1, "+3", "1 replica to copy"),
         ((1, 2, 3), (1, 2), 1, "-3", "1 replica to remove"),
         ((1, 2), (3, 4), 1, "1 -> 3, 2 -> 4", "2 replicas to copy, 1 new leader"),
-        ((1, 2), (2, 1), 2, "order", "1 whose order alone changes"),
+        ((1, 2), (2, 1), 2, "order", "1 with a new order of replicas only"),
         ((1, 2), (2, 1), None, "leader", "1 new leader"),
         ((1, 2, 3), (1, 4), 1, "2 -> 4, -3", "1 replica to copy, 1 replica to remove"),
     ],
@@ -145,7 +145,7 @@ def test_what_was_asked_for() -> None:
                 "bytes_max": None,
             }
         )
-        == "remove-brokers; brokers 3, 4; without topics tmp-.*; moves at most 9"
+        == "remove-brokers; brokers 3, 4; without topics tmp-.*; max moves 9"
     )
 
 

@@ -179,4 +179,4 @@ def test_then_policies_count_over_the_settings_of_the_command(decided: Callable[
     assert newest is not None
     assert choice == of_chosen(in_force(own, standing)[1])
     assert choice.settings["shedding"]["cpu_weight"] == 2.0
-    assert remarks[0].startswith("laid down after the newest decision: weights/cluster")
+    assert remarks[0].startswith("set after the newest decision: weights/cluster")

@@ -55,7 +55,9 @@ def laid() -> Laid:
 def test_to_delete_is_refused_where_nobody_is_left_unless_one_insists(laid: Laid) -> None:
     assert laid.isolation("orders", "t/n", "b1") == []
     assert laid.isolation("others", "u/.*", "b[12]") == []
-    with pytest.raises(CommandError, match=r"that are left cannot be kept together: .*no broker may take") as caught:
+    with pytest.raises(
+        CommandError, match=r"the remaining policies contradict each other: .*no broker may take"
+    ) as caught:
         laid.delete(PolicyKind.ISOLATION, "orders")
     assert "--force deletes it" in caught.value.hint
     assert laid.isolation("orders", "t/n", "b1") == []
@@ -84,7 +86,7 @@ def test_a_policy_that_is_never_come_to_is_noted(laid: Laid) -> None:
 
 
 def test_a_pin_to_another_broker_says_that_it_moves_nothing(laid: Laid) -> None:
-    by_hand = "a pin moves nothing by itself: statechannel transfer"
+    by_hand = "a pin does not move bundles; use statechannel transfer"
     assert laid.set(PolicyKind.PIN, A, broker="b1") == [f"it is on b2; {by_hand} {A} --dest b1"]
     assert laid.set(PolicyKind.PIN, A, broker="b2") == []
     assert laid.set(PolicyKind.PIN, "t/n", broker="b1") == [], "its own pin stands over that"

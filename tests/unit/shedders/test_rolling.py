@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from shedders.cli.drain import rolling
-from shedders.cli.drain.follower import Drained, DrainWish
-from shedders.cli.drain.rolling import Restart, RestartWish, progressed
+from shedders.cli.drain.follower import Drained, DrainRequest
+from shedders.cli.drain.rolling import Restart, RestartRequest, progressed
 from shedders.cli.leader_request import LeaderAnswer, LoggedRequest, Sent
 from shedders.policies.effective import EffectivePolicies, Force, PolicyEntry
 from shedders.policies.kinds import PolicyKind
@@ -45,7 +45,7 @@ class World:
         self.asked += 1
         return LeaderAnswer(self.answers.pop(0) if self.answers else Done("1", "fresh", {"late": []}), "b1")
 
-    def drain(self, _: object, wish: DrainWish, __: object) -> Drained:
+    def drain(self, _: object, wish: DrainRequest, __: object) -> Drained:
         self.done.append(f"drain {wish.broker}")
         self.cordons[wish.broker] = Author("me", wish.drain).by
         args = {"broker": wish.broker, "drain": wish.drain, **(wish.extra or {})}
@@ -80,7 +80,7 @@ class World:
 
     def run(self, *wanted: str, command: list[str] | None = None) -> list[dict[str, Any]]:
         words = ["restart", "{broker}"] if command is None else command
-        wish = RestartWish(RESTART, words, back_s=0.05, fresh_s=self.fresh_s, leader_s=0.1)
+        wish = RestartRequest(RESTART, words, back_s=0.05, fresh_s=self.fresh_s, leader_s=0.1)
         bar: Any = SimpleNamespace(show=lambda *_: None, drop=lambda _: None, hidden=nullcontext)
         return Restart(None, wish, bar).run(wanted)  # type: ignore[arg-type]
 
@@ -122,7 +122,7 @@ def test_only_those_that_are_named(world: World) -> None:
 
 
 def test_an_unknown_one_is_refused_before_anything_is_done(world: World) -> None:
-    with pytest.raises(CommandError, match="no broker b9 is heard"):
+    with pytest.raises(CommandError, match="broker b9 not found"):
         world.run("b2", "b9")
     assert world.done == []
 
@@ -130,11 +130,11 @@ def test_an_unknown_one_is_refused_before_anything_is_done(world: World) -> None
 @pytest.mark.parametrize(
     ("trouble", "said", "code", "done"),
     [
-        ({"left": 1}, "b2 cannot be emptied: b2 still has 1 bundle", ExitCode.REJECTED, ["drain b2"]),
+        ({"left": 1}, "b2 cannot be drained: b2 still has 1 bundle", ExitCode.REJECTED, ["drain b2"]),
         ({"exit_code": 7}, "the command for b2 ended with 7: restart b2", ExitCode.FAILED, steps("b2")[:2]),
         (
             {"stays": {"b2"}},
-            "b2 has not come back within 0.05 s: it is still the process of before",
+            "b2 has not come back within 0.05 s: still the old process",
             ExitCode.UNDETERMINED,
             steps("b2")[:2],
         ),
@@ -145,7 +145,7 @@ def test_it_stops_at_the_first_trouble_and_goes_on_from_there(
 ) -> None:
     for name, value in trouble.items():
         setattr(world, name, value)
-    with pytest.raises(CommandError, match="the brokers after it were left alone") as told:
+    with pytest.raises(CommandError, match="the remaining brokers were not restarted") as told:
         world.run()
     assert str(told.value).startswith(said)
     assert told.value.exit_code == code
@@ -164,7 +164,7 @@ def test_it_stops_at_the_first_trouble_and_goes_on_from_there(
 
 
 def test_a_program_that_is_not_there_for_one_broker_is_told_before_the_first_drain(world: World) -> None:
-    with pytest.raises(CommandError, match="there is no program /nonexistent/b1 that can be run here"):
+    with pytest.raises(CommandError, match="program /nonexistent/b1 not found or not executable here"):
         world.run(command=["/nonexistent/{broker}"])
     assert world.done == []
 
@@ -225,7 +225,7 @@ def test_a_cordon_of_a_person_stays(world: World) -> None:
     world.cordons["b2"] = "disk"
     real = world.drain
 
-    def keep(connection: object, wish: DrainWish, bar: object) -> Drained:
+    def keep(connection: object, wish: DrainRequest, bar: object) -> Drained:
         found = real(connection, wish, bar)
         world.cordons["b2"] = "disk"
         return found
@@ -270,7 +270,7 @@ def test_who_cannot_say_whether_reports_are_fresh_is_asked_again(world: World, a
 def test_where_nobody_says_so_in_time_the_next_broker_is_left_alone(world: World, answer: Outcome | None) -> None:
     world.fresh_s = 0.1
     world.answers = [answer] * 1_000
-    with pytest.raises(CommandError, match="b2 is back, but whether the load reports are fresh, nobody said") as told:
+    with pytest.raises(CommandError, match="b2 is back, but no broker reported within") as told:
         world.run()
     assert told.value.exit_code == ExitCode.UNDETERMINED
     assert f"--operation {RESTART}" in told.value.hint
@@ -308,7 +308,7 @@ def test_whose_turn_it_is_waits_for_a_leader(world: World, monkeypatch: pytest.M
 
 def test_without_a_leader_nobody_is_restarted(world: World) -> None:
     world.leader = None
-    with pytest.raises(CommandError, match=r"nobody leads, and none was heard to within 0\.1 s") as told:
+    with pytest.raises(CommandError, match=r"no leader was elected within 0\.1 s") as told:
         world.run()
     assert told.value.exit_code == ExitCode.NO_BROKER
     assert world.done == []

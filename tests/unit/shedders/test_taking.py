@@ -349,7 +349,7 @@ def test_states_owners_reports_and_their_ages(topics: Cluster, take: Callable[..
     assert snapshot.safe is None
     assert remarks(snapshot, cluster_of(snapshot)) == [
         "broker b1 has no load report",
-        "1 bundle on the way, left alone",
+        "1 bundle in flight, left alone",
     ]
 
 

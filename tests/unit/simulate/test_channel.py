@@ -53,5 +53,5 @@ def test_what_the_core_refuses_is_a_bug_here() -> None:
     channel.assign(only, "b1")
     with pytest.raises(RefusedError, match=Verdict.ILLEGAL_MOVE):
         channel.assign(only, "b2")
-    with pytest.raises(RefusedError, match="no bundle"):
+    with pytest.raises(RefusedError, match="not found"):
         channel.unload("t/n/0x00000000_0x00000001")

@@ -209,7 +209,7 @@ def test_junk_is_left_out_and_told():
 
 
 def test_nothing_to_make_a_trace_of():
-    with pytest.raises(HistoryError, match="no load report of a broker stands in it"):
+    with pytest.raises(HistoryError, match="it has no load report of a broker"):
         from_history([])
     with pytest.raises(HistoryError, match="format is not 1"):
         from_history([HistoryRecord(START_MS, b"b1", b"{}", ReportKind.BROKER_LOAD)])
@@ -243,10 +243,10 @@ def test_a_line_as_other_tools_write_it(tmp_path):
         (b"[]", 'line 2: an object with "at_ms", "key" and "value" is wanted'),
         (b'{"at_ms": 1, "key": "b"}', 'line 2: an object with "at_ms", "key" and "value" is wanted'),
         (b'{"at_ms": 1, "key": "b", "value": null, "x": 1}', "line 2: an object with"),
-        (b'{"at_ms": 1.5, "key": "b", "value": null}', "line 2: at_ms: milliseconds since 1970 are wanted"),
+        (b'{"at_ms": 1.5, "key": "b", "value": null}', "line 2: at_ms: expected milliseconds since 1970"),
         (b'{"at_ms": -1, "key": "b", "value": null}', "line 2: at_ms"),
-        (b'{"at_ms": 1, "key": 2, "value": null}', "line 2: key: the broker is wanted, as text"),
-        (b'{"at_ms": 1, "key": "b", "value": 3}', "line 2: value: an object or null is wanted"),
+        (b'{"at_ms": 1, "key": 2, "value": null}', "line 2: key: expected a broker id, as text"),
+        (b'{"at_ms": 1, "key": "b", "value": 3}', "line 2: value: expected an object or null"),
         (b'{"at_ms": 1, "key": "b", "value": {"kind": "x"}}', "line 2: kind: broker-load or top-bundles is wanted"),
         (b'{"at_ms": 1, "key": "b", "value": null, "kind": []}', "line 2: kind"),
         (b" " * 1_800_001, "line 2 has more than 1,800,000 bytes"),

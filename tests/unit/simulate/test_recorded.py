@@ -141,36 +141,42 @@ def refused(path):
 @pytest.mark.parametrize(
     ("values", "said"),
     [
-        ({"kind": "x"}, "kind: 'statechannel-trace' is wanted, found 'x'"),
-        ({"format": 2}, "format: 1 is wanted, found 2"),
-        ({"extra": 1}, "extra is no field of the format"),
+        ({"kind": "x"}, "kind: expected 'statechannel-trace', got 'x'"),
+        ({"format": 2}, "format: expected 1, got 2"),
+        ({"extra": 1}, "extra is not a field of the format"),
         ({"steps": 0}, "steps: greater than or equal to 1 is wanted"),
         ({"steps": 10**9}, "steps: less than or equal to 50000 is wanted"),
-        ({"step_s": "NaN"}, "step_s: a finite number is wanted"),
+        ({"step_s": "NaN"}, "step_s: expected a finite number"),
         ({"judged": [[5, 4]]}, "judged: a span ends before it begins"),
-        ({"machines": []}, "owners: a broker that is no machine of the trace"),
-        ({"machines": [{"name": "b-2"}, {"name": "b-1"}]}, "machines: they are not sorted by name"),
+        ({"machines": []}, "owners: a broker is not a machine of the trace"),
+        ({"machines": [{"name": "b-2"}, {"name": "b-1"}]}, "machines: not sorted by name"),
         ({"machines": [{"name": "b 1"}]}, "machines[0].name: a broker id is wanted"),
-        ({"machines": [{"name": "b-1", "cores": 0}, {"name": "b-2"}]}, "machines[0]: limits from 0.001"),
+        ({"machines": [{"name": "b-1", "cores": 0}, {"name": "b-2"}]}, "machines[0]: expected limits from 0.001"),
         ({"namespaces": [{"name": "app", "bundles": 4}]}, "namespaces[0].name: tenant/namespace is wanted"),
         ({"namespaces": [{"name": "a/b", "bundles": 0}]}, "namespaces[0].bundles: 1 to 32768 are wanted"),
         ({"namespaces": [{"name": "a/b", "bundles": 2, "bounds": [0, 9, 7]}]}, "namespaces[0].bounds: 3 bounds"),
         ({"namespaces": [{"name": "a/b", "bundles": 2, "owners": ["b-1"]}]}, "namespaces[0].owners: one a bundle"),
-        ({"namespaces": []}, "units/namespace.npy: numbers from 0 to -1"),
-        ({"events": [{"at_s": 1, "what": "lost", "broker": "b-9"}]}, "events[0]: a broker or namespace of the trace"),
+        ({"namespaces": []}, "units/namespace.npy: expected numbers from 0 to -1"),
+        (
+            {"events": [{"at_s": 1, "what": "lost", "broker": "b-9"}]},
+            "events[0]: expected a broker or namespace of the trace",
+        ),
         ({"events": [{"at_s": 1, "what": "melts", "broker": "b-1"}]}, "events[0].what"),
         ({"events": [{"at_s": 1, "what": "slow", "broker": "b-1", "factor": 0}]}, "events[0].factor: from 0.001"),
         (
             {"events": [{"at_s": 1, "what": "lossy", "broker": "b-1", "factor": 2}]},
-            "events[0].factor: a part from 0 to 1",
+            "events[0].factor: expected 0 to 1",
         ),
-        ({"events": [{"at_s": 1, "what": "lying", "broker": "b-1", "factor": 1e300}]}, "events[0].factor: at most"),
+        (
+            {"events": [{"at_s": 1, "what": "lying", "broker": "b-1", "factor": 1e300}]},
+            "events[0].factor: expected at most",
+        ),
         ({"events": CREATED * 2}, "events[1]: sim/app-1 is created twice"),
-        ({"machines": [], "namespaces": [{"name": "a/b", "bundles": 1}]}, "machines: at least one is wanted"),
-        ({"machines": [{"name": "b-1", "cores": 1e-300}, {"name": "b-2"}]}, "machines[0]: limits from 0.001"),
-        ({"costs": {"transfer_gap_s": -1}}, "costs.transfer_gap_s: 0 to 3600 is wanted, found -1"),
-        ({"units": 3}, "units/namespace.npy: int64 (3,) is wanted, found int64 (40,)"),
-        ({"proportional": False}, "steps/00000.npy: float64 (6, 40) is wanted, found float64 (40,)"),
+        ({"machines": [], "namespaces": [{"name": "a/b", "bundles": 1}]}, "machines: expected at least one"),
+        ({"machines": [{"name": "b-1", "cores": 1e-300}, {"name": "b-2"}]}, "machines[0]: expected limits from 0.001"),
+        ({"costs": {"transfer_gap_s": -1}}, "costs.transfer_gap_s: expected 0 to 3600, got -1"),
+        ({"units": 3}, "units/namespace.npy: expected int64 (3,), got int64 (40,)"),
+        ({"proportional": False}, "steps/00000.npy: expected float64 (6, 40), got float64 (40,)"),
     ],
 )
 def test_a_header_that_contradicts_itself(saved, values, said):
@@ -183,16 +189,16 @@ def test_a_header_that_contradicts_itself(saved, values, said):
         (HEADER, None, "header.json is missing"),
         (HEADER, b"{", "header.json"),
         ("units/position.npy", None, "units/position.npy is missing"),
-        ("units/position.npy", npy(np.full(40, 2**32)), "units/position.npy: numbers from 0 to 4294967295"),
-        ("units/position.npy", npy(np.zeros(40)), "int64 (40,) is wanted, found float64 (40,)"),
+        ("units/position.npy", npy(np.full(40, 2**32)), "units/position.npy: expected numbers from 0 to 4294967295"),
+        ("units/position.npy", npy(np.zeros(40)), "expected int64 (40,), got float64 (40,)"),
         ("steps/00009.npy", None, "steps/00009.npy is missing"),
-        ("steps/00009.npy", b"x", "steps/00009.npy: it is no array as numpy writes them"),
+        ("steps/00009.npy", b"x", "steps/00009.npy: not a valid numpy array"),
         ("steps/00009.npy", npy(np.full(40, np.nan)), "steps/00009.npy: finite numbers from 0 to 1e+30 are wanted"),
         ("steps/00009.npy", npy(np.full(40, 1e300)), "steps/00009.npy: finite numbers from 0 to 1e+30 are wanted"),
         ("steps/00009.npy", npy(np.full(40, -1.0)), "steps/00009.npy: finite numbers from 0 to 1e+30 are wanted"),
         ("steps/00009.npy", npy(np.array([{}] * 40, dtype=object), allow_pickle=True), "found object (40,)"),
         ("steps/00009.npy", npy(np.ones(40))[:-8], "steps/00009.npy: float64 (40,) is wanted"),
-        ("steps/00009.npy", b"x" * 9_000, "9,000 bytes, at most 4,416 are wanted"),
+        ("steps/00009.npy", b"x" * 9_000, "9,000 bytes, expected at most 4,416"),
     ],
 )
 def test_a_part_that_is_missing_or_wrong(saved, name, data, said):
@@ -202,7 +208,7 @@ def test_a_part_that_is_missing_or_wrong(saved, name, data, said):
 def test_files_that_are_no_trace(tmp_path):
     other = tmp_path / "a.toml"
     other.write_text(BASE + APP)
-    assert "it is no trace file: no zip" in refused(other)
+    assert "not a trace file: not a zip archive" in refused(other)
     assert "it cannot be read: No such file" in refused(tmp_path / "none.npz")
 
 

@@ -52,13 +52,13 @@ def test_defaults_are_what_the_page_says():
     ("replaced", "extra", "problem"),
     [
         ({"hours": "hour = 1"}, "", "hours is missing"),
-        ({"hours": "hour = 1"}, "", "hour is no field of the format; did you mean hours?"),
-        ({"hours": 'hours = "1"'}, "", "hours: a valid number is wanted, found '1'"),
-        ({"hours": "hours = nan"}, "", "hours: a finite number is wanted, found nan"),
+        ({"hours": "hour = 1"}, "", "hour is not a field of the format; did you mean hours?"),
+        ({"hours": 'hours = "1"'}, "", "hours: expected a valid number, got '1'"),
+        ({"hours": "hours = nan"}, "", "hours: expected a finite number, got nan"),
         ({"hours": "hours = 0.001"}, "", "hours: shorter than one step of 20 s"),
-        ({"count": "count = 0"}, "", "fleet[0].count: greater than or equal to 1 is wanted, found 0"),
+        ({"count": "count = 0"}, "", "fleet[0].count: expected greater than or equal to 1, got 0"),
         ({"count": "cores = 2"}, "", "fleet[0].count is missing"),
-        ({"bundles": "bundle = 3"}, "", "namespaces[0].bundle is no field of the format; did you mean bundles?"),
+        ({"bundles": "bundle = 3"}, "", "namespaces[0].bundle is not a field of the format; did you mean bundles?"),
         (
             {"topics": "topics = 1_000_000"},
             '[[namespaces]]\ngroup = "x"\nbundles = 1\ntopics = 1\n',
@@ -67,15 +67,15 @@ def test_defaults_are_what_the_page_says():
         ({}, '[[fleet]]\ngroup = "b"\ncount = 1\n', "fleet[1]: b is fleet[0], too"),
         ({}, 'kinds = ["chat"]\n', "namespaces[0].kinds: there is no chat, only mixed"),
         ({}, 'owners_in = ["a"]\n', "namespaces[0].owners_in: there is no a, only b"),
-        ({}, "parts = [1, 2]\n", 'namespaces[0].parts: needed by, and only by, owners = "parts"'),
-        ({}, "created_at_min = 5\n", 'namespaces[0].owners: "placed" is wanted, since it is created later'),
+        ({}, "parts = [1, 2]\n", 'namespaces[0].parts: required for owners = "parts", and only there'),
+        ({}, "created_at_min = 5\n", 'namespaces[0].owners: expected "placed", as it is created later'),
         ({}, "topic_max = 0.001\n", "utilisation: 0.5 is out of reach, 0.0"),
         ({"hours": "hours = 1\nutilisation = 0.02"}, "", "utilisation: 0.02 is used by idle machines already"),
-        ({"hours": "hours = 1\njudged_min = [[40, 70]]"}, "", "judged_min[0]: a span within the 60 minutes is wanted"),
+        ({"hours": "hours = 1\njudged_min = [[40, 70]]"}, "", "judged_min[0]: expected a span within the 60 minutes"),
         ({"hours": "hours = 1\njudged_min = [[40]]"}, "", "judged_min[0]: list should have at least 2 items"),
-        ({"hours": "hours = 1\ndisturbances_min = [60]"}, "", "disturbances_min[0]: 60 lies behind the end, 60"),
-        ({}, "[[changes]]\ntopics = 1\n", "changes[0]: either times or machine_part is wanted"),
-        ({}, "[[changes]]\ntimes = 2\n", "changes[0]: either topics or topics_share is wanted"),
+        ({"hours": "hours = 1\ndisturbances_min = [60]"}, "", "disturbances_min[0]: 60 is after the end, 60"),
+        ({}, "[[changes]]\ntopics = 1\n", "changes[0]: expected either times or machine_part"),
+        ({}, "[[changes]]\ntimes = 2\n", "changes[0]: expected either topics or topics_share"),
         (
             {},
             '[[changes]]\ntopics = 1\ntimes = 2\ngroup = "ap"\n',
@@ -86,12 +86,12 @@ def test_defaults_are_what_the_page_says():
             '[[changes]]\ntopics = 1\ntimes = 2\ngroup = "app"\nnamespace = 3\n',
             "changes[0].namespace: the group has 2",
         ),
-        ({}, "[[changes]]\ntopics = 1\ntimes = 2\nnamespace = 1\n", "changes[0].group: wanted with namespace"),
-        ({}, "[[changes]]\ntopics = 1\ntimes = 2\nat_min = 60\n", "changes[0].at_min: 60 lies behind the end, 60"),
+        ({}, "[[changes]]\ntopics = 1\ntimes = 2\nnamespace = 1\n", "changes[0].group: required with namespace"),
+        ({}, "[[changes]]\ntopics = 1\ntimes = 2\nat_min = 60\n", "changes[0].at_min: 60 is after the end, 60"),
         (
             {},
             "[[changes]]\ntopics = 1\ntimes = 2\nrising_min = 9\nfor_min = 5\n",
-            "changes[0].for_min: at least rising_min, 9, is wanted",
+            "changes[0].for_min: expected at least rising_min, 9",
         ),
         ({}, '[[spikes]]\nper_h = 1\nmachine_part = 0.1\ngroup = "x"\n', "spikes[0].group: there is no x, only app"),
         ({}, '[[events]]\nwhat = "lost"\ngroup = "c"\nat_min = 1\n', "events[0].group: there is no c, only b"),
@@ -101,7 +101,7 @@ def test_defaults_are_what_the_page_says():
             '[[events]]\nwhat = "lost"\ngroup = "b"\nnumbers = [1]\npick = 1\nat_min = 1\n',
             "events[0]: numbers or pick, not both",
         ),
-        ({}, '[[events]]\nwhat = "slow"\ngroup = "b"\nat_min = 1\n', "events[0].factor: needed by, and only by, slow"),
+        ({}, '[[events]]\nwhat = "slow"\ngroup = "b"\nat_min = 1\n', "events[0].factor: required for slow"),
         (
             {},
             '[[events]]\nwhat = "slow"\ngroup = "b"\nat_min = 1\nfactor = 1e-300\n',
@@ -110,25 +110,25 @@ def test_defaults_are_what_the_page_says():
         (
             {},
             '[[events]]\nwhat = "lossy"\ngroup = "b"\nat_min = 1\nfactor = 2\n',
-            "events[0].factor: a part from 0 to 1",
+            "events[0].factor: expected 0 to 1",
         ),
         ({}, '[[events]]\nwhat = "melts"\ngroup = "b"\nat_min = 1\n', "events[0].what: 'join', 'lost', 'leave'"),
-        ({}, '[[events]]\nwhat = "lost"\ngroup = "b"\nat_min = 61\n', "events[0].at_min: 61 lies behind the end, 60"),
+        ({}, '[[events]]\nwhat = "lost"\ngroup = "b"\nat_min = 61\n', "events[0].at_min: 61 is after the end, 60"),
         (
             {},
             '[[events]]\nwhat = "join"\ngroup = "b"\nat_min = 5\n',
-            "events: every machine joins later, so that nobody is there at the start",
+            "events: every machine joins later, so there is none at the start",
         ),
         (
             {},
             2 * '[[events]]\nwhat = "lost"\ngroup = "b"\nnumbers = [2]\nat_min = 5\n',
-            "events: b-2 at 5 min: lost, but it is not there",
+            "events: b-2 at 5 min: lost, but it is absent",
         ),
         (
             {},
             '[[events]]\nwhat = "slow"\ngroup = "b"\nnumbers = [2]\nat_min = 1\nfactor = 0.5\n'
             '[[events]]\nwhat = "join"\ngroup = "b"\nnumbers = [2]\nat_min = 5\n',
-            "events: b-2 at 5 min: it joins, but is there already",
+            "events: b-2 at 5 min: it joins, but is present already",
         ),
     ],
 )
@@ -162,7 +162,7 @@ def test_a_path_that_cannot_be_read(tmp_path):
 
 
 def test_a_name_that_does_not_exist_is_answered_by_the_nearest():
-    with pytest.raises(ScenarioError, match="there is none of that name") as caught:
+    with pytest.raises(ScenarioError, match="unknown name") as caught:
         load_scenario("scale-ot")
     assert caught.value.hint.startswith("did you mean scale-out?")
 
