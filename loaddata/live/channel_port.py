@@ -69,7 +69,7 @@ class MemberChannel:
 
     def registered(self) -> Iterable[str]:
         """See `ChannelPort.registered`."""
-        return (one.broker for one in self._channel.brokers())
+        return (broker.broker for broker in self._channel.brokers())
 
     def positions(self) -> Mapping[int, int]:
         """See `ChannelPort.positions`."""

@@ -172,8 +172,8 @@ class KafkaSide:
             self._writer_failures += 1
             _log.error("the writer of load data had ended (%s); a new one begins", self._writer.counts.last_error)
             self._writer = self._make_writer()
-        for one in records:
-            self._writer.write(self._names[one.kind], one.key, one.value, one.headers)
+        for record in records:
+            self._writer.write(self._names[record.kind], record.key, record.value, record.headers)
 
     def bury(self, kind: ReportKind, tombstones: Mapping[str, Tombstone]) -> None:
         """Write tombstones for others, as the leader."""

@@ -58,8 +58,8 @@ def find_group(root: Path = Path("/")) -> ControlGroup:
 
 def _tightest(cpus: Iterable[CpuGroup | None], memories: Iterable[MemoryGroup | None]) -> ControlGroup:
     return ControlGroup(
-        min((one for one in cpus if one is not None), key=lambda one: one.limit_cores, default=None),
-        min((one for one in memories if one is not None), key=lambda one: one.limit_bytes, default=None),
+        min((cpu for cpu in cpus if cpu is not None), key=lambda one: one.limit_cores, default=None),
+        min((memory for memory in memories if memory is not None), key=lambda one: one.limit_bytes, default=None),
     )
 
 

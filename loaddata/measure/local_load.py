@@ -66,9 +66,9 @@ class LocalLoad:
 
     def _named(self, bundles: Mapping[str, MeasuredBundle]) -> dict[str, MeasuredBundle]:
         named = {
-            name: one
-            for name, one in bundles.items()
-            if _is_key(name) and isinstance(getattr(one, "stats", None), BundleStats)
+            name: bundle
+            for name, bundle in bundles.items()
+            if _is_key(name) and isinstance(getattr(bundle, "stats", None), BundleStats)
         }
         self.dropped["bundle-name"] += len(bundles) - len(named)
         if len(named) > self.bundles_max:

@@ -94,7 +94,9 @@ def top_bundles(
         bundles: Bundle key to its load.
         has_policy: Whether a namespace has an isolation policy or an anti-affinity group.
     """
-    found = [(order_of(one.stats), name) for name, one in bundles.items() if _counts(name, one, rules, has_policy)]
+    found = [
+        (order_of(bundle.stats), name) for name, bundle in bundles.items() if _counts(name, bundle, rules, has_policy)
+    ]
     found.sort(reverse=True)
     chosen = found[: rules.count_max] if rules.count_max > 0 else found
     return [_told(name, bundles[name]) for _, name in reversed(chosen)]

@@ -275,7 +275,7 @@ class TableView(Generic[Report]):
         ):
             self._forget(others[0])
         if not stranger and not self._fits(new, more_bytes):
-            for name in [name for name, one in self._entries.items() if self._is_outdated(one, now_s)]:
+            for name in [name for name, entry in self._entries.items() if self._is_outdated(entry, now_s)]:
                 if name != broker:
                     self._forget(name)
         if self._fits(new, more_bytes):

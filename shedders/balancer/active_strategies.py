@@ -19,7 +19,7 @@ from shedders.decision.placing import Pipeline
 from shedders.filters.isolation import Isolation
 from shedders.filters.rules import FilterSettings
 from shedders.model.profiles import DEFAULT, profile
-from shedders.model.registry import KINDS, SheddingMaker, find, made, settings_of, shedding_maker
+from shedders.model.registry import KINDS, SheddingMaker, find, instantiate, settings_of, shedding_maker
 from shedders.policies.effective import EffectivePolicies
 from shedders.split.settings import SplitSettings
 from statechannel.errors import StateChannelError
@@ -109,8 +109,8 @@ def choose(
     parts = values.get("parts", {})
     filters = settings_of(FilterSettings, "parts.filters", parts.get("filters", {}))
     splitting = settings_of(SplitSettings, "parts.splitting", parts.get("splitting", {}))
-    placing: Sequence[Placing] = [made("placement", classes["placement"], found["placement"]) for _ in range(2)]
-    algorithm: SplitAlgorithm = made("split", classes["split"], found["split"])
+    placing: Sequence[Placing] = [instantiate("placement", classes["placement"], found["placement"]) for _ in range(2)]
+    algorithm: SplitAlgorithm = instantiate("split", classes["split"], found["split"])
     return ActiveStrategies(
         base.name,
         names,

@@ -312,7 +312,7 @@ class Balancer:
         inputs = self._ports.inputs(picture)
 
         def made() -> Occasion:
-            settings = {name: one.model_dump(mode="json") for name, one in chosen.settings.items()}
+            settings = {name: setting.model_dump(mode="json") for name, setting in chosen.settings.items()}
             settings["budget"] = self._settings().budget.model_dump(mode="json")
             settings["strategies"] = dict(chosen.names)
             return Occasion(
@@ -326,7 +326,7 @@ class Balancer:
                 placement=chosen.names["placement"],
                 profile=chosen.profile,
                 settings=settings,
-                tell_settings=self._is_new(settings),
+                write_settings=self._is_new(settings),
                 manager=self._manager(),
                 trigger=trigger,
                 took_ms=(self._ports.clocks.mono_s() - begun_s) * 1_000,

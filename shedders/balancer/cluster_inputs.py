@@ -115,7 +115,7 @@ class Kept:
         if bundles is self._of:
             return
         before, made = self.seen, self.bundles
-        self.seen = {one.bundle: one for one in bundles}
+        self.seen = {bundle.bundle: bundle for bundle in bundles}
         self.bundles = {name: made[name] if before.get(name) is one else _plain(one) for name, one in self.seen.items()}
         self.going = [one for one in bundles if one.destination is not None]
         self._of = bundles
@@ -138,7 +138,7 @@ def cluster_now(
         kept: Of the clusters before this one, to be quicker: only what has changed since, and bundles with figures, are made
             anew.
     """
-    brokers = {one.broker: broker_now(one, known) for one in picture.brokers}
+    brokers = {broker.broker: broker_now(broker, known) for broker in picture.brokers}
     kept = kept or Kept()
     kept.update(picture.bundles)
     bundles = dict(kept.bundles)
@@ -200,15 +200,15 @@ def under_way(bundles: Iterable[BundleSeen], cluster: Cluster) -> Iterator[Booke
 
     A leader that takes over books them, and a snapshot of the topics has them, as whoever has decided on them would.
     """
-    for one in bundles:
-        source = one.owner if one.state == State.RELEASING else None
-        if one.state == State.ASSIGNING and one.source in cluster.brokers:
-            source = one.source  # what comes from a broker that is gone takes no load from anybody
-        if source is None or source == one.destination or one.destination not in cluster.brokers:
+    for bundle in bundles:
+        source = bundle.owner if bundle.state == State.RELEASING else None
+        if bundle.state == State.ASSIGNING and bundle.source in cluster.brokers:
+            source = bundle.source  # what comes from a broker that is gone takes no load from anybody
+        if source is None or source == bundle.destination or bundle.destination not in cluster.brokers:
             continue
         giver = cluster.brokers.get(source)
-        cargo = cargo_of(cluster.bundles[one.bundle], None if giver is None else giver.load)
-        yield Booked(one.bundle, source, one.destination, cargo)
+        cargo = cargo_of(cluster.bundles[bundle.bundle], None if giver is None else giver.load)
+        yield Booked(bundle.bundle, source, bundle.destination, cargo)
 
 
 def why_left_alone(picture: ClusterView) -> str | None:

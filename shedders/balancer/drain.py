@@ -335,7 +335,7 @@ class Drains:
             placement=chosen.names["placement"],
             profile=chosen.profile,
             settings=settings,
-            tell_settings=running.steps == 1,
+            write_settings=running.steps == 1,
             manager=self._manager(),
             trigger="request",
         )

@@ -167,9 +167,9 @@ class _Trouble:
 def holdings(picture: ClusterView, broker: str) -> dict[str, bool]:
     """Bundles that a broker has or is about to get; True for those that are on their way already, from it or to it."""
     return {
-        one.bundle: one.destination is not None or one.state != "Assigned"
-        for one in picture.bundles
-        if broker in (one.owner, one.destination)
+        bundle.bundle: bundle.destination is not None or bundle.state != "Assigned"
+        for bundle in picture.bundles
+        if broker in (bundle.owner, bundle.destination)
     }
 
 

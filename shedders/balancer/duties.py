@@ -196,9 +196,9 @@ class BalancerTasks:
         """The last error of each duty that waits to begin again, or has begun again a moment ago."""
         now_s = self._now_s()
         return {
-            name: f"{one.error} (failed {one.failures} times)" if one.failures > 1 else one.error
-            for name, one in sorted(self._states.items())
-            if one.error and not (one.running and now_s - one.begun_s >= self._longest_wait_s())
+            name: f"{state.error} (failed {state.failures} times)" if state.failures > 1 else state.error
+            for name, state in sorted(self._states.items())
+            if state.error and not (state.running and now_s - state.begun_s >= self._longest_wait_s())
         }
 
     async def _for_ever(self, name: str, duty: Duty) -> None:

@@ -56,7 +56,7 @@ class Fresh:
         """The cluster; the one at hand if nothing but load has changed since and it is not too old."""
         begun_s = self._now_s()
         bundles, policies = picture.bundles, self._policies()
-        brokers = [(one.broker, one.incarnation, one.accepting) for one in picture.brokers]
+        brokers = [(broker.broker, broker.incarnation, broker.accepting) for broker in picture.brokers]
         same = bundles is self._of[0] and policies is self._of[1] and brokers == self._of[2]
         if self._last is None or not same or begun_s >= self._until_s:
             self._last = self._cluster(picture)

@@ -128,7 +128,9 @@ class MoveChecks:
     def _late(self) -> list[str]:
         brokers = self._cluster().brokers
         return [
-            name for name, one in sorted(brokers.items()) if one.accepting and (one.load is None or one.load_lapsed)
+            name
+            for name, broker in sorted(brokers.items())
+            if broker.accepting and (broker.load is None or broker.load_lapsed)
         ]
 
     def _cluster(self) -> Cluster:

@@ -105,7 +105,7 @@ def snapshot_taken(gathered: Gathered) -> Snapshot:
         strategies=names,
         settings=settings,
         brokers={},
-        bundles={one.bundle: BundlePart(state=_state(one)) for one in gathered.bundles},
+        bundles={bundle.bundle: BundlePart(state=_state(bundle)) for bundle in gathered.bundles},
         memory=ByStrategy(shedding=_memory(gathered.decision, remarks)),
     )
     found = with_cluster(empty, cluster)
@@ -129,10 +129,10 @@ def cluster_taken(gathered: Gathered, remarks: list[str]) -> Cluster:
         "", False, -1, gathered.mode, True, False, gathered.repair_paused, (), gathered.brokers, gathered.bundles
     )
     known = ClusterInputs(
-        loads={name: ReportedLoad(one.report.load, one.age_s, one.lapsed) for name, one in loads.items()},
+        loads={name: ReportedLoad(load.report.load, load.age_s, load.lapsed) for name, load in loads.items()},
         tops={
-            name: ReportedTopBundles(one.report.bundles, one.age_s, one.lapsed, one.report.header.owned_as_of)
-            for name, one in tops.items()
+            name: ReportedTopBundles(top.report.bundles, top.age_s, top.lapsed, top.report.header.owned_as_of)
+            for name, top in tops.items()
         },
         top_ttl_s=gathered.top_ttl_s,
         policies=Policies() if standing is None else _readable(standing.policies, remarks),
@@ -159,9 +159,9 @@ def _changes(gathered: Gathered) -> Iterator[OwnershipChange]:
     """Changes of what brokers own: the log's, and what the states tell where records were cleaned away."""
     yield from (found for one in gathered.accepted if (found := change_of(one)) is not None)
     yield from newest_changes(
-        OwnershipChange(one.owner, one.partition, one.offset)
-        for one in gathered.bundles
-        if one.state == State.ASSIGNED and one.owner is not None
+        OwnershipChange(bundle.owner, bundle.partition, bundle.offset)
+        for bundle in gathered.bundles
+        if bundle.state == State.ASSIGNED and bundle.owner is not None
     )
 
 

@@ -424,7 +424,7 @@ class Splitting:
             strategy=chosen.names["split"],
             profile=chosen.profile,
             settings=settings,
-            tell_settings=new,
+            write_settings=new,
             manager=self._manager(),
             took_ms=(ports.clocks.mono_s() - begun_s) * 1_000,
         )

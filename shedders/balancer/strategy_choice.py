@@ -43,7 +43,7 @@ def of_chosen(chosen: ActiveStrategies) -> Choice:
     return Choice(
         chosen.profile,
         dict(chosen.names),
-        {name: one.model_dump(mode="json") for name, one in chosen.settings.items()},
+        {name: setting.model_dump(mode="json") for name, setting in chosen.settings.items()},
     )
 
 
@@ -53,7 +53,7 @@ def of_decision(decision: DecisionRecord, told: DecisionRecord) -> Choice:
     Args:
         told: A decision with the same settings that has them written down.
     """
-    settings = {name: one for name, one in (told.settings or {}).items() if isinstance(one, dict)}
+    settings = {name: setting for name, setting in (told.settings or {}).items() if isinstance(setting, dict)}
     named = settings.get(STRATEGIES, {})
     names = {kind: str(named[kind]) for kind in KINDS if kind in named}
     names["shedding"] = decision.strategy
@@ -67,7 +67,7 @@ def changed_since(decision: DecisionRecord, standing: EffectivePolicies | None) 
     known = decision.inputs.policies
     if standing is None or known is None:
         return []
-    late = [one.key for one in standing.entries if one.offset > known]
+    late = [entry.key for entry in standing.entries if entry.offset > known]
     late += [one.key for one in standing.lapsed if one.offset > known or (one.until_ms or 0) > decision.at_ms]
     late += [key for key, offset in standing.deleted.items() if offset > known]
     return sorted(key.text for key in late if key.kind in _CHOSEN_BY)

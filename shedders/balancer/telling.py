@@ -92,7 +92,7 @@ class Telling:
             strategy=chosen.names["placement"],
             profile=chosen.profile,
             settings=settings,
-            tell_settings=new,
+            write_settings=new,
             manager=self._manager(),
             trigger="request",
         )

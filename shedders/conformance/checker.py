@@ -31,7 +31,7 @@ from shedders.conformance.rules import (
     positions_of,
     told,
 )
-from shedders.model.registry import find, made, shedding_maker
+from shedders.model.registry import find, instantiate, shedding_maker
 from shedders.model.strategy import Placing, SplitAlgorithm, StrategySettings
 
 IMPURE = frozenset(
@@ -96,13 +96,13 @@ def answers(kind: str, found: type[Any]) -> list[Any]:
     settings = found.Settings()
     said: list[Any] = []
     if kind == "split":
-        algorithm = cast("SplitAlgorithm", made(kind, found, settings))
+        algorithm = cast("SplitAlgorithm", instantiate(kind, found, settings))
         return [[about, list(positions_of(algorithm, bundle))] for about, bundle in topic_bundles()]
     for case in cases():
         if kind == "shedding":
             said.append([case.about, told(shedding_maker(found, settings)(None).plan(case.cluster, {}))])
         else:
-            placing = cast("Placing", made(kind, found, settings))
+            placing = cast("Placing", instantiate(kind, found, settings))
             bundle = next(iter(case.cluster.bundles.values()), None)
             if bundle is not None:
                 said.append([case.about, told(placing.place(case.cluster, bundle, case.cluster.broker_names, {}, {}))])
@@ -153,7 +153,7 @@ class _Common:
         silent = [name for name, field in model.model_fields.items() if not field.description]
         if silent:
             broken(f"settings without a description: {', '.join(silent)}")
-        made(self._kind, self._found, model())
+        instantiate(self._kind, self._found, model())
         try:
             model.model_validate({"no_such_setting": 1})
         except ValidationError:

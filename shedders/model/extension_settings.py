@@ -1,4 +1,4 @@
-"""Settings below `extensions.NAME`: checked against their model, told with their whole name, and as tables of a page."""
+"""Settings below `extensions.NAME`: their validation, with errors by full name, and their tables for a page of the docs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _problem(name: str, detail: Any, known: Sequence[str]) -> str:
     path = ".".join(str(part) for part in detail["loc"])
     if detail["type"] == "extra_forbidden":
         near = nearest(path.rpartition(".")[2], known)
-        return f"there is no setting `extensions.{name}.{path}`.{f' Did you mean `{near[0]}`?' if near else ''}"
+        return f"unknown setting `extensions.{name}.{path}`.{f' Did you mean `{near[0]}`?' if near else ''}"
     return f"extensions.{name}.{path}: {detail['msg'][:1].lower()}{detail['msg'][1:]} (found {detail['input']!r})."
 
 
@@ -54,5 +54,5 @@ def group_tables(path: str, model: type[BaseModel], *, upstream: bool = True) ->
     yield ""
     own = {name: field for name, field in model.model_fields.items() if name not in inner}
     yield from table(own, upstream=upstream)
-    for name, one in inner.items():
-        yield from group_tables(f"{path}.{name}", one, upstream=upstream)
+    for name, group in inner.items():
+        yield from group_tables(f"{path}.{name}", group, upstream=upstream)

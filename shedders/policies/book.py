@@ -76,7 +76,7 @@ def read(offset: int, timestamp_ms: int, key: bytes | None, value: bytes | None)
     if not isinstance(found, PolicyRecord):
         return ReadPolicy(offset, timestamp_ms, named, found, _ENTRY_BYTES)
     patterns = _patterns(found)
-    size = _ENTRY_BYTES + len(value) + _STEP_BYTES * sum(one.size for one in patterns)
+    size = _ENTRY_BYTES + len(value) + _STEP_BYTES * sum(pattern.size for pattern in patterns)
     return ReadPolicy(offset, timestamp_ms, named, found, size, patterns)
 
 
@@ -288,7 +288,9 @@ class PolicyBook:
             shed_with_policies=single.get(PolicyKind.SHED_WITH_POLICIES, {}).get("allowed"),
             settings=effects.settings,
             quotas=effects.quotas,
-            weights=None if weights is None else ResourceWeights(**{name: float(one) for name, one in weights.items()}),
+            weights=None
+            if weights is None
+            else ResourceWeights(**{name: float(weight) for name, weight in weights.items()}),
             entries=tuple(entries),
             lapsed=tuple(lapsed),
             deleted=dict(self._deleted),

@@ -128,7 +128,9 @@ def _demands(cluster: Cluster, isolation: Isolation, zone: Zone | None, bundle: 
     if cordoned:
         found[f"cordon {', '.join(cordoned)}"] = frozenset(brokers.keys() - set(cordoned))
     persistent, non_persistent = needs(bundle)
-    capable = frozenset(name for name, one in brokers.items() if incapable(one, persistent, non_persistent) is None)
+    capable = frozenset(
+        name for name, broker in brokers.items() if incapable(broker, persistent, non_persistent) is None
+    )
     if len(capable) < len(brokers):
         kinds = [word for word, needed in (("persistent", persistent), ("non-persistent", non_persistent)) if needed]
         found[f"brokers for {' and '.join(kinds)} topics"] = capable

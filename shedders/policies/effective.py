@@ -123,14 +123,14 @@ class EffectivePolicies:
     def over(self, cluster: Cluster) -> Cluster:
         """The cluster with these policies, failure domains and quotas in place of its own."""
         brokers = {
-            name: replace(one, domain=self.domains[name]) if name in self.domains else one
-            for name, one in cluster.brokers.items()
+            name: replace(broker, domain=self.domains[name]) if name in self.domains else broker
+            for name, broker in cluster.brokers.items()
         }
         bundles = {
-            name: replace(one, averages=BundleAverages(self.quotas[name], self.quotas[name]))
+            name: replace(bundle, averages=BundleAverages(self.quotas[name], self.quotas[name]))
             if name in self.quotas
-            else one
-            for name, one in cluster.bundles.items()
+            else bundle
+            for name, bundle in cluster.bundles.items()
         }
         return replace(cluster, brokers=brokers, bundles=bundles, policies=self.policies)
 

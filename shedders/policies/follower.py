@@ -266,7 +266,7 @@ class PolicyFollower:
 
     def _sink(self, session: int, batch: LightBatch) -> None:
         # Patterns of a whole topic take long to compile: not in the loop.
-        found = [read(one.offset, one.timestamp_ms, one.key, one.value) for one in batch.records]
+        found = [read(record.offset, record.timestamp_ms, record.key, record.value) for record in batch.records]
         while not self._room.acquire(timeout=_LOOK_S):
             if session != self._session:
                 return

@@ -115,7 +115,9 @@ class KindRule:
         """How it is written on the command line."""
         if self.lone is not None:
             return "|".join(self.lone.form.words) or self.lone.name.upper()
-        return " ".join(one.name + "=..." if one.default is REQUIRED else f"[{one.name}=...]" for one in self.fields)
+        return " ".join(
+            field.name + "=..." if field.default is REQUIRED else f"[{field.name}=...]" for field in self.fields
+        )
 
 
 # --- forms ----------------------------------------------------------------------------------------------------------
@@ -178,7 +180,7 @@ def _json_wrong(value: Any, depth: int = 0) -> str | None:
         return f"is nested more than {DEPTH_MAX} deep"
     if isinstance(value, list | dict):
         parts = value.values() if isinstance(value, dict) else value
-        return next((why for one in parts if (why := _json_wrong(one, depth + 1)) is not None), None)
+        return next((why for part in parts if (why := _json_wrong(part, depth + 1)) is not None), None)
     return None if value is None or isinstance(value, str | int | float) else "is no JSON value"
 
 
@@ -362,7 +364,7 @@ def value_from(kind: PolicyKind, words: Sequence[str]) -> dict[str, Any]:
         BadPolicyError: A field is unknown, missing, or has a value that will not do.
     """
     rule = RULES[kind]
-    known = {one.name: one for one in rule.fields}
+    known = {field.name: field for field in rule.fields}
     given: dict[str, Any] = {}
     for word in words:
         name, equals, text = word.partition("=")
@@ -403,12 +405,12 @@ def complete(kind: PolicyKind, given: Mapping[str, Any]) -> dict[str, Any] | str
     if unknown:
         return f"there is no field `{unknown[0]}`"
     found: dict[str, Any] = {}
-    for one in rule.fields:
-        value = given.get(one.name, one.default)
+    for field in rule.fields:
+        value = given.get(field.name, field.default)
         if value is REQUIRED:
-            return f"`{one.name}` is missing"
-        wrong = one.form.wrong(value)
+            return f"`{field.name}` is missing"
+        wrong = field.form.wrong(value)
         if wrong is not None:
-            return f"{one.name} {wrong}"
-        found[one.name] = value
+            return f"{field.name} {wrong}"
+        found[field.name] = value
     return rule.whole(found) or found

@@ -127,7 +127,7 @@ class Topics:
             "strategies": {"shedding": "transfer", "placement": "round-robin", "split": "topic-count-equally-divide"},
         }
         for number in (1, 2):
-            told = occasion(number, settings=settings, tell_settings=number == 1, placement="round-robin")
+            told = occasion(number, settings=settings, write_settings=number == 1, placement="round-robin")
             found = decision()
             record = shed_record(told, found).model_copy(update={"memory": {"hits": number}})
             assert writer.write(record)

@@ -247,7 +247,7 @@ def record_of(decision: Decision, chosen: ActiveStrategies, policies: int) -> De
     settings["strategies"] = dict(chosen.names)
     occasion = Occasion(
         IDS[1], 7, "b1", 1, NOW_MS, Inputs(channel={"0": 1}, policies=policies), chosen.names["shedding"], chosen.profile,
-        settings, tell_settings=True, placement=chosen.names["placement"],
+        settings, write_settings=True, placement=chosen.names["placement"],
     )  # fmt: skip
     record = shed_record(occasion, decision)
     found = decode(key_of(record), encode(record))
