@@ -1,4 +1,4 @@
-"""Makes design/balancer-settings.md: `python -m shedders.balancer.render_settings > design/balancer-settings.md`."""
+"""Generator of design/balancer-settings.md: `python -m shedders.balancer.render_settings > design/balancer-settings.md`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def render() -> str:
 def _lines() -> Iterator[str]:
     yield "# Settings of the balancing extension"
     yield ""
-    yield "Made from the code by `python -m shedders.balancer.render_settings`; a test compares. Do not edit by hand."
+    yield "Generated from the code by `python -m shedders.balancer.render_settings`; a test compares. Do not edit by hand."
     yield ""
     yield f"Given like all others (settings.md), below `{PREFIX}`: `--set {PREFIX}.interval_s=30`, or in the file"
     yield ""
@@ -35,8 +35,8 @@ def _lines() -> Iterator[str]:
     yield ""
     names = ", ".join(f"`{name}`" for name in BALANCER)
     yield fill(
-        "They hold for one broker, from its start. What a policy of kind `setting` may change on all brokers at once, while they "
-        f"run (policies.md): profile, strategies, their settings, and of the balancer {names} and `budget.*`.",
+        "They apply to one broker, from its start. A policy of kind `setting` (policies.md) can change on all running brokers: "
+        f"profile, strategies, their settings, and of the balancer {names} and `budget.*`.",
         width=128,
         break_on_hyphens=False,
     )

@@ -143,7 +143,9 @@ class DeviationShedder:
                     continue
                 tried += 1
                 if refused(self._can_take, bundle, name) is None:
-                    why = f"{top} has {self._rate(highest)}, mean {self._rate(spread.mean)}; this is {self._rate(weight)}"
+                    why = (
+                        f"{top} has {self._rate(highest)}, mean {self._rate(spread.mean)}; this is {self._rate(weight)}"
+                    )
                     why = f"{why}, for {name} with {self._rate(least)}"
                     destination = name if self.settings.transfer else None
                     draft.move(bundle, top, Reason.OVERLOADED, weight, why, destination)
@@ -170,7 +172,9 @@ class DeviationShedder:
                 weight, name, bundle = waiting.pop()
                 if weight + least[0] < highest:
                     chosen.add(name)
-                    why = f"{top} has {self._rate(highest)}, mean {self._rate(spread.mean)}; this is {self._rate(weight)}"
+                    why = (
+                        f"{top} has {self._rate(highest)}, mean {self._rate(spread.mean)}; this is {self._rate(weight)}"
+                    )
                     draft.move(bundle, top, Reason.OVERLOADED, weight, why)
                     spread.shift(top, least[1], weight, -weight)
                     break

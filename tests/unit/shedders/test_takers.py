@@ -12,7 +12,7 @@ from loaddata.model.broker_load import BrokerLoad
 from loaddata.model.bundle_load import BundleStats
 from shedders.decision.dry_run import Decision, decide
 from shedders.decision.placing import Pipeline
-from shedders.filters.destinations import Takers, told
+from shedders.filters.destinations import Takers, describe
 from shedders.filters.rules import FilterSettings
 from shedders.model.cluster import Broker, Bundle, Cluster
 from shedders.model.plan import BundleMove, Label, Placed, Plan, Reason
@@ -86,7 +86,7 @@ def test_a_source_that_is_gone_has_nothing_to_compare_with() -> None:
 
 def test_not_everybody_is_named() -> None:
     faults: Mapping[str, str] = {f"b{number}": "full" for number in range(8)}
-    assert told(faults) == "b0 (full), b1 (full), b2 (full), b3 (full), b4 (full) and 3 more"
+    assert describe(faults) == "b0 (full), b1 (full), b2 (full), b3 (full), b4 (full) and 3 more"
 
 
 # --- in a decision ----------------------------------------------------------------------------------------------------

@@ -29,7 +29,7 @@ from shedders.balancer.cluster_inputs import ClusterInputs, cluster_now
 from shedders.balancer.lead import Balance
 from shedders.balancer.recent_moves import RecentTrail
 from shedders.balancer.settings import BalancerSettings
-from shedders.balancer.snapshot_from_topics import AcceptedRecord, Gathered, snapshot_taken
+from shedders.balancer.snapshot_from_topics import AcceptedRecord, TopicContents, snapshot_taken
 from shedders.balancer.strategy_choice import changed_since, of_chosen, of_decision
 from shedders.cli.live_source import _brokers, _bundles, _Log, _unsound
 from shedders.decision.booked_moves import BookedMoves
@@ -207,7 +207,7 @@ def _read(topics: Cluster) -> tuple[LogViews, _Log]:
     return LogViews((audit,), (topics.log.records[-1].timestamp_ms,)), log
 
 
-def gathered(topics: Cluster, member: Member, **more: Any) -> Gathered:
+def gathered(topics: Cluster, member: Member, **more: Any) -> TopicContents:
     """As the command gathers it, from the same records."""
     views, log = _read(topics)
     members = Membership(6.0)
@@ -225,7 +225,7 @@ def gathered(topics: Cluster, member: Member, **more: Any) -> Gathered:
         "standing": topics.book.at(NOW_MS),
         "rules": partial(TableView, RULES),
     }
-    return Gathered(**{**fields, **more})
+    return TopicContents(**{**fields, **more})
 
 
 def as_file(snapshot: Snapshot) -> Snapshot:

@@ -8,8 +8,8 @@ import pytest
 from shedders.balancer.active_strategies import choose
 from shedders.balancer.metrics import BalancerMetrics
 from shedders.balancer.placement import PlacedEnd, PlacedNote
+from shedders.balancer.placement_recorder import BATCH_MAX, PlacementRecorder
 from shedders.balancer.settings import BalancerSettings
-from shedders.balancer.telling import BATCH_MAX, Telling
 from shedders.decisions.record import Inputs
 from shedders.decisions.topic import WriteCounts
 from shedders.model.plan import Placed
@@ -20,7 +20,7 @@ NAMES = [f"acme/orders/0x{n:08x}_0x{n + 1:08x}" for n in range(450)]
 
 @pytest.fixture
 def told(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
-    """A `Telling` with its records, notes and metrics."""
+    """A `PlacementRecorder` with its records, notes and metrics."""
     install(monkeypatch)
     found = SimpleNamespace(records=[], notes=[], ends=[], counts=WriteCounts(), metrics=BalancerMetrics("c", "b1"))
     chosen, settings = choose(BalancerSettings()), BalancerSettings()
@@ -41,7 +41,7 @@ def told(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
         ends, found.ends = found.ends, []
         return ends
 
-    found.telling = Telling(
+    found.telling = PlacementRecorder(
         ports,
         lambda: settings,
         take_notes=take,
