@@ -210,7 +210,7 @@ def test_memory_has_room_of_its_own() -> None:
     assert len(encode(small)) <= 128 * 1024
     # What is on top never makes it longer than a value may be.
     assert RecordBounds(record_bytes=VALUE_MAX_BYTES).beyond_bytes == 0
-    with pytest.raises(ValueError, match="memory of -1 bytes"):
+    with pytest.raises(ValueError, match="memory_bytes is negative"):
         RecordBounds(memory_bytes=-1)
 
 

@@ -169,7 +169,7 @@ async def test_an_unknown_broker() -> None:
     leader = Leader(FakeChannel(owned(1), ("b1", "b2")))
     assert rejected(await leader.ask(broker="b9")) == (
         "unknown-broker",
-        "no broker b9 is heard, and no bundle is served by it",
+        "no broker b9 is registered, and it serves no bundle",
     )
 
 
@@ -370,7 +370,7 @@ async def test_an_unknown_ask_lists_what_is_known() -> None:
             NAMES[0],
             None,
             Policies(pins={"t/n": "b9"}),
-            f"{NAMES[0]} may not be let go: no broker may take it: `accepting` ",
+            f"{NAMES[0]} may not be unloaded: no broker may take it: `accepting` ",
         ),
         (NAMES[0], "b1", Policies(cordons={"b1": "it is there already"}), "may-take"),
         ("t/n/0xee_0xff", "b2", Policies(), "unknown-bundle"),
@@ -399,7 +399,7 @@ async def test_nobody_may_go_to_a_broker_that_nobody_hears(owner: str) -> None:
         reason, detail = rejected(await leader.ask("may-take", name=NAMES[0], destination=destination))
         assert reason == "unknown-broker"
         assert detail.startswith(f"{NAMES[0]} may not go to b9")
-        assert "no broker of that name is heard" in detail
+        assert "no broker of that name is registered" in detail
         assert "--force" not in detail, "the channel refuses it, too"
         assert len(detail) < 300
 

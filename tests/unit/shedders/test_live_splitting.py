@@ -185,7 +185,7 @@ def ask(word: str) -> ExtensionAsk:
 
 async def test_a_decision_is_asked_of_the_leader() -> None:
     found, woken = asks(leading=True)
-    assert await found.answer(ask("decide")) == Done("op1", "decision asked for")
+    assert await found.answer(ask("decide")) == Done("op1", "decision requested")
     assert woken == ["request"]
     found, woken = asks(leading=False)
     refused = await found.answer(ask("decide"))

@@ -183,7 +183,7 @@ def isolation(*parts: dict[str, object]) -> dict[str, object]:
         (
             isolation({"secondary": ["("]}),
             "policies.isolation[0].secondary[0]: a regular expression is wanted: "
-            "`(` is no regular expression that can be used (missing ): ()",
+            "`(` is not a valid regular expression (missing ): ()",
         ),
         ({"excluded": ["t"]}, "policies.excluded: 't' is no tenant/namespace"),
         ({"excluded": ["t/n", "t/n"]}, "policies.excluded: t/n stands there 2 times"),

@@ -52,9 +52,9 @@ def test_who_may_be_chosen(taker: Any, why: str | None) -> None:
 
 def test_never_where_it_comes_from_nor_somebody_unknown() -> None:
     found = Takers(cluster(), 100)
-    assert found.why_not(HOT, "b1", "b1") == "it comes from there"
+    assert found.why_not(HOT, "b1", "b1") == "it is the source"
     assert found.why_not(HOT, "b1", "b9") == "gone: it is not registered"
-    assert found.open_to(HOT, "b1") == (["b2"], {"b1": "it comes from there"})
+    assert found.open_to(HOT, "b1") == (["b2"], {"b1": "it is the source"})
 
 
 def test_what_goes_there_counts_for_those_after_it() -> None:
@@ -124,7 +124,7 @@ def test_what_a_strategy_leaves_open_goes_only_where_load_is_known_to_be_less() 
 
 def test_nobody_is_asked_where_nobody_is_left() -> None:
     (one,) = made(cluster(b2=report(0.95)), move()).checked
-    assert one.refused == "no-taker: b1 (it comes from there), b2 (it would have 1.03, and b1 has 0.8)"
+    assert one.refused == "no-taker: b1 (it is the source), b2 (it would have 1.03, and b1 has 0.8)"
 
 
 def test_each_counts_for_those_after_it() -> None:

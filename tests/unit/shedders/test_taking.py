@@ -412,8 +412,8 @@ def test_an_isolation_policy_that_nobody_can_read_lets_nobody_have_anything(
 def test_a_cluster_without_load_topics_says_so(take: Callable[..., Snapshot]) -> None:
     snapshot = take(loads=None, tops=None, standing=None)
     assert snapshot.remarks == [
-        "there is no topic of load reports: no broker has ever told any",
-        "there is no topic of reports of the heaviest bundles: no broker has ever told any",
+        "there is no topic of load reports: no broker has ever published any",
+        "there is no topic of reports of the heaviest bundles: no broker has ever published any",
     ]
     assert dry_run(snapshot).moves == []
     assert "broker b2 has no load report" in remarks(snapshot, cluster_of(snapshot))
