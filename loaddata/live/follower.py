@@ -1,4 +1,4 @@
-"""Follows one load topic: Kafka's reader in its own thread, the view on the loop, and the reader's revival."""
+"""Follower of one load topic: Kafka's reader in its own thread, the view in the event loop, and restarts."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class TopicReader(Protocol):
 
     @property
     def last_error(self) -> str:
-        """What Kafka said last that was no record; empty while all is well."""
+        """Kafka's last error; empty if there is none."""
         ...
 
     def start(self) -> None:
-        """Begin to read."""
+        """Start to read."""
         ...
 
     def close(self, timeout_s: float = 5.0) -> bool:
@@ -42,7 +42,7 @@ MakeReader = Callable[[Callable[[LightBatch], None], Callable[[BaseException], N
 
 
 class Clocks(NamedTuple):
-    """The two clocks; others are for tests. `mono_s` for all that is decided, `wall_ms` for people and for what was there."""
+    """The two clocks; others are for tests. `mono_s` for decisions, `wall_ms` for people and for the age of older records."""
 
     mono_s: Callable[[], float] = time.monotonic
     wall_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000
@@ -55,10 +55,10 @@ class Following(Generic[Report]):
 
     Args:
         name: Of the topic, for the log.
-        make_reader: Given the sink and the call-back for a thread that ended by an exception.
+        make_reader: Gets the sink, and the callback for a thread that ended by an exception.
         decode: See `table_view.decoder`.
-        on_record: Told each record after the view has taken it in, with what it was decoded to.
-        on_opened: Told that the topic is read from its beginning.
+        on_record: Called with each record after the view has read it, and with its decoded value.
+        on_opened: Called when the topic is read from its beginning.
     """
 
     def __init__(
@@ -101,11 +101,11 @@ class Following(Generic[Report]):
 
     @property
     def last_error(self) -> str:
-        """What Kafka said last that was no record; empty while all is well."""
+        """Kafka's last error; empty if there is none."""
         return "" if self._reader is None else self._reader.last_error
 
     def start(self) -> None:
-        """Begin to follow; nothing if it is followed already."""
+        """Start to follow; a no-op if it is followed already."""
         if self.running:
             return
         self._loop = asyncio.get_running_loop()
@@ -140,7 +140,9 @@ class Following(Generic[Report]):
 
     def _sink(self, session: int, batch: LightBatch) -> None:
         for piece in _pieces(batch):
-            decoded = [(record, self._decode(record)) for record in (LoadTopicRecord(*one) for one in piece.records)]
+            decoded = [
+                (record, self._decode(record)) for record in (LoadTopicRecord(*fields) for fields in piece.records)
+            ]
             while not self._room.acquire(timeout=_LOOK_S):
                 if session != self._session:
                     return
@@ -153,7 +155,7 @@ class Following(Generic[Report]):
         try:
             self._call(self._revive_later, session, error)
         except RuntimeError:
-            _log.debug("nobody is left to be told that the reader of %s ended", self._name)
+            _log.debug("the reader of %s ended after its loop", self._name)
 
     def _call(self, act: Callable[..., None], *args: object) -> None:
         if self._loop is not None:
@@ -172,24 +174,24 @@ class Following(Generic[Report]):
             self._on_opened()
         now_s, wall_ms = self._clocks.mono_s(), self._clocks.wall_ms()
         later_ms = max((record.timestamp_ms for record, _ in decoded), default=0)
-        for number, (record, found) in enumerate(decoded):
+        for number, (record, report) in enumerate(decoded):
             was_there = number < batch.backlog
-            fate = self.view.read(record, found, Arrival(now_s, later_ms, wall_ms if was_there else None))
-            self._on_record(record, found, fate)
+            fate = self.view.read(record, report, Arrival(now_s, later_ms, wall_ms if was_there else None))
+            self._on_record(record, report, fate)
         self.caught_up = batch.caught_up
 
     def _revive_later(self, session: int, error: BaseException) -> None:
         if session != self._session or self._loop is None or self._revival is not None:
             return
         wait_s = self._restarts.failed(self._clocks.mono_s()) or self._policy.longest_wait_s
-        _log.error("following %s failed (%r); it begins again in %g s", self._name, error, wait_s)
+        _log.error("following %s failed (%r); retry in %g s", self._name, error, wait_s)
         self.caught_up = False
         self._reader = None
         self._revival = self._loop.call_later(wait_s, self._open, session)
 
 
 def _pieces(batch: LightBatch) -> Iterator[LightBatch]:
-    """A batch in stretches of few bytes: what waits for the loop is decoded, and a hundred large reports fill the memory."""
+    """A batch in small pieces: decoded records wait for the loop, and a hundred large reports would fill the memory."""
     start = 0
     while True:
         end, size_bytes = start, 0

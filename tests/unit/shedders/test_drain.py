@@ -16,7 +16,7 @@ from shedders.balancer.balancer import Ports
 from shedders.balancer.clocks import LiveClocks
 from shedders.balancer.cluster_inputs import ClusterInputs
 from shedders.balancer.drain import Drains
-from shedders.balancer.request_handlers import Asks, MoveChecks
+from shedders.balancer.request_handlers import MoveChecks, RequestHandlers
 from shedders.balancer.settings import BalancerSettings, DrainSettings
 from shedders.decisions.record import DecisionRecord, Inputs, OutcomeRecord
 from shedders.model.cluster import Policies
@@ -91,7 +91,7 @@ class Leader:
         self.drains = Drains(ports, lambda: configured, manager=lambda: "extensible", moved_before=self._moved_before)
         assert self.drains.bounds.record_bytes == 20_000
         self.checks = MoveChecks(ports)
-        self.asks = Asks(None, None, self.drains, self.checks)  # type: ignore[arg-type]
+        self.asks = RequestHandlers(None, None, self.drains, self.checks)  # type: ignore[arg-type]
 
     async def _moved_before(self, drain: str, broker: str, own: Any) -> Any:
         """What leaders before this one have moved, as the topic of decisions tells."""

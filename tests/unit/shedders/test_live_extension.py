@@ -12,7 +12,7 @@ import pytest
 from loaddata.model.broker_load import ResourceWeights
 from loaddata.report.record import ReportKind
 from shedders.balancer import extension
-from shedders.balancer.active_strategies import choose, laid_down
+from shedders.balancer.active_strategies import choose, common_settings
 from shedders.balancer.cluster_inputs import BundleCache
 from shedders.balancer.duties import ReportRenewal
 from shedders.balancer.extension import BalancerExtension, make
@@ -67,12 +67,14 @@ def test_a_setting_comes_from_the_nearest_that_says_it() -> None:
     transfer = {"transfer": {"hit_threshold": 5, "cool_down_s": 9}}
     own = BalancerSettings(shedding="transfer", strategies={"shedding": transfer})
     standing = EffectivePolicies(weights=ResourceWeights(cpu=4.0), shed_with_policies=True)
-    found = choose(own, {"shedding.transfer.hit_threshold": 7}, common=laid_down(standing))
+    found = choose(own, {"shedding.transfer.hit_threshold": 7}, common=common_settings(standing))
     shedding: Any = found.settings["shedding"]
     assert (shedding.hit_threshold, shedding.cool_down_s, shedding.shed_with_policies) == (7, 9, True)
-    threshold: Any = choose(BalancerSettings(shedding="threshold"), common=laid_down(standing)).settings["shedding"]
+    threshold: Any = choose(BalancerSettings(shedding="threshold"), common=common_settings(standing)).settings[
+        "shedding"
+    ]
     assert threshold.cpu_weight == 4.0
-    named: Any = choose(own, {"shedding.transfer.shed_with_policies": False}, common=laid_down(standing))
+    named: Any = choose(own, {"shedding.transfer.shed_with_policies": False}, common=common_settings(standing))
     assert named.settings["shedding"].shed_with_policies is False
 
 
