@@ -16,8 +16,8 @@ class UnknownStrategyError(StateChannelError):
         meant = f"did you mean {near[0]}? " if near else ""
         word = kind.removeprefix("shedders.")
         super().__init__(
-            f"there is no {word}{' ' if word else ''}strategy `{shown(name)}`",
-            hint=f"{meant}There are: {', '.join(known) or 'none'}.",
+            f"unknown {word}{' ' if word else ''}strategy `{shown(name)}`",
+            hint=f"{meant}Known strategies: {', '.join(known) or 'none'}.",
             exit_code=ExitCode.BAD_SETTINGS,
         )
 
@@ -28,5 +28,5 @@ class StrategyFailedError(StateChannelError):
     def __init__(self, kind: str, name: str, why: str) -> None:
         super().__init__(
             f"{kind.removeprefix('shedders.')} strategy `{name}` {why}",
-            hint="Mend or remove that package, or choose another strategy.",
+            hint="Correct or remove that package, or choose another strategy.",
         )

@@ -1,4 +1,4 @@
-"""What load data needs of the channel: who leads, how far the log is applied, and whose bundles change."""
+"""Port of the channel for load data: the leader, the applied positions, and changes of ownership."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class ChangeWatch(Protocol):
         """The next accepted record, in log order within a partition.
 
         Raises:
-            ChangesError: Changes were missed: subscribe again and look at the whole picture.
+            ChangesError: Changes were missed: subscribe again and read the whole state.
             ChannelStoppedError: This member has stopped.
         """
         ...
@@ -37,7 +37,7 @@ class ChannelPort(Protocol):
         ...
 
     def registered(self) -> Iterable[str]:
-        """The brokers that are heard in the registry."""
+        """The brokers in the registry."""
         ...
 
     def positions(self) -> Mapping[int, int]:
@@ -45,14 +45,14 @@ class ChannelPort(Protocol):
         ...
 
     def assigned(self) -> Iterable[OwnershipChange]:
-        """Every bundle that is assigned: to whom, and by the record at which offset. Walks all bundles."""
+        """Every assigned bundle: its owner, and the offset of its record. Iterates over all bundles."""
         ...
 
     def watch(self, limit: int) -> ChangeWatch:
-        """Subscribe to what is accepted from now on, at most `limit` records behind.
+        """Subscribe to records accepted from now on, at most `limit` records behind.
 
         Raises:
-            ChangesError: A partition is being joined, so that something would be missed: ask again soon.
+            ChangesError: A partition is being joined, so that changes would be missed: retry soon.
         """
         ...
 
@@ -69,7 +69,7 @@ class MemberChannel:
 
     def registered(self) -> Iterable[str]:
         """See `ChannelPort.registered`."""
-        return (one.broker for one in self._channel.brokers())
+        return (broker.broker for broker in self._channel.brokers())
 
     def positions(self) -> Mapping[int, int]:
         """See `ChannelPort.positions`."""
@@ -87,7 +87,7 @@ class MemberChannel:
 
 
 def newest_changes(assigned: Iterable[OwnershipChange]) -> list[OwnershipChange]:
-    """The newest for each broker and partition, sorted: what a reader that missed changes can still know.
+    """The newest change for each broker and partition, sorted, for a reader that missed changes.
 
     A broker that lost a bundle meanwhile, and got none since, is not among them; it reports by itself as soon as its figures
     show the loss.

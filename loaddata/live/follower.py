@@ -25,7 +25,7 @@ class LoadFollower(Generic[Report]):
 
     Args:
         name: Of the topic, for the log.
-        make_reader: Given the sink and the call-back for a thread that ended by an exception.
+        make_reader: Gets the sink, and the callback for a thread that ended by an exception.
         decode: See `table_view.decoder`.
         on_record: Called with each record after the view has taken it in, with what it was decoded to.
         on_opened: Called when the topic is read from its beginning.

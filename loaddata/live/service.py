@@ -1,7 +1,7 @@
-"""Load data of a live broker: measures, reports, and holds what the others report. Thin: decisions are in the pure parts.
+"""Load data service of a live broker: it measures, reports, and holds the reports of others. Decisions are in the pure parts.
 
 Interface: `start`, `close`, `broker_loads`, `top_bundles`, `report_now`, `status`. It starts when the broker has caught up with
-the channel, and ends with it. Nothing in here stops the broker: what fails is logged, counted, and begun again.
+the channel, and ends with it. No failure in here stops the broker: it is logged, counted, and retried.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ class ReportedLoad(NamedTuple):
     """Newest report of a broker.
 
     Attributes:
-        age_s: By this broker's monotonic clock; reports older than `ttl_s` are among them, for whoever says so.
-        lapsed: The broker's bundles have changed since: not to be used blindly.
+        age_s: By this broker's monotonic clock; reports older than `ttl_s` are included, the caller decides.
+        lapsed: Whether it is stale: the broker's bundles have changed since.
     """
 
     load: BrokerLoad
@@ -56,8 +56,8 @@ class ReportedTopBundles(NamedTuple):
     """Heaviest bundles of a broker, the lightest first; ages and marks as in `ReportedLoad`.
 
     Attributes:
-        owned_as_of: Offset, by partition of the channel, up to which the report takes changes of ownership in; None where that is
-            not known.
+        owned_as_of: Offset, by partition of the channel, up to which the report counts changes of ownership; None if
+            unknown.
     """
 
     bundles: Sequence[TopBundle]
@@ -67,15 +67,15 @@ class ReportedTopBundles(NamedTuple):
 
 
 class LoadService:
-    """See the module. All methods belong to the loop's thread.
+    """The service. All methods belong to the loop's thread.
 
     Args:
         settings: Of load data.
         connection: How Kafka is reached, and the channel's name.
         identity: This broker and process.
-        source: What its bundles do.
+        source: Load of its bundles.
         channel: The caught-up member of the channel in the same process.
-        host: What the machine does; None measures it (`host_usage`).
+        host: Load of the machine; None measures it (`host_usage`).
         has_policy: Whether a namespace has an isolation policy or an anti-affinity group.
         clocks: For tests.
     """
@@ -117,10 +117,10 @@ class LoadService:
     # --- life -------------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Create or check the topics, and begin.
+        """Create or check the topics, and start.
 
         Raises:
-            KafkaAdapterError: Kafka is away, or a load topic is missing or has settings that will not do.
+            KafkaAdapterError: Kafka is unavailable, or a load topic is missing or has unsuitable settings.
             RuntimeError: It was started before.
         """
         if self._tasks:
@@ -132,7 +132,7 @@ class LoadService:
         self._tasks = [make(self._tick_for_ever(), name="load-tick"), make(self._watch_for_ever(), name="load-watch")]
 
     async def close(self) -> None:
-        """Bury this broker's own reports, and stop; within about three times `close_timeout_s`."""
+        """Write tombstones for this broker's own reports, and stop; within about three times `close_timeout_s`."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -142,53 +142,53 @@ class LoadService:
         await self._topics.close()
 
     async def _settled(self) -> None:
-        """Wait for reports on their way: a tombstone has to name the newest, or it counts for nothing."""
+        """Wait for reports in flight: a tombstone has to name the newest to have an effect."""
         kinds = list(ReportKind) if self._topics.leading else [ReportKind.BROKER_LOAD]
         until_s = time.monotonic() + self.settings.close_timeout_s
-        while self._reporter.on_its_way(kinds) and time.monotonic() < until_s:  # noqa: ASYNC110 - once, at the end
+        while self._reporter.unconfirmed(kinds) and time.monotonic() < until_s:  # noqa: ASYNC110 - once, at the end
             await asyncio.sleep(_LOOK_S)
 
-    # --- asking -----------------------------------------------------------------------------------------------------
+    # --- queries ----------------------------------------------------------------------------------------------------
 
     def broker_loads(self) -> Mapping[str, ReportedLoad]:
         """The newest report of each broker, this one's included, by broker, sorted."""
         seen = self._topics.broker_load.seen(self._clocks.mono_s())
-        return {name: ReportedLoad(one.report.load, one.age_s, one.lapsed) for name, one in seen.items()}
+        return {name: ReportedLoad(view.report.load, view.age_s, view.lapsed) for name, view in seen.items()}
 
     def top_bundles(self) -> Mapping[str, ReportedTopBundles]:
-        """The heaviest bundles of each broker, sorted; empty where this broker does not lead."""
+        """The heaviest bundles of each broker, sorted; empty if this broker does not lead."""
         seen = self._topics.top_bundles.seen(self._clocks.mono_s())
         return {
-            name: ReportedTopBundles(one.report.bundles, one.age_s, one.lapsed, one.report.header.owned_as_of)
-            for name, one in seen.items()
+            name: ReportedTopBundles(view.report.bundles, view.age_s, view.lapsed, view.report.header.owned_as_of)
+            for name, view in seen.items()
         }
 
     def position(self, kind: ReportKind) -> int | None:
-        """How far a load topic was read: offset of the newest record taken in, -1: none; None where it is not followed here."""
+        """Position in a load topic: offset of the newest record read, -1: none; None if it is not followed here."""
         return self._topics.position(kind)
 
     def local_bundles(self) -> Mapping[str, LocalBundle]:
-        """Every bundle of this broker with its averages: what it decides on splits by."""
+        """Every bundle of this broker with its averages, for splits."""
         return self._local.bundles
 
     def local_load(self) -> BrokerLoad:
-        """This broker's load now, whether told or not."""
+        """This broker's present load, whether reported or not."""
         return self._local.load
 
     def weigh(self, weights: ResourceWeights | None) -> None:
-        """What each resource counts from the next measurement and report on; None: as the settings have it."""
+        """Set the weights of the resources from the next measurement and report on; None: those of the settings."""
         counted = self.settings.weights() if weights is None else weights
         self._local.rules = replace(self.settings.update_rules(), weights=counted)
         self._reporter.report = self.settings.report_rules(counted)
 
-    def report_now(self, why: str = "asked for") -> None:
-        """Measure, and write both reports at once whatever the figures say."""
+    def report_now(self, why: str = "requested") -> None:
+        """Measure, and write both reports at once, whatever the figures."""
         self._reporter.force(why)
         self._measured_s = None
         self._wake.set()
 
     def status(self) -> dict[str, Any]:
-        """What was read, written and dropped, by reason. JSON-able."""
+        """Counts of what was read, written and dropped, by reason. JSON-able."""
         return {
             **self._topics.status(),
             "reading": self._local.reading,
@@ -217,7 +217,7 @@ class LoadService:
                 continue
 
     async def _guarded(self, doing: str, act: Callable[[], Any]) -> None:
-        """One step; what goes wrong is said once as long as it is the same."""
+        """Run a step; an error is logged once while it repeats."""
         try:
             await act()
         except Exception as error:
@@ -229,7 +229,7 @@ class LoadService:
             self._failing.pop(doing, None)
 
     async def _listen(self) -> None:
-        """Who is registered by now."""
+        """Read the registered brokers."""
         self._topics.registered(self._channel.registered())
 
     async def _measure(self) -> None:
@@ -251,14 +251,14 @@ class LoadService:
         if local.measured_s is None:
             return
         now_s, now_ms = self._clocks.mono_s(), self._clocks.wall_ms()
-        told = LoadSample(local.load, self._heaviest, local.reading, local.measured_s)
-        self._topics.write(self._reporter.tick(told, self._channel.positions(), now_s=now_s, now_ms=now_ms))
+        sample = LoadSample(local.load, self._heaviest, local.reading, local.measured_s)
+        self._topics.write(self._reporter.tick(sample, self._channel.positions(), now_s=now_s, now_ms=now_ms))
 
     def _heaviest(self) -> Sequence[TopBundle]:
         return top_bundles(self._local.bundles, self._top_rules, self._has_policy)
 
     async def _lead(self) -> None:
-        """The leader follows the top bundles, and buries what nobody renews."""
+        """As the leader, follow the top bundles, and write tombstones for expired reports."""
         leading = self._channel.leading()
         if leading != self._topics.leading:
             for expiry in self._expiry.values():
@@ -269,7 +269,7 @@ class LoadService:
         now_s, now_ms = self._clocks.mono_s(), self._clocks.wall_ms()
         for kind, expiry in self._expiry.items():
             if self._topics.caught_up(kind):
-                self._topics.bury(kind, expiry.step(self._topics.view(kind).held(now_s), now_s, now_ms))
+                self._topics.write_tombstones(kind, expiry.step(self._topics.view(kind).held(now_s), now_s, now_ms))
 
     # --- ownership --------------------------------------------------------------------------------------------------
 
@@ -281,14 +281,14 @@ class LoadService:
     async def _watch(self) -> None:
         try:
             with closing(self._channel.watch(self.settings.watch_max)) as watch:
-                self._see_all()  # no gap: nothing else has run since the line before
+                self._see_all()  # no gap: no other task has run since the line before
                 while True:
                     self._saw(change_of(await watch.next()))
         except ChannelStoppedError:
             self._channel_ended = True
         except ChangesError as error:
             if not self._missed:
-                _log.info("changes of ownership are watched anew: %s", error)
+                _log.info("changes of ownership are watched again: %s", error)
             self._missed = True
 
     def _saw(self, change: OwnershipChange | None) -> None:
@@ -308,7 +308,7 @@ class LoadService:
 
 
 def _usage_now(local: LocalLoad) -> dict[str, float] | None:
-    """What this broker measured last, told or not: usage as a part of the limit, and messages a second."""
+    """This broker's last measurement: usage as a part of the limit, and messages a second."""
     if local.measured_s is None:
         return None
     load = local.load

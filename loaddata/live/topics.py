@@ -35,11 +35,11 @@ _AGAIN_S = 0.5
 
 
 class LoadConnection(NamedTuple):
-    """How the load topics are reached.
+    """Connection to the load topics.
 
     Attributes:
         channel: Its name; the load topics have it as prefix.
-        create_topics: Create them where they are missing, as upstream's leader does.
+        create_topics: Create them if they are missing, as upstream's leader does.
         replication_factor: Of new topics; -1: the cluster's default.
         timeout_s: Longest wait for creating and checking them.
     """
@@ -55,7 +55,7 @@ class KafkaSide:
     """Writer, views and their readers. All methods belong to the loop's thread.
 
     Args:
-        reporter: Told what is read back of its own.
+        reporter: Gets the broker's own records that are read back.
     """
 
     def __init__(self, settings: LoadSettings, connection: LoadConnection, reporter: Reporter, clocks: Clocks) -> None:
@@ -98,7 +98,7 @@ class KafkaSide:
         """Create or check the topics; start the writer and the view of loads.
 
         Raises:
-            KafkaAdapterError: Kafka is away, or a topic is missing or has settings that will not do.
+            KafkaAdapterError: Kafka is unavailable, or a topic is missing or has unsuitable settings.
         """
         deadline_s = time.monotonic() + self._connection.timeout_s
         while True:
@@ -160,15 +160,15 @@ class KafkaSide:
             return
         if not self._writer.alive:
             self._writer_failures += 1
-            _log.error("the writer of load data had ended (%s); a new one begins", self._writer.counts.last_error)
+            _log.error("the writer of load data had stopped (%s); a new one starts", self._writer.counts.last_error)
             self._writer = self._make_writer()
-        for one in records:
-            self._writer.write(self._names[one.kind], one.key, one.value, one.headers)
+        for record in records:
+            self._writer.write(self._names[record.kind], record.key, record.value, record.headers)
 
-    def bury(self, kind: ReportKind, tombstones: Mapping[str, Tombstone]) -> None:
-        """Write tombstones for others, as the leader."""
+    def write_tombstones(self, kind: ReportKind, tombstones: Mapping[str, Tombstone]) -> None:
+        """Write tombstones for other brokers, as the leader."""
         for broker, tombstone in tombstones.items():
-            _log.info("no report of %s for too long: its %s is buried", broker, kind)
+            _log.info("no report of %s for too long: tombstone for its %s", broker, kind)
             self._tombstones_written += 1
             if self._writer is not None:
                 self._writer.write(self._names[kind], broker.encode(), None, tombstone.headers())
@@ -180,22 +180,22 @@ class KafkaSide:
         return self.broker_load if kind is ReportKind.BROKER_LOAD else self.top_bundles
 
     def position(self, kind: ReportKind) -> int | None:
-        """How far a topic was read: offset of the newest record taken in, -1 before the first; None where it is not followed."""
+        """Position in a topic: offset of the newest record read, -1 before the first; None if it is not followed."""
         followed = self._loads if kind is ReportKind.BROKER_LOAD else self._tops
         return self.view(kind).position if followed.running else None
 
     def caught_up(self, kind: ReportKind) -> bool:
-        """Whether the view holds all that lay in the topic when it was opened."""
+        """Whether the view has all records that were in the topic when it was opened."""
         return (self._loads if kind is ReportKind.BROKER_LOAD else self._tops).caught_up
 
     def registered(self, brokers: Iterable[str]) -> None:
-        """Who is registered: nobody else's reports count."""
+        """Set the registered brokers: only their reports count."""
         names, now_s = list(brokers), self._clocks.mono_s()
         self.broker_load.registered(names, now_s)
         self.top_bundles.registered(names, now_s)
 
     def ownership_changed(self, change: OwnershipChange) -> None:
-        """A bundle came to a broker or left it."""
+        """Record a change of ownership."""
         self.broker_load.ownership_changed(change)
         self.top_bundles.ownership_changed(change)
 
@@ -203,16 +203,16 @@ class KafkaSide:
         self,
         kind: ReportKind,
         record: LoadTopicRecord,
-        found: BrokerLoadReport | TopBundlesReport | UndecodableReport | None,
+        report: BrokerLoadReport | TopBundlesReport | UndecodableReport | None,
         _: Fate,
     ) -> None:
-        if found is None:
+        if report is None:
             self._reporter.null_read(kind, record.key, record.headers, record.offset, self._clocks.mono_s())
-        elif not isinstance(found, UndecodableReport):
-            self._reporter.read_back(kind, found.header, record.offset)
+        elif not isinstance(report, UndecodableReport):
+            self._reporter.read_back(kind, report.header, record.offset)
 
     def status(self) -> dict[str, Any]:
-        """What was read, written and dropped. JSON-able."""
+        """Counts of what was read, written and dropped. JSON-able."""
         writer = self._writer
         return {
             "leading": self.leading,

@@ -1,1 +1,1 @@
-"""Where the load of this broker comes from: the host, its network interfaces, its bundles."""
+"""Sources of this broker's load: the host, its network interfaces, its bundles."""

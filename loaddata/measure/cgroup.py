@@ -36,7 +36,7 @@ class MemoryGroup(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ControlGroup:
-    """What limits this process; None where nothing does."""
+    """The limits of this process; None without one."""
 
     cpu: CpuGroup | None = None
     memory: MemoryGroup | None = None
@@ -58,13 +58,13 @@ def find_group(root: Path = Path("/")) -> ControlGroup:
 
 def _tightest(cpus: Iterable[CpuGroup | None], memories: Iterable[MemoryGroup | None]) -> ControlGroup:
     return ControlGroup(
-        min((one for one in cpus if one is not None), key=lambda one: one.limit_cores, default=None),
-        min((one for one in memories if one is not None), key=lambda one: one.limit_bytes, default=None),
+        min((cpu for cpu in cpus if cpu is not None), key=lambda cpu: cpu.limit_cores, default=None),
+        min((memory for memory in memories if memory is not None), key=lambda memory: memory.limit_bytes, default=None),
     )
 
 
 def cpu_used_s(group: CpuGroup) -> float | None:
-    """CPU time that the group has used so far, in seconds; None where it cannot be read."""
+    """CPU time that the group has used so far, in seconds; None if it cannot be read."""
     text = _read(group.used_file)
     if group.used_file.name == "cpu.stat":
         used = _field(text, "usage_usec")
@@ -74,7 +74,7 @@ def cpu_used_s(group: CpuGroup) -> float | None:
 
 
 def memory_used_bytes(group: MemoryGroup) -> int | None:
-    """Memory in use without page cache that can be dropped at once; None where it cannot be read."""
+    """Memory in use without page cache that can be dropped at once; None if it cannot be read."""
     used = _number(_read(group.used_file))
     if used is None:
         return None
@@ -89,14 +89,14 @@ def memory_used_bytes(group: MemoryGroup) -> int | None:
 
 def _places(text: str) -> dict[str, str]:
     """Path of this process's group by controller (version 2: under the empty name)."""
-    found: dict[str, str] = {}
+    paths: dict[str, str] = {}
     for line in text.splitlines():
         _, _, rest = line.partition(":")
         controllers, colon, path = rest.partition(":")
         if colon and path.startswith("/") and ".." not in path.split("/"):
             for name in controllers.split(","):
-                found[name] = path
-    return found
+                paths[name] = path
+    return paths
 
 
 def _upwards(mount: Path, path: str) -> list[Path]:

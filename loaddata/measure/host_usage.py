@@ -1,7 +1,7 @@
 """Usage of the host that this process runs on (upstream `LinuxBrokerHostUsageImpl`), by psutil and the control group.
 
 CPU in percent of one core, memory in MiB, bandwidth in kbit/s, each against its limit. Unlike upstream, a control group is
-measured only where it limits something: without a limit whatever runs on the machine competes, so the machine is measured.
+measured only if it has a limit: without one all processes of the machine compete, so the machine is measured.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ class _Reading(NamedTuple):
 
 
 class HostMeter:
-    """Measures between two calls of `read`; the first call has nothing to compare with and returns None.
+    """Meter of the usage between two calls of `read`; the first call has nothing to compare with and returns None.
 
     Args:
-        nic_speed_gbit: Speed of each interface in Gbit/s, where the driver says nothing or something wrong (virtual machines).
+        nic_speed_gbit: Speed of each interface in Gbit/s, if the driver reports none or a wrong one (virtual machines).
         root: Where `proc` and `sys` are; another one is for tests.
-        direct_memory: What an embedder counts apart, in MiB; nothing measures it here.
+        direct_memory: An embedder's own count, in MiB; it is not measured here.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class HostMeter:
         total = psutil.virtual_memory().total
         self._memory_group = group.memory if group.memory is not None and group.memory.limit_bytes < total else None
         self._last: _Reading | None = None
-        self._said = False
+        self._warned = False
 
     @property
     def cpu_limit(self) -> float:
@@ -92,8 +92,8 @@ class HostMeter:
 
     def _nic_limit(self, chosen: list[str]) -> float:
         limit = nics.speed_kbit(chosen, self._nic_speed_gbit)
-        if limit == 0 and not self._said:
-            self._said = True
+        if limit == 0 and not self._warned:
+            self._warned = True
             _log.warning(
                 "the speed of %s is not known, so bandwidth counts as 0 %%; set nic_speed_gbit",
                 ", ".join(chosen) or "no NIC",
@@ -119,7 +119,7 @@ def _cpu_now(group: CpuGroup | None) -> _Cpu | None:
 
 
 def _cpu_usage(last: _Cpu | None, now: _Cpu | None, elapsed_s: float, limit: float) -> float:
-    """In percent of one core; NaN where it is not known, which keeps the last sound reading."""
+    """In percent of one core; NaN if unknown, which keeps the last valid reading."""
     if last is None or now is None or now.busy_s < last.busy_s:
         return float("nan")
     busy_s = now.busy_s - last.busy_s

@@ -1,4 +1,4 @@
-"""What this broker knows of its own load: figures, averages, moving averages (PIP-192 `BundlesLoadData`, never told). Pure."""
+"""This broker's own load: figures, averages, moving averages (PIP-192 `BundlesLoadData`, never published). Pure."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ class LocalLoad:
     Attributes:
         bundles_max: Bundles beyond this many are left out, the last by name.
         load: The broker's load; `updated_at_ms` 0 before the first reading.
-        bundles: Every bundle served, by key, also one whose figures are not sound: its averages wait.
+        bundles: Every bundle served, by key, also those with invalid figures: their averages wait.
         reading: Number of readings so far.
         measured_s: Monotonic time of the newest; None before the first.
-        dropped: What was left out, by reason.
+        dropped: Counts of what was left out, by reason.
     """
 
     rules: UpdateRules = field(default_factory=UpdateRules)
@@ -42,33 +42,33 @@ class LocalLoad:
     def measured(
         self, usage: HostUsage, bundles: Mapping[str, MeasuredBundle], *, now_s: float, now_ms: int
     ) -> BrokerLoad:
-        """Take a reading in.
+        """Add a reading.
 
         Args:
-            usage: Of the host; a resource that is not sound keeps its last reading.
-            bundles: What is served now; who is missing is forgotten, averages and all: the leader continues them from the
+            usage: Of the host; a resource with invalid figures keeps its last reading.
+            bundles: The bundles served now; missing ones are dropped with their averages: the leader continues them from the
                 reports of both brokers (`averages.continued`).
             now_s: Monotonic.
             now_ms: Wall time.
         """
         served = self._named(bundles)
-        traffic = BrokerTraffic.of(one.stats for one in served.values())
+        traffic = BrokerTraffic.of(bundle.stats for bundle in served.values())
         self.dropped["bundle-figures"] += traffic.unsound
-        self.dropped["host-figures"] += sum(not is_sound_usage(one) for one in usage)
-        self.bundles = {name: self._local(name, one, now_s) for name, one in served.items()}
+        self.dropped["host-figures"] += sum(not is_sound_usage(resource) for resource in usage)
+        self.bundles = {name: self._local(name, bundle, now_s) for name, bundle in served.items()}
         samples, self._sampled_s = self.clock.due(self._sampled_s, now_s)
-        told_ms = wall_ms(now_ms)
-        self.dropped["clock"] += told_ms != now_ms
-        self.load = updated(self.load, usage, traffic, samples=samples, now_ms=told_ms, rules=self.rules)
+        valid_ms = wall_ms(now_ms)
+        self.dropped["clock"] += valid_ms != now_ms
+        self.load = updated(self.load, usage, traffic, samples=samples, now_ms=valid_ms, rules=self.rules)
         self.reading += 1
         self.measured_s = now_s
         return self.load
 
     def _named(self, bundles: Mapping[str, MeasuredBundle]) -> dict[str, MeasuredBundle]:
         named = {
-            name: one
-            for name, one in bundles.items()
-            if _is_key(name) and isinstance(getattr(one, "stats", None), BundleStats)
+            name: bundle
+            for name, bundle in bundles.items()
+            if _is_key(name) and isinstance(getattr(bundle, "stats", None), BundleStats)
         }
         self.dropped["bundle-name"] += len(bundles) - len(named)
         if len(named) > self.bundles_max:
@@ -76,10 +76,10 @@ class LocalLoad:
             named = {name: named[name] for name in sorted(named)[: self.bundles_max]}
         return named
 
-    def _local(self, name: str, one: MeasuredBundle, now_s: float) -> LocalBundle:
+    def _local(self, name: str, bundle: MeasuredBundle, now_s: float) -> LocalBundle:
         known = self.bundles.get(name)
         timed = TimedAverages() if known is None else known.timed
-        return LocalBundle(one.stats, timed.advanced(one.stats, now_s, self.clock), one.non_persistent is True)
+        return LocalBundle(bundle.stats, timed.advanced(bundle.stats, now_s, self.clock), bundle.non_persistent is True)
 
 
 def _is_key(name: object) -> bool:

@@ -1,4 +1,4 @@
-"""Which network interfaces carry a broker's traffic, how fast they are, and what they carried (upstream `LinuxInfoUtils`)."""
+"""Network interfaces of a broker's traffic, their speeds and their byte counts (upstream `LinuxInfoUtils`)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import psutil
 _ETHERNET: Final = "1"
 _CARRYING: Final = frozenset({"up", "unknown", "dormant"})
 _NOT_A_WIRE: Final = ("bridge", "tun_flags", "bonding_slave")
-"""What a bridge, a tunnel and a slave of a bond have under /sys/class/net: their bytes are counted elsewhere, too."""
+"""Files of a bridge, a tunnel and a slave of a bond under /sys/class/net: their bytes are also counted elsewhere."""
 
 
 class Carried(NamedTuple):
@@ -24,8 +24,8 @@ class Carried(NamedTuple):
 def chosen_nics(root: Path = Path("/")) -> list[str]:
     """The interfaces that count, sorted: the physical ones that are up; where there are none, the virtual ones.
 
-    In a container every interface is virtual: those that are no loopback, bridge or tunnel count then. (Upstream means to
-    leave virtual ones out but tests a path that never shows it, so that it counts them beside the physical ones.)
+    In a container every interface is virtual: then those that are not a loopback, bridge or tunnel count. (Upstream means to
+    leave virtual ones out but tests a path that never shows it, so that it counts them in addition to the physical ones.)
 
     Args:
         root: Where `sys` is; another one is for tests.
@@ -40,8 +40,8 @@ def chosen_nics(root: Path = Path("/")) -> list[str]:
 
 
 def _from_library() -> list[str]:
-    """Where there is no /sys: everything that is up and no loopback."""
-    return sorted(name for name, one in psutil.net_if_stats().items() if one.isup and not name.startswith("lo"))
+    """The interfaces without /sys: all that are up except loopbacks."""
+    return sorted(name for name, nic in psutil.net_if_stats().items() if nic.isup and not name.startswith("lo"))
 
 
 def _is_ethernet_up(nic: Path) -> bool:
@@ -51,7 +51,7 @@ def _is_ethernet_up(nic: Path) -> bool:
 
 
 def speed_kbit(nics: list[str], override_gbit: float | None) -> float:
-    """What the interfaces can carry together in each direction, in kbit/s; 0 where one of them does not say.
+    """Total capacity of the interfaces in each direction, in kbit/s; 0 if one of them is unknown.
 
     Args:
         override_gbit: Gbit/s of each (upstream `loadBalancerOverrideBrokerNicSpeedGbps`); None asks the driver.
@@ -64,7 +64,7 @@ def speed_kbit(nics: list[str], override_gbit: float | None) -> float:
 
 
 def carried(nics: list[str]) -> dict[str, Carried]:
-    """What each interface has carried so far."""
+    """Bytes that each interface has carried so far."""
     counters: Mapping[str, psutil._ntuples.snetio] = psutil.net_io_counters(pernic=True, nowrap=True)
     return {nic: Carried(counters[nic].bytes_recv, counters[nic].bytes_sent) for nic in nics if nic in counters}
 

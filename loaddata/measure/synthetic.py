@@ -1,4 +1,4 @@
-"""Load that is made up: for the demo and for tests. The same seed gives the same load, on whatever broker a bundle lies.
+"""Synthetic load for the demo and for tests. The same seed gives the same load, on whichever broker a bundle is.
 
 Topics have the load, bundles the sum of their topics: a topic's is a function of the seed, its name and the time, so that it
 moves with the bundle, and falls to one part when the bundle is split. A few topics are heavy and most are light, as in
@@ -29,7 +29,7 @@ _RANGE: Final = 2**32
 
 @dataclass(frozen=True, slots=True)
 class LoadProfile:
-    """What is made up.
+    """Parameters of the synthetic load.
 
     Attributes:
         topics: Of each namespace.
@@ -56,7 +56,7 @@ class LoadProfile:
 
 @dataclass(frozen=True, slots=True)
 class HotSpot:
-    """From a time on the topics of one namespace have more to do: a launch, a campaign.
+    """Increased load of one namespace's topics from a time on: a launch, a campaign.
 
     Attributes:
         factor: Their load is multiplied by this.
@@ -68,7 +68,7 @@ class HotSpot:
     from_s: float
 
     def factor_of(self, topic: str, now_s: float) -> float:
-        """What the load of a topic is multiplied by at a time."""
+        """The factor of a topic's load at a time."""
         inside = now_s >= self.from_s and topic.startswith(f"persistent://{self.namespace}/")
         return self.factor if inside else 1.0
 
@@ -82,7 +82,7 @@ class _Topic(NamedTuple):
 
 @dataclass(slots=True)
 class SimulatedSource:
-    """See the module.
+    """The synthetic source of a broker's bundles.
 
     Attributes:
         serving: Bundles that the broker serves now.
@@ -112,7 +112,7 @@ class SimulatedSource:
         return [self._rates(topic, now_s) for topic in self._topics_of(bundle)]
 
     def stats(self, bundle: str, now_s: float) -> BundleStats:
-        """What a bundle does at a time."""
+        """Figures of a bundle at a time."""
         topics = [self._rates(topic, now_s) for topic in self._topics_of(bundle)]
         throughput_in = math.fsum(topic.msg_throughput_in for topic in topics)
         return BundleStats(
@@ -143,21 +143,21 @@ class SimulatedSource:
             return ()
         topics = self._namespaces.get(parts.namespace)
         if topics is None:
-            topics = self._namespaces[parts.namespace] = self._made_up(parts.namespace)
+            topics = self._namespaces[parts.namespace] = self._make_topics(parts.namespace)
         last = parts.upper if parts.upper == FULL_UPPER else parts.upper - 1
         return topics[bisect_left(topics, (parts.lower,)) : bisect_right(topics, last, key=_position)]
 
-    def _made_up(self, namespace: str) -> list[_Topic]:
+    def _make_topics(self, namespace: str) -> list[_Topic]:
         profile = self.profile
-        found = []
+        topics = []
         for number in range(profile.topics):
             name = f"persistent://{namespace}/t-{number}"
             rate = profile.msg_rate * (1 + (profile.heavy - 1) * self._draw("weight", name) ** profile.shape)
-            found.append(_Topic(topic_hash(name), name, rate, self._draw("phase", namespace)))
-        return sorted(found)
+            topics.append(_Topic(topic_hash(name), name, rate, self._draw("phase", namespace)))
+        return sorted(topics)
 
     def _draw(self, *what: str) -> float:
-        """A number from 0 to 1 that depends on nothing but the seed and the words."""
+        """A number from 0 to 1 that depends only on the seed and the words."""
         digest = hashlib.blake2b("\0".join((str(self.seed), *what)).encode(), digest_size=4).digest()
         return int.from_bytes(digest) / _RANGE
 
@@ -168,7 +168,7 @@ def _position(topic: _Topic) -> int:
 
 @dataclass(frozen=True, slots=True)
 class SimulatedHost:
-    """Usage that follows from the bundles' traffic: what a machine of a given size would show.
+    """Host usage derived from the bundles' traffic, for a machine of a given size.
 
     Attributes:
         msg_rate_max: Messages a second, in and out together, at which its CPU is full.
@@ -185,7 +185,7 @@ class SimulatedHost:
 
     def read(self, now_s: float) -> HostUsage:  # noqa: ARG002 - the port's
         """See `loaddata.source.HostSource.read`."""
-        traffic = BrokerTraffic.of(one.stats for one in self.source.bundles().values())
+        traffic = BrokerTraffic.of(bundle.stats for bundle in self.source.bundles().values())
         busy = (traffic.msg_rate_in + traffic.msg_rate_out) / self.msg_rate_max
         percent = min(100.0, self.idle_percent + (100 - self.idle_percent) * busy)
         limit = _CORE * self.cores
@@ -201,22 +201,22 @@ _USUAL = LoadProfile()
 
 
 class SimulatedSettings(SettingsGroup):
-    """Load that is made up, where `source` is `simulated`: the same on all brokers, so that a bundle's load moves with it."""
+    """Synthetic load, if `source` is `simulated`: the same on all brokers, so that a bundle's load moves with it."""
 
-    topics: int = setting(
-        _USUAL.topics, "Topics of each namespace: some for each of a few dozen bundles.", ge=1, le=100_000
-    )
+    topics: int = setting(_USUAL.topics, "Topics of each namespace: enough for a few dozen bundles.", ge=1, le=100_000)
     msg_rate: float = setting(
         _USUAL.msg_rate, "Messages a second that the lightest topics receive.", ge=0, le=1_000_000
     )
     heavy: float = setting(
         _USUAL.heavy,
-        "The heaviest topics have about so many times as much: a few heavy ones, as in practice.",
+        "Rate of the heaviest topics, as a multiple of the lightest: a few are heavy, as in practice.",
         ge=1,
         le=1e6,
     )
-    wave: float = setting(_USUAL.wave, "Height of the wave that all topics follow, in parts of their rate.", ge=0, le=1)
-    noise: float = setting(_USUAL.noise, "Height of the noise, likewise.", ge=0, le=1)
+    wave: float = setting(
+        _USUAL.wave, "Amplitude of the wave that all topics follow, in parts of their rate.", ge=0, le=1
+    )
+    noise: float = setting(_USUAL.noise, "Amplitude of the noise, likewise.", ge=0, le=1)
     msg_rate_max: float = setting(
         100_000.0,
         "Messages a second, received and sent together, at which the machine of a broker is full: with the default topics three "
@@ -224,38 +224,38 @@ class SimulatedSettings(SettingsGroup):
         gt=0,
         le=1e9,
     )
-    hot_namespace: str | None = setting(None, "Namespace that heats up: a launch, a campaign. None: none does.")
+    hot_namespace: str | None = setting(None, "Namespace with increased load: a launch, a campaign. None: none.")
     hot_factor: float = setting(3.0, "The load of its topics is multiplied by this.", ge=0, le=1_000)
     hot_from_s: float = setting(
-        0.0, "From this time on, by the log's clock, in seconds since 1970, so that all brokers do it at once.", ge=0
+        0.0, "Start of the increased load, by the log's clock, in seconds since 1970, the same for all brokers.", ge=0
     )
 
     @model_validator(mode="after")
     def _has_load(self) -> Self:
         if self.hot_namespace is None and self.hot_from_s:
-            raise ValueError("hot_from_s says when a namespace heats up: name it (hot_namespace)")
+            raise ValueError("hot_from_s needs a namespace: set hot_namespace")
         return self
 
     def source(
         self, seed: int, serving: Callable[[], Iterable[str]], now_s: Callable[[], float]
     ) -> tuple[SimulatedSource, SimulatedHost]:
-        """What makes up the load of bundles, and of the machine that serves them.
+        """The synthetic sources of the bundles' load, and of the host's.
 
         Args:
             serving: Bundles that the broker serves.
             now_s: A clock that all brokers share, in seconds since 1970.
         """
-        found = SimulatedSource(seed, serving, now_s, self.profile(), hot=self.hot_spot())
-        return found, SimulatedHost(found, msg_rate_max=self.msg_rate_max)
+        bundles = SimulatedSource(seed, serving, now_s, self.profile(), hot=self.hot_spot())
+        return bundles, SimulatedHost(bundles, msg_rate_max=self.msg_rate_max)
 
     def profile(self) -> LoadProfile:
-        """What topics there are."""
+        """The parameters of the topics' load."""
         return LoadProfile(
             topics=self.topics, msg_rate=self.msg_rate, heavy=self.heavy, wave=self.wave, noise=self.noise
         )
 
     def hot_spot(self) -> HotSpot | None:
-        """What heats up; None: nothing does."""
+        """The increased load of a namespace; None without one."""
         if self.hot_namespace is None:
             return None
         return HotSpot(self.hot_namespace, self.hot_factor, self.hot_from_s)

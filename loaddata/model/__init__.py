@@ -1,1 +1,1 @@
-"""Load of brokers and bundles as values, and how it is averaged. Pure."""
+"""Values for the load of brokers and bundles, and their averages. Pure."""

@@ -1,4 +1,4 @@
-"""Averages of bundles that advance by time, not by how often somebody looks (upstream `TimeAverageMessageData`).
+"""Averages of bundles that advance by time, not by the number of reads (upstream `TimeAverageMessageData`).
 
 One step is upstream's: `n = min(n + 1, max); avg = ((n - 1) * avg + sample) / n`, a plain mean until the window is full and
 a moving average with weight `1 / max` from then on. Upstream takes a step for every bundle whenever any broker writes a
@@ -20,7 +20,7 @@ _MOST: Final = float(FIGURE_MAX)
 
 
 def pushed(average: MessageAverage, stats: BundleStats, max_samples: int) -> MessageAverage:
-    """One sample more: upstream's step, driven by the call (`TimeAverageMessageData.update`).
+    """Add a sample: upstream's step, driven by the call (`TimeAverageMessageData.update`).
 
     Args:
         average: Its figures do not count while it has no samples: the first one replaces a default.
@@ -38,14 +38,14 @@ def pushed(average: MessageAverage, stats: BundleStats, max_samples: int) -> Mes
 
 
 def pushed_both(averages: BundleAverages, stats: BundleStats) -> BundleAverages:
-    """One sample more in both windows (upstream `BundleData.update`)."""
+    """Add a sample to both windows (upstream `BundleData.update`)."""
     return BundleAverages(
         short=pushed(averages.short, stats, SHORT_SAMPLES), long=pushed(averages.long, stats, LONG_SAMPLES)
     )
 
 
 def continued(kept: MessageAverage, fresh: MessageAverage, max_samples: int) -> MessageAverage:
-    """An average that went on elsewhere: `fresh` began anew on another broker, `kept` is what was known before.
+    """Continue an average: `fresh` was started on another broker, `kept` is the former one.
 
     As if the mean of `fresh` had been pushed as often as `fresh` has samples, within the window.
     """
@@ -69,13 +69,13 @@ def continued(kept: MessageAverage, fresh: MessageAverage, max_samples: int) -> 
 
 
 def is_sound(stats: BundleStats) -> bool:
-    """Whether every figure is finite, not negative and not absurd: one NaN would stay in an average for ever."""
+    """Whether every figure is finite, not negative and not absurdly large: one NaN would stay in an average forever."""
     if (
         type(stats.msg_rate_in) is type(stats.msg_rate_out) is float
         and type(stats.msg_throughput_in) is type(stats.msg_throughput_out) is float
         and type(stats.topics) is type(stats.consumers) is type(stats.producers) is type(stats.cache_size_bytes) is int
     ):
-        # As it nearly always is: the same question without a call for each figure, asked of thousands of bundles.
+        # The usual case: the same check without a call for each figure, as it runs for thousands of bundles.
         return (
             0.0 <= stats.msg_rate_in <= _MOST
             and 0.0 <= stats.msg_rate_out <= _MOST
@@ -97,8 +97,8 @@ class SampleClock:
 
     Attributes:
         interval_s: Time between two samples, in seconds.
-        catch_up_max: After a gap the newest reading stands for at most so many samples; the rest of the gap is left out,
-            since nobody knows what was going on.
+        catch_up_max: After a gap the newest reading counts as at most this many samples; the rest of the gap is left out,
+            since the load in it is unknown.
     """
 
     interval_s: float = 5.0
@@ -107,9 +107,9 @@ class SampleClock:
     def due(self, sampled_s: float | None, now_s: float) -> tuple[int, float]:
         """How many samples are due, and the time up to which they count.
 
-        The first look is a sample. Then there is one for each whole interval that has passed; the remainder counts
-        towards the next one, so that the number of samples does not depend on how often somebody looks. A clock that
-        does not advance, or says nothing, brings none.
+        The first call is a sample. Then there is one for each whole interval that has passed; the remainder counts
+        towards the next one, so that the number of samples does not depend on the number of calls. A clock that
+        does not advance, or is not finite, gives none.
 
         Args:
             sampled_s: Time up to which samples were taken, monotonic; None before the first.

@@ -11,7 +11,7 @@ UNKNOWN_IS_FULL = 1.0
 
 
 class ResourceWeights(NamedTuple):
-    """What each resource counts in the weighted maximum; upstream's defaults leave memory out."""
+    """Weights of the resources in the weighted maximum; upstream's defaults leave memory out."""
 
     cpu: float = 1.0
     memory: float = 0.0

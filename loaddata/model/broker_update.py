@@ -1,4 +1,4 @@
-"""From what a host and its bundles do now to the load of the broker (upstream `BrokerLoadData.update`). Pure."""
+"""Update of a broker's load from readings of its host and bundles (upstream `BrokerLoadData.update`). Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from loaddata.model.usage import ResourceUsage
 
 
 class HostUsage(NamedTuple):
-    """What the machine, or its part that the broker may use, does at this moment (upstream `SystemResourceUsage`).
+    """Present usage of the machine, or of the part that the broker may use (upstream `SystemResourceUsage`).
 
     CPU in percent of one core, memory in MiB, bandwidth in kbit/s. `direct_memory` is what an embedder counts apart, such as
     buffers outside its heap; nothing measures it here.
@@ -48,14 +48,14 @@ class BrokerTraffic:
     def of(cls, stats: Iterable[BundleStats]) -> BrokerTraffic:
         """Add up; `fsum`, so that the order of the bundles cannot matter."""
         every = list(stats)
-        sound = [one for one in every if is_sound(one)]
+        sound = [bundle for bundle in every if is_sound(bundle)]
         return cls(
-            math.fsum(one.msg_rate_in for one in sound),
-            math.fsum(one.msg_rate_out for one in sound),
-            math.fsum(one.msg_throughput_in for one in sound),
-            math.fsum(one.msg_throughput_out for one in sound),
+            math.fsum(bundle.msg_rate_in for bundle in sound),
+            math.fsum(bundle.msg_rate_out for bundle in sound),
+            math.fsum(bundle.msg_throughput_in for bundle in sound),
+            math.fsum(bundle.msg_throughput_out for bundle in sound),
             len(every),
-            sum(one.topics for one in sound),
+            sum(bundle.topics for bundle in sound),
             len(every) - len(sound),
         )
 
@@ -65,7 +65,7 @@ class UpdateRules:
     """How readings become a load.
 
     Attributes:
-        history: What the past counts in a moving average at each sample, 0 to 1 (upstream
+        history: Weight of the past in a moving average at each sample, 0 to 1 (upstream
             `loadBalancerHistoryResourcePercentage`, 0.9).
     """
 

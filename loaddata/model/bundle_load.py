@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class BundleStats:
-    """What a bundle does at this moment (upstream `NamespaceBundleStats`).
+    """Present figures of a bundle (upstream `NamespaceBundleStats`).
 
     Attributes:
         msg_rate_in: Messages a second, received; `_out` sent.
@@ -66,7 +66,7 @@ class MessageAverage:
 
 
 UNSEEN = MessageAverage(50.0, 50.0, 50_000.0, 50_000.0)
-"""What upstream takes for a bundle that nobody has measured yet."""
+"""Upstream's default for an unmeasured bundle."""
 
 
 @dataclass(frozen=True, slots=True)

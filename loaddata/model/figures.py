@@ -1,4 +1,4 @@
-"""What counts as a figure: what is not finite, negative or absurdly large is dropped where it comes in. Pure."""
+"""Validity of figures: those that are not finite, negative or absurdly large are dropped on input. Pure."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ FIGURE_MAX: Final = 2**53 - 1
 """Largest figure of any kind: whole numbers up to here are exact in every JSON reader."""
 
 LATEST_MS: Final = 253_402_300_799_999
-"""The last millisecond of the year 9999: a wall time behind it cannot even be shown."""
+"""The last millisecond of the year 9999: a later wall time cannot even be displayed."""
 
 
 def is_figure(value: object) -> bool:
-    """Whether this is a number from 0 to `FIGURE_MAX`; true and false are no numbers, NaN is none either."""
+    """Whether this is a number from 0 to `FIGURE_MAX`; booleans and NaN are not."""
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= FIGURE_MAX
 
 
@@ -22,8 +22,8 @@ def is_count(value: object) -> bool:
 
 
 def wall_ms(value: int) -> int:
-    """A wall time that can be written: 1 where the clock is before 1970, the year 9999 where it is behind that.
+    """A wall time within the valid range: 1 if the clock is before 1970, the end of the year 9999 if it is later.
 
-    Wall times are for people. 0 stands for "never", so that a broken clock must not say it.
+    Wall times are for people. 0 means "never", so that a wrong clock must not give it.
     """
     return min(max(1, value), LATEST_MS)

@@ -1,4 +1,4 @@
-"""The heaviest bundles of a broker, as it tells the leader (upstream `TopKBundles`, `TopBundlesLoadData`). Pure."""
+"""The heaviest bundles of a broker, as reported to the leader (upstream `TopKBundles`, `TopBundlesLoadData`). Pure."""
 
 from __future__ import annotations
 
@@ -60,10 +60,10 @@ def _bucket(value: float, step: float) -> int:
 
 @dataclass(frozen=True, slots=True)
 class TopRules:
-    """What may be among the top bundles.
+    """Selection of the top bundles.
 
     Attributes:
-        count_max: How many are told; 0: all (upstream `loadBalancerMaxNumberOfBundlesInBundleLoadReport`, 10).
+        count_max: Number of reported bundles; 0: all (upstream `loadBalancerMaxNumberOfBundlesInBundleLoadReport`, 10).
         with_policies: Also those whose namespace has an isolation policy or an anti-affinity group (upstream
             `loadBalancerSheddingBundlesWithPoliciesEnabled`, false).
         system_tenants: Tenants whose namespaces serve the cluster itself.
@@ -87,33 +87,35 @@ def top_bundles(
 ) -> Sequence[TopBundle]:
     """The heaviest bundles, the lightest of them first: the order in which the shedder tries them.
 
-    Equals are told apart by name, so that the same bundles are chosen on every run. Bundles whose figures are not finite
+    Ties are broken by name, so that the same bundles are chosen on every run. Bundles whose figures are not finite
     or negative are left out.
 
     Args:
         bundles: Bundle key to its load.
         has_policy: Whether a namespace has an isolation policy or an anti-affinity group.
     """
-    found = [(order_of(one.stats), name) for name, one in bundles.items() if _counts(name, one, rules, has_policy)]
-    found.sort(reverse=True)
-    chosen = found[: rules.count_max] if rules.count_max > 0 else found
-    return [_told(name, bundles[name]) for _, name in reversed(chosen)]
+    ranked = [
+        (order_of(bundle.stats), name) for name, bundle in bundles.items() if _counts(name, bundle, rules, has_policy)
+    ]
+    ranked.sort(reverse=True)
+    chosen = ranked[: rules.count_max] if rules.count_max > 0 else ranked
+    return [_top(name, bundles[name]) for _, name in reversed(chosen)]
 
 
-def _counts(name: str, one: LocalBundle, rules: TopRules, has_policy: Callable[[str], bool]) -> bool:
+def _counts(name: str, bundle: LocalBundle, rules: TopRules, has_policy: Callable[[str], bool]) -> bool:
     namespace = name.rpartition("/")[0]
     tenant = namespace.partition("/")[0]
     if tenant in rules.system_tenants or namespace in rules.system_namespaces or namespace in rules.excluded:
         return False
-    if not is_sound(one.stats) or (not rules.idle and one.stats.msg_throughput <= 0):
+    if not is_sound(bundle.stats) or (not rules.idle and bundle.stats.msg_throughput <= 0):
         return False
     return rules.with_policies or not has_policy(namespace)
 
 
-def _told(name: str, one: LocalBundle) -> TopBundle:
-    return TopBundle(name, one.stats, one.timed.averages, one.non_persistent)
+def _top(name: str, bundle: LocalBundle) -> TopBundle:
+    return TopBundle(name, bundle.stats, bundle.timed.averages, bundle.non_persistent)
 
 
 def heaviest_first(bundles: Iterable[TopBundle]) -> list[TopBundle]:
-    """For people: the same order turned round."""
-    return sorted(bundles, key=lambda one: (order_of(one.stats), one.name), reverse=True)
+    """The reverse order, for people."""
+    return sorted(bundles, key=lambda bundle: (order_of(bundle.stats), bundle.name), reverse=True)

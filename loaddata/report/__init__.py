@@ -1,1 +1,1 @@
-"""Load reports: when they are due, and their records. Pure."""
+"""Load reports: their schedule and records. Pure."""

@@ -1,7 +1,7 @@
-"""Strict JSON of the two reports (design/load-data.md). Pure.
+"""Codec of the two reports, strict JSON (design/load-data.md). Pure.
 
-Unknown fields are ignored, so that a later version may add some. Everything else is refused with a reason: a report that
-cannot be trusted is no report. JSON has no NaN and no infinity, and neither has a report.
+Unknown fields are ignored, so that a later version may add some. Every other deviation is refused with a reason. JSON has no NaN
+and no infinity, and neither has a report.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from statechannel.protocol.codec import is_broker_id
 FORMAT: Final = 1
 VALUE_MAX_BYTES: Final = 900_000
 BUNDLES_MAX: Final = 1_000
-"""Bundles in one report; where that many are too large for a record, the heaviest that fit are told."""
+"""Bundles in one report; if they are too large for a record, the heaviest that fit are reported."""
 PARTITIONS_MAX: Final = 1_000
 _HEADER_MAX_BYTES: Final = 1_000 + 25 * PARTITIONS_MAX
 _PARTITION = re.compile(r"[0-9]{1,4}", re.ASCII).fullmatch
@@ -42,12 +42,12 @@ class ReportKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ReportHeader:
-    """What both reports say of themselves.
+    """The header of both reports.
 
     Attributes:
         seq: 1, 2, 3, ... of this process and this kind of report.
         written_at_ms: The writer's wall clock; for people.
-        owned_as_of: Offset of the newest change of its own bundles that the figures take in, by partition.
+        owned_as_of: Offset of the newest change of its own bundles that the figures count, by partition.
     """
 
     broker: str
@@ -88,18 +88,18 @@ class InvalidReportReason(StrEnum):
 
 
 class UndecodableReport(NamedTuple):
-    """Not a report that this version can use; `why` is for people."""
+    """A report that this version cannot use; `why` is for people."""
 
     reason: InvalidReportReason
     why: str
 
 
 class UnwritableReportError(ValueError):
-    """A report that would not be read back: not finite, negative, or too large."""
+    """A report that a reader would refuse: not finite, negative, or too large."""
 
 
 class _BadFieldError(ValueError):
-    """A field is missing or not what it must be."""
+    """A field is missing or invalid."""
 
     def __init__(self, reason: InvalidReportReason, why: str) -> None:
         super().__init__(why)
@@ -121,30 +121,30 @@ def encode_broker_load(report: BrokerLoadReport) -> bytes:
 
 
 def encode_top_bundles(report: TopBundlesReport) -> bytes:
-    """The record's value; of bundles that do not fit into it the lightest, which come first, are left out.
+    """The record's value; if it is too large the lightest bundles, which come first, are left out.
 
     Raises:
         UnwritableReportError: A figure is not finite or negative.
     """
     room = VALUE_MAX_BYTES - _HEADER_MAX_BYTES
-    told: list[Any] = []
-    for one in reversed(report.bundles[-BUNDLES_MAX:]):
-        entry = _top_bundle_json(one)
+    entries: list[Any] = []
+    for bundle in reversed(report.bundles[-BUNDLES_MAX:]):
+        entry = _top_bundle_json(bundle)
         room -= len(orjson.dumps(entry)) + 1
         if room < 0:
             break
-        told.append(entry)
-    told.reverse()
-    return _checked({**_header_json(report.header, ReportKind.TOP_BUNDLES), "bundles": told}, ReportKind.TOP_BUNDLES)
+        entries.append(entry)
+    entries.reverse()
+    return _checked({**_header_json(report.header, ReportKind.TOP_BUNDLES), "bundles": entries}, ReportKind.TOP_BUNDLES)
 
 
-def _top_bundle_json(one: TopBundle) -> dict[str, Any]:
+def _top_bundle_json(bundle: TopBundle) -> dict[str, Any]:
     return {
-        "bundle": one.name,
-        "stats": _plain(one.stats),
-        "short": _plain(one.averages.short),
-        "long": _plain(one.averages.long),
-        "non_persistent": one.non_persistent,
+        "bundle": bundle.name,
+        "stats": _plain(bundle.stats),
+        "short": _plain(bundle.averages.short),
+        "long": _plain(bundle.averages.long),
+        "non_persistent": bundle.non_persistent,
     }
 
 
@@ -166,7 +166,7 @@ def _plain(value: Any) -> Any:
 
 
 def _checked(loaded: dict[str, Any], kind: ReportKind) -> bytes:
-    """What the reader would refuse is not written; orjson would turn NaN into null without a word."""
+    """The encoded value, checked with the reader's rules; orjson would silently turn NaN into null."""
     try:
         value = orjson.dumps(loaded)
     except orjson.JSONEncodeError as error:
@@ -185,20 +185,20 @@ def _checked(loaded: dict[str, Any], kind: ReportKind) -> bytes:
 
 def decode_broker_load(key: bytes | None, value: bytes) -> BrokerLoadReport | UndecodableReport:
     """The report that a record of `NAME-broker-load` holds."""
-    found = _decode(key, value, ReportKind.BROKER_LOAD)
+    report = _decode(key, value, ReportKind.BROKER_LOAD)
     return (
-        found
-        if isinstance(found, BrokerLoadReport | UndecodableReport)
+        report
+        if isinstance(report, BrokerLoadReport | UndecodableReport)
         else UndecodableReport(InvalidReportReason.KIND, "another kind of report")
     )
 
 
 def decode_top_bundles(key: bytes | None, value: bytes) -> TopBundlesReport | UndecodableReport:
     """The report that a record of `NAME-top-bundles` holds."""
-    found = _decode(key, value, ReportKind.TOP_BUNDLES)
+    report = _decode(key, value, ReportKind.TOP_BUNDLES)
     return (
-        found
-        if isinstance(found, TopBundlesReport | UndecodableReport)
+        report
+        if isinstance(report, TopBundlesReport | UndecodableReport)
         else UndecodableReport(InvalidReportReason.KIND, "another kind of report")
     )
 
@@ -228,9 +228,9 @@ def _report(loaded: Any, kind: ReportKind) -> BrokerLoadReport | TopBundlesRepor
         raise _BadFieldError(InvalidReportReason.KIND, f"kind is not {kind}")
     header = _header(loaded)
     if kind is ReportKind.BROKER_LOAD:
-        load = _made(BrokerLoad, loaded.get("load"), "load")
+        load = _parse_part(BrokerLoad, loaded.get("load"), "load")
         if max(load.updated_at_ms, load.reported_at_ms) > LATEST_MS:
-            raise _BadFieldError(InvalidReportReason.CLOCK, "load has a time behind the year 9999")
+            raise _BadFieldError(InvalidReportReason.CLOCK, "load: timestamp is after year 9999")
         return BrokerLoadReport(header, load)
     return TopBundlesReport(header, _top_bundles(loaded.get("bundles")))
 
@@ -238,13 +238,13 @@ def _report(loaded: Any, kind: ReportKind) -> BrokerLoadReport | TopBundlesRepor
 def _header(loaded: Mapping[str, Any]) -> ReportHeader:
     for name in ("broker", "incarnation"):
         if not is_broker_id(loaded.get(name)):
-            raise _BadFieldError(InvalidReportReason.HEADER, f"{name} is no broker id")
+            raise _BadFieldError(InvalidReportReason.HEADER, f"{name} is not a broker id")
     positions = loaded.get("owned_as_of")
     if not isinstance(positions, dict) or len(positions) > PARTITIONS_MAX or not all(map(_PARTITION, positions)):
-        raise _BadFieldError(InvalidReportReason.HEADER, "owned_as_of is no object of offsets by partition")
+        raise _BadFieldError(InvalidReportReason.HEADER, "owned_as_of is not an object of offsets by partition")
     written_at_ms = _whole(loaded, "written_at_ms", InvalidReportReason.HEADER)
     if written_at_ms > LATEST_MS:
-        raise _BadFieldError(InvalidReportReason.CLOCK, "written_at_ms is behind the year 9999")
+        raise _BadFieldError(InvalidReportReason.CLOCK, "written_at_ms is after year 9999")
     return ReportHeader(
         broker=loaded["broker"],
         incarnation=loaded["incarnation"],
@@ -256,54 +256,54 @@ def _header(loaded: Mapping[str, Any]) -> ReportHeader:
 
 def _top_bundles(loaded: Any) -> tuple[TopBundle, ...]:
     if not isinstance(loaded, list) or len(loaded) > BUNDLES_MAX:
-        raise _BadFieldError(InvalidReportReason.BUNDLES, f"bundles is no list of at most {BUNDLES_MAX}")
-    told = tuple(_top_bundle(one, f"bundles[{index}]") for index, one in enumerate(loaded))
-    if len({one.name for one in told}) != len(told):
-        raise _BadFieldError(InvalidReportReason.BUNDLES, "bundles names one twice")
-    return told
+        raise _BadFieldError(InvalidReportReason.BUNDLES, f"bundles is not a list of at most {BUNDLES_MAX}")
+    bundles = tuple(_top_bundle(entry, f"bundles[{index}]") for index, entry in enumerate(loaded))
+    if len({bundle.name for bundle in bundles}) != len(bundles):
+        raise _BadFieldError(InvalidReportReason.BUNDLES, "bundles has a duplicate")
+    return bundles
 
 
 def _top_bundle(loaded: Any, where: str) -> TopBundle:
     if not isinstance(loaded, dict):
-        raise _BadFieldError(InvalidReportReason.BUNDLES, f"{where} is no object")
+        raise _BadFieldError(InvalidReportReason.BUNDLES, f"{where} is not an object")
     name = loaded.get("bundle")
     if not isinstance(name, str) or not is_bundle(name):
-        raise _BadFieldError(InvalidReportReason.BUNDLES, f"{where}.bundle is no bundle")
+        raise _BadFieldError(InvalidReportReason.BUNDLES, f"{where}.bundle is not a bundle")
     non_persistent = loaded.get("non_persistent", False)
     if type(non_persistent) is not bool:
         raise _BadFieldError(InvalidReportReason.BUNDLES, f"{where}.non_persistent is neither true nor false")
     averages = BundleAverages(
-        short=_made(MessageAverage, loaded.get("short"), f"{where}.short"),
-        long=_made(MessageAverage, loaded.get("long"), f"{where}.long"),
+        short=_parse_part(MessageAverage, loaded.get("short"), f"{where}.short"),
+        long=_parse_part(MessageAverage, loaded.get("long"), f"{where}.long"),
     )
-    return TopBundle(name, _made(BundleStats, loaded.get("stats"), f"{where}.stats"), averages, non_persistent)
+    return TopBundle(name, _parse_part(BundleStats, loaded.get("stats"), f"{where}.stats"), averages, non_persistent)
 
 
 _FIELDS: Mapping[type[Any], tuple[tuple[str, str], ...]] = {
-    kind: tuple((one.name, str(one.type)) for one in fields(kind))
+    kind: tuple((member.name, str(member.type)) for member in fields(kind))
     for kind in (BrokerLoad, ResourceUsage, BundleStats, MessageAverage)
 }
 """Name and kind (`int`, `float`, `ResourceUsage`) of each field; annotations are text in those modules."""
 
 
-def _made(kind: type[Part], loaded: Any, where: str) -> Part:
-    """A flat dataclass of numbers (and resource usages) out of an object that has all of its fields."""
+def _parse_part(kind: type[Part], loaded: Any, where: str) -> Part:
+    """A flat dataclass of numbers (and resource usages) from an object that has all of its fields."""
     if not isinstance(loaded, dict):
-        raise _BadFieldError(InvalidReportReason.FIGURES, f"{where} is no object")
-    made: dict[str, Any] = {}
+        raise _BadFieldError(InvalidReportReason.FIGURES, f"{where} is not an object")
+    values: dict[str, Any] = {}
     for name, annotation in _FIELDS[kind]:
         if annotation == "ResourceUsage":
-            made[name] = usage = _made(ResourceUsage, loaded.get(name), f"{where}.{name}")
+            values[name] = usage = _parse_part(ResourceUsage, loaded.get(name), f"{where}.{name}")
             if not is_figure(usage.percent):
                 raise _BadFieldError(InvalidReportReason.FIGURES, f"{where}.{name} is absurdly far beyond its limit")
             continue
         value: Any = loaded.get(name)
         if not (is_count(value) if annotation == "int" else is_figure(value)):
             raise _BadFieldError(
-                InvalidReportReason.FIGURES, f"{where}.{name} is no {_WORD[annotation]} from 0 to {FIGURE_MAX}"
+                InvalidReportReason.FIGURES, f"{where}.{name} is not a {_WORD[annotation]} from 0 to {FIGURE_MAX}"
             )
-        made[name] = value if annotation == "int" else float(value)
-    return kind(**made)
+        values[name] = value if annotation == "int" else float(value)
+    return kind(**values)
 
 
 _WORD = {"int": "whole number", "float": "finite number"}
@@ -312,5 +312,5 @@ _WORD = {"int": "whole number", "float": "finite number"}
 def _whole(loaded: Mapping[str, Any], name: str, reason: InvalidReportReason, *, least: int = 0) -> int:
     value = loaded.get(name)
     if type(value) is not int or not least <= value <= FIGURE_MAX:
-        raise _BadFieldError(reason, f"{name} is no whole number of at least {least}")
+        raise _BadFieldError(reason, f"{name} is not a whole number of at least {least}")
     return value

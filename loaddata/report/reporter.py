@@ -1,4 +1,4 @@
-"""What one broker reports of itself, and when. No clock, no Kafka: times go in, records come out."""
+"""The reports of one broker, and their schedule. Without clock and Kafka: times go in, records come out."""
 
 from __future__ import annotations
 
@@ -51,10 +51,10 @@ class DueReport(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ReportRules:
-    """When load is told.
+    """When load is reported.
 
     Attributes:
-        threshold_percent: A change larger than this is told.
+        threshold_percent: A change larger than this is reported.
         max_age_s: A report older than this is renewed.
         weights: None compares the unweighted maximum, as the extensible manager does; weights compare the weighted one,
             as the modular manager does.
@@ -66,21 +66,21 @@ class ReportRules:
 
 
 class WrittenReport(NamedTuple):
-    """The last report that was written: what it said, and when by this broker's monotonic clock."""
+    """The last report that was written, with its time by this broker's monotonic clock."""
 
     load: BrokerLoad
     at_s: float
 
 
 def change_percent(before: float, now: float) -> float:
-    """Change in percent of what was before; from nothing to something it is infinite (upstream `percentChange`)."""
+    """Change in percent of the former value; from 0 to another value it is infinite (upstream `percentChange`)."""
     if before == 0:
         return 0.0 if now == 0 else math.inf
     return 100 * abs(before - now) / abs(before)
 
 
 def changes(before: BrokerLoad, now: BrokerLoad, weights: ResourceWeights | None = None) -> dict[str, float]:
-    """The four changes that are compared with the threshold; usage in percentage points, the others in percent."""
+    """The four changes compared with the threshold; usage in percentage points, the others in percent."""
     if weights is None:
         usage = abs(before.max_resource_usage - now.max_resource_usage)
     else:
@@ -94,7 +94,7 @@ def changes(before: BrokerLoad, now: BrokerLoad, weights: ResourceWeights | None
 
 
 def load_due(held: WrittenReport | None, now: BrokerLoad, now_s: float, rules: ReportRules) -> DueReport | None:
-    """Whether the broker's load is due by itself; the comparisons are strict, as upstream's.
+    """Whether a load report is due by age or change; the comparisons are strict, as upstream's.
 
     Args:
         held: The last report; None before the first.
@@ -113,19 +113,19 @@ def load_due(held: WrittenReport | None, now: BrokerLoad, now_s: float, rules: R
 
 
 def top_due(reported: tuple[int, float] | None, reading: int, now_s: float, interval_s: float) -> DueReport | None:
-    """Whether the top bundles are due: when the figures are newer than those of the last report, and some time has passed.
+    """Whether a report of top bundles is due: its figures are newer than those of the last report, and some time has passed.
 
     Args:
-        reported: Number of the reading that the last report told, and when; None before the first.
+        reported: Number of the reading of the last report, and when it was written; None before the first.
         reading: Number of the newest reading.
         now_s: Monotonic.
         interval_s: Shortest time between two reports; upstream's are as far apart as its statistics, a minute.
     """
     if reported is None:
         return DueReport(ReportCause.FIRST, "nothing was reported yet")
-    told, at_s = reported
-    if reading > told and now_s - at_s >= interval_s:
-        return DueReport(ReportCause.SAMPLED, f"reading {reading} is newer than the reported {told}")
+    last, at_s = reported
+    if reading > last and now_s - at_s >= interval_s:
+        return DueReport(ReportCause.SAMPLED, f"reading {reading} is newer than the reported {last}")
     return None
 
 
@@ -144,11 +144,11 @@ class ReportWrite(NamedTuple):
 
 
 class LoadSample(NamedTuple):
-    """What there is to tell.
+    """A reading to be reported.
 
     Attributes:
         load: This broker's load.
-        top: Gives its heaviest bundles, the lightest first; only called where they are due.
+        top: Returns its heaviest bundles, the lightest first; only called if they are due.
         reading: Number of the reading that both come from, counted up.
         measured_s: Monotonic time of that reading.
     """
@@ -161,16 +161,16 @@ class LoadSample(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ReporterRules:
-    """Bounds of a reporter.
+    """Rules of a reporter.
 
     Attributes:
         top_interval_s: Shortest time between two reports of top bundles.
         settle_s: How long figures need to show a bundle that came or went.
-        stale_s: Figures older than this are not told: they would look fresh.
-        fresh_s: A report of its own younger than this must not be buried.
-        repeat_s: Shortest time between two reports of one kind that tombstones provoke, so that a wrong writer of
+        stale_s: Figures older than this are not reported: they would look fresh.
+        fresh_s: A tombstone of a report younger than this is answered with a new report.
+        repeat_s: Shortest time between two such answers of one kind, so that a faulty writer of
             tombstones and this broker do not keep each other busy.
-        confirm_s: A report that was not read back for so long is written again: it may be lost.
+        confirm_s: A report that was not read back within this time is written again: it may be lost.
     """
 
     report: ReportRules = field(default_factory=ReportRules)
@@ -184,13 +184,13 @@ class ReporterRules:
 
 @dataclass(slots=True)
 class _Line:
-    """What was reported of one kind.
+    """The state of one kind of report.
 
     Attributes:
-        read_seq: Newest report of this process that was read back; 0 before. `offset`: where it lies, -1 before.
-        forced: Why the next report is due whatever the figures say.
-        buried: A tombstone lies behind the newest report; its reason.
-        provoked_s: When a tombstone last made this broker report.
+        read_seq: Newest report of this process that was read back; 0 before. `offset`: its offset, -1 before.
+        forced: Why the next report is due, whatever the figures.
+        tombstoned: Reason of a tombstone after the newest report.
+        provoked_s: When this broker last answered a tombstone.
     """
 
     seq: int = 0
@@ -198,20 +198,20 @@ class _Line:
     read_seq: int = 0
     offset: int = -1
     forced: DueReport | None = None
-    buried: str | None = None
+    tombstoned: str | None = None
     provoked_s: float | None = None
 
 
 class Reporter:
-    """Decides at every tick, numbers the reports, and answers tombstones of its own fresh ones.
+    """Schedule of a broker's reports: it numbers them, and answers tombstones of its own fresh ones.
 
     Args:
         broker: Id of this broker, the key of its reports.
         incarnation: This process.
 
     Attributes:
-        report: When a changed load is told; may be changed.
-        own: Which changes of ownership the figures take in.
+        report: Rules for a changed load; may be replaced.
+        own: The changes of ownership that the figures count.
         causes: Reports by kind and cause. `skipped`: reports that could not be written, by reason.
     """
 
@@ -221,7 +221,7 @@ class Reporter:
         self._rules = rules or ReporterRules()
         self._lines = {kind: _Line() for kind in ReportKind}
         self._held: WrittenReport | None = None
-        self._told: tuple[int, float] | None = None
+        self._reported: tuple[int, float] | None = None
         self.report = self._rules.report
         self.own = OwnChanges(self._rules.settle_s)
         self.causes: Counter[tuple[ReportKind, ReportCause]] = Counter()
@@ -231,11 +231,11 @@ class Reporter:
     def force(
         self, why: str, kinds: Sequence[ReportKind] = tuple(ReportKind), cause: ReportCause = ReportCause.FORCED
     ) -> None:
-        """Report at the next tick whatever the figures say."""
+        """Report at the next tick, whatever the figures."""
         for kind in kinds:
             self._lines[kind].forced = DueReport(cause, why)
 
-    def tick(self, told: LoadSample, positions: Mapping[int, int], *, now_s: float, now_ms: int) -> list[ReportWrite]:
+    def tick(self, sample: LoadSample, positions: Mapping[int, int], *, now_s: float, now_ms: int) -> list[ReportWrite]:
         """The reports that are due. A report that its readers would refuse is left out and counted.
 
         Args:
@@ -245,44 +245,44 @@ class Reporter:
         """
         if self.own.ripen(positions, now_s):
             self.force("this broker's bundles have changed", cause=ReportCause.OWNERSHIP)
-        if not now_s - told.measured_s <= self._rules.stale_s:
+        if not now_s - sample.measured_s <= self._rules.stale_s:
             self.skipped["stale"] += 1
             return []
         self._answer_tombstones(now_s)
         self._renew_unconfirmed(now_s)
-        found = [self._broker_load(told, now_s, wall_ms(now_ms)), self._top_bundles(told, now_s, wall_ms(now_ms))]
-        return [one for one in found if one is not None]
+        reports = [self._broker_load(sample, now_s, wall_ms(now_ms)), self._top_bundles(sample, now_s, wall_ms(now_ms))]
+        return [report for report in reports if report is not None]
 
-    def _broker_load(self, told: LoadSample, now_s: float, now_ms: int) -> ReportWrite | None:
+    def _broker_load(self, sample: LoadSample, now_s: float, now_ms: int) -> ReportWrite | None:
         line = self._lines[ReportKind.BROKER_LOAD]
-        due = line.forced or load_due(self._held, told.load, now_s, self.report)
+        due = line.forced or load_due(self._held, sample.load, now_s, self.report)
         if due is None:
             return None
-        load = replace(told.load, reported_at_ms=now_ms)
-        self._held = WrittenReport(told.load, now_s)
+        load = replace(sample.load, reported_at_ms=now_ms)
+        self._held = WrittenReport(sample.load, now_s)
         header = self._header(ReportKind.BROKER_LOAD, now_ms)
         return self._written(
             ReportKind.BROKER_LOAD, due, now_s, lambda: encode_broker_load(BrokerLoadReport(header, load))
         )
 
-    def _top_bundles(self, told: LoadSample, now_s: float, now_ms: int) -> ReportWrite | None:
+    def _top_bundles(self, sample: LoadSample, now_s: float, now_ms: int) -> ReportWrite | None:
         line = self._lines[ReportKind.TOP_BUNDLES]
-        due = line.forced or top_due(self._told, told.reading, now_s, self._rules.top_interval_s)
+        due = line.forced or top_due(self._reported, sample.reading, now_s, self._rules.top_interval_s)
         if due is None:
             return None
-        self._told = (told.reading, now_s)
-        report = TopBundlesReport(self._header(ReportKind.TOP_BUNDLES, now_ms), told.top())
+        self._reported = (sample.reading, now_s)
+        report = TopBundlesReport(self._header(ReportKind.TOP_BUNDLES, now_ms), sample.top())
         return self._written(ReportKind.TOP_BUNDLES, due, now_s, lambda: encode_top_bundles(report))
 
     def _answer_tombstones(self, now_s: float) -> None:
         for kind, line in self._lines.items():
             waits = line.provoked_s is not None and now_s - line.provoked_s < self._rules.repeat_s
-            if line.buried is not None and not waits:
-                self.force(f"a fresh report was buried ({line.buried})", [kind], ReportCause.TOMBSTONED)
-                line.provoked_s, line.buried = now_s, None
+            if line.tombstoned is not None and not waits:
+                self.force(f"a fresh report got a tombstone ({line.tombstoned})", [kind], ReportCause.TOMBSTONED)
+                line.provoked_s, line.tombstoned = now_s, None
 
     def _renew_unconfirmed(self, now_s: float) -> None:
-        """Only of the load: every broker reads that topic; the top bundles are told again soon anyway."""
+        """Only for the load, whose topic every broker reads; the top bundles are reported again soon anyway."""
         line = self._lines[ReportKind.BROKER_LOAD]
         if line.read_seq < line.seq and now_s - line.at_s >= self._rules.confirm_s and line.forced is None:
             why = f"report {line.seq} was not read back within {self._rules.confirm_s:g} s"
@@ -309,37 +309,37 @@ class Reporter:
         return ReportWrite(kind, self._broker.encode(), value, (), due)
 
     def read_back(self, kind: ReportKind, header: ReportHeader, offset: int) -> None:
-        """Look at a report that was read from a load topic."""
+        """Process a report that was read from a load topic."""
         if header.broker != self._broker or header.incarnation != self._incarnation:
             return
         line = self._lines[kind]
         line.read_seq = max(line.read_seq, header.seq)
         line.offset = max(line.offset, offset)
-        line.buried = None  # this one lies above whatever buried the one before
+        line.tombstoned = None  # this report is newer than any tombstone before it
 
     def null_read(self, kind: ReportKind, key: bytes | None, headers: Headers, offset: int, now_s: float) -> None:
-        """Look at a null that was read from a load topic.
+        """Process a null that was read from a load topic.
 
-        Compaction keeps nothing but the newest record of a key. So a null that lies behind a fresh report takes it from
-        everybody who joins later, even if those who hold the report do not honour it: the report is written again.
+        Compaction keeps only the newest record of a key. So a null after a fresh report hides it from all later readers, even
+        if present readers do not honour it: the report is written again.
         """
         line = self._lines[kind]
         if key != self._broker.encode() or line.seq == 0 or now_s - line.at_s > self._rules.fresh_s:
             return
         if offset > line.offset:
             tombstone = parse_tombstone(headers, offset)
-            line.buried = "no reason" if tombstone is None else tombstone.reason
+            line.tombstoned = "no reason" if tombstone is None else tombstone.reason
 
     def reopened(self, kind: ReportKind) -> None:
         """A load topic is read from its beginning (again): the old offsets say nothing about it."""
         self._lines[kind].offset = -1
 
-    def on_its_way(self, kinds: Sequence[ReportKind]) -> bool:
-        """Whether a report of these kinds is on its way: written, and not read back yet."""
+    def unconfirmed(self, kinds: Sequence[ReportKind]) -> bool:
+        """Whether a report of these kinds was written and not read back yet."""
         return any(self._lines[kind].read_seq < self._lines[kind].seq for kind in kinds)
 
     def leave(self, now_ms: int) -> list[ReportWrite]:
-        """Tombstones of what this process has reported and read back: the last it writes."""
+        """Tombstones for the reports of this process that were read back: its last records."""
         due = DueReport(ReportCause.FORCED, "this broker leaves")
         return [
             ReportWrite(

@@ -1,4 +1,4 @@
-"""Tombstones of load data: a null value whose headers say what it takes away. Pure.
+"""Tombstones of load data: a null value whose headers name the record that it deletes. Pure.
 
 The Spark job writes them, or the leader where that job is off, or a broker that leaves. Between reading a record and
 writing its tombstone a fresher record may have been written: a tombstone therefore counts only if it names a record at
@@ -27,12 +27,12 @@ Headers = tuple[tuple[str, bytes | None], ...]
 
 
 class Tombstone(NamedTuple):
-    """What the headers of a null say.
+    """The headers of a tombstone.
 
     Attributes:
         reason: A stable word of `a-z0-9-`: `expired`, `leaving`, or another one of its writer's.
         last_offset: Offset of the newest record of the key that its writer knew.
-        deadline_ms: Wall time at which that record's time was up; for people.
+        deadline_ms: Wall time at which that record expired; for people.
     """
 
     reason: str
@@ -40,7 +40,7 @@ class Tombstone(NamedTuple):
     deadline_ms: int
 
     def honoured_over(self, held_offset: int) -> bool:
-        """Whether it takes away the record at this offset: it must name that one or a newer one."""
+        """Whether it deletes the record at this offset: it must name that one or a newer one."""
         return self.last_offset >= held_offset
 
     def headers(self) -> Headers:
@@ -53,19 +53,19 @@ class Tombstone(NamedTuple):
 
 
 def parse_tombstone(headers: Iterable[tuple[str, bytes | None]], offset: int) -> Tombstone | None:
-    """The tombstone that headers make; None if one is missing, named twice or malformed: then it takes nothing away.
+    """The tombstone from headers; None if one is missing, duplicated or malformed: then it deletes nothing.
 
     Args:
-        offset: Of the null itself: a tombstone cannot know of a record that lies behind it.
+        offset: Of the null itself: a tombstone cannot name a later record.
     """
-    found: dict[str, bytes] = {}
+    values: dict[str, bytes] = {}
     for name, value in islice(headers, _HEADERS_MAX):
         if name not in (REASON, LAST_OFFSET, DEADLINE):
             continue
-        if name in found or value is None:
+        if name in values or value is None:
             return None
-        found[name] = value
-    good = len(found) == 3 and _REASON(found[REASON]) and _NUMBER(found[LAST_OFFSET]) and _NUMBER(found[DEADLINE])  # noqa: PLR2004 - the three
-    if not good or int(found[LAST_OFFSET]) >= offset:
+        values[name] = value
+    good = len(values) == 3 and _REASON(values[REASON]) and _NUMBER(values[LAST_OFFSET]) and _NUMBER(values[DEADLINE])  # noqa: PLR2004 - the three
+    if not good or int(values[LAST_OFFSET]) >= offset:
         return None
-    return Tombstone(found[REASON].decode(), int(found[LAST_OFFSET]), int(found[DEADLINE]))
+    return Tombstone(values[REASON].decode(), int(values[LAST_OFFSET]), int(values[DEADLINE]))

@@ -68,7 +68,7 @@ class _Heard(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """See the class."""
         arguments = record.args if isinstance(record.args, tuple) else ()
-        self.causes = [*self.causes, *(one for one in arguments if isinstance(one, BaseException))][-8:]
+        self.causes = [*self.causes, *(argument for argument in arguments if isinstance(argument, BaseException))][-8:]
 
 
 @contextmanager
@@ -163,7 +163,7 @@ def translate_error(
     problem: BaseException, doing: str, *, secrets: tuple[str, ...] = (), causes: list[BaseException] | None = None
 ) -> KafkaAdapterError:
     """An error of kafka-python as one of ours."""
-    known = [one for one in causes or [] if not isinstance(one, kafka_python.KafkaTimeoutError)]
+    known = [cause for cause in causes or [] if not isinstance(cause, kafka_python.KafkaTimeoutError)]
     telling = problem
     if known and isinstance(problem, kafka_python.KafkaTimeoutError):
         telling = next((one for one in reversed(known) if _denied(one)), known[-1])

@@ -197,7 +197,7 @@ def _topic_of(
     """None with a remark for one that is being made or deleted at this moment."""
     name, parts = told["name"], sorted(told["partitions"], key=lambda one: int(one["partition_index"]))
     problem = told["error_code"]
-    if problem or [one["partition_index"] for one in parts] != list(range(len(parts))) or not parts:
+    if problem or [part["partition_index"] for part in parts] != list(range(len(parts))) or not parts:
         why = _words(kafka_python.for_code(problem)()) if problem else "it is being made or deleted"
         remarks.append(f"topic {name} is left out: {why}")
         return None

@@ -47,7 +47,7 @@ _PREFERRED: Final = -1
 _HINT: Final = "`statechannel partitions layout --out FILE` writes such a file; design/partitions.md has an example."
 TOGETHER_MAX: Final = NUMBER_MAX // 4
 """Of all replicas: sums of distances from a range stay within 64 bits."""
-_LOADS: Final = tuple(one.name for one in fields(PartitionLoad))
+_LOADS: Final = tuple(field.name for field in fields(PartitionLoad))
 
 
 class LayoutUnusableError(StateChannelError):
@@ -118,7 +118,7 @@ def write_layout(path: Path, layout: ClusterLayout, loads: PartitionLoads) -> No
             "remarks": layout.remarks,
             "loads": {"from_ms": loads.from_ms, "to_ms": loads.to_ms, "source": loads.source},
             "brokers": layout.brokers,
-            "topics": [_topic(one, loads) for one in layout.topics.values()],
+            "topics": [_topic(topic, loads) for topic in layout.topics.values()],
         },
     )
 
@@ -129,7 +129,9 @@ def _topic(topic: KafkaTopic, loads: PartitionLoads) -> dict[str, Any]:
         "topic_id": topic.topic_id,
         "min_isr": topic.min_isr,
         "internal": topic.internal,
-        "partitions": [_partition(one, loads.of.get((topic.name, one.partition))) for one in topic.partitions],
+        "partitions": [
+            _partition(partition, loads.of.get((topic.name, partition.partition))) for partition in topic.partitions
+        ],
     }
 
 
@@ -167,7 +169,7 @@ def _layout(file: _File) -> ClusterLayout:
     return ClusterLayout(
         cluster_id=file.cluster_id,
         brokers=tuple(sorted(file.brokers, key=lambda one: one.id)),
-        topics=MappingProxyType({one.name: _made(one) for one in topics}),
+        topics=MappingProxyType({topic.name: _made(topic) for topic in topics}),
         read_at_ms=file.read_at_ms,
         remarks=file.remarks,
     )
@@ -221,7 +223,7 @@ def _faults(file: _File) -> Iterator[str]:
     if not file.brokers:
         yield "brokers: at least one is wanted"
     yield from _broker_faults(file)
-    known = {one.id for one in file.brokers}
+    known = {broker.id for broker in file.brokers}
     seen: set[str] = set()
     together = dict.fromkeys(_LOADS[:-1], 0)
     for index, topic in enumerate(file.topics):
@@ -236,10 +238,12 @@ def _faults(file: _File) -> Iterator[str]:
         numbers = [one.partition for one in topic.partitions]
         if sorted(numbers) != list(range(len(numbers))):
             yield f"topic {cut(topic.name)}: {_numbering(numbers)}"
-        for one in topic.partitions:
+        for partition in topic.partitions:
             for name in _LOADS[:-1]:
-                together[name] += max(0, getattr(one, name) or 0) * len(one.replicas)
-            yield from (f"{cut(topic.name)}-{one.partition}: {fault}" for fault in _partition_faults(one, known))
+                together[name] += max(0, getattr(partition, name) or 0) * len(partition.replicas)
+            yield from (
+                f"{cut(topic.name)}-{partition.partition}: {fault}" for fault in _partition_faults(partition, known)
+            )
     for name, total in together.items():
         if total > TOGETHER_MAX:
             yield f"{name} of all replicas together is {total}, at most {TOGETHER_MAX} can be reckoned with"

@@ -140,7 +140,9 @@ def _load(row: Any) -> tuple[Place, PartitionLoad] | None:
     if not isinstance(row, list) or len(row) != _WIDTH:
         return None
     topic, partition, *figures, completeness = row
-    sound = isinstance(topic, str) and is_count(partition) and all(one is None or is_count(one) for one in figures)
+    sound = (
+        isinstance(topic, str) and is_count(partition) and all(figure is None or is_count(figure) for figure in figures)
+    )
     if not sound or not is_figure(completeness) or completeness > 1:
         return None
     disk, rate_in, rate_out, cpu = figures

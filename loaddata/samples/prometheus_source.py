@@ -368,7 +368,11 @@ class ServerSource:
         if said in self._options.brokers:
             return self._options.brokers[said]
         host = said.rpartition(":")[0] or said
-        found = [one.id for one in layout.brokers if one.alive and (one.host in {host, said} or str(one.id) == said)]
+        found = [
+            broker.id
+            for broker in layout.brokers
+            if broker.alive and (broker.host in {host, said} or str(broker.id) == said)
+        ]
         if len(found) == 1:
             return found[0]
         strangers.add(said)

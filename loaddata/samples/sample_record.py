@@ -18,7 +18,7 @@ VALUE_BYTES_MAX: Final = 4_096
 _NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _FORMATS: Final = re.compile(r"partition-sample/([0-9]{1,9})")
 _TEXT_MAX: Final = 512
-_FIELDS: Final = dict.fromkeys(one.name for one in fields(PartitionSample)).keys()
+_FIELDS: Final = dict.fromkeys(field.name for field in fields(PartitionSample)).keys()
 _NEEDED: Final = frozenset({"cluster", "broker", "topic", "partition", "taken_at_ms"})
 
 

@@ -1,1 +1,1 @@
-"""What a reader holds of the load topics: newest reports, their ages, and when they expire. Pure."""
+"""Views of the load topics: newest reports, their ages, and their expiry. Pure."""

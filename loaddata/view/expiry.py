@@ -1,7 +1,7 @@
-"""When the leader buries a report that nobody renews: suspect, then grace, then tombstone. Pure.
+"""Expiry of reports that are not renewed, by the leader: suspect, then grace period, then tombstone. Pure.
 
-The Spark job does the same where it is on; the leader's own writing is off then. A new leader begins with no suspects, so that
-it never buries anything before a whole grace has passed under its own eyes.
+The Spark job does the same if it is on; the leader's own tombstones are off then. A new leader starts without suspects, so that
+it never writes a tombstone before it has seen a whole grace period.
 """
 
 from __future__ import annotations
@@ -15,27 +15,27 @@ from loaddata.report.tombstone import EXPIRED, Tombstone
 
 
 class HeldReport(Protocol):
-    """What is needed of a held report; `table_view.Seen` has it."""
+    """A held report; `table_view.ReportView` implements it."""
 
     @property
     def offset(self) -> int:
-        """Where it lies in the topic."""
+        """Its offset in the topic."""
         ...
 
     @property
     def age_s(self) -> float:
-        """By the reader's monotonic clock."""
+        """Seconds by the reader's monotonic clock."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class ExpiryRules:
-    """How long reports are waited for.
+    """Times of the expiry.
 
     Attributes:
         ttl_s: Time to live of a report; one that is older is suspect.
-        grace_s: How long a suspect is left to be renewed.
-        repeat_s: A tombstone that had no effect is written again after so long: it may have been lost.
+        grace_s: Grace period in which a suspect may be renewed.
+        repeat_s: A tombstone without effect is written again after this time: it may have been lost.
         batch_max: Tombstones in one step; the others wait for the next.
     """
 
@@ -54,7 +54,7 @@ class _Suspect:
 
 @dataclass(slots=True)
 class Expiry:
-    """Suspects of one load topic. They are forgotten when they report, or are gone."""
+    """Suspects of one load topic. They are dropped when they report, or are gone."""
 
     rules: ExpiryRules = field(default_factory=ExpiryRules)
     _suspects: dict[str, _Suspect] = field(default_factory=dict)
@@ -65,7 +65,7 @@ class Expiry:
         return sorted(self._suspects)
 
     def reset(self) -> None:
-        """Not the leader any more (or not yet): begin anew."""
+        """Drop all suspects, when leadership changes."""
         self._suspects.clear()
 
     def step(self, held: Mapping[str, HeldReport], now_s: float, now_ms: int) -> dict[str, Tombstone]:
@@ -79,17 +79,17 @@ class Expiry:
         due: dict[str, Tombstone] = {}
         suspects: dict[str, _Suspect] = {}
         for name in sorted(held):
-            one = held[name]
-            if not one.age_s > self.rules.ttl_s:
+            report = held[name]
+            if not report.age_s > self.rules.ttl_s:
                 continue
             suspect = self._suspects.get(name)
-            if suspect is None or suspect.offset != one.offset:
-                suspect = _Suspect(one.offset, now_s)
+            if suspect is None or suspect.offset != report.offset:
+                suspect = _Suspect(report.offset, now_s)
             suspects[name] = suspect
             if len(due) < self.rules.batch_max and self._is_due(suspect, now_s):
                 suspect.written_s = now_s
-                overdue_ms = min(one.age_s - self.rules.ttl_s, 1e9) * 1_000
-                due[name] = Tombstone(EXPIRED, one.offset, wall_ms(now_ms - round(overdue_ms)))
+                overdue_ms = min(report.age_s - self.rules.ttl_s, 1e9) * 1_000
+                due[name] = Tombstone(EXPIRED, report.offset, wall_ms(now_ms - round(overdue_ms)))
         self._suspects = suspects
         return due
 

@@ -1,7 +1,7 @@
-"""Which changes of ownership change a broker's load, as positions of the channel's log. Pure.
+"""Changes of ownership that affect a broker's load, as positions of the channel's log. Pure.
 
-A report names, by partition, the position up to which its figures take changes of its own bundles in. A reader that knows of
-a later change marks the report as lapsed. Positions of one log are compared, never clocks of two machines.
+A report names, by partition, the position up to which its figures count changes of its own bundles. A reader that knows of
+a later change marks the report as stale. Positions of one log are compared, never clocks of two machines.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol
 from statechannel.protocol.states import State
 
 GIVES_AWAY = frozenset({State.ASSIGNING, State.UNASSIGNED, State.DELETED})
-"""States after which the broker named in `from` serves the bundle no more (or serves its parts instead)."""
+"""States after which the broker named in `from` no longer serves the bundle (or serves its parts instead)."""
 
 
 class OwnershipChange(NamedTuple):
@@ -25,7 +25,7 @@ class OwnershipChange(NamedTuple):
 
 
 class AcceptedChange(Protocol):
-    """What is needed of an accepted record; `statechannel.broker.changes.Change` has it."""
+    """An accepted record; `statechannel.broker.changes.Change` implements it."""
 
     @property
     def partition(self) -> int:
@@ -67,14 +67,14 @@ def change_of(accepted: AcceptedChange) -> OwnershipChange | None:
 
 @dataclass(slots=True)
 class OwnChanges:
-    """Up to which positions this broker's figures take changes in.
+    """The positions up to which this broker's figures count changes.
 
-    A position counts as taken in once `settle_s` have passed since it was applied: rates need a moment to show a bundle that
+    A position is counted once `settle_s` have passed since it was applied: rates need a moment to show a bundle that
     came or went. One sample of all positions ripens at a time, so that nothing waits longer than twice `settle_s` even
     where bundles come and go all the time, and positions advance also where nothing of this broker's changes.
 
     Attributes:
-        settled: Offset taken in, by partition.
+        settled: Counted offset, by partition.
     """
 
     settle_s: float
@@ -84,23 +84,23 @@ class OwnChanges:
     _ripening_s: float = 0.0
 
     def started(self, positions: Mapping[int, int]) -> None:
-        """What was applied before this broker's first reading counts as taken in."""
+        """Count the positions applied before this broker's first reading."""
         _raise_to(self.settled, positions)
 
     def changed(self, partition: int, offset: int) -> None:
-        """One of this broker's bundles came or went."""
+        """Record that one of this broker's bundles came or went."""
         first, last = self._waiting.get(partition, (offset, offset))
         self._waiting[partition] = (min(first, offset), max(last, offset))
 
     def ripen(self, positions: Mapping[int, int], now_s: float) -> bool:
-        """Take in what is ripe.
+        """Count the changes that have settled.
 
         Args:
             positions: Offset through which each partition is applied now.
             now_s: Monotonic.
 
         Returns:
-            Whether a change of this broker's own was among it: a report is due then.
+            Whether they include a change of this broker's own: then a report is due.
         """
         ripe = False
         if self._ripening is not None and now_s >= self._ripening_s + self.settle_s:
@@ -112,7 +112,7 @@ class OwnChanges:
         return ripe
 
     def _take_in(self) -> bool:
-        """What waits is a first and a last offset: what lies between may be taken in while the last still waits."""
+        """Count waiting changes up to the settled position; the rest of a range keeps waiting."""
         ripe = False
         for partition, (first, last) in list(self._waiting.items()):
             settled = self.settled.get(partition, -1)

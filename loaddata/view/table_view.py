@@ -1,7 +1,7 @@
-"""What a reader holds of a load topic: the newest report of each broker, its age, and whether it has lapsed. Pure.
+"""Table view of a load topic: the newest report of each broker, its age, and whether it is stale. Pure.
 
-Age is counted by the reader's own monotonic clock from the arrival of the report. For what lay in the topic before the reader
-came, the age on arrival is estimated (see `age_on_arrival`).
+Age is counted by the reader's own monotonic clock from the arrival of the report. For records that were in the topic before the
+reader started, the age on arrival is estimated (see `age_on_arrival`).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class LoadTopicRecord(NamedTuple):
 
 
 class Fate(StrEnum):
-    """What became of a record. Those that are dropped are counted by `InvalidReportReason` beside."""
+    """The result of reading a record. Dropped records are also counted by `InvalidReportReason`."""
 
     TAKEN = "taken"
     LATE = "late"
@@ -56,7 +56,7 @@ class Fate(StrEnum):
 
 
 class Dropped(StrEnum):
-    """Reasons beside those of `InvalidReportReason`."""
+    """Reasons in addition to those of `InvalidReportReason`."""
 
     BARE_NULL = "bare-null"
     TOO_MANY_BROKERS = "too-many-brokers"
@@ -64,13 +64,13 @@ class Dropped(StrEnum):
 
 
 def age_on_arrival(timestamp_ms: int, later_ms: int, wall_ms: int | None) -> float:
-    """How old a record is at least when it arrives, in seconds.
+    """Minimum age of a record when it arrives, in seconds.
 
     Args:
         timestamp_ms: Log time of the record.
-        later_ms: Log time of a record that lies behind it: by so much it is older.
-        wall_ms: The reader's wall clock, for what lay in the topic before the reader came; None for what is read live. A
-            reader whose clock is wrong calls old reports too old, or takes them for new until the next one comes.
+        later_ms: Log time of a later record: it is older by the difference.
+        wall_ms: The reader's wall clock, for records that were in the topic before the reader started; None for those read
+            live. With a wrong clock old reports seem too old, or new until the next one comes.
     """
     return max(0, later_ms - timestamp_ms, (wall_ms or 0) - timestamp_ms) / 1_000
 
@@ -94,8 +94,8 @@ class ReportEntry(Generic[Report]):
     """The newest report of one broker.
 
     Attributes:
-        offset: Where it lies in the topic.
-        born_s: Reader's monotonic time at which it was written, as far as can be known.
+        offset: Its offset in the topic.
+        born_s: Estimate of the reader's monotonic time at which it was written.
         size_bytes: Of the record's value.
     """
 
@@ -106,12 +106,12 @@ class ReportEntry(Generic[Report]):
 
 
 class ReportView(Generic[Report], NamedTuple):
-    """An entry as it stands now.
+    """An entry at one moment.
 
     Attributes:
         age_s: By the reader's monotonic clock.
         outdated: Older than the time to live.
-        lapsed: The broker's bundles have changed since its figures were taken: not to be used blindly.
+        lapsed: Whether it is stale: the broker's bundles have changed since its figures were taken.
     """
 
     report: Report
@@ -127,12 +127,11 @@ class ViewRules:
 
     Attributes:
         ttl_s: Time to live of a report, by the reader's clock.
-        brokers_max: Brokers that are remembered. Beyond it those that nobody has registered and outdated ones make room; where
-            there are none, newcomers are refused, so that junk cannot push out those that are there.
-        strangers_max: Brokers among them that nobody has registered, or not yet; beyond it the oldest is forgotten.
-        held_bytes: What all reports that are held may have, as they lie in the topic; a report for which others make no room
-            is refused.
-        clock_differs_max_s: A writer whose wall clock is further from the log's than this is taken for broken.
+        brokers_max: Number of brokers. Beyond it unregistered and outdated ones make room; if there are none, new ones are
+            refused, so that invalid records cannot displace valid ones.
+        strangers_max: Number of unregistered brokers among them; beyond it the oldest is dropped.
+        held_bytes: Encoded size of all reports; a report for which others make no room is refused.
+        clock_differs_max_s: The report of a writer whose wall clock differs from the log's by more than this is dropped.
     """
 
     ttl_s: float = 1_800.0
@@ -147,9 +146,9 @@ class TableView(Generic[Report]):
     """Fold of one load topic, keyed by broker.
 
     Attributes:
-        position: Offset of the newest record that was looked at, whatever became of it; -1 before the first.
-        held_bytes: Of the values of all reports that are held.
-        fates: Records by what became of them. `dropped`: those dropped, by reason. `last_dropped`: why the newest was;
+        position: Offset of the newest record that was read, whatever the result; -1 before the first.
+        held_bytes: Size of the values of all held reports.
+        fates: Records by result. `dropped`: those dropped, by reason. `last_dropped`: why the newest was;
             `last_reason`: the same for programs.
     """
 
@@ -179,9 +178,9 @@ class TableView(Generic[Report]):
         self.position = -1
 
     def registered(self, brokers: Iterable[str], now_s: float) -> None:
-        """Who is registered now. Reports of others do not count, whoever wrote them; before the first call everybody's do.
+        """Set the registered brokers. Reports of others do not count; before the first call all reports do.
 
-        Who was registered within the time to live counts still: its bundles are placed by what it told last.
+        A broker that was registered within the time to live still counts: its bundles are placed by its last report.
         """
         known = {} if self._known is None else self._known
         for name in brokers:
@@ -189,7 +188,7 @@ class TableView(Generic[Report]):
             known[name] = now_s
         for name in list(known):
             if now_s - known[name] <= self.rules.ttl_s and len(known) <= self.rules.brokers_max:
-                break  # they lie in the order in which they were heard last
+                break  # they are in the order of their last registration
             del known[name]
         self._known = known
         self._strangers = {name: None for name in self._entries if name not in known}
@@ -197,24 +196,24 @@ class TableView(Generic[Report]):
 
     @property
     def strangers(self) -> list[str]:
-        """Brokers whose reports are held, and that nobody has registered; the oldest first."""
+        """Unregistered brokers whose reports are held, the oldest first."""
         return list(self._strangers)
 
-    def read(self, record: LoadTopicRecord, found: Report | UndecodableReport | None, arrival: Arrival) -> Fate:
-        """Take one record in.
+    def read(self, record: LoadTopicRecord, report: Report | UndecodableReport | None, arrival: Arrival) -> Fate:
+        """Read one record.
 
         Args:
-            found: What the record's value was decoded to; None for a null.
+            report: The decoded value; None for a null.
         """
         self.position = max(self.position, record.offset)
-        fate = self._null(record) if found is None else self._value(record, found, arrival)
+        fate = self._null(record) if report is None else self._value(record, report, arrival)
         self.fates[fate] += 1
         return fate
 
-    def _value(self, record: LoadTopicRecord, found: Report | UndecodableReport, arrival: Arrival) -> Fate:
-        if isinstance(found, UndecodableReport):
-            return self._drop(found.reason, found.why)
-        header = found.header
+    def _value(self, record: LoadTopicRecord, report: Report | UndecodableReport, arrival: Arrival) -> Fate:
+        if isinstance(report, UndecodableReport):
+            return self._drop(report.reason, report.why)
+        header = report.header
         if record.timestamp_ms > 0:
             differs_s = abs(header.written_at_ms - record.timestamp_ms) / 1_000
             if differs_s > self.rules.clock_differs_max_s:
@@ -232,8 +231,8 @@ class TableView(Generic[Report]):
                 refused, f"no room for {header.broker}: {len(self)} brokers report {self.held_bytes} bytes"
             )
         age_s = age_on_arrival(record.timestamp_ms, arrival.later_ms, arrival.wall_ms)
-        self._forget(header.broker)  # who reports is the newest
-        self._entries[header.broker] = ReportEntry(found, record.offset, arrival.now_s - age_s, size_bytes)
+        self._forget(header.broker)  # keeps the order of the newest reports
+        self._entries[header.broker] = ReportEntry(report, record.offset, arrival.now_s - age_s, size_bytes)
         if self._known is not None and header.broker not in self._known:
             self._strangers[header.broker] = None
         self.held_bytes += size_bytes
@@ -245,7 +244,7 @@ class TableView(Generic[Report]):
         if tombstone is None:
             return self._drop(Dropped.BARE_NULL, f"a null of {name!r} without the headers of a tombstone")
         if not is_broker_id(name):
-            return self._drop(InvalidReportReason.KEY, f"the key {name[:80]!r} is no broker id")
+            return self._drop(InvalidReportReason.KEY, f"the key {name[:80]!r} is not a broker id")
         held = self._entries.get(name)
         if held is not None and not tombstone.honoured_over(held.offset):
             return Fate.NOT_HONOURED
@@ -264,7 +263,7 @@ class TableView(Generic[Report]):
             self.held_bytes -= entry.size_bytes
 
     def _make_room(self, broker: str, size_bytes: int, now_s: float) -> Dropped | None:
-        """Let go what counts least until a report has room; why it has none, if nothing is left to let go."""
+        """Drop the least important entries until a report fits; why it does not, if none are left to drop."""
         held = self._entries.get(broker)
         new, more_bytes = held is None, size_bytes - (0 if held is None else held.size_bytes)
         stranger = self._known is not None and broker not in self._known
@@ -275,7 +274,7 @@ class TableView(Generic[Report]):
         ):
             self._forget(others[0])
         if not stranger and not self._fits(new, more_bytes):
-            for name in [name for name, one in self._entries.items() if self._is_outdated(one, now_s)]:
+            for name in [name for name, entry in self._entries.items() if self._is_outdated(entry, now_s)]:
                 if name != broker:
                     self._forget(name)
         if self._fits(new, more_bytes):
@@ -290,7 +289,7 @@ class TableView(Generic[Report]):
             self._forget(next(iter(self._strangers)))
 
     def ownership_changed(self, change: OwnershipChange) -> None:
-        """A bundle came to a broker or left it: its report must name this position, or a later one, to be current."""
+        """Record a change of ownership: the broker's report must name this position, or a later one, to be current."""
         positions = self._changed.pop(change.broker, {})
         positions[change.partition] = max(positions.get(change.partition, -1), change.offset)
         self._changed[change.broker] = positions
@@ -298,18 +297,18 @@ class TableView(Generic[Report]):
             del self._changed[next(iter(self._changed))]  # the one whose bundles have not changed for longest
 
     def lapsed(self, header: ReportHeader) -> bool:
-        """Whether the broker's bundles have changed since the figures of this report."""
+        """Whether a report is stale: the broker's bundles have changed since its figures."""
         known = self._changed.get(header.broker, {})
         return any(header.owned_as_of.get(partition, -1) < offset for partition, offset in known.items())
 
     def seen(self, now_s: float) -> dict[str, ReportView[Report]]:
-        """The newest report of every broker that counts (`registered`), sorted; the outdated ones, too, marked."""
+        """The newest report of every registered broker, sorted; outdated ones included, and marked."""
         known = self._known
         names = self._entries if known is None else [name for name in self._entries if name in known]
         return {name: self._seen(self._entries[name], now_s) for name in sorted(names)}
 
     def held(self, now_s: float) -> dict[str, ReportView[Report]]:
-        """As `seen`, with those that do not count."""
+        """As `seen`, unregistered brokers included."""
         return {name: self._seen(self._entries[name], now_s) for name in sorted(self._entries)}
 
     def get(self, broker: str, now_s: float) -> ReportView[Report] | None:
@@ -328,10 +327,10 @@ class TableView(Generic[Report]):
 def decoder(
     decode: Callable[[bytes | None, bytes], Report | UndecodableReport],
 ) -> Callable[[LoadTopicRecord], Report | UndecodableReport | None]:
-    """Decode whole records, nulls to None: to be done in the reader's thread, before `TableView.read`."""
+    """A decoder of whole records, nulls to None; runs in the reader's thread, before `TableView.read`."""
     return lambda record: None if record.value is None else decode(record.key, record.value)
 
 
 def _is_late(header: ReportHeader, held: ReportHeader) -> bool:
-    """A report of the same process with a number that is not higher: it was overtaken on its way, or came twice."""
+    """Whether a report of the same process does not have a higher number: it was overtaken in flight, or is a duplicate."""
     return header.incarnation == held.incarnation and header.seq <= held.seq

@@ -1,4 +1,4 @@
-"""The strategies that are in force: those of the profile, the settings and the policies, made once for each change."""
+"""Active strategies: those of the profile, the settings and the policies, created once for each change."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from shedders.decision.placing import Pipeline
 from shedders.filters.isolation import Isolation
 from shedders.filters.rules import FilterSettings
 from shedders.model.profiles import DEFAULT, profile
-from shedders.model.registry import KINDS, SheddingMaker, find, made, settings_of, shedding_maker
+from shedders.model.registry import KINDS, SheddingMaker, find, instantiate, settings_of, shedding_maker
 from shedders.policies.effective import EffectivePolicies
 from shedders.split.settings import SplitSettings
 from statechannel.errors import StateChannelError
@@ -41,9 +41,9 @@ class ActiveStrategies:
 
     Attributes:
         names: By kind.
-        settings: Of each, by kind; `filters` and `splitting` with them.
-        pipeline: Filters and placement of decisions; it remembers what its strategy wants to. Decisions are made in a thread,
-            and nothing else may use it meanwhile.
+        settings: Of each, by kind, including `filters` and `splitting`.
+        pipeline: Filters and placement of decisions, with the strategy's memory. Decisions run in a thread, and nothing else
+            may use it meanwhile.
         placing: The same for placements, in the loop's thread.
     """
 
@@ -57,7 +57,7 @@ class ActiveStrategies:
     splitting: SplitSettings
 
     def share(self) -> None:
-        """After a decision: a strategy that sheds and places, places by what it has just planned."""
+        """Pass the memory of a decision to placements, if one strategy does both."""
         if self.pipeline.name == self.names["shedding"]:
             self.placing.memory = dict(self.pipeline.memory)
 
@@ -69,23 +69,23 @@ def choose(
     manager: str = EXTENSIBLE,
     common: Mapping[str, Any] | None = None,
 ) -> ActiveStrategies:
-    """Make the strategies that settings and policies ask for.
+    """Create the strategies that settings and policies select.
 
     Args:
         overrides: From policies, by dotted name: `shedding`, `placement`, `split`, `profile` name a strategy or profile;
             `KIND.STRATEGY.NAME`, `parts.filters.NAME` and `parts.splitting.NAME` are settings.
-        manager: Chooses the profile where nobody names one.
-        common: From policies about the whole cluster: settings of every strategy that has one of that name. What
-            `overrides` say of a strategy stands over them.
+        manager: Selects the profile if none is set.
+        common: From policies for the whole cluster: settings of every strategy that has one of that name. `overrides` take
+            precedence over them.
 
     Raises:
-        UnknownStrategyError, UnknownProfileError, UnknownSettingError: There is none of that name; the error lists what exists.
+        UnknownStrategyError, UnknownProfileError, UnknownSettingError: The name is unknown; the error lists what exists.
         StrategyFailedError: One cannot be used.
-        StrategySettingsError: One does not take its settings; those that are not chosen are asked, too.
+        StrategySettingsError: One does not accept its settings; those that are not selected are checked as well.
     """
     refuse_unknown(overrides or {})
     plain = {name: checked(name, value) for name, value in (overrides or {}).items() if "." not in name}
-    modular = profile(settings.modular_profile)  # looked at before it is needed: the switch is no time to find out
+    modular = profile(settings.modular_profile)  # checked before it is needed, not only when the manager is switched
     usual = modular.name if manager == MODULAR else DEFAULT.name
     base = profile(plain.get("profile") or settings.profile or usual)
     names = {
@@ -95,27 +95,29 @@ def choose(
     classes = {kind: find(kind, name) for kind, name in names.items()}
     shared = {
         kind: {
-            names[kind]: {name: value for name, value in (common or {}).items() if name in one.Settings.model_fields}
+            names[kind]: {
+                name: value for name, value in (common or {}).items() if name in strategy.Settings.model_fields
+            }
         }
-        for kind, one in classes.items()
+        for kind, strategy in classes.items()
     }
     nested = _nested(overrides or {})
     values = _layered(base.settings, settings.strategies, shared, nested)
-    found = {
-        kind: settings_of(one.Settings, f"{kind}.{names[kind]}", values.get(kind, {}).get(names[kind], {}))
-        for kind, one in classes.items()
+    own = {
+        kind: settings_of(strategy.Settings, f"{kind}.{names[kind]}", values.get(kind, {}).get(names[kind], {}))
+        for kind, strategy in classes.items()
     }
     _check_others(values, settings.strategies, nested)
     parts = values.get("parts", {})
     filters = settings_of(FilterSettings, "parts.filters", parts.get("filters", {}))
     splitting = settings_of(SplitSettings, "parts.splitting", parts.get("splitting", {}))
-    placing: Sequence[Placing] = [made("placement", classes["placement"], found["placement"]) for _ in range(2)]
-    algorithm: SplitAlgorithm = made("split", classes["split"], found["split"])
+    placing: Sequence[Placing] = [instantiate("placement", classes["placement"], own["placement"]) for _ in range(2)]
+    algorithm: SplitAlgorithm = instantiate("split", classes["split"], own["split"])
     return ActiveStrategies(
         base.name,
         names,
-        {**found, "filters": filters, "splitting": splitting},
-        shedding_maker(classes["shedding"], found["shedding"]),
+        {**own, "filters": filters, "splitting": splitting},
+        shedding_maker(classes["shedding"], own["shedding"]),
         Pipeline(placing[0], filters),
         Pipeline(placing[1], filters),
         algorithm,
@@ -126,10 +128,10 @@ def choose(
 def in_force(
     settings: BalancerSettings, standing: EffectivePolicies | None
 ) -> tuple[BalancerSettings, ActiveStrategies]:
-    """What a cluster is balanced with: a broker's settings under all policies that speak of them.
+    """The settings and strategies in force: a broker's settings, overridden by policies.
 
     Args:
-        standing: None where no policies are known.
+        standing: The policies in effect; None if they are not known.
 
     Returns:
         The balancer's own settings, and the strategies.
@@ -141,21 +143,21 @@ def in_force(
     own = balanced_by(settings, overrides)
     others = {name: value for name, value in overrides.items() if not name.startswith("balancer.")}
     manager = (None if standing is None else standing.manager) or own.manager
-    return own, choose(own, others, manager=manager, common=laid_down(standing))
+    return own, choose(own, others, manager=manager, common=common_settings(standing))
 
 
-def laid_down(standing: EffectivePolicies | None) -> dict[str, Any]:
-    """What policies about the whole cluster say of the settings of strategies, by a setting's name."""
-    found: dict[str, Any] = {}
+def common_settings(standing: EffectivePolicies | None) -> dict[str, Any]:
+    """Settings of strategies from policies for the whole cluster, by name."""
+    values: dict[str, Any] = {}
     if standing is not None and standing.weights is not None:
-        found |= {f"{name}_weight": value for name, value in standing.weights._asdict().items()}
+        values |= {f"{name}_weight": value for name, value in standing.weights._asdict().items()}
     if standing is not None and standing.shed_with_policies is not None:
-        found["shed_with_policies"] = standing.shed_with_policies
-    return found
+        values["shed_with_policies"] = standing.shed_with_policies
+    return values
 
 
 def _check_others(values: Values, *layers: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> None:
-    """What somebody says of a strategy must hold although it is not chosen: a slip would be found out when it is."""
+    """Check the settings of strategies that are not selected: a mistake would otherwise show only when they are."""
     for kind, name in sorted({(kind, name) for layer in layers for kind, by_name in layer.items() for name in by_name}):
         if kind in KINDS:
             settings_of(find(kind, name).Settings, f"{kind}.{name}", values[kind][name])
@@ -183,26 +185,26 @@ def _nested(overrides: Mapping[str, Any]) -> Values:
 
 
 class PoliciesUnusableError(StateChannelError):
-    """Making strategies of what policies lay down failed by something that is no word about a setting: a plug-in, or a bug."""
+    """Strategies could not be created from the policies, due to an error in a plug-in or a bug."""
 
     def __init__(self, error: Exception) -> None:
         super().__init__(
-            f"what the policies lay down cannot be used: {type(error).__name__}: {error}",
-            hint="`statechannel policy list` shows the settings and who set them; delete the one that is meant.",
+            f"the policies' settings cannot be used: {type(error).__name__}: {error}",
+            hint="`statechannel policy list` shows the settings and who set them; delete the wrong one.",
         )
         self.__cause__ = error
 
 
-class InForce:
-    """See the module. In the loop's thread.
+class StrategiesInForce:
+    """The settings and strategies in force. In the loop's thread.
 
     Args:
         configured: The broker's own settings.
 
     Attributes:
-        settings: The balancer's, with what policies say in place of them.
-        chosen: Strategies; the same as long as nothing changes for them, since they remember.
-        unusable: Why the policies cannot be used as they stand; None if they can. Settings and strategies are those before then.
+        settings: The balancer's, overridden by policies.
+        chosen: Strategies; the same objects until their settings change, since they have a memory.
+        unusable: Why the policies cannot be used; None if they can. If not, settings and strategies are the former ones.
 
     Raises:
         StateChannelError: The broker's own settings cannot be used.
@@ -212,19 +214,19 @@ class InForce:
         self._configured = configured
         self.settings, self.chosen = in_force(configured, None)
         self.unusable: str | None = None
-        self._chosen_for = self._asked_for(EffectivePolicies())
+        self._chosen_for = self._selectors(EffectivePolicies())
         self._isolation: tuple[Policies, Isolation] | None = None
 
     def follow(self, standing: EffectivePolicies) -> StateChannelError | None:
-        """Go by these policies from now on; what is wrong with them, if they are new and cannot be used."""
-        asked_for = self._asked_for(standing)
-        if asked_for == self._chosen_for:
+        """Apply these policies; what is wrong with them, if they are new and cannot be used."""
+        selectors = self._selectors(standing)
+        if selectors == self._chosen_for:
             return None
-        self._chosen_for = asked_for
+        self._chosen_for = selectors
         try:
             self.settings, self.chosen = in_force(self._configured, standing)
         except Exception as error:
-            # Placements go on as before, and nothing is moved: who knows what the policy was to prevent.
+            # Placements go on as before, and no bundle is moved: the policy may have been meant to prevent it.
             fault = error if isinstance(error, StateChannelError) else PoliciesUnusableError(error)
             self.unusable = str(fault)
             return fault
@@ -232,7 +234,7 @@ class InForce:
         return None
 
     def keeps(self, standing: EffectivePolicies | None, namespace: str) -> bool:
-        """Whether the bundles of a namespace are kept from being shed for its policies' sake."""
+        """Whether policies of a namespace keep its bundles from being shed."""
         if standing is None:
             return False
         allowed = standing.shed_with_policies
@@ -247,10 +249,10 @@ class InForce:
         return zone is not None and (zone.policy is not None or zone.broken is not None)
 
     def cool_down_s(self) -> float | None:
-        """Of the shedding strategy; None: it has none."""
-        found = getattr(self.chosen.settings["shedding"], "cool_down_s", None)
-        return found if isinstance(found, int | float) else None
+        """The shedding strategy's; None if it has none."""
+        cool_down_s = getattr(self.chosen.settings["shedding"], "cool_down_s", None)
+        return cool_down_s if isinstance(cool_down_s, int | float) else None
 
-    def _asked_for(self, standing: EffectivePolicies) -> tuple[object, ...]:
-        """What strategies are chosen by."""
-        return standing.settings, standing.manager or self._configured.manager, laid_down(standing)
+    def _selectors(self, standing: EffectivePolicies) -> tuple[object, ...]:
+        """The values that select strategies."""
+        return standing.settings, standing.manager or self._configured.manager, common_settings(standing)

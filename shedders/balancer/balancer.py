@@ -1,6 +1,6 @@
-"""The balancer of a live broker: decides while its broker leads, writes down each decision, and makes the moves.
+"""The balancer of a live broker: it decides while its broker leads, records each decision, and makes the moves.
 
-Nothing that it does is needed for a bundle to be served: if it fails or is switched off, bundles stay where they are.
+Serving bundles does not depend on it: if it fails or is switched off, bundles stay where they are.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from ulid import ULID
 
 from shedders.balancer.cluster_inputs import under_way, why_left_alone
 from shedders.balancer.lead import Balance
-from shedders.balancer.movers import EndedMove, Fresh, Movers, why_not_now
-from shedders.balancer.ports import Ports, forbidden, tell_end, write_end
-from shedders.balancer.splitting import SplitEnded, SplitWishes
+from shedders.balancer.movers import ClusterCache, EndedMove, Movers, why_not_now
+from shedders.balancer.ports import Ports, forbidden, record_move_end, write_end
+from shedders.balancer.splitting import SplitEnded, SplitRequester
 from shedders.decision.booked_moves import BookedMoves
 from shedders.decision.budget import DecisionRules
 from shedders.decisions.builder import (
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 _log = structlog.get_logger(__name__)
 
 LOOK_S = 0.2
-"""How often it is looked whether this broker leads."""
+"""Interval of the check whether this broker leads."""
 
 
 class _Lead(NamedTuple):
@@ -60,7 +60,7 @@ class _Lead(NamedTuple):
 
 
 class Balancer:
-    """See the module. All methods belong to the loop's thread."""
+    """The loop of decisions while this broker leads. All methods belong to the event loop's thread."""
 
     def __init__(self, ports: Ports, settings: Callable[[], BalancerSettings], *, manager: Callable[[], str]) -> None:
         self._ports = ports
@@ -68,11 +68,11 @@ class Balancer:
         self._manager = manager
         now = settings()
         self._movers = Movers(ports.channel, now.moves_at_once, now.move_timeout_s, ports.clocks.mono_s)
-        self._wishes = SplitWishes(ports, settings)
+        self._split_requester = SplitRequester(ports, settings)
         self._lead: _Lead | None = None
         self._trigger = ""
         self._wake = asyncio.Event()
-        self._fresh = Fresh(ports.cluster, ports.standing, ports.clocks.mono_s)
+        self._cluster_cache = ClusterCache(ports.cluster, ports.standing, ports.clocks.mono_s)
         self._decided_s = float("-inf")
         self._last: Cluster | None = None
         self._fingerprint = ""
@@ -81,7 +81,7 @@ class Balancer:
     # --- life -------------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Decide for ever; ends by being cancelled."""
+        """Decide until cancelled."""
         try:
             while True:
                 trigger = await self._due()
@@ -90,30 +90,30 @@ class Balancer:
             self._ports.metrics.stopped()
 
     async def close(self) -> None:
-        """Wait for no move or split any more; what was begun on the channel goes on there."""
+        """Stop waiting for moves and splits; operations that were started on the channel continue there."""
         await self._movers.close()
-        await self._wishes.close()
+        await self._split_requester.close()
 
     def wake(self, trigger: str) -> None:
-        """Something new asks for a decision at once (`trigger_gap_s` after the last at the earliest)."""
+        """Request a decision at once (at the earliest `trigger_gap_s` after the last)."""
         self._trigger = self._trigger or trigger
         self._wake.set()
 
     def changed(self, change: Change) -> None:
-        """A record was accepted: the children of a split are offered at once."""
+        """Take note of an accepted record: the children of a split may be moved at once."""
         lead = self._lead
         if lead is None or change.state is not State.DELETED or not change.derived or self._last is None:
             return
         parent = self._last.bundles.get(change.bundle)
         if parent is None or parent.stats is None:
             return
-        lowers = [parts.lower for one in change.derived if (parts := parse_key(one.bundle.encode())) is not None]
+        lowers = [parts.lower for child in change.derived if (parts := parse_key(child.bundle.encode())) is not None]
         lead.balance.was_split(parent, sorted(lowers)[1:])
         self.wake("children")
 
     @property
     def bounds(self) -> RecordBounds:
-        """How large its records may be."""
+        """Limits of its records."""
         return self._settings().record_bounds()
 
     @property
@@ -124,7 +124,7 @@ class Balancer:
     # --- when -------------------------------------------------------------------------------------------------------
 
     async def _due(self) -> str:
-        """Wait until a decision is due; what it is for."""
+        """Wait until a decision is due; its trigger."""
         while True:
             now_s = self._ports.clocks.mono_s()
             lead = self._follow_leadership(now_s)
@@ -188,44 +188,44 @@ class Balancer:
             decision = await asyncio.to_thread(balance.question(cluster, chosen))
         except StrategyFailedError as error:
             _log.error("strategy-failed", error=str(error))
-            self._skip(occasion(), ("strategy-failed", f"{error}{self._begin_anew(lead)}"), cluster)
+            self._skip(occasion(), ("strategy-failed", f"{error}{self._drop_memory(lead)}"), cluster)
             return
         except Exception as error:
             self._skip(occasion(), ("internal-error", f"a bug in the balancer: {error!r}"), cluster)
             raise
         if not self._leads(lead):
-            return  # whoever leads now decides; nothing was begun
+            return  # the new leader decides; nothing was started
         hindrance = self._forbidden()
         if hindrance is not None:
             self._skip(occasion(), hindrance, cluster)
             return
         self._carry_out(lead, occasion(), cluster, chosen, decision)
 
-    def _begin_anew(self, lead: _Lead) -> str:
-        """Drop what a strategy remembers that has failed: it may be why, and then no leader would ever get over it."""
+    def _drop_memory(self, lead: _Lead) -> str:
+        """Drop the memory of a strategy that failed: it may be the cause, and would be for every later leader."""
         remembered = any(lead.balance.memory.values())
         lead.balance.memory = {}
-        return "; what it remembered is dropped, the next decision begins without" if remembered else ""
+        return "; its memory is dropped, the next decision starts without" if remembered else ""
 
     def _leads(self, lead: _Lead) -> bool:
         return self._ports.channel.term == lead.term
 
     async def _recall(self, lead: _Lead) -> None:
-        """Go on where the leader before this one stopped: hit counts and smoothed usage do not begin anew."""
+        """Restore the former leader's memory: hit counts and smoothed usage continue."""
         try:
             before = await self._ports.recall()
         except StateChannelError as error:
             _log.warning("decisions-unread", error=str(error))
             return
         except Exception as error:
-            # Whatever it is, it must not keep this leader from deciding for ever.
+            # No error here may keep this leader from deciding.
             _log.error("decisions-unread", exc_info=error)
             return
         if before is not None and before.memory is not None:
             lead.balance.memory = {before.strategy: before.memory}
 
     def _unfit(self, picture: ClusterView, cluster: Cluster) -> tuple[str, str] | None:
-        """Why nobody should act on what is known: a stable word and a sentence."""
+        """Why no decision may be made from this view: a stable word and a sentence."""
         if not picture.current:
             return "joining", "this broker has not caught up with the channel"
         return None if cluster.safe is None else ("safe-mode", cluster.safe)
@@ -234,7 +234,7 @@ class Balancer:
         return forbidden(self._ports, self._settings())
 
     def _skip(self, occasion: Occasion, hindrance: tuple[str, str], cluster: Cluster) -> None:
-        self._tell(skipped_record(occasion, *hindrance, brokers=cluster.brokers, bounds=self.bounds))
+        self._publish(skipped_record(occasion, *hindrance, brokers=cluster.brokers, bounds=self.bounds))
 
     def _carry_out(
         self, lead: _Lead, occasion: Occasion, cluster: Cluster, chosen: ActiveStrategies, decision: Decision
@@ -254,13 +254,13 @@ class Balancer:
                 why=f"balancer, decision {occasion.id}: {turn.move.why}",
                 decision=occasion.id,
                 only_unload=only_unload,
-                still=lambda: self._leads(lead),
-                told=lambda ended: self._moved(lead, occasion.id, ended),
+                is_wanted=lambda: self._leads(lead),
+                on_end=lambda ended: self._moved(lead, occasion.id, ended),
                 why_not=partial(self._why_not_now, lead, turn),
                 after=None if turn.after is None else executed[turn.after.bundle].operation,
             )
             executed[turn.move.bundle] = Executed(operation)
-        begun = self._wishes.begin(
+        begun = self._split_requester.begin(
             decision.plan.splits,
             cluster,
             occasion.id,
@@ -275,44 +275,46 @@ class Balancer:
             budget=use,
             bounds=self.bounds,
         )
-        self._tell(record, decision.plan.scores)
+        self._publish(record, decision.plan.scores)
 
     def _why_not_now(self, lead: _Lead, turn: Turn) -> str | None:
-        """Why a move is not to be made although it was decided on: it may have waited for its turn for long."""
+        """Why a decided move may not be made any more: it may have waited for a long time."""
         picture = self._ports.channel.picture()
         alone = why_left_alone(picture)
         hindrance = ("safe-mode", alone) if alone is not None else self._forbidden()
         if hindrance is not None:
             return ": ".join(hindrance)
-        cluster, booked = self._fresh.of(picture), lead.balance.booked
+        cluster, booked = self._cluster_cache.of(picture), lead.balance.booked
         filters = self._ports.chosen().pipeline.settings
         for move in (turn.move, *turn.along):
-            # Not booked: the next decision does not reckon with it any more, whatever became of it.
-            why = why_not_now(move, cluster, filters, booked.moves) if move.bundle in booked else "it is booked no more"
+            # Without a booking the next decision does not count it any more.
+            why = (
+                why_not_now(move, cluster, filters, booked.moves) if move.bundle in booked else "it is no longer booked"
+            )
             if why is not None:
-                return why if move is turn.move else f"{move.bundle}, which is to come back for it, may not: {why}"
+                return why if move is turn.move else f"{move.bundle}, to be returned for it, may not move: {why}"
         return None
 
     def _moved(self, lead: _Lead, decision_id: str, ended: EndedMove) -> None:
         ports = self._ports
         if not ended.done:
             lead.balance.booked.cancel(ended.move.bundle, ended.why)
-        tell_end(ports, decision_id, ended, lead.term, self.bounds)
+        record_move_end(ports, decision_id, ended, lead.term, self.bounds)
 
     def _split(self, lead: _Lead, decision_id: str, ended: SplitEnded) -> None:
         ports = self._ports
         ports.metrics.split(ended.result, BALANCE, ended.took_s)
         write_end(ports, decision_id, ended.wanted.bundle, ended, lead.term, self.bounds)
 
-    # --- telling ----------------------------------------------------------------------------------------------------
+    # --- records ---------------------------------------------------------------------------------------------------
 
     def _occasion(
         self, lead: _Lead, trigger: str, picture: ClusterView, chosen: ActiveStrategies, begun_s: float
     ) -> Callable[[], Occasion]:
         inputs = self._ports.inputs(picture)
 
-        def made() -> Occasion:
-            settings = {name: one.model_dump(mode="json") for name, one in chosen.settings.items()}
+        def occasion() -> Occasion:
+            settings = {name: setting.model_dump(mode="json") for name, setting in chosen.settings.items()}
             settings["budget"] = self._settings().budget.model_dump(mode="json")
             settings["strategies"] = dict(chosen.names)
             return Occasion(
@@ -326,21 +328,21 @@ class Balancer:
                 placement=chosen.names["placement"],
                 profile=chosen.profile,
                 settings=settings,
-                tell_settings=self._is_new(settings),
+                write_settings=self._is_new(settings),
                 manager=self._manager(),
                 trigger=trigger,
                 took_ms=(self._ports.clocks.mono_s() - begun_s) * 1_000,
                 contradictions=self._ports.contradictions(),
             )
 
-        return made
+        return occasion
 
     def _is_new(self, settings: Mapping[str, object]) -> bool:
-        found = repr(settings)
-        new, self._fingerprint = found != self._fingerprint, found
+        fingerprint = repr(settings)
+        new, self._fingerprint = fingerprint != self._fingerprint, fingerprint
         return new
 
-    def _tell(self, record: DecisionRecord, scores: Mapping[str, float] | None = None) -> None:
+    def _publish(self, record: DecisionRecord, scores: Mapping[str, float] | None = None) -> None:
         self.newest = record
         self._ports.write(record)
         self._ports.metrics.decided(record, scores)

@@ -1,4 +1,4 @@
-"""The clocks of a live broker: its own for waits and ages, and what it believes to be the log's time."""
+"""Clocks of a live broker: its own for waits and ages, and an estimate of the log's time."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import Final
 from loaddata.model.figures import LATEST_MS
 
 WINDOW_S: Final = 120.0
-"""Records of the last two minutes say what time it is: dozens of heartbeats of every broker."""
+"""Window of records that determine the time: dozens of heartbeats of every broker."""
 SAMPLES_MAX: Final = 240
 QUIET_S: Final = 10.0
-"""After so long without a record what comes first may be a backlog: what was known before counts as heard just now."""
+"""After this time without records the next ones may be a backlog: the former estimate counts as a new sample."""
 
 
 def wall_ms() -> int:
@@ -23,14 +23,14 @@ def wall_ms() -> int:
 
 
 class BalancerLogClock:
-    """The log's time, reckoned from the time stamps of records that were read and this process's monotonic clock.
+    """The log's time, estimated from the timestamps of records and this process's monotonic clock.
 
-    Kafka stamps a record when it appends it, and it is read afterwards: the log's time at the reading was no earlier. Of the
-    records of the last `WINDOW_S` the one that says the latest counts, and from there on the monotonic clock does. So a backlog
-    that is read does not turn it back, and a record stamped by a Kafka broker whose clock is fast moves it for no longer than
-    that. While nothing is read it runs on. Only before the first record it is this machine's wall clock.
+    Kafka stamps a record when it appends it, and it is read afterwards: at that moment the log's time was no earlier. Of the
+    records of the last `WINDOW_S` the latest time counts, continued by the monotonic clock. So a backlog does not turn it back,
+    and a record stamped by a Kafka broker with a fast clock affects it for no longer than that. It runs on while nothing is
+    read. Only before the first record it is this machine's wall clock.
 
-    `heard` belongs to one thread; others may ask.
+    `heard` belongs to one thread; the other methods are thread-safe.
     """
 
     def __init__(self, mono_s: Callable[[], float] = time.monotonic, wall: Callable[[], int] = wall_ms) -> None:
@@ -41,7 +41,7 @@ class BalancerLogClock:
         self._ahead_ms: float | None = None
 
     def heard(self, timestamp_ms: int) -> None:
-        """The newest record that was read is of that time; the same as before: nothing has come since."""
+        """Record the timestamp of the newest record; the same as before means no new record."""
         if timestamp_ms == self._newest_ms or not 0 < timestamp_ms <= LATEST_MS:
             return
         now_s = self._mono_s()
@@ -58,13 +58,13 @@ class BalancerLogClock:
         return self._wall() if self._ahead_ms is None else round(self._ahead_ms + self._mono_s() * 1_000)
 
     def ahead_ms(self) -> int | None:
-        """By how much this machine's wall clock is ahead of the log's time; None before the first record."""
+        """How far this machine's wall clock is ahead of the log's time; None before the first record."""
         return None if self._ahead_ms is None else self._wall() - self.now_ms()
 
 
 @dataclass(frozen=True, slots=True)
 class LiveClocks:
-    """Monotonic seconds for waits and ages; an estimate of the log's time for what people read and by which policies lapse."""
+    """Monotonic seconds for waits and ages; an estimate of the log's time for people and for the expiry of policies."""
 
     mono_s: Callable[[], float] = time.monotonic
     log_ms: Callable[[], int] = wall_ms

@@ -1,4 +1,4 @@
-"""The cluster as strategies see it, built from what a broker knows: the channel, the load topics, the policies. Pure."""
+"""Construction of the strategies' cluster from a broker's views of the channel, load topics and policies. Pure."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ class LoadLike(Protocol):
 
     @property
     def age_s(self) -> float:
-        """By this broker's monotonic clock."""
+        """Seconds by this broker's monotonic clock."""
         ...
 
     @property
     def lapsed(self) -> bool:
-        """The broker's bundles have changed since."""
+        """Whether it is stale: the broker's bundles have changed since."""
         ...
 
 
@@ -57,31 +57,31 @@ class TopLike(Protocol):
 
     @property
     def age_s(self) -> float:
-        """By this broker's monotonic clock."""
+        """Seconds by this broker's monotonic clock."""
         ...
 
     @property
     def lapsed(self) -> bool:
-        """The broker's bundles have changed since."""
+        """Whether it is stale: the broker's bundles have changed since."""
         ...
 
     @property
     def owned_as_of(self) -> Mapping[int, int] | None:
-        """Offset, by partition, up to which it takes changes of ownership in; None where that is not known."""
+        """Offset, by partition, up to which it counts changes of ownership; None if unknown."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterInputs:
-    """What goes into a cluster beside the picture of the channel.
+    """The inputs of a cluster in addition to the view of the channel.
 
     Attributes:
         loads, tops: By broker.
         top_ttl_s: A report of the heaviest bundles that is older is not used.
-        domains: Failure domain by broker, as operators laid it down; it stands over the broker's own word.
-        quotas: Averages that operators laid down, by bundle; they stand over what was measured.
-        recent: What was moved lately.
-        safe: Why the cluster is to be left alone, if anything beyond the picture says so.
+        domains: Failure domain by broker, from policies; overrides the broker's own setting.
+        quotas: Averages by bundle, from policies; override the measured ones.
+        recent: Recent moves.
+        safe: Why the cluster is to be left alone, for a reason other than the view.
     """
 
     loads: Mapping[str, LoadLike] = field(default_factory=dict)
@@ -94,11 +94,11 @@ class ClusterInputs:
     safe: str | None = None
 
 
-class Kept:
-    """Bundles as the channel has them, kept from one cluster to the next: nearly all are the same, and have no figures.
+class BundleCache:
+    """Cache of bundles from one cluster to the next: nearly all are the same, and have no figures.
 
-    Bundles are compared by identity, which `statechannel.engine.cluster_view.ClusterViews` keeps; other views take longer.
-    Not safe for use by several threads.
+    Bundles are compared by identity, which `statechannel.engine.cluster_view.ClusterViews` preserves; other views take longer.
+    Not thread-safe.
     """
 
     def __init__(self) -> None:
@@ -108,38 +108,39 @@ class Kept:
         self.going: list[BundleSeen] = []
 
     def update(self, bundles: Sequence[BundleSeen]) -> None:
-        """Make them those of this picture.
+        """Update it to this view.
 
-        `seen` and `bundles` are by name then, in the picture's order; `going` are those that have a destination.
+        Then `seen` and `bundles` are by name, in the view's order; `going` has those with a destination.
         """
         if bundles is self._of:
             return
-        before, made = self.seen, self.bundles
-        self.seen = {one.bundle: one for one in bundles}
-        self.bundles = {name: made[name] if before.get(name) is one else _plain(one) for name, one in self.seen.items()}
-        self.going = [one for one in bundles if one.destination is not None]
+        before, cached = self.seen, self.bundles
+        self.seen = {bundle.bundle: bundle for bundle in bundles}
+        self.bundles = {
+            name: cached[name] if before.get(name) is seen else _plain(seen) for name, seen in self.seen.items()
+        }
+        self.going = [bundle for bundle in bundles if bundle.destination is not None]
         self._of = bundles
 
 
 def cluster_now(
-    picture: ClusterView, known: ClusterInputs, now_ms: int, *, arrived: bool = False, kept: Kept | None = None
+    picture: ClusterView, known: ClusterInputs, now_ms: int, *, arrived: bool = False, kept: BundleCache | None = None
 ) -> Cluster:
-    """Put it together.
+    """Build the cluster.
 
-    What a broker reports of its heaviest bundles are their figures only while it serves them, and of each only if it came there
-    before the report: else nobody has measured it yet where it is. Then its averages as they were last known are kept, marked as
-    second-hand: placements go by them, nothing is shed by them. That other bundles of the broker came or went since (the report
-    has lapsed) changes nothing. Reports of brokers that are not registered count for nothing.
+    A broker's report of its heaviest bundles has a bundle's current figures only while the broker serves it, and only if it came
+    there before the report: else its present owner has not measured it yet. Then its last known averages are kept, marked as
+    second-hand: placements use them, shedding does not. It does not matter whether other bundles of the broker came or went since
+    (the report is stale). Reports of brokers that are not registered are ignored.
 
     Args:
         now_ms: The log's time, for people.
-        arrived: Count what is on its way where it goes to: for placements, which should not take a broker for empty that is
+        arrived: Count bundles in flight at their destination: for placements, which should not take a broker for empty that is
             being filled.
-        kept: Of the clusters before this one, to be quicker: only what has changed since, and bundles with figures, are made
-            anew.
+        kept: Cache from the clusters before, for speed: only bundles that changed and those with figures are built.
     """
-    brokers = {one.broker: broker_now(one, known) for one in picture.brokers}
-    kept = kept or Kept()
+    brokers = {broker.broker: broker_now(broker, known) for broker in picture.brokers}
+    kept = kept or BundleCache()
     kept.update(picture.bundles)
     bundles = dict(kept.bundles)
     measured = _measured(kept, brokers, known)
@@ -152,10 +153,10 @@ def cluster_now(
 
 
 class _Figures(NamedTuple):
-    """What is known of a bundle: by whose report, how old, at which place in it.
+    """The reported figures of a bundle, with the report's age and the bundle's rank in it.
 
     Attributes:
-        current: It is its owner's, made since the bundle came there.
+        current: The report is its owner's, made since the bundle came there.
     """
 
     current: bool
@@ -164,29 +165,29 @@ class _Figures(NamedTuple):
     top: TopBundle
 
 
-def _measured(kept: Kept, brokers: Mapping[str, Broker], known: ClusterInputs) -> dict[str, _Figures]:
-    """The figures of each bundle: the owner's own where they are current, else the youngest that anybody has told."""
-    found: dict[str, _Figures] = {}
+def _measured(kept: BundleCache, brokers: Mapping[str, Broker], known: ClusterInputs) -> dict[str, _Figures]:
+    """The figures of each bundle: the owner's if they are current, else the newest from any broker."""
+    figures: dict[str, _Figures] = {}
     for name in sorted(known.tops.keys() & brokers.keys()):
         top = known.tops[name]
         if not 0 <= top.age_s <= known.top_ttl_s:
             continue
-        for rank, one in enumerate(top.bundles):
-            bundle = kept.bundles.get(one.name)
+        for rank, reported in enumerate(top.bundles):
+            bundle = kept.bundles.get(reported.name)
             if bundle is None:
                 continue
-            own = bundle.owner == name and _is_measured_there(kept.seen[one.name], top)
-            before = found.get(one.name)
+            own = bundle.owner == name and _is_measured_there(kept.seen[reported.name], top)
+            before = figures.get(reported.name)
             if before is None or (not before.current and (own or top.age_s < before.age_s)):
-                found[one.name] = _Figures(own, top.age_s, rank, one)
-    return found
+                figures[reported.name] = _Figures(own, top.age_s, rank, reported)
+    return figures
 
 
 def _is_measured_there(seen: BundleSeen, top: TopLike) -> bool:
     """Whether its owner's report was made after the bundle came there.
 
-    The record that made a bundle's state tells when it came only of one that is assigned. Of one that is released or split it is
-    a later one: if the report is from before that the whole report has to be current.
+    The record of a bundle's state shows when it came only if the bundle is assigned. Of one being released or split, that record
+    is a later one: if the report is from before it, the whole report has to be current.
     """
     if top.owned_as_of is None:
         return not top.lapsed
@@ -196,23 +197,23 @@ def _is_measured_there(seen: BundleSeen, top: TopLike) -> bool:
 
 
 def under_way(bundles: Iterable[BundleSeen], cluster: Cluster) -> Iterator[Booked]:
-    """Bundles that the channel has on their way from one broker to another: their load counts where it will be.
+    """Bundles in flight from one broker to another on the channel: their load counts at the destination.
 
-    A leader that takes over books them, and a snapshot of the topics has them, as whoever has decided on them would.
+    A leader that takes over books them, and a snapshot of the topics has them, like the leader that decided on them.
     """
-    for one in bundles:
-        source = one.owner if one.state == State.RELEASING else None
-        if one.state == State.ASSIGNING and one.source in cluster.brokers:
-            source = one.source  # what comes from a broker that is gone takes no load from anybody
-        if source is None or source == one.destination or one.destination not in cluster.brokers:
+    for bundle in bundles:
+        source = bundle.owner if bundle.state == State.RELEASING else None
+        if bundle.state == State.ASSIGNING and bundle.source in cluster.brokers:
+            source = bundle.source  # a bundle from a broker that is gone takes no load from any broker
+        if source is None or source == bundle.destination or bundle.destination not in cluster.brokers:
             continue
         giver = cluster.brokers.get(source)
-        cargo = cargo_of(cluster.bundles[one.bundle], None if giver is None else giver.load)
-        yield Booked(one.bundle, source, one.destination, cargo)
+        cargo = cargo_of(cluster.bundles[bundle.bundle], None if giver is None else giver.load)
+        yield Booked(bundle.bundle, source, bundle.destination, cargo)
 
 
 def why_left_alone(picture: ClusterView) -> str | None:
-    """Why nobody should act on this picture; None if it is sound."""
+    """Why no decision may be made from this view; None if it is sound."""
     if not picture.current:
         return "this broker has not caught up with the channel"
     if picture.mode != "normal":
@@ -225,7 +226,7 @@ def why_left_alone(picture: ClusterView) -> str | None:
 
 
 def broker_now(seen: BrokerSeen, known: ClusterInputs) -> Broker:
-    """One broker; what the registry says of it is text of its own choosing, so nothing is taken for granted."""
+    """One broker; its properties in the registry are free text, so they are validated."""
     info = seen.info
     properties = info.get("properties")
     own = properties if isinstance(properties, dict) else {}
@@ -270,13 +271,13 @@ def _plain(seen: BundleSeen) -> Bundle:
     return Bundle(seen.bundle, owner, seen.state in IN_FLIGHT, None, _UNKNOWN)
 
 
-def _with_figures(plain: Bundle, found: _Figures | None, quota: MessageAverage | None) -> Bundle:
+def _with_figures(plain: Bundle, figures: _Figures | None, quota: MessageAverage | None) -> Bundle:
     averages = _UNKNOWN if quota is None else BundleAverages(quota, quota)
-    if found is None:
+    if figures is None:
         return replace(plain, averages=averages)
-    top = found.top
+    top = figures.top
     if quota is None:
         averages = top.averages
-    if not found.current:
+    if not figures.current:
         return replace(plain, averages=averages, secondhand=quota is None, non_persistent=top.non_persistent)
-    return replace(plain, stats=top.stats, averages=averages, rank=found.rank, non_persistent=top.non_persistent)
+    return replace(plain, stats=top.stats, averages=averages, rank=figures.rank, non_persistent=top.non_persistent)

@@ -1,7 +1,7 @@
-"""What leaders before this one moved for a drain, as the decision records tell: the answer is about the whole drain.
+"""Decision history for a new leader: the newest decision, and the moves that earlier leaders made for a drain.
 
-A drain outlives its leader, and nothing about it is kept but its cordon and what the channel says. The channel knows what is
-left, but not what was there; each batch of moves, however, is a decision record that names the drain.
+A drain outlives its leader, and only its cordon and the channel's state are kept. The channel has the remaining bundles, but not
+the former ones; each batch of moves, however, is a decision record with the id of the drain.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ if TYPE_CHECKING:
 
 
 EARLIER_MS: Final = 600_000
-"""The id of a drain has the time of whoever asked for it; his clock may be so much before the log's."""
+"""The id of a drain has the time of the requesting client, whose clock may be behind the log's by this much."""
 
 _ID = re.compile(r"[0-9A-Za-z_-]{1,64}", re.ASCII)
 
 
 def is_drain_id(text: object) -> bool:
-    """Whether it may be the id of a drain: something short that stands in JSON and in sentences as it is."""
+    """Whether a value is a valid id of a drain: a short text that needs no escaping in JSON."""
     return isinstance(text, str) and _ID.fullmatch(text) is not None
 
 
 def moved_for(record: AnyRecord | UndecodableDecision, drain: str, broker: str, own: Collection[str]) -> list[str]:
-    """Bundles that a record has moved for a drain.
+    """Bundles that a decision record moved for a drain.
 
     Args:
-        own: Ids of decisions that do not count.
+        own: Ids of decisions to ignore.
     """
     if not isinstance(record, DecisionRecord) or record.id in own or record.drain != DrainPart(id=drain, broker=broker):
         return []
@@ -54,20 +54,20 @@ def moved_before(
     timeout_s: float,
     now_s: Callable[[], float],
 ) -> frozenset[str] | None:
-    """Bundles that other decisions than `own` have begun to move for a drain; None where that took too long. Blocks.
+    """Bundles that decisions other than `own` started to move for a drain; None if reading took too long. Blocks.
 
     Args:
         now_s: Monotonic.
 
     Raises:
-        KafkaAdapterError: Kafka is away, or refuses it.
+        KafkaAdapterError: Kafka is unavailable, or refuses it.
     """
     ends_s = now_s() + bounds.time_s
-    found: set[str] = set()
+    bundles: set[str] = set()
     with DecisionReader(client, topics, timeout_s=timeout_s) as reader:
         for read in reader.read(since_ms=_since_ms(drain), about=[drain], stop=lambda: now_s() > ends_s):
-            found.update(moved_for(read.record, drain, broker, own))
-    return None if now_s() > ends_s else frozenset(found)
+            bundles.update(moved_for(read.record, drain, broker, own))
+    return None if now_s() > ends_s else frozenset(bundles)
 
 
 def _since_ms(drain: str) -> int | None:
@@ -77,11 +77,11 @@ def _since_ms(drain: str) -> int | None:
         return None
 
 
-class LookingBack:
-    """Reads in a thread, so that the loop is free meanwhile.
+class DecisionHistory:
+    """Reader of earlier decisions, in a thread to keep the loop free.
 
     Args:
-        bounds: How far back and how much is read.
+        bounds: Limits of the search.
         now_s: Monotonic.
     """
 
@@ -97,7 +97,7 @@ class LookingBack:
         return await asyncio.to_thread(newest_decision, self._client, self._topics, self._timeout_s, self._bounds())
 
     async def moved(self, drain: str, broker: str, own: Collection[str]) -> Collection[str] | None:
-        """Bundles that other leaders of a drain moved (`drain_past.moved_before`); None: nobody knows."""
+        """Bundles that other leaders moved for a drain (`moved_before`); None if unknown."""
         return await asyncio.to_thread(
             moved_before,
             self._client,

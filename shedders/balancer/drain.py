@@ -1,9 +1,9 @@
-"""Drains on the leader: empties a broker that is cordoned, by `drain_plan`, and tells each asker how it ended.
+"""Drains on the leader: they empty a cordoned broker by `drain_plan`, and report the result to each client.
 
-Only while this broker leads. If it dies, another broker is given the same request and goes on with what is still there: nothing
-about a drain is remembered but the cordon, what the channel says, and the decision records, by which the last leader counts what
-those before it have moved (`drain_past`). If it merely leads no more, it answers `not-leader`, and whoever asked asks again.
-Deleting the cordon ends a drain.
+They run only while this broker leads. If it dies, the client repeats the request, and the next leader continues with the
+remaining bundles. The only state of a drain is the cordon, the channel, and the decision records, from which the last leader
+counts the moves of those before it (`decision_history`). If this broker loses leadership, it answers `not-leader`, and the client
+retries. Deleting the cordon ends a drain.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ulid import ULID
 from shedders.balancer.decision_history import is_drain_id
 from shedders.balancer.drain_plan import TICK_S, DrainPlan, DrainReceivers, DrainStep, TokenBucket, holdings
 from shedders.balancer.movers import EndedMove, Movers
-from shedders.balancer.ports import tell_end
+from shedders.balancer.ports import record_move_end
 from shedders.decision.dry_run import CheckedMove, Decision
 from shedders.decision.placing import Pipeline
 from shedders.decisions.builder import Executed, Occasion, RecordBounds, shed_record
@@ -39,11 +39,11 @@ if TYPE_CHECKING:
 
 _log = structlog.get_logger(__name__)
 
-LEFT_TOLD_MAX = 100
+LEFT_SHOWN_MAX = 100
 RATE_MAX = 10_000.0
 LEAST_WAIT_S = 0.05
 REST = 3.0
-"""So many times as long as a look took, at least, nobody looks again: a picture of a large channel costs."""
+"""Minimum wait between two steps, as a multiple of a step's duration: a view of a large channel is expensive."""
 
 
 @dataclass(slots=True)
@@ -51,10 +51,10 @@ class _Running:
     """One drain.
 
     Attributes:
-        ends_s: When the last of those who wait for it gives up.
-        began_with: Bundles that the broker had when this leader took it up; -1 before it was looked at.
+        ends_s: When the last waiting client gives up.
+        began_with: Number of the broker's bundles when this leader started; -1 before the first step.
         began: Their names.
-        decisions: Ids of the decisions that it has written down.
+        decisions: Ids of the decisions that it has recorded.
         moved: Bundles that have arrived elsewhere, by name.
     """
 
@@ -73,7 +73,7 @@ class _Running:
 
 
 MovedBefore = Callable[[str, str, Collection[str]], Awaitable[Collection[str] | None]]
-"""What decisions other than these began to move for a drain of a broker; None where nobody knows. May raise."""
+"""Bundles that other decisions started to move for a drain of a broker; None if unknown. May raise."""
 
 
 async def _nothing_before(*_: object) -> Collection[str]:
@@ -102,14 +102,14 @@ class Drains:
 
     @property
     def bounds(self) -> RecordBounds:
-        """How large its records may be."""
+        """Limits of its records."""
         return self._settings().record_bounds()
 
     def status(self) -> dict[str, Any]:
         """The drains under way, by broker."""
         return {
-            name: {"moved": one.plan.moved, "began_with": one.began_with, "under_way": len(one.plan.under_way)}
-            for name, one in sorted(self._running.items())
+            name: {"moved": drain.plan.moved, "began_with": drain.began_with, "under_way": len(drain.plan.under_way)}
+            for name, drain in sorted(self._running.items())
         }
 
     async def answer(self, ask: ExtensionAsk) -> Outcome:
@@ -133,7 +133,7 @@ class Drains:
         if running is not None:
             return await self._join(running, rate_per_s, ends_s, ask)
         if not self._is_known(broker):
-            return Rejected("unknown-broker", f"no broker {broker} is heard, and no bundle is served by it")
+            return Rejected("unknown-broker", f"no broker {broker} is registered, and it serves no bundle")
         plan = DrainPlan(
             broker,
             str(drain),
@@ -148,7 +148,7 @@ class Drains:
         return await self._run(running)
 
     async def _join(self, running: _Running, rate_per_s: float, ends_s: float, ask: ExtensionAsk) -> Outcome:
-        """A second request for the same broker: the newest says how fast, and both are told the end."""
+        """Join a drain of the same broker: the newest request sets the rate, and both get the result."""
         plan = running.plan
         plan.force = plan.force or ask.args.get("force") is True
         if plan.bucket.rate_per_s != rate_per_s:
@@ -177,7 +177,7 @@ class Drains:
                 running.answer.set_result(outcome)
             await movers.close()
             for bundle, destination in running.plan.under_way.items():
-                # Whatever becomes of it, nobody tells this leader any more.
+                # This leader will not get its result any more.
                 self._receivers.ended(destination, bundle, self._ports.clocks.mono_s(), arrived=True)
         return outcome
 
@@ -214,14 +214,14 @@ class Drains:
             await self._pause(running, wait_s, clocks.mono_s() - now_s)
 
     def _pipeline(self, before: Pipeline | None) -> Pipeline:
-        """One of this drain's own, as long as policies do not choose other strategies."""
+        """The drain's own pipeline, kept until policies select other strategies."""
         wanted = self._ports.chosen().pipeline
         if before is not None and before.strategy is wanted.strategy and before.settings is wanted.settings:
             return before
         return Pipeline(wanted.strategy, wanted.settings)
 
     async def _pause(self, running: _Running, wait_s: float, took_s: float) -> None:
-        """Until the next look; the end of a move calls for one soon."""
+        """Wait until the next step; the end of a move shortens the wait."""
         running.wake.clear()
         try:
             async with asyncio.timeout(wait_s):
@@ -245,15 +245,15 @@ class Drains:
                 why=f"decision {occasion.id}: {move.why}",
                 decision=occasion.id,
                 only_unload=False,
-                still=lambda: self._ports.channel.term == running.term,
-                told=lambda ended: self._moved(running, occasion.id, ended),
+                is_wanted=lambda: self._ports.channel.term == running.term,
+                on_end=lambda ended: self._moved(running, occasion.id, ended),
             )
             executed[move.bundle] = Executed(operation)
         label = Label.SUCCESS if step.moves else Label.SKIP
         why = f"drain {plan.operation} of {plan.broker}: {count(step.remaining, 'bundle')} {are(step.remaining)} left"
-        found = Plan(DRAIN, label, Reason.ADMIN, why, step.moves, step.left)
+        plan_of_step = Plan(DRAIN, label, Reason.ADMIN, why, step.moves, step.left)
         checked = [CheckedMove(move, None) for move in step.moves]
-        decision = Decision(cluster, (), found, checked, step.placed, {}, {})
+        decision = Decision(cluster, (), plan_of_step, checked, step.placed, {}, {})
         self._ports.write(shed_record(occasion, decision, executed=executed, bounds=self.bounds))
 
     def _moved(self, running: _Running, decision_id: str, ended: EndedMove) -> None:
@@ -264,7 +264,7 @@ class Drains:
             ended.move.bundle, ports.clocks.mono_s(), done=ended.done, why=f"{ended.result}: {ended.why}"
         )
         running.wake.set()
-        tell_end(ports, decision_id, ended, running.term, self.bounds)
+        record_move_end(ports, decision_id, ended, running.term, self.bounds)
 
     # --- words ------------------------------------------------------------------------------------------------------
 
@@ -272,7 +272,7 @@ class Drains:
         plan = running.plan
         before = await self._before(running)
         holding = holdings(picture, plan.broker).keys()
-        # What came back since is counted by whoever moves it now.
+        # Bundles that came back since are counted when they are moved again.
         earlier = frozenset(before or ()) - holding - running.moved
         if step.left and not plan.moved and before is not None and not earlier:
             first = step.left[0]
@@ -287,7 +287,9 @@ class Drains:
             "moved": plan.moved + len(earlier),
             "began_with": len(running.began | earlier),
             "earlier_known": before is not None,
-            "left": [{"bundle": one.name, "reason": one.reason, "why": one.why} for one in step.left[:LEFT_TOLD_MAX]],
+            "left": [
+                {"bundle": entry.name, "reason": entry.reason, "why": entry.why} for entry in step.left[:LEFT_SHOWN_MAX]
+            ],
             "left_count": len(step.left),
             "reports_in_vain": self._receivers.in_vain - running.in_vain_before,
             "leads": picture.broker == plan.broker,
@@ -296,12 +298,12 @@ class Drains:
         return Done(plan.operation, "drained" if not step.left else "drained-in-part", facts)
 
     async def _before(self, running: _Running) -> Collection[str] | None:
-        """What leaders before this one have moved; None where nobody knows: then nobody says that nothing was."""
+        """Bundles that earlier leaders have moved; None if unknown."""
         plan = running.plan
         try:
             return await self._moved_before(plan.operation, plan.broker, frozenset(running.decisions))
         except Exception as error:
-            # The drain has ended as it has; what cannot be counted must not make it fail.
+            # The drain has ended; a failure to count must not change its result.
             _log.error("decisions-unread", drain=plan.operation, exc_info=error)
             return None
 
@@ -311,7 +313,7 @@ class Drains:
 
     def _is_known(self, broker: str) -> bool:
         picture = self._ports.channel.picture()
-        return any(one.broker == broker for one in picture.brokers) or bool(holdings(picture, broker))
+        return any(known.broker == broker for known in picture.brokers) or bool(holdings(picture, broker))
 
     def _occasion(self, running: _Running, picture: ClusterView) -> Occasion:
         ports = self._ports
@@ -335,7 +337,7 @@ class Drains:
             placement=chosen.names["placement"],
             profile=chosen.profile,
             settings=settings,
-            tell_settings=running.steps == 1,
+            write_settings=running.steps == 1,
             manager=self._manager(),
             trigger="request",
         )
@@ -345,19 +347,19 @@ def _bucket(rate_per_s: float) -> TokenBucket:
     return TokenBucket(rate_per_s, rate_per_s * TICK_S)
 
 
-def _is_rate(found: object) -> bool:
-    if found is None:
+def _is_rate(value: object) -> bool:
+    if value is None:
         return True
     return (
-        isinstance(found, int | float)
-        and not isinstance(found, bool)
-        and math.isfinite(found)
-        and 0 < found <= RATE_MAX
+        isinstance(value, int | float)
+        and not isinstance(value, bool)
+        and math.isfinite(value)
+        and 0 < value <= RATE_MAX
     )
 
 
 def _not_leader() -> Rejected:
-    return Rejected("not-leader", "this broker does not lead any more", "Ask again.")
+    return Rejected("not-leader", "this broker is no longer the leader", "Retry.")
 
 
 def _not_cordoned(broker: str, *, was: bool) -> Rejected:
@@ -368,11 +370,11 @@ def _not_cordoned(broker: str, *, was: bool) -> Rejected:
             "Drain it again if that was a mistake.",
         )
     return Rejected(
-        "not-cordoned", f"{broker} is not cordoned, so it would be given bundles again", "Use `statechannel drain`."
+        "not-cordoned", f"{broker} is not cordoned, so it would get bundles again", "Use `statechannel drain`."
     )
 
 
 def _late(plan: DrainPlan, left: int) -> Undetermined:
     rest = "" if left < 0 else f", {left} {are(left)} left"
     moved = f"{count(plan.moved, 'bundle')} of {plan.broker} {were(plan.moved)} moved"
-    return Undetermined("timed-out", f"{moved}{rest}", "Ask again to go on.")
+    return Undetermined("timed-out", f"{moved}{rest}", "Repeat the request to continue.")

@@ -1,8 +1,8 @@
-"""Which bundles leave a broker next, and where they go: the plan of a drain, step by step. Pure; times are given.
+"""Plan of a drain, step by step: the next bundles to move, and their destinations. Pure; the time is an argument.
 
-Three things hold a drain back, each on its own: a rate (`drain_limits.TokenBucket`), the number of moves under way, and the
-receivers: each gets at most `ahead_max` bundles that its load report does not count yet, so that no broker is filled by figures
-of before. Filters and placement choose every destination. What nobody may take is left, and said why.
+Three independent limits slow a drain down: a rate (`TokenBucket`), the number of moves under way, and the receivers: each gets at
+most `ahead_max` bundles that its load report does not count yet, so that no broker is filled due to outdated reports.
+Filters and placement choose every destination. Bundles that no broker may take are left, with the reason.
 """
 
 from __future__ import annotations
@@ -28,39 +28,39 @@ class TokenBucket:
     """A rate limit: over any time T at most `rate_per_s` x T + `burst`.
 
     Args:
-        burst: What may be saved up; at least one, or nothing would ever come through.
+        burst: Maximum number of saved tokens; at least one.
     """
 
     def __init__(self, rate_per_s: float, burst: float = 1.0) -> None:
         if not rate_per_s > 0:
-            raise ValueError("a rate is more than 0")
+            raise ValueError("the rate must be above 0")
         self.rate_per_s = rate_per_s
         self._burst = max(1.0, burst)
         self._tokens = self._burst
         self._at_s: float | None = None
 
     def available(self, now_s: float) -> int:
-        """So many may go now."""
+        """Number of tokens available now."""
         if self._at_s is not None:
             self._tokens = min(self._burst, self._tokens + max(0.0, now_s - self._at_s) * self.rate_per_s)
         self._at_s = now_s if self._at_s is None else max(self._at_s, now_s)
         return int(self._tokens + 1e-9)
 
     def take(self, count: int) -> None:
-        """So many go; no more than were available."""
+        """Take tokens; no more than are available."""
         self._tokens = max(0.0, self._tokens - count)
 
     def wait_s(self) -> float:
-        """Time until one may go, from when `available` was asked last."""
+        """Time until a token is available, from the last call of `available`."""
         return max(0.0, 1.0 - self._tokens) / self.rate_per_s
 
 
 class DrainReceivers:
-    """What each broker was given and its report does not count yet; one for all drains of a leader.
+    """Bundles that each broker got and its report does not count yet; shared by all drains of a leader.
 
     Args:
-        ahead_max: So many a broker is given ahead of its report.
-        report_wait_s: A report that does not come within this is waited for no longer.
+        ahead_max: Maximum number of bundles that a broker gets ahead of its report.
+        report_wait_s: Maximum wait for a report.
 
     Attributes:
         in_vain: Bundles whose receiver did not report in time.
@@ -69,47 +69,47 @@ class DrainReceivers:
     def __init__(self, ahead_max: int, report_wait_s: float) -> None:
         self._ahead_max = ahead_max
         self._report_wait_s = report_wait_s
-        self._given: dict[str, dict[str, float | None]] = {}
+        self._uncounted: dict[str, dict[str, float | None]] = {}
         self.in_vain = 0
 
     def begun(self, broker: str, bundle: str) -> None:
-        """A bundle sets out for a broker."""
-        self._given.setdefault(broker, {})[bundle] = None
+        """Count a bundle that starts to move to a broker."""
+        self._uncounted.setdefault(broker, {})[bundle] = None
 
     def ended(self, broker: str, bundle: str, now_s: float, *, arrived: bool) -> None:
-        """Its move has ended."""
+        """Record the end of its move."""
         if arrived:
-            self._given.setdefault(broker, {})[bundle] = now_s
+            self._uncounted.setdefault(broker, {})[bundle] = now_s
         else:
-            self._given.get(broker, {}).pop(bundle, None)
+            self._uncounted.get(broker, {}).pop(bundle, None)
 
     def look(self, brokers: Mapping[str, Broker], now_s: float) -> None:
-        """Take the reports in: one that has not lapsed counts everything that has arrived."""
-        for name, given in list(self._given.items()):
+        """Read the reports: one that is not stale counts everything that has arrived."""
+        for name, bundles in list(self._uncounted.items()):
             broker = brokers.get(name)
             counted = broker is not None and broker.load is not None and not broker.load_lapsed
-            for bundle, arrived_s in list(given.items()):
+            for bundle, arrived_s in list(bundles.items()):
                 if arrived_s is None:
                     continue
                 late = now_s - arrived_s >= self._report_wait_s
                 if counted or late or broker is None:
-                    del given[bundle]
+                    del bundles[bundle]
                     self.in_vain += late and not counted and broker is not None
-            if not given:
-                del self._given[name]
+            if not bundles:
+                del self._uncounted[name]
 
     def room(self, broker: str) -> int:
-        """So many more it may be given now."""
-        return max(0, self._ahead_max - len(self._given.get(broker, ())))
+        """Number of further bundles that it may get now."""
+        return max(0, self._ahead_max - len(self._uncounted.get(broker, ())))
 
     @property
     def booked(self) -> dict[str, list[str]]:
-        """By broker, what its report does not count yet: filters and placement reckon with it."""
-        return {name: sorted(given) for name, given in sorted(self._given.items())}
+        """By broker, the bundles that its report does not count yet, for filters and placement."""
+        return {name: sorted(bundles) for name, bundles in sorted(self._uncounted.items())}
 
 
 TICK_S: Final = 0.25
-"""Time between two looks; what a bucket saves up is what comes in during one."""
+"""Time between two steps; a bucket saves the tokens of one."""
 FAILED: Final = "failed"
 FORCED_ROOM: Final = 2**31
 
@@ -120,10 +120,10 @@ class DrainRules:
 
     Attributes:
         at_once: Moves under way at the same time.
-        attempts_max: So often a bundle is tried; then it is left, with the last reason.
-        retry_s: Wait before the second try, doubled each time.
-        patience_s: So long nothing can go before what is left is given up.
-        quiet_s: So long the broker has to be empty: brokers that have not read of the cordon yet may still place one there.
+        attempts_max: Number of attempts per bundle; then it is left, with the last reason.
+        retry_s: Back-off before the second attempt, doubled each time.
+        patience_s: Time without any possible move after which the rest is given up.
+        quiet_s: Time that the broker has to stay empty: brokers that have not read the cordon yet may still place a bundle there.
         largest_first: By traffic, the heaviest first; else by name.
     """
 
@@ -136,16 +136,16 @@ class DrainRules:
 
 
 class DrainStep(NamedTuple):
-    """What to do now.
+    """One step of a drain.
 
     Attributes:
-        moves: To begin.
+        moves: Moves to start.
         placed: How each destination was chosen, in the order of `moves`.
-        left: What cannot go at present, with the filter, or `failed`.
-        remaining: Bundles that the broker has, or is about to get.
-        paused: Why nothing is begun although something is there; empty where nothing is in the way.
-        ended: Nothing more will be moved; `left` is what stays.
-        wait_s: Until the next look.
+        left: Bundles that cannot move at present, with the filter, or `failed`.
+        remaining: Number of bundles that the broker has, or is about to get.
+        paused: Why no move is started although there are bundles; empty if there is no obstacle.
+        ended: The drain has ended; the bundles in `left` stay.
+        wait_s: Until the next step.
     """
 
     moves: Sequence[BundleMove] = ()
@@ -165,11 +165,11 @@ class _Trouble:
 
 
 def holdings(picture: ClusterView, broker: str) -> dict[str, bool]:
-    """Bundles that a broker has or is about to get; True for those that are on their way already, from it or to it."""
+    """Bundles that a broker has or is about to get; True for those in flight, from it or to it."""
     return {
-        one.bundle: one.destination is not None or one.state != "Assigned"
-        for one in picture.bundles
-        if broker in (one.owner, one.destination)
+        bundle.bundle: bundle.destination is not None or bundle.state != "Assigned"
+        for bundle in picture.bundles
+        if broker in (bundle.owner, bundle.destination)
     }
 
 
@@ -179,7 +179,7 @@ class DrainPlan:
 
     Args:
         operation: Id that the moves' reasons name.
-        force: What policies keep everybody from taking goes all the same, to any broker that takes bundles.
+        force: Bundles that policies allow on no broker are moved nevertheless, to any broker that takes bundles.
     """
 
     broker: str
@@ -196,12 +196,12 @@ class DrainPlan:
     _default: FewestBundles = field(default_factory=FewestBundles)
 
     def step(self, cluster: Cluster, holding: Mapping[str, bool], pipeline: Pipeline, now_s: float) -> DrainStep:
-        """Look at the cluster, and say what to do.
+        """Compute the next step.
 
         Args:
             cluster: As the channel and the reports have it.
             holding: See `holdings`.
-            pipeline: Filters and placement; of this drain alone, as it keeps what was asked last.
+            pipeline: Filters and placement; used by this drain alone, as it caches.
 
         Raises:
             StrategyFailedError: The placement fails.
@@ -218,12 +218,12 @@ class DrainPlan:
         self._empty_s = None
         if self.broker not in cluster.brokers:
             self._stuck_s = None
-            return DrainStep(remaining=remaining, paused=f"{self.broker} is not heard; the leader repairs what it had")
-        found = self._choose(self._seen(cluster), holding, pipeline, now_s)
-        return self._judged(found._replace(remaining=remaining), holding, now_s)
+            return DrainStep(remaining=remaining, paused=f"{self.broker} has failed; the leader repairs its bundles")
+        step = self._choose(self._seen(cluster), holding, pipeline, now_s)
+        return self._judged(step._replace(remaining=remaining), holding, now_s)
 
     def ended(self, bundle: str, now_s: float, *, done: bool, why: str) -> None:
-        """A move has ended."""
+        """Record the end of a move."""
         destination = self.under_way.pop(bundle, None)
         if destination is not None:
             self.receivers.ended(destination, bundle, now_s, arrived=done)
@@ -239,41 +239,41 @@ class DrainPlan:
     # --- one step ---------------------------------------------------------------------------------------------------
 
     def _seen(self, cluster: Cluster) -> Cluster:
-        """The same, the drained broker being no destination whatever the policies say by now."""
+        """The cluster with the drained broker cordoned, whatever the present policies."""
         policies = cluster.policies
         cordons = {self.broker: f"drain {self.operation}", **policies.cordons}
         return replace(cluster, policies=replace(policies, cordons=cordons))
 
     def _choose(self, cluster: Cluster, holding: Mapping[str, bool], pipeline: Pipeline, now_s: float) -> DrainStep:
         free = min(self.bucket.available(now_s), self.rules.at_once - len(self.under_way))
-        ways = _Ways(cluster, pipeline, self.receivers, self.force, self._default)
+        destinations = _Destinations(cluster, pipeline, self.receivers, self.force, self._default)
         moves: list[BundleMove] = []
         placed: list[Placed] = []
         left: list[Left] = []
         waiting = ""
         for bundle in self._order(cluster, holding):
-            # What is behind is looked at when its turn comes: a broker may have tens of thousands of them.
+            # The rest is examined later: a broker may have tens of thousands of bundles.
             if len(moves) >= free:
-                waiting = waiting or "the rate, or moves that are under way"
+                waiting = waiting or "the rate, or moves under way"
                 break
             trouble = self._troubles.get(bundle.name)
             if trouble is not None and trouble.tries >= self.rules.attempts_max:
                 left.append(
-                    Left(bundle.name, FAILED, f"{count(trouble.tries, 'move')} of it failed; the last: {trouble.why}")
+                    Left(bundle.name, FAILED, f"{count(trouble.tries, 'attempt')} failed; the last: {trouble.why}")
                 )
                 continue
-            fit = ways.fit(bundle)
+            fit = destinations.fit(bundle)
             if isinstance(fit, Left):
                 left.append(fit)
                 continue
             if trouble is not None and now_s < trouble.again_s:
-                waiting = waiting or f"a move of {bundle.name} failed and is tried again: {trouble.why}"
+                waiting = waiting or f"a move of {bundle.name} failed and will be retried: {trouble.why}"
                 continue
             roomy = [name for name in fit if self.receivers.room(name) > 0]
             if not roomy:
                 waiting = waiting or f"waiting for reports of {', '.join(fit[:3])}{', ...' if fit[3:] else ''}"
                 continue
-            chosen = ways.place(bundle, roomy)
+            chosen = destinations.place(bundle, roomy)
             if chosen.broker is None:
                 left.append(Left(bundle.name, "no-destination", chosen.why))
                 continue
@@ -285,7 +285,7 @@ class DrainPlan:
         return DrainStep(moves, placed, left, paused="" if moves else waiting)
 
     def _judged(self, step: DrainStep, holding: Mapping[str, bool], now_s: float) -> DrainStep:
-        """Whether it is over: nothing goes, nothing is on its way, nothing is waited for."""
+        """Decide whether it has ended: no move to start, none in flight, nothing to wait for."""
         if step.moves or step.paused or self.under_way or any(holding.values()):
             self._stuck_s = None
             return step
@@ -298,16 +298,16 @@ class DrainPlan:
         names = [name for name, busy in holding.items() if not busy and name not in self.under_way]
         bundles = [cluster.bundles.get(name) or Bundle(name, self.broker) for name in names]
         if not self.rules.largest_first:
-            return sorted(bundles, key=lambda one: one.name)
-        return sorted(bundles, key=lambda one: (-traffic(one), one.name))
+            return sorted(bundles, key=lambda bundle: bundle.name)
+        return sorted(bundles, key=lambda bundle: (-traffic(bundle), bundle.name))
 
     def _move(self, bundle: Bundle, placed: Placed) -> BundleMove:
         why = f"drain {self.operation} of {self.broker}: {placed.why}"
         return BundleMove(bundle.name, self.broker, placed.broker, Reason.ADMIN, traffic(bundle), why)
 
 
-class _Ways:
-    """Who may take what, on one cluster."""
+class _Destinations:
+    """Possible destinations on one cluster."""
 
     def __init__(
         self, cluster: Cluster, pipeline: Pipeline, receivers: DrainReceivers, force: bool, default: FewestBundles
@@ -322,45 +322,45 @@ class _Ways:
         self._booked = receivers.booked
         self._default = default
         self._counts: Counter[str] | None = None
-        self._lawless: Pipeline | None = None
-        self._lawless_cluster: Cluster | None = None
+        self._forced: Pipeline | None = None
+        self._forced_cluster: Cluster | None = None
         self._overridden: dict[str, str] = {}
 
     def fit(self, bundle: Bundle) -> Sequence[str] | Left:
-        """Brokers that may take it; else the filter that took most of them away, with what each says."""
+        """Brokers that may take it; else the filter that removed most of them, with a summary of all."""
         passed = self._filters.passed(bundle)
         if passed.names:
             return passed.names
         why = f"no broker may take it: {summary(passed.removed)}"
         if self._force:
-            names = self._unruly(bundle)
+            names = self._fit_without_policies(bundle)
             if names:
                 self._overridden[bundle.name] = why
                 return names
-        others = {name: one for name, one in passed.removed.items() if name != bundle.owner}
+        others = {name: removal for name, removal in passed.removed.items() if name != bundle.owner}
         words = Counter(word for word, _ in others.values())
-        word = min(words, key=lambda one: (-words[one], one)) if words else "no-other-broker"
-        said = f"no other broker may take it: {summary(others)}" if others else "there is no other broker"
-        return Left(bundle.name, word, said)
+        word = min(words, key=lambda name: (-words[name], name)) if words else "no-other-broker"
+        sentence = f"no other broker may take it: {summary(others)}" if others else "there is no other broker"
+        return Left(bundle.name, word, sentence)
 
     def place(self, bundle: Bundle, names: Collection[str]) -> Placed:
-        """The choice among those; booked at once for those after it."""
+        """Choose among those, and book the choice for later ones."""
         forced = self._overridden.get(bundle.name)
         if forced is None:
             placed = self._pipeline.place(self._cluster, bundle, among=names)
         else:
-            placed = self._lawless_place(bundle, names)
+            placed = self._place_without_policies(bundle, names)
         if placed.broker is None:
             placed = self._fewest(bundle, names, placed)
         if placed.broker is not None:
             self._filters.book(placed.broker, bundle.name)
-            if self._lawless is not None and self._lawless_cluster is not None:
-                self._lawless.filters(self._lawless_cluster).book(placed.broker, bundle.name)
+            if self._forced is not None and self._forced_cluster is not None:
+                self._forced.filters(self._forced_cluster).book(placed.broker, bundle.name)
             self._held()[placed.broker] += 1
-        return placed if forced is None else replace(placed, why=f"forced, though {forced}; {placed.why}")
+        return placed if forced is None else replace(placed, why=f"forced, although {forced}; {placed.why}")
 
     def _fewest(self, bundle: Bundle, names: Collection[str], placed: Placed) -> Placed:
-        """Where the strategy has nothing to go by."""
+        """The choice if the strategy cannot decide."""
         broker = self._default.choose(bundle.name, sorted(names), self._held())
         if broker is None:
             return placed
@@ -371,33 +371,33 @@ class _Ways:
             self._counts = Counter({name: self._cluster.bundles_of.count(name) for name in self._cluster.bundles_of})
         return self._counts
 
-    # --- past the policies ------------------------------------------------------------------------------------------
+    # --- without policies -------------------------------------------------------------------------------------------
 
-    def _unruly(self, bundle: Bundle) -> Sequence[str]:
+    def _fit_without_policies(self, bundle: Bundle) -> Sequence[str]:
         pipeline, cluster = self._without_policies()
         return pipeline.filters(cluster).passed(bundle).names
 
-    def _lawless_place(self, bundle: Bundle, names: Collection[str]) -> Placed:
+    def _place_without_policies(self, bundle: Bundle, names: Collection[str]) -> Placed:
         pipeline, cluster = self._without_policies()
         return pipeline.place(cluster, bundle, among=names)
 
     def _without_policies(self) -> tuple[Pipeline, Cluster]:
-        """Cordons hold, and so does what a broker says of itself; pins, isolation, groups and caps do not."""
-        if self._lawless is None or self._lawless_cluster is None:
+        """Pipeline and cluster with cordons and the brokers' own states only, without pins, isolation, groups and caps."""
+        if self._forced is None or self._forced_cluster is None:
             policies = Policies(cordons=self._cluster.policies.cordons)
             settings = self._pipeline.settings.model_copy(
                 update={"max_topics": FORCED_ROOM, "prefer_later_versions": False, "fewest_bundles": False}
             )
-            self._lawless = Pipeline(self._pipeline.strategy, settings)
-            self._lawless_cluster = replace(self._cluster, policies=policies)
-            filters = self._lawless.filters(self._lawless_cluster)
+            self._forced = Pipeline(self._pipeline.strategy, settings)
+            self._forced_cluster = replace(self._cluster, policies=policies)
+            filters = self._forced.filters(self._forced_cluster)
             for broker, names in self._booked.items():
                 for name in names:
                     filters.book(broker, name)
-        return self._lawless, self._lawless_cluster
+        return self._forced, self._forced_cluster
 
 
 def traffic(bundle: Bundle) -> float:
-    """Bytes a second in both directions: of this moment, else its short-term average; NaN and the like count as none."""
-    found = bundle.averages.short.msg_throughput if bundle.stats is None else bundle.stats.msg_throughput
-    return found if 0 <= found < float("inf") else 0.0
+    """Bytes a second in both directions: of this moment, else its short-term average; invalid values count as 0."""
+    throughput = bundle.averages.short.msg_throughput if bundle.stats is None else bundle.stats.msg_throughput
+    return throughput if 0 <= throughput < float("inf") else 0.0

@@ -1,4 +1,4 @@
-"""Duties of an extension: each in a task of its own, begun again with back-off when it fails. None can stop the broker."""
+"""Background tasks of the extension: each is restarted with back-off when it fails. None can stop the broker."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ if TYPE_CHECKING:
 _log = structlog.get_logger(__name__)
 
 WORD = "contradiction"
-TOLD_MAX = 20
-"""In status and records; the number of all is told with them."""
+SHOWN_MAX = 20
+"""Maximum number in status and records, which also have the total."""
 
 
-class Contradicted:
-    """See the module. In the loop's thread; what takes time is done in another one, on values that nothing changes.
+class ContradictionWatch:
+    """Periodic check for contradictions among the policies. In the loop's thread; the check itself runs in another one.
 
     Args:
-        cluster: As it is now, with the policies in it; None: this broker does not lead, or knows too little.
-        standing: The policies; None before they were read.
-        every_s: Time between two looks where nothing asks for one.
+        cluster: The present cluster with its policies; None: this broker does not lead, or knows too little.
+        standing: The policies in effect; None before they were read.
+        every_s: Time between two checks without a request.
 
     Attributes:
-        found: What cannot be kept, as of the last look.
+        found: Contradictions of the last check.
     """
 
     def __init__(
@@ -52,11 +52,11 @@ class Contradicted:
         self.found: Sequence[Contradiction] = ()
 
     def wake(self) -> None:
-        """Policies have changed: look soon."""
+        """Request a check: policies have changed."""
         self._wake.set()
 
     async def run(self) -> None:
-        """Look for ever; ends by being cancelled."""
+        """Check until cancelled."""
         while True:
             await self.look()
             self._wake.clear()
@@ -67,45 +67,50 @@ class Contradicted:
                 continue
 
     async def look(self) -> None:
-        """Look once."""
+        """Check once."""
         cluster, standing = self._cluster(), self._standing()
-        # Where nobody is alive nobody can keep anything: that is no fault of the policies.
+        # Without any live broker every policy would be contradicted.
         if cluster is None or standing is None or not cluster.brokers:
             self.found = ()
             return
-        found = tuple(await asyncio.to_thread(standing.contradictions, cluster))
-        if [one.policies for one in found] != [one.policies for one in self.found] and found:
-            _log.warning("policies-contradicted", count=len(found), first=sentence(found[0]))
-        self.found = found
+        present = tuple(await asyncio.to_thread(standing.contradictions, cluster))
+        changed = [contradiction.policies for contradiction in present] != [
+            contradiction.policies for contradiction in self.found
+        ]
+        if changed and present:
+            _log.warning("policies-contradicted", count=len(present), first=sentence(present[0]))
+        self.found = present
 
-    def told(self) -> list[str]:
-        """For the status: sentences."""
-        more = len(self.found) - TOLD_MAX
-        return [sentence(one) for one in self.found[:TOLD_MAX]] + ([f"and {more} more"] if more > 0 else [])
+    def sentences(self) -> list[str]:
+        """Sentences for the status."""
+        more = len(self.found) - SHOWN_MAX
+        return [sentence(contradiction) for contradiction in self.found[:SHOWN_MAX]] + (
+            [f"and {more} more"] if more > 0 else []
+        )
 
     def left(self) -> Sequence[Left]:
-        """For decision records."""
-        return [Left(one.witness, WORD, sentence(one)) for one in self.found[:TOLD_MAX]]
+        """Entries for decision records."""
+        return [Left(contradiction.witness, WORD, sentence(contradiction)) for contradiction in self.found[:SHOWN_MAX]]
 
 
-def sentence(one: Contradiction) -> str:
-    """Which policies, and why."""
-    return f"{', '.join(one.policies)}: {one.why}"
+def sentence(contradiction: Contradiction) -> str:
+    """The policies, and the reason."""
+    return f"{', '.join(contradiction.policies)}: {contradiction.why}"
 
 
 LOOK_S = 0.5
 SLACK_S = 1.0
 SLACK_SHARE = 0.02
-"""The leader has to see that much time between the move and the report: it reads both later than they were written."""
+"""Extra time between the move and the report: the leader reads both later than they were written."""
 
 
-class Renewal:
-    """See the module. In the loop's thread.
+class ReportRenewal:
+    """Load report at the end of a broker's cool-down after a move. In the loop's thread.
 
     Args:
         broker: This broker.
         cool_down_s: Of the strategy in force; None: it has none.
-        report: Reports now, whatever the figures say.
+        report: Reports at once, whatever the figures.
     """
 
     def __init__(
@@ -122,18 +127,18 @@ class Renewal:
         self._moved_s: float | None = None
 
     def changed(self, change: Change) -> None:
-        """A record was accepted."""
+        """Take note of an accepted record."""
         if change.state is State.ASSIGNED and change.from_ != change.to and self._broker in (change.from_, change.to):
             self._moved_s = self._now_s()
 
     async def run(self) -> None:
-        """Look for ever; ends by being cancelled."""
+        """Check until cancelled."""
         while True:
             await asyncio.sleep(LOOK_S)
             self.look()
 
     def look(self) -> None:
-        """Report if it is time for it."""
+        """Report if it is due."""
         cool_down_s = self._cool_down_s()
         if self._moved_s is None or cool_down_s is None:
             return
@@ -155,13 +160,13 @@ class _State:
 
 
 class BalancerTasks:
-    """See the module. In the loop's thread.
+    """Supervisor of the background tasks. In the loop's thread.
 
     Args:
-        first_wait_s: Before a duty that has failed begins again; doubled each time.
-        longest_wait_s: Longest such wait; a duty that has run for so long has recovered.
+        first_wait_s: Back-off before a failed task is restarted; doubled each time.
+        longest_wait_s: Longest back-off; a task that has run for this time has recovered.
         now_s: Monotonic.
-        over: Whether the member has stopped, so that a duty that its absence ends does not begin again.
+        over: Whether the member has stopped, so that a task that fails for that reason is not restarted.
     """
 
     def __init__(
@@ -180,25 +185,25 @@ class BalancerTasks:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def begin(self, name: str, duty: Duty) -> None:
-        """Do a duty from now on."""
+        """Start a task."""
         task = asyncio.get_running_loop().create_task(self._for_ever(name, duty), name=f"duty-{name}")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def close(self) -> None:
-        """End all of them."""
+        """Cancel all tasks."""
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def failing(self) -> dict[str, str]:
-        """The last error of each duty that waits to begin again, or has begun again a moment ago."""
+        """The last error of each task that waits to be restarted, or was restarted a moment ago."""
         now_s = self._now_s()
         return {
-            name: f"{one.error} (failed {one.failures} times)" if one.failures > 1 else one.error
-            for name, one in sorted(self._states.items())
-            if one.error and not (one.running and now_s - one.begun_s >= self._longest_wait_s())
+            name: f"{state.error} (failed {state.failures} times)" if state.failures > 1 else state.error
+            for name, state in sorted(self._states.items())
+            if state.error and not (state.running and now_s - state.begun_s >= self._longest_wait_s())
         }
 
     async def _for_ever(self, name: str, duty: Duty) -> None:
@@ -207,7 +212,7 @@ class BalancerTasks:
             state.begun_s, state.running = self._now_s(), True
             try:
                 await duty()
-                error: Exception = RuntimeError("it came to an end")
+                error: Exception = RuntimeError("it ended")
             except ChannelStoppedError as stopped:
                 if self._over():
                     return

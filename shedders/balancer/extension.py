@@ -1,9 +1,9 @@
-"""The balancing extension of a member: load reports, policies, placement, splits, and the leader's balancing, put together.
+"""The balancing extension of a member: wiring of load reports, policies, placement, splits, and the leader's balancing.
 
     channel = StateChannel.open(broker="b1", extensions=[BalancerExtension(BalancerSettings(), source=mine)])
 
-`statechannel broker run` makes it by `make`, out of `extensions.balancer.*`. Each duty runs in a task of its own and begins
-again, with back-off, when it fails; none of them can stop the broker.
+`statechannel broker run` creates it with `make` from `extensions.balancer.*`. Each part runs in its own task, restarted with
+back-off when it fails; none of them can stop the broker.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from loaddata.live.service import LoadService
 from loaddata.live.topics import LoadConnection
 from loaddata.report.record import ReportKind
 from loaddata.source import LoadSource, MeasuredBundle, TopicRates
-from shedders.balancer.active_strategies import MODULAR, InForce
+from shedders.balancer.active_strategies import MODULAR, StrategiesInForce
 from shedders.balancer.balancer import Balancer
 from shedders.balancer.clocks import BalancerLogClock, LiveClocks
-from shedders.balancer.cluster_inputs import ClusterInputs, Kept, cluster_now, why_left_alone
-from shedders.balancer.decision_history import LookingBack
+from shedders.balancer.cluster_inputs import BundleCache, ClusterInputs, cluster_now, why_left_alone
+from shedders.balancer.decision_history import DecisionHistory
 from shedders.balancer.drain import Drains
-from shedders.balancer.duties import BalancerTasks, Contradicted, Renewal
+from shedders.balancer.duties import BalancerTasks, ContradictionWatch, ReportRenewal
 from shedders.balancer.metrics import BalancerMetrics
 from shedders.balancer.placement import LivePlacement, PlacementInputs
+from shedders.balancer.placement_recorder import PlacementRecorder
 from shedders.balancer.ports import Ports
 from shedders.balancer.recent_moves import RecentTrail
-from shedders.balancer.request_handlers import Asks, MoveChecks
+from shedders.balancer.request_handlers import MoveChecks, RequestHandlers
 from shedders.balancer.settings import NAME, BalancerSettings, configured
-from shedders.balancer.split_requests import SplitAsks
+from shedders.balancer.split_requests import SplitRequestHandler
 from shedders.balancer.splitting import Splitting
-from shedders.balancer.telling import Telling
 from shedders.decisions.record import Inputs
 from shedders.decisions.topic import (
     DecisionLags,
@@ -75,33 +75,33 @@ def make(settings: Settings, values: Mapping[str, Any]) -> BalancerExtension:
     Raises:
         SettingsError: A setting is unknown, malformed or out of bounds.
     """
-    found = configured(values)
+    own = configured(values)
     return BalancerExtension(
-        found,
-        simulated=found.source == "simulated",
+        own,
+        simulated=own.source == "simulated",
         replication_factor=settings.channel.replication_factor,
     )
 
 
 class NoBundles:
-    """A source of a broker that measures its host alone."""
+    """A source for a broker that measures only its host."""
 
     def bundles(self) -> Mapping[str, MeasuredBundle]:
-        """None are known."""
+        """No figures."""
         return {}
 
     def topics(self, bundle: str) -> Sequence[TopicRates]:  # noqa: ARG002 - the port's
-        """None are known."""
+        """No figures."""
         return ()
 
 
 class BalancerExtension:
-    """See the module; `statechannel.api.extensions.Extension` is the port.
+    """The extension; `statechannel.api.extensions.Extension` is the port.
 
     Args:
-        source: What the broker's bundles do; None: nobody can say (their host's load is reported all the same).
-        host: What the machine does; None measures it.
-        simulated: Make both up (`loaddata.measure.synthetic`).
+        source: Load of the broker's bundles; None: unknown (the host's load is reported nevertheless).
+        host: Load of the machine; None measures it.
+        simulated: Use synthetic load for both (`loaddata.measure.synthetic`).
     """
 
     name = NAME
@@ -117,14 +117,14 @@ class BalancerExtension:
         create_topics: bool = True,
         replication_factor: int = -1,
     ) -> None:
-        self._in_force = InForce(settings or BalancerSettings())
+        self._in_force = StrategiesInForce(settings or BalancerSettings())
         self._log_clock = BalancerLogClock()
         self._clocks = clocks or LiveClocks(log_ms=self._log_clock.now_ms)
         self._source = source if source is not None else NoBundles()
         self._host = host
         if simulated:
-            made_up = self.settings.simulated
-            self._source, self._host = made_up.source(
+            synthetic = self.settings.simulated
+            self._source, self._host = synthetic.source(
                 self.settings.simulated_seed, self._serving, lambda: self._clocks.log_ms() / 1_000
             )
         self._create_topics = create_topics
@@ -135,12 +135,12 @@ class BalancerExtension:
         self._writer: DecisionWriter | None = None
         self._balancer: Balancer | None = None
         self._drains: Drains | None = None
-        self._renewal: Renewal | None = None
+        self._renewal: ReportRenewal | None = None
         self._metrics: BalancerMetrics | None = None
         self._trail = RecentTrail(lambda: self.settings.move_memory_s, lambda: self.settings.moves_remembered_max)
         self._served: Sequence[str] = ()
-        self._kept = Kept()
-        self._contradicted = Contradicted(
+        self._kept = BundleCache()
+        self._contradicted = ContradictionWatch(
             self._led_cluster, lambda: self.standing, lambda: self.settings.contradictions_s
         )
         self._loop_thread = 0
@@ -163,7 +163,7 @@ class BalancerExtension:
         )
 
     def _serving(self) -> Sequence[str]:
-        """What this broker serves; the made-up host is read in a thread, and is given what the loop saw last."""
+        """The bundles of this broker; the synthetic host runs in a thread, and gets the loop's last list."""
         if self._channel is not None and threading.get_ident() == self._loop_thread:
             self._served = list(self._channel.serving())
         return self._served
@@ -177,8 +177,8 @@ class BalancerExtension:
 
     async def start(self, channel: ChannelMember) -> None:
         """See the port."""
-        # Bundles as the channel has them take longest to be made the first time. No placement can need them yet: without
-        # `_channel` nothing is known. In a thread, as the loop has heartbeats to keep.
+        # The first conversion of the channel's bundles takes longest. No placement can need them yet: without
+        # `_channel` nothing is known. In a thread, as the loop must send heartbeats.
         await asyncio.to_thread(self._kept.update, channel.picture().bundles)
         self._channel = channel
         self._loop_thread = threading.get_ident()
@@ -223,7 +223,7 @@ class BalancerExtension:
                 client, topics.channel, self._create_topics, self._replication_factor, timeout_s=timeout_s
             )
             self._loads = LoadService(
-                # Whether bundles with policies are told is asked of `has_policy` alone, which knows the policy about it.
+                # `has_policy` alone decides whether bundles with policies are reported: it knows the policy about that.
                 self.settings.load.model_copy(update={"top_with_policies": False}),
                 connection,
                 channel.identity,
@@ -252,8 +252,8 @@ class BalancerExtension:
             channel.metrics_registry,
             log_scores=self.settings.debug_scores,
         )
-        # Policies change the settings while it runs, so they are asked for anew each time.
-        back = LookingBack(channel, lambda: self.settings.recall_bounds(), self._clocks.mono_s)  # noqa: PLW0108
+        # Policies change the settings while it runs, so they are read each time.
+        history = DecisionHistory(channel, lambda: self.settings.recall_bounds(), self._clocks.mono_s)  # noqa: PLW0108
         ports = Ports(
             channel=channel,
             standing=lambda: self.standing,
@@ -261,7 +261,7 @@ class BalancerExtension:
             chosen=lambda: self._in_force.chosen,
             inputs=self._inputs,
             write=self._write,
-            recall=back.newest,
+            recall=history.newest,
             metrics=metrics,
             clocks=self._clocks,
             unusable=self._unusable,
@@ -273,7 +273,7 @@ class BalancerExtension:
         self._duties.begin("watching", self._watch)
         self._duties.begin("clock", self._keep_time)
         self._duties.begin("contradictions", self._contradicted.run)
-        telling = Telling(
+        telling = PlacementRecorder(
             ports,
             lambda: self.settings,
             take_notes=self._placement.take_notes,
@@ -294,19 +294,19 @@ class BalancerExtension:
                 manager=lambda: self.manager,
             )
             self._duties.begin("splitting", splitting.run)
-            self._renewal = Renewal(
+            self._renewal = ReportRenewal(
                 channel.identity.broker, self._in_force.cool_down_s, self._loads.report_now, self._clocks.mono_s
             )
             self._duties.begin("renewing", self._renewal.run)
-        self._drains = Drains(ports, lambda: self.settings, manager=lambda: self.manager, moved_before=back.moved)
-        splits = SplitAsks(
+        self._drains = Drains(ports, lambda: self.settings, manager=lambda: self.manager, moved_before=history.moved)
+        splits = SplitRequestHandler(
             channel,
             self._source,
             local,
             lambda: self.settings.split_known_within_s,
             lambda: self.settings.splitting,
         )
-        asks = Asks(balancer, splits, self._drains, MoveChecks(ports))
+        asks = RequestHandlers(balancer, splits, self._drains, MoveChecks(ports))
         channel.answer_for(NAME, asks.answer)
 
     async def close(self) -> None:
@@ -338,36 +338,36 @@ class BalancerExtension:
             "placements": dict(sorted(self._placement.counts.items())),
             "failing": self._failing(),
             "clock_ahead_ms": self._log_clock.ahead_ms(),
-            "contradictions": self._contradicted.told(),
+            "contradictions": self._contradicted.sentences(),
             "load": None if self._loads is None else self._loads.status(),
             "policies": None if self._follower is None else self._follower.status(),
             "decisions": None if self._writer is None else self._writer.counts.to_json(),
         }
 
     def _unusable(self) -> str | None:
-        """Why nothing should be moved by the policies as they stand."""
+        """Why no bundle should be moved by the policies in effect."""
         doubt = "" if self._follower is None else self._follower.doubt
         return doubt or self._in_force.unusable
 
     def _failing(self) -> dict[str, str]:
-        found = self._duties.failing()
+        failing = self._duties.failing()
         if self._placement.failing:
-            found["placement"] = self._placement.failing
+            failing["placement"] = self._placement.failing
         unusable = self._unusable()
         if unusable is not None:
-            found["policies"] = unusable
-        return found
+            failing["policies"] = unusable
+        return failing
 
     async def _keep_time(self) -> None:
-        """What time the log has: by the heartbeats of all brokers as they are read."""
+        """Follow the log's time by the heartbeats of all brokers."""
         while self._channel is not None:
             self._log_clock.heard(self._channel.log_time_ms)
             await asyncio.sleep(_TIME_EVERY_S)
 
-    # --- what happens on the channel ----------------------------------------------------------------------------------
+    # --- changes on the channel -------------------------------------------------------------------------------------
 
     async def _watch(self) -> None:
-        """Moves and splits, as they are accepted. What is missed while a partition is joined anew is not made up for."""
+        """Watch accepted moves and splits. Those missed while a partition is joined again are not caught up."""
         channel = self._channel
         while channel is not None:
             try:
@@ -398,16 +398,16 @@ class BalancerExtension:
         if self._writer is not None:
             self._writer.write(record)
 
-    # --- what is known ----------------------------------------------------------------------------------------------
+    # --- inputs -----------------------------------------------------------------------------------------------------
 
     @property
     def settings(self) -> BalancerSettings:
-        """The balancer's, with what policies say in place of the configured ones."""
+        """The balancer's settings, overridden by policies."""
         return self._in_force.settings
 
     @property
     def standing(self) -> EffectivePolicies | None:
-        """The policies; None before they were read."""
+        """The policies in effect; None before they were read."""
         return None if self._follower is None else self._follower.standing
 
     @property
@@ -450,7 +450,7 @@ class BalancerExtension:
         return PlacementInputs(cluster, modular=self.manager == MODULAR, leading=channel.leading)
 
     def _led_cluster(self) -> Cluster | None:
-        """The cluster as its leader sees it; None where this broker does not lead."""
+        """The cluster as its leader sees it; None if this broker does not lead."""
         channel, standing = self._channel, self.standing
         if channel is None or standing is None or not channel.leading:
             return None
@@ -472,7 +472,7 @@ class BalancerExtension:
             self._balancer.wake("policy")
 
     def _weigh(self) -> None:
-        """What each resource counts in this broker's own reports."""
+        """Set the resources' weights in this broker's own reports."""
         standing = self.standing
         if self._loads is not None:
             self._loads.weigh(None if standing is None else standing.weights)
@@ -480,7 +480,7 @@ class BalancerExtension:
     # --- the modular manager ----------------------------------------------------------------------------------------
 
     def _ask_leader(self, bundle: str) -> None:
-        """Have the leader place a bundle: a lookup through the requests topic is executed by it."""
+        """Let the leader place a bundle, by a lookup through the requests topic."""
         channel = self._channel
         if channel is not None:
             channel.request(RequestCommand.LOOKUP, {"name": bundle}, self.settings.leader_wait_s)

@@ -1,7 +1,6 @@
-"""The leader's decisions: one cycle after the other, from what is known to moves under way. Pure but for what it is handed.
+"""The leader's memory between cycles, and its decisions. Pure except for the strategies it is passed.
 
-`Balance` holds what a leader remembers between cycles. It is told the time, given clusters, and says what to do; the loop
-around it (`shedders.balancer.balancer`) does it.
+`Balance` gets times and clusters, and returns moves; the loop around it (`shedders.balancer.balancer`) makes them.
 """
 
 from __future__ import annotations
@@ -26,9 +25,9 @@ class Balance:
     """One leader's memory.
 
     Attributes:
-        booked: Moves on their way.
+        booked: Moves in flight.
         memory: Of the shedding strategy, by its name: another strategy starts without.
-        estimates: Bundles that were split off and that nobody has measured yet; at most `estimates_max`.
+        estimates: Unmeasured children of splits; at most `estimates_max`.
     """
 
     booked: BookedMoves
@@ -38,17 +37,17 @@ class Balance:
     estimates_max: int = 10_000
 
     def look(self, cluster: Cluster, now_s: float) -> tuple[Cluster, Sequence[EndedBooking]]:
-        """Compare what is booked with the cluster, and add what this leader knows beside it."""
+        """Compare the bookings with the cluster, and add this leader's own estimates and recent moves."""
         ended = self.booked.acknowledge(cluster, now_s)
         self._forget_estimates(cluster)
         known = with_estimates(cluster, self.estimates) if self.estimates else cluster
         return replace(known, recent=_newer(cluster.recent, self.booked.recent(now_s))), ended
 
     def question(self, cluster: Cluster, chosen: ActiveStrategies) -> Callable[[], Decision]:
-        """The decision on a cluster as `look` gave it, ready to be made.
+        """A function that makes the decision on a cluster from `look`.
 
-        It may take a while, so it is made in a thread. Everything that this leader remembers is taken now: what ends in the
-        loop meanwhile does not change what is decided on.
+        It may take a while, so it runs in a thread. The leader's memory is captured now: moves that end in the loop meanwhile
+        do not change the input of the decision.
         """
         memory, booked = self.memory.get(chosen.names["shedding"], {}), self.booked.moves
         return lambda: decide(cluster, chosen.shedding, memory, chosen.pipeline, booked=booked)
@@ -61,10 +60,10 @@ class Balance:
         rules: DecisionRules,
         now_s: float,
     ) -> tuple[Admitted, Sequence[BundleMove]]:
-        """Keep the memory, and book what the rules let through; the moves to make.
+        """Keep the memory, and book the moves that the rules admit; the moves to make.
 
         Args:
-            rules: With `only_unload` the bundles are let go, and nobody knows who will get them.
+            rules: With `only_unload` the bundles are unloaded, and their destinations are not known.
         """
         self.memory = {chosen.names["shedding"]: decision.memory}
         admitted = allowed(cluster, decision.moves, self.booked.moves, rules)
@@ -74,7 +73,7 @@ class Balance:
         return admitted, self.booked.book(cluster, moves, now_s)
 
     def was_split(self, parent: Bundle, positions: Sequence[int]) -> None:
-        """A bundle was split: its children are offered at once, by what is known of the parent."""
+        """Record a split: its children may be moved at once, with estimates from the parent."""
         for child in offspring(parent, positions):
             self.estimates[child.name] = child
         while len(self.estimates) > self.estimates_max:
@@ -87,10 +86,11 @@ class Balance:
                 del self.estimates[name]
 
 
-def _newer(one: RecentMoves, other: RecentMoves) -> RecentMoves:
+def _newer(left: RecentMoves, right: RecentMoves) -> RecentMoves:
     """The smaller age of each."""
-    return RecentMoves(_youngest(one.bundles, other.bundles), _youngest(one.brokers, other.brokers))
+    return RecentMoves(_youngest(left.bundles, right.bundles), _youngest(left.brokers, right.brokers))
 
 
-def _youngest(one: Mapping[str, float], other: Mapping[str, float]) -> Mapping[str, float]:
-    return {name: min(one.get(name, float("inf")), other.get(name, float("inf"))) for name in sorted({*one, *other})}
+def _youngest(left: Mapping[str, float], right: Mapping[str, float]) -> Mapping[str, float]:
+    never = float("inf")
+    return {name: min(left.get(name, never), right.get(name, never)) for name in sorted({*left, *right})}

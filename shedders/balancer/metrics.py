@@ -1,6 +1,6 @@
-"""Metrics of the balancer for Prometheus, and the log of scores (design/decisions-topic.md says how to read them).
+"""Metrics of the balancer for Prometheus, and the log of scores (explained in design/decisions-topic.md).
 
-Bundles never stand in a label: there are too many. `statechannel why BUNDLE` tells about one.
+Bundles are never in labels: there are too many. `statechannel why BUNDLE` explains a single one.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _log = structlog.get_logger("shedders")
 
 _WORD = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}", re.ASCII)
 WORDS_MAX = 64
-"""Different values of one label; strategies and filters of third parties may have words of their own."""
+"""Maximum number of values of one label; strategies and filters of third parties may have their own words."""
 OTHER = "other"
 
 MOVE_S = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0)
@@ -31,14 +31,14 @@ DECISION_S = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.5, 1.0, 2.5, 10.0)
 
 
 class Words:
-    """Keeps the values of a label few: what is no word, or one too many, is `other`."""
+    """Limit on the values of a label: invalid words, and those beyond the limit, become `other`."""
 
     def __init__(self, words_max: int = WORDS_MAX) -> None:
         self._max = words_max
         self._seen: set[str] = set()
 
     def __call__(self, text: str | None) -> str:
-        """The value for a label; `none` where there is no word."""
+        """The value for a label; `none` without a word."""
         if text is None:
             return "none"
         if text in self._seen:
@@ -50,10 +50,10 @@ class Words:
 
 
 class BalancerMetrics:
-    """What the balancer of one broker does; `registry` may be the member's own.
+    """Metrics of one broker's balancer; `registry` may be the member's own.
 
     Args:
-        broker: This broker; scores of all brokers are told by the leader alone.
+        broker: This broker; only the leader exports the scores of all brokers.
         log_scores: Log every score of every decision (upstream's debug mode).
     """
 
@@ -68,20 +68,20 @@ class BalancerMetrics:
         self._counts = {
             "shed": self._counter("shed", "Moves that ended, by result and upstream's reason", "result", "reason"),
             "assign": self._counter(
-                "assign", "Places that this broker chose, by how, and by whom or why not", "result", "reason"
+                "assign", "Placements by this broker, by how, and by strategy or failure", "result", "reason"
             ),
             "split": self._counter("split", "Splits that ended, by result and upstream's reason", "result", "reason"),
         }
         ended = ("result", "reason")
         self._times = {
-            "shed": self._histogram("shed_seconds", "From the beginning of a move to its end", MOVE_S, *ended),
+            "shed": self._histogram("shed_seconds", "From the start of a move to its end", MOVE_S, *ended),
             "assign": self._histogram(
                 "assign_seconds",
-                "From the first time that this broker looked for a place to the bundle's being served there",
+                "From the first attempt of this broker to place a bundle until it is served",
                 MOVE_S,
                 *ended,
             ),
-            "split": self._histogram("split_seconds", "From the beginning of a split to its end", MOVE_S, *ended),
+            "split": self._histogram("split_seconds", "From the start of a split to its end", MOVE_S, *ended),
         }
         self._cycles = self._counter(
             "balancer_cycles",
@@ -90,18 +90,18 @@ class BalancerMetrics:
         )
         self._took = self._histogram("balancer_decision_seconds", "Time that a decision took", DECISION_S, "subject")
         self._left = self._counter("balancer_left_alone", "Brokers and bundles left alone, by reason", "reason")
-        self._records = self._counter("balancer_decision_records", "Decision records, by what became of them", "result")
+        self._records = self._counter("balancer_decision_records", "Decision records, by result", "result")
         self._score = self._gauge("balancer_broker_score", "Score of each broker in the newest decision")
         self._mean = self._gauge("balancer_score_mean", "Mean of the scores")
         self._std = self._gauge("balancer_score_std", "Standard deviation of the scores")
-        self._spread = self._gauge("balancer_score_max_over_mean", "Highest score by the mean: 1 is even")
+        self._spread = self._gauge("balancer_score_max_over_mean", "Highest score over the mean: 1 is balanced")
         self._scored: set[str] = set()
         self._written: dict[str, int] = {}
 
-    # --- what happened ----------------------------------------------------------------------------------------------
+    # --- events ------------------------------------------------------------------------------------------------------
 
     def shed(self, result: str, reason: str | None, took_s: float | None = None) -> None:
-        """A move ended.
+        """Count the end of a move.
 
         Args:
             result: As in outcome records.
@@ -110,7 +110,7 @@ class BalancerMetrics:
         self._ended("shed", result, reason, took_s)
 
     def assigned(self, result: str, reason: str | None) -> None:
-        """A place was chosen, or nobody was found.
+        """Count a placement, or a failed one.
 
         Args:
             result: How: `shedders.balancer.placement.PlacedNote.how`.
@@ -118,18 +118,18 @@ class BalancerMetrics:
         self._counts["assign"].labels(**self._labels("assign", result, reason)).inc()
 
     def assigned_after(self, result: str, reason: str | None, took_s: float) -> None:
-        """A bundle is served where it was placed."""
+        """Record the time until a bundle is served where it was placed."""
         self._times["assign"].labels(**self._labels("assign", result, reason)).observe(max(0.0, took_s))
 
     def split(self, result: str, reason: str | None, took_s: float | None = None) -> None:
-        """A split ended."""
+        """Count the end of a split."""
         self._ended("split", result, reason, took_s)
 
     def decided(self, record: DecisionRecord, scores: Mapping[str, float] | None = None) -> None:
-        """A decision was made, or skipped.
+        """Count a decision that was made or skipped.
 
         Args:
-            scores: All of them, where the record had no room for some.
+            scores: All scores, if the record had no room for some.
         """
         subject = self._word("subject", record.subject)
         reason = self._word("reason", record.skipped or record.reason)
@@ -140,14 +140,14 @@ class BalancerMetrics:
             self._took.labels(**self._own, subject=subject).observe(record.took_ms / 1_000)
         for word, count in record.left_counts.items():
             self._left.labels(**self._own, reason=self._word("reason", word)).inc(count)
-        found = dict(record.scores if scores is None else scores)
+        all_scores = dict(record.scores if scores is None else scores)
         if record.skipped is None and record.subject == "shed":
-            self._scores({name: value for name, value in found.items() if value is not None and isfinite(value)})
+            self._scores({name: value for name, value in all_scores.items() if value is not None and isfinite(value)})
             if self.log_scores:
-                self._tell(record, found)
+                self._log(record, all_scores)
 
     def written(self, counts: WriteCounts) -> None:
-        """Bring the counters of records up to these totals since the start."""
+        """Raise the counters of records to these totals since the start."""
         for result in ("written", "dropped", "failed", "unwritable"):
             total = int(getattr(counts, result))
             more = total - self._written.get(result, 0)
@@ -156,7 +156,7 @@ class BalancerMetrics:
                 self._written[result] = total
 
     def stopped(self) -> None:
-        """This broker decides no more: what it said of scores is taken back."""
+        """Clear the scores: this broker no longer decides."""
         self._scores({})
 
     # --- parts ------------------------------------------------------------------------------------------------------
@@ -168,7 +168,7 @@ class BalancerMetrics:
             self._times[what].labels(**labels).observe(max(0.0, took_s))
 
     def _labels(self, what: str, result: str, reason: str | None) -> dict[str, str]:
-        # Each has its own words: what third parties call their filters must not crowd out the reasons of moves.
+        # Each metric has its own words: names of third-party filters must not crowd out the reasons of moves.
         return {
             **self._own,
             "result": self._word(f"{what} result", result),
@@ -187,7 +187,7 @@ class BalancerMetrics:
         self._std.labels(**self._own).set(std)
         self._spread.labels(**self._own).set(max(scores.values()) / mean if scores and mean > 0 else 0.0)
 
-    def _tell(self, record: DecisionRecord, scores: Mapping[str, float | None]) -> None:
+    def _log(self, record: DecisionRecord, scores: Mapping[str, float | None]) -> None:
         facts: dict[str, Any] = {"decision": record.id, "cycle": record.cycle, "strategy": record.strategy}
         for name, value in sorted(scores.items()):
             _log.info("balancer.score", **facts, scored=name, score=value)
@@ -197,28 +197,28 @@ class BalancerMetrics:
         return self._words[label](text)
 
     def _counter(self, name: str, meaning: str, *labels: str) -> Counter:
-        found = self._existing(f"statechannel_{name}")
-        if isinstance(found, Counter):
-            return found
+        existing = self._existing(f"statechannel_{name}")
+        if isinstance(existing, Counter):
+            return existing
         return Counter(f"statechannel_{name}_total", meaning, [*self._own, *labels], registry=self.registry)
 
     def _gauge(self, name: str, meaning: str) -> Gauge:
-        found = self._existing(f"statechannel_{name}")
-        if isinstance(found, Gauge):
-            return found
+        existing = self._existing(f"statechannel_{name}")
+        if isinstance(existing, Gauge):
+            return existing
         return Gauge(f"statechannel_{name}", meaning, [*self._own], registry=self.registry)
 
     def _histogram(self, name: str, meaning: str, buckets: tuple[float, ...], *labels: str) -> Histogram:
-        found = self._existing(f"statechannel_{name}")
-        if isinstance(found, Histogram):
-            return found
+        existing = self._existing(f"statechannel_{name}")
+        if isinstance(existing, Histogram):
+            return existing
         names = [*self._own, *labels]
         return Histogram(f"statechannel_{name}", meaning, names, buckets=buckets, registry=self.registry)
 
     def _existing(self, name: str) -> object | None:
-        """Several members of one process may share one registry."""
-        found: Mapping[str, object] = getattr(self.registry, "_names_to_collectors", {})
-        return found.get(name)
+        """The registered metric of that name: several members of one process may share a registry."""
+        collectors: Mapping[str, object] = getattr(self.registry, "_names_to_collectors", {})
+        return collectors.get(name)
 
 
 def _stats(record: DecisionRecord) -> dict[str, Any]:

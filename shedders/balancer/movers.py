@@ -1,4 +1,4 @@
-"""Makes the moves of a decision: a few at a time, each with an operation id of its own, each told how it ended."""
+"""Execution of a decision's moves: a few at a time, each with its own operation id and a callback at its end."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ if TYPE_CHECKING:
 
 
 PRICE = 10.0
-"""The cluster is not put together anew before so many times the time that it took, while nothing of it has changed."""
+"""An unchanged cluster is not rebuilt before this multiple of the time that it took to build."""
 
 
-class Fresh:
-    """The cluster of this moment. Moves come in bursts, and putting it together takes a while where there are many bundles.
+class ClusterCache:
+    """Cache of the present cluster. Moves come in bursts, and building the cluster takes a while with many bundles.
 
-    It is taken anew for each change of the channel, of the policies and of who accepts bundles; for load reports alone at most a
-    tenth of the time.
+    It is rebuilt at each change of the channel, of the policies and of the brokers that accept bundles; for load reports alone it
+    takes at most a tenth of the time.
 
     Args:
-        cluster: Puts it together.
-        policies: Those that stand.
+        cluster: Builds it.
+        policies: Those in effect.
     """
 
     def __init__(
@@ -53,10 +53,10 @@ class Fresh:
         self._until_s = float("-inf")
 
     def of(self, picture: ClusterView) -> Cluster:
-        """The cluster; the one at hand if nothing but load has changed since and it is not too old."""
+        """The cluster; the cached one if only load has changed since and it is not too old."""
         begun_s = self._now_s()
         bundles, policies = picture.bundles, self._policies()
-        brokers = [(one.broker, one.incarnation, one.accepting) for one in picture.brokers]
+        brokers = [(broker.broker, broker.incarnation, broker.accepting) for broker in picture.brokers]
         same = bundles is self._of[0] and policies is self._of[1] and brokers == self._of[2]
         if self._last is None or not same or begun_s >= self._until_s:
             self._last = self._cluster(picture)
@@ -66,25 +66,24 @@ class Fresh:
 
 
 def why_not_now(move: BundleMove, cluster: Cluster, settings: FilterSettings, booked: Sequence[Booked]) -> str | None:
-    """Why a move is not to be made any more; None if it is.
+    """Why a move may not be made any more; None if it may.
 
-    That reports have lapsed since is no reason: moves of the same decision that were made before make them lapse, and what they
-    brought is booked.
+    Stale reports do not prevent it: earlier moves of the same decision make them stale, and those are booked.
 
     Args:
-        cluster: As it is now.
-        booked: What is on its way, this move among it.
+        cluster: The present one.
+        booked: Moves in flight, including this one.
     """
     bundle = cluster.bundles.get(move.bundle)
     if bundle is None:
-        return "there is no such bundle any more"
+        return "the bundle no longer exists"
     if bundle.in_flight:
-        return "it is on its way already, or being split"
+        return "it is in flight already, or being split"
     if bundle.owner != move.source:
-        return f"{bundle.owner or 'nobody'} serves it, not {move.source}"
+        return f"{bundle.owner or 'no broker'} serves it, not {move.source}"
     if bundle.namespace in cluster.policies.excluded:
         return f"{bundle.namespace} is excluded"
-    filters = Filters(cluster, settings, on_the_way(one for one in booked if one.bundle != move.bundle))
+    filters = Filters(cluster, settings, on_the_way(booking for booking in booked if booking.bundle != move.bundle))
     if move.destination is None:
         return filters.cannot_leave(bundle)
     fault = Takers(cluster, settings.taker_max_age_s, lapsed=True).unknown(move.destination)
@@ -105,10 +104,10 @@ class MoveTicket(Protocol):
 
 
 class MovingChannel(Protocol):
-    """What moving takes; `statechannel.api.StateChannel` has it."""
+    """The channel as movers need it; `statechannel.api.StateChannel` implements it."""
 
     async def ask(self, command: Command) -> Outcome:
-        """Give a command and wait for its answer."""
+        """Send a command and wait for its answer."""
         ...
 
     def ticket(self, operation: str) -> MoveTicket:
@@ -121,7 +120,7 @@ class EndedMove(NamedTuple):
 
     Attributes:
         result: A stable word: `done`, a reason of rejection, `unknown`, `timed-out`, `abandoned`.
-        took_s: Since it was begun.
+        took_s: From its start.
     """
 
     move: BundleMove
@@ -132,7 +131,7 @@ class EndedMove(NamedTuple):
 
     @property
     def done(self) -> bool:
-        """Whether the bundle is where it should be."""
+        """Whether the bundle is at its destination."""
         return self.result == "done"
 
 
@@ -140,24 +139,24 @@ def _nothing() -> None:
     return None
 
 
-class _Wanted(NamedTuple):
-    """A move that waits for its turn, or is under way; `after`: the operation that has to be done before."""
+class _QueuedMove(NamedTuple):
+    """A move that is queued or under way; `after`: the operation that has to be done before."""
 
     move: BundleMove
     command: Command
     operation: str
-    still: Callable[[], bool]
-    told: Callable[[EndedMove], None]
+    is_wanted: Callable[[], bool]
+    on_end: Callable[[EndedMove], None]
     why_not: Callable[[], str | None]
     after: str | None
 
 
 class Movers:
-    """Moves under way. In the loop's thread.
+    """Executor of moves. In the loop's thread.
 
     Attributes:
-        at_once: So many at the same time; the others wait for their turn. May be changed at any time.
-        timeout_s: After so long nobody waits any more for the end of one. Likewise.
+        at_once: Maximum number of concurrent moves; the others are queued. May be changed at any time.
+        timeout_s: Maximum wait for the end of a move. Likewise.
     """
 
     def __init__(self, channel: MovingChannel, at_once: int, timeout_s: float, now_s: Callable[[], float]) -> None:
@@ -165,7 +164,7 @@ class Movers:
         self.at_once = at_once
         self.timeout_s = timeout_s
         self._now_s = now_s
-        self._waiting: deque[_Wanted] = deque()
+        self._waiting: deque[_QueuedMove] = deque()
         self._ahead: set[str] = set()
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -179,20 +178,20 @@ class Movers:
         why: str,
         decision: str,
         only_unload: bool,
-        still: Callable[[], bool],
-        told: Callable[[EndedMove], None],
+        is_wanted: Callable[[], bool],
+        on_end: Callable[[EndedMove], None],
         why_not: Callable[[], str | None] = _nothing,
         after: str | None = None,
     ) -> str:
         """Make a move as soon as there is room; its operation id.
 
         Args:
-            decision: Id of the decision that wants it.
-            only_unload: Let the bundle go without naming a destination; the next lookup places it.
-            still: Asked when its turn comes: whether the move is still to be made.
-            told: Called once with the end, later.
-            why_not: Asked then, too: why this one is not to be made any more; None if it is.
-            after: An operation that has to be done before; if it comes to anything else this move is not made. One that has
+            decision: Id of its decision.
+            only_unload: Unload the bundle without naming a destination; the next lookup places it.
+            is_wanted: Called when its turn comes: whether moves are still to be made.
+            on_end: Called once with the result, later.
+            why_not: Called when its turn comes: why this one may not be made any more; None if it may.
+            after: An operation that has to be done before; if it ends otherwise this move is not made. One that has
                 ended already counts as done.
         """
         operation = str(ULID())
@@ -202,13 +201,13 @@ class Movers:
             command = commands.Unload(move.bundle, operation, self.timeout_s, reason, decision)
         else:
             command = commands.Transfer(move.bundle, move.destination, operation, self.timeout_s, reason, decision)
-        self._waiting.append(_Wanted(move, command, operation, still, told, why_not, after))
+        self._waiting.append(_QueuedMove(move, command, operation, is_wanted, on_end, why_not, after))
         self._ahead.add(operation)
         self._fill()
         return operation
 
     async def close(self) -> None:
-        """Wait for nothing more; what was begun on the channel goes on there. Who asked is told so."""
+        """Stop waiting; operations that were started on the channel continue there. The callbacks are called."""
         while self._waiting:
             self._end(self._waiting.popleft(), *_ABANDONED, 0.0)
         tasks = list(self._tasks)
@@ -218,42 +217,42 @@ class Movers:
 
     def _fill(self) -> None:
         while len(self._tasks) < self.at_once:
-            one = next((one for one in self._waiting if one.after not in self._ahead), None)
-            if one is None:
+            queued = next((queued for queued in self._waiting if queued.after not in self._ahead), None)
+            if queued is None:
                 return
-            self._waiting.remove(one)
-            task = asyncio.get_running_loop().create_task(self._go(one), name="move")
+            self._waiting.remove(queued)
+            task = asyncio.get_running_loop().create_task(self._go(queued), name="move")
             self._tasks.add(task)
-            task.add_done_callback(partial(self._gone, one))
+            task.add_done_callback(partial(self._gone, queued))
 
-    def _gone(self, one: _Wanted, task: asyncio.Task[None]) -> None:
+    def _gone(self, queued: _QueuedMove, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if task.cancelled():
-            self._end(one, "unknown", _LEFT_ALONE, 0.0)
+            self._end(queued, "unknown", _LEFT_ALONE, 0.0)
             return
         self._fill()
 
-    async def _go(self, one: _Wanted) -> None:
+    async def _go(self, queued: _QueuedMove) -> None:
         begun_s = self._now_s()
-        result, why = _unwanted(one) or ("", "")
+        result, why = _unwanted(queued) or ("", "")
         if not result:
-            result, why = await carried_out(self.channel, one.command, one.operation, self.timeout_s)
-        self._end(one, result, why, self._now_s() - begun_s)
+            result, why = await carried_out(self.channel, queued.command, queued.operation, self.timeout_s)
+        self._end(queued, result, why, self._now_s() - begun_s)
 
-    def _end(self, one: _Wanted, result: str, why: str, took_s: float) -> None:
-        """Tell how it ended; what was to follow it does not where it is not done."""
-        ended = EndedMove(one.move, one.operation, result, why, took_s)
-        _tell(one, ended)
-        self._ahead.discard(one.operation)
+    def _end(self, queued: _QueuedMove, result: str, why: str, took_s: float) -> None:
+        """Report the result; if it failed, moves that depend on it are abandoned."""
+        ended = EndedMove(queued.move, queued.operation, result, why, took_s)
+        _report(queued, ended)
+        self._ahead.discard(queued.operation)
         if ended.done:
             return
-        for follower in [other for other in self._waiting if other.after == one.operation]:
+        for follower in [other for other in self._waiting if other.after == queued.operation]:
             self._waiting.remove(follower)
-            self._end(follower, "abandoned", f"it was to follow {one.move.bundle}, which came to: {result}", 0.0)
+            self._end(follower, "abandoned", f"it depended on {queued.move.bundle}, which ended with: {result}", 0.0)
 
 
 async def carried_out(channel: MovingChannel, command: Command, operation: str, timeout_s: float) -> tuple[str, str]:
-    """Give a command, and wait for the end of its operation; `word_of` it. Never raises but when it is cancelled."""
+    """Send a command, and wait for the end of its operation; its `word_of`. Raises only when cancelled."""
     try:
         outcome = await channel.ask(command)
         if isinstance(outcome, commands.Started | commands.Unknown):
@@ -266,27 +265,27 @@ async def carried_out(channel: MovingChannel, command: Command, operation: str, 
     return word_of(outcome)
 
 
-def _unwanted(one: _Wanted) -> tuple[str, str] | None:
-    """What a move comes to that is not to be made any more; None if it is."""
+def _unwanted(queued: _QueuedMove) -> tuple[str, str] | None:
+    """The result of a move that is not to be made any more; None if it is."""
     try:
-        if not one.still():
+        if not queued.is_wanted():
             return _ABANDONED
-        why = one.why_not()
+        why = queued.why_not()
     except Exception as error:
-        _log.exception("move-not-asked-for", bundle=one.move.bundle, operation=one.operation)
-        return "abandoned", f"it was not begun: whether it may be cannot be told: {error!r}"
-    return None if why is None else ("abandoned", f"it was not begun: {why}")
+        _log.exception("move-not-asked-for", bundle=queued.move.bundle, operation=queued.operation)
+        return "abandoned", f"it was not started: whether it may be is unknown: {error!r}"
+    return None if why is None else ("abandoned", f"it was not started: {why}")
 
 
-def _tell(one: _Wanted, ended: EndedMove) -> None:
+def _report(queued: _QueuedMove, ended: EndedMove) -> None:
     try:
-        one.told(ended)
+        queued.on_end(ended)
     except Exception:
-        _log.exception("move-untold", bundle=one.move.bundle, operation=one.operation)
+        _log.exception("move-untold", bundle=queued.move.bundle, operation=queued.operation)
 
 
-_ABANDONED = ("abandoned", "it was not begun: this broker leads no more, or is not to move bundles any more")
-_LEFT_ALONE = "this broker stopped while it was under way; the channel goes on with it"
+_ABANDONED = ("abandoned", "it was not started: this broker no longer leads, or may not move bundles any more")
+_LEFT_ALONE = "this broker stopped while it was under way; the channel continues it"
 
 
 def word_of(outcome: Outcome) -> tuple[str, str]:

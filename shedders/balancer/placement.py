@@ -1,7 +1,7 @@
-"""Placement with load data in a live broker: the port that the engine asks for each bundle, filters and strategy behind it.
+"""Placement with load data in a live broker: the engine's port, backed by filters and strategy.
 
-Asked in the loop's thread, within a step of the engine: everything comes from memory, and nothing may raise. Brokers' loads
-are taken anew every `placement_refresh_s`; bundles placed since then are booked, so a storm of assignments does not go to
+The engine calls it in the loop's thread, within a step: everything comes from memory, and nothing may raise. Brokers' loads
+are refreshed every `placement_refresh_s`; bundles placed since then are booked, so a storm of assignments does not go to
 one broker.
 """
 
@@ -26,18 +26,18 @@ _log = structlog.get_logger(__name__)
 OFFERED = "offered"
 """Word of the filter for brokers that the engine did not offer (`shedders.filters.chain`)."""
 PRICE = 10.0
-"""Surroundings are not taken anew before so many times the time that it took."""
+"""The inputs are not rebuilt before this multiple of the time that it took to build them."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlacementBounds:
-    """What is kept of placements, and for how long.
+    """Limits of what is kept of placements.
 
     Attributes:
-        noted_max: Choices that may wait to be told, beyond it the older half is dropped; bundles whose place is awaited.
-        booked_s: A choice counts as load of its broker until the broker reports, at most for so long. So long it is known, too,
-            who has shed a bundle.
-        homeless_again_s: A bundle that finds no broker is looked at many times a second, and spoken of once in so long.
+        noted_max: Number of choices that wait to be recorded; beyond it the older half is dropped. Also of unconfirmed ones.
+        booked_s: A choice counts as load of its broker until the broker reports, at most for this time. The source of a shed
+            bundle is remembered for the same time.
+        homeless_again_s: A bundle without a possible broker is tried many times a second, and recorded once in this time.
     """
 
     noted_max: int = 10_000
@@ -46,11 +46,11 @@ class PlacementBounds:
 
 
 class PlacementInputs(NamedTuple):
-    """What placements go by for a while.
+    """The inputs of placements, cached for a while.
 
     Attributes:
-        cluster: What is on its way counts as arrived.
-        known: The policies were read: before that nobody can say who may take what.
+        cluster: Bundles in flight count as arrived.
+        known: Whether the policies were read: before that no placement is possible.
         modular: The leader places on request; `leading`: that is this broker.
     """
 
@@ -65,9 +65,9 @@ class PlacedNote:
     """One choice, for decision records and for `why`.
 
     Attributes:
-        how: `strategy`; `fewest` where the strategy had nothing to go by; `failed` where it raised; `nobody` where the filters
-            left none; `unread` before the policies were read; `asked` where the leader was.
-        reason: A word for metrics: the strategy that chose, the filter that took most brokers away, or what was wrong.
+        how: `strategy`; `fewest` if the strategy could not decide; `failed` if it raised; `nobody` if the filters
+            left none; `unread` before the policies were read; `asked` if the leader was asked.
+        reason: A word for metrics: the strategy that chose, the filter that removed most brokers, or the failure.
     """
 
     bundle: str
@@ -78,11 +78,11 @@ class PlacedNote:
 
 
 class PlacedEnd(NamedTuple):
-    """A bundle that has its place.
+    """A confirmed placement.
 
     Attributes:
-        how, reason: As the last choice had them.
-        took_s: Since this broker first asked for a place, until it read that the bundle is served there.
+        how, reason: Of the last choice.
+        took_s: From the first choice of this broker until it read that the bundle is served there.
     """
 
     how: str
@@ -91,7 +91,7 @@ class PlacedEnd(NamedTuple):
 
 
 class _Awaited(NamedTuple):
-    """A place that was asked for: when first and last, and what was chosen last."""
+    """An unconfirmed placement: times of the first and the last choice, and the last choice."""
 
     first_s: float
     last_s: float
@@ -100,17 +100,17 @@ class _Awaited(NamedTuple):
 
 @dataclass(slots=True)
 class LivePlacement:
-    """See the module. `statechannel.engine.placement.Placement` is the port.
+    """The placement of a live broker. `statechannel.engine.placement.Placement` is the port.
 
     Attributes:
-        surroundings: Called when those at hand are too old; it may take a while where there are many bundles.
-        held: Whether a bundle has an owner, or is on its way to one: it is being moved, not placed.
+        surroundings: Builds the inputs, called when the cached ones are too old; may take a while with many bundles.
+        held: Whether a bundle has an owner, or is in flight to one: it is being moved, not placed.
         pipeline: The placement in force.
         now_s: Monotonic.
-        refresh_s: Age at which surroundings are taken anew; later where that takes more than a tenth of the time.
-        ask_leader: Modular manager: have the leader place this bundle. Told once for each, until `leader_wait_s` is over.
-        leader_wait_s: After so long this broker places by itself.
-        asks_max: So many bundles may wait for the leader; this broker places the others by itself.
+        refresh_s: Age at which the inputs are rebuilt; later if that would take more than a tenth of the time.
+        ask_leader: Modular manager: asks the leader to place a bundle. Called once for each, until `leader_wait_s` is over.
+        leader_wait_s: After this time this broker places by itself.
+        asks_max: Number of bundles that may wait for the leader; this broker places the others by itself.
         bounds: May change while it runs.
     """
 
@@ -138,7 +138,7 @@ class LivePlacement:
     _default: FewestBundles = field(default_factory=FewestBundles)
 
     def choose(self, bundle: str, candidates: Sequence[str], load: Mapping[str, int]) -> str | None:
-        """See `Placement.choose`. None also where the leader was asked: the bundle will be assigned by it."""
+        """See `Placement.choose`. Also None if the leader was asked: it will assign the bundle."""
         try:
             note = self._choose(bundle, candidates, load)
         except Exception as error:
@@ -151,21 +151,21 @@ class LivePlacement:
         return note.broker
 
     def forget(self) -> None:
-        """Something else holds from now on, such as a policy: the next choice takes new surroundings."""
+        """Rebuild the inputs at the next choice, after a change of policies for example."""
         self._next_s = float("-inf")
 
     def shed(self, bundle: str, source: str) -> None:
-        """The balancer lets a bundle go without saying where to: it is not to come back to where it was too much."""
+        """Remember the source of a bundle that the balancer unloads, so that it is not placed there again."""
         self._shed.pop(bundle, None)
         self._shed[bundle] = source, self.now_s()
         if len(self._shed) > self.bounds().noted_max:
             del self._shed[next(iter(self._shed))]
 
     def assigned(self, bundle: str, served_by: str | None = None) -> None:
-        """A record gave it a broker: whoever asks for a place for it again asks anew.
+        """Take note of an assignment: the next placement of the bundle is a new one.
 
         Args:
-            served_by: The broker that has it now; None where it is on its way only.
+            served_by: The broker that has it now; None while it is in flight.
         """
         self._asked_s.pop(bundle, None)
         self._homeless.pop(bundle, None)
@@ -175,19 +175,19 @@ class LivePlacement:
         if awaited is None or awaited.note.broker not in (None, served_by):
             return
         now_s = self.now_s()
-        # A broker that nobody chose here is the leader's choice, if it was asked; else somebody else's.
+        # A broker that was not chosen here is the leader's choice, if it was asked; else another broker's.
         chosen = awaited.note.broker is not None or awaited.note.how == "asked"
         if chosen and now_s - awaited.last_s <= self.bounds().booked_s:
             self.ends.append(PlacedEnd(awaited.note.how, awaited.note.reason, now_s - awaited.first_s))
             _shorten(self.ends, self.bounds().noted_max)
 
     def take_notes(self) -> Sequence[PlacedNote]:
-        """What was chosen since the last call, at most the newest `noted_max`."""
+        """Choices since the last call, at most the newest `noted_max`."""
         notes, self.notes = self.notes, []
         return notes
 
     def take_ends(self) -> Sequence[PlacedEnd]:
-        """What has got its place since the last call, likewise."""
+        """Confirmed placements since the last call, likewise."""
         ends, self.ends = self.ends, []
         return ends
 
@@ -199,18 +199,18 @@ class LivePlacement:
         if at.modular and not at.leading and not self.held(bundle) and not self._waited(bundle):
             return None
         cluster = at.cluster
-        found = cluster.bundles.get(bundle) or Bundle(bundle)
+        known = cluster.bundles.get(bundle) or Bundle(bundle)
         pipeline, how = self.pipeline(), "strategy"
-        candidates = self._relieving(pipeline, cluster, found, candidates)
+        candidates = self._relieving(pipeline, cluster, known, candidates)
         try:
-            placed = pipeline.place(cluster, found, self._booked, candidates)
+            placed = pipeline.place(cluster, known, self._booked, candidates)
             self.failing = ""
         except StrategyFailedError as error:
             self._fails(error)
             placed, how = Placed(bundle, None, str(error)), "failed"
         if placed.broker is not None:
             return PlacedNote(bundle, placed.broker, how, placed, pipeline.name)
-        passed = pipeline.filters(cluster, self._booked).passed(found, candidates)
+        passed = pipeline.filters(cluster, self._booked).passed(known, candidates)
         if not passed.names:
             return PlacedNote(bundle, None, "nobody", placed, _most(passed.removed))
         how, reason = ("fewest", "undecided") if how == "strategy" else (how, "strategy-failed")
@@ -219,32 +219,32 @@ class LivePlacement:
     def _relieving(
         self, pipeline: Pipeline, cluster: Cluster, bundle: Bundle, candidates: Sequence[str]
     ) -> Sequence[str]:
-        """Of the candidates those that a bundle may go to that was shed, as far as the filters leave any.
+        """The candidates for a bundle that was shed, as far as the filters leave any.
 
-        First those that end below where its source stands, by usable reports; else all but the source; else anybody: a bundle
-        that nobody serves is worse than one that has come back.
+        First those that end below its source's load, by usable reports; else all except the source; else all: an
+        unserved bundle is worse than one that has come back.
         """
         source, since_s = self._shed.get(bundle.name, ("", 0.0))
         if not source or self.now_s() - since_s > self.bounds().booked_s:
             return candidates
         open_to, _ = Takers(cluster, pipeline.settings.taker_max_age_s).open_to(bundle, source)
-        for some in (
+        for narrowed in (
             [name for name in candidates if name in set(open_to)],
             [name for name in candidates if name != source],
         ):
-            if some and pipeline.filters(cluster, self._booked).passed(bundle, some).names:
-                return some
+            if narrowed and pipeline.filters(cluster, self._booked).passed(bundle, narrowed).names:
+                return narrowed
         return candidates
 
     def _rescued(self, bundle: str, candidates: Sequence[str], load: Mapping[str, int], error: Exception) -> PlacedNote:
-        """Nobody knows what the filters would have said: without policies they matter little, with some they are a law."""
+        """The choice after an error: without policies the fewest bundles decide; with policies none, as they may forbid it."""
         self._fails(error)
-        lawless = self._at is not None and self._at.known and self._at.cluster.policies == Policies()
-        broker = self._default.choose(bundle, candidates, load) if lawless else None
+        without_policies = self._at is not None and self._at.known and self._at.cluster.policies == Policies()
+        broker = self._default.choose(bundle, candidates, load) if without_policies else None
         return PlacedNote(bundle, broker, "failed", None, "internal-error")
 
     def _fails(self, error: Exception) -> None:
-        """Said once as long as it is the same: placements come in storms."""
+        """Log an error once while it repeats: placements come in storms."""
         if repr(error) != self.failing:
             self.failing = repr(error)
             _log.error("placement-failed", exc_info=error)
@@ -268,10 +268,10 @@ class LivePlacement:
             del self._awaited[next(iter(self._awaited))]
 
     def _is_news(self, note: PlacedNote) -> bool:
-        """Whoever waits for a broker is looked at again and again; it is told once in a while."""
+        """Whether a failed placement is to be recorded: it is repeated many times, and recorded once in a while."""
         now_s = self.now_s()
-        how, told_s = self._homeless.get(note.bundle, ("", float("-inf")))
-        if how == note.how and now_s - told_s < self.bounds().homeless_again_s:
+        how, noted_s = self._homeless.get(note.bundle, ("", float("-inf")))
+        if how == note.how and now_s - noted_s < self.bounds().homeless_again_s:
             return False
         self._homeless.pop(note.bundle, None)
         self._homeless[note.bundle] = note.how, now_s
@@ -279,7 +279,7 @@ class LivePlacement:
             del self._homeless[next(iter(self._homeless))]
         return True
 
-    # --- what is known ----------------------------------------------------------------------------------------------
+    # --- inputs ----------------------------------------------------------------------------------------------------
 
     def _surroundings(self) -> PlacementInputs:
         now_s = self.now_s()
@@ -301,12 +301,12 @@ class LivePlacement:
         self._booked.setdefault(broker, []).append(bundle)
 
     def _keep_bookings(self, cluster: Cluster, now_s: float) -> None:
-        """A placement counts until its broker's report was made after it and has not lapsed, or for a while where none comes."""
+        """Keep bookings until a report made afterwards is not stale, or for a while if none comes."""
         booked: dict[str, list[str]] = {}
         booked_s = self.bounds().booked_s
         for bundle, (broker, placed_s) in list(self._placed.items()):
             seen = cluster.brokers.get(broker)
-            # A lapsed report may be younger than the placement and not count it yet: figures take a moment to show it.
+            # A stale report may be younger than the placement and not count it yet: figures take a moment to show it.
             counts = seen is not None and seen.load is not None and not seen.load_lapsed
             reported = counts and seen is not None and now_s - seen.load_age_s >= placed_s
             if seen is None or reported or now_s - placed_s > booked_s:
@@ -316,7 +316,7 @@ class LivePlacement:
         self._booked = booked
 
     def _waited(self, bundle: str) -> bool:
-        """Whether the leader had its time; it is asked first."""
+        """Whether the wait for the leader is over; asks it first."""
         now_s = self.now_s()
         asked_s = self._asked_s.get(bundle)
         if asked_s is not None:
@@ -330,12 +330,12 @@ class LivePlacement:
 
 
 def _most(removed: Mapping[str, tuple[str, str]]) -> str:
-    """The filter that took most brokers away, of those that the engine offers."""
+    """The filter that removed most of the brokers that the engine offers."""
     counts = Counter(name for name, _ in removed.values() if name != OFFERED)
     return min(counts, key=lambda name: (-counts[name], name)) if counts else "no-brokers"
 
 
-def _shorten(found: list[Any], longest: int) -> None:
-    """Drop the older half of what has become too long."""
-    if len(found) > longest:
-        del found[: len(found) - longest // 2]
+def _shorten(entries: list[Any], longest: int) -> None:
+    """Drop the older half of a list that has become too long."""
+    if len(entries) > longest:
+        del entries[: len(entries) - longest // 2]

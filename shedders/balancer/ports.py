@@ -1,4 +1,4 @@
-"""What the parts of a balancer share: what they read, where they write, and whether moves are allowed now."""
+"""Ports of the balancer's parts: their inputs and outputs, and the check whether moves are allowed now."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from shedders.balancer.cluster_inputs import ClusterInputs, Kept, cluster_now
+from shedders.balancer.cluster_inputs import BundleCache, ClusterInputs, cluster_now
 from shedders.decisions.builder import RecordBounds, outcome_record
 
 if TYPE_CHECKING:
@@ -53,19 +53,19 @@ def _nothing() -> None:
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """What a balancer is put together from.
+    """The dependencies of a balancer.
 
     Attributes:
-        standing: The policies; None before they were read.
-        known: What is known beside the channel's picture.
+        standing: The policies in effect; None before they were read.
+        known: Inputs in addition to the channel's view.
         chosen: The strategies in force.
         inputs: How far each log was read.
-        write: Writes a decision record down; never waits.
-        recall: The newest decision that any leader wrote down and that the next goes on from; None where there is none. It may
-            raise: then the leader begins without memory.
-        unusable: Why the policies in force cannot be used as they stand; None if they can.
-        kept: Of the clusters before.
-        contradictions: Policies that cannot be kept as they stand, for the records.
+        write: Writes a decision record; never waits.
+        recall: The newest decision of any leader from which the next continues; None if there is none. It may
+            raise: then the leader starts without memory.
+        unusable: Why the policies in effect cannot be used; None if they can.
+        kept: Cache of bundles from earlier clusters.
+        contradictions: Contradictions among the policies, for the records.
     """
 
     channel: ChannelMember
@@ -78,7 +78,7 @@ class Ports:
     metrics: BalancerMetrics
     clocks: LiveClocks
     unusable: Callable[[], str | None] = _nothing
-    kept: Kept = field(default_factory=Kept)
+    kept: BundleCache = field(default_factory=BundleCache)
     contradictions: Callable[[], Sequence[Left]] = tuple
 
     def cluster(self, picture: ClusterView) -> Cluster:
@@ -87,7 +87,7 @@ class Ports:
 
 
 def forbidden(ports: Ports, settings: BalancerSettings) -> tuple[str, str] | None:
-    """Why nothing is to be moved: a stable word and a sentence. Asked again when the turn of a move comes."""
+    """Why no bundle may be moved: a stable word and a sentence. Checked again when the turn of a move comes."""
     standing, unusable = ports.standing(), ports.unusable()
     if standing is None:
         return "policies-unread", "the policies have not been read to their end yet"
@@ -100,14 +100,14 @@ def forbidden(ports: Ports, settings: BalancerSettings) -> tuple[str, str] | Non
     return None
 
 
-def tell_end(ports: Ports, decision_id: str, ended: EndedMove, term: int, bounds: RecordBounds) -> None:
-    """Count how a move ended, and write it down."""
+def record_move_end(ports: Ports, decision_id: str, ended: EndedMove, term: int, bounds: RecordBounds) -> None:
+    """Count the end of a move, and record it."""
     ports.metrics.shed(ended.result, ended.move.reason.value, ended.took_s)
     write_end(ports, decision_id, ended.move.bundle, ended, term, bounds)
 
 
 def write_end(ports: Ports, decision_id: str, bundle: str, ended: Ending, term: int, bounds: RecordBounds) -> None:
-    """Write down how a move or a split ended."""
+    """Record the end of a move or a split."""
     ports.write(
         outcome_record(
             decision_id,

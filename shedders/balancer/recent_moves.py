@@ -1,4 +1,4 @@
-"""What has moved lately, as every broker sees it in the log: a new leader knows what the old one has done."""
+"""Recent moves as every broker sees them in the log: a new leader knows those of the old one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ REMEMBERED_MAX = 100_000
 
 
 class AcceptedOfBundle(AcceptedChange, Protocol):
-    """An accepted record, with what it is about; `statechannel.broker.changes.Change` has it."""
+    """An accepted record with its bundle; `statechannel.broker.changes.Change` implements it."""
 
     @property
     def bundle(self) -> str:
@@ -25,8 +25,8 @@ class RecentTrail:
     """Fold of accepted records: when a bundle came to another broker, and which two brokers took part.
 
     Args:
-        keep_s: So long it is remembered.
-        most: So many bundles, and so many brokers; beyond it the oldest is forgotten.
+        keep_s: How long a move is remembered.
+        most: Maximum number of bundles, and of brokers; beyond it the oldest is forgotten.
     """
 
     def __init__(self, keep_s: Callable[[], float], most: Callable[[], int] = lambda: REMEMBERED_MAX) -> None:
@@ -36,7 +36,7 @@ class RecentTrail:
         self._brokers: dict[str, float] = {}
 
     def changed(self, change: AcceptedOfBundle, now_s: float) -> None:
-        """A record was accepted."""
+        """Take note of an accepted record."""
         if change.state is not State.ASSIGNED or change.from_ in (None, change.to) or change.to is None:
             return
         self._note(self._bundles, change.bundle, now_s)

@@ -1,7 +1,7 @@
-"""Policies of kind `setting`: which names there are, and whether a value will do. Asks the installed strategies.
+"""Names and validation of policies of kind `setting`, from the installed strategies.
 
 Names: `shedding`, `placement`, `split` and `profile` choose a strategy or a profile; `KIND.STRATEGY.NAME` is a setting of a
-strategy, `parts.filters.NAME` and `parts.splitting.NAME` (short: `filters.NAME`, `splitting.NAME`) of what stands around them,
+strategy, `parts.filters.NAME` and `parts.splitting.NAME` (short: `filters.NAME`, `splitting.NAME`) of the filters and of splits,
 `balancer.NAME` and `balancer.budget.NAME` of the balancer.
 """
 
@@ -41,28 +41,28 @@ BALANCER: Final = (
     "leader_asks_max",
     "debug_scores",
 )
-"""Settings of the balancer that can be changed while it runs, `budget.*` beside them."""
+"""Settings of the balancer that can be changed while it runs, in addition to `budget.*`."""
 
 
 class UnknownSettingError(StateChannelError):
-    """There is no setting of that name."""
+    """The setting does not exist."""
 
     def __init__(self, name: str, known: list[str]) -> None:
         near = nearest(name, known, 0.5)
         leaf = name.rpartition(".")[2]
-        same = next((one for one in known if one.rpartition(".")[2] == leaf), None)
+        same = next((setting for setting in known if setting.rpartition(".")[2] == leaf), None)
         guess = near[0] if near else same
         meant = f"did you mean {guess}? " if guess else ""
         super().__init__(
-            f"there is no setting `{name}`",
-            hint=f"{meant}Say KIND.STRATEGY.NAME, filters.NAME, splitting.NAME or balancer.NAME; "
+            f"unknown setting `{name}`",
+            hint=f"{meant}Use KIND.STRATEGY.NAME, filters.NAME, splitting.NAME or balancer.NAME; "
             "`statechannel strategy show` lists the settings of a strategy.",
             exit_code=ExitCode.BAD_SETTINGS,
         )
 
 
 class SettingPlace(NamedTuple):
-    """Where a setting belongs: its whole name, its owner for people, the model, the name in the model."""
+    """The place of a setting: its full name, its owner for messages, the model, the name in the model."""
 
     name: str
     owner: str
@@ -71,16 +71,16 @@ class SettingPlace(NamedTuple):
 
 
 def checked(name: str, value: Any, others: Mapping[str, Any] | None = None) -> Any:
-    """The value as its model has it; texts are read as the field's type.
+    """The validated value; texts are converted to the field's type.
 
     Args:
         name: As `canonical` gives it.
-        others: Settings that policies have laid down already: those of the same model are checked together with it.
+        others: Settings from policies: those of the same model are validated together with it.
 
     Raises:
-        UnknownSettingError: There is no such setting.
-        UnknownStrategyError, UnknownProfileError, StrategyFailedError: What it names cannot be used.
-        StrategySettingsError: Its model does not take it.
+        UnknownSettingError: The setting does not exist.
+        UnknownStrategyError, UnknownProfileError, StrategyFailedError: The strategy or profile cannot be used.
+        StrategySettingsError: The value is not valid.
     """
     if name == PROFILE:
         return profile(str(value)).name
@@ -89,14 +89,14 @@ def checked(name: str, value: Any, others: Mapping[str, Any] | None = None) -> A
         find(name, wanted)
         return wanted
     place = _place(name)
-    beside = {
-        other.removeprefix(f"{place.owner}."): one
-        for other, one in (others or {}).items()
+    siblings = {
+        other.removeprefix(f"{place.owner}."): sibling
+        for other, sibling in (others or {}).items()
         if other.startswith(f"{place.owner}.") and other != name
     }
-    known = {field: one for field, one in beside.items() if field in place.model.model_fields}
-    made: BaseModel = settings_of(place.model, place.owner, {**known, place.field: value})  # type: ignore[type-var]
-    return made.model_dump(mode="json")[place.field]
+    known = {field: sibling for field, sibling in siblings.items() if field in place.model.model_fields}
+    validated: BaseModel = settings_of(place.model, place.owner, {**known, place.field: value})  # type: ignore[type-var]
+    return validated.model_dump(mode="json")[place.field]
 
 
 def _place(name: str) -> SettingPlace:
@@ -122,9 +122,9 @@ def _place(name: str) -> SettingPlace:
 def known_settings() -> Iterator[str]:
     """The names of all settings; those of strategies that cannot be loaded are left out."""
     yield PROFILE
-    for kind, one in KINDS.items():
+    for kind, strategy_kind in KINDS.items():
         yield kind
-        for strategy in available(one.group):
+        for strategy in available(strategy_kind.group):
             try:
                 model = find(kind, strategy).Settings
             except StrategyFailedError:
@@ -137,7 +137,7 @@ def known_settings() -> Iterator[str]:
 
 
 def is_known(name: str) -> bool:
-    """Whether there is a setting of that name here: with the strategies that are installed."""
+    """Whether the setting exists with the installed strategies."""
     try:
         refuse_unknown([name])
     except StateChannelError:
@@ -146,10 +146,10 @@ def is_known(name: str) -> bool:
 
 
 def refuse_unknown(names: Iterable[str]) -> None:
-    """Refuse names of settings that mean nothing here: what they were to prevent cannot be prevented.
+    """Refuse unknown names of settings: ignoring one could allow what it was meant to prevent.
 
     Raises:
-        UnknownSettingError, UnknownStrategyError, StrategyFailedError: One means nothing.
+        UnknownSettingError, UnknownStrategyError, StrategyFailedError: One is unknown.
     """
     for name in sorted(names):
         if name != PROFILE and name not in KINDS:
@@ -157,10 +157,10 @@ def refuse_unknown(names: Iterable[str]) -> None:
 
 
 def balanced_by(settings: BalancerSettings, overrides: Mapping[str, Any]) -> BalancerSettings:
-    """The balancer's settings with what policies say of them in place of the configured values.
+    """The balancer's settings, overridden by policies.
 
     Args:
-        overrides: `Standing.settings`; what is not the balancer's is not looked at.
+        overrides: `EffectivePolicies.settings`; those of others are ignored.
 
     Raises:
         UnknownSettingError, StrategySettingsError: One of them cannot be used; nothing should be decided then.
@@ -176,5 +176,5 @@ def balanced_by(settings: BalancerSettings, overrides: Mapping[str, Any]) -> Bal
             budget[place.field] = value
         else:
             own[place.field] = value
-    made: BudgetSettings = settings_of(BudgetSettings, "balancer.budget", budget)
-    return settings.model_copy(update={**own, "budget": made})
+    validated: BudgetSettings = settings_of(BudgetSettings, "balancer.budget", budget)
+    return settings.model_copy(update={**own, "budget": validated})

@@ -1,9 +1,8 @@
-"""A snapshot of a live cluster, put together from its topics alone, without any broker's help. Pure.
+"""Snapshot of a live cluster from its topics alone, without any broker's help. Pure.
 
-It is what a leader that took over at this moment would decide on: the accepted states of the channel, who is heard in the
-registry, the newest load reports with their ages and marks, the policies that stand, and what the newest decision remembers
-and was made with. What could not be had is said in `remarks`; what makes the picture unsound stands in `safe`, and then
-nothing is planned.
+It has what a leader that took over at this moment would decide on: the accepted states of the channel, the registered brokers,
+the newest load reports with their ages and marks, the policies in effect, and the memory and settings of the newest decision.
+Missing inputs are listed in `remarks`; the reason why the view is unsound, if it is, is in `safe`, and then no moves are planned.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
     from shedders.policies.effective import EffectivePolicies
     from statechannel.engine.cluster_view import BrokerSeen, BundleSeen
 
-_EVERY_NAMESPACE, _NOBODY = ".*", "$x"
+_EVERY_NAMESPACE, _NO_BROKER = ".*", "$x"
 
 
 class AcceptedRecord(NamedTuple):
@@ -51,22 +50,22 @@ class AcceptedRecord(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Gathered:
-    """Everything that was read.
+class TopicContents:
+    """The contents of the topics.
 
     Attributes:
         now_ms: Estimate of the log's time; not before any record that was read.
-        mode: Of the leader; `normal` where nobody leads.
+        mode: Of the leader; `normal` without a leader.
         repair_paused: Why the leader has paused repair.
-        unsound: Why the states of the channel cannot be relied on; empty where they can.
-        accepted: What is left of the log, in any order.
-        loads, tops: Records of the load topics in log order; None where there is no such topic.
-        standing: None where there is no topic of policies.
+        unsound: Why the states of the channel cannot be relied on; empty if they can.
+        accepted: The remaining records of the log, in any order.
+        loads, tops: Records of the load topics in log order; None if the topic does not exist.
+        standing: The policies in effect; None if their topic does not exist.
         decision: The newest shedding decision that was not skipped.
         choice: Profile, strategies and settings in force.
         top_ttl_s, move_memory_s, budget, balancing: As the balancer's settings of these names; the budget of the newest decision
-            stands over this one where that is what the snapshot is made with.
-        remarks: What whoever gathered it has to say.
+            takes precedence if the snapshot uses that decision's settings.
+        remarks: Remarks of the reader.
     """
 
     now_ms: int
@@ -89,8 +88,8 @@ class Gathered:
     remarks: Sequence[str] = ()
 
 
-def snapshot_taken(gathered: Gathered) -> Snapshot:
-    """Put the snapshot together.
+def snapshot_taken(gathered: TopicContents) -> Snapshot:
+    """Build the snapshot.
 
     Raises:
         SnapshotError: A number is negative or not finite.
@@ -105,15 +104,15 @@ def snapshot_taken(gathered: Gathered) -> Snapshot:
         strategies=names,
         settings=settings,
         brokers={},
-        bundles={one.bundle: BundlePart(state=_state(one)) for one in gathered.bundles},
+        bundles={bundle.bundle: BundlePart(state=_state(bundle)) for bundle in gathered.bundles},
         memory=ByStrategy(shedding=_memory(gathered.decision, remarks)),
     )
-    found = with_cluster(empty, cluster)
+    snapshot = with_cluster(empty, cluster)
     booked = list(_booked(gathered.bundles, cluster))
-    return found.model_copy(update={"booked": booked, "balancing": _balancing(gathered), "remarks": remarks})
+    return snapshot.model_copy(update={"booked": booked, "balancing": _balancing(gathered), "remarks": remarks})
 
 
-def cluster_taken(gathered: Gathered, remarks: list[str]) -> Cluster:
+def cluster_taken(gathered: TopicContents, remarks: list[str]) -> Cluster:
     """The cluster as strategies see it.
 
     Args:
@@ -129,10 +128,10 @@ def cluster_taken(gathered: Gathered, remarks: list[str]) -> Cluster:
         "", False, -1, gathered.mode, True, False, gathered.repair_paused, (), gathered.brokers, gathered.bundles
     )
     known = ClusterInputs(
-        loads={name: ReportedLoad(one.report.load, one.age_s, one.lapsed) for name, one in loads.items()},
+        loads={name: ReportedLoad(load.report.load, load.age_s, load.lapsed) for name, load in loads.items()},
         tops={
-            name: ReportedTopBundles(one.report.bundles, one.age_s, one.lapsed, one.report.header.owned_as_of)
-            for name, one in tops.items()
+            name: ReportedTopBundles(top.report.bundles, top.age_s, top.lapsed, top.report.header.owned_as_of)
+            for name, top in tops.items()
         },
         top_ttl_s=gathered.top_ttl_s,
         policies=Policies() if standing is None else _readable(standing.policies, remarks),
@@ -147,33 +146,33 @@ def cluster_taken(gathered: Gathered, remarks: list[str]) -> Cluster:
 
 
 def recent_moves(accepted: Iterable[AcceptedRecord], now_ms: int, keep_s: float) -> RecentMoves:
-    """What came to another broker lately, by the log's own times."""
+    """Recent moves by the log's own times."""
     trail = RecentTrail(lambda: keep_s)
-    for one in sorted(accepted, key=lambda one: (one.timestamp_ms, one.partition, one.offset)):
-        if now_ms - one.timestamp_ms <= keep_s * 1_000:
-            trail.changed(one, (one.timestamp_ms - now_ms) / 1_000)
+    for record in sorted(accepted, key=lambda record: (record.timestamp_ms, record.partition, record.offset)):
+        if now_ms - record.timestamp_ms <= keep_s * 1_000:
+            trail.changed(record, (record.timestamp_ms - now_ms) / 1_000)
     return trail.recent(0.0)
 
 
-def _changes(gathered: Gathered) -> Iterator[OwnershipChange]:
-    """Changes of what brokers own: the log's, and what the states tell where records were cleaned away."""
-    yield from (found for one in gathered.accepted if (found := change_of(one)) is not None)
+def _changes(gathered: TopicContents) -> Iterator[OwnershipChange]:
+    """Changes of ownership: from the log, and from the states where records were compacted away."""
+    yield from (change for record in gathered.accepted if (change := change_of(record)) is not None)
     yield from newest_changes(
-        OwnershipChange(one.owner, one.partition, one.offset)
-        for one in gathered.bundles
-        if one.state == State.ASSIGNED and one.owner is not None
+        OwnershipChange(bundle.owner, bundle.partition, bundle.offset)
+        for bundle in gathered.bundles
+        if bundle.state == State.ASSIGNED and bundle.owner is not None
     )
 
 
 def _seen(
-    gathered: Gathered,
+    gathered: TopicContents,
     records: Sequence[LoadTopicRecord] | None,
     decode: Callable[[LoadTopicRecord], Any],
     changes: Iterable[OwnershipChange],
     what: str,
     remarks: list[str],
 ) -> Mapping[str, ReportView[Any]]:
-    """The newest report of each broker, its age by the log's time of now."""
+    """The newest report of each broker, with its age by the log's present time."""
     view = gathered.rules()
     for change in changes:
         view.ownership_changed(change)
@@ -181,36 +180,36 @@ def _seen(
         view.read(record, decode(record), Arrival(0.0, 0, gathered.now_ms))
     seen = view.seen(0.0)
     if records is None:
-        remarks.append(f"there is no topic of {what}: no broker has ever told any")
+        remarks.append(f"there is no topic of {what}: no broker has ever published any")
     elif not seen:
         remarks.append(f"there are no {what} (any more)")
-    old = [name for name, one in seen.items() if one.outdated]
+    old = [name for name, report in seen.items() if report.outdated]
     if old:
-        remarks.append(f"{what} are outdated of {', '.join(old)}")
+        remarks.append(f"outdated {what}: {', '.join(old)}")
     if view.fates[Fate.DROPPED]:
         remarks.append(f"{view.fates[Fate.DROPPED]} {what} could not be used; the newest: {view.last_dropped}")
     return seen
 
 
 def _leaders(why: str | None) -> str | None:
-    """What a broker says of itself, said of the leader."""
+    """A broker's reason about itself, as one about the leader."""
     return None if why is None else why.replace("this broker", "the leader")
 
 
 def _readable(policies: Policies, remarks: list[str]) -> Policies:
-    """Policies as a snapshot can hold them: one that nobody can read still keeps from everybody what it may speak of."""
-    found = []
-    for one in policies.isolation:
-        texts = (*one.namespaces, *one.primary, *one.secondary)
+    """Policies in the form of a snapshot: an unreadable one allows no broker for what it may apply to."""
+    readable = []
+    for policy in policies.isolation:
+        texts = (*policy.namespaces, *policy.primary, *policy.secondary)
         broken = next((text for text in texts if isinstance(compiled((text,)), str)), None)
         if broken is None:
-            found.append(one)
+            readable.append(policy)
         else:
             remarks.append(
-                f"isolation policy {one.name} cannot be read: whatever it may speak of gets no broker ({broken})"
+                f"isolation policy {policy.name} cannot be read: bundles that it may apply to get no broker ({broken})"
             )
-            found.append(IsolationPolicy(one.name, (_EVERY_NAMESPACE,), (_NOBODY,)))
-    return replace(policies, isolation=tuple(found))
+            readable.append(IsolationPolicy(policy.name, (_EVERY_NAMESPACE,), (_NO_BROKER,)))
+    return replace(policies, isolation=tuple(readable))
 
 
 def _state(bundle: BundleSeen) -> Any:
@@ -218,13 +217,13 @@ def _state(bundle: BundleSeen) -> Any:
 
 
 def _booked(bundles: Iterable[BundleSeen], cluster: Cluster) -> Iterator[BookedPart]:
-    """What a leader that takes over books; its cargo is reckoned from the figures of the snapshot."""
-    for one in under_way(bundles, cluster):
-        yield BookedPart(bundle=one.bundle, source=one.source, destination=one.destination)
+    """The bookings of a leader that takes over; their loads are computed from the snapshot."""
+    for booking in under_way(bundles, cluster):
+        yield BookedPart(bundle=booking.bundle, source=booking.source, destination=booking.destination)
 
 
-def _balancing(gathered: Gathered) -> BalancingPart:
-    """What stands around the strategies: how much may move, how, and whether anything may."""
+def _balancing(gathered: TopicContents) -> BalancingPart:
+    """The rules for all strategies: how much may move, how, and whether any bundle may."""
     budget = BudgetSettings.model_validate(gathered.choice.settings.get("budget") or gathered.budget.model_dump())
     standing = gathered.standing
     off = None if gathered.balancing else "extensions.balancer.balancing is false"
@@ -242,8 +241,6 @@ def _memory(decision: DecisionRecord | None, remarks: list[str]) -> dict[str, di
     if decision is None:
         return {}
     if decision.memory is None:
-        remarks.append(
-            f"decision {decision.id} does not say what {decision.strategy} remembers; here it remembers nothing"
-        )
+        remarks.append(f"decision {decision.id} has no memory of {decision.strategy}; the snapshot's is empty")
         return {}
     return {decision.strategy: dict(decision.memory)}

@@ -1,6 +1,6 @@
-"""A split that somebody asks for: by an algorithm, or at given places with the children let go afterwards.
+"""Requested splits: by an algorithm, or at given positions, optionally with the children unloaded afterwards.
 
-Answered by the broker that serves the bundle: it alone knows the topics in it. The same request may come twice, to two brokers:
+The broker that serves the bundle answers: only it knows the topics in it. The same request may come twice, to two brokers:
 the operation id is the request's, so the channel splits once.
 """
 
@@ -26,16 +26,16 @@ if TYPE_CHECKING:
     from statechannel.broker.handlers import ExtensionAsk
 
 SETTINGS_MAX: Final = 100
-"""No algorithm has so many settings; checking the hundred thousand that fit into a request would hold the loop."""
+"""Limit well above any algorithm's settings; validating the hundred thousand that fit into a request would block the loop."""
 
 
-class SplitAsks:
-    """Answers requests to split. In the loop's thread.
+class SplitRequestHandler:
+    """Handler of split requests. In the loop's thread.
 
     Args:
         local: This broker's bundles with their load, by name.
-        done_within_s: So long the channel may take to say how an operation has ended.
-        splitting: Whether this broker splits bundles when nobody but a balancer wants it.
+        done_within_s: Maximum wait for the result of an operation that was done before.
+        splitting: Whether this broker splits bundles for a balancer.
     """
 
     def __init__(
@@ -53,10 +53,10 @@ class SplitAsks:
         self._local = local
 
     async def answer(self, ask: ExtensionAsk) -> Outcome:
-        """Answer one.
+        """Answer a request.
 
         Its arguments: `name`; `algorithm` with `settings`, or `at` (hashes), or `parts`; `unload_children`; `reason`;
-        `decision`: of a balancer, that has it asked for.
+        `decision`: id of the balancer's decision that requests it.
         """
         name, unload = ask.args.get("name"), ask.args.get("unload_children", False)
         if not isinstance(name, str) or not isinstance(unload, bool):
@@ -79,7 +79,7 @@ class SplitAsks:
         try:
             if isinstance(word, str):
                 return self._by_algorithm(bundle, word, args.get("settings", {}))
-            if isinstance(at, list) and at and all(type(one) is int for one in at):
+            if isinstance(at, list) and at and all(type(position) is int for position in at):
                 return sorted(at)
             if type(parts) is int:
                 lower, upper = ends(Bundle(bundle))
@@ -102,10 +102,10 @@ class SplitAsks:
         except StrategyFailedError as error:
             return Rejected("strategy-failed", str(error), error.hint)
         positions = list(algorithm.positions(self._bundle(bundle)))
-        return positions or Rejected("nothing-to-cut", f"{bundle}: {word} finds no place to cut", bundle=bundle)
+        return positions or Rejected("nothing-to-cut", f"{bundle}: {word} finds no position to cut at", bundle=bundle)
 
     async def _done_before(self, ask: ExtensionAsk) -> Outcome | None:
-        """The broker that had this request first may have split the bundle, and died before it said so."""
+        """The result, if the broker that had this request first split the bundle and died before it answered."""
         outcome = await self._channel.ticket(ask.operation).outcome(self._done_within_s())
         return outcome if isinstance(outcome, Done) else None
 

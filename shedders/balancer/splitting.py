@@ -1,6 +1,6 @@
-"""Splits of the bundles that this broker serves: when they are too big, and where they are cut (upstream `SplitScheduler`).
+"""Automatic splits of this broker's bundles: when they are too large, and where they are cut (upstream `SplitScheduler`).
 
-Every broker looks after its own: it alone knows the load of each of its bundles, and the topics in them.
+Every broker splits its own bundles: only it knows the load of each, and the topics in them.
 """
 
 from __future__ import annotations
@@ -42,16 +42,16 @@ _log = structlog.get_logger(__name__)
 
 EXTENSION: Final = "balancer"
 REFUSED_MAX: Final = 10_000
-"""Bundles that are remembered as refused; beyond it the oldest is forgotten, and may be asked for again."""
+"""Number of refused bundles that are remembered; beyond it the oldest is forgotten, and may be requested again."""
 GRACE_S: Final = 5.0
-"""The reply may be so much later than the time in which the request is to be done."""
+"""Additional wait for the reply after the request's timeout."""
 
 
 class SplitEnded(NamedTuple):
-    """How a split came out that the leader has asked for.
+    """The result of a split that the leader requested.
 
     Attributes:
-        result: A stable word, as of moves.
+        result: A stable word, as for moves.
     """
 
     wanted: SplitWanted
@@ -61,15 +61,15 @@ class SplitEnded(NamedTuple):
     took_s: float
 
 
-class Begun(NamedTuple):
-    """What became of the splits that a plan wants: by bundle, what was asked for, and why the others were not."""
+class RequestedSplits(NamedTuple):
+    """The splits of a plan, by bundle: those requested, and why the others were not."""
 
     executed: dict[str, Executed]
     refused: dict[str, str]
 
 
-class SplitWishes:
-    """See the module. In the loop's thread."""
+class SplitRequester:
+    """Requests of the leader to split bundles. In the loop's thread."""
 
     def __init__(self, ports: Ports, settings: Callable[[], BalancerSettings]) -> None:
         self._ports = ports
@@ -82,33 +82,33 @@ class SplitWishes:
         wanted: Sequence[SplitWanted],
         cluster: Cluster,
         decision: str,
-        told: Callable[[SplitEnded], None],
-    ) -> Begun:
-        """Ask for what may be asked for.
+        on_end: Callable[[SplitEnded], None],
+    ) -> RequestedSplits:
+        """Request the splits that may be requested.
 
         Args:
-            cluster: What was decided on; nothing that was on its way in it may be wanted (`shedders.decision.dry_run.nonsense`).
+            cluster: The input of the decision; its bundles in flight are never split (`shedders.decision.dry_run.nonsense`).
             decision: Its id.
-            told: Called once for each split that was asked for, later.
+            on_end: Called once for each requested split, later.
         """
-        found = Begun({}, {})
-        for one in wanted:
-            why_not = self._why_not(one.bundle, cluster)
+        requested = RequestedSplits({}, {})
+        for split in wanted:
+            why_not = self._why_not(split.bundle, cluster)
             if why_not is not None:
-                found.refused[one.bundle] = why_not
+                requested.refused[split.bundle] = why_not
                 continue
-            found.executed[one.bundle] = self._ask(one, decision, told)
-        return found
+            requested.executed[split.bundle] = self._ask(split, decision, on_end)
+        return requested
 
     async def close(self) -> None:
-        """Wait for no answer any more; the owners go on."""
+        """Stop waiting for answers; the owners go on."""
         tasks = list(self._tasks.values())
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def _why_not(self, bundle: str, cluster: Cluster) -> str | None:
-        """Why a bundle's owner is not asked: a stable word and a sentence."""
+        """Why a bundle's owner is not asked to split: a stable word and a sentence."""
         settings = self._settings()
         namespace = bundle.rpartition("/")[0]
         if not settings.splitting:
@@ -125,7 +125,7 @@ class SplitWishes:
             return f"budget: {len(self._tasks)} splits are under way, no more than {settings.splits_at_once} may be"
         return None
 
-    def _ask(self, wanted: SplitWanted, decision: str, told: Callable[[SplitEnded], None]) -> Executed:
+    def _ask(self, wanted: SplitWanted, decision: str, on_end: Callable[[SplitEnded], None]) -> Executed:
         ports, timeout_s = self._ports, self._settings().move_timeout_s
         chosen = ports.chosen()
         args: dict[str, Any] = {
@@ -145,7 +145,7 @@ class SplitWishes:
         except ChannelStoppedError as error:
             return Executed(None, "abandoned", str(error))
         self._tasks[wanted.bundle] = asyncio.get_running_loop().create_task(
-            self._wait(wanted, operation, reply, timeout_s + GRACE_S, told), name="split-asked"
+            self._wait(wanted, operation, reply, timeout_s + GRACE_S, on_end), name="split-asked"
         )
         return Executed(operation)
 
@@ -155,7 +155,7 @@ class SplitWishes:
         operation: str,
         reply: asyncio.Future[Outcome],
         timeout_s: float,
-        told: Callable[[SplitEnded], None],
+        on_end: Callable[[SplitEnded], None],
     ) -> None:
         clocks = self._ports.clocks
         begun_s = clocks.mono_s()
@@ -163,20 +163,20 @@ class SplitWishes:
             async with asyncio.timeout(timeout_s):
                 result, why = word_of(await reply)
         except TimeoutError:
-            result, why = "timed-out", f"nobody has answered within {timeout_s:g} s; the request may still be done"
+            result, why = "timed-out", f"no broker answered within {timeout_s:g} s; the request may still be executed"
         except asyncio.CancelledError:
-            result, why = "unknown", "this broker stopped while it was under way; the owner goes on with it"
-            self._end(SplitEnded(wanted, operation, result, why, clocks.mono_s() - begun_s), told)
+            result, why = "unknown", "this broker stopped while it was under way; the owner continues it"
+            self._end(SplitEnded(wanted, operation, result, why, clocks.mono_s() - begun_s), on_end)
             raise
-        self._end(SplitEnded(wanted, operation, result, str(why), clocks.mono_s() - begun_s), told)
+        self._end(SplitEnded(wanted, operation, result, str(why), clocks.mono_s() - begun_s), on_end)
 
-    def _end(self, ended: SplitEnded, told: Callable[[SplitEnded], None]) -> None:
+    def _end(self, ended: SplitEnded, on_end: Callable[[SplitEnded], None]) -> None:
         bundle = ended.wanted.bundle
         self._tasks.pop(bundle, None)
         if ended.result != "done":
             remember(self._refused, bundle, (self._ports.clocks.mono_s(), f"{ended.result}: {ended.why}"), REFUSED_MAX)
         try:
-            told(ended)
+            on_end(ended)
         except Exception:
             _log.exception("split-untold", bundle=bundle, operation=ended.operation)
 
@@ -187,20 +187,20 @@ def _answered(reply: asyncio.Future[Outcome], outcome: Outcome) -> None:
 
 
 LOOK_S = 1.0
-"""So soon a change of the settings is seen."""
+"""Interval at which changed settings are noticed."""
 
 
 _NOT_LOOKED_AT = {"broker_load": None, "top_bundles": None}
-"""A broker splits by what it measures itself, not by what it reads of others."""
+"""A broker splits by its own measurements, not by the reports of others."""
 
 
 class TopicsOnDemand(Sequence[TopicLoad]):
-    """The topics of a bundle, asked for when somebody looks: most bundles are never looked at."""
+    """The topics of a bundle, loaded at first use: most bundles are never examined."""
 
     def __init__(self, source: LoadSource, bundle: str) -> None:
         self._source = source
         self._bundle = bundle
-        self._found: list[TopicLoad] | None = None
+        self._loaded: list[TopicLoad] | None = None
 
     @overload
     def __getitem__(self, index: int) -> TopicLoad: ...
@@ -218,20 +218,20 @@ class TopicsOnDemand(Sequence[TopicLoad]):
         return iter(self._topics())
 
     def _topics(self) -> list[TopicLoad]:
-        if self._found is None:
+        if self._loaded is None:
             topics = [
                 TopicLoad(
-                    one.name,
-                    topic_hash(one.name),
-                    one.msg_rate_in,
-                    one.msg_rate_out,
-                    one.msg_throughput_in,
-                    one.msg_throughput_out,
+                    rates.name,
+                    topic_hash(rates.name),
+                    rates.msg_rate_in,
+                    rates.msg_rate_out,
+                    rates.msg_throughput_in,
+                    rates.msg_throughput_out,
                 )
-                for one in self._source.topics(self._bundle)
+                for rates in self._source.topics(self._bundle)
             ]
-            self._found = sorted(topics, key=lambda topic: (topic.position, topic.name))
-        return self._found
+            self._loaded = sorted(topics, key=lambda topic: (topic.position, topic.name))
+        return self._loaded
 
 
 def own_cluster(
@@ -243,7 +243,7 @@ def own_cluster(
     now_ms: int,
     safe: str | None,
 ) -> Cluster:
-    """What this broker knows of its own bundles, and of the others in their namespaces as far as they count."""
+    """The cluster of this broker's own bundles, with the other bundles of their namespaces for counting."""
     serving = dict(sorted(local.items()))
     bundles: dict[str, Bundle] = {}
     for namespace in sorted({name.rpartition("/")[0] for name in serving}):
@@ -276,7 +276,7 @@ class _Memory:
 
 
 class Splitting:
-    """See the module. All methods belong to the loop's thread.
+    """The loop of automatic splits. All methods belong to the event loop's thread.
 
     Args:
         local: This broker's bundles with their load, by name.
@@ -302,11 +302,11 @@ class Splitting:
 
     @property
     def bounds(self) -> RecordBounds:
-        """How large its records may be."""
+        """Limits of its records."""
         return self._settings().record_bounds()
 
     async def run(self) -> None:
-        """Look for ever; ends by being cancelled."""
+        """Split until cancelled."""
         looked_s = self._ports.clocks.mono_s()
         while True:
             left_s = looked_s + self._settings().split_interval_s - self._ports.clocks.mono_s()
@@ -318,7 +318,7 @@ class Splitting:
                 await self.look()
 
     async def look(self) -> SplitDecision:
-        """Look once, and split what should be."""
+        """Search once for bundles to split, and split them."""
         ports, memory = self._ports, self._memory
         begun_s = ports.clocks.mono_s()
         chosen = ports.chosen()
@@ -331,13 +331,13 @@ class Splitting:
             safe=self._safe(),
         )
         when = SplitWhen(chosen.splitting, chosen.algorithm)
-        # Not in a thread: the embedder is asked for the topics of a bundle, and told that this is done in the loop's.
-        found = when.plan(cluster, memory.kept or {}, ports.channel.identity.broker)
-        memory.kept = found.memory
+        # Not in a thread: the embedder's topics are documented to be read in the loop's thread.
+        planned = when.plan(cluster, memory.kept or {}, ports.channel.identity.broker)
+        memory.kept = planned.memory
         memory.looks += 1
-        decision = SplitDecision(cluster, found.plans, found.why, found.memory)
-        wanted = [plan for plan in found.plans if plan.positions]
-        if wanted or found.plans:
+        decision = SplitDecision(cluster, planned.plans, planned.why, planned.memory)
+        wanted = [plan for plan in planned.plans if plan.positions]
+        if wanted or planned.plans:
             await self._carry_out(decision, wanted, begun_s)
         return decision
 
@@ -356,7 +356,7 @@ class Splitting:
             await self._split(plan, operations[plan.bundle], record.id)
 
     def _forbidden(self, bundle: str) -> str | None:
-        """Why a bundle is not to be split any more: the splits before it may have taken minutes."""
+        """Why a bundle may not be split any more: the splits before it may have taken minutes."""
         channel = self._ports.channel
         why = self._safe()
         if why is not None:
@@ -364,10 +364,10 @@ class Splitting:
         if not self._settings().splitting:
             return "extensions.balancer.splitting is false by now"
         owner = channel.owners(bundle.rpartition("/")[0]).get(bundle)
-        return None if owner == channel.identity.broker else f"{owner or 'nobody'} serves it by now"
+        return None if owner == channel.identity.broker else f"{owner or 'no broker'} serves it by now"
 
     def _stays(self, child: str) -> str | None:
-        """Why a child is not to be unloaded: it is a move like any other, so what forbids those forbids it."""
+        """Why a child may not be unloaded: the same rules apply as for other moves."""
         ports = self._ports
         hindrance, why = forbidden(ports, self._settings()), self._safe()
         if why is not None or hindrance is not None:
@@ -387,9 +387,9 @@ class Splitting:
         command = commands.Split(plan.bundle, operation, timeout_s, tuple(plan.positions), 2, why)
         hindrance = self._forbidden(plan.bundle)
         if hindrance is not None:
-            result, told = "abandoned", f"it was not begun: {hindrance}"
+            result, detail = "abandoned", f"it was not started: {hindrance}"
         else:
-            result, told = await carried_out(ports.channel, command, operation, timeout_s)
+            result, detail = await carried_out(ports.channel, command, operation, timeout_s)
         took_s = ports.clocks.mono_s() - begun_s
         ports.metrics.split(result, plan.reason, took_s)
         ports.write(
@@ -397,7 +397,7 @@ class Splitting:
                 decision_id,
                 plan.bundle,
                 result,
-                told,
+                detail,
                 operation=operation,
                 at_ms=ports.clocks.log_ms(),
                 term=max(0, ports.channel.term),
@@ -424,7 +424,7 @@ class Splitting:
             strategy=chosen.names["split"],
             profile=chosen.profile,
             settings=settings,
-            tell_settings=new,
+            write_settings=new,
             manager=self._manager(),
             took_ms=(ports.clocks.mono_s() - begun_s) * 1_000,
         )
@@ -437,12 +437,12 @@ async def unload_children(
     timeout_s: float,
     stays: Callable[[str], str | None] = _by_hand,
 ) -> None:
-    """Let the children of a split go, so that they are placed anew (upstream `loadBalancerAutoUnloadSplitBundlesEnabled`).
+    """Unload the children of a split, so that they are placed again (upstream `loadBalancerAutoUnloadSplitBundlesEnabled`).
 
-    What becomes of one does not keep the others: they are served where they are.
+    A failure for one does not affect the others: they are served where they are.
 
     Args:
-        stays: Why a child is not to be unloaded, asked before each; who asks for it by hand has every one unloaded.
+        stays: Why a child may not be unloaded, called before each; by default every one is unloaded.
     """
     mine, owners = channel.identity.broker, channel.owners(parent.rpartition("/")[0])
     for name in [child for child in children(Bundle(parent), positions) if owners.get(child) == mine]:
@@ -452,6 +452,6 @@ async def unload_children(
             continue
         operation = str(ULID())
         unload = commands.Unload(name, operation, timeout_s, f"child of a split of {parent}"[:REASON_MAX])
-        result, told = await carried_out(channel, unload, operation, timeout_s)
+        result, detail = await carried_out(channel, unload, operation, timeout_s)
         if result != "done":
-            _log.warning("child-not-unloaded", bundle=name, operation=operation, result=result, why=told)
+            _log.warning("child-not-unloaded", bundle=name, operation=operation, result=result, why=detail)

@@ -1,4 +1,4 @@
-"""Which profile, strategies and settings a live cluster is balanced with, as a snapshot has them. Pure."""
+"""Choice of profile, strategies and settings of a live cluster, in the form of a snapshot. Pure."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ _PARTS: Mapping[str, type[BaseModel]] = {"filters": FilterSettings, "splitting":
 
 
 class Choice(NamedTuple):
-    """What is in force.
+    """The profile, strategies and settings in force.
 
     Attributes:
-        names: Strategies by kind; those that are not known are left to the profile.
+        names: Strategies by kind; unknown ones are left to the profile.
         settings: All of them, JSON-able: by `shedding`, `placement`, `split`, `filters`, `splitting`.
     """
 
@@ -39,21 +39,21 @@ class Choice(NamedTuple):
 
 
 def of_chosen(chosen: ActiveStrategies) -> Choice:
-    """As strategies were made from settings and policies."""
+    """The choice of the active strategies."""
     return Choice(
         chosen.profile,
         dict(chosen.names),
-        {name: one.model_dump(mode="json") for name, one in chosen.settings.items()},
+        {name: setting.model_dump(mode="json") for name, setting in chosen.settings.items()},
     )
 
 
-def of_decision(decision: DecisionRecord, told: DecisionRecord) -> Choice:
-    """As the newest decision was made.
+def of_decision(decision: DecisionRecord, with_settings: DecisionRecord) -> Choice:
+    """The choice of the newest decision.
 
     Args:
-        told: A decision with the same settings that has them written down.
+        with_settings: A decision with the same settings whose record has them.
     """
-    settings = {name: one for name, one in (told.settings or {}).items() if isinstance(one, dict)}
+    settings = {name: setting for name, setting in (with_settings.settings or {}).items() if isinstance(setting, dict)}
     named = settings.get(STRATEGIES, {})
     names = {kind: str(named[kind]) for kind in KINDS if kind in named}
     names["shedding"] = decision.strategy
@@ -63,12 +63,12 @@ def of_decision(decision: DecisionRecord, told: DecisionRecord) -> Choice:
 
 
 def changed_since(decision: DecisionRecord, standing: EffectivePolicies | None) -> Sequence[str]:
-    """Policies that strategies are chosen by and that were laid down, deleted or lapsed after a decision, by name."""
+    """Names of policies that select strategies and that were set, deleted or expired after a decision."""
     known = decision.inputs.policies
     if standing is None or known is None:
         return []
-    late = [one.key for one in standing.entries if one.offset > known]
-    late += [one.key for one in standing.lapsed if one.offset > known or (one.until_ms or 0) > decision.at_ms]
+    late = [entry.key for entry in standing.entries if entry.offset > known]
+    late += [entry.key for entry in standing.lapsed if entry.offset > known or (entry.until_ms or 0) > decision.at_ms]
     late += [key for key, offset in standing.deleted.items() if offset > known]
     return sorted(key.text for key in late if key.kind in _CHOSEN_BY)
 
@@ -81,27 +81,27 @@ def parts_of(choice: Choice, remarks: list[str]) -> tuple[str, StrategyNames, By
     """
     profile = choice.profile
     if profile not in PROFILES:
-        remarks.append(f"profile {profile} is not known here; its settings are, and {DEFAULT.name} stands for it")
+        remarks.append(f"profile {profile} is not known here; {DEFAULT.name} with its settings is used instead")
         profile = DEFAULT.name
-    found: dict[str, dict[str, dict[str, Any]]] = {kind: {} for kind in (*KINDS, "parts")}
+    differing: dict[str, dict[str, dict[str, Any]]] = {kind: {} for kind in (*KINDS, "parts")}
     for kind, name in choice.names.items():
         try:
             model: type[BaseModel] | None = find(kind, name).Settings
         except StateChannelError as error:
             remarks.append(f"{kind} strategy {name} cannot be used here: {error}")
             model = None
-        found[kind][name] = _differing(model, profile, kind, name, choice.settings.get(kind, {}))
-    for part, one in _PARTS.items():
-        found["parts"][part] = _differing(one, profile, "parts", part, choice.settings.get(part, {}))
+        differing[kind][name] = _differing(model, profile, kind, name, choice.settings.get(kind, {}))
+    for part, part_model in _PARTS.items():
+        differing["parts"][part] = _differing(part_model, profile, "parts", part, choice.settings.get(part, {}))
     names = StrategyNames(**choice.names)
-    kept = {kind: {name: values for name, values in by.items() if values} for kind, by in found.items()}
+    kept = {kind: {name: values for name, values in by.items() if values} for kind, by in differing.items()}
     return profile, names, ByStrategy(**kept)
 
 
 def _differing(
     model: type[BaseModel] | None, profile: str, kind: str, name: str, values: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The settings that a plan would not have by itself."""
+    """The settings that differ from the profile's."""
     if model is None:
         return dict(values)
     base = PROFILES[profile].settings.get(kind, {}).get(name, {})

@@ -10,7 +10,7 @@ from shedders.balancer.settings import NAME, BalancerSettings, configured
 from shedders.decisions.book import DecisionBook
 from shedders.decisions.record import DecisionRecord, MoveEntry, PlacedEntry, Subject, UndecodableDecision
 from shedders.decisions.topic import DecisionReader, DecisionTopics, describe_decision_topic
-from shedders.model.amounts import told_rate
+from shedders.model.amounts import move_rate
 from statechannel.cli.kit.connection import Connection
 from statechannel.cli.kit.kafka_wait import naming_address, notify_if_slow
 from statechannel.cli.kit.output import print_table, say
@@ -82,7 +82,7 @@ def tell_unreadable(record: UndecodableDecision, offset: int) -> None:
 def told(book: DecisionBook, record: DecisionRecord) -> dict[str, Any]:
     """A decision as JSON: the record, with the latest result of each of its moves."""
     fields = record.model_dump(mode="json")
-    made_moves = list(book.made(record))
+    made_moves = list(book.bundle_decisions(record))
     for part in ("moves", "splits", "placed"):
         for entry in fields[part]:
             move = made_moves.pop(0)
@@ -115,12 +115,12 @@ _SCORE: Final = _HEADERS.index("score")
 
 def deeds(book: DecisionBook, record: DecisionRecord) -> Iterator[DecisionRow]:
     """Rows of all moves, splits and placements of a decision."""
-    for action in book.made(record):
+    for action in book.bundle_decisions(record):
         entry, result = action.entry, _result(action.result, action.why_so)
         if isinstance(entry, MoveEntry):
             to = entry.destination or "anybody"
             to = "stays" if entry.refused is not None else f"{to} (swap)" if entry.swap else to
-            load = None if entry.load is None else told_rate(entry.load, entry.why)
+            load = None if entry.load is None else move_rate(entry.load, entry.why)
             yield DecisionRow(
                 entry.bundle, entry.source, to, entry.reason, load, None, entry.refused or result, entry.why
             )

@@ -10,7 +10,7 @@ from loaddata.view.table_view import LoadTopicRecord, TableView
 from shedders.balancer.active_strategies import in_force
 from shedders.balancer.setting_names import balanced_by
 from shedders.balancer.settings import NAME
-from shedders.balancer.snapshot_from_topics import AcceptedRecord, Gathered, snapshot_taken
+from shedders.balancer.snapshot_from_topics import AcceptedRecord, TopicContents, snapshot_taken
 from shedders.balancer.strategy_choice import Choice, changed_since, of_chosen, of_decision
 from shedders.cli.decision_log import balancer_settings, decision_reader
 from shedders.decisions.record import DecisionRecord
@@ -56,7 +56,7 @@ def live(connect: Connect) -> Snapshot:
     return parse_snapshot(snapshot_bytes(snapshot), "the live snapshot")
 
 
-def gather(connection: Connection) -> Gathered:
+def gather(connection: Connection) -> TopicContents:
     """Read all topics: load before ownership, so that an old report is marked as stale, never taken for current."""
     settings = balancer_settings(connection)
     log = _Log()
@@ -75,7 +75,7 @@ def gather(connection: Connection) -> Gathered:
             "there is no leader: no plan is executed at present" if registry.members.alive else "no broker is alive"
         )
     info = {} if leader is None else leader.info
-    return Gathered(
+    return TopicContents(
         now_ms=at_ms,
         brokers=_brokers(registry),
         bundles=_bundles(views),

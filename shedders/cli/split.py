@@ -15,7 +15,7 @@ from shedders.decision.dry_run import SplitDecision, run_splits, split_named
 from shedders.model.amounts import count
 from shedders.model.cluster import Cluster
 from shedders.model.moved_cluster import EVERY_S
-from shedders.model.registry import made
+from shedders.model.registry import instantiate
 from shedders.snapshots.cluster import cluster_of
 from shedders.snapshots.plan_document import SplitPlanDocument, split_cycle
 from shedders.snapshots.remarks import remarks
@@ -119,7 +119,7 @@ def plan(
     chosen = choose(source, "split", name=algorithm, profile=profile, values=flags.own)
     when = part_settings(source, SPLITTING, SplitSettings, profile=profile, values=flags.around[SPLITTING])
     cluster = cluster_of(source)
-    cutter = made("split", chosen.found, chosen.settings)
+    cutter = instantiate("split", chosen.found, chosen.settings)
     if bundles:
         decisions: Sequence[SplitDecision] = [split_named(cluster, known_bundles(cluster, bundles), cutter)]
     else:

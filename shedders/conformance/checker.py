@@ -31,7 +31,7 @@ from shedders.conformance.rules import (
     positions_of,
     told,
 )
-from shedders.model.registry import find, made, shedding_maker
+from shedders.model.registry import find, instantiate, shedding_maker
 from shedders.model.strategy import Placing, SplitAlgorithm, StrategySettings
 
 IMPURE = frozenset(
@@ -96,13 +96,13 @@ def answers(kind: str, strategy: type[Any]) -> list[Any]:
     settings = strategy.Settings()
     results: list[Any] = []
     if kind == "split":
-        algorithm = cast("SplitAlgorithm", made(kind, strategy, settings))
+        algorithm = cast("SplitAlgorithm", instantiate(kind, strategy, settings))
         return [[about, list(positions_of(algorithm, bundle))] for about, bundle in topic_bundles()]
     for case in cases():
         if kind == "shedding":
             results.append([case.about, told(shedding_maker(strategy, settings)(None).plan(case.cluster, {}))])
         else:
-            placing = cast("Placing", made(kind, strategy, settings))
+            placing = cast("Placing", instantiate(kind, strategy, settings))
             bundle = next(iter(case.cluster.bundles.values()), None)
             if bundle is not None:
                 results.append(
@@ -155,7 +155,7 @@ class _Common:
         silent = [name for name, field in model.model_fields.items() if not field.description]
         if silent:
             broken(f"settings without a description: {', '.join(silent)}")
-        made(self._kind, self._found, model())
+        instantiate(self._kind, self._found, model())
         try:
             model.model_validate({"no_such_setting": 1})
         except ValidationError:

@@ -14,7 +14,7 @@ from shedders.model.cluster import Bundle, Cluster
 from shedders.model.cuts import CannotSplitError, ends
 from shedders.model.moved_cluster import after_moves
 from shedders.model.plan import Label, Placed, Plan
-from shedders.model.registry import made, shedding_maker
+from shedders.model.registry import instantiate, shedding_maker
 from shedders.model.strategy import Placing, Shedding, SplitAlgorithm
 
 CYCLES = 6
@@ -165,7 +165,7 @@ class PlacementRules(ConformanceRules):
         bundle = next(iter(sorted(case.cluster.bundles.items())), (None, None))[1]
         if bundle is None:
             return None
-        strategy = cast("Placing", made(self.kind, self._found, self._found.Settings()))
+        strategy = cast("Placing", instantiate(self.kind, self._found, self._found.Settings()))
         placed = strategy.place(case.cluster, bundle, list(names), booked or {}, memory)
         self._sound(case, bundle, names, placed)
         return placed
@@ -250,7 +250,7 @@ class SplitRules(ConformanceRules):
         return None
 
     def _algorithm(self) -> SplitAlgorithm:
-        return cast("SplitAlgorithm", made(self.kind, self._found, self._found.Settings()))
+        return cast("SplitAlgorithm", instantiate(self.kind, self._found, self._found.Settings()))
 
 
 def shuffled(cluster: Cluster) -> Cluster:

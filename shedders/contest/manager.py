@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from loaddata.settings import LoadSettings
 from shedders.balancer.active_strategies import choose
-from shedders.balancer.cluster_inputs import ClusterInputs, Kept, cluster_now
+from shedders.balancer.cluster_inputs import BundleCache, ClusterInputs, cluster_now
 from shedders.balancer.lead import Balance
 from shedders.balancer.placement import LivePlacement, PlacementInputs
 from shedders.balancer.recent_moves import RecentTrail
@@ -132,7 +132,7 @@ class Manager:
         self._balance = Balance(booked)
         self._trail = RecentTrail(lambda: self.settings.move_memory_s)
         self._memory: Mapping[str, Any] = {}
-        self._kept = Kept()
+        self._kept = BundleCache()
         self._split_memory: dict[str, Mapping[str, Any]] = {}
         self._prebooked: dict[str, list[str]] = {}
         self._made: dict[bool, tuple[ManagerView, Cluster]] = {}

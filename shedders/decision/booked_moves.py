@@ -1,4 +1,4 @@
-"""Moves that were decided on and that the reports do not show yet: booked at once, taken back when they fail, kept in mind.
+"""Bookings of moves that were decided and that the reports do not show yet: booked at once, cancelled when they fail.
 
 Upstream forgets what it has just decided: the next choice sees the old loads, and a herd of bundles goes to one broker
 (pain point of both load managers). Here a move counts from the moment it is booked until the reports of both brokers count it.
@@ -18,11 +18,11 @@ from shedders.model.plan import BundleMove
 
 @dataclass(frozen=True, slots=True)
 class Booked:
-    """One move on its way.
+    """One move in flight.
 
     Attributes:
-        destination: None while nobody has said where it goes (a plain unload).
-        cargo: What it took along when it was booked.
+        destination: None while it is not known (a plain unload).
+        cargo: The load that moves with it, as of the booking.
         arrived: Its destination owns it on the channel.
         source_knows: The source's report leaves it out already; `destination_knows`: the destination's counts it.
     """
@@ -37,16 +37,16 @@ class Booked:
 
 
 def on_the_way(booked: Iterable[Booked]) -> dict[str, list[str]]:
-    """By broker, the bundles that its report does not count yet; filters and placements are given this, and the reports."""
-    found: dict[str, list[str]] = {}
+    """By broker, the bundles that its report does not count yet; filters and placements get this and the reports."""
+    bundles: dict[str, list[str]] = {}
     for move in booked:
         if move.destination is not None and not move.destination_knows:
-            found.setdefault(move.destination, []).append(move.bundle)
-    return {name: sorted(found[name]) for name in sorted(found)}
+            bundles.setdefault(move.destination, []).append(move.bundle)
+    return {name: sorted(bundles[name]) for name in sorted(bundles)}
 
 
 def adjusted(cluster: Cluster, booked: Sequence[Booked]) -> Cluster:
-    """The cluster as shedders are to see it: loads are moved, what has not arrived is in flight and was moved just now.
+    """The cluster as shedders see it: loads are moved; what has not arrived is in flight and was moved just now.
 
     Args:
         cluster: As the channel and the reports have it.
@@ -67,7 +67,7 @@ def adjusted(cluster: Cluster, booked: Sequence[Booked]) -> Cluster:
 
 
 def arrived(cluster: Cluster, booked: Sequence[Booked]) -> Cluster:
-    """The cluster once everything that is booked has arrived and is in the reports."""
+    """The cluster once all booked moves have arrived and are in the reports."""
     if not booked:
         return cluster
     brokers, bundles = dict(cluster.brokers), dict(cluster.bundles)
@@ -80,11 +80,11 @@ def arrived(cluster: Cluster, booked: Sequence[Booked]) -> Cluster:
 
 @dataclass(frozen=True, slots=True)
 class EndedBooking:
-    """A booking that counts no more.
+    """A booking that no longer counts.
 
     Attributes:
-        how: `counted` (both reports show it), `expired`, `cancelled`, `gone` (the bundle or its broker is no more) or
-            `elsewhere` (somebody else owns it).
+        how: `counted` (both reports show it), `expired`, `cancelled`, `gone` (the bundle or its broker no longer exists) or
+            `elsewhere` (another broker owns it).
     """
 
     bundle: str
@@ -93,12 +93,12 @@ class EndedBooking:
 
 
 class BookedMoves:
-    """The moves on their way.
+    """The moves in flight.
 
     Args:
-        expire_s: A move that has not arrived after so long counts as failed; one that has arrived and is not in the reports
-            after so long is taken for counted.
-        keep_s: So long it is remembered that a bundle or broker took part in a move.
+        expire_s: A move that has not arrived by then counts as failed; one that has arrived and is not in the reports
+            by then is assumed to be counted.
+        keep_s: How long bundles and brokers that took part in a move are remembered.
     """
 
     def __init__(self, *, expire_s: float, keep_s: float) -> None:
@@ -116,22 +116,22 @@ class BookedMoves:
         return bundle in self._moves
 
     def bounds(self, *, expire_s: float, keep_s: float) -> None:
-        """Other times from now on."""
+        """Change the times."""
         self._expire_s = expire_s
         self._keep_s = keep_s
 
     @property
     def moves(self) -> Sequence[Booked]:
-        """Those on their way, by name of the bundle."""
+        """Those in flight, in order of the bundles' names."""
         return [self._moves[name] for name in sorted(self._moves)]
 
     def book(self, cluster: Cluster, moves: Iterable[BundleMove], now_s: float) -> Sequence[BundleMove]:
         """Count moves from now on.
 
         Returns:
-            Those that are booked; others are of bundles that nobody knows, that their source does not own, or on their way.
+            Those that are booked; the others are of unknown bundles, of bundles that their source does not own, or in flight.
         """
-        found = []
+        accepted = []
         for move in moves:
             bundle = cluster.bundles.get(move.bundle)
             if bundle is None or bundle.owner != move.source or move.bundle in self._moves:
@@ -140,25 +140,25 @@ class BookedMoves:
             cargo = cargo_of(bundle, None if source is None else source.load)
             self._moves[move.bundle] = Booked(move.bundle, move.source, move.destination, cargo)
             self._since[move.bundle] = now_s
-            found.append(move)
-        return found
+            accepted.append(move)
+        return accepted
 
     def adopt(self, moves: Iterable[Booked], now_s: float) -> None:
-        """Count what others have begun and what is still on its way: a new leader does at first."""
+        """Count moves in flight that others have started: a new leader does so first."""
         for move in moves:
             if move.bundle not in self._moves:
                 self._moves[move.bundle] = move
                 self._since[move.bundle] = now_s
 
     def cancel(self, bundle: str, why: str) -> EndedBooking | None:
-        """Take back a move that failed; None if it is not booked."""
+        """Cancel the booking of a move that failed; None if it is not booked."""
         if bundle not in self._moves:
             return None
         self._drop(bundle)
         return EndedBooking(bundle, "cancelled", why)
 
     def acknowledge(self, cluster: Cluster, now_s: float) -> Sequence[EndedBooking]:
-        """Compare with the channel and the reports, and drop what is counted, has failed, or takes too long.
+        """Compare with the channel and the reports; drop bookings that are counted, have failed or have expired.
 
         Args:
             cluster: As the channel and the reports have it, without what is booked.
@@ -177,7 +177,7 @@ class BookedMoves:
         return ended
 
     def recent(self, now_s: float) -> RecentMoves:
-        """What has arrived lately by this leader's doing; what others moved is in the log (`shedders.balancer.recent_moves`)."""
+        """Recent moves of this leader; those of others are in the log (`shedders.balancer.recent_moves`)."""
         return RecentMoves(
             {name: max(0.0, now_s - self._bundles[name]) for name in sorted(self._bundles)},
             {name: max(0.0, now_s - self._brokers[name]) for name in sorted(self._brokers)},
@@ -186,14 +186,14 @@ class BookedMoves:
     def _arrival(self, cluster: Cluster, move: Booked, now_s: float) -> Booked | EndedBooking:
         bundle = cluster.bundles.get(move.bundle)
         if bundle is None:
-            return EndedBooking(move.bundle, "gone", "there is no such bundle any more")
+            return EndedBooking(move.bundle, "gone", "the bundle no longer exists")
         if move.arrived:
             return move
         owner = None if bundle.in_flight or bundle.owner == move.source else bundle.owner
         if owner is not None and move.destination not in (None, owner):
             return EndedBooking(move.bundle, "elsewhere", f"{owner} owns it, not {move.destination}")
         if owner is not None:
-            # It may have arrived long before this look. A later time than the true one would have the brokers report too early.
+            # It may have arrived long before this call. With a later time than the true one reports would count too early.
             age_s = cluster.recent.bundles.get(move.bundle, 0.0)
             at_s = max(self._since[move.bundle], now_s - age_s)
             self._bundles[move.bundle] = at_s
@@ -204,7 +204,7 @@ class BookedMoves:
         if now_s - self._since[move.bundle] >= self._expire_s:
             return EndedBooking(move.bundle, "expired", f"not moved within {self._expire_s:.0f} s")
         if move.destination is not None and move.destination not in cluster.brokers:
-            return EndedBooking(move.bundle, "gone", f"{move.destination} is registered no more")
+            return EndedBooking(move.bundle, "gone", f"{move.destination} is no longer registered")
         return move
 
     def _reports(self, cluster: Cluster, move: Booked, now_s: float) -> Booked | EndedBooking:
@@ -218,7 +218,7 @@ class BookedMoves:
             return EndedBooking(move.bundle, "counted", "both reports show it")
         if now_s - since_s >= self._expire_s:
             return EndedBooking(
-                move.bundle, "counted", f"arrived {now_s - since_s:.0f} s ago; reports are awaited no longer"
+                move.bundle, "counted", f"arrived {now_s - since_s:.0f} s ago; the wait for reports has ended"
             )
         return replace(move, source_knows=source_knows, destination_knows=destination_knows)
 
@@ -232,7 +232,7 @@ class BookedMoves:
 
 
 def _knows(broker: Broker | None, since_s: float, now_s: float) -> bool:
-    """Whether a broker's report was made after a change of what it owns; one that is gone reports nothing any more."""
+    """Whether a broker's report was made after its ownership changed; one that is gone no longer reports."""
     if broker is None:
         return True
     return broker.load is not None and not broker.load_lapsed and now_s - broker.load_age_s >= since_s

@@ -1,4 +1,4 @@
-"""How much may be on its way at once: by number and by share of the cluster's load."""
+"""Limits on the moves in flight: by number and by share of the cluster's load."""
 
 from __future__ import annotations
 
@@ -24,26 +24,26 @@ class BudgetSettings(StrategySettings):
         default=500,
         ge=1,
         le=100_000,
-        description="So many bundles may be on their way at once: with eight at a time, seconds of work.",
+        description="Maximum number of bundles in flight; at eight concurrent transfers, a few seconds of work.",
     )
     load_percent: float = Field(
         default=60.0,
         gt=0,
         le=100,
-        description="So much of the cluster's traffic may be on its way at once, in percent of its bytes or of its messages, "
-        "whichever is more. A single move may be larger, but then it goes alone. When twice as many brokers take over half of "
-        "it, that is one decision.",
+        description="Maximum share of the cluster's traffic in flight, in percent of its bytes or of its messages, whichever is "
+        "larger. A single move may exceed it, but then moves alone. The default allows the number of brokers to be doubled "
+        "in one decision.",
     )
 
 
 @dataclass(frozen=True, slots=True)
 class DecisionRules:
-    """What stands around the strategies when their plans are carried out.
+    """Rules that apply to every strategy's plan when it is carried out.
 
     Attributes:
-        budget: How much may be on its way at once; None: all that is planned.
-        only_unload: Bundles are let go without naming a destination.
-        off: Why nothing is shed at all; None while it is.
+        budget: Limits on the moves in flight; None: no limits.
+        only_unload: Bundles are unloaded without naming a destination.
+        off: Why shedding is off; None while it is on.
     """
 
     budget: BudgetSettings | None = None
@@ -56,11 +56,11 @@ NO_RULES = DecisionRules()
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """What is left.
+    """The remaining budget.
 
     Attributes:
-        moves: Bundles that may still set out.
-        load_percent: Traffic that may still set out, in percent of the cluster's.
+        moves: Bundles that may still start to move.
+        load_percent: Traffic that may still start to move, in percent of the cluster's.
     """
 
     moves: int
@@ -72,7 +72,7 @@ class Admitted:
     """The part of a plan that the budget allows.
 
     Attributes:
-        left: What has to wait, with the reason `budget`, or does not set out at all: `unload-mode`, `shedding-off`.
+        left: Moves that have to wait, with the reason `budget`, or that are refused: `unload-mode`, `shedding-off`.
         budget: What is left after these moves.
     """
 
@@ -84,24 +84,24 @@ class Admitted:
 def allowed(
     cluster: Cluster, moves: Sequence[BundleMove], on_the_way: Sequence[Booked], rules: DecisionRules
 ) -> Admitted:
-    """The moves of a plan that set out under the rules; the balancer and a dry run go by this."""
+    """The moves of a plan that the rules allow; the balancer and a dry run use this."""
     if rules.off is not None:
         return Admitted([], [Left(move.bundle, "shedding-off", rules.off) for move in moves], Budget(0, 0.0))
     swaps = [group for group in together(moves) if rules.only_unload and any(move.swap for move in group)]
     why = "it is part of an exchange, and nothing can be exchanged without naming destinations"
     halves = [Left(move.bundle, "unload-mode", why) for group in swaps for move in group]
-    out = {one.name for one in halves}
+    out = {half.name for half in halves}
     rest = [move for move in moves if move.bundle not in out]
     if rules.budget is None:
         return Admitted(rest, halves, Budget(len(rest), 100.0))
-    found = admit(cluster, rest, on_the_way, rules.budget)
-    return Admitted(found.moves, [*halves, *found.left], found.budget)
+    admitted = admit(cluster, rest, on_the_way, rules.budget)
+    return Admitted(admitted.moves, [*halves, *admitted.left], admitted.budget)
 
 
 def admit(
     cluster: Cluster, moves: Sequence[BundleMove], on_the_way: Sequence[Booked], settings: BudgetSettings
 ) -> Admitted:
-    """Let the plan's moves set out in their order as far as the budget goes.
+    """Admit the plan's moves in their order as far as the budget allows.
 
     Bundles that two brokers exchange go together or not at all: half an exchange may be worse than none.
     """
@@ -109,9 +109,10 @@ def admit(
     moves_left = settings.moves - len(on_the_way)
     load_left = settings.load_percent - sum(
         shares.of(
-            one.cargo.msg_throughput_in + one.cargo.msg_throughput_out, one.cargo.msg_rate_in + one.cargo.msg_rate_out
+            move.cargo.msg_throughput_in + move.cargo.msg_throughput_out,
+            move.cargo.msg_rate_in + move.cargo.msg_rate_out,
         )
-        for one in on_the_way
+        for move in on_the_way
     )
     going: list[BundleMove] = []
     left: list[Left] = []
@@ -123,8 +124,8 @@ def admit(
             moves_left -= len(group)
             load_left -= need
             continue
-        room = f"{max(0, moves_left)} moves and {max(0.0, load_left):.1f} % may set out"
-        what = "it has" if len(group) == 1 else f"it and {len(group) - 1} that belong to it have"
+        room = f"{max(0, moves_left)} moves and {max(0.0, load_left):.1f} % of the load may still start"
+        what = "it has" if len(group) == 1 else f"it and the {len(group) - 1} others of its exchange have"
         why = f"{what} {need:.1f} % of the load; {room}"
         left += [Left(move.bundle, "budget", why) for move in group]
     order = {move.bundle: number for number, move in enumerate(moves)}
@@ -135,18 +136,20 @@ def admit(
 class _Shares:
     """Traffic in percent of the whole cluster's.
 
-    That is what its brokers report, as the leader may know the heaviest bundles only, or what its bundles add up to, if more.
+    The whole is the sum of the brokers' reports or of the bundles, whichever is larger: the leader may know only the heaviest.
     """
 
     def __init__(self, cluster: Cluster) -> None:
-        traffic = [traffic_of(one) for one in cluster.bundles.values()]
+        traffic = [traffic_of(bundle) for bundle in cluster.bundles.values()]
         loads = [
-            one.load
-            for one in cluster.brokers.values()
-            if one.load is not None and is_amount(one.load.msg_throughput) and is_amount(one.load.msg_rate)
+            broker.load
+            for broker in cluster.brokers.values()
+            if broker.load is not None and is_amount(broker.load.msg_throughput) and is_amount(broker.load.msg_rate)
         ]
-        self._bytes = max(fsum(one.msg_throughput for one in traffic), fsum(one.msg_throughput for one in loads))
-        self._messages = max(fsum(one.msg_rate for one in traffic), fsum(one.msg_rate for one in loads))
+        self._bytes = max(
+            fsum(bundle.msg_throughput for bundle in traffic), fsum(load.msg_throughput for load in loads)
+        )
+        self._messages = max(fsum(bundle.msg_rate for bundle in traffic), fsum(load.msg_rate for load in loads))
 
     def of(self, throughput: float, rate: float) -> float:
         by_bytes = throughput / self._bytes if self._bytes > 0 else 0.0

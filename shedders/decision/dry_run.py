@@ -1,7 +1,7 @@
-"""Runs decisions without doing them: one cycle after the other, each on what the moves of the last one leave.
+"""Dry runs of decisions: one cycle after the other, each on the cluster that the moves of the last one result in.
 
-The balancer decides by the same function, `decide`: a dry run of a snapshot is what would have been done on the cluster that it
-was taken from, bit for bit.
+The balancer uses the same function, `decide`: a dry run of a snapshot gives what the balancer would have done on that cluster,
+bit for bit.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from shedders.decision.booked_moves import Booked, adjusted, arrived, on_the_way
 from shedders.decision.budget import NO_RULES, DecisionRules, allowed
 from shedders.decision.placing import Pipeline
 from shedders.errors import StrategyFailedError
-from shedders.filters.destinations import Takers, told
+from shedders.filters.destinations import Takers, describe
 from shedders.model.cluster import Cluster
 from shedders.model.cuts import children
 from shedders.model.exchanges import together
@@ -43,7 +43,7 @@ class CheckedMove:
     """A move of a plan, with the destination that it will have.
 
     Attributes:
-        move: Its destination is None where it stays: a filter refused the one that was planned, or nobody takes it.
+        move: Its destination is None if the bundle stays: a filter refused the planned one, or no broker may take it.
         planned: The destination that the strategy named.
         refused: Why the bundle stays; None if it goes.
     """
@@ -58,11 +58,11 @@ class Decision:
     """One decision with all destinations.
 
     Attributes:
-        cluster: What it was made from, as the channel and the reports have it; `booked`: what was on its way.
-        plan: As the strategy gave it.
+        cluster: Its input, as the channel and the reports have it; `booked`: the moves in flight.
+        plan: As the strategy returned it.
         checked: The plan's moves in order, with the destinations that the filters allow and the placement chose.
-        placed: What the placement answered, in the order of the moves that the strategy left open.
-        memory: What the strategy is given next time, as it comes back out of JSON.
+        placed: The placement's answers, in the order of the moves that the strategy left open.
+        memory: The strategy's memory for the next decision, as decoded from JSON.
         placing_memory: The same of the placement strategy.
     """
 
@@ -75,13 +75,13 @@ class Decision:
     placing_memory: Mapping[str, Any]
 
     def after(self, every_s: float) -> Cluster:
-        """The cluster before the next decision: what was on its way and what moves now has arrived."""
+        """The cluster before the next decision: moves in flight and those of this decision have arrived."""
         return after_moves(arrived(self.cluster, self.booked), self.moves, every_s=every_s)
 
     @property
     def moves(self) -> Sequence[BundleMove]:
         """The moves to make."""
-        return [one.move for one in self.checked if one.refused is None]
+        return [checked.move for checked in self.checked if checked.refused is None]
 
 
 def decide(
@@ -96,21 +96,21 @@ def decide(
     """Decide once.
 
     Args:
-        memory: What the strategy gave last time; empty at first.
-        pipeline: Filters that check what the strategy names, and the placement that chooses where bundles go that it only
-            unloads; its memory is carried on.
-        booked: Moves on their way. The shedder sees the loads as they will be; filters and placement are given the reports,
-            and what is on its way.
-        guarded: A bundle goes to nobody whose load is not known, and by a placement's choice only to who ends below its source
+        memory: The memory of the strategy's last plan; empty at first.
+        pipeline: Filters that check the strategy's destinations, and the placement that chooses destinations for bundles that
+            are only unloaded; its memory is carried on.
+        booked: Moves in flight. The shedder sees the loads as they will be; filters and placement get the reports and the
+            moves in flight.
+        guarded: No bundle goes to a broker of unknown load; a placement may choose only brokers that end below the source
             (decision record 49). Pulsar has no such rule: off, a decision is what Pulsar's would be.
 
-    A move or split that no strategy may ask for is left out with the reason, and the bundles that would be exchanged for it, too;
-    the others are made, and what the strategy remembers is kept. With `upstream` filters the other half of an exchange goes by
-    itself, as in Pulsar, whose channel drops the one move.
+    An invalid move or split is left out with the reason, together with the bundles that would be exchanged for it;
+    the others are made, and the strategy's memory is kept. With `upstream` filters the other half of an exchange goes on
+    alone, as in Pulsar, whose channel drops the invalid move.
 
     Raises:
-        StrategyFailedError: A strategy raises, plans anything for a cluster that is to be left alone, or remembers what JSON
-            cannot hold.
+        StrategyFailedError: A strategy raises, plans anything for a cluster that is to be left alone, or its memory cannot
+            be encoded as JSON.
     """
     going, seen = on_the_way(booked), adjusted(cluster, booked)
     strategy = shedding(pipeline.can_take(cluster, going))
@@ -126,12 +126,12 @@ def decide(
     kept = carried("shedding", strategy.name, plan.memory)
     both = pipeline.name == strategy.name
     if both:
-        # It sheds and places: what it has just planned is what it places by.
+        # It sheds and places: its placement continues from the plan that it has just made.
         pipeline.memory = kept
     takers = Takers(seen, pipeline.settings.taker_max_age_s, plan.scores) if guarded else None
     sensible = [move for number, move in enumerate(plan.moves) if number not in wrong]
-    found, placed = _with_destinations(cluster, sensible, pipeline, going, takers)
-    rest = iter(found)
+    with_destinations, placed = _with_destinations(cluster, sensible, pipeline, going, takers)
+    rest = iter(with_destinations)
     checked = [
         CheckedMove(replace(move, destination=None), move.destination, str(wrong[number]))
         if number in wrong
@@ -156,8 +156,8 @@ def run_cycles(
     """Decide again and again: memory is carried on, and each decision's moves are made before the next (`after_moves`).
 
     Args:
-        rules: What does not set out under them is refused. While nothing is shed at all nothing is remembered either, as the
-            balancer does not ask its strategy then.
+        rules: Moves that they do not allow are refused. While shedding is off the memory does not change either, as the
+            balancer does not run its strategy then.
     """
     for _ in range(cycles):
         decision = carried_out(decide(cluster, shedding, memory, pipeline, booked=booked), rules)
@@ -166,21 +166,23 @@ def run_cycles(
         yield decision
         memory = decision.memory
         cluster = decision.after(every_s)
-        # By then the reports count what was on its way.
+        # By then the reports count the moves that were in flight.
         booked = ()
 
 
 def carried_out(decision: Decision, rules: DecisionRules) -> Decision:
-    """A decision with what does not set out refused, by the function by which the balancer carries it out."""
+    """The decision with the moves refused that the rules do not allow; the balancer uses the same function."""
     left = allowed(decision.cluster, decision.moves, decision.booked, rules).left
     if not left:
         return decision
-    faults = {one.name: f"{one.reason}: {one.why}" for one in left}
+    faults = {entry.name: f"{entry.reason}: {entry.why}" for entry in left}
     checked = [
-        one
-        if one.refused is not None or one.move.bundle not in faults
-        else replace(one, move=replace(one.move, destination=None), refused=faults[one.move.bundle])
-        for one in decision.checked
+        checked_move
+        if checked_move.refused is not None or checked_move.move.bundle not in faults
+        else replace(
+            checked_move, move=replace(checked_move.move, destination=None), refused=faults[checked_move.move.bundle]
+        )
+        for checked_move in decision.checked
     ]
     return replace(decision, checked=checked)
 
@@ -194,7 +196,7 @@ def place_all(
         bundles: Names of bundles of the cluster.
 
     Raises:
-        StrategyFailedError: The strategy raises, or remembers what JSON cannot hold.
+        StrategyFailedError: The strategy raises, or its memory cannot be encoded as JSON.
     """
     going = on_the_way(booked)
     placed = []
@@ -209,12 +211,12 @@ def place_all(
 
 @dataclass(frozen=True, slots=True)
 class SplitDecision:
-    """One look at all bundles.
+    """One search for bundles to split.
 
     Attributes:
-        splits: Those to split in order, then those left whole.
-        why: Why nothing was looked at; None if it was.
-        memory: What the next look is given.
+        splits: Bundles to split, in order, then those left whole.
+        why: Why no bundle was examined; None if they were.
+        memory: The memory for the next search.
     """
 
     cluster: Cluster
@@ -232,28 +234,28 @@ def run_splits(
     cycles: int = 1,
     every_s: float = EVERY_S,
 ) -> Iterator[SplitDecision]:
-    """Look again and again: memory is carried on, and each look's splits are made before the next (`after_splits`).
+    """Search again and again: memory is carried on, and the splits of each search are made before the next (`after_splits`).
 
     Raises:
-        StrategyFailedError: What is remembered cannot be held by JSON.
+        StrategyFailedError: The memory cannot be encoded as JSON.
     """
     for _ in range(cycles):
-        found = SplitWhen(settings, algorithm).plan(cluster, memory)
-        memory = carried("split", algorithm.name, found.memory)
-        yield SplitDecision(cluster, found.plans, found.why, memory)
-        cluster = after_splits(cluster, found.plans, every_s=every_s)
+        search = SplitWhen(settings, algorithm).plan(cluster, memory)
+        memory = carried("split", algorithm.name, search.memory)
+        yield SplitDecision(cluster, search.plans, search.why, memory)
+        cluster = after_splits(cluster, search.plans, every_s=every_s)
 
 
 def split_named(cluster: Cluster, bundles: Iterable[str], algorithm: SplitAlgorithm) -> SplitDecision:
-    """Where bundles would be cut that somebody asks for, whether they are over a limit or not.
+    """Where the given bundles would be cut, whether they are over a limit or not.
 
     Args:
         bundles: Names of bundles of the cluster.
 
     Raises:
-        StrategyFailedError: The algorithm raises what is not meant for people.
+        StrategyFailedError: The algorithm raises something other than an error for people.
     """
-    found = []
+    plans = []
     for name in bundles:
         bundle = cluster.bundles[name]
         try:
@@ -261,34 +263,34 @@ def split_named(cluster: Cluster, bundles: Iterable[str], algorithm: SplitAlgori
             if positions:
                 children(bundle, positions)
         except StateChannelError as error:
-            found.append(SplitPlan(name, (), "algorithm-failed", str(error)))
+            plans.append(SplitPlan(name, (), "algorithm-failed", str(error)))
             continue
         except Exception as error:
             raise StrategyFailedError("split", algorithm.name, f"fails: {error!r}") from error
         reason, why = (
-            ("Admin", "asked for")
+            ("Admin", "requested")
             if positions
             else ("no-positions", f"{algorithm.name} finds no place, {bundle.topics_known}")
         )
-        found.append(SplitPlan(name, positions, reason, why))
-    return SplitDecision(cluster, found, None, {})
+        plans.append(SplitPlan(name, positions, reason, why))
+    return SplitDecision(cluster, plans, None, {})
 
 
 def carried(kind: str, strategy: str, memory: Mapping[str, Any]) -> dict[str, Any]:
-    """A strategy's memory as it comes back out of JSON, in which a snapshot and a new leader get it.
+    """A strategy's memory after a round trip through JSON, as a snapshot and a new leader get it.
 
     Raises:
-        StrategyFailedError: JSON cannot hold it.
+        StrategyFailedError: It cannot be encoded as JSON.
     """
     try:
-        found: dict[str, Any] = json.loads(json.dumps(dict(memory), allow_nan=False, sort_keys=True))
+        decoded: dict[str, Any] = json.loads(json.dumps(dict(memory), allow_nan=False, sort_keys=True))
     except (TypeError, ValueError, RecursionError) as error:
-        raise StrategyFailedError(kind, strategy, f"remembers what JSON cannot hold: {error}") from error
-    return found
+        raise StrategyFailedError(kind, strategy, f"has a memory that cannot be encoded as JSON: {error}") from error
+    return decoded
 
 
 def nonsense(cluster: Cluster, plan: Plan) -> str | None:
-    """What of a plan no strategy may ask for, the first; None if it makes sense."""
+    """The first invalid move or split of a plan; None if all are valid."""
     alone = _left_alone(cluster, plan)
     if alone is not None:
         return alone
@@ -297,52 +299,52 @@ def nonsense(cluster: Cluster, plan: Plan) -> str | None:
 
 
 def nonsensical_moves(cluster: Cluster, moves: Sequence[BundleMove]) -> dict[int, Fault]:
-    """Moves that no strategy may ask for: by place, why."""
-    found: dict[int, Fault] = {}
+    """Invalid moves: by their place in the plan, why."""
+    faults: dict[int, Fault] = {}
     seen: set[str] = set()
     for number, move in enumerate(moves):
         bundle = cluster.bundles.get(move.bundle)
         if bundle is None or bundle.owner != move.source:
-            found[number] = Fault("not-owned", f"moves {move.bundle} away from {move.source}, which does not own it")
+            faults[number] = Fault("not-owned", f"moves {move.bundle} away from {move.source}, which does not own it")
         elif bundle.in_flight:
-            found[number] = Fault("in-flight", f"moves {move.bundle}, which is on its way already")
+            faults[number] = Fault("in-flight", f"moves {move.bundle}, which is in flight already")
         elif move.destination == move.source:
-            found[number] = Fault("same-broker", f"moves {move.bundle} to where it is")
+            faults[number] = Fault("same-broker", f"moves {move.bundle} to where it is")
         elif move.bundle in seen:
-            found[number] = Fault("twice", f"moves {move.bundle} twice")
+            faults[number] = Fault("twice", f"moves {move.bundle} twice")
         else:
             seen.add(move.bundle)
-    return found
+    return faults
 
 
 def nonsensical_splits(cluster: Cluster, plan: Plan, wrong: Collection[int] = ()) -> dict[int, Fault]:
-    """Splits that no strategy may ask for, likewise.
+    """Invalid splits, likewise.
 
     Args:
-        wrong: Moves, by place, that are not made: their bundles may be split.
+        wrong: Invalid moves, by place: their bundles may be split.
     """
     moved = {move.bundle for number, move in enumerate(plan.moves) if number not in wrong}
-    found: dict[int, Fault] = {}
+    faults: dict[int, Fault] = {}
     seen: set[str] = set()
     for number, split in enumerate(plan.splits):
         bundle = cluster.bundles.get(split.bundle)
         if bundle is None:
-            found[number] = Fault("gone", f"splits {split.bundle}, which does not exist")
+            faults[number] = Fault("gone", f"splits {split.bundle}, which does not exist")
         elif bundle.owner is None:
-            found[number] = Fault("not-owned", f"splits {split.bundle}, which nobody serves")
+            faults[number] = Fault("not-owned", f"splits {split.bundle}, which no broker serves")
         elif bundle.in_flight:
-            found[number] = Fault("in-flight", f"splits {split.bundle}, which is on its way")
+            faults[number] = Fault("in-flight", f"splits {split.bundle}, which is in flight")
         elif split.bundle in moved:
-            found[number] = Fault("moved", f"moves and splits {split.bundle}")
+            faults[number] = Fault("moved", f"moves and splits {split.bundle}")
         elif split.bundle in seen:
-            found[number] = Fault("twice", f"splits {split.bundle} twice")
+            faults[number] = Fault("twice", f"splits {split.bundle} twice")
         else:
             seen.add(split.bundle)
-    return found
+    return faults
 
 
 def _left_alone(cluster: Cluster, plan: Plan) -> str | None:
-    """Why nothing may be planned at all where something is."""
+    """Why the plan must be empty, if it is not."""
     if not (plan.moves or plan.splits) or cluster.safe is None:
         return None
     what = "moves" if plan.moves else "splits"
@@ -350,21 +352,21 @@ def _left_alone(cluster: Cluster, plan: Plan) -> str | None:
 
 
 def _with_partners(moves: Sequence[BundleMove], wrong: dict[int, Fault], *, upstream: bool) -> dict[int, Fault]:
-    """Moves that are left out, and those of the same exchange: half of it may be worse than nothing."""
+    """Invalid moves, and those of the same exchange: half an exchange may be worse than none."""
     if not wrong or upstream:
         return wrong
     exchanges = {frozenset((move.source, move.destination)) for move in moves if move.swap}
     broken = {frozenset((moves[number].source, moves[number].destination)): why for number, why in wrong.items()}
-    found = dict(wrong)
+    faults = dict(wrong)
     for number, move in enumerate(moves):
         pair = frozenset((move.source, move.destination))
-        if number not in found and pair in exchanges and pair in broken:
-            found[number] = Fault("swap", f"a bundle that goes along may not: {broken[pair]}")
-    return found
+        if number not in faults and pair in exchanges and pair in broken:
+            faults[number] = Fault("swap", f"another bundle of the exchange may not move: {broken[pair]}")
+    return faults
 
 
 def _sensible_splits(cluster: Cluster, plan: Plan, wrong: Collection[int]) -> Plan:
-    """The plan without the splits that make no sense, which are among those left alone then."""
+    """The plan without its invalid splits, which are left alone."""
     faults = nonsensical_splits(cluster, plan, wrong)
     if not faults:
         return plan
@@ -380,40 +382,40 @@ def _with_destinations(
     going: dict[str, list[str]],
     takers: Takers | None,
 ) -> tuple[Sequence[CheckedMove], Sequence[Placed]]:
-    """Let the filters refuse, and the placement choose; each move counts for those after it, but with `upstream` filters."""
+    """Apply filters and placement; each move counts for those after it, except with `upstream` filters."""
     if not moves:
         return [], []
     faults = {} if takers is None else _blind(moves, takers)
     _, refused = pipeline.permitted(cluster, [move for move in moves if move.bundle not in faults], going)
-    faults |= {one.name: f"{one.reason}: {one.why}" for one in refused}
-    found: list[CheckedMove] = []
+    faults |= {entry.name: f"{entry.reason}: {entry.why}" for entry in refused}
+    checked_moves: list[CheckedMove] = []
     placed: list[Placed] = []
     for move in moves:
         fault = faults.get(move.bundle)
         if fault is not None:
-            one = CheckedMove(replace(move, destination=None), move.destination, fault)
+            checked = CheckedMove(replace(move, destination=None), move.destination, fault)
         elif move.destination is not None:
-            one = CheckedMove(move, move.destination)
+            checked = CheckedMove(move, move.destination)
         else:
-            one = _chosen(cluster, move, pipeline, going, takers, placed)
-        if one.move.destination is not None and pipeline.counts_moves:
-            going.setdefault(one.move.destination, []).append(move.bundle)
+            checked = _chosen(cluster, move, pipeline, going, takers, placed)
+        if checked.move.destination is not None and pipeline.counts_moves:
+            going.setdefault(checked.move.destination, []).append(move.bundle)
             if takers is not None:
-                takers.book(cluster.bundles[move.bundle], move.source, one.move.destination)
-        found.append(one)
-    return found, placed
+                takers.book(cluster.bundles[move.bundle], move.source, checked.move.destination)
+        checked_moves.append(checked)
+    return checked_moves, placed
 
 
 def _blind(moves: Sequence[BundleMove], takers: Takers) -> dict[str, str]:
-    """Moves to brokers whose load nobody knows, by bundle; what is exchanged goes together or not at all."""
-    found: dict[str, str] = {}
+    """Moves to brokers of unknown load, by bundle; an exchange is refused as a whole."""
+    faults: dict[str, str] = {}
     for group in together(moves):
         for move in group:
             fault = None if move.destination is None else takers.unknown(move.destination)
             if fault is not None:
-                found |= {one.bundle: f"no-usable-report: {move.destination}: {fault}" for one in group}
+                faults |= {partner.bundle: f"no-usable-report: {move.destination}: {fault}" for partner in group}
                 break
-    return found
+    return faults
 
 
 def _chosen(
@@ -424,14 +426,14 @@ def _chosen(
     takers: Takers | None,
     placed: list[Placed],
 ) -> CheckedMove:
-    """Have the placement choose for a move that the strategy left open."""
+    """Let the placement choose for a move that the strategy left open."""
     bundle = cluster.bundles[move.bundle]
     among, faults = ([], {}) if takers is None else takers.open_to(bundle, move.source)
     if takers is not None and not among:
-        return CheckedMove(move, None, f"no-taker: {told(faults)}")
-    # Upstream's placement is asked about everybody, and may choose the source again; then nothing moves.
-    everybody = takers is None or pipeline.settings.upstream
-    answer = pipeline.place(cluster, pipeline.as_shed(bundle), going, None if everybody else among)
+        return CheckedMove(move, None, f"no-taker: {describe(faults)}")
+    # Upstream's placement chooses among all brokers, and may choose the source again; then nothing moves.
+    all_brokers = takers is None or pipeline.settings.upstream
+    answer = pipeline.place(cluster, pipeline.as_shed(bundle), going, None if all_brokers else among)
     placed.append(answer)
     if answer.broker is None:
         return CheckedMove(move, None, answer.why)

@@ -1,9 +1,9 @@
-"""From a bundle to its broker: pins, then filters, then the strategy, with what is on its way already counted.
+"""Placement pipeline: pins, then filters, then the strategy, with the moves in flight counted.
 
-One `Pipeline` is kept as long as its strategy; it makes new `Filters` for every new cluster, and keeps what the strategy wants to
-remember. Shedders ask it what may go where: `pipeline.can_take(cluster)`; and `permitted` goes through the moves of a whole
-plan in order, each counted for those after it, so that no plan breaks a policy by two moves that are harmless alone. With
-`upstream` nothing of a plan is counted, as Pulsar looks at each move on the same data.
+One `Pipeline` is kept as long as its strategy; it makes new `Filters` for every new cluster, and keeps the strategy's memory.
+Shedders ask it what may go where: `pipeline.can_take(cluster)`; and `permitted` goes through the moves of a whole
+plan in order, each counted for those after it, so that no two moves together break a policy that each keeps alone. With
+`upstream` the moves of a plan are not counted, as Pulsar checks each move on the same data.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ class Pipeline:
     def filters(self, cluster: Cluster, booked: Mapping[str, Sequence[str]] = _NOTHING) -> Filters:
         """The filters on a cluster.
 
-        They are made anew only if the cluster or `booked` is another object, or something left `booked`; what was added to it
-        is taken up.
+        They are rebuilt only if the cluster or `booked` is another object, or something was removed from `booked`; additions
+        to it are applied.
         """
         filters = self._filters
         fewer = any(len(booked.get(broker, ())) < count for broker, count in self._taken.items())
@@ -66,7 +66,7 @@ class Pipeline:
         return filters
 
     def can_take(self, cluster: Cluster, booked: Mapping[str, Sequence[str]] = _NOTHING) -> CanTake:
-        """What a shedder asks: why a broker may not take a bundle, None if it may."""
+        """The check for shedders: why a broker may not take a bundle, None if it may."""
         return self.filters(cluster, booked).can_take
 
     def place(
@@ -76,14 +76,14 @@ class Pipeline:
         booked: Mapping[str, Sequence[str]] = _NOTHING,
         among: Collection[str] | None = None,
     ) -> Placed:
-        """Choose a broker; nobody, if the filters leave nobody.
+        """Choose a broker; none, if the filters leave none.
 
         Args:
-            booked: Bundles on their way to a broker that its report does not count yet.
-            among: Brokers that the asker offers; None: all.
+            booked: Bundles in flight to a broker that its report does not count yet.
+            among: Brokers to choose from; None: all.
 
         Raises:
-            StrategyFailedError: The strategy raises, or names a broker that it was not offered.
+            StrategyFailedError: The strategy raises, or chooses a broker that is not among those offered.
         """
         filters = self.filters(cluster, booked)
         passed = filters.passed(bundle, among)
@@ -97,18 +97,18 @@ class Pipeline:
             allowed = filters.allowed(bundle, among)
             second = self._chosen(filters, bundle, allowed)
             if second.broker is not None:
-                # Whom the other filters had removed may take it after all.
+                # A broker that other filters had removed may take it after all.
                 out = {name: fault for name, fault in passed.removed.items() if name not in set(allowed)}
                 why = f"{second.why}; chosen again, as {placed.broker} {hot}"
                 return replace(second, why=why, removed={**second.removed, **out})
-        # The filters' word stands: they were first.
+        # The filters' reason takes precedence: they ran first.
         removed = {**placed.removed, **passed.removed} if placed.removed else passed.removed
         return replace(placed, removed=removed)
 
     __call__ = place
 
     def _chosen(self, filters: Filters, bundle: Bundle, names: Sequence[str]) -> Placed:
-        """Have the strategy choose among these."""
+        """Let the strategy choose among these."""
         try:
             placed = self.strategy.place(filters.cluster, bundle, list(names), filters.bookings, self.memory)
         except Exception as error:
@@ -150,20 +150,20 @@ class Pipeline:
                 faults.append(self._refused(filters, move))
                 if faults[-1] is None and move.destination is not None and self.counts_moves:
                     filters.book(move.destination, move.bundle)
-            fault = next((one for one in faults if one is not None), None)
-            if fault is None:
+            refusal = next((entry for entry in faults if entry is not None), None)
+            if refusal is None:
                 kept += group
                 continue
             for move, own in zip(group, faults, strict=True):
-                word, why = own or ("swap", f"a bundle that goes along may not: {fault[1]}")
-                left.append(Left(move.bundle, word, f"{move.source} to {move.destination or 'anybody'}: {why}"))
+                word, why = own or ("swap", f"another bundle of the exchange may not move: {refusal[1]}")
+                left.append(Left(move.bundle, word, f"{move.source} to {move.destination or 'any broker'}: {why}"))
             if len(group) > 1:
                 filters = self._again(cluster, kept, booked)
         order = {id(move): place for place, move in enumerate(moves)}
         return sorted(kept, key=lambda move: order[id(move)]), left
 
     def _again(self, cluster: Cluster, kept: Sequence[BundleMove], booked: Mapping[str, Sequence[str]]) -> Filters:
-        """Filters that know of these moves only."""
+        """Filters with only these moves booked."""
         filters = Filters(cluster, self.settings, booked)
         for move in kept:
             if move.destination is not None and self.counts_moves:
@@ -172,20 +172,20 @@ class Pipeline:
 
     @property
     def counts_moves(self) -> bool:
-        """Whether each move of a plan counts for those after it; Pulsar looks at each on the same data (decision record 26)."""
+        """Whether each move of a plan counts for those after it; Pulsar checks each on the same data (decision record 26)."""
         return not self.settings.upstream
 
     def as_shed(self, bundle: Bundle) -> Bundle:
-        """A bundle that is shed, as it is placed: upstream's older manager has forgotten what it holds."""
+        """The bundle as the placement sees it when it is shed: upstream's older manager has forgotten its topics."""
         upstream = self.settings.upstream and self.settings.generation == "modular"
         return kind_forgotten(bundle) if upstream else bundle
 
     def _refused(self, filters: Filters, move: BundleMove) -> tuple[str, str] | None:
         bundle = filters.cluster.bundles.get(move.bundle)
         if bundle is None:
-            return "gone", "there is no such bundle"
+            return "gone", "the bundle does not exist"
         if bundle.owner != move.source:
-            return "not-owned", f"{bundle.owner or 'nobody'} serves it"
+            return "not-owned", f"{bundle.owner or 'no broker'} serves it"
         if move.destination == move.source:
             return "same-broker", "it is there"
         if move.destination is None:

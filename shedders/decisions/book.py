@@ -1,4 +1,4 @@
-"""Decisions as readers hold them: each with its moves' ends, found by id, operation and bundle. A fold of the topic. Pure."""
+"""Index of decisions, each with the outcomes of its moves, by id, operation and bundle. A fold of the topic. Pure."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Entry = MoveEntry | SplitEntry | PlacedEntry
 
 
 class BundleDecision(NamedTuple):
-    """Something that was decided about a bundle, and how it ended, if that is known."""
+    """An entry of a decision about a bundle, with its outcome, if that is known."""
 
     decision: DecisionRecord
     entry: Entry
@@ -29,7 +29,7 @@ class BundleDecision(NamedTuple):
 
     @property
     def result(self) -> str | None:
-        """The newest word for how it stands; None where nothing was begun."""
+        """The newest word for its state; None where no operation was started."""
         return self.entry.outcome if self.ended is None else self.ended.result
 
     @property
@@ -42,7 +42,7 @@ class DecisionBook:
     """Takes in records in log order.
 
     Args:
-        decisions_max: The newest so many are kept, with their outcomes.
+        decisions_max: Number of the newest decisions that are kept, with their outcomes.
 
     Attributes:
         junk: Records that could not be read, by reason.
@@ -85,19 +85,19 @@ class DecisionBook:
 
     def newest(self, subject: Subject) -> Sequence[DecisionRecord]:
         """Those of one subject, the newest first."""
-        return [one for one in reversed(self._decisions.values()) if one.subject == subject]
+        return [decision for decision in reversed(self._decisions.values()) if decision.subject == subject]
 
-    def made(self, record: DecisionRecord) -> Sequence[BundleDecision]:
-        """Everything that a decision says of bundles, with its end."""
+    def bundle_decisions(self, record: DecisionRecord) -> Sequence[BundleDecision]:
+        """All entries of a decision, each with its outcome."""
         ends = self._outcomes.get(record.id, {})
         return [BundleDecision(record, entry, ends.get(entry.bundle)) for entry in record.deeds]
 
     def by_operation(self, operation: str | None) -> BundleDecision | None:
-        """What began an operation."""
-        found = None if operation is None else self._operations.get(operation)
-        if found is None:
+        """The decision that started an operation."""
+        located = None if operation is None else self._operations.get(operation)
+        if located is None:
             return None
-        decision, place = self._decisions[found[0]], found[1]
+        decision, place = self._decisions[located[0]], located[1]
         entry = decision.deeds[place]
         return BundleDecision(decision, entry, self._outcomes.get(decision.id, {}).get(entry.bundle))
 
@@ -107,23 +107,24 @@ class DecisionBook:
         Args:
             by: Broker that placed it.
             to: Brokers that it may have chosen.
-            since_ms, until_ms: When it was written down, by the log's time.
+            since_ms, until_ms: When it was recorded, by the log's time.
         """
         for record in self._decisions.values():
             if record.subject != Subject.PLACE.value or record.leader != by or not since_ms <= record.at_ms <= until_ms:
                 continue
-            for one in self.made(record):
-                if isinstance(one.entry, PlacedEntry) and one.entry.bundle == bundle and one.entry.broker in to:
-                    return one
+            for placed in self.bundle_decisions(record):
+                entry = placed.entry
+                if isinstance(entry, PlacedEntry) and entry.bundle == bundle and entry.broker in to:
+                    return placed
         return None
 
     def about(self, bundles: Sequence[str]) -> Iterator[BundleDecision]:
         """Everything that was decided about any of these bundles, in log order."""
         wanted = frozenset(bundles)
         for record in self._decisions.values():
-            for one in self.made(record):
-                if one.entry.bundle in wanted:
-                    yield one
+            for decided in self.bundle_decisions(record):
+                if decided.entry.bundle in wanted:
+                    yield decided
 
     def _forget(self, decision_id: str) -> None:
         record = self._decisions.pop(decision_id)

@@ -1,7 +1,6 @@
 """Decision records, built from decisions of `shedders.decision.dry_run`, placements, splits and skipped cycles. Pure.
 
-The balancer decides by the functions of a dry run, and this takes their answers as they are: what a record says is what was
-reckoned with, shortened where there is no room.
+The balancer decides with the functions of a dry run. A record has their results as they are, shortened where there is no room.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ class RecordBounds:
     Attributes:
         record_bytes: Longest value.
         text_chars: Longest sentence.
-        memory_bytes: So much may come on top for what the strategy remembers, up to `VALUE_MAX_BYTES` in all: the next leader
+        memory_bytes: Additional bytes for the strategy's memory, up to `VALUE_MAX_BYTES` in all: the next leader
             needs all of it or has none, and it grows with the cluster.
     """
 
@@ -66,7 +65,7 @@ class RecordBounds:
                 f"{TEXT_MAX_CHARS} characters"
             )
         if self.memory_bytes < 0:
-            raise ValueError(f"memory of {self.memory_bytes} bytes")
+            raise ValueError(f"memory_bytes is negative: {self.memory_bytes}")
 
     @property
     def beyond_bytes(self) -> int:
@@ -76,7 +75,7 @@ class RecordBounds:
 
 @dataclass(frozen=True, slots=True)
 class Occasion:
-    """Who decides, when, and by what.
+    """The circumstances of a decision: who decides, when, and with which settings.
 
     Attributes:
         id: A ULID.
@@ -86,10 +85,10 @@ class Occasion:
         trigger: `cycle`, `new-leader`, `policy`, `children`, `request`.
         strategy: Shedder, placement or split algorithm, by the subject.
         placement: Of a shedding decision: what chose destinations that were left open.
-        settings: All settings that were used, of filters and budget, too; JSON-able.
-        tell_settings: Write them down, not only their fingerprint: in a leader's first record, and when they change.
+        settings: All settings that were used, those of filters and budget included; JSON-able.
+        write_settings: Write them to the record, not only their fingerprint: in a leader's first record, and when they change.
         drain: Of a drain's decisions.
-        contradictions: Policies that cannot be kept as they stand; told with what was left alone.
+        contradictions: Policies that contradict each other; recorded among `left`.
     """
 
     id: str
@@ -101,7 +100,7 @@ class Occasion:
     strategy: str
     profile: str
     settings: Mapping[str, Any]
-    tell_settings: bool = False
+    write_settings: bool = False
     placement: str | None = None
     manager: str = "extensible"
     trigger: str = "cycle"
@@ -112,11 +111,11 @@ class Occasion:
 
 @dataclass(frozen=True, slots=True)
 class Executed:
-    """What was begun for one bundle.
+    """The operation that was started for one bundle.
 
     Attributes:
-        operation: Id on the channel; None where none was begun.
-        outcome: A stable word for how it stands: `started`, `rejected`, `unknown`, `dry-run`, ...
+        operation: Id on the channel; None where none was started.
+        outcome: A stable word for its state: `started`, `rejected`, `unknown`, `dry-run`, ...
     """
 
     operation: str | None
@@ -131,7 +130,7 @@ class BudgetUse:
     Attributes:
         left: After it.
         held: Moves of the plan that have to wait.
-        on_the_way: Before it.
+        on_the_way: Moves in flight before it.
     """
 
     settings: BudgetSettings
@@ -152,10 +151,10 @@ SKIPPED: Mapping[str, tuple[Label, Reason]] = {
     "strategy-failed": (Label.FAILURE, Reason.UNKNOWN),
     "internal-error": (Label.FAILURE, Reason.UNKNOWN),
 }
-"""Words for cycles in which no strategy was asked, or its answer not used, with upstream's label and reason.
+"""Words for cycles in which no strategy ran, or its plan was not used, with upstream's label and reason.
 
-Missing or old load data, too few brokers and cool-downs are none of these: the strategy finds them, and its record has upstream's
-reason (`NoLoadData`, `OutDatedData`, `NoBrokers`, `CoolDown`) with `skipped` null.
+Missing or old load data, too few brokers and cool-downs are not among them: the strategy detects them, and its record has
+upstream's reason (`NoLoadData`, `OutDatedData`, `NoBrokers`, `CoolDown`) with `skipped` null.
 """
 
 
@@ -177,16 +176,16 @@ def shed_record(
     """The record of a shedding decision.
 
     Args:
-        executed: By bundle, what was begun.
+        executed: By bundle, the operation that was started.
         unasked: By bundle, why its owner was not asked for the split that the plan wants.
     """
     plan = decision.plan
     held = dict(unasked)
     if budget is not None:
-        held |= {one.name: f"{one.reason}: {one.why}" for one in budget.held}
+        held |= {left.name: f"{left.reason}: {left.why}" for left in budget.held}
     draft = _Draft(occasion, Subject.SHED, bounds, budget)
     return draft.record(
-        _Found(
+        _Content(
             plan.label.value,
             plan.reason.value,
             plan.why,
@@ -194,7 +193,7 @@ def shed_record(
             plan=plan,
             moves=decision.checked,
             held=held,
-            splits=[SplitPlan(one.bundle, (), BALANCE, one.why) for one in plan.splits],
+            splits=[SplitPlan(split.bundle, (), BALANCE, split.why) for split in plan.splits],
             placed=decision.placed,
             left=[*plan.left, *occasion.contradictions],
             executed=executed,
@@ -210,14 +209,14 @@ def split_record(
     executed: Mapping[str, Executed] = NOTHING_DONE,
     bounds: RecordBounds | None = None,
 ) -> DecisionRecord:
-    """The record of a look at what should be split; bundles left whole are those left alone."""
-    splits = [one for one in decision.splits if one.positions]
-    left = [Left(one.bundle, one.reason, one.why) for one in decision.splits if not one.positions]
+    """The record of a search for bundles to split; bundles that are not split are those left alone."""
+    splits = [split for split in decision.splits if split.positions]
+    left = [Left(split.bundle, split.reason, split.why) for split in decision.splits if not split.positions]
     label, reason = (Label.SUCCESS, splits[0].reason) if splits else (Label.SKIP, Reason.UNKNOWN.value)
-    why = decision.why or f"{len(splits)} to be split, {len(left)} left whole"
+    why = decision.why or f"{len(splits)} to be split, {len(left)} not split"
     brokers = decision.cluster.brokers
-    found = _Found(label.value, reason, why, brokers=brokers, splits=splits, left=left, executed=executed)
-    return _Draft(occasion, Subject.SPLIT, bounds, None).record(found)
+    content = _Content(label.value, reason, why, brokers=brokers, splits=splits, left=left, executed=executed)
+    return _Draft(occasion, Subject.SPLIT, bounds, None).record(content)
 
 
 def place_record(
@@ -229,12 +228,12 @@ def place_record(
     bounds: RecordBounds | None = None,
 ) -> DecisionRecord:
     """The record of a batch of placements."""
-    homeless = sum(one.broker is None for one in placed)
-    label = Label.FAILURE if homeless else Label.SUCCESS
-    reason = Reason.NO_BROKERS if homeless else Reason.UNKNOWN
-    why = f"{len(placed) - homeless} placed" + (f"; for {homeless} no broker was found" if homeless else "")
-    found = _Found(label.value, reason.value, why, brokers=cluster.brokers, placed=placed, executed=executed)
-    return _Draft(occasion, Subject.PLACE, bounds, None).record(found)
+    unplaced = sum(placement.broker is None for placement in placed)
+    label = Label.FAILURE if unplaced else Label.SUCCESS
+    reason = Reason.NO_BROKERS if unplaced else Reason.UNKNOWN
+    why = f"{len(placed) - unplaced} placed" + (f"; no broker was found for {unplaced}" if unplaced else "")
+    content = _Content(label.value, reason.value, why, brokers=cluster.brokers, placed=placed, executed=executed)
+    return _Draft(occasion, Subject.PLACE, bounds, None).record(content)
 
 
 def skipped_record(
@@ -255,10 +254,10 @@ def skipped_record(
         left: Brokers that were the reason.
     """
     label, reason = SKIPPED.get(skipped, (Label.SKIP, Reason.UNKNOWN))
-    found = _Found(
+    content = _Content(
         label.value, reason.value, why, brokers=brokers or {}, left=[*left, *occasion.contradictions], skipped=skipped
     )
-    return _Draft(occasion, subject, bounds, budget).record(found)
+    return _Draft(occasion, subject, bounds, budget).record(content)
 
 
 def outcome_record(
@@ -294,8 +293,8 @@ def outcome_record(
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
-    """What a decision found, before it is made to fit."""
+class _Content:
+    """The contents of a decision, before they are shortened to fit."""
 
     label: str
     reason: str
@@ -313,14 +312,14 @@ class _Found:
 
     def named(self) -> Iterable[str]:
         """Brokers that the moves are about."""
-        for one in self.moves:
-            yield one.move.source
-            if one.move.destination is not None:
-                yield one.move.destination
+        for move in self.moves:
+            yield move.move.source
+            if move.move.destination is not None:
+                yield move.move.destination
 
 
 class _Draft:
-    """One record in the making."""
+    """Builder of one record."""
 
     def __init__(
         self, occasion: Occasion, subject: Subject, bounds: RecordBounds | None, budget: BudgetUse | None
@@ -333,41 +332,41 @@ class _Draft:
         self._executed: Mapping[str, Executed] = {}
         self._held: Mapping[str, str] = {}
 
-    def record(self, found: _Found) -> DecisionRecord:
-        """Fill it, the most important first."""
-        base = self._base(found)
+    def record(self, content: _Content) -> DecisionRecord:
+        """Fill the record, the most important parts first."""
+        base = self._base(content)
         room = Room(self._bounds.record_bytes - len(base.model_dump_json().encode()) - _CUT_BYTES)
-        self._executed, self._held = found.executed, found.held
+        self._executed, self._held = content.executed, content.held
         occasion, short = self._occasion, self._short
         inputs = occasion.inputs
         channel = room.table("inputs", inputs.channel, short.name, share=0.25, order=sorted(inputs.channel))
-        counts = Counter(one.reason for one in found.left)
+        counts = Counter(entry.reason for entry in content.left)
         ranked = sorted(counts, key=lambda reason: (-counts[reason], reason))
         left_counts = room.table("left_counts", counts, short.name, share=0.1, order=ranked)
-        plan = found.plan
+        plan = content.plan
         stats = finite({} if plan is None else plan.stats)
         scores = finite({} if plan is None else plan.scores)
         stats = room.table("stats", stats, short.name, share=0.1, order=sorted(stats))
-        moves = room.entries("moves", found.moves, self._move, share=0.8)
-        splits = room.entries("splits", found.splits, self._split, share=0.8)
-        order = extremes_first(scores, found.named())
+        moves = room.entries("moves", content.moves, self._move, share=0.8)
+        splits = room.entries("splits", content.splits, self._split, share=0.8)
+        order = extremes_first(scores, content.named())
         scores = room.table("scores", scores, short.name, share=0.5, order=order)
-        placed = room.entries("placed", found.placed, self._placed, share=0.5)
-        told = self._settings(room)
+        placed = room.entries("placed", content.placed, self._placed, share=0.5)
+        settings = self._settings(room)
         memory = (
-            found.memory
-            if found.memory is not None and room.fits("memory", found.memory, self._bounds.beyond_bytes)
+            content.memory
+            if content.memory is not None and room.fits("memory", content.memory, self._bounds.beyond_bytes)
             else None
         )
-        order_left = brokers_first(found.left, found.brokers)
-        left = room.entries("left", found.left, self._left, share=1.0, order=order_left)
+        order_left = brokers_first(content.left, content.brokers)
+        left = room.entries("left", content.left, self._left, share=1.0, order=order_left)
         cut = dict(room.cut)
         if short.count:
             cut["texts"] = short.count
         return base.model_copy(
             update={
                 "inputs": inputs.model_copy(update={"channel": channel}),
-                "settings": told,
+                "settings": settings,
                 "memory": memory,
                 "scores": scores,
                 "stats": stats,
@@ -380,7 +379,7 @@ class _Draft:
             }
         )
 
-    def _base(self, found: _Found) -> DecisionRecord:
+    def _base(self, content: _Content) -> DecisionRecord:
         """The record without its lists and tables."""
         occasion, short = self._occasion, self._short
         return DecisionRecord(
@@ -401,10 +400,10 @@ class _Draft:
             settings=None,
             memory=None,
             inputs=occasion.inputs.model_copy(update={"channel": {}}),
-            label=word(found.label),
-            reason=word(found.reason),
-            skipped=None if found.skipped is None else word(found.skipped),
-            why=short.text(found.why),
+            label=word(content.label),
+            reason=word(content.reason),
+            skipped=None if content.skipped is None else word(content.skipped),
+            why=short.text(content.why),
             scores={},
             stats={},
             moves=[],
@@ -417,10 +416,10 @@ class _Draft:
         )
 
     def _settings(self, room: Room) -> dict[str, Any] | None:
-        if not self._occasion.tell_settings:
+        if not self._occasion.write_settings:
             return None
-        told: dict[str, Any] = json.loads(json.dumps(self._occasion.settings, sort_keys=True, default=str))
-        return told if room.fits("settings", told) else None
+        settings: dict[str, Any] = json.loads(json.dumps(self._occasion.settings, sort_keys=True, default=str))
+        return settings if room.fits("settings", settings) else None
 
     def _move(self, checked: CheckedMove) -> MoveEntry:
         move, short = checked.move, self._short
@@ -433,7 +432,7 @@ class _Draft:
             load=float(move.load) if isfinite(move.load) else None,
             swap=move.swap,
             refused=short.maybe(checked.refused or held),
-            **self._deed(move.bundle, move.why, made=checked.refused is None),
+            **self._deed(move.bundle, move.why, accepted=checked.refused is None),
         )
 
     def _split(self, plan: SplitPlan) -> SplitEntry:
@@ -451,15 +450,15 @@ class _Draft:
         return PlacedEntry(
             broker=_name(self._short, placed.broker),
             score=float(score) if score is not None and isfinite(score) else None,
-            best=[self._short.name(one) for one in list(placed.best)[:_BEST_MAX]],
+            best=[self._short.name(name) for name in list(placed.best)[:_BEST_MAX]],
             best_count=len(placed.best),
             removed=dict(sorted(Counter(self._short.name(name) for name, _ in placed.removed.values()).items())),
             **self._deed(placed.bundle, placed.why),
         )
 
-    def _deed(self, bundle: str, why: str, *, made: bool = True) -> dict[str, Any]:
-        # A move that was refused as it stands there twice has the name of the one that was made.
-        done = self._executed.get(bundle) if made else None
+    def _deed(self, bundle: str, why: str, *, accepted: bool = True) -> dict[str, Any]:
+        # A move that was refused as a duplicate has the name of the one that was executed.
+        done = self._executed.get(bundle) if accepted else None
         return {
             "bundle": self._short.name(bundle),
             "why": self._short.text(why),

@@ -1,6 +1,6 @@
-"""The changes that led a bundle to where it is, out of the channel's records: its own, and those of the bundles it was part of.
+"""History of a bundle from the channel's records: its own changes, and those of the bundles that it was part of.
 
-A fold over what an audit observes (`RecordRead`, `Judgement`), as `statechannel.audit.history` is one; here the records of one
+A fold over what an audit observes (`RecordRead`, `Judgement`), like `statechannel.audit.history`; here the records of one
 operation on one bundle become one change. Times are the log's own. Pure.
 """
 
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
 
 class What(StrEnum):
-    """What a change came to: stable words."""
+    """The result of a change: stable words."""
 
     CREATED = "created"  # with its namespace, or by it
-    ASSIGNED = "assigned"  # nobody had it before
+    ASSIGNED = "assigned"  # it had no owner before
     MOVED = "moved"
     UNLOADED = "unloaded"
     TAKEN_BACK = "taken-back"  # the move failed, the former owner kept it
@@ -46,8 +46,8 @@ class BundleChange:
     """All records of one operation on one bundle.
 
     Attributes:
-        source: Who served it before; None: nobody, or nobody knows.
-        destination: Who serves it after it.
+        source: Its owner before; None: it had none, or it is unknown.
+        destination: Its owner afterwards.
         wanted: Where it was to go, if it did not get there.
         lost: The owner that was lost, where a repair says so.
         forced: A repair.
@@ -78,13 +78,13 @@ class BundleChange:
 
 
 class Trail:
-    """Collects the changes of one bundle, or of whatever bundle holds a topic.
+    """The changes of one bundle, or of the bundles that held a topic.
 
     Attributes:
         title: What it is the trail of, for people.
-        changes: In log order: of the bundles that held it, its own, and of a bundle that is no more those of its parts.
-        bundle: The live bundle that holds it now, as far as these records tell; None where they do not, or it was split into
-            parts of which none holds it alone.
+        changes: In log order: those of the bundles that held it, its own and, if it was split, those of its parts.
+        bundle: The live bundle that holds it now, according to these records; None if they do not say, or if it was split
+            into parts of which none holds it alone.
         owner: Who serves that bundle.
 
     Raises:
@@ -119,7 +119,7 @@ class Trail:
         return None
 
     def settled(self, bundle: str, owner: str | None) -> None:
-        """What is accepted now, where that is known better: of a cleaned log the records that are left do not say all."""
+        """Set the accepted state where it is known from elsewhere: the records of a compacted log may not have it."""
         self.bundle, self.owner = bundle, owner
 
     def observe(self, record: RecordRead, judgement: Judgement) -> None:
@@ -157,17 +157,17 @@ class Trail:
             fresh = True
         else:
             fresh = False
-        found = self.changes[place] = self._went_on(self.changes[place], record, change, key, fresh=fresh)
-        if found.what is What.SPLIT:
+        updated = self.changes[place] = self._went_on(self.changes[place], record, change, key, fresh=fresh)
+        if updated.what is What.SPLIT:
             if self.bundle == name:
                 self.bundle = self.owner = None
-            for child in found.children:
+            for child in updated.children:
                 self._now_at(child, change.from_)
         else:
             self._now_at(name, key.owner)
 
     def _goes_on(self, place: int, key: KeyState) -> bool:
-        """Whether a record belongs to the change that is open: by its operation, or as what ends it for nobody in particular."""
+        """Whether a record belongs to the open change: by its operation, or because it ends the change without one."""
         before = self.changes[place]
         if before.operation is not None and before.operation == key.operation:
             return True
@@ -184,28 +184,28 @@ class Trail:
             self.bundle, self.owner = name, owner
 
     def _went_on(
-        self, found: BundleChange, record: RecordRead, change: Record, key: KeyState, *, fresh: bool
+        self, updated: BundleChange, record: RecordRead, change: Record, key: KeyState, *, fresh: bool
     ) -> BundleChange:
         in_flight = change.state in (State.ASSIGNING, State.RELEASING)
-        found = replace(
-            found,
-            foreign=found.foreign or self._foreign,
-            ended_ms=max(found.began_ms, record.timestamp_ms),
-            wanted=(change.to if in_flight else None) or found.wanted,
-            forced=found.forced or change.forced,
-            lost=found.lost or _lost(change),
+        updated = replace(
+            updated,
+            foreign=updated.foreign or self._foreign,
+            ended_ms=max(updated.began_ms, record.timestamp_ms),
+            wanted=(change.to if in_flight else None) or updated.wanted,
+            forced=updated.forced or change.forced,
+            lost=updated.lost or _lost(change),
         )
         if change.state is State.ASSIGNED:
-            same = found.source == key.owner or (fresh and change.text("action") == Action.RESUME)
-            what = (What.RESUMED if fresh else What.TAKEN_BACK) if same else _came(found)
-            return replace(found, destination=key.owner, what=what)
+            same = updated.source == key.owner or (fresh and change.text("action") == Action.RESUME)
+            what = (What.RESUMED if fresh else What.TAKEN_BACK) if same else _came(updated)
+            return replace(updated, destination=key.owner, what=what)
         if change.state is State.UNASSIGNED:
             declined = change.text("action") == Action.DECLINE
-            return replace(found, destination=None, what=What.DECLINED if declined else What.UNLOADED)
+            return replace(updated, destination=None, what=What.DECLINED if declined else What.UNLOADED)
         if change.state is State.DELETED:
             children = [f"{key.namespace}/{child}" for child in key.children or ()]
-            return replace(found, destination=change.from_, what=What.SPLIT, children=children)
-        return replace(found, what=What.UNDER_WAY)
+            return replace(updated, destination=change.from_, what=What.SPLIT, children=children)
+        return replace(updated, what=What.UNDER_WAY)
 
     def _new(self, record: RecordRead, change: Record, key: KeyState, what: What, **more: Any) -> BundleChange:
         return BundleChange(
@@ -223,22 +223,22 @@ class Trail:
             **more,
         )
 
-    # --- which of them ----------------------------------------------------------------------------------------------
+    # --- ranges ------------------------------------------------------------------------------------------------------
 
     def _overlaps(self, lower: int, upper: int) -> bool:
         wanted = self._wanted
         return lower < _end(wanted.upper) and wanted.lower < _end(upper)
 
     def _concerns(self, name: str) -> bool:
-        """Whether a bundle holds all that is asked for."""
+        """Whether a bundle holds the whole range of the trail."""
         parts = parse_key(name.encode())
         if parts is None or parts.namespace != self._wanted.namespace:
             return False
         return parts.lower <= self._wanted.lower and _end(self._wanted.upper) <= _end(parts.upper)
 
 
-def _came(found: BundleChange) -> What:
-    return What.ASSIGNED if found.source is None else What.MOVED
+def _came(change: BundleChange) -> What:
+    return What.ASSIGNED if change.source is None else What.MOVED
 
 
 def _lost(change: Record) -> str | None:
@@ -265,11 +265,11 @@ def _end(upper: int) -> int:
 
 def part_of(child: str, parent: str) -> bool:
     """Whether one bundle is a part of another one, or the same."""
-    one, other = parse_key(child.encode()), parse_key(parent.encode())
+    part, whole = parse_key(child.encode()), parse_key(parent.encode())
     return (
-        one is not None
-        and other is not None
-        and one.namespace == other.namespace
-        and other.lower <= one.lower
-        and _end(one.upper) <= _end(other.upper)
+        part is not None
+        and whole is not None
+        and part.namespace == whole.namespace
+        and whole.lower <= part.lower
+        and _end(part.upper) <= _end(whole.upper)
     )

@@ -1,7 +1,7 @@
-"""Why a bundle is where it is: the channel says what happened, decision records say why. Pure.
+"""Explanation of a bundle's owner: the channel's records show what happened, decision records show why. Pure.
 
-Each step is a change on the channel with the decision that its operation belongs to, in sentences for people. `why_not` has
-the other question.
+Each step is a change on the channel with the decision that its operation belongs to, in sentences for people. `why_not`
+answers the opposite question.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from statechannel.audit.id_series import FOREIGN
 from statechannel.engine.shutdown import SHUTDOWN
 
 NOT_MADE = "not-made"
-"""Word for a step that was decided, and that the channel shows nothing of."""
+"""Word for a step that was decided, but of which the channel has no record."""
 
 _SECOND_MS = 1_000
 _MINUTE_MS = 60_000
-_TOLD_BEFORE_MS = 1_000
-_TOLD_WITHIN_MS = 5_000
-"""Placements are written down in batches, a second apart, with times of the broker's own estimate of the log's clock."""
+_RECORDED_BEFORE_MS = 1_000
+_RECORDED_WITHIN_MS = 5_000
+"""Placements are recorded in batches, a second apart, with the broker's own estimate of the log's clock."""
 
 
 class CommandOrigin(NamedTuple):
-    """Who asked for an operation by command."""
+    """The user and the command that requested an operation."""
 
     by: str
     command: str
@@ -40,8 +40,8 @@ class ExplanationStep:
     Attributes:
         what: A stable word (`bundle_trail.What`, or `not-made`).
         said: What happened, a sentence.
-        because: Explanation, a sentence with the numbers that decided; None where nobody says.
-        decision: Id of the decision record; None where no record that is there speaks of it.
+        because: Explanation, a sentence with the numbers that decided; None if it is not recorded.
+        decision: Id of the decision record; None if no remaining record mentions it.
         result: How the move ended by the decision records.
         took_ms: From its first to its last record on the channel.
     """
@@ -70,9 +70,9 @@ class Explanation:
     """The answer to `why`.
 
     Attributes:
-        title: What was asked about.
+        title: The bundle or topic of the question.
         bundle: The live bundle that it is now; None where there is none.
-        now: How things stand, a sentence.
+        now: Its present state, a sentence.
         steps: In the order in which they happened.
         left_out: Older steps that are not shown.
     """
@@ -92,12 +92,12 @@ class Explanation:
 def why(
     trail: Trail, book: DecisionBook, asked: Mapping[str, CommandOrigin] | None = None, *, steps_max: int = 20
 ) -> Explanation:
-    """Who moved a bundle, when, by which decision, with which numbers; through splits back to its namespace's creation.
+    """Explain who moved a bundle, when, by which decision and with which numbers, through splits back to its creation.
 
     Args:
         trail: What the channel says.
-        asked: What was asked for by command, by operation.
-        steps_max: The newest so many steps are told.
+        asked: Commands, by operation.
+        steps_max: Number of the newest steps that are shown.
     """
     known = asked or {}
     steps = [_step(change, book, known.get(change.operation or "")) for change in trail.changes]
@@ -115,25 +115,25 @@ def _now(trail: Trail) -> str:
         last = trail.changes[-1]
         if last.what is What.DELETED:
             return "its namespace was deleted"
-        split = next((one for one in reversed(trail.changes) if one.what is What.SPLIT), None)
+        split = next((change for change in reversed(trail.changes) if change.what is What.SPLIT), None)
         if split is not None:
             return f"{split.bundle} was split into {', '.join(split.children)}"
-        return "the records that are left do not say who serves it"
+        return "the remaining records do not say who serves it"
     if trail.owner is None:
-        return f"{trail.bundle} is served by nobody now"
+        return f"{trail.bundle} is served by no broker now"
     return f"{trail.bundle} is served by {trail.owner}"
 
 
 def _step(change: BundleChange, book: DecisionBook, asker: CommandOrigin | None) -> ExplanationStep:
     took_ms = change.ended_ms - change.began_ms
-    made = book.by_operation(change.operation)
-    chosen = _placement(change, book) if made is None else None
-    because = _because(change, asker, chosen) if made is None else _decided(made)
+    decided = book.by_operation(change.operation)
+    chosen = _placement(change, book) if decided is None else None
+    because = _because(change, asker, chosen) if decided is None else _decided(decided)
     step = ExplanationStep(
         at_ms=change.began_ms,
         bundle=change.bundle,
         what=change.what.value,
-        said=_said(change, took_ms),
+        said=_sentence(change, took_ms),
         because="; ".join(filter(None, [FOREIGN if change.foreign else None, because])) or None,
         operation=change.operation,
         source=change.source,
@@ -141,22 +141,22 @@ def _step(change: BundleChange, book: DecisionBook, asker: CommandOrigin | None)
         took_ms=took_ms,
         offset=change.offset,
     )
-    made = made or chosen
-    return step if made is None else _with_decision(step, made)
+    decided = decided or chosen
+    return step if decided is None else _with_decision(step, decided)
 
 
 def _placement(change: BundleChange, book: DecisionBook) -> BundleDecision | None:
-    """Who chose the destination, where a broker did so while it wrote the records of the change."""
-    to = {one for one in (change.wanted, change.destination) if one is not None}
+    """The placement that chose the destination, if a broker made one while it wrote the records of the change."""
+    to = {broker for broker in (change.wanted, change.destination) if broker is not None}
     if change.what in (What.CREATED, What.DELETED, What.SPLIT, What.RESUMED) or not to:
         return None
     return book.placed(
-        change.bundle, change.by, to, change.began_ms - _TOLD_BEFORE_MS, change.began_ms + _TOLD_WITHIN_MS
+        change.bundle, change.by, to, change.began_ms - _RECORDED_BEFORE_MS, change.began_ms + _RECORDED_WITHIN_MS
     )
 
 
-def _with_decision(step: ExplanationStep, made: BundleDecision) -> ExplanationStep:
-    decision, entry = made.decision, made.entry
+def _with_decision(step: ExplanationStep, decided: BundleDecision) -> ExplanationStep:
+    decision, entry = decided.decision, decided.entry
     facts = asdict(step)
     facts |= {
         "decision": decision.id,
@@ -165,12 +165,12 @@ def _with_decision(step: ExplanationStep, made: BundleDecision) -> ExplanationSt
         "cycle": decision.cycle,
         "strategy": decision.strategy,
         "load": entry.load if isinstance(entry, MoveEntry) else None,
-        "result": made.result,
+        "result": decided.result,
     }
     return ExplanationStep(**facts)
 
 
-def _said(change: BundleChange, took_ms: int) -> str:
+def _sentence(change: BundleChange, took_ms: int) -> str:
     source, destination = change.source, change.destination
     within = f" within {length(took_ms)}" if took_ms else ""
     match change.what:
@@ -194,9 +194,9 @@ def _said(change: BundleChange, took_ms: int) -> str:
         case What.SPLIT:
             return f"split by {destination} into {', '.join(_ranges(change.children))}{within}"
         case What.SUPERSEDED:
-            return f"was on its way from {source or 'nobody'} to {change.wanted or 'anybody'} when something else began"
+            return f"was in flight from {source or 'no broker'} to {change.wanted or 'any broker'} when another operation began"
     to = f" to {change.wanted}" if change.wanted else ""
-    return f"is on its way from {source or 'nobody'}{to}"
+    return f"is in flight from {source or 'no broker'}{to}"
 
 
 def _ranges(children: Sequence[str]) -> list[str]:
@@ -204,66 +204,67 @@ def _ranges(children: Sequence[str]) -> list[str]:
 
 
 def _because(change: BundleChange, asker: CommandOrigin | None, chosen: BundleDecision | None) -> str | None:
-    """What the channel's records say of the cause, who asked for it, and who chose where to."""
-    told = f" (its reason: {change.reason})" if change.reason else ""
-    to = "" if chosen is None else f"; where to: {_decided(chosen)}"
+    """The cause according to the channel's records, who requested it, and who chose the destination."""
+    stated = f" (its reason: {change.reason})" if change.reason else ""
+    to = "" if chosen is None else f"; destination: {_decided(chosen)}"
     if change.lost is not None:
-        return f"{change.lost} was lost; {change.by} repaired it{told}{to}"
+        return f"{change.lost} was lost; {change.by} repaired it{stated}{to}"
     if change.forced:
-        return f"a repair by {change.by}{told}{to}"
+        return f"a repair by {change.by}{stated}{to}"
     if asker is not None:
-        return f"asked for by {asker.by} ({asker.command}){told}{to}"
+        return f"requested by {asker.by} ({asker.command}){stated}{to}"
     if change.what in (What.CREATED, What.DELETED, What.RESUMED):
-        return f"asked for as operation {change.operation}{told}" if change.operation else told.strip() or None
+        return f"requested as operation {change.operation}{stated}" if change.operation else stated.strip() or None
     if chosen is not None and change.what is What.ASSIGNED:
-        return f"nobody served it and somebody asked for it{told}{to}"
+        return f"no broker served it and a client looked it up{stated}{to}"
     if change.reason == SHUTDOWN and change.source == change.by:
-        return f"{change.by} was stopped in order and handed it over{to}"
+        return f"{change.by} was stopped cleanly and handed it over{to}"
     if change.operation is not None:
-        what = "no decision record speaks of its operation: somebody asked for it, or the record is gone"
-        return f"{what}{told}{to}"
+        what = "no decision record mentions its operation: it was requested by hand, or the record has expired"
+        return f"{what}{stated}{to}"
     if change.source is None:
-        return f"nobody served it and somebody asked for it; {change.by} chose where{told}{to}"
-    return f"{told.strip()}{to}".removeprefix("; ") or None
+        return f"no broker served it and a client looked it up; {change.by} chose the destination{stated}{to}"
+    return f"{stated.strip()}{to}".removeprefix("; ") or None
 
 
-def _decided(made: BundleDecision) -> str:
-    decision, entry = made.decision, made.entry
+def _decided(decided: BundleDecision) -> str:
+    decision, entry = decided.decision, decided.entry
     reason = entry.reason if not isinstance(entry, PlacedEntry) else decision.label
     text = f"{by_whom(decision)}, {reason}: {entry.why}"
     if isinstance(entry, PlacedEntry) and entry.best_count > 1:
-        text += f"; it was free to choose among {entry.best_count}"
+        text += f"; {entry.best_count} brokers were equally good"
     return text
 
 
 def _not_made(trail: Trail, book: DecisionBook, shown: set[str]) -> Iterator[ExplanationStep]:
-    """What was begun by a decision, and never reached the channel."""
-    for made in book.about(trail.names):
-        entry, decision = made.entry, made.decision
-        if made.result is None or (entry.operation is not None and entry.operation in shown):
+    """Operations of decisions that never reached the channel."""
+    for decided in book.about(trail.names):
+        entry, decision = decided.entry, decided.decision
+        if decided.result is None or (entry.operation is not None and entry.operation in shown):
             continue
         if isinstance(entry, MoveEntry):
-            what = f"was to go from {entry.source} to {entry.destination or 'anybody'}"
+            what = f"was to go from {entry.source} to {entry.destination or 'any broker'}"
         elif isinstance(entry, PlacedEntry):
-            what = f"was to go to {entry.broker or 'nobody'}"
+            what = f"was to go to {entry.broker or 'no broker'}"
         else:
             places = len(entry.positions)
             what = f"was to be split at {places} places" if places else "was to be split by its owner"
-        said = f"{what}; the channel has nothing of it ({made.result}{f': {made.why_so}' if made.why_so else ''})"
+        detail = f": {decided.why_so}" if decided.why_so else ""
+        sentence = f"{what}; the channel has no record of it ({decided.result}{detail})"
         source = entry.source if isinstance(entry, MoveEntry) else None
         step = ExplanationStep(
-            decision.at_ms, entry.bundle, NOT_MADE, said, _decided(made), entry.operation, source=source
+            decision.at_ms, entry.bundle, NOT_MADE, sentence, _decided(decided), entry.operation, source=source
         )
-        yield _with_decision(step, made)
+        yield _with_decision(step, decided)
 
 
 def by_whom(decision: DecisionRecord) -> str:
-    """Who decided, in words."""
+    """Who decided, as text."""
     return f"decision {decision.id} of {decision.leader} (term {decision.term}, cycle {decision.cycle}, {decision.strategy})"
 
 
 def length(length_ms: float) -> str:
-    """A length of time in the unit that fits."""
+    """A duration in the unit that fits."""
     if length_ms < _SECOND_MS:
         return f"{length_ms:.0f} ms"
     if length_ms < 2 * _MINUTE_MS:

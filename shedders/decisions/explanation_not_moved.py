@@ -1,4 +1,4 @@
-"""Why a bundle was not moved: the newest decisions say it, each with its numbers. Pure."""
+"""Explanation of why a bundle was not moved, from the newest decisions, each with its numbers. Pure."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ _NAMED = 3
 class Because(StrEnum):
     """Why a decision did not move a bundle: stable words."""
 
-    SKIPPED = "skipped"  # nothing was decided at all
+    SKIPPED = "skipped"  # no decision was made
     MOVED = "moved"  # it was
-    REFUSED = "refused"  # it was planned; a filter or the budget stood against it
-    LEFT = "left"  # it was looked at and left alone
-    BROKER_LEFT = "broker-left"  # its broker was looked at and left alone
+    REFUSED = "refused"  # it was planned, but a filter or the budget prevented it
+    LEFT = "left"  # it was examined and left alone
+    BROKER_LEFT = "broker-left"  # its broker was examined and left alone
     OTHERS = "others-moved"  # its broker gave others away
-    NO_MOVES = "no-moves"  # nothing was moved from anybody
-    NOT_OVER = "not-over"  # others gave bundles away, its broker needed not
-    ELSEWHERE = "elsewhere"  # it came to its broker only afterwards
-    UNSERVED = "unserved"  # nobody serves it: there is nothing to be moved
+    NO_MOVES = "no-moves"  # no broker gave bundles away
+    NOT_OVER = "not-over"  # other brokers gave bundles away, its own did not have to
+    ELSEWHERE = "elsewhere"  # it came to its broker afterwards
+    UNSERVED = "unserved"  # no broker serves it: there is nothing to move
 
 
 @dataclass(frozen=True, slots=True)
 class NotMovedReason:
-    """What one decision says about a bundle.
+    """The reason of one decision not to move a bundle.
 
     Attributes:
         word: Of `Because`.
-        reason: The word that the decision has for it: why it was skipped, left, or by whom it was refused.
+        reason: The decision's own word: why it was skipped or left, or what refused it.
         said: A sentence.
         numbers: Score of its broker, mean, standard deviation, highest and lowest of all scores; the strategy's own figures.
     """
@@ -61,7 +61,7 @@ class WhyNot:
     Attributes:
         said: Sentences, the most important first.
         verdicts: Of the newest decisions, the newest first; of all that shed, and of the newest look at splits.
-        same: So many of the newest decisions, the newest counted, say the same of it.
+        same: Number of the newest decisions that give the same reason.
     """
 
     bundle: str
@@ -84,29 +84,30 @@ def why_not(
     since_ms: int | None = None,
     decisions_max: int = 20,
 ) -> WhyNot:
-    """Why the newest decisions left a bundle where it is.
+    """Explain why the newest decisions left a bundle where it is.
 
     Args:
         bundle: A live bundle.
-        owner: Who serves it; None: nobody.
-        now_ms: The log's time, as it is estimated.
-        since_ms: When it came to its owner, by the log; None: nobody knows.
-        decisions_max: So many decisions are looked at.
+        owner: The broker that serves it; None: no broker does.
+        now_ms: Estimate of the log's time.
+        since_ms: When it came to its owner, by the log; None: unknown.
+        decisions_max: Number of decisions that are examined.
     """
     sheds = book.newest(Subject.SHED)[: max(1, decisions_max)]
     verdicts = [_verdict(record, bundle, owner, since_ms) for record in sheds]
-    # Every broker looks after its own bundles: what another one said of it is over.
-    look = next((one for one in book.newest(Subject.SPLIT) if one.leader == owner), None)
-    splits = [] if look is None else [one for one in (_split_verdict(look, bundle),) if one is not None]
+    # Every broker splits its own bundles: what a former owner recorded no longer counts.
+    search = next((record for record in book.newest(Subject.SPLIT) if record.leader == owner), None)
+    split_verdict = None if search is None else _split_verdict(search, bundle)
+    splits = [] if split_verdict is None else [split_verdict]
     same = 0
-    for one in verdicts:
-        if (one.word, one.reason) != (verdicts[0].word, verdicts[0].reason):
+    for verdict in verdicts:
+        if (verdict.word, verdict.reason) != (verdicts[0].word, verdicts[0].reason):
             break
         same += 1
     said = list(_sentences(bundle, owner, sheds, verdicts, same, now_ms))
     said += [
-        f"{one.leader} looked for bundles to split {length(max(0, now_ms - one.at_ms))} ago: {one.said}"
-        for one in splits
+        f"{split.leader} looked for bundles to split {length(max(0, now_ms - split.at_ms))} ago: {split.said}"
+        for split in splits
     ]
     return WhyNot(bundle, owner, said, [*verdicts, *splits], same)
 
@@ -120,33 +121,33 @@ def _sentences(
     now_ms: int,
 ) -> Iterator[str]:
     if owner is None:
-        yield f"nobody serves {bundle} now: it is on its way, or waits for somebody to ask for it"
+        yield f"no broker serves {bundle} now: it is in flight, or no client has looked it up yet"
     if not sheds:
-        yield "there is no decision record: no balancer runs, or it has not decided yet"
+        yield "there is no decision record: no balancer is running, or it has not decided yet"
         return
     newest = sheds[0]
     ago = length(max(0, now_ms - newest.at_ms))
     yield f"{by_whom(newest)}, {ago} ago: {verdicts[0].said}"
     if same > 1:
         since = length(max(0, now_ms - sheds[same - 1].at_ms))
-        yield f"the last {same} decisions, since {since}, say the same"
+        yield f"the last {same} decisions, since {since}, give the same reason"
     else:
-        before = next((one for one in verdicts[1:] if one.word != verdicts[0].word), None)
+        before = next((verdict for verdict in verdicts[1:] if verdict.word != verdicts[0].word), None)
         if before is not None:
             yield f"before that (decision {before.decision}): {before.said}"
     counted = {name: count for name, count in newest.cut.items() if name in ("left", "moves", "scores")}
     if counted and verdicts[0].word not in (Because.LEFT, Because.REFUSED, Because.MOVED, Because.SKIPPED):
         lost = ", ".join(f"{count} of `{name}`" for name, count in sorted(counted.items()))
-        yield f"the record had no room for {lost}: more may have been said of it (setting record_bytes_max)"
+        yield f"the record had no room for {lost}, so details may be missing (setting record_bytes_max)"
 
 
 def _verdict(record: DecisionRecord, bundle: str, owner: str | None, since_ms: int | None) -> NotMovedReason:
-    word, reason, said = _judge(record, bundle, owner, since_ms)
-    return _said_by(record, word, reason, said, _numbers(record, owner))
+    word, reason, sentence = _judge(record, bundle, owner, since_ms)
+    return _not_moved(record, word, reason, sentence, _numbers(record, owner))
 
 
-def _said_by(
-    record: DecisionRecord, word: Because, reason: str | None, said: str, numbers: dict[str, float]
+def _not_moved(
+    record: DecisionRecord, word: Because, reason: str | None, sentence: str, numbers: dict[str, float]
 ) -> NotMovedReason:
     return NotMovedReason(
         record.id,
@@ -158,7 +159,7 @@ def _said_by(
         record.strategy,
         word.value,
         reason,
-        said,
+        sentence,
         numbers,
     )
 
@@ -167,11 +168,11 @@ def _judge(
     record: DecisionRecord, bundle: str, owner: str | None, since_ms: int | None
 ) -> tuple[Because, str | None, str]:
     if record.skipped is not None:
-        return Because.SKIPPED, record.skipped, f"nothing was decided (`{record.skipped}`): {record.why}"
-    move = next((one for one in record.moves if one.bundle == bundle), None)
+        return Because.SKIPPED, record.skipped, f"no decision was made (`{record.skipped}`): {record.why}"
+    move = next((move for move in record.moves if move.bundle == bundle), None)
     if move is not None:
         return _planned(move)
-    split = next((one for one in record.splits if one.bundle == bundle), None)
+    split = next((split for split in record.splits if split.bundle == bundle), None)
     if split is not None:
         return _to_be_split(split)
     left = _left(record, bundle)
@@ -179,20 +180,24 @@ def _judge(
     if left is not None:
         return Because.LEFT, left.reason, f"it was left alone (`{left.reason}`): {left.why}"
     if owner is None:
-        return Because.UNSERVED, None, "nobody serves it, so nobody can give it away"
+        return Because.UNSERVED, None, "no broker serves it, so there is nothing to move"
     if since_ms is not None and record.at_ms < since_ms:
         return Because.ELSEWHERE, None, f"it was not at {owner} yet"
     if broker is not None:
         return Because.BROKER_LEFT, broker.reason, f"{owner} was left alone (`{broker.reason}`): {broker.why}"
     score = _score(record, owner)
-    given = [one for one in record.moves if one.source == owner and one.refused is None]
-    if given:
-        names = ", ".join(one.bundle for one in given[:_NAMED])
-        more = f" and {len(given) - _NAMED} more" if len(given) > _NAMED else ""
-        return Because.OTHERS, None, f"{owner} gave others away: {names}{more} ({given[0].why}){score}"
+    others = [move for move in record.moves if move.source == owner and move.refused is None]
+    if others:
+        names = ", ".join(move.bundle for move in others[:_NAMED])
+        more = f" and {len(others) - _NAMED} more" if len(others) > _NAMED else ""
+        return Because.OTHERS, None, f"{owner} gave other bundles away: {names}{more} ({others[0].why}){score}"
     if not record.moves:
-        return Because.NO_MOVES, record.reason, f"nothing was moved from anybody ({record.reason}): {record.why}{score}"
-    return Because.NOT_OVER, record.reason, f"{owner} was not among those that gave bundles away: {record.why}{score}"
+        return Because.NO_MOVES, record.reason, f"no broker gave bundles away ({record.reason}): {record.why}{score}"
+    return (
+        Because.NOT_OVER,
+        record.reason,
+        f"{owner} was not among the brokers that gave bundles away: {record.why}{score}",
+    )
 
 
 def _planned(move: MoveEntry) -> tuple[Because, str | None, str]:
@@ -200,32 +205,32 @@ def _planned(move: MoveEntry) -> tuple[Because, str | None, str]:
         word, _, _ = move.refused.partition(":")
         to = move.planned or "another broker"
         return Because.REFUSED, word, f"it was to go from {move.source} to {to}, but was refused: {move.refused}"
-    to = move.destination or "anybody"
+    to = move.destination or "any broker"
     outcome = f" ({move.outcome})" if move.outcome else ""
-    return Because.MOVED, None, f"it was moved from {move.source} to {to}{outcome}; `why` tells more: {move.why}"
+    return Because.MOVED, None, f"it was moved from {move.source} to {to}{outcome}; `why` has the details: {move.why}"
 
 
 def _to_be_split(split: SplitEntry) -> tuple[Because, str | None, str]:
     if split.refused is not None:
         word, _, _ = split.refused.partition(":")
-        return Because.REFUSED, word, f"it was to be split, but was left whole: {split.refused}; {split.why}"
+        return Because.REFUSED, word, f"it was to be split, but was not: {split.refused}; {split.why}"
     return Because.MOVED, split.reason, f"it was to be split: {split.why}"
 
 
 def _split_verdict(record: DecisionRecord, bundle: str) -> NotMovedReason | None:
     left = _left(record, bundle)
-    split = next((one for one in record.splits if one.bundle == bundle), None)
+    split = next((split for split in record.splits if split.bundle == bundle), None)
     if split is not None:
-        word, reason, said = _to_be_split(split)
+        word, reason, sentence = _to_be_split(split)
     elif left is not None:
-        word, reason, said = Because.LEFT, left.reason, f"it was not split (`{left.reason}`): {left.why}"
+        word, reason, sentence = Because.LEFT, left.reason, f"it was not split (`{left.reason}`): {left.why}"
     else:
         return None
-    return _said_by(record, word, reason, said, {})
+    return _not_moved(record, word, reason, sentence, {})
 
 
 def _left(record: DecisionRecord, name: str) -> LeftEntry | None:
-    return next((one for one in record.left if one.name == name), None)
+    return next((entry for entry in record.left if entry.name == name), None)
 
 
 def _score(record: DecisionRecord, owner: str) -> str:
@@ -238,13 +243,13 @@ def _score(record: DecisionRecord, owner: str) -> str:
 
 def _numbers(record: DecisionRecord, owner: str | None) -> dict[str, float]:
     scores = [score for score in record.scores.values() if score is not None]
-    found: dict[str, float] = {}
+    numbers: dict[str, float] = {}
     if scores:
         mean = sum(scores) / len(scores)
         std = hypot(*(score - mean for score in scores)) / sqrt(len(scores))
-        found = {"mean": mean, "std": std, "highest": max(scores), "lowest": min(scores)}
+        numbers = {"mean": mean, "std": std, "highest": max(scores), "lowest": min(scores)}
         own = None if owner is None else record.scores.get(owner)
         if own is not None:
-            found["score"] = own
-    # What the strategy itself reckoned with stands over what is reckoned here.
-    return found | {name: value for name, value in record.stats.items() if value is not None}
+            numbers["score"] = own
+    # The strategy's own figures take precedence over those computed here.
+    return numbers | {name: value for name, value in record.stats.items() if value is not None}

@@ -1,7 +1,7 @@
-"""Looking back through the topic of decisions for the newest that are wanted, within bounds. Pure but for the clock it is given.
+"""Bounded backward search for the newest matching records of the decisions topic. Pure except for the clock it is given.
 
-Whoever may write to the topic may fill it with records of nearly a megabyte, and a busy cluster writes thousands of placements
-between two decisions of the balancer. So only what is wanted is kept, and neither memory nor time grows with what lies there.
+A writer of the topic may fill it with records of nearly a megabyte, and a busy cluster writes thousands of placements
+between two decisions of the balancer. So only matching records are kept, and neither memory nor time grows with the topic.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ def decision_read(record: RecordRead) -> DecisionRead:
 
 @dataclass(frozen=True, slots=True)
 class RecallBounds:
-    """How far somebody looks back.
+    """Limits of the search.
 
     Attributes:
-        records: So many offsets.
-        held_bytes: What is kept of them, as it lies in the topic; decoded it takes a few times as much.
-        time_s: So long.
+        records: Number of offsets that are searched.
+        held_bytes: Encoded size of the records that are kept; decoded they take a few times as much.
+        time_s: Duration.
     """
 
     records: int = 50_000
@@ -50,10 +50,10 @@ class RecallBounds:
 
 
 class Back(NamedTuple):
-    """What was found, in the topic's order.
+    """The result of the search, in the topic's order.
 
     Attributes:
-        ended: Why it was not looked back further although there is more and not all was found; empty where that is not so.
+        ended: Why the search stopped early; empty if it found everything or reached the topic's first record.
     """
 
     reads: Sequence[DecisionRead]
@@ -62,11 +62,11 @@ class Back(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Want:
-    """What is looked for.
+    """The criteria of the search.
 
     Attributes:
-        count: So many of the newest.
-        wanted: What counts among them.
+        count: Number of matching records to find, the newest first.
+        wanted: Whether a record matches.
         behind: What is kept of all that lies behind the first of them; None: nothing but the wanted ones.
     """
 
@@ -82,11 +82,11 @@ class _Held(NamedTuple):
 
 
 class _Piece:
-    """One stretch of the topic, read forwards; what turns out not to be needed is let go at once.
+    """One stretch of the topic, read forwards; records that are not needed are dropped at once.
 
     Args:
-        count: So many wanted ones are lacking.
-        room_bytes: What may be held of it.
+        count: Number of matching records still to be found.
+        room_bytes: Bytes that may be kept.
     """
 
     def __init__(self, want: Want, count: int, room_bytes: int) -> None:
@@ -116,10 +116,10 @@ class _Piece:
             self._drop()
 
     def _drop(self) -> None:
-        """The oldest."""
-        one = self.held.popleft()
-        self.wanted -= one.wanted
-        self.size_bytes -= one.size_bytes
+        """Drop the oldest."""
+        oldest = self.held.popleft()
+        self.wanted -= oldest.wanted
+        self.size_bytes -= oldest.size_bytes
 
 
 def look_back(
@@ -130,14 +130,14 @@ def look_back(
     bounds: RecallBounds,
     now_s: Callable[[], float],
 ) -> Back:
-    """The newest records that are wanted; further and further back, but not further than must be.
+    """The newest matching records: searches further back step by step, and no further than necessary.
 
     Args:
         read: The records from an offset to another one.
         low: First offset of the topic; `end`: one behind its last.
     """
     ends_s = now_s() + bounds.time_s
-    found: deque[DecisionRead] = deque()
+    reads: deque[DecisionRead] = deque()
     start, size = end, FIRST_PIECE
     last = max(low, end - bounds.records)
     lacking, room_bytes = want.count, bounds.held_bytes
@@ -148,12 +148,12 @@ def look_back(
         for record in read(start, before):
             if now_s() > ends_s:
                 # The rest of this piece would be lacking between what it has and what lies behind.
-                return Back(list(found), f"{bounds.time_s:g} s were over at offset {record.offset}")
+                return Back(list(reads), f"the limit of {bounds.time_s:g} s was reached at offset {record.offset}")
             piece.add(record)
-        found.extendleft(one.read for one in reversed(piece.held))
+        reads.extendleft(held.read for held in reversed(piece.held))
         if piece.full and piece.wanted < lacking:
-            return Back(list(found), f"{bounds.held_bytes} bytes were held at offset {start}")
+            return Back(list(reads), f"the limit of {bounds.held_bytes} bytes was reached at offset {start}")
         lacking -= piece.wanted
         room_bytes -= piece.size_bytes
     short = lacking > 0 and last > low
-    return Back(list(found), f"{bounds.records} records were looked at" if short else "")
+    return Back(list(reads), f"the limit of {bounds.records} records was reached" if short else "")

@@ -1,6 +1,6 @@
-"""What the balancer writes down: one decision record a cycle, and how each of its moves ended (design/decisions-topic.md).
+"""Records of the decisions topic: one decision record per cycle, and one outcome record per move (design/decisions-topic.md).
 
-The format, strict: what is missing or of another type is refused with a reason; fields that are not known are ignored, so that
+The format is strict: a missing field or one of another type is refused with a reason; unknown fields are ignored, so that
 a later version may add some. JSON has no NaN and no infinity: scores that are not finite are null.
 """
 
@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, Valid
 FORMAT: Final = 1
 VALUE_MAX_BYTES: Final = 900_000
 DRAIN: Final = "drain"
-"""Strategy of the decisions of a drain: they are made on somebody's order, beside the balancer's cycle."""
+"""Strategy of the decisions of a drain: an operator orders them; they are independent of the balancer's cycle."""
 
 Id = Annotated[str, Field(pattern=r"^[0-7][0-9A-HJKMNP-TV-Z]{25}$", description="A ULID.")]
 Score = Annotated[float | None, Field(description="null: not finite, as an overloaded broker's may be.")]
@@ -49,13 +49,13 @@ class Inputs(RecordPart):
 
 
 class RecordedBudget(RecordPart):
-    """How much may be on its way at once."""
+    """Limits on what may be in flight at once."""
 
     moves_max: Count
-    moves_left: Count = Field(description="Bundles that may still set out after this decision.")
+    moves_left: Count = Field(description="Bundles that may still start to move after this decision.")
     load_percent_max: float
-    load_percent_left: float = Field(description="Traffic that may still set out, in percent of the cluster's.")
-    on_the_way: Count = Field(description="Moves that were on their way before this decision.")
+    load_percent_left: float = Field(description="Traffic that may still start to move, in percent of the cluster's.")
+    on_the_way: Count = Field(description="Moves that were in flight before this decision.")
 
 
 class DrainPart(RecordPart):
@@ -66,12 +66,12 @@ class DrainPart(RecordPart):
 
 
 class Deed(RecordPart):
-    """What was done about one bundle."""
+    """What a decision says about one bundle."""
 
     bundle: str
     why: str = Field(description="A sentence with the numbers that decided.")
-    operation: str | None = Field(None, description="Id of the operation on the channel; null: none was begun.")
-    outcome: Word | None = Field(None, description="How it stood when the record was written; outcome records follow.")
+    operation: str | None = Field(None, description="Id of the operation on the channel; null: none was started.")
+    outcome: Word | None = Field(None, description="Its state when the record was written; outcome records follow.")
     outcome_why: str | None = None
 
 
@@ -82,31 +82,33 @@ class MoveEntry(Deed):
     destination: str | None = Field(description="null: it is only unloaded, or stays.")
     planned: str | None = Field(description="The destination that the strategy named; null: left to the placement.")
     reason: str = Field(description="Upstream's reason.")
-    load: Score = Field(description="Traffic that goes along, in the strategy's own measure.")
-    swap: bool = Field(description="It is given back in exchange for others.")
-    refused: str | None = Field(description="Why it was not made: `filter: reason` or `budget: reason`; null: it was.")
+    load: Score = Field(description="Traffic that moves with it, in the strategy's own measure.")
+    swap: bool = Field(description="It is returned in exchange for others.")
+    refused: str | None = Field(
+        description="Why it was not executed: `filter: reason` or `budget: reason`; null: it was."
+    )
 
 
 class SplitEntry(Deed):
     """One bundle to be split."""
 
-    positions: list[int] = Field(description="Hashes to cut at; empty: its owner is asked, which decides where.")
+    positions: list[int] = Field(description="Hashes to cut at; empty: its owner is asked to split, and decides where.")
     reason: str = Field(description="Upstream's reason; `Balance`: the leader's strategy wants it.")
     refused: str | None = Field(None, description="Why its owner was not asked: `word: reason`; null: it was.")
 
 
 class PlacedEntry(Deed):
-    """One bundle that somebody asked for, and where it goes."""
+    """One bundle that a client looked up, and where it is placed."""
 
-    broker: str | None = Field(description="null: nobody may take it.")
+    broker: str | None = Field(description="null: no broker may take it.")
     score: Score = Field(description="The chosen broker's score, where the placement has any.")
     best: list[str] = Field(description="Brokers among which the choice was free; the first few.")
     best_count: Count
-    removed: dict[str, Count] = Field(description="How many brokers each filter took away.")
+    removed: dict[str, Count] = Field(description="How many brokers each filter removed.")
 
 
 class LeftEntry(RecordPart):
-    """A broker or bundle that was looked at and left alone."""
+    """A broker or bundle that was examined and left alone."""
 
     name: str
     reason: str = Field(description="A stable word.")
@@ -114,7 +116,7 @@ class LeftEntry(RecordPart):
 
 
 class DecisionRecord(RecordPart):
-    """One cycle of the balancer, one batch of placements, or one look at what should be split."""
+    """One cycle of the balancer, one batch of placements, or one search for bundles to split."""
 
     kind: Literal["decision"] = "decision"
     format: Format = FORMAT
@@ -124,11 +126,15 @@ class DecisionRecord(RecordPart):
     leader: str
     cycle: Count = Field(description="1, 2, 3, ... of this leader and subject.")
     at_ms: Count = Field(description="Estimate of the log's time, milliseconds since 1970.")
-    took_ms: float | None = Field(None, description="Time that the decision took, its inputs' gathering included.")
-    trigger: Word = Field(description="Why it was decided now: `cycle`, `new-leader`, `policy`, `children`, `request`.")
+    took_ms: float | None = Field(
+        None, description="Time that the decision took, including the collection of its inputs."
+    )
+    trigger: Word = Field(
+        description="Why the decision was made now: `cycle`, `new-leader`, `policy`, `children`, `request`."
+    )
     manager: Word = Field(description="`extensible` or `modular`.")
     strategy: str
-    drain: DrainPart | None = Field(None, description="null: of no drain, or written before version 0.2.")
+    drain: DrainPart | None = Field(None, description="null: not part of a drain, or written before version 0.2.")
     placement: str | None = Field(None, description="Strategy that chose destinations that were left open.")
     profile: str
     fingerprint: str = Field(description="Of all settings; equal ones, equal settings.")
@@ -136,12 +142,12 @@ class DecisionRecord(RecordPart):
         None, description="The settings themselves; null: as in the last record with this fingerprint that has them."
     )
     memory: dict[str, JsonValue] | None = Field(
-        None, description="What the strategy remembers for the next decision, another leader's, too; null: no room."
+        None, description="What the strategy remembers for the next decision, also under another leader; null: no room."
     )
     inputs: Inputs
     label: Word = Field(description="Upstream's label.")
     reason: Word = Field(description="Upstream's reason.")
-    skipped: Word | None = Field(description="Why nothing was decided at all; null: it was.")
+    skipped: Word | None = Field(description="Why no decision was made; null: one was made.")
     why: str
     scores: dict[str, Score] = Field(description="By broker.")
     stats: dict[str, Score] = Field(description="The strategy's own figures: average, deviation, thresholds.")
@@ -150,11 +156,11 @@ class DecisionRecord(RecordPart):
     placed: list[PlacedEntry]
     left: list[LeftEntry]
     left_counts: dict[str, Count] = Field(
-        description="How many were left alone by reason, those that are cut included."
+        description="How many were left alone, by reason, including those that were cut."
     )
     budget: RecordedBudget | None
     cut: dict[str, Count] = Field(
-        description="What there was no room for: entries by field; `texts`: sentences that were shortened."
+        description="What did not fit: entries by field; `texts`: sentences that were shortened."
     )
 
     @property
@@ -174,7 +180,7 @@ class OutcomeRecord(RecordPart):
     result: Word = Field(description="A stable word; design/decisions-topic.md lists them.")
     why: str
     at_ms: Count
-    took_ms: float | None = Field(None, description="From the beginning of the operation to its end.")
+    took_ms: float | None = Field(None, description="From the start of the operation to its end.")
     term: Count = Field(description="Of the leader that saw it.")
     leader: str
 
@@ -195,14 +201,14 @@ class InvalidDecisionReason(StrEnum):
 
 
 class UndecodableDecision(NamedTuple):
-    """Not a record that this version can read; `why` is for people."""
+    """A record that this version cannot read; `why` is for people."""
 
     reason: InvalidDecisionReason
     why: str
 
 
 class UnwritableRecordError(ValueError):
-    """A record that no reader would take: larger than allowed, or text that is no Unicode."""
+    """A record that no reader would accept: too large, or with text that is not valid Unicode."""
 
 
 def key_of(record: AnyRecord) -> bytes:
@@ -214,7 +220,7 @@ def encode(record: AnyRecord, max_bytes: int = VALUE_MAX_BYTES) -> bytes:
     """The record's value.
 
     Raises:
-        UnwritableRecordError: It is larger than `max_bytes`, or cannot be said in JSON.
+        UnwritableRecordError: It is larger than `max_bytes`, or cannot be encoded as JSON.
     """
     try:
         value = record.model_dump_json().encode()
@@ -232,12 +238,12 @@ def decode(key: bytes | None, value: bytes | None) -> AnyRecord | UndecodableDec
     if len(value) > VALUE_MAX_BYTES:
         return UndecodableDecision(InvalidDecisionReason.TOO_LARGE, f"{len(value)} bytes, more than {VALUE_MAX_BYTES}")
     try:
-        found = RECORDS.validate_json(value)
+        record = RECORDS.validate_json(value)
     except ValidationError as error:
         return _fault(value, error)
-    if key != key_of(found):
-        return UndecodableDecision(InvalidDecisionReason.KEY, f"the key is not {key_of(found).decode()}")
-    return found
+    if key != key_of(record):
+        return UndecodableDecision(InvalidDecisionReason.KEY, f"the key is not {key_of(record).decode()}")
+    return record
 
 
 def _fault(value: bytes, error: ValidationError) -> UndecodableDecision:

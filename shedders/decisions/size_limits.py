@@ -1,7 +1,7 @@
-"""Makes what a decision found fit into a record of bounded size: what is left out is counted, and nothing is cut in silence.
+"""Size limits of decision records: what does not fit is left out and counted, never silently.
 
-Parts are filled in the order of their worth, each with at most a share of the room that is still there, so that no part can
-push all others out. Within a part those come first that answer most questions. Pure.
+Parts are filled in order of importance, each with at most a share of the remaining room, so that no part can
+crowd out all others. Within a part the most informative entries come first. Pure.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _WORD_MAX_CHARS = 60
 
 
 class Shortener:
-    """Makes texts fit to be written, and counts what it shortens.
+    """Shortens texts to their limits, and counts the shortened ones.
 
     Args:
         max_chars: Longest sentence.
@@ -35,7 +35,7 @@ class Shortener:
         self.count = 0
 
     def text(self, text: str) -> str:
-        """A sentence: control characters and what is no Unicode are replaced, its end cut off where it is too long."""
+        """A sentence: control characters and invalid Unicode are replaced, and it is truncated if it is too long."""
         return self._cut(text, self._max)
 
     def maybe(self, text: str | None) -> str | None:
@@ -50,21 +50,21 @@ class Shortener:
         if len(text) > most:
             self.count += 1
             text = f"{text[: most - 1]}\u2026"
-        return text if text.isprintable() else "".join(one if one.isprintable() else "\ufffd" for one in text)
+        return text if text.isprintable() else "".join(char if char.isprintable() else "\ufffd" for char in text)
 
 
 def word(text: str) -> str:
     """A stable word, as a record may hold it: third parties may name things as they like."""
-    found = "".join(one if one.isascii() and (one.isalnum() or one in "-_") else "-" for one in text)
-    found = found.strip("-_")[:_WORD_MAX_CHARS]
-    return found if found[:1].isalpha() else f"w-{found}"
+    cleaned = "".join(char if char.isascii() and (char.isalnum() or char in "-_") else "-" for char in text)
+    cleaned = cleaned.strip("-_")[:_WORD_MAX_CHARS]
+    return cleaned if cleaned[:1].isalpha() else f"w-{cleaned}"
 
 
 class Room:
-    """What is left of a record's bytes.
+    """The remaining bytes of a record.
 
     Attributes:
-        cut: How many entries found no place, by part.
+        cut: How many entries did not fit, by part.
     """
 
     def __init__(self, size_bytes: int) -> None:
@@ -109,14 +109,14 @@ class Room:
         """
         room = int(self._left * share)
         kept: dict[str, Item] = {}
-        for one in order:
+        for key in order:
             # A float is never longer in the record than here; orjson and pydantic both write the shortest that reads back.
-            size = len(orjson.dumps({name(one): values[one]})) + _SPARE
+            size = len(orjson.dumps({name(key): values[key]})) + _SPARE
             if size > room:
                 break
             room -= size
             self._left -= size
-            kept[name(one)] = values[one]
+            kept[name(key)] = values[key]
         self._count(part, len(values) - len(kept))
         return dict(sorted(kept.items()))
 
@@ -124,7 +124,7 @@ class Room:
         """Take one value in whole, or not at all.
 
         Args:
-            beyond: So many bytes of it take no room from others.
+            beyond: Bytes of it that are not counted against the room of others.
         """
         size = max(0, len(orjson.dumps(value)) + _SPARE - beyond)
         if size > self._left:
@@ -144,11 +144,11 @@ _SPARE = 8
 def brokers_first(left: Sequence[Left], brokers: Mapping[str, object]) -> Iterator[int]:
     """Places in `left`: brokers in their order, then bundles, one of each reason in turn."""
     bundles: dict[str, list[int]] = {}
-    for place, one in enumerate(left):
-        if one.name in brokers:
+    for place, entry in enumerate(left):
+        if entry.name in brokers:
             yield place
         else:
-            bundles.setdefault(one.reason, []).append(place)
+            bundles.setdefault(entry.reason, []).append(place)
     for turn in zip_longest(*(bundles[reason] for reason in sorted(bundles))):
         yield from (place for place in turn if place is not None)
 
@@ -172,5 +172,5 @@ def _rank(score: float | None) -> float:
 
 
 def finite(values: Mapping[str, float]) -> dict[str, float | None]:
-    """Numbers by name; those that JSON cannot say become null."""
+    """Numbers by name; those that JSON cannot represent become null."""
     return {name: float(value) if isfinite(value) else None for name, value in values.items()}

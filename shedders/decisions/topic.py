@@ -1,8 +1,8 @@
-"""The topic `NAME-decisions`: made and checked, written without ever holding up the balancer, read from a time or an offset.
+"""The topic `NAME-decisions`: its policy, a non-blocking writer, and a reader that starts at a time or an offset.
 
-One partition, policy delete, the log's own time. What is lost is counted, and missed by people; decisions are made from the
-channel and the load topics. A new leader takes from here what a strategy remembers, no more: without it
-counts begin anew.
+One partition, policy delete, the log's own time. Lost records are counted; only people miss them, since decisions are made from
+the channel and the load topics. A new leader reads only the strategy's memory from here; without it
+its counts start again.
 """
 
 from __future__ import annotations
@@ -93,18 +93,18 @@ def open_decision_topic(
     replication_factor: int = -1,
     timeout_s: float = 20.0,
 ) -> TopicInfo:
-    """Create the topic if it is missing and that was asked for; verify it.
+    """Verify the topic; create it first if it is missing and `create` is set.
 
     Raises:
         TopicMissingError: It does not exist and was not to be created.
-        TopicPolicyError: A hard difference; the message has the mending commands.
+        TopicPolicyError: A hard difference; the message has the commands that correct it.
         KafkaUnavailableError: Kafka did not answer in time.
     """
     if create:
-        found = create_topics(settings, topics, replication_factor=replication_factor, timeout_s=timeout_s)
+        infos = create_topics(settings, topics, replication_factor=replication_factor, timeout_s=timeout_s)
     else:
-        found = verify_topics(settings, topics, timeout_s=timeout_s).topics
-    return found[topics.decisions]
+        infos = verify_topics(settings, topics, timeout_s=timeout_s).topics
+    return infos[topics.decisions]
 
 
 # --- writing --------------------------------------------------------------------------------------------------------
@@ -112,12 +112,12 @@ def open_decision_topic(
 
 @dataclass(frozen=True, slots=True)
 class WriterBounds:
-    """What a writer holds and waits for.
+    """Limits of a writer.
 
     Attributes:
         queue_records: Records that may wait; beyond it the oldest is dropped, and counted.
-        delivery_timeout_ms: After so long a record that Kafka has not taken is given up, and counted.
-        replacements_max: So often a writer whose thread has ended is replaced; then nothing is written any more.
+        delivery_timeout_ms: A record that Kafka has not taken by then is dropped, and counted.
+        replacements_max: How often a writer whose thread has ended is replaced; then nothing is written any more.
     """
 
     queue_records: int = 1_000
@@ -133,7 +133,7 @@ class WriteCounts:
         written: Confirmed.
         dropped: Too many waited, or the writer was closed.
         failed: Kafka refused them or did not take them in time; they may be in the log or not.
-        unwritable: They could not be said, or were too large.
+        unwritable: They could not be encoded, or were too large.
         replacements: Writers that had failed.
     """
 
@@ -150,7 +150,7 @@ class WriteCounts:
 
 
 class DecisionWriter:
-    """Writes and forgets. `write` never waits and never raises; what goes wrong is counted. For one thread.
+    """A fire-and-forget writer: `write` never waits and never raises; failures are counted. For one thread.
 
     Args:
         max_bytes: Longest value.
@@ -191,7 +191,7 @@ class DecisionWriter:
         )
 
     def write(self, record: AnyRecord) -> bool:
-        """Queue a record; False if it was given up at once."""
+        """Queue a record; False if it was dropped at once."""
         try:
             value = encode(record, self._max_bytes)
         except UnwritableRecordError as error:
@@ -220,13 +220,13 @@ class DecisionWriter:
         return clean
 
     def _ready(self) -> LightWriter | None:
-        """The writer, made at the first record and anew where its thread has ended."""
+        """The writer, created at the first record and replaced if its thread has ended."""
         if self._closed or (self._writer is not None and self._writer.alive):
             return None if self._closed else self._writer
         if self._writer is not None:
             if self._past.replacements >= self._bounds.replacements_max:
                 return None
-            _log.error("the writer of decisions had ended (%s); a new one begins", self._writer.counts.last_error)
+            _log.error("the writer of decisions had stopped (%s); a new one starts", self._writer.counts.last_error)
             self._keep(self._writer)
             self._past.replacements += 1
         tuning = LightTuning(
@@ -236,12 +236,12 @@ class DecisionWriter:
             self._writer = self._make(self._settings, tuning=tuning)
         except StateChannelError as error:
             self._past.last_error = str(error)
-            _log.exception("the writer of decisions cannot be made")
+            _log.exception("the writer of decisions cannot be created")
             return None
         return self._writer
 
     def _keep(self, writer: LightWriter) -> None:
-        """Add up what a writer did that is let go."""
+        """Add the counts of a writer that is closed."""
         counts = writer.counts
         self._past.written += counts.written
         self._past.dropped += counts.dropped
@@ -261,13 +261,13 @@ def describe_decision_topic(settings: ClientSettings, topics: DecisionTopics, *,
         KafkaUnavailableError: Kafka did not answer in time.
     """
     name = topics.decisions
-    found = TopicAdmin(settings, timeout_s=timeout_s).describe([name])
-    if name not in found:
+    infos = TopicAdmin(settings, timeout_s=timeout_s).describe([name])
+    if name not in infos:
         raise TopicMissingError(
             f"the topic {name} does not exist at {settings.bootstrap_servers}",
-            hint="Brokers that balance make it when they start; check --channel and --bootstrap-servers.",
+            hint="Brokers with a balancer create it when they start; check --channel and --bootstrap-servers.",
         )
-    return found[name]
+    return infos[name]
 
 
 class DecisionReader:
@@ -278,7 +278,7 @@ class DecisionReader:
         bounds: How far `newest` looks back.
 
     Attributes:
-        ended: Why the last `newest` did not look back further; empty where it found what was wanted, or read all there is.
+        ended: Why the last `newest` stopped early; empty if it found everything, or read all there is.
     """
 
     def __init__(
@@ -291,7 +291,7 @@ class DecisionReader:
     ) -> None:
         self._bounds = bounds or RecallBounds()
         self.ended = ""
-        # The role only marks what is read, and is taken off again: this topic is none of an engine's.
+        # The role only marks the records, and is removed again: no engine reads this topic.
         self._tail = PartitionTail(
             settings,
             Topic.REQUESTS,
@@ -308,7 +308,7 @@ class DecisionReader:
         self.close()
 
     def close(self) -> None:
-        """Let the connections go."""
+        """Close the connections."""
         self._tail.close()
 
     def read(
@@ -319,20 +319,20 @@ class DecisionReader:
         about: Iterable[str] | None = None,
         stop: Callable[[], bool] = lambda: False,
     ) -> Iterator[DecisionRead]:
-        """What lies in the topic now, in order.
+        """The records that the topic has now, in order.
 
         Args:
             since_ms: Begin with the first record that the log took at this time or later.
             start: Begin at this offset; ignored where a time is given.
-            about: Only records that speak of one of these names: bundles, brokers, operations, ids. The others are not even
+            about: Only records with one of these names: bundles, brokers, operations, ids. The others are not even
                 decoded. None: all.
-            stop: Asked at each record, those that speak of nobody included: it ends there.
+            stop: Called at each record, including those that are filtered out: True ends the reading.
         """
         wanted = None if about is None else [name.encode() for name in about]
         for record in self._tail.records(self._tail.span(start=start, from_time_ms=since_ms)):
             if stop():
                 return
-            if wanted is None or _speaks_of(record, wanted):
+            if wanted is None or _mentions(record, wanted):
                 yield decision_read(record)
 
     def newest(
@@ -342,14 +342,14 @@ class DecisionReader:
         *,
         behind: Callable[[AnyRecord], bool] | None = None,
     ) -> Sequence[DecisionRead]:
-        """The newest records that are wanted, in order (`decision_recall`); fewer where the bounds end it (`ended`).
+        """The newest matching records, in order (`shedders.decisions.recall`); fewer if the bounds end it (`ended`).
 
         Args:
-            count: So many wanted ones.
-            behind: What is kept of all that lies behind the first of them, beside what cannot be read; None: nothing.
+            count: Number of matching records.
+            behind: Which later records are kept as well, in addition to unreadable ones; None: none.
         """
         span = self._tail.span()
-        found, self.ended = look_back(
+        reads, self.ended = look_back(
             lambda start, end: self._tail.records(replace(span, start=start, end=end)),
             span.low,
             span.end,
@@ -357,7 +357,7 @@ class DecisionReader:
             self._bounds,
             time.monotonic,
         )
-        return found
+        return reads
 
     def follow(
         self, *, since_ms: int | None = None, stop: Callable[[], bool] = lambda: False
@@ -366,11 +366,11 @@ class DecisionReader:
         span = self._tail.span(from_time_ms=since_ms) if since_ms is not None else self._tail.span()
         start = span.end if since_ms is None else span.start
         for batch in self._tail.follow(start, stop):
-            yield [decision_read(one) for one in batch]
+            yield [decision_read(record) for record in batch]
 
 
 def is_cycle(record: AnyRecord) -> bool:
-    """Whether it is a decision that the next one goes on from: of the balancer's own cycle, and not skipped."""
+    """Whether the next decision continues from this one: of the balancer's own cycle, and not skipped."""
     return (
         isinstance(record, DecisionRecord)
         and record.subject == "shed"
@@ -382,15 +382,17 @@ def is_cycle(record: AnyRecord) -> bool:
 def newest_decision(
     client: ClientSettings, topics: DecisionTopics, timeout_s: float, bounds: RecallBounds | None = None
 ) -> DecisionRecord | None:
-    """The newest decision that a leader goes on from (`is_cycle`); None where there is none, or none within the bounds."""
+    """The newest decision that a leader continues from (`is_cycle`); None if there is none within the bounds."""
     with DecisionReader(client, topics, timeout_s=timeout_s, bounds=bounds) as reader:
-        found = [one.record for one in reader.newest(1, is_cycle)]
+        records = [read.record for read in reader.newest(1, is_cycle)]
         if reader.ended:
-            _log.warning("no decision to go on from was found in %s: %s", topics.decisions, reader.ended)
-    return next((one for one in reversed(found) if isinstance(one, DecisionRecord) and is_cycle(one)), None)
+            _log.warning("no decision to continue from was found in %s: %s", topics.decisions, reader.ended)
+    return next(
+        (record for record in reversed(records) if isinstance(record, DecisionRecord) and is_cycle(record)), None
+    )
 
 
-def _speaks_of(record: RecordRead, wanted: Sequence[bytes]) -> bool:
-    """Names of the protocol are ASCII without anything that JSON escapes: they stand in the value as they are."""
+def _mentions(record: RecordRead, wanted: Sequence[bytes]) -> bool:
+    """Whether a record has one of these names: they are ASCII without anything that JSON escapes, so it has them verbatim."""
     value = record.value or b""
     return any(name in value for name in wanted)

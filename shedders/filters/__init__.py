@@ -1,1 +1,1 @@
-"""Which brokers may take a bundle. Pure."""
+"""Filters that decide which brokers may take a bundle. Pure."""

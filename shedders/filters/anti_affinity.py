@@ -1,12 +1,12 @@
 """Anti-affinity groups: namespaces that should not fail together (upstream `AntiAffinityGroupPolicyHelper`, Pulsar PIP-7).
 
-A broker counts as many as it serves namespaces of the group, a failure domain likewise. A bundle goes to one of the brokers
-with the fewest, of the domains with the fewest. Ours leaves out the bundle's own namespace and looks at whole domains;
-`upstream` counts the own namespace as well, and of a domain only the candidates (decision record 40). Its newer manager counts
-bundles instead of namespaces, and only those that a broker owns at this moment.
+The count of a broker, or of a failure domain, is the number of the group's namespaces that it serves. A bundle goes to a broker
+with the lowest count within the domains with the lowest count. Ours leaves out the bundle's own namespace and counts whole
+domains; `upstream` counts the own namespace as well, and of a domain only the candidates (decision record 40). Its newer manager
+counts bundles instead of namespaces, and only those that a broker owns at this moment.
 
 Worked example (upstream's own): domain d1 has b1 with 2 namespaces of the group and b2 with 1, d2 has b3 with 2 and b4 with 1,
-d3 has b5 and b6 with 2 each. d1 and d2 count 3, d3 counts 4: b5 and b6 go out. Of the rest b2 and b4 have the fewest.
+d3 has b5 and b6 with 2 each. d1 and d2 count 3, d3 counts 4: b5 and b6 are removed. Of the rest b2 and b4 have the fewest.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from functools import cached_property
 from shedders.model.cluster import Cluster, Policies
 
 DEFAULT_DOMAIN = "default"
-"""Brokers of which no domain is known count as one, as if they failed together."""
+"""Brokers without a known domain count as one domain, as if they failed together."""
 
 
 def group_of(policies: Policies, namespace: str) -> str | None:
@@ -29,11 +29,11 @@ def group_of(policies: Policies, namespace: str) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Apart:
-    """What is compared for one namespace among some candidates.
+    """The counts by which the candidates for a bundle of one namespace are compared.
 
     Attributes:
         all_counts: Namespaces of the group by the broker that serves them.
-        own: Brokers of which the namespace itself is taken off.
+        own: Brokers that serve the namespace itself; it is not counted.
         fewest: The fewest that any candidate of the best domains serves.
         domains: Namespaces by domain; None where domains are not compared.
         least: The fewest of these.
@@ -55,7 +55,7 @@ class Apart:
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """One group: namespaces by broker, brokers by namespace, how many by broker, which by domain."""
+    """One group: namespaces by broker, brokers by namespace, counts by broker, namespaces by domain."""
 
     held: dict[str, set[str]] = field(default_factory=dict)
     brokers: dict[str, set[str]] = field(default_factory=dict)
@@ -63,7 +63,7 @@ class _Group:
     domains: dict[str, set[str]] = field(default_factory=dict)
 
     def add(self, broker: str, name: str, domain: str | None) -> bool:
-        """A broker serves a namespace, or owns a bundle where these are counted; whether that is new."""
+        """Count a namespace, or a bundle where these are counted, for a broker; whether it is new."""
         names = self.held.setdefault(broker, set())
         if name in names:
             return False
@@ -76,12 +76,12 @@ class _Group:
 
 
 class AntiAffinity:
-    """Who serves what of each group, by the channel's ownership and by what is on its way.
+    """Members of each group by broker, from the channel's ownership and the moves in flight.
 
     Args:
         domains: Compare failure domains before brokers.
         upstream: Count as upstream does.
-        bundles: Count bundles, as upstream's newer manager does: those that a broker owns and that are not on their way.
+        bundles: Count bundles, as upstream's newer manager does: those that a broker owns and that are not in flight.
     """
 
     def __init__(self, cluster: Cluster, *, domains: bool, upstream: bool, bundles: bool = False) -> None:
@@ -98,11 +98,11 @@ class AntiAffinity:
         return self._groups.get(namespace)
 
     def changes(self, group: str) -> int:
-        """How often what is known about a group has changed: answers are the same as long as this is."""
+        """Version of what is known about a group: answers are the same as long as this is."""
         return self._changes.get(group, 0)
 
     def add(self, broker: str, namespace: str) -> None:
-        """A bundle of this namespace will soon be on this broker."""
+        """Count a bundle of this namespace that is in flight to this broker."""
         group = self._groups.get(namespace)
         if group is None or self._bundles:
             return
@@ -115,7 +115,7 @@ class AntiAffinity:
         return {broker: count - (broker in own) for broker, count in self._table(group).counts.items()}
 
     def apart(self, namespace: str, candidates: Sequence[str]) -> Apart | None:
-        """What to compare the candidates by; None if there is nothing to compare."""
+        """The counts by which to compare the candidates; None if there is nothing to compare."""
         group = self._groups.get(namespace)
         if group is None or not candidates:
             return None
@@ -125,7 +125,7 @@ class AntiAffinity:
             return Apart(group, counts, own, fewest, None, 0, self._counted)
         sums, domain = self._by_domain(group, namespace, candidates), self._domain
         least = min(sums.values())
-        best = {one for one, count in sums.items() if count == least}
+        best = {name for name, count in sums.items() if count == least}
         fewest = min(counts.get(name, 0) - (name in own) for name in candidates if domain[name] in best)
         return Apart(group, counts, own, fewest, sums, least, self._counted)
 
@@ -147,18 +147,18 @@ class AntiAffinity:
         apart = self.apart(namespace, candidates)
         if apart is None:
             return {}
-        # The same words for the same numbers: most of a large cluster is in the same position.
-        said: dict[tuple[str | None, int], str | None] = {}
-        found = {}
+        # One sentence for equal numbers: most of a large cluster is in the same position.
+        refusals: dict[tuple[str | None, int], str | None] = {}
+        removed = {}
         for name in candidates:
             domain = None if apart.domains is None else self._domain[name]
             position = (domain, apart.count(name))
-            if position not in said:
-                said[position] = self.refusal(apart, name)
-            why = said[position]
+            if position not in refusals:
+                refusals[position] = self.refusal(apart, name)
+            why = refusals[position]
             if why is not None:
-                found[name] = why
-        return found
+                removed[name] = why
+        return removed
 
     @property
     def _counted(self) -> str:
@@ -167,8 +167,8 @@ class AntiAffinity:
     @cached_property
     def _groups(self) -> Mapping[str, str]:
         policies = self._cluster.policies
-        found = ((namespace, group_of(policies, namespace)) for namespace in policies.anti_affinity)
-        return {namespace: group for namespace, group in found if group is not None}
+        groups = ((namespace, group_of(policies, namespace)) for namespace in policies.anti_affinity)
+        return {namespace: group for namespace, group in groups if group is not None}
 
     @cached_property
     def _domain(self) -> Mapping[str, str]:
@@ -177,13 +177,13 @@ class AntiAffinity:
 
     @cached_property
     def _members(self) -> Mapping[str, Sequence[str]]:
-        found: dict[str, list[str]] = {}
+        members: dict[str, list[str]] = {}
         for namespace, group in self._groups.items():
-            found.setdefault(group, []).append(namespace)
-        return found
+            members.setdefault(group, []).append(namespace)
+        return members
 
     def _table(self, group: str) -> _Group:
-        """What the channel says of a group, and what was added; made when it is first asked for."""
+        """The members of a group: those on the channel and those added since; built at first use."""
         table = self._tables.get(group)
         if table is None:
             table = self._tables[group] = _Group()
@@ -209,19 +209,19 @@ class AntiAffinity:
             for name in candidates:
                 sums[domain[name]] = sums.get(domain[name], 0) + table.counts.get(name, 0)
             return sums
-        found = {domain[name] for name in candidates}
-        held = {one: table.domains.get(one, set()) for one in sorted(found)}
-        return {one: len(names) - (namespace in names) for one, names in held.items()}
+        compared = {domain[name] for name in candidates}
+        held = {name: table.domains.get(name, set()) for name in sorted(compared)}
+        return {name: len(names) - (namespace in names) for name, names in held.items()}
 
 
 def worth_leaving(current: str, candidates: Collection[str], counts: Mapping[str, int]) -> bool:
     """Upstream `shouldAntiAffinityNamespaceUnload` (modular manager): whether a bundle may leave its broker.
 
-    Its last answer is also yes where the broker has the fewest and another has more: no better home, but upstream says so.
+    It is also true if the broker has the fewest and another has more: that other is no better, but upstream has it so.
     """
     if not any(counts.values()) or not candidates:
         return True
-    found = [counts.get(name, 0) for name in candidates]
-    least = min(found)
+    present = [counts.get(name, 0) for name in candidates]
+    least = min(present)
     here = counts.get(current, 0) if current in candidates else 0
-    return least == 0 or here > least or any(count != least for count in found)
+    return least == 0 or here > least or any(count != least for count in present)

@@ -1,4 +1,4 @@
-"""Bundles that are on their way to a broker and that its report does not count yet, with running totals."""
+"""Bookings of bundles in flight to a broker that its report does not count yet, with running totals."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from shedders.model.cluster import Bundle, Cluster
 
 
 class Bookings(Mapping[str, Sequence[str]]):
-    """Bundles by the broker they go to; as such it is handed to placement strategies.
+    """Bundles by the broker that they go to; placement strategies get it as this mapping.
 
     Attributes:
-        topics: Topics on their way, by broker; every bundle counts one at least.
+        topics: Topics in flight, by broker; every bundle counts at least one.
         most_topics: The largest of these.
         count: Bookings so far; it changes with each.
     """
@@ -50,19 +50,19 @@ class Bookings(Mapping[str, Sequence[str]]):
         return True
 
     def is_booked(self, broker: str, name: str) -> bool:
-        """Whether this bundle is on its way to this broker."""
+        """Whether this bundle is in flight to this broker."""
         return broker in self._homes.get(name, ())
 
     def of_bundle(self, name: str) -> Sequence[str]:
-        """Brokers that a bundle is on its way to; more than one only if somebody booked it twice."""
+        """Brokers that a bundle is in flight to; more than one only if it was booked twice."""
         return self._homes.get(name, ())
 
     def of_namespace(self, namespace: str) -> Counter[str]:
-        """Bundles of a namespace on their way and not there by ownership, by broker."""
+        """Bundles of a namespace that are in flight and not owned by their destination yet, by broker."""
         return Counter({broker: counts[namespace] for broker, counts in self._namespaces.items() if counts[namespace]})
 
     def namespaces(self, broker: str) -> Sequence[str]:
-        """Namespaces of which bundles are on their way to a broker."""
+        """Namespaces with bundles in flight to a broker."""
         return list(self._namespaces.get(broker, ()))
 
     def __getitem__(self, broker: str) -> Sequence[str]:
@@ -76,5 +76,5 @@ class Bookings(Mapping[str, Sequence[str]]):
 
 
 def topics_of(bundle: Bundle) -> int:
-    """Topics of a bundle as far as known; one at least, as nobody places a bundle but for a topic in it."""
+    """Topics of a bundle as far as known; at least one, as a bundle is placed only when a client looks up one of its topics."""
     return max(1, len(bundle.topics), 0 if bundle.stats is None else bundle.stats.topics)

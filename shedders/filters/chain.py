@@ -1,27 +1,27 @@
-"""Filters: which brokers may take a bundle, and who was removed by what.
+"""Filters: which brokers may take a bundle, and which filter removed each of the others.
 
-In this order; each takes away from what the ones before left, nothing is ever put back (fail-closed, decision record 39):
+They run in this order; each removes brokers that the ones before left, and none is put back (fail-closed, decision record 39):
 
-1. `pin`: it is pinned to another broker (by bundle, else by namespace).
-2. `offered`: the asker did not offer this broker.
-3. `accepting`: not caught up, draining, in safe mode, or not registered.
-4. `manager`: another load manager is at work there.
-5. `cordon`: it is cordoned.
-6. `topics`: it would serve more than `max_topics`, what is on its way counted.
-7. `persistence`: it does not take persistent, or non-persistent, topics.
-8. `isolation`: an isolation policy (`shedders.filters.isolation`). Secondaries come in if fewer primaries than `min_available`
-   got this far.
+1. `pin`: the bundle is pinned to another broker (by bundle, else by namespace).
+2. `offered`: the caller did not offer this broker.
+3. `accepting`: the broker is not caught up, draining, in safe mode, or not registered.
+4. `manager`: the broker runs another load manager.
+5. `cordon`: the broker is cordoned.
+6. `topics`: the broker would serve more than `max_topics`, those in flight included.
+7. `persistence`: the broker does not take persistent, or non-persistent, topics.
+8. `isolation`: an isolation policy (`shedders.filters.isolation`). Secondaries are allowed if fewer primaries than
+   `min_available` got this far.
 9. `version`: another broker that got this far has newer software (switch).
-10. `anti-affinity`: another one has fewer of the group's namespaces (`shedders.filters.anti_affinity`).
-11. `fewest`: another one has fewer bundles of the namespace, this bundle left out (switch).
+10. `anti-affinity`: another broker has fewer of the group's namespaces (`shedders.filters.anti_affinity`).
+11. `fewest`: another broker has fewer bundles of the namespace, not counting this bundle (switch).
 
-The first eight look at one broker, the last three compare those that are left, so that they never prefer a broker that may not
-take the bundle. A pin leaves one broker and thus wins over the last three, never over the others. With `upstream` the order and
+The first eight check brokers one by one, the last three compare the remaining ones, so that they never prefer a broker that may
+not take the bundle. A pin leaves one broker and thus overrides the last three, never the others. With `upstream` the order and
 the rules are upstream's (`shedders.filters.upstream`), after the first three and `cordon`, which it does not have.
 
 Worked example: b1 drains, b2 is cordoned, policy `gold` names b1, b2 and b3 primary and b4 secondary for the namespace, with
-`min_available` 2; b5 is nobody's. b1 goes by `accepting`, b2 by `cordon`; b3 is the only primary left, fewer than 2, so b4
-may, too; b5 goes by `isolation`. Left: b3, b4.
+`min_available` 2; no policy names b5. `accepting` removes b1, `cordon` b2; b3 is the only primary left, fewer than 2, so b4
+is allowed as well; `isolation` removes b5. Left: b3, b4.
 """
 
 from __future__ import annotations
@@ -54,10 +54,10 @@ CanTake = Callable[[Bundle, str], str | None]
 
 
 class Filters:
-    """The filters on one cluster: answers are kept, as the cluster stays the same; bookings change them.
+    """The filters on one cluster: answers are cached, as the cluster stays the same; bookings invalidate them.
 
     Args:
-        booked: Bundles on their way to a broker that its report does not count yet.
+        booked: Bundles in flight to a broker that its report does not count yet.
     """
 
     def __init__(
@@ -93,16 +93,16 @@ class Filters:
                 self.book(broker, name)
 
     def book(self, broker: str, name: str) -> None:
-        """A bundle will go to a broker: from now on it counts there."""
+        """Count a bundle for the broker that it will go to."""
         if self.bookings.book(broker, name):
             self._groups.add(broker, name.rpartition("/")[0])
             self._upstream_kept.clear()
 
     def passed(self, bundle: Bundle, among: Collection[str] | None = None) -> Passed:
-        """Who may take a bundle.
+        """The brokers that may take a bundle.
 
         Args:
-            among: Brokers that the asker offers; None: all.
+            among: Brokers that the caller offers; None: all.
         """
         away: dict[str, Removed] = {}
         if among is not None:
@@ -133,7 +133,7 @@ class Filters:
         return None if fault is None else f"{fault[0]}: {fault[1]}"
 
     def cannot_leave(self, bundle: Bundle) -> str | None:
-        """Why a bundle that is unloaded would come to no other broker; None if it would."""
+        """Why an unloaded bundle would not move to another broker; None if it would."""
         if self.settings.upstream and self.settings.generation == "modular":
             bundle = kind_forgotten(bundle)
             fault = self._upstream.cannot_leave(
@@ -144,14 +144,14 @@ class Filters:
         passed = self.passed(bundle)
         if any(name != bundle.owner for name in passed.names):
             return None
-        removed = {name: one for name, one in passed.removed.items() if name != bundle.owner}
+        removed = {name: removal for name, removal in passed.removed.items() if name != bundle.owner}
         return f"no other broker may take it: {summary(removed)}"
 
     def allowed(self, bundle: Bundle, among: Collection[str] | None = None) -> Sequence[str]:
         """Brokers among which upstream's older manager chooses again: all that are offered, fit, and left by isolation, sorted.
 
         Args:
-            among: Brokers that the asker offers; None: all.
+            among: Brokers that the caller offers; None: all.
         """
         names = [
             name for name in self.cluster.broker_names if name not in self._gone and (among is None or name in among)
@@ -159,20 +159,20 @@ class Filters:
         return self._upstream.allowed(bundle, names)
 
     def topics(self, broker: str) -> int:
-        """Topics of a broker, those on their way included."""
+        """Topics of a broker, those in flight included."""
         return self._used.get(broker, 0) + self.bookings.topics[broker]
 
     def counts(self, namespace: str) -> Mapping[str, int]:
-        """Bundles of a namespace by broker, those on their way included."""
+        """Bundles of a namespace by broker, those in flight included."""
         known = self._counts.get(namespace)
         if known is None or known[0] != self.bookings.count:
             owners = (bundle.owner for bundle in self.cluster.bundles_in.unsorted(namespace))
-            found = Counter(owner for owner in owners if owner is not None)
-            known = (self.bookings.count, found + self.bookings.of_namespace(namespace))
+            owned = Counter(owner for owner in owners if owner is not None)
+            known = (self.bookings.count, owned + self.bookings.of_namespace(namespace))
             self._counts[namespace] = known
         return known[1]
 
-    # --- filters that look at one broker -------------------------------------------------
+    # --- filters that check one broker --------------------------------------------------
 
     def _unfit(self, broker: Broker) -> Removed | None:
         if not broker.accepting:
@@ -185,7 +185,7 @@ class Filters:
         return None
 
     def _looked_at(self, bundle: Bundle, away: Mapping[str, Removed], *, shedding: bool) -> Passed:
-        """What the filters leave that do not depend on the single bundle, or hardly ever; kept if they did not."""
+        """The result of the filters that do not depend on the single bundle, or rarely; cached if they did not."""
         if self.settings.upstream:
             return self._looked_at_upstream(bundle, away, shedding=shedding)
         zone, kinds = self._isolation.zone(bundle.namespace), needs(bundle)
@@ -199,17 +199,17 @@ class Filters:
         return self._bases[key]
 
     def _full(self, bundle: Bundle) -> dict[str, Removed]:
-        """Brokers that have no room for its topics; nearly always nobody."""
+        """Brokers that have no room for its topics; nearly always none."""
         most, need = self.settings.max_topics, topics_of(bundle)
         if self._most_used + self.bookings.most_topics + need <= most:
             return {}
-        found: dict[str, Removed] = {}
+        removed: dict[str, Removed] = {}
         for name in self.cluster.broker_names:
             counted = name == bundle.owner or self.bookings.is_booked(name, bundle.name)
             total = self.topics(name) + (0 if counted else need)
             if total > most:
-                found[name] = ("topics", f"it would serve {total} topics, at most {most} are allowed")
-        return found
+                removed[name] = ("topics", f"it would serve {total} topics, at most {most} are allowed")
+        return removed
 
     def _look(self, zone: Zone | None, persistent: bool, non_persistent: bool, away: Mapping[str, Removed]) -> Passed:
         removed = dict(away)
@@ -238,11 +238,11 @@ class Filters:
             left = [name for name in base.names if name not in removed] if removed else base.names
             least, counts = self._least_of(bundle, left), self.counts(bundle.namespace)
             own = {bundle.owner, *self.bookings.of_bundle(bundle.name)}
-            said: dict[int, Removed] = {}
+            removals: dict[int, Removed] = {}
             for name in left:
                 count = counts.get(name, 0) - (name in own)
                 if count > least:
-                    removed[name] = said.setdefault(count, _more(count, least))
+                    removed[name] = removals.setdefault(count, _more(count, least))
         return removed
 
     def _compared_one(self, bundle: Bundle, base: Passed, broker: str) -> Removed | None:
@@ -253,7 +253,7 @@ class Filters:
         if not self.settings.fewest_bundles:
             return None
         if apart is not None:
-            least = self._least_of(bundle, [one for one in base.names if self._groups.refusal(apart, one) is None])
+            least = self._least_of(bundle, [name for name in base.names if self._groups.refusal(apart, name) is None])
         elif id(base) in self._kept:
             least = self._least_kept(bundle, base)
         else:
@@ -275,7 +275,7 @@ class Filters:
         return known[1]
 
     def _others(self, bundle: Bundle, broker: str) -> int:
-        """Bundles of the same namespace that a broker has besides this one."""
+        """Other bundles of the same namespace that a broker has."""
         here = broker == bundle.owner or self.bookings.is_booked(broker, bundle.name)
         return self.counts(bundle.namespace).get(broker, 0) - here
 
@@ -284,7 +284,7 @@ class Filters:
         return min((counts.get(name, 0) - (name in own) for name in names), default=0)
 
     def _least_kept(self, bundle: Bundle, base: Passed) -> int:
-        """The same for all that a kept answer left, without looking at each of them again."""
+        """The same for all brokers of a cached answer, without examining each of them again."""
         key, counts = (bundle.namespace, id(base)), self.counts(bundle.namespace)
         known = self._least.get(key)
         if known is None or known[0] != self.bookings.count:
@@ -304,11 +304,11 @@ class Filters:
             return self._upstream_kept[key]
         removed = {**self._gone, **away}
         names = [name for name in self.cluster.broker_names if name not in removed]
-        found = self._upstream.passed(bundle, names, shedding=shedding)
-        found = Passed(found.names, {**removed, **found.removed})
+        passed = self._upstream.passed(bundle, names, shedding=shedding)
+        passed = Passed(passed.names, {**removed, **passed.removed})
         if not away:
-            self._upstream_kept[key] = found
-        return found
+            self._upstream_kept[key] = passed
+        return passed
 
 
 def _more(count: int, least: int) -> Removed:

@@ -1,7 +1,7 @@
-"""Who may get a bundle that is shed: rules that stand over what strategies and placements say. Pure.
+"""Rules for the destination of a bundle that is shed; they take precedence over strategies and placements. Pure.
 
 A bundle is moved because of load, so it goes only where the load is known to be less: to a broker with a usable report, and,
-where nobody has reckoned with one in particular, only to one that ends below where the source stands (decision record 49).
+if the strategy has planned no particular one, only to one that ends below the source's present load (decision record 49).
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ NAMED_MAX = 5
 
 
 class Takers:
-    """The rules on one cluster, with what was decided since counted.
+    """The rules on one cluster, with the moves decided since counted.
 
-    How loaded a broker is, its score says where the strategy gave one to both; else the moving average of the weighted maximum. A
+    A broker's load is its score if the strategy gave both brokers one; else the moving average of the weighted maximum. A
     bundle's part of the source's score is its share of the source's bytes or of its messages, whichever is more.
 
     Args:
-        cluster: With what is on its way counted.
+        cluster: With the moves in flight counted.
         scores: Of the strategy.
         max_age_s: An older report is not usable.
-        lapsed: One that has lapsed is.
+        lapsed: Whether a stale report is usable.
     """
 
     def __init__(
@@ -55,15 +55,15 @@ class Takers:
         return self._faults[name]
 
     def why_not(self, bundle: Bundle, source: str, name: str) -> str | None:
-        """Why a broker is not to be chosen for a bundle that its source sheds; None if it may be."""
+        """Why a broker may not be chosen for a bundle that its source sheds; None if it may."""
         if name == source:
-            return "it comes from there"
+            return "it is the source"
         fault = self.unknown(name)
         if fault is not None:
             return fault
         mine, theirs = self._levels(source, name)
         if mine is None:
-            return None  # nobody can say how loaded a source is that is gone
+            return None  # the load of a source that is gone is unknown
         end = theirs + mine * self._share(bundle, source)
         return None if end < mine else f"it would have {end:.6g}, and {source} has {mine:.6g}"
 
@@ -76,7 +76,7 @@ class Takers:
         )
 
     def book(self, bundle: Bundle, source: str, name: str) -> None:
-        """It goes there: from now on it counts there."""
+        """Count a bundle for the broker that it goes to."""
         if name in self._cluster.brokers:
             mine, _ = self._levels(source, name)
             self._added[name] = self._added.get(name, 0.0) + (mine or 0.0) * self._share(bundle, source)
@@ -105,8 +105,8 @@ class Takers:
         return max(shares, default=1.0 if any(own > 0 for own, _ in pairs) else 0.0)
 
 
-def told(faults: Mapping[str, str]) -> str:
-    """Why nobody is left, in a sentence."""
+def describe(faults: Mapping[str, str]) -> str:
+    """A sentence that says why no broker is left."""
     named = [f"{name} ({why})" for name, why in sorted(faults.items())[:NAMED_MAX]]
     more = len(faults) - len(named)
     return ", ".join(named) + (f" and {more} more" if more > 0 else "")

@@ -1,8 +1,8 @@
 """Isolation policies: which brokers a namespace may use (upstream `NamespaceIsolationPolicies`, `MinAvailablePolicy`).
 
 The first policy one of whose patterns matches the whole namespace counts. Its primaries may take the bundle; if fewer of them
-than `min_available` can, its secondaries may, too. A namespace without a policy may use shared brokers only: those that are
-primary in no policy. A pattern that cannot be read breaks its policy: whatever depends on it gets no broker. Patterns are matched
+than `min_available` can, so may its secondaries. A namespace without a policy may use shared brokers only: those that are
+primary in no policy. An invalid pattern breaks its policy: bundles that depend on it get no broker. Patterns are matched
 in linear time (`shedders.model.patterns`).
 """
 
@@ -19,13 +19,13 @@ from shedders.model.patterns import Patterns, compiled
 
 @dataclass(frozen=True, slots=True)
 class Zone:
-    """What isolation says for a namespace.
+    """The brokers that isolation allows for a namespace.
 
     Attributes:
-        policy: Name of its policy; None where none matches and shared brokers are meant.
+        policy: Name of its policy; None if none matches, and shared brokers are allowed.
         primary: Brokers it may use; the shared ones where there is no policy.
         secondary: Brokers that help out.
-        broken: Why nothing can be said; names the policy. Then nobody may take its bundles.
+        broken: Why the policy is invalid, with its name; then no broker may take its bundles.
     """
 
     policy: str | None = None
@@ -36,9 +36,9 @@ class Zone:
 
 
 class Isolation:
-    """The policies against the registered brokers; answers are kept, as both stay the same for a whole decision.
+    """The policies applied to the registered brokers; answers are cached, as both stay the same for a whole decision.
 
-    What depends on the policies alone is kept for as long as somebody goes by the same ones (`_Read`).
+    What depends on the policies alone is cached as long as the same policies are in use (`_Read`).
     """
 
     def __init__(self, policies: Sequence[IsolationPolicy], brokers: Mapping[str, Broker]) -> None:
@@ -48,7 +48,7 @@ class Isolation:
         self._named: dict[int, Zone] = {}
 
     def zone(self, namespace: str) -> Zone | None:
-        """What holds for a namespace; None where there are no policies at all, so that everybody may."""
+        """The zone of a namespace; None if there are no policies, so that every broker is allowed."""
         if not self._policies:
             return None
         if namespace not in self._zones:
@@ -57,9 +57,9 @@ class Isolation:
 
     @cached_property
     def owners(self) -> Mapping[str, str]:
-        """The policy that has a broker for its own, by broker, as far as patterns can be read."""
-        found = ((name, self._read.owner(broker.address)) for name, broker in self._brokers.items())
-        return {name: policy for name, policy in found if policy is not None}
+        """The policy of which a broker is a primary, by broker, as far as patterns are valid."""
+        owners = ((name, self._read.owner(broker.address)) for name, broker in self._brokers.items())
+        return {name: policy for name, policy in owners if policy is not None}
 
     @cached_property
     def _read(self) -> _Read:
@@ -101,7 +101,7 @@ class Isolation:
 
 
 class _Read:
-    """Policies whose patterns have been read once, and what they say of texts; the latter within a bound."""
+    """Policies with their patterns compiled, and a bounded cache of what they match."""
 
     def __init__(self, policies: Sequence[IsolationPolicy]) -> None:
         self._policies = policies
@@ -110,28 +110,32 @@ class _Read:
         self._owners: dict[str, str | None] = {}
 
     def patterns(self, texts: Sequence[Any]) -> Patterns | str:
-        """One list of a policy of these, which must live as long as this."""
-        found = self._lists.get(id(texts))
-        if found is None:
-            found = self._lists[id(texts)] = compiled(texts)
-        return found
+        """The compiled patterns of a list in these policies, which must live as long as this."""
+        patterns = self._lists.get(id(texts))
+        if patterns is None:
+            patterns = self._lists[id(texts)] = compiled(texts)
+        return patterns
 
     def first(self, namespace: str) -> int | None:
-        """The first policy that speaks of a namespace, or that may do so as nobody can read it; None: none does."""
+        """The first policy that matches a namespace, or that may match as it is invalid; None: none does."""
         if namespace not in self._firsts:
             _make_room(self._firsts)
             self._firsts[namespace] = next(
-                (number for number, one in enumerate(self._policies) if self._may_match(one.namespaces, namespace)),
+                (
+                    number
+                    for number, policy in enumerate(self._policies)
+                    if self._may_match(policy.namespaces, namespace)
+                ),
                 None,
             )
         return self._firsts[namespace]
 
     def owner(self, address: str) -> str | None:
-        """The first policy that has the broker at an address for a primary."""
+        """The first policy of which the broker at an address is a primary."""
         if address not in self._owners:
             _make_room(self._owners)
             self._owners[address] = next(
-                (one.name for one in self._policies if self._match(one.primary, address)), None
+                (policy.name for policy in self._policies if self._match(policy.primary, address)), None
             )
         return self._owners[address]
 
@@ -145,7 +149,7 @@ class _Read:
 
 
 _KEPT = 8
-"""Policies that are kept as read: those in force, as configured cluster by cluster, and those of a plan or two."""
+"""Sets of policies that are kept compiled: those in force, as configured cluster by cluster, and those of a plan or two."""
 _ANSWERS_MAX = 100_000
 
 
@@ -170,7 +174,7 @@ def _kept(same: _Same) -> _Read:
 
 
 def _read(policies: Sequence[IsolationPolicy]) -> _Read:
-    """The policies as read; kept where nobody can change them."""
+    """The policies, compiled; cached if they are immutable."""
     return _kept(_Same(policies)) if isinstance(policies, tuple) else _Read(policies)
 
 

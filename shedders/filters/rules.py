@@ -23,17 +23,17 @@ NON_PERSISTENT = "non-persistent://"
 
 
 class FilterSettings(StrategySettings):
-    """What the filters can be told; defaults are upstream's but for `failure_domains` and `fewest_bundles`."""
+    """Settings of the filters; defaults are upstream's except for `failure_domains` and `fewest_bundles`."""
 
     upstream: bool = Field(
         default=False,
-        description="Filter as Pulsar does, its fail-open ways included; moves of one plan are not counted for each other, and "
-        "a hot choice of the older manager is made again.",
+        description="Filter as Pulsar does, including where it fails open; moves of one plan are not counted for each other, and "
+        "the older manager chooses again if its choice is overloaded.",
     )
     generation: Literal["extensible", "modular"] = Field(
         default="extensible", description="With upstream: the filters of which of its load managers."
     )
-    manager: str = Field(default="extensible", description="Brokers with another load manager are no destination.")
+    manager: str = Field(default="extensible", description="Brokers with another load manager are not destinations.")
     max_topics: int = Field(
         default=50_000, ge=1, description="Topics that a broker serves at most (loadBalancerBrokerMaxTopics)."
     )
@@ -42,7 +42,7 @@ class FilterSettings(StrategySettings):
     )
     failure_domains: bool = Field(
         default=True,
-        description="Anti-affinity compares failure domains before brokers, where any are known (failureDomainsEnabled; "
+        description="Anti-affinity compares failure domains before brokers, if any are known (failureDomainsEnabled; "
         "upstream: false).",
     )
     fewest_bundles: bool = Field(
@@ -53,15 +53,15 @@ class FilterSettings(StrategySettings):
     overloaded_percent: float = Field(
         default=85.0,
         ge=0,
-        description="With upstream and its older manager: where the chosen broker is above this, the placement chooses again "
+        description="With upstream and its older manager: if the chosen broker is above this, the placement chooses again "
         "among all that policies allow (loadBalancerBrokerOverloadedThresholdPercentage). A placement's own setting of this "
-        "name comes first.",
+        "name takes precedence.",
     )
     taker_max_age_s: float = Field(
         default=1800.0,
         gt=0,
         description="A bundle that is shed goes to no broker whose report is older, in seconds, whatever the strategy says "
-        "(decision record 49); bundles that have no broker go by the strategy alone.",
+        "(decision record 49); for bundles without a broker the strategy alone decides.",
     )
 
 
@@ -76,8 +76,8 @@ class Passed:
 def needs(bundle: Bundle) -> tuple[bool, bool]:
     """Whether it needs a broker for persistent topics, and one for non-persistent topics.
 
-    A bundle that is marked non-persistent holds such a topic; persistent ones beside it count where its topics are known
-    (upstream never asks for both).
+    A bundle that is marked non-persistent holds such a topic; its persistent ones count if its topics are known
+    (upstream never requires both).
     """
     if not bundle.topics:
         return not bundle.non_persistent, bundle.non_persistent
@@ -103,10 +103,10 @@ def topics_on(cluster: Cluster, broker: Broker) -> int:
 
 
 def isolated(isolation: Isolation, zone: Zone | None, names: Sequence[str]) -> dict[str, str]:
-    """Which of these brokers isolation takes away, with the reason.
+    """Which of these brokers isolation removes, with the reason.
 
     Args:
-        names: Brokers that could take it otherwise: of these, primaries are counted.
+        names: Brokers that the filters before left; primaries are counted among these.
     """
     if zone is None:
         return {}
@@ -118,54 +118,54 @@ def isolated(isolation: Isolation, zone: Zone | None, names: Sequence[str]) -> d
     here = sum(name in zone.primary for name in names)
     helped = here < zone.min_available
     enough = f"policy `{zone.policy}` has {here} of {zone.min_available} primaries, secondaries are not needed"
-    found = {}
+    removed = {}
     for name in names:
         if name in zone.primary:
             continue
         if name not in zone.secondary:
-            found[name] = f"policy `{zone.policy}` does not name it"
+            removed[name] = f"policy `{zone.policy}` does not name it"
         elif not helped:
-            found[name] = enough
-    return found
+            removed[name] = enough
+    return removed
 
 
 def older_versions(cluster: Cluster, names: Sequence[str]) -> dict[str, str]:
-    """Brokers that are not of the newest version among these; one whose version cannot be read is taken for older."""
-    found: dict[str, Version] = {}
+    """Brokers that do not run the newest version among these; one with an invalid version counts as older."""
+    versions: dict[str, Version] = {}
     away: dict[str, str] = {}
     for name in names:
         text = cluster.brokers[name].version
         version = None if text is None else parse_version(text)
         if version is None:
-            away[name] = "it tells no version" if not text else f"its version `{text}` cannot be read"
+            away[name] = "it reports no version" if not text else f"its version `{text}` is not valid"
         else:
-            found[name] = version
-    newest = max(found.values(), default=None)
-    best = next((cluster.brokers[name].version for name in found if found[name] == newest), None)
-    for name, version in found.items():
+            versions[name] = version
+    newest = max(versions.values(), default=None)
+    best = next((cluster.brokers[name].version for name in versions if versions[name] == newest), None)
+    for name, version in versions.items():
         if version != newest:
             away[name] = f"its version {cluster.brokers[name].version} is older than {best}"
     return away
 
 
 def summary(removed: Mapping[str, Removed]) -> str:
-    """Who was removed by what, for people: the filters by how many they removed, each with an example."""
+    """A sentence on the filters by how many brokers they removed, each with an example."""
     counts = Counter(word for word, _ in removed.values())
     parts = []
     for word, count in sorted(counts.items(), key=lambda pair: (-pair[1], pair[0])):
-        name = min(name for name, one in removed.items() if one[0] == word)
+        name = min(name for name, removal in removed.items() if removal[0] == word)
         more = f" and {count - 1} more" if count > 1 else ""
         parts.append(f"`{word}` removed {name}{more} ({removed[name][1]})")
     return "; ".join(parts) if parts else "no broker is registered"
 
 
 def without(base: Passed, away: Mapping[str, Removed]) -> Passed:
-    """What is left when these are removed, too."""
+    """The result with these removed as well."""
     return Passed([name for name in base.names if name not in away], {**base.removed, **away})
 
 
 def pinned_to(pin: str, names: Iterable[str], base: Passed) -> Passed:
-    """What is left of all brokers when a bundle is pinned to one."""
+    """The result for a bundle that is pinned to one broker."""
     why = ("pin", f"it is pinned to {pin}")
     removed = {name: why for name in names if name != pin}
     if pin in base.removed:

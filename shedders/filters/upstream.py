@@ -1,18 +1,18 @@
-"""The filters as upstream's two load managers have them, in their order and with their fail-open ways (decision record 39).
+"""Upstream's filters: those of its two load managers, in their order, failing open where they do (decision record 39).
 
 * `extensible` (PIP-192): load manager class; topics (reported >= limit; no report passes); version (if one cannot be read, the
-  filter is passed over in placement and removes everybody in shedding); anti-affinity; isolation, which looks at the kind of
-  topics only where the namespace has no policy. A filter that leaves nobody leaves nobody.
-* `modular` (`ModularLoadManagerImpl.selectBrokerForAssignment`): isolation and kind of topics; topics (> limit, what is on its
-  way counted; not applied if nobody would be left); anti-affinity; fewest bundles of the namespace, the bundle itself counted
-  where it is; load manager class; version. If nobody is left, or a version cannot be read, all filters but the first are undone.
+  filter is skipped in placement and removes all brokers in shedding); anti-affinity; isolation, which checks the kind of
+  topics only if the namespace has no policy. If a filter removes all brokers, none is left.
+* `modular` (`ModularLoadManagerImpl.selectBrokerForAssignment`): isolation and kind of topics; topics (> limit, those in
+  flight included; not applied if no broker would be left); anti-affinity; fewest bundles of the namespace, the bundle itself
+  included; load manager class; version. If no broker is left, or a version is invalid, all filters but the first are undone.
 
 If the placement's choice is overloaded, it chooses again with all filters but the first undone (`allowed`, `Pipeline.place`).
 
 Both managers forget what a bundle holds when they shed it: it counts as one of persistent topics (`kind_forgotten`); so does the
 older manager where it places what it sheds. The newer one counts bundles of an anti-affinity group, the older one namespaces.
 
-A pattern that cannot be read leaves nobody, as in ours (upstream: the namespace counts as having no policy, and no broker as
+An invalid pattern leaves no broker, as in ours (upstream: the namespace counts as having no policy, and no broker as
 shared): `departures` of the profiles.
 """
 
@@ -49,26 +49,26 @@ class UpstreamFilters:
         self._bookings = bookings
 
     def passed(self, bundle: Bundle, names: Sequence[str], *, shedding: bool) -> Passed:
-        """Who may take a bundle.
+        """The brokers that may take a bundle.
 
         Args:
-            names: Brokers that are there, sorted.
-            shedding: It is asked before a move, not for a placement: then a filter that fails refuses.
+            names: Registered brokers, sorted.
+            shedding: For a move, not for a placement: then a filter that fails refuses.
         """
         if self._settings.generation == "modular":
             return self._modular(bundle, names)
         return self._extensible(bundle, names, shedding=shedding)
 
     def allowed(self, bundle: Bundle, names: Sequence[str]) -> Sequence[str]:
-        """Whom the namespace's policies let in, of these."""
+        """Those of these brokers that the namespace's policies allow."""
         outside = self._outside(bundle, names)
         return [name for name in names if name not in outside]
 
     def cannot_leave(self, bundle: Bundle, names: Sequence[str]) -> str | None:
-        """Why the modular manager does not even look for another broker for a bundle; None if it does.
+        """Why the modular manager does not search for another broker for a bundle; None if it does.
 
         Args:
-            names: Brokers that are there, sorted.
+            names: Registered brokers, sorted.
         """
         allowed = self.allowed(bundle, names)
         if not any(name != bundle.owner for name in allowed):
@@ -115,17 +115,17 @@ class UpstreamFilters:
 
     def _outside(self, bundle: Bundle, names: Sequence[str]) -> dict[str, str]:
         zone = self._isolation.zone(bundle.namespace)
-        found = {}
+        removed = {}
         if zone is None or (zone.policy is None and zone.broken is None):
             for name in names:
                 fault = self._incapable(self._cluster.brokers[name], bundle)
                 if fault is not None:
-                    found[name] = fault
-        return {**isolated(self._isolation, zone, [name for name in names if name not in found]), **found}
+                    removed[name] = fault
+        return {**isolated(self._isolation, zone, [name for name in names if name not in removed]), **removed}
 
     def _incapable(self, broker: Broker, bundle: Bundle) -> str | None:
         if self._settings.generation == "modular" and broker.load is None:
-            return "without a report nobody knows what topics it takes"
+            return "it has no report, so the kinds of topics that it takes are unknown"
         return incapable(broker, not bundle.non_persistent, bundle.non_persistent)
 
     def _other_managers(self, names: Sequence[str]) -> dict[str, str]:
@@ -133,15 +133,15 @@ class UpstreamFilters:
         return {name: f"`{brokers[name].manager}`" for name in names if brokers[name].manager != wanted}
 
     def _versions_known(self, names: Sequence[str]) -> bool:
-        found = [self._cluster.brokers[name].version for name in names]
-        return bool(found) and all(text is not None and parse_version(text) is not None for text in found)
+        versions = [self._cluster.brokers[name].version for name in names]
+        return bool(versions) and all(text is not None and parse_version(text) is not None for text in versions)
 
     def _topics(self, name: str) -> int:
         load = self._cluster.brokers[name].load
         return 0 if load is None else load.topics + self._bookings.topics[name]
 
     def _most_servicing(self, bundle: Bundle, names: Sequence[str]) -> dict[str, str]:
-        owners = (one.owner for one in self._cluster.bundles_in.unsorted(bundle.namespace))
+        owners = (other.owner for other in self._cluster.bundles_in.unsorted(bundle.namespace))
         counts = Counter(owner for owner in owners if owner is not None)
         counts += self._bookings.of_namespace(bundle.namespace)
         least = min((counts[name] for name in names), default=0)
@@ -149,7 +149,7 @@ class UpstreamFilters:
 
 
 class _Sieve:
-    """Names that are left, and who was removed by what."""
+    """The remaining names, and the removed ones, each with its filter."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self.left = list(names)
@@ -162,5 +162,5 @@ class _Sieve:
             self.left = [name for name in self.left if name not in away]
 
     def passed(self) -> Passed:
-        """What is left by now."""
+        """The present result."""
         return Passed(list(self.left), dict(self._removed))

@@ -1,4 +1,4 @@
-"""Rates, ages and numbers of things as people read them: in reasons, never in figures. Pure."""
+"""Text forms of rates, ages and counts, for sentences. Pure."""
 
 from __future__ import annotations
 
@@ -13,32 +13,32 @@ _SHORT_S = 10.0
 
 def rate(value: float, unit: str = BYTES) -> str:
     """A rate with its unit: `33.0 MB/s`, `950 B/s`, `40000 messages/s` (messages are counted, so they have no prefixes)."""
-    text, told = _told(value, unit)
-    return f"{text} {told}"
+    text, scaled_unit = _scaled(value, unit)
+    return f"{text} {scaled_unit}"
 
 
 def size(value_bytes: float) -> str:
     """An amount of data with its unit: `33.0 MB`, `950 B`."""
-    text, told = _told(value_bytes, BYTES)
-    return f"{text} {told.removesuffix('/s')}"
+    text, scaled_unit = _scaled(value_bytes, BYTES)
+    return f"{text} {scaled_unit.removesuffix('/s')}"
 
 
-def told_rate(value: float, said: str) -> str:
-    """The rate of a move with its unit: in messages where the move's sentence reckons in them, else in bytes.
+def move_rate(value: float, why: str) -> str:
+    """The load of a move with its unit: in messages if the sentence of the move is in messages, else in bytes.
 
-    A move has a figure and a sentence; strategies reckon in bytes unless they are told to count messages, and say so there.
+    A move has a figure and a sentence. Strategies measure bytes unless they are set to count messages; the sentence has the unit.
     """
-    return rate(value, MESSAGES if f" {MESSAGES}" in said else BYTES)
+    return rate(value, MESSAGES if f" {MESSAGES}" in why else BYTES)
 
 
 def part_of(part: float, whole: float, unit: str = BYTES) -> str:
-    """One rate of another one: `31.1 of the 33.0 MB/s`, or with two units where they are far apart."""
-    (text, own), (other, told) = _told(part, unit), _told(whole, unit)
-    return f"{text} of the {other} {told}" if own == told else f"{text} {own} of the {other} {told}"
+    """A rate as a part of another one: `31.1 of the 33.0 MB/s`, or with two units if they differ."""
+    (text, own), (total, total_unit) = _scaled(part, unit), _scaled(whole, unit)
+    return f"{text} of the {total} {total_unit}" if own == total_unit else f"{text} {own} of the {total} {total_unit}"
 
 
 def seconds(age_s: float) -> str:
-    """An age: with one decimal below ten seconds, where whole ones would hide what is compared."""
+    """An age: with one decimal below ten seconds."""
     return f"{age_s:.1f} s" if age_s < _SHORT_S else f"{age_s:.0f} s"
 
 
@@ -53,11 +53,11 @@ def are(number: int) -> str:
 
 
 def were(number: int) -> str:
-    """As `are`, of what is over."""
+    """As `are`, in the past tense."""
     return "was" if number == 1 else "were"
 
 
-def _told(value: float, unit: str) -> tuple[str, str]:
+def _scaled(value: float, unit: str) -> tuple[str, str]:
     if unit != BYTES:
         return f"{value:.6g}", unit
     step = 0

@@ -1,4 +1,4 @@
-"""What placement strategies know of the candidates, looked up once for each state of the cluster."""
+"""Loads of the candidates of a placement, read once for each state of the cluster."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from shedders.model.plan import Placed
 from shedders.model.readings import ReadingSettings, read
 
 NO_DATA = "load-data"
-"""Stands where a filter's name does: the broker was not removed by one, but nothing is known of its load."""
+"""Used in place of a filter's name: no filter removed the broker, but its load is unknown."""
 _NAMED = 3
-_NOBODY: Mapping[str, Collection[str]] = {}
+_NONE_COUNTED: Mapping[str, Collection[str]] = {}
 
 
 @dataclass(frozen=True, slots=True)
 class KnownBrokers:
-    """Brokers whose reports can be judged, and the others with the reason.
+    """Brokers with usable reports, and the others with the reason.
 
     Attributes:
         usages: Weighted maximum of each, as present.
-        lapsed: Those of them whose reports are older than the last change of what they serve. That is the best that is known
-            of them, as what has come since is reckoned with (`shedders.model.projection`).
+        lapsed: Those of them whose reports are stale: older than the last change of their bundles. They are still used,
+            with the bundles that came since added (`shedders.model.projection`).
     """
 
     loads: Mapping[str, BrokerLoad]
@@ -34,18 +34,18 @@ class KnownBrokers:
     lapsed: Collection[str] = ()
 
     def remark(self, names: Sequence[str]) -> str:
-        """What is to be said, behind anything else, of the reports of these brokers; mostly nothing."""
+        """A remark on stale reports among these brokers, to be appended to a sentence; mostly empty."""
         old = [name for name in names if name in self.lapsed] if self.lapsed else []
         if not old:
             return ""
         more = f" and {len(old) - _NAMED} more" if len(old) > _NAMED else ""
-        said = f"{', '.join(old[:_NAMED])}{more}"
+        names_text = f"{', '.join(old[:_NAMED])}{more}"
         if len(old) == 1:
-            return f"; the report of {said} is from before the last change of what it serves, what came since is added"
-        return f"; the reports of {said} are from before the last change of what they serve, what came since is added"
+            return f"; the report of {names_text} is stale, bundles that came since are added"
+        return f"; the reports of {names_text} are stale, bundles that came since are added"
 
     def judged(self, candidates: Sequence[str]) -> tuple[list[str], dict[str, tuple[str, str]]]:
-        """Candidates that can be judged, sorted, and the others with the reason."""
+        """Candidates with usable reports, sorted, and the others with the reason."""
         loads = self.loads
         names = [name for name in candidates if name in loads]
         names.sort()
@@ -70,24 +70,31 @@ class CandidateReader:
         self._known = KnownBrokers({}, {}, {})
 
     def of(self, cluster: Cluster) -> KnownBrokers:
-        """What is known of its brokers."""
+        """The usable reports of its brokers."""
         if self._cluster is not cluster:
-            found = read(cluster, self._settings, self._weights, lapsed=True)
-            faults = {left.name: (left.reason, left.why) for left in found.left}
-            # With `upstream` nobody asks whether a report has lapsed.
-            marked = () if self._settings.upstream else [one for one in found.loads if cluster.brokers[one].load_lapsed]
-            self._known, self._cluster = KnownBrokers(found.loads, found.usages, faults, frozenset(marked)), cluster
+            readings = read(cluster, self._settings, self._weights, lapsed=True)
+            faults = {left.name: (left.reason, left.why) for left in readings.left}
+            # With `upstream` stale reports are not marked.
+            marked = (
+                ()
+                if self._settings.upstream
+                else [name for name in readings.loads if cluster.brokers[name].load_lapsed]
+            )
+            self._known, self._cluster = (
+                KnownBrokers(readings.loads, readings.usages, faults, frozenset(marked)),
+                cluster,
+            )
         return self._known
 
 
 class BookedSums:
-    """Sums over the bundles on their way to brokers; what was summed before is not summed again while lists only grow.
+    """Sums over the bundles in flight to brokers; they are updated incrementally while lists only grow.
 
     Args:
-        counted: By broker, bundles that count there already: they are not added again.
+        counted: By broker, bundles that it counts already: they are not added again.
     """
 
-    def __init__(self, amount: Callable[[str], float], counted: Mapping[str, Collection[str]] = _NOBODY) -> None:
+    def __init__(self, amount: Callable[[str], float], counted: Mapping[str, Collection[str]] = _NONE_COUNTED) -> None:
         self._amount = amount
         self._counted = counted
         self._sums: dict[str, tuple[int, str, float]] = {}
@@ -108,7 +115,7 @@ class BookedSums:
 
 
 def pick(bundle: str, equals: Sequence[str]) -> str:
-    """One of several brokers that are as good: upstream takes one at random, this the same one for the same bundle."""
+    """One of several equally good brokers: upstream takes one at random, this the same one for the same bundle."""
     return equals[crc32(bundle.encode()) % len(equals)]
 
 
@@ -120,9 +127,9 @@ def blind(
     removed: Mapping[str, tuple[str, str]],
     memory: Mapping[str, Any],
 ) -> Placed:
-    """Nobody's load is known: one of those with the fewest bundles, those on their way included."""
+    """Place without any known load: on one of the brokers with the fewest bundles, those in flight included."""
     if not candidates:
-        return nobody(bundle, memory)
+        return unplaced(bundle, memory)
     scores = {name: float(cluster.bundles_of.count(name) + len(booked.get(name, ()))) for name in sorted(candidates)}
     least = min(scores.values())
     best = [name for name, score in scores.items() if score == least]
@@ -130,6 +137,6 @@ def blind(
     return Placed(bundle.name, pick(bundle.name, best), why, best, removed, scores, memory)
 
 
-def nobody(bundle: Bundle, memory: Mapping[str, Any]) -> Placed:
-    """There are no candidates."""
+def unplaced(bundle: Bundle, memory: Mapping[str, Any]) -> Placed:
+    """The answer without candidates."""
     return Placed(bundle.name, None, "no broker may take it", memory=memory)

@@ -1,4 +1,4 @@
-"""The cluster at one moment, as every strategy sees it: plain values, no clock, nothing live.
+"""The cluster at one moment, as strategies see it: immutable values without a clock.
 
 A snapshot file is read into this, and the balancer builds it from what the leader knows; so a plan can always be repeated.
 """
@@ -20,11 +20,11 @@ class Broker:
     """One registered broker.
 
     Attributes:
-        load: Its newest report; None where there is none.
+        load: Its newest report; None if there is none.
         load_age_s: Age of that report by the reader's own monotonic clock, in seconds.
-        load_lapsed: The report is older than the last change of ownership of this broker's bundles.
-        version: Software version as the registry tells it.
-        manager: Name of its load manager (`extensible`, `modular`); another one is no destination.
+        load_lapsed: The report is stale: older than the last change of ownership of this broker's bundles.
+        version: Software version according to the registry.
+        manager: Name of its load manager (`extensible`, `modular`); brokers with another one are not destinations.
         accepting: Caught up, not draining, not in safe mode.
         domain: Failure domain; None without one.
         web_address: What isolation policies match; the id where none is known.
@@ -68,17 +68,16 @@ class Bundle:
 
     Attributes:
         name: Key on the channel, `tenant/namespace/0x%08x_0x%08x`.
-        owner: Broker that serves it; None where nobody does or it is on its way.
+        owner: Broker that serves it; None if no broker does or it is in flight.
         in_flight: Assigning, Releasing or Splitting: it is left alone.
-        stats: This moment's figures; None where nobody reported any.
-        averages: Short- and long-term averages; upstream's defaults where nobody has measured it.
+        stats: This moment's figures; None if none were reported.
+        averages: Short- and long-term averages; upstream's defaults if it was not measured.
         reported: Its owner names it among its top bundles, in which order (`rank`, 0 first; upstream: the lightest first).
         topics: Its topics, where they are known (needed by split algorithms that look at them).
         non_persistent: It holds a non-persistent topic.
-        estimated: Its figures are reckoned from the bundle that it was split from (`shedders.model.moved_cluster`); nobody has
-            measured it yet.
-        secondhand: Its averages are not its owner's, measured since it came there: placements go by them, nothing is shed by
-            them.
+        estimated: Its figures are computed from the bundle that it was split from (`shedders.model.moved_cluster`); it was
+            not measured yet.
+        secondhand: Its averages were not measured by its present owner: placements use them, shedding does not.
     """
 
     name: str
@@ -109,8 +108,8 @@ class IsolationPolicy:
 
     Attributes:
         namespaces: Regular expressions of namespaces.
-        primary: Regular expressions of broker addresses; `secondary` those that help out.
-        min_available: Fewer primaries than this that can take it, and secondaries may.
+        primary: Regular expressions of broker addresses; `secondary`: those of stand-by brokers.
+        min_available: If fewer primaries than this can take a bundle, secondaries may.
     """
 
     name: str
@@ -122,7 +121,7 @@ class IsolationPolicy:
 
 @dataclass(frozen=True, slots=True)
 class Policies:
-    """What operators have laid down.
+    """Policies that operators have set.
 
     Attributes:
         isolation: In the order in which they are matched.
@@ -141,7 +140,7 @@ class Policies:
 
 @dataclass(frozen=True, slots=True)
 class RecentMoves:
-    """What was moved lately: ages in seconds by the leader's monotonic clock.
+    """Recent moves: ages in seconds by the leader's monotonic clock.
 
     Attributes:
         bundles: Seconds since a bundle was moved.
@@ -153,9 +152,9 @@ class RecentMoves:
 
 
 class Grouped(Mapping[str, Sequence[Bundle]]):
-    """Bundles in groups; each is sorted by name when it is first asked for.
+    """Bundles in groups; each group is sorted by name at first use.
 
-    A decision looks into few of the groups of a hundred thousand bundles, and sorting them all would cost more than it.
+    A decision reads few of the groups of a hundred thousand bundles, and sorting them all would take longer than the decision.
     """
 
     def __init__(self, groups: Mapping[str, Sequence[Bundle]]) -> None:
@@ -163,18 +162,18 @@ class Grouped(Mapping[str, Sequence[Bundle]]):
         self._sorted: dict[str, Sequence[Bundle]] = {}
 
     def count(self, name: str) -> int:
-        """How many bundles a group has; 0 where there is no such group."""
+        """Number of bundles of a group; 0 if it does not exist."""
         return len(self._groups.get(name, ()))
 
     def unsorted(self, name: str) -> Sequence[Bundle]:
-        """A group for whom order means nothing; empty where there is no such group."""
+        """A group in any order; empty if it does not exist."""
         return self._groups.get(name, ())
 
     def __getitem__(self, name: str) -> Sequence[Bundle]:
-        found = self._sorted.get(name)
-        if found is None:
-            found = self._sorted[name] = sorted(self._groups[name], key=_BY_NAME)
-        return found
+        group = self._sorted.get(name)
+        if group is None:
+            group = self._sorted[name] = sorted(self._groups[name], key=_BY_NAME)
+        return group
 
     def __contains__(self, name: object) -> bool:
         return name in self._groups
@@ -191,12 +190,12 @@ _BY_NAME = attrgetter("name")
 
 @dataclass(frozen=True)
 class Cluster:
-    """Everything a decision is made from. Order of brokers and bundles means nothing.
+    """The input of a decision. The order of brokers and bundles has no meaning.
 
     Attributes:
         now_ms: Wall time, for people and for upstream's own comparisons.
         namespaces: Live bundles by namespace, as the channel has them.
-        safe: Why the cluster must be left alone (safe mode of the leader); None while it is well.
+        safe: Why the cluster must be left alone (safe mode of the leader); None if it need not be.
     """
 
     brokers: Mapping[str, Broker]
@@ -211,25 +210,25 @@ class Cluster:
         """All brokers, sorted."""
         return sorted(self.brokers)
 
-    # Both go through the bundles in the order of the mapping: that is mostly how they lie in memory, and any other order of
+    # Both iterate over the bundles in the order of the mapping: that is mostly their order in memory, and any other order of
     # a hundred thousand of them takes several times as long.
 
     @cached_property
     def bundles_of(self) -> Grouped:
-        """Bundles by owner; of each broker, and of owners that are no brokers any more."""
-        found: dict[str, list[Bundle]] = {name: [] for name in self.brokers}
+        """Bundles by owner: by each registered broker, and by owners that are no longer registered."""
+        owned: dict[str, list[Bundle]] = {name: [] for name in self.brokers}
         for bundle in self.bundles.values():
             owner = bundle.owner
-            if owner in found:
-                found[owner].append(bundle)
+            if owner in owned:
+                owned[owner].append(bundle)
             elif owner is not None:
-                found[owner] = [bundle]
-        return Grouped(found)
+                owned[owner] = [bundle]
+        return Grouped(owned)
 
     @cached_property
     def bundles_in(self) -> Grouped:
         """Bundles by namespace."""
-        found: dict[str, list[Bundle]] = defaultdict(list)
+        groups: dict[str, list[Bundle]] = defaultdict(list)
         for bundle in self.bundles.values():
-            found[bundle.name.rpartition("/")[0]].append(bundle)
-        return Grouped(dict(found))
+            groups[bundle.name.rpartition("/")[0]].append(bundle)
+        return Grouped(dict(groups))

@@ -1,4 +1,4 @@
-"""Cutting a bundle: its ends on the ring, which places are inside it, and what its parts are called."""
+"""Arithmetic of splits: the ends of a bundle on the hash ring, positions inside it, and the names of its parts."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ UPSTREAM_NAMES = {
 
 
 class CannotSplitError(StateChannelError):
-    """A bundle cannot be cut as asked."""
+    """A bundle cannot be split as requested."""
 
     def __init__(self, bundle: str, why: str, *, hint: str) -> None:
         super().__init__(f"{bundle} cannot be split: {why}", hint=hint)
 
 
 def algorithm_name(text: str) -> str:
-    """Our name of a split algorithm, for upstream's name, too."""
+    """Our name of a split algorithm; accepts upstream's name as well."""
     return UPSTREAM_NAMES.get(text, text)
 
 
@@ -35,12 +35,12 @@ def ends(bundle: Bundle) -> tuple[int, int]:
     """Lower (in it) and upper (not in it, but at the end of the ring) hash of a bundle.
 
     Raises:
-        CannotSplitError: Its name is no bundle's.
+        CannotSplitError: Its name is not a valid bundle name.
     """
     parts = parse_key(bundle.name.encode(errors="replace"))
     if parts is None or parts.is_namespace or not parts.lower < parts.upper:
         raise CannotSplitError(
-            bundle.name, "that is no name of a bundle", hint="It reads tenant/namespace/0xLLLLLLLL_0xUUUUUUUU."
+            bundle.name, "the name is not valid", hint="A bundle's name is tenant/namespace/0xLLLLLLLL_0xUUUUUUUU."
         )
     return parts.lower, parts.upper
 
@@ -53,14 +53,14 @@ def inside(positions: Iterable[int], lower: int, upper: int) -> list[int]:
 def topics_in(bundle: Bundle, lower: int, upper: int) -> list[TopicLoad]:
     """Its topics by hash and name; one whose hash lies elsewhere is not its own."""
     last = upper if upper == FULL_UPPER else upper - 1
-    return sorted((one for one in bundle.topics if lower <= one.position <= last), key=_place)
+    return sorted((topic for topic in bundle.topics if lower <= topic.position <= last), key=_place)
 
 
 def children(bundle: Bundle, positions: Sequence[int]) -> list[str]:
     """Keys of the parts, in order.
 
     Raises:
-        CannotSplitError: A position is not strictly inside, or named twice, or there is none.
+        CannotSplitError: A position is not strictly inside, or duplicated, or there is none.
     """
     lower, upper = ends(bundle)
     try:

@@ -1,7 +1,7 @@
-"""Moves that belong together: bundles that two brokers exchange go together or not at all. Pure.
+"""Exchanges of bundles between two brokers: their moves are made together or not at all. Pure.
 
-A broker that gives a bundle that is too heavy by itself gets lighter ones back (`BundleMove.swap`). Half of that may be worse
-than nothing: with the way back alone the broker that is to be relieved only gains.
+A broker that gives away a bundle that is too heavy by itself gets lighter ones back (`BundleMove.swap`). Half of that may be
+worse than nothing: with the return alone the overloaded broker only gains load.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from shedders.model.plan import BundleMove
 
 
 class Turn(NamedTuple):
-    """A move in the order in which moves are begun.
+    """A move in the order in which moves are started.
 
     Attributes:
-        after: Begun only once this one is done, and not at all if it is not.
-        along: These are begun after it: it is not begun either where one of them may not.
+        after: The move that must be done first; if it fails, this one is not started.
+        along: Moves that are started after it: if one of them may not be, this one is not started either.
     """
 
     move: BundleMove
@@ -26,7 +26,7 @@ class Turn(NamedTuple):
 
 
 def together(moves: Sequence[BundleMove]) -> list[list[BundleMove]]:
-    """The moves one by one, but those of two brokers that exchange bundles in one group, at the first one's place."""
+    """The moves in groups of one, except that those of two brokers that exchange bundles form one group at the first's place."""
     pairs = {frozenset((move.source, move.destination)) for move in moves if move.swap}
     groups: dict[object, list[BundleMove]] = {}
     for place, move in enumerate(moves):
@@ -36,7 +36,7 @@ def together(moves: Sequence[BundleMove]) -> list[list[BundleMove]]:
 
 
 def in_turn(moves: Sequence[BundleMove]) -> Iterator[Turn]:
-    """The order in which moves are begun: of an exchange the heaviest bundle first, what comes back once that has gone."""
+    """The order in which moves are started: of an exchange the heaviest bundle first, those in return once it is done."""
     for group in together(moves):
         back = [move for move in group if move.swap]
         going = sorted((move for move in group if not move.swap), key=lambda move: (-move.load, move.bundle))

@@ -31,5 +31,5 @@ def _problem(name: str, detail: Any, known: Sequence[str]) -> str:
     path = ".".join(str(part) for part in detail["loc"])
     if detail["type"] == "extra_forbidden":
         near = nearest(path.rpartition(".")[2], known)
-        return f"there is no setting `extensions.{name}.{path}`.{f' Did you mean `{near[0]}`?' if near else ''}"
+        return f"unknown setting `extensions.{name}.{path}`.{f' Did you mean `{near[0]}`?' if near else ''}"
     return f"extensions.{name}.{path}: {detail['msg'][:1].lower()}{detail['msg'][1:]} (found {detail['input']!r})."

@@ -1,4 +1,4 @@
-"""A table before anybody knows where it is shown: on a terminal, on a page of Markdown, in a browser. Pure."""
+"""A table independent of how it is rendered: on a terminal, in Markdown, in a browser. Pure."""
 
 from __future__ import annotations
 

@@ -1,15 +1,15 @@
-"""The cluster as it is after moves: owners change, loads go with the bundles, time passes.
+"""The cluster after moves: owners change, loads move with the bundles, time passes.
 
-What a dry run of several cycles assumes (design/snapshot.md):
+The assumptions of a dry run of several cycles (design/snapshot.md):
 
-* A bundle takes its traffic along: its figures of this moment, else its short-term average if anybody measured it.
+* A bundle's traffic moves with it: its figures of this moment, else its short-term average if it was measured.
 * Rates and counts of the two brokers change by that traffic. CPU and direct memory follow the bundle's share of the source's
   bytes in both directions, bandwidths its share in each; heap memory stays. Usage moves in its own unit, so that a broker with
-  another limit feels it in proportion. The moving averages move by the same share at once, as TransferShedder reckons.
-* A bundle that is split leaves its children on the same broker (`shedders.model.moved_cluster`).
-* Then `every_s` passes: reports are renewed (their age at the next decision is the same), ages of recent moves grow, and what was
-  only estimated or known second-hand is measured.
-* Each broker that gave or got names its top bundles anew: as many as the broker that named most of them, the lightest first.
+  another limit is affected in proportion. The moving averages move by the same share at once, as TransferShedder assumes.
+* * The children of a split stay on the same broker (`shedders.model.moved_cluster`).
+* Then `every_s` passes: reports are renewed (their age at the next decision is the same), ages of recent moves grow, and figures
+  that were estimated or second-hand are measured.
+* Each broker that gave or got bundles reports new top bundles: as many as the broker that reported most, the lightest first.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class MovedLoad:
 def after_moves(cluster: Cluster, moves: Iterable[BundleMove], *, every_s: float = EVERY_S) -> Cluster:
     """The cluster before the next decision, if these moves are made now.
 
-    Moves without a destination, of bundles that the source does not serve, or to brokers that are not there change nothing.
+    Moves without a destination, of bundles that the source does not serve, or to unknown brokers change nothing.
     """
     brokers, bundles = dict(cluster.brokers), dict(cluster.bundles)
     moved: list[str] = []
@@ -74,7 +74,7 @@ def after_moves(cluster: Cluster, moves: Iterable[BundleMove], *, every_s: float
         bundles[move.bundle] = replace(bundle, owner=move.destination)
         moved.append(move.bundle)
         touched |= {move.source, move.destination}
-    _rank_anew(bundles, touched)
+    _update_ranks(bundles, touched)
     return _renewed(replace(cluster, brokers=brokers, bundles=bundles), moved, touched, every_s)
 
 
@@ -83,20 +83,20 @@ def after_splits(cluster: Cluster, splits: Iterable[SplitPlan], *, every_s: floa
     cut = [split for split in splits if split.positions and split.bundle in cluster.bundles]
     split_up = with_children(cluster, cut)
     bundles = dict(split_up.bundles)
-    _rank_anew(bundles, {owner for split in cut if (owner := cluster.bundles[split.bundle].owner) is not None})
+    _update_ranks(bundles, {owner for split in cut if (owner := cluster.bundles[split.bundle].owner) is not None})
     return _renewed(replace(split_up, bundles=bundles), (), (), every_s)
 
 
 def _renewed(cluster: Cluster, moved: Iterable[str], touched: Iterable[str], every_s: float) -> Cluster:
-    """Time passes, and everybody reports."""
+    """Let time pass, and all brokers report."""
     measured = {
-        name: replace(one, estimated=False, secondhand=False)
-        for name, one in cluster.bundles.items()
-        if (one.estimated and one.stats is not None) or one.secondhand
+        name: replace(bundle, estimated=False, secondhand=False)
+        for name, bundle in cluster.bundles.items()
+        if (bundle.estimated and bundle.stats is not None) or bundle.secondhand
     }
     return replace(
         cluster,
-        brokers={name: _later(one, every_s) for name, one in cluster.brokers.items()},
+        brokers={name: _later(broker, every_s) for name, broker in cluster.brokers.items()},
         bundles={**cluster.bundles, **measured} if measured else cluster.bundles,
         recent=_recent(cluster.recent, moved, touched, every_s),
         now_ms=cluster.now_ms + round(every_s * 1000),
@@ -104,14 +104,14 @@ def _renewed(cluster: Cluster, moved: Iterable[str], touched: Iterable[str], eve
 
 
 def traffic_of(bundle: Bundle) -> Traffic:
-    """What a bundle takes along: this moment's figures, else its short-term average, else nothing."""
+    """The traffic that moves with a bundle: this moment's figures, else its short-term average, else nothing."""
     if bundle.stats is not None:
         return bundle.stats
     return bundle.averages.short if bundle.averages.short.samples else _NOTHING
 
 
 def cargo_of(bundle: Bundle, source: BrokerLoad | None) -> MovedLoad:
-    """What a bundle takes along from a broker with this load; without a report its traffic alone."""
+    """The load that moves with a bundle from a broker with this load; without a report its traffic alone."""
     traffic = traffic_of(bundle)
     topics = traffic.topics if isinstance(traffic, BundleStats) else 0
     rates = (traffic.msg_rate_in, traffic.msg_rate_out, traffic.msg_throughput_in, traffic.msg_throughput_out)
@@ -131,7 +131,7 @@ def cargo_of(bundle: Bundle, source: BrokerLoad | None) -> MovedLoad:
 
 
 def shift(brokers: dict[str, Broker], source: str | None, destination: str | None, cargo: MovedLoad) -> None:
-    """Take a load from one broker and put it onto another, as far as they are there and have reported."""
+    """Take a load from one broker and add it to another, as far as they are registered and have reported."""
     for name, sign in ((source, -1), (destination, 1)):
         broker = None if name is None else brokers.get(name)
         if broker is not None and broker.load is not None:
@@ -143,7 +143,7 @@ def _share(part: float, whole: float) -> float:
 
 
 def _changed(load: BrokerLoad, cargo: MovedLoad, sign: int) -> BrokerLoad:
-    found = replace(
+    changed = replace(
         load,
         msg_rate_in=_plus(load.msg_rate_in, sign * cargo.msg_rate_in),
         msg_rate_out=_plus(load.msg_rate_out, sign * cargo.msg_rate_out),
@@ -158,10 +158,10 @@ def _changed(load: BrokerLoad, cargo: MovedLoad, sign: int) -> BrokerLoad:
         weighted_max_ema=_plus(load.weighted_max_ema, sign * cargo.weighted_max),
         msg_throughput_ema=_plus(load.msg_throughput_ema, sign * cargo.throughput),
     )
-    used = (found.cpu, found.direct_memory, found.bandwidth_in, found.bandwidth_out)
-    if any(one.limit > 0 for one in used):
-        found = replace(found, max_resource_usage=max(one.percent for one in used) / 100)
-    return found
+    used = (changed.cpu, changed.direct_memory, changed.bandwidth_in, changed.bandwidth_out)
+    if any(resource.limit > 0 for resource in used):
+        changed = replace(changed, max_resource_usage=max(resource.percent for resource in used) / 100)
+    return changed
 
 
 def _use(resource: ResourceUsage, change: float) -> ResourceUsage:
@@ -169,7 +169,7 @@ def _use(resource: ResourceUsage, change: float) -> ResourceUsage:
 
 
 def _plus(value: float, change: float) -> float:
-    """A sum that does not fall below zero by taking away; what was negative stays as it is."""
+    """A sum that a subtraction does not make negative; a negative value stays as it is."""
     return max(min(value, 0.0), value + change)
 
 
@@ -190,13 +190,13 @@ def _later(broker: Broker, every_s: float) -> Broker:
 
 def _recent(recent: RecentMoves, moved: Iterable[str], touched: Iterable[str], every_s: float) -> RecentMoves:
     def aged(ages: Mapping[str, float], now: Iterable[str]) -> dict[str, float]:
-        found = {name: age_s + every_s for name, age_s in ages.items()}
-        return found | dict.fromkeys(sorted(now), every_s)
+        older = {name: age_s + every_s for name, age_s in ages.items()}
+        return older | dict.fromkeys(sorted(now), every_s)
 
     return RecentMoves(bundles=aged(recent.bundles, moved), brokers=aged(recent.brokers, touched))
 
 
-def _rank_anew(bundles: dict[str, Bundle], touched: set[str]) -> None:
+def _update_ranks(bundles: dict[str, Bundle], touched: set[str]) -> None:
     named: dict[str, int] = {}
     for bundle in bundles.values():
         if bundle.rank is not None and bundle.owner is not None:
@@ -209,11 +209,11 @@ def _rank_anew(bundles: dict[str, Bundle], touched: set[str]) -> None:
         if bundle.owner in by_owner:
             by_owner[bundle.owner].append(bundle)
     for owned in by_owner.values():
-        measured = sorted((one for one in owned if one.stats is not None), key=_weight)[-limit:]
-        ranks = {one.name: rank for rank, one in enumerate(measured)}
-        for one in owned:
-            if one.rank != ranks.get(one.name):
-                bundles[one.name] = replace(one, rank=ranks.get(one.name))
+        measured = sorted((bundle for bundle in owned if bundle.stats is not None), key=_weight)[-limit:]
+        ranks = {bundle.name: rank for rank, bundle in enumerate(measured)}
+        for bundle in owned:
+            if bundle.rank != ranks.get(bundle.name):
+                bundles[bundle.name] = replace(bundle, rank=ranks.get(bundle.name))
 
 
 def _weight(bundle: Bundle) -> tuple[float | str, ...]:
@@ -233,12 +233,12 @@ Measured = Callable[[TopicLoad], float]
 
 
 def offspring(parent: Bundle, positions: Sequence[int]) -> Sequence[Bundle]:
-    """What a bundle becomes when it is cut.
+    """The children of a split.
 
-    Figures of the parent that are not finite or negative are not handed on.
+    Figures of the parent that are not finite or negative are not passed on.
 
     Raises:
-        CannotSplitError: The positions are not strictly inside it, each once.
+        CannotSplitError: The positions are not strictly inside it, or not distinct.
     """
     names, cuts = children(parent, positions), sorted(positions)
     topics: list[list[TopicLoad]] = [[] for _ in names]
@@ -276,29 +276,29 @@ def with_children(cluster: Cluster, splits: Iterable[SplitPlan]) -> Cluster:
 
 
 def with_estimates(cluster: Cluster, estimates: Mapping[str, Bundle]) -> Cluster:
-    """The cluster with figures for bundles that nobody has measured yet: a live balancer keeps what `offspring` gave.
+    """The cluster with estimates for unmeasured bundles: a live balancer keeps the results of `offspring`.
 
     Owner, and whether it is in flight, stay as the channel has them.
     """
-    found = {
-        name: replace(one, owner=cluster.bundles[name].owner, in_flight=cluster.bundles[name].in_flight)
-        for name, one in estimates.items()
+    estimated = {
+        name: replace(estimate, owner=cluster.bundles[name].owner, in_flight=cluster.bundles[name].in_flight)
+        for name, estimate in estimates.items()
         if name in cluster.bundles and cluster.bundles[name].stats is None
     }
-    return replace(cluster, bundles={**cluster.bundles, **found}) if found else cluster
+    return replace(cluster, bundles={**cluster.bundles, **estimated}) if estimated else cluster
 
 
 class _Shares:
-    """What part of something each child gets."""
+    """The share of each child."""
 
     def __init__(self, widths: Sequence[int], topics: Sequence[Sequence[TopicLoad]]) -> None:
         self._widths = list(widths)
         self._topics = topics
-        self.counts = [len(one) for one in topics]
+        self.counts = [len(part) for part in topics]
 
     def of(self, measured: Measured) -> Sequence[float]:
         """Weights by the topics' traffic, else by the width of the range."""
-        sums = [sum(value for value in map(measured, one) if is_amount(value)) for one in self._topics]
+        sums = [sum(value for value in map(measured, part) if is_amount(value)) for part in self._topics]
         return sums if is_amount(sum(sums)) and sum(sums) > 0 else self._widths
 
     def of_topics(self) -> Sequence[int]:
@@ -330,7 +330,7 @@ def _average(average: MessageAverage, shares: _Shares, *, measured: bool) -> Seq
     if not is_sound(average):
         return [UNSEEN] * len(shares.counts)
     if not measured:
-        # A default for the unknown says as much of a part as of the whole.
+        # A default for unknown traffic holds for a part as well as for the whole.
         return [average] * len(shares.counts)
     columns = zip(
         _parted(average.msg_rate_in, shares.of(_rate_in)),
@@ -343,7 +343,7 @@ def _average(average: MessageAverage, shares: _Shares, *, measured: bool) -> Seq
 
 
 def _parted(total: float, weights: Sequence[float]) -> list[float]:
-    """Parts by weight that add up: the largest takes what rounding leaves."""
+    """Parts by weight that add up: the largest takes the rounding error."""
     whole = sum(weights)
     parts = [total * (weight / whole) for weight in weights]
     largest = max(range(len(parts)), key=lambda index: (parts[index], -index))
@@ -352,7 +352,7 @@ def _parted(total: float, weights: Sequence[float]) -> list[float]:
 
 
 def _whole(total: int, weights: Sequence[int]) -> list[int]:
-    """Whole parts by weight that add up: those with the largest rests are rounded up, the first of equals."""
+    """Whole parts by weight that add up: those with the largest remainders are rounded up, the first of equals."""
     whole = sum(weights)
     parts = [total * weight // whole for weight in weights]
     by_rest = sorted(range(len(parts)), key=lambda index: (-(total * weights[index] % whole), index))

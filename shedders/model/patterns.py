@@ -1,8 +1,8 @@
-"""Regular expressions that people lay down, matched against whole texts in time linear in the text (RE2).
+"""Regular expressions of policies, matched against whole texts in time linear in the text (RE2).
 
-Upstream's patterns are Java's, matched in full. RE2 reads them alike but for what cannot be matched in linear time (look-around,
-back-references, possessive and atomic groups), which is refused. So is what Java reads otherwise: operations on classes of
-characters (`[a-z&&[^b]]`, `[a-c[x-z]]`) and patterns that grow beyond bounds when they are unfolded (`a{1000}` a thousand times).
+Upstream's patterns are Java's, matched in full. RE2 reads them alike except for what cannot be matched in linear time
+(look-around, back-references, possessive and atomic groups), which is refused. So is what Java reads otherwise: operations on
+character classes (`[a-z&&[^b]]`, `[a-c[x-z]]`), and patterns that grow beyond bounds when expanded (`a{1000}` a thousand times).
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from weakref import WeakValueDictionary
 import re2
 
 PATTERN_BYTES: Final = 1 << 18
-"""RE2's room for one pattern: about 10,000 steps."""
+"""RE2's memory for one pattern: about 10,000 steps."""
 LIST_SIZE_MAX: Final = 120_000
 """Steps of all patterns of a list: a record full of plain text has 100,000."""
 
 
 class Patterns:
-    """A list of patterns, ready to match: `compiled` makes it.
+    """A compiled list of patterns, made by `compiled`.
 
     Attributes:
         size: Steps of its programs; about 16 bytes each.
@@ -40,34 +40,34 @@ class Patterns:
     def matches(self, text: str) -> bool:
         """Whether one of them matches the whole text."""
         try:
-            return any(one.fullmatch(text) for one in self._matchers)
-        except UnicodeEncodeError:  # half characters: no text that RE2 could be given
+            return any(matcher.fullmatch(text) for matcher in self._matchers)
+        except UnicodeEncodeError:  # lone surrogates, which RE2 cannot take
             plain = text.encode(errors="replace").decode()
-            return any(one.fullmatch(plain) for one in self._matchers)
+            return any(matcher.fullmatch(plain) for matcher in self._matchers)
 
 
 _known: WeakValueDictionary[tuple[str, ...], Patterns] = WeakValueDictionary()
-"""What somebody still goes by is compiled once."""
+"""Patterns in use are compiled once."""
 _recent: deque[Patterns] = deque(maxlen=16)
-"""Who asks whether patterns will do asks for them the next moment."""
+"""A caller that checks patterns uses them the next moment."""
 
 
 def compiled(patterns: Sequence[Any]) -> Patterns | str:
-    """The patterns, or what is wrong with them."""
+    """The compiled patterns, or what is wrong with them."""
     if isinstance(patterns, str):
-        return f"`{patterns}` is one text where a list of patterns is meant"
+        return f"`{patterns}` is a text, expected a list of patterns"
     try:
         key = tuple(patterns)
-        found = _known.get(key)
+        known = _known.get(key)
     except TypeError as error:
-        return f"{patterns!r} is no list of patterns ({error})"
-    if found is not None:
-        return found
-    made = _compile(key)
-    if isinstance(made, Patterns):
-        _known[key] = made
-        _recent.append(made)
-    return made
+        return f"{patterns!r} is not a list of patterns ({error})"
+    if known is not None:
+        return known
+    fresh = _compile(key)
+    if isinstance(fresh, Patterns):
+        _known[key] = fresh
+        _recent.append(fresh)
+    return fresh
 
 
 def _compile(texts: tuple[Any, ...]) -> Patterns | str:
@@ -75,12 +75,12 @@ def _compile(texts: tuple[Any, ...]) -> Patterns | str:
     size = 0
     for text in texts:
         if not isinstance(text, str):
-            return f"`{text!r}` is no text"
-        one = _read(text, PATTERN_BYTES)
-        if isinstance(one, str):
-            return f"`{text}` is no regular expression that can be used ({one})"
-        single.append(one)
-        size += one.programsize
+            return f"`{text!r}` is not a text"
+        matcher = _read(text, PATTERN_BYTES)
+        if isinstance(matcher, str):
+            return f"`{text}` is not a valid regular expression ({matcher})"
+        single.append(matcher)
+        size += matcher.programsize
         if size > LIST_SIZE_MAX:
             return f"the patterns are too large together: more than {LIST_SIZE_MAX} steps with `{text}`"
     joined = _joined(texts) if len(single) > 1 else None
@@ -90,11 +90,11 @@ def _compile(texts: tuple[Any, ...]) -> Patterns | str:
 
 
 def _joined(texts: tuple[str, ...]) -> Any:
-    """All as one, which is matched in one go; None where they cannot be: a name twice, a quotation that has no end."""
+    """All patterns as one; None if they cannot be joined: a group name twice, an unterminated quotation."""
     if any("\\Q" in text for text in texts):
         return None
-    one = _read("|".join(f"(?:{text})" for text in texts), 1 << 23, plain=False)
-    return None if isinstance(one, str) else one
+    matcher = _read("|".join(f"(?:{text})" for text in texts), 1 << 23, plain=False)
+    return None if isinstance(matcher, str) else matcher
 
 
 def _read(text: str, max_bytes: int, *, plain: bool = True) -> Any:
@@ -108,19 +108,19 @@ def _read(text: str, max_bytes: int, *, plain: bool = True) -> Any:
     try:
         return re2.compile(text, options)
     except re2.error as error:
-        said = error.args[0] if error.args else error
-        return said.decode(errors="replace") if isinstance(said, bytes) else str(said)
+        detail = error.args[0] if error.args else error
+        return detail.decode(errors="replace") if isinstance(detail, bytes) else str(detail)
     except UnicodeEncodeError:
-        return "it has half a character"
+        return "it has a lone surrogate"
 
 
 def _read_otherwise(text: str) -> str | None:
-    """What Java takes for an operation on classes of characters and RE2 for plain characters: it would match something else."""
+    """Why Java reads a pattern differently from RE2: operations on character classes, which RE2 takes for plain characters."""
     for inside, rest in _places(text):
         if inside and rest.startswith("&&"):
-            return "`&&` between classes of characters is not known here"
+            return "`&&` between character classes is not supported"
         if inside and rest.startswith("[") and not rest.startswith("[:"):
-            return "a class of characters within another is not known here; a plain bracket is written `\\[`"
+            return "a character class within another is not supported; write a plain bracket as `\\[`"
     return None
 
 

@@ -1,4 +1,4 @@
-"""What strategies answer: moves with reasons, and what was left alone with reasons."""
+"""Plans of strategies: moves with reasons, and brokers and bundles left alone with reasons."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ class BundleMove:
     """A bundle that should go.
 
     Attributes:
-        destination: None where the placement is to choose (a plain unload).
-        load: What of the source's traffic goes with it, in the strategy's own measure (bytes or messages a second).
+        destination: None if the placement is to choose (a plain unload).
+        load: The part of the source's traffic that goes with it, in the strategy's own measure (bytes or messages a second).
         why: A sentence for people, with the numbers that decided.
-        swap: It is given back in exchange for others.
+        swap: It is returned in exchange for others.
     """
 
     bundle: str
@@ -67,7 +67,7 @@ class Left:
 
 @dataclass(frozen=True, slots=True)
 class SplitWanted:
-    """A bundle that is too big to go anywhere: its owner is asked to split it.
+    """A bundle that is too large to be moved: its owner is asked to split it.
 
     Attributes:
         why: A sentence for people, with the numbers that decided.
@@ -88,8 +88,8 @@ class Plan:
         why: A sentence for people.
         scores: Each broker's score as the strategy saw it.
         stats: The strategy's own figures (average, standard deviation, thresholds).
-        memory: What the next decision has to be given (hit counts, smoothed usage); JSON-able, sorted by key.
-        splits: Bundles whose owners should split them, as nothing less would help.
+        memory: State for the next decision (hit counts, smoothed usage); JSON-able, sorted by key.
+        splits: Bundles that their owners should split.
     """
 
     strategy: str
@@ -109,9 +109,9 @@ class Placed:
     """Where a bundle goes.
 
     Attributes:
-        broker: The choice; None where nobody may take it.
-        best: Brokers among which the choice was free (upstream picks one of them at random), sorted.
-        removed: Brokers that a filter took away, with the filter's name and the reason.
+        broker: The choice; None if no broker may take it.
+        best: Equally good brokers (upstream picks one of them at random), sorted.
+        removed: Brokers that a filter removed, with the filter's name and the reason.
     """
 
     bundle: str
@@ -128,7 +128,7 @@ class SplitPlan:
     """A bundle that should be split, or was considered.
 
     Attributes:
-        positions: Where to cut; empty where it is left whole.
+        positions: Where to cut; empty if it is left whole.
         reason: Upstream's split reason (`Topics`, `Sessions`, `MsgRate`, `Bandwidth`, `Admin`), or the word for leaving it.
     """
 

@@ -1,6 +1,6 @@
-"""Profiles: strategies with their settings, by one name.
+"""Profiles: named sets of strategies with their settings.
 
-Settings of a profile stand over the strategies' own defaults; those of a snapshot or of an option stand over the profile's.
+Settings of a profile override the strategies' defaults; those of a snapshot or of an option override the profile's.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Profile:
         strategies: Name of the strategy of each kind.
         settings: By kind and strategy, where they differ from the strategy's defaults; kind `parts` has the settings of the
             `filters` and of when to split (`splitting`).
-        departures: Where it is not what it is named after: what by a stable word, and why.
+        departures: Where it deliberately differs from upstream: by a stable word, why.
     """
 
     name: str
@@ -35,14 +35,14 @@ class Profile:
 
 
 class UnknownProfileError(StateChannelError):
-    """There is no profile of that name."""
+    """The profile does not exist."""
 
     def __init__(self, name: str) -> None:
         near = nearest(name, PROFILES)
         meant = f"did you mean {near[0]}? " if near else ""
         super().__init__(
-            f"there is no profile `{shown(name)}`",
-            hint=f"{meant}There are: {', '.join(PROFILES)}.",
+            f"unknown profile `{shown(name)}`",
+            hint=f"{meant}Known profiles: {', '.join(PROFILES)}.",
             exit_code=ExitCode.BAD_SETTINGS,
         )
 
@@ -62,24 +62,24 @@ _UPSTREAM: Mapping[str, Any] = {"upstream": True}
 _SPLIT: Mapping[str, Mapping[str, Any]] = {"range-equally-divide": _UPSTREAM}
 
 _DEPARTURES: Mapping[str, str] = {
-    "takers": "Live and in plans no bundle that is shed goes to a broker without a usable report, nor by a placement's choice to "
-    "one that would end above its source (decision record 49); each refusal is in the record. The contest has no such rule.",
+    "takers": "Live and in plans no bundle that is shed goes to a broker without a usable report, nor does a placement choose "
+    "one that would end above the source (decision record 49); each refusal is in the record. The contest has no such rule.",
     "on-the-way": "Live, moves of earlier decisions count until reports show them (decision record 26); moves of one plan do "
     "not count for each other.",
-    "swap-in-flight": "A swap may give back a bundle that is on its way. Pulsar publishes that move and its channel drops it; "
-    "here it is refused at once, with the reason. The other half goes in both.",
-    "unreadable-pattern": "An isolation policy whose pattern cannot be read leaves no broker. Pulsar takes the namespace for one "
-    "without a policy: what an operator meant to keep apart would be mixed.",
-    "pins-and-cordons": "Pins, cordons and brokers that do not accept bundles hold under these profiles, too: Pulsar has none of "
-    "them.",
+    "swap-in-flight": "A swap may return a bundle that is in flight. Pulsar publishes that move and its channel drops it; "
+    "here it is refused at once, with the reason. The other half is made in both.",
+    "unreadable-pattern": "An isolation policy with an invalid pattern leaves no broker. Pulsar treats the namespace as one "
+    "without a policy: bundles that an operator meant to isolate would be mixed.",
+    "pins-and-cordons": "Pins, cordons and brokers that do not accept bundles are respected under these profiles as well: "
+    "Pulsar has none of them.",
     "split-beside-split": "Pulsar splits no bundle that shares an end with one in Splitting; here a split is one record.",
-    "range-of-one-hash": "A bundle of one hash is not cut. Pulsar answers its lower end, which its executor refuses.",
+    "range-of-one-hash": "A bundle of one hash is not cut. Pulsar returns its lower end, which its executor refuses.",
     "blank-topic-name": "A topic with a blank local name belongs to a bundle; Pulsar's clients refuse such a name before they "
-    "ask any broker. Names are the channel's, and no strategy changes what they are.",
-    "other-strategies": "The settings are those of the profile's own strategies: another strategy that is named beside it runs "
-    "its own way unless its `upstream` is set.",
+    "contact any broker. Names belong to the channel, and no strategy changes them.",
+    "other-strategies": "The settings are those of the profile's own strategies: another strategy chosen in addition "
+    "keeps its own behavior unless its `upstream` is set.",
 }
-"""What both upstream profiles do otherwise than Pulsar 4.2.4, on purpose."""
+"""Where both upstream profiles deliberately differ from Pulsar 4.2.4."""
 _EXCLUDED_PLACED = (
     "Namespaces that are excluded from shedding are placed by the profile's strategy; Pulsar's older manager places them by "
     "round robin."
@@ -133,15 +133,15 @@ UPSTREAM_EXTENSIBLE = Profile(
 
 MODULAR = Profile(
     "modular",
-    "The strategies of Pulsar's modular load manager, mended: by usage against the average, placed by long-term rates. In force "
-    "while the manager is `modular` and nobody names another profile.",
+    "The strategies of Pulsar's modular load manager, corrected: by usage against the average, placed by long-term rates. Used "
+    "while the manager is `modular` and no other profile is set.",
     {"shedding": "threshold", "placement": "least-long-term-rate", "split": "range-equally-divide"},
 )
 
 PRODUCTION = Profile(
     "production",
     "For brokers that share their machines with bookies: by traffic, not by the machines' usage; few and large steps; small "
-    "bundles. The recommendation of a production report, on our mended strategies.",
+    "bundles. The recommendation of a production report, on our corrected strategies.",
     {"shedding": "uniform", "placement": "least-long-term-rate", "split": "flow-or-qps-equally-divide"},
     {
         "shedding": {
@@ -152,7 +152,7 @@ PRODUCTION = Profile(
                 "max_unload_share": 0.5,
             }
         },
-        # Usage of machines that others use, too, keeps no broker from getting bundles.
+        # Usage of shared machines does not keep a broker from getting bundles.
         "placement": {"least-long-term-rate": {"overloaded_percent": 120.0}},
         "split": {"flow-or-qps-equally-divide": {"max_msg_rate": 10_000, "max_bandwidth_mib": 100}},
         "parts": {
@@ -169,5 +169,5 @@ PRODUCTION = Profile(
 )
 
 PROFILES: Mapping[str, Profile] = {
-    one.name: one for one in (DEFAULT, MODULAR, UPSTREAM_DEFAULTS, UPSTREAM_EXTENSIBLE, PRODUCTION)
+    profile.name: profile for profile in (DEFAULT, MODULAR, UPSTREAM_DEFAULTS, UPSTREAM_EXTENSIBLE, PRODUCTION)
 }

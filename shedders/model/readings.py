@@ -1,4 +1,4 @@
-"""Which brokers' reports can be judged, and the settings that say so: shared by the strategies of the older load manager."""
+"""Validation of brokers' reports and its settings, shared by the strategies of the older load manager."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from shedders.model.strategy import StrategySettings
 MIB = 1024.0 * 1024.0
 
 MOST = 1e30
-"""More than this is no amount of anything; sums and products of amounts stay finite."""
+"""Largest valid amount; sums and products of amounts stay finite."""
 
 LEAST_LIMIT = 1e-30
-"""A smaller limit of a resource is none."""
+"""A smaller limit of a resource counts as no limit."""
 
 
 class ReadingSettings(StrategySettings):
-    """What every strategy here asks of a report."""
+    """Settings for the validation of reports."""
 
     upstream: bool = Field(
-        default=False, description="Behave as Pulsar 4.2.4 does, bit for bit, where this strategy is mended."
+        default=False, description="Behave as Pulsar 4.2.4 does, bit for bit, where this strategy is corrected."
     )
     max_age_s: float = Field(
         default=1800.0,
@@ -39,32 +39,32 @@ class ReadingSettings(StrategySettings):
 
 
 class GraceSettings(ReadingSettings):
-    """What every shedder here asks of a bundle."""
+    """Settings for the validation of reports, and the grace period of bundles."""
 
     grace_s: float = Field(
         default=1800.0,
         ge=0,
-        description="A bundle is not moved again within so many seconds (loadBalancerSheddingGracePeriodMinutes).",
+        description="A bundle is not moved again within this time, in seconds (loadBalancerSheddingGracePeriodMinutes).",
     )
 
 
 class SheddingSettings(GraceSettings):
-    """What every shedder of the older load manager asks when it moves bundles."""
+    """Settings shared by the shedders of the older load manager."""
 
     transfer: bool = Field(
         default=True,
-        description="Name the destination that the plan reckons with; off: unload, and let the placement choose. "
+        description="Name the planned destination; off: unload, and let the placement choose. "
         "With upstream only `avg` names destinations, always.",
     )
     max_destinations_per_bundle: int = Field(
         default=16,
         ge=1,
-        description="So many of the least loaded brokers are asked whether their filters let a bundle in.",
+        description="Number of the least loaded brokers that are tried as destination of a bundle.",
     )
 
 
 class UsageSettings(ReadingSettings):
-    """What each resource counts where brokers are judged by their usage."""
+    """Weights of the resources in a broker's usage."""
 
     cpu_weight: float = Field(default=1.0, ge=0, description="Weight of CPU (loadBalancerCPUResourceWeight).")
     direct_memory_weight: float = Field(
@@ -79,7 +79,7 @@ class UsageSettings(ReadingSettings):
 
     @property
     def weights(self) -> ResourceWeights:
-        """The four weights; heap memory counts nothing, as upstream since 3.0."""
+        """The four weights; heap memory does not count, as upstream since 3.0."""
         return ResourceWeights(
             self.cpu_weight, 0.0, self.direct_memory_weight, self.bandwidth_in_weight, self.bandwidth_out_weight
         )
@@ -87,7 +87,7 @@ class UsageSettings(ReadingSettings):
 
 @dataclass(frozen=True, slots=True)
 class Readings:
-    """Reports that can be judged, by broker, sorted; and who was left out, why.
+    """Usable reports by broker, sorted, and the brokers left out with the reason.
 
     Attributes:
         usages: Their weighted maximum, where usage decides.
@@ -99,12 +99,12 @@ class Readings:
 
 
 def is_amount(value: float) -> bool:
-    """Whether it can be the amount of anything: a number, not negative, not endless."""
+    """Whether a value is a valid amount: finite and not negative."""
     return 0.0 <= value <= MOST
 
 
 def is_sound(average: MessageAverage | BundleStats) -> bool:
-    """Whether traffic can be reckoned with."""
+    """Whether all figures of the traffic are valid amounts."""
     return (
         0.0 <= average.msg_throughput_in <= MOST
         and 0.0 <= average.msg_throughput_out <= MOST
@@ -116,12 +116,11 @@ def is_sound(average: MessageAverage | BundleStats) -> bool:
 def read(
     cluster: Cluster, settings: ReadingSettings, weights: ResourceWeights | None, *, lapsed: bool = False
 ) -> Readings:
-    """Sort out the brokers that can be judged.
+    """Read the usable reports.
 
     Args:
-        lapsed: Reports count that are older than the last change of what their broker owns: for placements, which reckon with
-            what has come since.
-        weights: Where usage decides: a broker must have a limit for one of the resources that count.
+        lapsed: Whether stale reports count: for placements, which add the bundles that have come since.
+        weights: If usage decides: a broker must have a limit for one of the resources that count.
     """
     loads: dict[str, BrokerLoad] = {}
     usages: dict[str, float] = {}
@@ -133,7 +132,7 @@ def read(
             if weights is not None:
                 usages[name] = usage = broker.load.weighted_max(weights)
                 if not is_amount(usage):
-                    left.append(Left(name, "bad-load", f"its usage comes to {usage}"))
+                    left.append(Left(name, "bad-load", f"its usage is {usage}"))
                     continue
             loads[name] = broker.load
         elif fault is not None:
@@ -144,17 +143,17 @@ def read(
 def why_unreadable(
     broker: Broker, settings: ReadingSettings, weights: ResourceWeights | None, *, lapsed: bool = False
 ) -> tuple[str, str] | None:
-    """Why a broker's report is not used: a stable word and a sentence; None where it is.
+    """Why a broker's report is not usable: a stable word and a sentence; None if it is.
 
     Args:
-        lapsed: One that has lapsed is.
+        lapsed: Whether a stale report is usable.
     """
     load = broker.load
     if load is None:
         return "no-load-data", "it has reported no load"
     wrong = _unsound(load)
     if wrong is not None:
-        return "bad-load", f"its report says {wrong}"
+        return "bad-load", f"its report has invalid figures: {wrong}"
     if settings.upstream:
         return None
     if not broker.load_age_s <= settings.max_age_s:
@@ -167,7 +166,7 @@ def why_unreadable(
 
 
 def no_decision(reasons: Collection[str]) -> Reason:
-    """Upstream's word for too few brokers that can be judged.
+    """Upstream's reason when too few brokers have usable reports.
 
     Args:
         reasons: Why brokers were left out.
@@ -178,12 +177,12 @@ def no_decision(reasons: Collection[str]) -> Reason:
 
 
 def may_receive(cluster: Cluster, name: str) -> bool:
-    """Whether a broker takes bundles at all; which ones, the filters say."""
+    """Whether a broker takes bundles at all; the filters decide which ones."""
     return cluster.brokers[name].accepting and name not in cluster.policies.cordons
 
 
 def remembered(memory: Mapping[str, Any], key: str) -> dict[str, float]:
-    """A table of amounts by name out of a strategy's memory; what is not an amount is forgotten."""
+    """A table of amounts by name from a strategy's memory; invalid entries are dropped."""
     table = memory.get(key)
     if not isinstance(table, Mapping):
         return {}
@@ -205,9 +204,9 @@ def _unsound(load: BrokerLoad) -> str | None:
         ("throughput", load.msg_throughput_in, load.msg_throughput_out),
         ("moving averages", load.weighted_max_ema, load.msg_throughput_ema),
     )
-    for what, one, other in amounts:
-        if not (0.0 <= one <= MOST and 0.0 <= other <= MOST):
-            return f"{what} {one}, {other}"
+    for what, value, other in amounts:
+        if not (0.0 <= value <= MOST and 0.0 <= other <= MOST):
+            return f"{what} {value}, {other}"
     for what, resource in (
         ("cpu", load.cpu),
         ("memory", load.memory),

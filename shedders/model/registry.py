@@ -1,4 +1,4 @@
-"""Makes strategies from names and settings, and says what was meant where one of them is wrong."""
+"""Creation of strategies from names and settings, with suggestions where one of them is wrong."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from shedders.model.strategy import Placing, Shedding, SplitAlgorithm, StrategyS
 from statechannel.errors import ExitCode, StateChannelError
 from statechannel.suggestions import nearest, shown
 
-Made = TypeVar("Made", bound=StrategySettings)
+Settings = TypeVar("Settings", bound=StrategySettings)
 
 PROBLEMS_MAX = 20
-"""So many wrong settings are told one by one; of the others, how many there are."""
+"""Number of wrong settings that an error lists; the others are counted."""
 
 CanTake = Callable[[Bundle, str], str | None]
-"""Filters, as shedding strategies may ask them: why a broker may not take a bundle; None if it may."""
+"""Filters as shedding strategies see them: why a broker may not take a bundle; None if it may."""
 
 SheddingMaker = Callable[[CanTake | None], Shedding]
-"""Makes a shedding strategy for one decision, with the filters of the cluster that it is made for."""
+"""Creates a shedding strategy for one decision, with the filters of its cluster."""
 
 
 class StrategyKind(NamedTuple):
@@ -63,49 +63,49 @@ def make(kind: str, name: str, values: Mapping[str, Any] | None = None) -> Any:
     """A strategy of a kind (`shedding`, `placement`, `split`) with these settings; a shedding strategy without filters.
 
     Raises:
-        UnknownStrategyError: There is none of that name.
+        UnknownStrategyError: No strategy has that name.
         StrategyFailedError: It cannot be used.
-        StrategySettingsError: It does not take these settings.
+        StrategySettingsError: It does not accept these settings.
     """
-    found = find(kind, name)
-    return made(kind, found, settings_of(found.Settings, f"{kind}.{name}", values or {}))
+    strategy = find(kind, name)
+    return instantiate(kind, strategy, settings_of(strategy.Settings, f"{kind}.{name}", values or {}))
 
 
-def made(kind: str, found: type[Any], settings: StrategySettings, **extra: Any) -> Any:
+def instantiate(kind: str, strategy: type[Any], settings: StrategySettings, **extra: Any) -> Any:
     """A strategy of a class.
 
     Raises:
         StrategyFailedError: Its constructor raises.
     """
     try:
-        return found(settings, **extra)
+        return strategy(settings, **extra)
     except Exception as error:
-        raise StrategyFailedError(kind, found.name, f"cannot be made: {error!r}") from error
+        raise StrategyFailedError(kind, strategy.name, f"cannot be created: {error!r}") from error
 
 
-def shedding_maker(found: type[Any], settings: StrategySettings) -> SheddingMaker:
-    """Makes a shedding strategy of a class anew for each decision; it is given filters if its constructor has `can_take`."""
-    filtered = "can_take" in inspect.signature(found).parameters
+def shedding_maker(strategy: type[Any], settings: StrategySettings) -> SheddingMaker:
+    """A maker of shedding strategies of a class; it passes filters if the constructor has `can_take`."""
+    filtered = "can_take" in inspect.signature(strategy).parameters
 
     def maker(can_take: CanTake | None) -> Shedding:
         extra = {"can_take": can_take} if filtered else {}
-        return cast("Shedding", made("shedding", found, settings, **extra))
+        return cast("Shedding", instantiate("shedding", strategy, settings, **extra))
 
     return maker
 
 
 def find(kind: str, name: str) -> type[Any]:
     """The class of a strategy; raises as `make`."""
-    one = KINDS[kind]
-    return ports.load(one.group, name, one.port)
+    strategy_kind = KINDS[kind]
+    return ports.load(strategy_kind.group, name, strategy_kind.port)
 
 
-def settings_of(model: type[Made], owner: str, values: Mapping[str, Any]) -> Made:
+def settings_of(model: type[Settings], owner: str, values: Mapping[str, Any]) -> Settings:
     """Settings from values as a file or the command line has them.
 
     Args:
-        owner: Whose settings these are, for people: `shedding.threshold`.
-        values: Texts are read as the field's type, as options give them.
+        owner: Owner of the settings, for messages: `shedding.threshold`.
+        values: Texts are converted to the field's type, as options give them.
 
     Raises:
         StrategySettingsError: Names every setting that is wrong.
@@ -136,13 +136,13 @@ def parse_flags(flags: Sequence[str]) -> dict[str, Any]:
     Raises:
         StrategySettingsError: A text is not of that form.
     """
-    found: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     for flag in flags:
         name, equals, value = flag.partition("=")
         if not equals or not name.strip():
             raise StrategySettingsError("the strategy", [f"--set {flag}: not of the form name=value"], [])
-        found[name.strip()] = _value(value.strip())
-    return found
+        settings[name.strip()] = _value(value.strip())
+    return settings
 
 
 def _value(text: str) -> Any:

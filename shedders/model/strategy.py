@@ -1,10 +1,10 @@
-"""The ports of strategies, and how they are found: entry points, one group a kind.
+"""Ports of strategies, and their discovery: entry points, one group per kind.
 
     [project.entry-points."shedders.shedding"]
     mine = "my_package:MyShedder"
 
-A strategy is made with its settings model and is pure: the same cluster, settings and memory give the same answer, whatever
-the order of dictionaries or the hash seed. What it wants to remember it returns as `memory` and is given back.
+A strategy is created with its settings model and is pure: the same cluster, settings and memory give the same result, whatever
+the order of dictionaries or the hash seed. It returns state for its next call as `memory`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from shedders.model.plan import Placed, Plan
 
 SHEDDING, PLACEMENT, SPLIT = "shedders.shedding", "shedders.placement", "shedders.split"
 
-Found = TypeVar("Found")
+Strategy = TypeVar("Strategy")
 
 
 class StrategySettings(BaseModel):
@@ -66,7 +66,7 @@ class Placing(Protocol):
 
         Args:
             candidates: Sorted.
-            booked: Bundles on their way to a broker that its report does not count yet.
+            booked: Bundles in flight to a broker that its report does not count yet.
             memory: `Placed.memory` of the last choice; empty at first.
         """
         ...
@@ -85,28 +85,28 @@ class SplitAlgorithm(Protocol):
 
 
 def available(kind: str) -> Mapping[str, EntryPoint]:
-    """What is installed of a kind, by name."""
+    """Installed strategies of a kind, by name."""
     return {point.name: point for point in sorted(entry_points(group=kind), key=lambda point: point.name)}
 
 
-def load(kind: str, name: str, port: type[Found]) -> type[Found]:
+def load(kind: str, name: str, port: type[Strategy]) -> type[Strategy]:
     """The class of a strategy.
 
     Raises:
-        UnknownStrategyError: There is none of that name; the error lists what exists.
-        StrategyFailedError: It cannot be imported, or is not one.
+        UnknownStrategyError: No strategy has that name; the error lists those that exist.
+        StrategyFailedError: It cannot be imported, or is not a strategy.
     """
     points = available(kind)
     if name not in points:
         raise UnknownStrategyError(kind, name, list(points))
     try:
-        found = points[name].load()
+        strategy = points[name].load()
     except Exception as error:
         raise StrategyFailedError(kind, name, f"cannot be imported: {error!r}") from error
-    missing = [part for part in _parts(port) if not hasattr(found, part)]
-    if not isinstance(found, type) or missing:
+    missing = [part for part in _parts(port) if not hasattr(strategy, part)]
+    if not isinstance(strategy, type) or missing:
         raise StrategyFailedError(kind, name, f"lacks {', '.join(missing) or 'a class'}")
-    return found
+    return strategy
 
 
 def _parts(port: type[Any]) -> list[str]:

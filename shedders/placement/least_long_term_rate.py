@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
-from shedders.model.candidates import BookedSums, CandidateReader, KnownBrokers, blind, nobody, pick
+from shedders.model.candidates import BookedSums, CandidateReader, KnownBrokers, blind, pick, unplaced
 from shedders.model.cluster import Bundle, Cluster
 from shedders.model.plan import Placed
 from shedders.model.projection import Projection, came_since
@@ -16,7 +16,7 @@ from shedders.model.readings import UsageSettings, is_sound
 from shedders.model.strategy import StrategySettings
 
 LEAST_RATE = 1.0
-"""Messages a second that a bundle on its way counts at least, so that idle ones spread, too."""
+"""Minimum message rate of a bundle in flight, so that idle ones spread as well."""
 
 
 class LeastLongTermRateSettings(UsageSettings):
@@ -25,28 +25,28 @@ class LeastLongTermRateSettings(UsageSettings):
     overloaded_percent: float = Field(
         default=85.0,
         ge=0,
-        description="A broker above this takes nothing while there is another (loadBalancerBrokerOverloadedThresholdPercentage).",
+        description="A broker above this takes no bundle if there is another (loadBalancerBrokerOverloadedThresholdPercentage).",
     )
 
 
 class LeastLongTermMessageRate:
-    """Takes the broker with the lowest score: the long-term message rates of its bundles and of those on their way.
+    """Takes the broker with the lowest score: the long-term message rates of its bundles and of those in flight to it.
 
         score = infinite                                        if r > `overloaded_percent` / 100
-                sum of (in + out) over bundles on their way
+                sum of (in + out) over bundles in flight
                 + sum of in + sum of out over its bundles       else
 
-    with r the weighted maximum of the report, and of what is on its way (`shedders.model.projection`). If all are overloaded,
-    the one with the least r. Brokers of which nothing is known take part only if nothing is known of anybody; then the one with
-    the fewest bundles takes it. A report from before the last change of what its broker serves counts, with what is known to
-    have come since. Equal ones: whichever the bundle's name hashes to. The bundle's own rate changes nothing.
+    with r the weighted maximum of the report, with the bundles in flight added (`shedders.model.projection`). If all are
+    overloaded, the one with the least r. Brokers of unknown load are considered only if no load is known; then the one with
+    the fewest bundles takes it. A stale report counts, with the bundles added that are known to have come since. Ties are
+    broken by a hash of the bundle's name. The bundle's own rate does not matter.
 
-    Example (also a test): A has bundles with 300 and 200 messages/s, B with 400 and one with 50 on its way, C with 10 but
+    Example (also a test): A has bundles with 300 and 200 messages/s, B with 400 and one with 50 in flight, C with 10 but
     r = 0.9: 500, 450 and infinite, so B. With all at r > 0.85 the one with the least; with `upstream` any of them.
 
-    `upstream`: r is the report alone, however old; what is idle and on its way counts nothing; a draw among equals at random:
+    `upstream`: r is the report alone, however old; idle bundles in flight count nothing; ties are broken at random:
     `Placed.best` has them all. Sums are made in the order of a hash set there, of names here: scores may differ in the last
-    bit, and brokers that are equal here may not be there. Source: `LeastLongTermMessageRate` of Pulsar 4.2.4; what is mended:
+    bit, and brokers that are equal here may not be there. Source: `LeastLongTermMessageRate` of Pulsar 4.2.4; corrections:
     design/decisions/0030.
     """
 
@@ -68,7 +68,7 @@ class LeastLongTermMessageRate:
     ) -> Placed:
         """Choose; see the class. Remembers nothing of its own."""
         if not candidates:
-            return nobody(bundle, memory)
+            return unplaced(bundle, memory)
         known = self._reader.of(cluster)
         if self._seen is None or self._seen[0] is not cluster:
             self._seen = (cluster, _Rates(cluster, known, 0.0 if self.settings.upstream else LEAST_RATE))
@@ -86,7 +86,7 @@ class LeastLongTermMessageRate:
             why = f"fewest messages in the long run: {least:.6g}/s"
         elif self.settings.upstream:
             best = sorted(candidates)
-            why = f"all are above {limit:.3f} or not known"
+            why = f"all are above {limit:.3f} or unknown"
         else:
             lowest = min(usages.values())
             best = [name for name in names if usages[name] == lowest]
@@ -97,27 +97,27 @@ class LeastLongTermMessageRate:
 
 
 class _Rates:
-    """Long-term message rates of brokers, looked up once for each state of the cluster."""
+    """Long-term message rates of brokers, computed once for each state of the cluster."""
 
     def __init__(self, cluster: Cluster, known: KnownBrokers, least: float) -> None:
         self._cluster = cluster
         self._least = least
         self._owned: dict[str, float] = {}
-        # What has arrived is among what a broker has, though its report does not count it yet.
+        # Bundles that have arrived count as owned, although the broker's report does not have them yet.
         self._booked = BookedSums(self._rate, came_since(cluster, known.lapsed))
         self.projection = Projection(cluster, known.loads, known.usages)
 
     def of(self, names: Sequence[str], booked: Mapping[str, Sequence[str]]) -> dict[str, float]:
-        """Of what is on its way to each, and of what it has."""
+        """The rates of the bundles that each broker owns and of those in flight to it."""
         owned = self._owned
         for name in names:
             if name not in owned:
                 owned[name] = self._of_owned(name)
-        found = {name: owned[name] for name in names}
+        totals = {name: owned[name] for name in names}
         for broker in booked:
-            if broker in found:
-                found[broker] = self._booked.of(broker, booked[broker]) + found[broker]
-        return found
+            if broker in totals:
+                totals[broker] = self._booked.of(broker, booked[broker]) + totals[broker]
+        return totals
 
     def _of_owned(self, broker: str) -> float:
         inward = outward = 0.0

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from pydantic import Field
 
 from loaddata.model.broker_load import ResourceWeights
-from shedders.model.candidates import CandidateReader, KnownBrokers, blind, nobody, pick
+from shedders.model.candidates import CandidateReader, KnownBrokers, blind, pick, unplaced
 from shedders.model.cluster import Bundle, Cluster
 from shedders.model.plan import Placed
 from shedders.model.projection import Projection
@@ -28,7 +28,7 @@ class LeastResourceUsageSettings(ReadingSettings):
     difference_percent: float = Field(
         default=10.0,
         ge=0,
-        description="So many points below the average of the candidates a broker is preferred "
+        description="A broker is preferred if it is this many points below the average of the candidates "
         "(loadBalancerAverageResourceUsageDifferenceThresholdPercentage).",
     )
 
@@ -42,19 +42,19 @@ class LeastResourceUsage:
 
         preferred = {b : x_b + d <= mean(x)}        d = `difference_percent` / 100
 
-    with x the moving average of the weighted maximum that the broker reports (`weighted_max_ema`), and what is on its way
-    to it (`shedders.model.projection`). One of the preferred brokers takes the bundle, whichever the bundle's name hashes
-    to; if there are none, the least loaded does. Brokers of which nothing is known take part only if nothing is known of anybody;
-    then the one with the fewest bundles takes it.
-    A report from before the last change of what its broker serves counts, with what is known to have come since.
+    with x the moving average of the weighted maximum that the broker reports (`weighted_max_ema`), with the bundles in flight
+    added (`shedders.model.projection`). One of the preferred brokers takes the bundle, chosen by a hash of the bundle's name;
+    if there are none, the least loaded does. Brokers of unknown load are considered only if no load is known; then the one
+    with the fewest bundles takes it.
+    A stale report counts, with the bundles added that are known to have come since.
 
-    Example (also a test): x = 0.8, 0.5 and 0.2, mean 0.5, d = 0.1: only 0.2 + 0.1 <= 0.5. With 0.55, 0.5 and 0.45 nobody is
+    Example (also a test): x = 0.8, 0.5 and 0.2, mean 0.5, d = 0.1: only 0.2 + 0.1 <= 0.5. With 0.55, 0.5 and 0.45 no broker is
     preferred, and the third takes it; with `upstream` any of the three.
 
-    `upstream`: x is the report alone, however old; if nobody is preferred any candidate may take it, one without a report,
-    too. It draws from the preferred ones at random: `Placed.best` has them all. The mean is summed in the order of a hash
+    `upstream`: x is the report alone, however old; if no broker is preferred any candidate may take it, even one without a
+    report. It draws from the preferred ones at random: `Placed.best` has them all. The mean is summed in the order of a hash
     set there, of names here, so that it may differ in its last bit. Source: `LeastResourceUsageWithWeight` of the
-    extensible load manager (Pulsar 4.2.4); what is mended: design/decisions/0030.
+    extensible load manager (Pulsar 4.2.4); corrections: design/decisions/0030.
     """
 
     name: ClassVar[str] = "least-resource-usage"
@@ -91,17 +91,17 @@ class LeastResourceUsage:
 
 
 class ModularLeastResourceUsage:
-    """As `LeastResourceUsage`, but makes the moving average itself, of the weighted maximum of the reports.
+    """Like `LeastResourceUsage`, but computes the moving average itself, of the weighted maximum of the reports.
 
     x = history * x + (1 - history) * r for the time between two measurements (`shedders.model.smoothing`). A broker without
-    bundles or without messages starts anew with r, as one that has been restarted.
+    bundles or without messages restarts with r, like one that has been restarted.
 
     Example (also a test): history 0.9 a minute. A had x = 0.8 and now has r = 0.4, a minute later: 0.76. B had 0.2, has r = 0.6:
-    0.24. Mean 0.5, so B is preferred. If B has no bundles it is 0.6, and nobody is (0.68 on average, d = 0.1): B again, as
-    the less loaded.
+    0.24. Mean 0.5, so B is preferred. If B has no bundles it is 0.6, and no broker is (0.68 on average, d = 0.1): B again,
+    as the less loaded.
 
     `upstream`: the average advances with every placement; see `LeastResourceUsage` for the rest. Upstream forgets brokers
-    when they leave. Source: `LeastResourceUsageWithWeight` of the modular load manager (Pulsar 4.2.4); what is mended:
+    when they leave. Source: `LeastResourceUsageWithWeight` of the modular load manager (Pulsar 4.2.4); corrections:
     design/decisions/0025, 0030.
     """
 
@@ -111,7 +111,7 @@ class ModularLeastResourceUsage:
     def __init__(self, settings: ModularLeastResourceUsageSettings) -> None:
         self.settings = settings
         self._reader = CandidateReader(settings, settings.weights)
-        # What came out for a cluster and a memory; asked with the same again it is not worked out anew.
+        # The last result for a cluster and a memory, reused if both are the same.
         self._last: tuple[Cluster, dict[str, Any], Projection] | None = None
 
     def place(
@@ -168,7 +168,7 @@ def choose(
     """One of the brokers well below the average, else the least loaded.
 
     Args:
-        usages: Of the candidates that can be judged, at least one, sorted.
+        usages: Of the candidates with usable reports, at least one, sorted.
     """
     average = fsum(usages.values()) / len(usages)
     best = _preferred(usages, average, settings)
@@ -176,7 +176,9 @@ def choose(
     if not best:
         least = min(usages.values())
         best = [name for name, usage in usages.items() if usage == least]
-        why = f"nobody is {settings.difference_percent:g} points below the average {average:.3f}; the least has {least:.3f}"
+        why = (
+            f"none is {settings.difference_percent:g} points below the average {average:.3f}; the least has {least:.3f}"
+        )
     return Placed(bundle.name, pick(bundle.name, best), why, best, removed, usages, memory)
 
 
@@ -191,10 +193,10 @@ def choose_as_upstream(
     """One of the brokers well below the average, else any candidate.
 
     Args:
-        usages: Of the candidates that can be judged, sorted.
+        usages: Of the candidates with usable reports, sorted.
     """
     if not candidates:
-        return nobody(bundle, memory)
+        return unplaced(bundle, memory)
     total = 0.0
     for usage in usages.values():
         total += usage

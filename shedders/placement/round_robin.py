@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
-from shedders.model.candidates import nobody
+from shedders.model.candidates import unplaced
 from shedders.model.cluster import Bundle, Cluster
 from shedders.model.plan import Placed
 from shedders.model.strategy import StrategySettings
@@ -33,11 +33,11 @@ class RoundRobin:
     Upstream uses it for namespaces that are never shed; it is a placement strategy like any other here.
 
     `upstream`: a counter picks `order[counter mod number of candidates]`, so that with sets of candidates of different sizes
-    some are passed over and others get two in a row. `order` is the candidates in some order when they were first seen, and
-    stays as long as their number does and the one picked is among them. Which order that is, a hash set decides; here it is
-    that of names. So with a fresh counter any candidate is an answer upstream may give (`Placed.best`); from then on each has
-    its turn once in as many choices as there are candidates, if those stay the same. Source: `RoundRobinBrokerSelector` of
-    Pulsar 4.2.4; what is mended: design/decisions/0030.
+    some are skipped and others get two in a row. `order` is the order of the candidates when they were first seen; it
+    stays as long as their number does and the one picked is among them. Upstream's order is that of a hash set; here it is
+    that of names. So with a fresh counter upstream may choose any candidate (`Placed.best`); from then on each has
+    its turn once per round, if the candidates stay the same. Source: `RoundRobinBrokerSelector` of
+    Pulsar 4.2.4; corrections: design/decisions/0030.
     """
 
     name: ClassVar[str] = "round-robin"
@@ -56,7 +56,7 @@ class RoundRobin:
     ) -> Placed:
         """Choose; remembers whose turn it was."""
         if not candidates:
-            return nobody(bundle, memory)
+            return unplaced(bundle, memory)
         names = sorted(candidates)
         if self.settings.upstream:
             return _counted(bundle, names, memory)

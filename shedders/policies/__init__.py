@@ -1,1 +1,1 @@
-"""Policies of a channel: kinds, records, the fold of their topic, and what is in effect."""
+"""Policies of a channel: kinds, records, the fold of their topic, and the policies in effect."""

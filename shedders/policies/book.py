@@ -1,17 +1,17 @@
-"""The fold of `NAME-policies`: which policies stand. Pure; times are given.
+"""Fold of `NAME-policies` to the policies in effect. Pure; the time is an argument.
 
-What stands depends on the newest record of each key alone, so that a reader of the compacted topic comes to the same as one
-who has read every record. Newest means the largest offset, whatever the order in which records are taken in. A null deletes.
+The result depends on the newest record of each key alone, so that a reader of the compacted topic gets the same as one
+that has read every record. Newest means the largest offset, whatever the order in which records are added. A null deletes.
 
-An override (key `override/KIND/NAME`, always with an end) lies over the standing policy of that kind and name. It is taken back
-by itself: nobody has to write anything, what it lay over holds again.
+An override (key `override/KIND/NAME`, always with an end) takes precedence over the standing policy of that kind and name. It
+expires by itself: without another record the standing policy is in effect again.
 
-A record that cannot be read never opens what its key names: its kind is closed instead (`EffectivePolicies.closed`). What
-has no readable key says nothing and is only counted. Nothing in a record raises.
+An unreadable record fails closed: what its key names is restricted (`EffectivePolicies.closed`). A record without a
+readable key is only counted. No record raises an error.
 
-A book has bounds. What goes beyond them is dropped, and since nobody knows what it forbids, nothing is moved
-(`EffectivePolicies.overfull`). What a key stands for is computed when it changes or expires: one record costs little however
-many policies there are.
+A book has bounds. Records beyond them are dropped, and as they may forbid anything, nothing is moved
+(`EffectivePolicies.overfull`). The effect of a key is computed when it changes or expires: one record costs little, whatever
+the number of policies.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from shedders.policies.kinds import PolicyKind
 from shedders.policies.record import InvalidPolicyReason, PolicyKey, PolicyRecord, UndecodablePolicy, decode, decode_key
 
 _STEP_BYTES = 16
-"""Of a step of a pattern's program."""
+"""Memory of one step of a pattern's program."""
 _ENTRY_BYTES = 1_000
-"""Of a record that is held, beside its text: generous."""
+"""Memory of a record in addition to its text, an upper estimate."""
 
 
 class FoldResult(StrEnum):
-    """What became of a record."""
+    """The result of adding a record."""
 
     SET = "set"
     DELETED = "deleted"
@@ -45,11 +45,11 @@ class FoldResult(StrEnum):
 
 
 class BookBounds(NamedTuple):
-    """How much a book holds.
+    """Limits of a book.
 
     Attributes:
-        policies_max: Keys that are not deleted; so many deleted ones are remembered, too.
-        bytes_max: Of records that are held, with their patterns ready to match.
+        policies_max: Number of keys that are not deleted; as many deleted ones are remembered.
+        bytes_max: Memory of the records, including their compiled patterns.
     """
 
     policies_max: int = 5_000
@@ -57,48 +57,48 @@ class BookBounds(NamedTuple):
 
 
 class ReadPolicy(NamedTuple):
-    """A record that has been decoded; `found` None: it deletes its key."""
+    """A decoded record; `policy` None: it deletes its key."""
 
     offset: int
     timestamp_ms: int
     key: PolicyKey | UndecodablePolicy
-    found: PolicyRecord | UndecodablePolicy | None
+    policy: PolicyRecord | UndecodablePolicy | None
     size: int
     patterns: tuple[Patterns, ...] = ()
 
 
 def read(offset: int, timestamp_ms: int, key: bytes | None, value: bytes | None) -> ReadPolicy:
-    """Decode a record; in any thread."""
+    """Decode a record; thread-safe."""
     named = decode_key(key)
     if isinstance(named, UndecodablePolicy) or value is None:
         return ReadPolicy(offset, timestamp_ms, named, None, _ENTRY_BYTES)
-    found = decode(named, value)
-    if not isinstance(found, PolicyRecord):
-        return ReadPolicy(offset, timestamp_ms, named, found, _ENTRY_BYTES)
-    patterns = _patterns(found)
-    size = _ENTRY_BYTES + len(value) + _STEP_BYTES * sum(one.size for one in patterns)
-    return ReadPolicy(offset, timestamp_ms, named, found, size, patterns)
+    policy = decode(named, value)
+    if not isinstance(policy, PolicyRecord):
+        return ReadPolicy(offset, timestamp_ms, named, policy, _ENTRY_BYTES)
+    patterns = _patterns(policy)
+    size = _ENTRY_BYTES + len(value) + _STEP_BYTES * sum(pattern.size for pattern in patterns)
+    return ReadPolicy(offset, timestamp_ms, named, policy, size, patterns)
 
 
 def _patterns(record: PolicyRecord) -> tuple[Patterns, ...]:
     if record.key.kind is not PolicyKind.ISOLATION:
         return ()
     lists = [compiled(record.value[part]) for part in ("namespaces", "primary", "secondary")]
-    return tuple(one for one in lists if isinstance(one, Patterns))
+    return tuple(patterns for patterns in lists if isinstance(patterns, Patterns))
 
 
 class _Held(NamedTuple):
-    """Newest record of a key; its patterns stay ready to match as long as it is held."""
+    """Newest record of a key; holds its compiled patterns."""
 
     offset: int
     timestamp_ms: int
-    found: PolicyRecord | UndecodablePolicy
+    policy: PolicyRecord | UndecodablePolicy
     size: int
     patterns: tuple[Patterns, ...]
 
 
 class _Part(NamedTuple):
-    """What the records of one kind and name come to, from `since_ms` until before `until_ms` (None: for good)."""
+    """The effect of the records of one kind and name, from `since_ms` until before `until_ms` (None: unlimited)."""
 
     since_ms: int
     until_ms: int | None
@@ -110,12 +110,12 @@ _Name = tuple[PolicyKind, str]
 
 
 class PolicyBook:
-    """The policies as far as they have been read. Not for more than one thread.
+    """The policies read so far. Not thread-safe.
 
     Attributes:
-        position: Largest offset taken in; -1 before the first.
-        last_junk: What was wrong with the newest record that could not be used; empty while none was.
-        dropped: Records for which there was no room.
+        position: Largest offset added; -1 before the first.
+        last_junk: What is wrong with the newest invalid record; empty if there was none.
+        dropped: Number of records dropped for lack of room.
     """
 
     def __init__(self, bounds: BookBounds | None = None) -> None:
@@ -125,7 +125,7 @@ class PolicyBook:
         self._names: SortedDict[_Name, _Part | None] = SortedDict()
         self._bytes = 0
         self._junk: Counter[str] = Counter()
-        self._standing: tuple[int, EffectivePolicies] | None = None
+        self._effective: tuple[int, EffectivePolicies] | None = None
         self.position = -1
         self.last_junk = ""
         self.dropped = 0
@@ -135,64 +135,66 @@ class PolicyBook:
 
     @property
     def bounds(self) -> BookBounds:
-        """How much of what it may hold it holds."""
+        """Its present size."""
         return BookBounds(len(self._held), self._bytes)
 
     @property
     def has_room(self) -> bool:
-        """One more would be taken in."""
+        """Whether another record can be added."""
         return len(self._held) < self._bounds.policies_max and self._bytes < self._bounds.bytes_max
 
     @property
     def overfull(self) -> str:
-        """Why not all policies are known; empty: they are."""
+        """Why not all policies are known; empty if they are."""
         if not self.dropped:
             return ""
         return (
-            f"there are more policies than this broker takes in ({self._bounds.policies_max} of "
-            f"{self._bounds.bytes_max} bytes together); {self.dropped} records were dropped, the last at offset {self.position}"
+            f"there are more policies than this broker can hold ({self._bounds.policies_max} with "
+            f"{self._bounds.bytes_max} bytes in total); {self.dropped} records were dropped, the last at offset {self.position}"
         )
 
     def newest(self, key: PolicyKey) -> int:
-        """Offset of the newest record of a key, if it is one that can be read and is not deleted; else -1."""
+        """Offset of the newest record of a key, if it is readable and not deleted; else -1."""
         held = self._held.get(key)
-        return held.offset if held is not None and isinstance(held.found, PolicyRecord) else -1
+        return held.offset if held is not None and isinstance(held.policy, PolicyRecord) else -1
 
     def take(self, offset: int, timestamp_ms: int, key: bytes | None, value: bytes | None) -> FoldResult:
-        """Take one record in.
+        """Add a record.
 
         Args:
             timestamp_ms: The log's own time.
         """
         return self.take_read(read(offset, timestamp_ms, key, value))
 
-    def take_read(self, one: ReadPolicy) -> FoldResult:
-        """Take in a record that was decoded elsewhere."""
-        self.position = max(self.position, one.offset)
-        self._standing = None
-        if isinstance(one.key, UndecodablePolicy):
-            return self._junked(one.offset, one.key)
-        key, before = one.key, self._held.get(one.key)
-        if max(-1 if before is None else before.offset, self._deleted.get(key, -1)) >= one.offset:
+    def take_read(self, record: ReadPolicy) -> FoldResult:
+        """Add a decoded record."""
+        self.position = max(self.position, record.offset)
+        self._effective = None
+        if isinstance(record.key, UndecodablePolicy):
+            return self._junked(record.offset, record.key)
+        key, before = record.key, self._held.get(record.key)
+        if max(-1 if before is None else before.offset, self._deleted.get(key, -1)) >= record.offset:
             return FoldResult.OLDER
-        if one.found is None:
-            self._delete(key, one.offset)
+        if record.policy is None:
+            self._delete(key, record.offset)
             return FoldResult.DELETED
-        found, size = one.found, one.size
+        policy, size = record.policy, record.size
         if not self._fits(before, size):
             self.dropped += 1
             if before is None:
                 return FoldResult.NO_ROOM
-            # What it held before is not what holds now: it counts as every record that nobody can read.
-            found, size = (
+            # Its former value is outdated: it counts as an unreadable record.
+            policy, size = (
                 UndecodablePolicy(InvalidPolicyReason.TOO_LARGE, f"there is no room for its {size} bytes"),
                 _ENTRY_BYTES,
             )
         self._deleted.pop(key, None)
         self._bytes += size - (0 if before is None else before.size)
-        self._held[key] = _Held(one.offset, one.timestamp_ms, found, size, one.patterns if found is one.found else ())
+        self._held[key] = _Held(
+            record.offset, record.timestamp_ms, policy, size, record.patterns if policy is record.policy else ()
+        )
         self._names[key.kind, key.name] = None
-        return self._junked(one.offset, found) if isinstance(found, UndecodablePolicy) else FoldResult.SET
+        return self._junked(record.offset, policy) if isinstance(policy, UndecodablePolicy) else FoldResult.SET
 
     def _fits(self, before: _Held | None, size: int) -> bool:
         if before is None and len(self._held) >= self._bounds.policies_max:
@@ -219,20 +221,20 @@ class PolicyBook:
         return FoldResult.JUNK
 
     def at(self, now_ms: int) -> EffectivePolicies:
-        """What stands.
+        """The policies in effect.
 
         Args:
-            now_ms: An estimate of the log's time. What lapses at this very millisecond has lapsed.
+            now_ms: An estimate of the log's time. A policy that expires at this millisecond has expired.
         """
-        if self._standing is not None:
-            since_ms, found = self._standing
-            if since_ms <= now_ms and (found.next_change_ms is None or now_ms < found.next_change_ms):
-                return found
-        self._standing = self._make(now_ms)
-        return self._standing[1]
+        if self._effective is not None:
+            since_ms, effective = self._effective
+            if since_ms <= now_ms and (effective.next_change_ms is None or now_ms < effective.next_change_ms):
+                return effective
+        self._effective = self._compute(now_ms)
+        return self._effective[1]
 
-    def _make(self, now_ms: int) -> tuple[int, EffectivePolicies]:
-        """What stands, and since when."""
+    def _compute(self, now_ms: int) -> tuple[int, EffectivePolicies]:
+        """The policies in effect, and since when."""
         entries: list[PolicyEntry] = []
         lapsed: list[PolicyEntry] = []
         effects = Effects.none()
@@ -253,8 +255,8 @@ class PolicyBook:
                     effects.close(entry)
         if self.overfull:
             effects.forbids.append(self.overfull)
-            effects.closed.append(f"{self.overfull}: nothing is moved by itself")
-        return since_ms, self._standing_of(effects, entries, lapsed, min(ends, default=None))
+            effects.closed.append(f"{self.overfull}: no bundle is moved automatically")
+        return since_ms, self._effective_from(effects, entries, lapsed, min(ends, default=None))
 
     def _part(self, name: _Name, now_ms: int) -> _Part:
         entries: list[PolicyEntry] = []
@@ -265,14 +267,14 @@ class PolicyBook:
             held = self._held.get(key)
             if held is None:
                 continue
-            if isinstance(held.found, PolicyRecord) and held.found.until_ms is not None:
-                ends.append(held.found.until_ms)
+            if isinstance(held.policy, PolicyRecord) and held.policy.until_ms is not None:
+                ends.append(held.policy.until_ms)
             entry = _entry(key, held, now_ms, covered=bool(entries))
             (lapsed if entry.force is Force.LAPSED else entries).append(entry)
         since_ms = max((ms for ms in ends if ms <= now_ms), default=0)
         return _Part(since_ms, min((ms for ms in ends if ms > now_ms), default=None), tuple(entries), tuple(lapsed))
 
-    def _standing_of(
+    def _effective_from(
         self, effects: Effects, entries: list[PolicyEntry], lapsed: list[PolicyEntry], next_change_ms: int | None
     ) -> EffectivePolicies:
         single = effects.single
@@ -288,7 +290,9 @@ class PolicyBook:
             shed_with_policies=single.get(PolicyKind.SHED_WITH_POLICIES, {}).get("allowed"),
             settings=effects.settings,
             quotas=effects.quotas,
-            weights=None if weights is None else ResourceWeights(**{name: float(one) for name, one in weights.items()}),
+            weights=None
+            if weights is None
+            else ResourceWeights(**{name: float(weight) for name, weight in weights.items()}),
             entries=tuple(entries),
             lapsed=tuple(lapsed),
             deleted=dict(self._deleted),
@@ -301,12 +305,20 @@ class PolicyBook:
 
 def _entry(key: PolicyKey, held: _Held, now_ms: int, *, covered: bool) -> PolicyEntry:
     force = Force.OVERRIDDEN if covered else Force.IN_FORCE
-    if not isinstance(held.found, PolicyRecord):
+    if not isinstance(held.policy, PolicyRecord):
         force = Force.OVERRIDDEN if covered else Force.UNREADABLE
-        return PolicyEntry(key, force, held.offset, held.timestamp_ms, trouble=held.found.why)
-    one = held.found
-    if one.until_ms is not None and one.until_ms <= now_ms:
+        return PolicyEntry(key, force, held.offset, held.timestamp_ms, trouble=held.policy.why)
+    record = held.policy
+    if record.until_ms is not None and record.until_ms <= now_ms:
         force = Force.LAPSED
     return PolicyEntry(
-        key, force, held.offset, held.timestamp_ms, one.value, one.by, one.why, one.until_ms, one.written_at_ms
+        key,
+        force,
+        held.offset,
+        held.timestamp_ms,
+        record.value,
+        record.by,
+        record.why,
+        record.until_ms,
+        record.written_at_ms,
     )

@@ -1,15 +1,15 @@
-"""Policies that cannot be kept together, named, each with a namespace or bundle that shows it.
+"""Contradictions among policies, each with a namespace or bundle as a witness.
 
-Nobody places or moves a bundle against them (the filters fail closed); this says why, before anybody waits for it. Kinds:
+No bundle is placed or moved against a policy (the filters fail closed); a contradiction explains that in advance. Kinds:
 
-* `unreadable`: a pattern of an isolation policy is no regular expression, or it names no brokers.
-* `nobody`: no registered broker satisfies all policies that speak of a bundle. The smallest set of them that has no broker
+* `unreadable`: a pattern of an isolation policy is not a regular expression, or it names no brokers.
+* `nobody`: no registered broker satisfies all policies that apply to a bundle. The smallest set of them that has no broker
   in common is named: a pin, an isolation policy (or those that leave no shared broker), cordons, the kind of topics.
 * `unknown-broker`: a pin, or a cordon, names a broker that is not registered.
-* `unknown-bundle`: a pin is for a bundle or namespace that is not there.
+* * `unknown-bundle`: a pin is for a bundle or namespace that does not exist.
 * `together`: policies put all namespaces of an anti-affinity group on one broker.
 * `unknown-domain`: some brokers have a failure domain, these have none, and there are anti-affinity groups.
-* `min-available`: an isolation policy with `min_available` above what its patterns match, and nobody to help out.
+* * `min-available`: the patterns of an isolation policy match fewer than `min_available` brokers, and it has no secondaries.
 
 Worked example: bundle `t/n/0x00000000_0x80000000` is pinned to b3, policy `gold` gives `t/n` the brokers b1 and b2: kind
 `nobody`, policies `pin t/n/0x00000000_0x80000000 -> b3` and `isolation gold`, witness the bundle.
@@ -38,7 +38,7 @@ class Contradiction:
         policies: Which ones, each by kind and name.
         witness: A namespace, bundle or broker that shows it.
         why: A sentence for people.
-        blocks: Bundles get no broker as long as it stands.
+        blocks: Bundles get no broker until it is resolved.
     """
 
     kind: str
@@ -49,10 +49,10 @@ class Contradiction:
 
 
 def contradictions(cluster: Cluster) -> Sequence[Contradiction]:
-    """All that is wrong with the policies on this cluster, sorted; one witness for each set of policies."""
+    """All contradictions on this cluster, sorted; one witness for each set of policies."""
     isolation = Isolation(cluster.policies.isolation, cluster.brokers)
-    found: dict[tuple[str, tuple[str, ...]], Contradiction] = {}
-    for one in (
+    first: dict[tuple[str, tuple[str, ...]], Contradiction] = {}
+    for contradiction in (
         *_unreadable(cluster.policies.isolation),
         *_unknown(cluster),
         *_nobody(cluster, isolation),
@@ -60,8 +60,8 @@ def contradictions(cluster: Cluster) -> Sequence[Contradiction]:
         *_domains(cluster),
         *_too_few(cluster, isolation),
     ):
-        found.setdefault((one.kind, one.policies), one)
-    return sorted(found.values())
+        first.setdefault((contradiction.kind, contradiction.policies), contradiction)
+    return sorted(first.values())
 
 
 def _unreadable(policies: Sequence[IsolationPolicy]) -> Iterator[Contradiction]:
@@ -76,7 +76,7 @@ def _unreadable(policies: Sequence[IsolationPolicy]) -> Iterator[Contradiction]:
         ):
             trouble = compiled(patterns)
             if isinstance(trouble, str):
-                why = f"{part} of isolation policy `{policy.name}`: {trouble}; whatever depends on it gets no broker"
+                why = f"{part} of isolation policy `{policy.name}`: {trouble}; bundles that depend on it get no broker"
                 yield Contradiction("unreadable", (_isolation(policy.name),), f"{part} of `{policy.name}`", why, True)
 
 
@@ -86,7 +86,7 @@ def _unknown(cluster: Cluster) -> Iterator[Contradiction]:
     for name, broker in sorted(cluster.policies.pins.items()):
         there = name in cluster.bundles or name in namespaces or name in parents
         if not there:
-            yield Contradiction("unknown-bundle", (_pin(name, broker),), name, f"`{name}` is not there", False)
+            yield Contradiction("unknown-bundle", (_pin(name, broker),), name, f"`{name}` does not exist", False)
         if broker not in cluster.brokers:
             why = f"`{name}` is pinned to `{broker}`, which is not registered"
             yield Contradiction("unknown-broker", (_pin(name, broker),), broker, why, there)
@@ -111,37 +111,39 @@ def _nobody(cluster: Cluster, isolation: Isolation) -> Iterator[Contradiction]:
 def _demands(cluster: Cluster, isolation: Isolation, zone: Zone | None, bundle: Bundle) -> dict[str, frozenset[str]]:
     """Brokers that each policy allows a bundle, by the policy."""
     brokers = cluster.brokers
-    found: dict[str, frozenset[str]] = {}
+    demands: dict[str, frozenset[str]] = {}
     pin = pin_of(cluster.policies, bundle)
     if pin is not None:
         subject = bundle.name if bundle.name in cluster.policies.pins else bundle.namespace
-        found[_pin(subject, pin)] = frozenset({pin} & brokers.keys())
+        demands[_pin(subject, pin)] = frozenset({pin} & brokers.keys())
     if zone is not None and zone.broken is None:
         if zone.policy is not None:
-            # Fewer primaries than none there never are, so secondaries never help out.
+            # There are never fewer than 0 primaries, so secondaries are not used.
             helpers = zone.secondary if zone.min_available > 0 else frozenset[str]()
-            found[_isolation(zone.policy)] = zone.primary | helpers
+            demands[_isolation(zone.policy)] = zone.primary | helpers
         else:
             names = ", ".join(sorted(set(isolation.owners.values())))
-            found[f"isolation {names or 'of shared brokers'} (the namespace has none)"] = zone.primary
+            demands[f"isolation {names or 'of shared brokers'} (the namespace has none)"] = zone.primary
     cordoned = sorted(cluster.policies.cordons.keys() & brokers.keys())
     if cordoned:
-        found[f"cordon {', '.join(cordoned)}"] = frozenset(brokers.keys() - set(cordoned))
+        demands[f"cordon {', '.join(cordoned)}"] = frozenset(brokers.keys() - set(cordoned))
     persistent, non_persistent = needs(bundle)
-    capable = frozenset(name for name, one in brokers.items() if incapable(one, persistent, non_persistent) is None)
+    capable = frozenset(
+        name for name, broker in brokers.items() if incapable(broker, persistent, non_persistent) is None
+    )
     if len(capable) < len(brokers):
         kinds = [word for word, needed in (("persistent", persistent), ("non-persistent", non_persistent)) if needed]
-        found[f"brokers for {' and '.join(kinds)} topics"] = capable
-    return found
+        demands[f"brokers for {' and '.join(kinds)} topics"] = capable
+    return demands
 
 
 def _smallest(cluster: Cluster, bundle: Bundle, demands: Mapping[str, frozenset[str]]) -> Iterator[Contradiction]:
-    everybody = frozenset(cluster.brokers)
-    if not everybody or everybody.intersection(*demands.values()):
+    all_brokers = frozenset(cluster.brokers)
+    if not all_brokers or all_brokers.intersection(*demands.values()):
         return
     for size in range(1, len(demands) + 1):
         for names in combinations(demands, size):
-            if everybody.intersection(*(demands[name] for name in names)):
+            if all_brokers.intersection(*(demands[name] for name in names)):
                 continue
             allowed = "; ".join(f"{name} allows {_some(demands[name])}" for name in names)
             yield Contradiction("nobody", names, bundle.name, f"no broker may take `{bundle.name}`: {allowed}", True)
@@ -166,7 +168,7 @@ def _together(cluster: Cluster, isolation: Isolation) -> Iterator[Contradiction]
             if len(bound) > 1:
                 policies = (f"anti-affinity {group}", *sorted({name for _, names in bound for name in names}))
                 names = ", ".join(name for name, _ in bound)
-                why = f"group `{group}` should be apart, but {names} may only be on {broker}"
+                why = f"group `{group}` should be spread, but {names} may only be on {broker}"
                 yield Contradiction("together", policies, bound[0][0], why, False)
 
 
@@ -175,7 +177,7 @@ def _domains(cluster: Cluster) -> Iterator[Contradiction]:
         return
     without = [name for name in cluster.broker_names if not (cluster.brokers[name].domain or "").strip()]
     if without and len(without) < len(cluster.brokers):
-        why = f"{_some(without)} have no failure domain and count as one, others have one"
+        why = f"{_some(without)} have no failure domain and count as one domain, others have one"
         groups = sorted({group_of(cluster.policies, namespace) or "" for namespace in cluster.policies.anti_affinity})
         policies = tuple(f"anti-affinity {group}" for group in groups if group)
         yield Contradiction("unknown-domain", policies, without[0], why, False)
@@ -186,11 +188,11 @@ def _too_few(cluster: Cluster, isolation: Isolation) -> Iterator[Contradiction]:
         zone = isolation.zone(namespace)
         if zone is None or zone.policy is None or zone.broken is not None:
             continue
-        # None at all is said by `nobody`.
+        # No primary at all is a contradiction `nobody`.
         if 0 < len(zone.primary) < zone.min_available and not zone.secondary:
             why = (
-                f"policy `{zone.policy}` wants {zone.min_available} primaries, its patterns match {len(zone.primary)}, "
-                "and no secondary can help out"
+                f"policy `{zone.policy}` requires {zone.min_available} primaries, its patterns match {len(zone.primary)}, "
+                "and it has no secondaries"
             )
             yield Contradiction("min-available", (_isolation(zone.policy),), namespace, why, False)
 
@@ -207,8 +209,8 @@ _SHOWN = 5
 
 
 def _some(names: Sequence[str] | frozenset[str]) -> str:
-    found = sorted(names)
-    if not found:
-        return "nobody"
-    more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
-    return f"{', '.join(found[:_SHOWN])}{more}"
+    ordered = sorted(names)
+    if not ordered:
+        return "no broker"
+    more = f" and {len(ordered) - _SHOWN} more" if len(ordered) > _SHOWN else ""
+    return f"{', '.join(ordered[:_SHOWN])}{more}"

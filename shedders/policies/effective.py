@@ -1,4 +1,4 @@
-"""What holds at one moment: the policies of `NAME-policies` as the balancer and the filters use them. Pure."""
+"""Policies in effect at one moment, as the balancer and the filters use them. Pure."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from shedders.policies.kinds import PolicyKind, canonical
 from shedders.policies.record import Author, PolicyKey
 
 NOWHERE: Final = "(unreadable pin)"
-"""Where something is pinned to whose pin cannot be read: no broker can have this name, so nobody takes it."""
+"""Destination of an unreadable pin: no broker can have this name."""
 QUOTA_SAMPLES: Final = 1_000
 """A quota counts as measured, not as a default that the first sample replaces."""
 
 
 class Force(StrEnum):
-    """How an entry stands at that moment."""
+    """The state of an entry at that moment."""
 
     IN_FORCE = "in-force"
     OVERRIDDEN = "overridden"
     LAPSED = "lapsed"
     UNREADABLE = "unreadable"
     UNKNOWN = "unknown"
-    """Of a setting: nothing that is installed has it. Only those who know what is installed call it so."""
+    """Of a setting: no installed strategy has it. Set only by callers that know the installed strategies."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +38,9 @@ class PolicyEntry:
     Attributes:
         value: Fields of its kind; empty where it is unreadable.
         by, why: Who wrote it, and why.
-        until_ms: When it is taken back by itself; None: it stands.
+        until_ms: When it expires; None: never.
         written_at_ms: By the writer's wall clock; `logged_at_ms` by the log's.
-        trouble: Why it cannot be read; empty where it can.
+        trouble: Why it cannot be read; empty if it can.
     """
 
     key: PolicyKey
@@ -60,7 +60,7 @@ class PolicyEntry:
         return Author.parse(self.by)
 
     def fields(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """As an object for JSON."""
         return {
             "kind": str(self.key.kind),
             "name": self.key.name,
@@ -83,23 +83,23 @@ class EffectivePolicies:
     """All policies at one moment; the same object until something changes.
 
     Attributes:
-        position: Offset of the newest record taken in; -1 before the first.
+        position: Offset of the newest record added; -1 before the first.
         policies: For filters and strategies.
-        domains: Failure domain by broker; it stands over the broker's own word.
-        manager: `extensible` or `modular`; None where nothing is laid down.
-        shedding_on: Bundles may be moved by themselves; `shedding_why` says who forbade it, and why, where they may not.
-        unload_mode: `transfer` or `unload`; None where nothing is laid down.
-        shed_with_policies: Whether bundles with policies may be shed; None where nothing is laid down.
-        settings: In place of configured ones, by dotted name (`policy_settings`).
+        domains: Failure domain by broker; overrides the broker's own setting.
+        manager: `extensible` or `modular`; None if not set.
+        shedding_on: Bundles may be moved automatically; if not, `shedding_why` has who forbade it, and why.
+        unload_mode: `transfer` or `unload`; None if not set.
+        shed_with_policies: Whether bundles with policies may be shed; None if not set.
+        settings: Replacements of configured settings, by dotted name (`shedders.balancer.setting_names`).
         quotas: Rates by bundle, in place of its averages.
-        weights: Of the resources; None where nothing is laid down.
-        entries: Everything that is not lapsed, sorted by kind and name, an override before what it lies over.
-        lapsed: What has been taken back by itself and lies in the topic still.
-        deleted: What was deleted, and by the record at which offset, until Kafka drops that record.
-        junk: Records that were dropped, by reason (`policy_record.Junk`).
-        closed: What is forbidden because records cannot be read, each with the reason.
-        overfull: Why not all policies are known; empty: they are.
-        next_change_ms: When the next entry lapses; None where none will.
+        weights: Of the resources; None if not set.
+        entries: All entries that have not expired, sorted by kind and name, an override before the policy that it overrides.
+        lapsed: Expired entries that are still in the topic.
+        deleted: Deleted keys, with the offset of the deleting record, until Kafka drops that record.
+        junk: Number of dropped records by reason (`InvalidPolicyReason`).
+        closed: Restrictions due to unreadable records, each with the reason.
+        overfull: Why not all policies are known; empty if they are.
+        next_change_ms: When the next entry expires; None if none does.
     """
 
     position: int = -1
@@ -122,31 +122,32 @@ class EffectivePolicies:
     next_change_ms: int | None = None
 
     def find(self, kind: PolicyKind, name: str) -> Sequence[PolicyEntry]:
-        """Entries of that name, the one in force first, lapsed ones last."""
-        found = [one for one in (*self.entries, *self.lapsed) if (one.key.kind, one.key.name) == (kind, name)]
-        return sorted(found, key=lambda one: list(Force).index(one.force) if one.force is not Force.UNREADABLE else 0)
+        """Entries of that name, the one in force first, expired ones last."""
+        named = [entry for entry in (*self.entries, *self.lapsed) if (entry.key.kind, entry.key.name) == (kind, name)]
+        order = list(Force)
+        return sorted(named, key=lambda entry: order.index(entry.force) if entry.force is not Force.UNREADABLE else 0)
 
     def over(self, cluster: Cluster) -> Cluster:
         """The cluster with these policies, failure domains and quotas in place of its own."""
         brokers = {
-            name: replace(one, domain=self.domains[name]) if name in self.domains else one
-            for name, one in cluster.brokers.items()
+            name: replace(broker, domain=self.domains[name]) if name in self.domains else broker
+            for name, broker in cluster.brokers.items()
         }
         bundles = {
-            name: replace(one, averages=BundleAverages(self.quotas[name], self.quotas[name]))
+            name: replace(bundle, averages=BundleAverages(self.quotas[name], self.quotas[name]))
             if name in self.quotas
-            else one
-            for name, one in cluster.bundles.items()
+            else bundle
+            for name, bundle in cluster.bundles.items()
         }
         return replace(cluster, brokers=brokers, bundles=bundles, policies=self.policies)
 
     def contradictions(self, cluster: Cluster) -> Sequence[Contradiction]:
-        """What of these policies cannot be kept on that cluster."""
+        """The contradictions of these policies on that cluster."""
         return contradictions(self.over(cluster))
 
 
 class Effects(NamedTuple):
-    """A standing while it is put together, entry by entry."""
+    """Builder of the policies in effect, entry by entry."""
 
     isolation: list[IsolationPolicy]
     anti_affinity: dict[str, str]
@@ -162,15 +163,15 @@ class Effects(NamedTuple):
 
     @classmethod
     def none(cls) -> Effects:
-        """Nothing is laid down."""
+        """No policies."""
         return cls([], {}, {}, {}, set(), {}, {}, {}, {}, [], [])
 
     def policies(self) -> Policies:
-        """For filters and strategies; isolation policies are matched in the order in which they came."""
+        """For filters and strategies; isolation policies are matched in the order in which they were added."""
         return Policies(tuple(self.isolation), self.anti_affinity, self.pins, self.cordons, frozenset(self.excluded))
 
     def add(self, entry: PolicyEntry) -> None:
-        """Take in an entry that is in force."""
+        """Add an entry that is in force."""
         kind, name, value = entry.key.kind, entry.key.name, entry.value
         match kind:
             case PolicyKind.ISOLATION:
@@ -190,36 +191,36 @@ class Effects(NamedTuple):
             case PolicyKind.PIN:
                 self.pins[name] = value["broker"]
             case PolicyKind.CORDON:
-                self.cordons[name] = _said(entry)
+                self.cordons[name] = _author(entry)
             case PolicyKind.EXCLUDE:
                 self.excluded.add(name)
             case PolicyKind.QUOTA:
                 self.quotas[name] = MessageAverage(
-                    **{rate: float(one) for rate, one in value.items()}, samples=QUOTA_SAMPLES
+                    **{name: float(rate) for name, rate in value.items()}, samples=QUOTA_SAMPLES
                 )
             case PolicyKind.SETTING:
-                # A foreign writer may use the short name; entries come sorted, so that the whole name stands over it.
+                # A foreign writer may use the short name; entries are sorted, so that the full name takes precedence.
                 self.settings[canonical(name)] = value["value"]
             case _:
                 self.single[kind] = value
                 if kind is PolicyKind.SHEDDING and not value["on"]:
-                    self.forbids.append(f"shedding is off ({_said(entry)})")
+                    self.forbids.append(f"shedding is off ({_author(entry)})")
 
     def close(self, entry: PolicyEntry) -> None:
-        """Take in an entry that cannot be read: what it may have forbidden is forbidden, until somebody mends it."""
+        """Add an unreadable entry: what it may have forbidden is forbidden, until it is corrected."""
         kind, name = entry.key.kind, entry.key.name
         why = f"policy {entry.key.text} cannot be read ({entry.trouble})"
         match kind:
             case PolicyKind.ISOLATION:
-                # No expression can be read like this one: `shedders.filters.isolation` then gives nobody what depends on it.
+                # An invalid pattern: `shedders.filters.isolation` then allows no broker for what depends on it.
                 self.isolation.append(IsolationPolicy(name, (f"(?{why}",), (f"(?{why}",)))
-                effect = "whatever it may speak of gets no broker"
+                effect = "bundles that it may apply to get no broker"
             case PolicyKind.PIN:
                 self.pins[name] = NOWHERE
-                effect = "what it pins gets no broker and is not moved"
+                effect = "the pinned bundles get no broker and are not moved"
             case PolicyKind.CORDON:
                 self.cordons[name] = why
-                effect = "the broker takes nothing"
+                effect = "the broker takes no bundles"
             case PolicyKind.EXCLUDE | PolicyKind.ANTI_AFFINITY:
                 self.excluded.add(name)
                 effect = f"{name} is not shed"
@@ -228,10 +229,10 @@ class Effects(NamedTuple):
                 effect = f"{name.rpartition('/')[0]} is not shed"
             case _:
                 self.forbids.append(why)
-                effect = "nothing is moved by itself"
+                effect = "no bundle is moved automatically"
         self.closed.append(f"{why}: {effect}")
 
 
-def _said(entry: PolicyEntry) -> str:
+def _author(entry: PolicyEntry) -> str:
     by = entry.author.text
     return f"{by}: {entry.why}" if entry.why else f"by {by}"

@@ -1,8 +1,8 @@
-"""Follows `NAME-policies` in a broker: Kafka's reader in a thread of its own, the fold on the loop, and the reader's revival.
+"""Follower of `NAME-policies` in a broker: Kafka's reader in its own thread, the fold in the event loop, and restarts.
 
-What was known once is not given up for a topic that may have forgotten it: one of another id, one that ends before what was
-read, one with settings that will not do, one with more policies than are taken in. Then what was known stands, and `doubt`
-says why nobody should move anything (`TopicDoubt`).
+Policies are kept if the topic may have lost them: if it has another id, ends before the position that was read, has unsuitable
+settings, or more policies than fit. Then the known policies stay in effect, and `doubt` has the reason why no bundle should be
+moved (`TopicDoubt`).
 """
 
 from __future__ import annotations
@@ -35,24 +35,24 @@ _LOOK_AGAIN_S = 1.0
 
 _CONFIRMATION: Final = PolicyKey(PolicyKind.SHEDDING, CLUSTER)
 _SETTLE: Final = (
-    "what was known before stands, and nothing is moved; lay down again what should hold, then say "
+    "the policies known before stay in effect, and no bundle is moved; set the policies again, then confirm with "
     "`statechannel policy set shedding on` (or off)"
 )
 
 
 class TopicDoubt:
-    """Whether the topic of policies is still the one that was read, and what settles it where it is not. Pure.
+    """Doubt whether the topic of policies is still the one that was read, and its confirmation. Pure.
 
-    A topic that was deleted and created again has forgotten what was forbidden; so has one whose end was cut off. Its records
+    A topic that was deleted and created again has lost its policies; so has a truncated one. Its records
     cannot show that they are complete. An operator can: after the policies were set again, the policy `shedding` (on or off)
-    confirms the topic. Until that record comes, the policies known before stay in effect, and nothing is moved.
+    confirms the topic. Until that record comes, the policies known before stay in effect, and no bundle is moved.
 
     Args:
-        topic_id: Of the topic that is read from the start on.
+        topic_id: Id of the topic at the start.
 
     Attributes:
-        why: For people; empty: there is none.
-        other_topic: Another topic is there, or the rest of the one that was read: it is to be read from its beginning.
+        why: The reason; empty without doubt.
+        other_topic: The topic was replaced or truncated: it has to be read from its beginning.
     """
 
     def __init__(self, topic_id: str) -> None:
@@ -66,20 +66,20 @@ class TopicDoubt:
 
     @property
     def why(self) -> str:
-        """See the class."""
+        """The reason of the doubt; empty without one."""
         return self._other or self._unfit
 
     @property
     def other_topic(self) -> bool:
-        """See the class."""
+        """Whether the topic was replaced or truncated."""
         return bool(self._other)
 
     def seen(self, topic: TopicSeen, opening: int, known: int) -> None:
-        """The topic was looked at.
+        """Record an inspection of the topic.
 
         Args:
-            opening: Which reading from the beginning this is: what it brings is of the topic as it was seen.
-            known: Largest offset of what stands, before the look.
+            opening: Number of the reading from the beginning to which the inspection belongs.
+            known: Largest offset of the policies in effect, before the inspection.
         """
         self._unfit = topic.unfit
         self._may_lack = self._may_lack or bool(topic.unfit)
@@ -89,16 +89,16 @@ class TopicDoubt:
         self._seen_in = opening
         if topic.topic_id != self._topic_id:
             self._topic_id = topic.topic_id
-            self._doubted("was deleted and made anew", after=-1)
+            self._doubted("was deleted and created again", after=-1)
         elif not self._other and topic.end <= known:
             self._doubted(f"ends at offset {topic.end}, and had been read to {known}", after=topic.end - 1)
 
     def settled(self, opening: int, reading: PolicyBook) -> bool:
-        """Whether what is read since that opening may be gone by; asked when it was read to its end, until it may."""
+        """Whether the policies read since that opening may be used; called when the topic was read to its end."""
         if self._seen_in != opening:
             return False
         if self._may_lack and not self._other:
-            self._doubted("had settings by which it may have forgotten some", after=self._known)
+            self._doubted("had settings by which it may have lost records", after=self._known)
         if self._other and reading.newest(_CONFIRMATION) > self._after:
             self._other, self._may_lack, self._known = "", bool(self._unfit), -1
         return not self.why
@@ -118,7 +118,7 @@ def _wall_ms() -> int:
 
 @dataclass(frozen=True, slots=True)
 class FollowerClocks:
-    """Monotonic seconds for waits, and an estimate of the log's time by which policies lapse."""
+    """Monotonic seconds for waits, and an estimate of the log's time by which policies expire."""
 
     mono_s: Callable[[], float] = time.monotonic
     now_ms: Callable[[], int] = _wall_ms
@@ -126,12 +126,12 @@ class FollowerClocks:
 
 @dataclass(frozen=True, slots=True)
 class TopicWatchSettings:
-    """How it is found out that the topic is no longer the one that was read.
+    """Periodic inspection of the topic, to detect that it was replaced.
 
     Attributes:
-        topic_id: Of the topic that is read from the start on.
-        look: What it is like now; blocks, and may raise.
-        every_s: Time between two looks.
+        topic_id: Id of the topic at the start.
+        look: Inspects the topic; blocks, and may raise.
+        every_s: Time between two inspections.
     """
 
     topic_id: str
@@ -140,21 +140,22 @@ class TopicWatchSettings:
 
 
 def policy_reader(settings: ClientSettings, topics: PolicyTopics) -> MakeReader:
-    """Makes readers of the topic."""
+    """A factory of readers of the topic."""
     return reader_of(settings, topics.policy_topic, topics.reader_group)
 
 
 class PolicyFollower:
-    """The policies, as a broker knows them: within moments of their being written. Started once, closed once.
+    """The policies as a broker knows them, moments after they were written. Started once, closed once.
 
-    All methods belong to the loop's thread. While Kafka is away, and while the topic is read anew, what was known stands on.
-    Before the topic was read to its end for the first time nothing is known: `standing` is None, and nobody should act.
+    All methods belong to the loop's thread. While Kafka is unavailable, and while the topic is read again, the known policies
+    stay in effect. Before the topic was read to its end for the first time they are unknown: `standing` is None, and no bundle
+    should be moved.
 
     Args:
         make_reader: See `policy_reader`.
-        on_change: Called in the loop's thread whenever something else stands, also because something lapsed.
-        watched: None: the topic is believed to be the same for ever.
-        bounds: How much is taken in.
+        on_change: Called in the loop's thread whenever the policies in effect change, also when one expires.
+        watched: None: the topic is assumed to stay the same.
+        bounds: Limits of the book.
     """
 
     def __init__(
@@ -186,7 +187,7 @@ class PolicyFollower:
         self._reading = PolicyBook(bounds)
         self._book: PolicyBook | None = None
         self._known = asyncio.Event()
-        self._told: EffectivePolicies | None = None
+        self._notified: EffectivePolicies | None = None
         self._closed = False
         self._caught_up = False
         self._opening = 0
@@ -195,7 +196,7 @@ class PolicyFollower:
     # --- life -------------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Begin to follow.
+        """Start to follow.
 
         Raises:
             RuntimeError: It was started before.
@@ -225,22 +226,22 @@ class PolicyFollower:
             timer.cancel()
         await self._topic.close(timeout_s)
 
-    # --- asking -----------------------------------------------------------------------------------------------------
+    # --- queries ----------------------------------------------------------------------------------------------------
 
     @property
     def standing(self) -> EffectivePolicies | None:
-        """What stands now; None before the topic was read to its end for the first time."""
+        """The policies in effect; None before the topic was read to its end for the first time."""
         return None if self._book is None else self._book.at(self._clocks.now_ms())
 
     @property
     def doubt(self) -> str:
-        """Why nothing should be moved by what stands, although it stands; empty: it may."""
+        """Why no bundle should be moved by the policies in effect; empty if bundles may be moved."""
         return self._doubt.why or self._reading.overfull
 
     def status(self) -> dict[str, Any]:
-        """How the reading goes. JSON-able."""
+        """The status of the follower. JSON-able."""
         standing = self.standing
-        found: dict[str, Any] = {
+        status: dict[str, Any] = {
             "known": standing is not None,
             "doubt": self.doubt,
             "failures": self._topic.failures,
@@ -248,20 +249,20 @@ class PolicyFollower:
             "last_junk": self._reading.last_junk,
         }
         if standing is not None:
-            found |= {
+            status |= {
                 "position": standing.position,
                 "entries": len(standing.entries),
                 "lapsed": len(standing.lapsed),
                 "junk": dict(standing.junk),
                 "closed": list(standing.closed),
             }
-        return found
+        return status
 
     # --- in the loop's thread ---------------------------------------------------------------------------------------
 
     def _take(self, batch: LightBatch, policies: Sequence[ReadPolicy]) -> None:
         if batch.opened:
-            # What was known stands until the topic has been read to its end again.
+            # The known policies stay in effect until the topic has been read to its end again.
             self._reading = PolicyBook(self._bounds)
             self._caught_up = False
             self._opening += 1
@@ -271,12 +272,12 @@ class PolicyFollower:
         self._caught_up = batch.caught_up
         self._adopt()
         if self._reading.overfull and self._reading.has_room and "again" not in self._timers and self._loop is not None:
-            # Some were deleted: perhaps there is room now for what was dropped.
+            # Some were deleted: there may be room now for the dropped ones.
             self._timers["again"] = self._loop.call_later(self._topic.longest_wait_s, self._read_again)
-        self._tell()
+        self._notify()
 
     def _adopt(self) -> None:
-        """Go by what is being read, once it was read to the end and nothing speaks against it."""
+        """Put the policies of the present reading into effect, once it is complete and not in doubt."""
         if self._book is self._reading or not self._caught_up or self._reading.overfull:
             return
         if (
@@ -290,7 +291,7 @@ class PolicyFollower:
         self._known.set()
 
     async def _look_for_ever(self, watched: TopicWatchSettings) -> None:
-        """Look at the topic again and again, and at once when it was opened again."""
+        """Inspect the topic periodically, and at once when it was opened again."""
         wait_s = watched.every_s()
         while True:
             with suppress(TimeoutError):
@@ -303,7 +304,7 @@ class PolicyFollower:
             try:
                 seen = await asyncio.to_thread(watched.look)
             except Exception as error:
-                _log.info("the topic of policies cannot be looked at (%r); what was known stands", error)
+                _log.info("the topic of policies cannot be inspected (%r); the known policies stay in effect", error)
                 wait_s = min(wait_s, _LOOK_AGAIN_S)
                 continue
             if opening != self._opening or book is not self._book:
@@ -313,13 +314,15 @@ class PolicyFollower:
             self._doubt.seen(seen, opening, before)
             if self.doubt != was:
                 _log.log(
-                    logging.ERROR if self.doubt else logging.INFO, "the policies: %s", self.doubt or "no doubt any more"
+                    logging.ERROR if self.doubt else logging.INFO,
+                    "the policies: %s",
+                    self.doubt or "no longer in doubt",
                 )
-                self._told = None
+                self._notified = None
             if self._doubt.why and self._book is self._reading and self._doubt.other_topic:
-                self._read_again()  # what comes from now on must not be mixed with what was known
+                self._read_again()  # new records must not be mixed with the known ones
             self._adopt()
-            self._tell()
+            self._notify()
 
     def _read_again(self) -> None:
         self._timers.pop("again", None)
@@ -328,8 +331,8 @@ class PolicyFollower:
         self._reading, self._caught_up = PolicyBook(self._bounds), False
         self._topic.reopen()
 
-    def _tell(self) -> None:
-        """Tell what stands if it is something else, and come back when the next entry lapses."""
+    def _notify(self) -> None:
+        """Report the policies in effect if they changed, and schedule the next call for when an entry expires."""
         if self._book is None or self._loop is None or self._closed:
             return
         now_ms = self._clocks.now_ms()
@@ -339,10 +342,10 @@ class PolicyFollower:
             before.cancel()
         if standing.next_change_ms is not None:
             wait_s = min(_TIMER_MAX_S, max(0.01, (standing.next_change_ms - now_ms) / 1_000))
-            self._timers["lapse"] = self._loop.call_later(wait_s, self._tell)
-        if standing is self._told:
+            self._timers["lapse"] = self._loop.call_later(wait_s, self._notify)
+        if standing is self._notified:
             return
-        self._told = standing
+        self._notified = standing
         try:
             self._on_change(standing)
         except Exception:

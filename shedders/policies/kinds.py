@@ -1,4 +1,4 @@
-"""Kinds of policies: what each is about, which fields it has, and how people write them. Pure; the tables are the format."""
+"""Kinds of policies: their subjects, fields and notation on the command line. Pure; the tables are the format."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ PATTERNS_MAX: Final = 1_000
 PATTERN_MAX: Final = 1_000
 DEPTH_MAX: Final = 8
 WEIGHT_MAX: Final = 100
-_SAID_MAX: Final = 80
-"""So much of a wrong value is shown."""
+_SHOWN_MAX: Final = 80
+"""Number of characters of a wrong value that are shown."""
 PATTERNS_HINT: Final = (
-    "Patterns are RE2's and mean whole names: no look-around, back-references or possessive groups, "
-    "and no class of characters within another."
+    "Patterns are RE2's and match whole names: no look-around, back-references or possessive groups, "
+    "and no character class within another."
 )
 
 
 class PolicyKind(StrEnum):
-    """What a policy is about."""
+    """The kind of a policy."""
 
     ISOLATION = "isolation"
     ANTI_AFFINITY = "anti-affinity"
@@ -53,17 +53,17 @@ class PolicyKind(StrEnum):
 
 
 class BadPolicyError(StateChannelError):
-    """A policy is not what its kind wants; nothing was written."""
+    """A policy is not valid for its kind; nothing was written."""
 
     def __init__(self, message: str, *, hint: str = "") -> None:
         super().__init__(message, hint=hint, exit_code=ExitCode.USAGE)
 
 
 class Form(NamedTuple):
-    """What a field holds: why a value is none of it (None if it is one), and what a person's text means.
+    """The form of a field: why a value is not valid (None if it is), and the conversion of a text from the command line.
 
     Attributes:
-        words: All that people may say, where these are a few.
+        words: The possible values, if these are a few.
     """
 
     wrong: Callable[[Any], str | None]
@@ -79,7 +79,7 @@ class Field:
     """One field of a kind.
 
     Attributes:
-        default: What stands where it is not given; `REQUIRED`: it has to be given.
+        default: Value if the field is left out; `REQUIRED`: it must not be.
     """
 
     name: str
@@ -93,10 +93,10 @@ class KindRule:
     """One kind.
 
     Attributes:
-        named: What its name is, for people.
+        named: What its name is, for messages.
         is_name: Whether a text may be its name.
         fields: In the order in which they are shown.
-        whole: What is wrong with the fields together; None if nothing is.
+        whole: What is wrong with the combination of fields; None if nothing is.
     """
 
     about: str
@@ -107,36 +107,38 @@ class KindRule:
 
     @property
     def lone(self) -> Field | None:
-        """The field that a value without a name is meant for."""
+        """The field that a value without a name belongs to."""
         return self.fields[0] if len(self.fields) == 1 else None
 
     @property
     def form(self) -> str:
-        """How it is written on the command line."""
+        """Its notation on the command line."""
         if self.lone is not None:
             return "|".join(self.lone.form.words) or self.lone.name.upper()
-        return " ".join(one.name + "=..." if one.default is REQUIRED else f"[{one.name}=...]" for one in self.fields)
+        return " ".join(
+            field.name + "=..." if field.default is REQUIRED else f"[{field.name}=...]" for field in self.fields
+        )
 
 
 # --- forms ----------------------------------------------------------------------------------------------------------
 
 
 def _patterns_wrong(value: Any) -> str | None:
-    if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
-        return "is no list of regular expressions"
-    if len(value) > PATTERNS_MAX or any(not 0 < len(one) <= PATTERN_MAX for one in value):
+    if not isinstance(value, list) or not all(isinstance(pattern, str) for pattern in value):
+        return "is not a list of regular expressions"
+    if len(value) > PATTERNS_MAX or any(not 0 < len(pattern) <= PATTERN_MAX for pattern in value):
         return f"has more than {PATTERNS_MAX} patterns, or one of 0 or more than {PATTERN_MAX} characters"
-    found = compiled(value)
-    return f"has a bad pattern: {found}" if isinstance(found, str) else None
+    patterns = compiled(value)
+    return f"has an invalid pattern: {patterns}" if isinstance(patterns, str) else None
 
 
 def _read_patterns(text: str) -> Any:
-    """One pattern, or a JSON list of them; `[a-z]+/x` is no JSON and so a pattern."""
+    """One pattern, or a JSON list of them; `[a-z]+/x` is not JSON and thus a pattern."""
     try:
-        found = orjson.loads(text)
+        loaded = orjson.loads(text)
     except orjson.JSONDecodeError:
         return [text]
-    return found if isinstance(found, list) else [text]
+    return loaded if isinstance(loaded, list) else [text]
 
 
 def _number(text: str) -> Any:
@@ -152,23 +154,23 @@ def _number(text: str) -> Any:
 
 def _text_wrong(value: Any) -> str | None:
     ok = isinstance(value, str) and len(value.strip()) > 0 and len(value) <= TEXT_MAX and value.isprintable()
-    return None if ok else f"is no text of 1 to {TEXT_MAX} printable characters"
+    return None if ok else f"is not a text of 1 to {TEXT_MAX} printable characters"
 
 
 def _words(*words: str, **meaning: Any) -> Form:
-    """One of some words, each with the value that it stands for.
+    """A form with a fixed set of words, each with its value.
 
     Args:
-        words: Those that people are told of; the others are understood as well.
+        words: The documented ones; the others are accepted as well.
     """
     known = list(meaning.values())
 
     def wrong(value: Any) -> str | None:
-        if any(type(value) is type(one) and value == one for one in known):
+        if any(type(value) is type(meant) and value == meant for meant in known):
             return None
         if isinstance(value, str) and value in meaning:  # a record that another program wrote
             return f"is the text {value}; a record has {json.dumps(meaning[value])} for it"
-        return f"is {json.dumps(value, default=str)[:_SAID_MAX]}; say {' or '.join(words)}"
+        return f"is {json.dumps(value, default=str)[:_SHOWN_MAX]}; expected {' or '.join(words)}"
 
     return Form(wrong, lambda text: meaning.get(text, text), words)
 
@@ -178,12 +180,12 @@ def _json_wrong(value: Any, depth: int = 0) -> str | None:
         return f"is nested more than {DEPTH_MAX} deep"
     if isinstance(value, list | dict):
         parts = value.values() if isinstance(value, dict) else value
-        return next((why for one in parts if (why := _json_wrong(one, depth + 1)) is not None), None)
-    return None if value is None or isinstance(value, str | int | float) else "is no JSON value"
+        return next((why for part in parts if (why := _json_wrong(part, depth + 1)) is not None), None)
+    return None if value is None or isinstance(value, str | int | float) else "is not a JSON value"
 
 
 def _read_json(text: str) -> Any:
-    """JSON where it is JSON, else the text itself."""
+    """The decoded JSON, or the text itself if it is not JSON."""
     if text.lower() == "none":
         return None
     try:
@@ -193,15 +195,15 @@ def _read_json(text: str) -> Any:
 
 
 def _weight_wrong(value: Any) -> str | None:
-    return None if is_figure(value) and value <= WEIGHT_MAX else f"is no number from 0 to {WEIGHT_MAX}"
+    return None if is_figure(value) and value <= WEIGHT_MAX else f"is not a number from 0 to {WEIGHT_MAX}"
 
 
 PATTERNS = Form(_patterns_wrong, _read_patterns)
-COUNT = Form(lambda value: None if is_count(value) else "is no whole number of at least 0", _number)
-RATE = Form(lambda value: None if is_figure(value) else "is no number of at least 0", _number)
+COUNT = Form(lambda value: None if is_count(value) else "is not a whole number of at least 0", _number)
+RATE = Form(lambda value: None if is_figure(value) else "is not a number of at least 0", _number)
 WEIGHT = Form(_weight_wrong, _number)
 TEXT = Form(_text_wrong, str)
-BROKER = Form(lambda value: None if is_broker_id(value) else "is no broker id", str)
+BROKER = Form(lambda value: None if is_broker_id(value) else "is not a broker id", str)
 SWITCH = _words("on", "off", on=True, off=False, true=True, false=False, yes=True, no=False)
 MANAGERS = _words("extensible", "modular", extensible="extensible", modular="modular")
 MODES = _words("transfer", "unload", transfer="transfer", unload="unload")
@@ -217,15 +219,15 @@ def _is_cluster(name: str) -> bool:
 
 def _isolation_whole(value: Mapping[str, Any]) -> str | None:
     if not value["namespaces"]:
-        return "namespaces is empty: it is for nobody"
+        return "namespaces is empty: it applies to no namespace"
     return None if value["primary"] or value["secondary"] else "it names neither primary nor secondary brokers"
 
 
 _RATES = (
-    Field("msg_rate_in", RATE, "Messages a second that come in.", 0.0),
-    Field("msg_rate_out", RATE, "Messages a second that go out.", 0.0),
-    Field("msg_throughput_in", RATE, "Bytes a second that come in.", 0.0),
-    Field("msg_throughput_out", RATE, "Bytes a second that go out.", 0.0),
+    Field("msg_rate_in", RATE, "Incoming messages a second.", 0.0),
+    Field("msg_rate_out", RATE, "Outgoing messages a second.", 0.0),
+    Field("msg_throughput_in", RATE, "Incoming bytes a second.", 0.0),
+    Field("msg_throughput_out", RATE, "Outgoing bytes a second.", 0.0),
 )
 _WEIGHTS = tuple(
     Field(name, WEIGHT, f"Weight of {about}.", ResourceWeights._field_defaults[name])
@@ -233,8 +235,8 @@ _WEIGHTS = tuple(
         ("cpu", "CPU"),
         ("memory", "the heap"),
         ("direct_memory", "direct memory"),
-        ("bandwidth_in", "the bandwidth that comes in"),
-        ("bandwidth_out", "the bandwidth that goes out"),
+        ("bandwidth_in", "incoming bandwidth"),
+        ("bandwidth_out", "outgoing bandwidth"),
     )
 )
 
@@ -246,8 +248,8 @@ RULES: Final[Mapping[PolicyKind, KindRule]] = {
         (
             Field("namespaces", PATTERNS, "Regular expressions of whole names tenant/namespace."),
             Field("primary", PATTERNS, "Regular expressions of whole addresses of brokers, without the port.", []),
-            Field("secondary", PATTERNS, "Those that help out.", []),
-            Field("min_available", COUNT, "With fewer primaries than this that can take it, secondaries may.", 1),
+            Field("secondary", PATTERNS, "Addresses of stand-by brokers, likewise.", []),
+            Field("min_available", COUNT, "If fewer primaries than this can take a bundle, secondaries may.", 1),
         ),
         _isolation_whole,
     ),
@@ -255,36 +257,36 @@ RULES: Final[Mapping[PolicyKind, KindRule]] = {
         "A namespace belongs to a group that should not fail together.",
         "a namespace",
         is_namespace,
-        (Field("group", TEXT, "Its group, without regard to case."),),
+        (Field("group", TEXT, "Its group, case-insensitive."),),
     ),
     PolicyKind.DOMAIN: KindRule(
-        "The failure domain of a broker; it stands over the broker's own word.",
+        "The failure domain of a broker; it overrides the broker's own setting.",
         "a broker id",
         is_broker_id,
         (Field("domain", TEXT, "Its failure domain."),),
     ),
     PolicyKind.PIN: KindRule(
-        "A bundle or namespace is placed on this broker only, and kept there; a pin moves nothing by itself.",
+        "A bundle or namespace is placed only on this broker, and kept there; a pin itself moves nothing.",
         "a bundle or namespace",
         lambda name: is_bundle(name) or is_namespace(name),
-        (Field("broker", BROKER, "Where it goes."),),
+        (Field("broker", BROKER, "The broker."),),
     ),
-    PolicyKind.CORDON: KindRule("A broker takes nothing; what it has stays.", "a broker id", is_broker_id),
+    PolicyKind.CORDON: KindRule("A broker takes no bundles; those that it has stay.", "a broker id", is_broker_id),
     PolicyKind.EXCLUDE: KindRule("A namespace is never shed.", "a namespace", is_namespace),
     PolicyKind.QUOTA: KindRule(
         "Rates of a bundle that are used instead of its averages.", "a bundle", is_bundle, _RATES
     ),
     PolicyKind.WEIGHTS: KindRule(
-        "What each resource counts in the weighted maximum.", f"`{CLUSTER}`", _is_cluster, _WEIGHTS
+        "Weights of the resources in the weighted maximum.", f"`{CLUSTER}`", _is_cluster, _WEIGHTS
     ),
     PolicyKind.MANAGER: KindRule(
-        "Which of the two ways of balancing is on.",
+        "Which of the two load managers is active.",
         f"`{CLUSTER}`",
         _is_cluster,
-        (Field("manager", MANAGERS, "extensible: the newer way; modular: the older one."),),
+        (Field("manager", MANAGERS, "extensible: the newer one; modular: the older one."),),
     ),
     PolicyKind.SHEDDING: KindRule(
-        "Whether bundles are moved by themselves.",
+        "Whether bundles are moved automatically.",
         f"`{CLUSTER}`",
         _is_cluster,
         (Field("on", SWITCH, "on or off."),),
@@ -293,7 +295,13 @@ RULES: Final[Mapping[PolicyKind, KindRule]] = {
         "How bundles are moved.",
         f"`{CLUSTER}`",
         _is_cluster,
-        (Field("mode", MODES, "transfer: to a broker chosen before; unload: let go, and placed by the next lookup."),),
+        (
+            Field(
+                "mode",
+                MODES,
+                "transfer: to a broker chosen in advance; unload: released, and placed at the next lookup.",
+            ),
+        ),
     ),
     PolicyKind.SHED_WITH_POLICIES: KindRule(
         "Whether bundles of namespaces with isolation or anti-affinity policies may be shed.",
@@ -302,10 +310,10 @@ RULES: Final[Mapping[PolicyKind, KindRule]] = {
         (Field("allowed", SWITCH, "on or off."),),
     ),
     PolicyKind.SETTING: KindRule(
-        "A setting of a strategy or of what stands around it, in place of the configured one.",
+        "A setting of a strategy, of the filters or of splitting, in place of the configured one.",
         "the dotted name of a setting (shedding.threshold.NAME, filters.NAME, ...)",
         lambda name: _DOTTED(name) is not None,
-        (Field("value", ANY_JSON, "Its value; the setting's own model checks it when it is set."),),
+        (Field("value", ANY_JSON, "Its value; it is validated when it is set."),),
     ),
 }
 
@@ -314,7 +322,7 @@ _SHORT = frozenset({"filters", "splitting"})
 
 
 def canonical(name: str) -> str:
-    """The whole name of a setting: `filters.x` is `parts.filters.x`."""
+    """The full name of a setting: `filters.x` is `parts.filters.x`."""
     first, dot, _ = name.partition(".")
     return f"parts.{name}" if first in _SHORT and dot else name
 
@@ -326,44 +334,44 @@ def kind_of(text: str) -> PolicyKind:
     """The kind of that name.
 
     Raises:
-        BadPolicyError: There is none; says which may have been meant.
+        BadPolicyError: There is none; with a suggestion.
     """
     known = [str(kind) for kind in PolicyKind]
     if text in known:
         return PolicyKind(text)
     near = nearest(text, known)
     meant = f"did you mean {near[0]}? " if near else ""
-    raise BadPolicyError(f"there is no kind of policy `{text}`", hint=f"{meant}There are: {', '.join(known)}.")
+    raise BadPolicyError(f"unknown kind of policy `{text}`", hint=f"{meant}Known kinds: {', '.join(known)}.")
 
 
 def name_and_words(kind: PolicyKind, words: Sequence[str]) -> tuple[str, list[str]]:
-    """Take the name off what a person wrote behind the kind; kinds about the whole cluster may leave it out.
+    """Split the arguments after the kind into name and values; kinds for the whole cluster may leave the name out.
 
     Raises:
-        BadPolicyError: There is none, or it is no name of that kind.
+        BadPolicyError: The name is missing, or not valid for that kind.
     """
     rule = RULES[kind]
-    given = list(words)
+    remaining = list(words)
     if rule.is_name is _is_cluster:
-        return CLUSTER, given[1:] if given[:1] == [CLUSTER] else given
-    if not given or not rule.is_name(given[0]):
-        what = f"`{given[0]}` is not" if given else "there lacks"
-        topic = " `statechannel lookup TOPIC` names a topic's bundle." if given and given[0].count("/") > 1 else ""
-        raise BadPolicyError(
-            f"{what} {rule.named}, which a policy of kind {kind} is named by", hint=f"{usage(kind)}{topic}"
+        return CLUSTER, remaining[1:] if remaining[:1] == [CLUSTER] else remaining
+    if not remaining or not rule.is_name(remaining[0]):
+        what = f"`{remaining[0]}` is not" if remaining else "missing:"
+        topic = (
+            " `statechannel lookup TOPIC` names a topic's bundle." if remaining and remaining[0].count("/") > 1 else ""
         )
-    return given[0], given[1:]
+        raise BadPolicyError(f"{what} {rule.named}, the name of a policy of kind {kind}", hint=f"{usage(kind)}{topic}")
+    return remaining[0], remaining[1:]
 
 
 def value_from(kind: PolicyKind, words: Sequence[str]) -> dict[str, Any]:
-    """The fields of a policy from what a person wrote: `field=value` texts, or the bare value of an only field.
+    """The fields of a policy from arguments: `field=value` texts, or the bare value of the only field.
 
     Raises:
-        BadPolicyError: A field is unknown, missing, or has a value that will not do.
+        BadPolicyError: A field is unknown, missing, or has an invalid value.
     """
     rule = RULES[kind]
-    known = {one.name: one for one in rule.fields}
-    given: dict[str, Any] = {}
+    known = {field.name: field for field in rule.fields}
+    values: dict[str, Any] = {}
     for word in words:
         name, equals, text = word.partition("=")
         if rule.lone is not None and (not equals or name not in known):
@@ -373,15 +381,15 @@ def value_from(kind: PolicyKind, words: Sequence[str]) -> dict[str, Any]:
             meant = f"; did you mean `{near[0]}`?" if near else ""
             raise BadPolicyError(f"policies of kind {kind} have no `{name}`{meant}", hint=usage(kind))
         value = known[name].form.read(text)
-        if name in given and known[name].form is not PATTERNS:
-            raise BadPolicyError(f"`{name}` is given twice", hint=usage(kind))
-        given[name] = [*given.get(name, []), *value] if known[name].form is PATTERNS else value
-    if rule.fields and not given:
+        if name in values and known[name].form is not PATTERNS:
+            raise BadPolicyError(f"`{name}` is duplicated", hint=usage(kind))
+        values[name] = [*values.get(name, []), *value] if known[name].form is PATTERNS else value
+    if rule.fields and not values:
         raise BadPolicyError(f"a policy of kind {kind} needs a value", hint=usage(kind))
-    found = complete(kind, given)
-    if isinstance(found, str):
-        raise BadPolicyError(f"{kind}: {found}", hint=f"{usage(kind)}{_patterns_hint(found)}")
-    return found
+    fields = complete(kind, values)
+    if isinstance(fields, str):
+        raise BadPolicyError(f"{kind}: {fields}", hint=f"{usage(kind)}{_patterns_hint(fields)}")
+    return fields
 
 
 def _patterns_hint(wrong: str) -> str:
@@ -389,26 +397,26 @@ def _patterns_hint(wrong: str) -> str:
 
 
 def usage(kind: PolicyKind) -> str:
-    """How a policy of that kind is written."""
+    """The usage of the command for policies of that kind."""
     rule = RULES[kind]
     name = "" if rule.is_name is _is_cluster else " NAME"
     form = f" {rule.form}" if rule.fields else ""
-    return f"Say: statechannel policy set {kind}{name}{form}{f'; NAME is {rule.named}' if name else ''}."
+    return f"Use: statechannel policy set {kind}{name}{form}{f'; NAME is {rule.named}' if name else ''}."
 
 
-def complete(kind: PolicyKind, given: Mapping[str, Any]) -> dict[str, Any] | str:
-    """The fields with defaults where they are left out, or what is wrong with them."""
+def complete(kind: PolicyKind, values: Mapping[str, Any]) -> dict[str, Any] | str:
+    """The fields with defaults for those left out, or what is wrong with them."""
     rule = RULES[kind]
-    unknown = sorted(given.keys() - {one.name for one in rule.fields})
+    unknown = sorted(values.keys() - {field.name for field in rule.fields})
     if unknown:
-        return f"there is no field `{unknown[0]}`"
-    found: dict[str, Any] = {}
-    for one in rule.fields:
-        value = given.get(one.name, one.default)
+        return f"unknown field `{unknown[0]}`"
+    completed: dict[str, Any] = {}
+    for field in rule.fields:
+        value = values.get(field.name, field.default)
         if value is REQUIRED:
-            return f"`{one.name}` is missing"
-        wrong = one.form.wrong(value)
+            return f"`{field.name}` is missing"
+        wrong = field.form.wrong(value)
         if wrong is not None:
-            return f"{one.name} {wrong}"
-        found[one.name] = value
-    return rule.whole(found) or found
+            return f"{field.name} {wrong}"
+        completed[field.name] = value
+    return rule.whole(completed) or completed

@@ -1,7 +1,7 @@
-"""Strict bytes of policy records in `NAME-policies` (design/policies.md). Pure.
+"""Codec of policy records in `NAME-policies` (design/policies.md), strict. Pure.
 
-Everything that is not as the page says is refused with a reason, unknown fields included: a reader that ignored a field of a
-later version might allow what it forbids. What is wrong with a record decides nothing by itself; see `policy_book`.
+Every deviation from the format is refused with a reason, unknown fields included: a reader that ignored a field of a
+later version might allow what it forbids. The effect of an invalid record is defined in `shedders.policies.book`.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ WHY_MAX: Final = 1_000
 SYSTEM: Final = "system:"
 """First part of writers that are no people; `Author` is the grammar."""
 OVERRIDE: Final = "override"
-"""First part of the keys of temporary policies, which lie over the standing one of the same kind and name."""
+"""First part of the keys of temporary policies, which override the standing one of the same kind and name."""
 
 _KINDS = {str(kind): kind for kind in PolicyKind}
 _OUTER = ("format", "kind", "name", "by", "why", "until_ms", "written_at_ms")
 
 
 class InvalidPolicyReason(StrEnum):
-    """Why a record is not taken: stable words, counted."""
+    """Why a record is invalid: stable words, counted."""
 
     KEY = "key"
     UNKNOWN_KIND = "unknown-kind"
@@ -45,7 +45,7 @@ class InvalidPolicyReason(StrEnum):
 
 
 class UndecodablePolicy(NamedTuple):
-    """Not a record that this version can use; `why` is for people."""
+    """A record that this version cannot use; `why` is for people."""
 
     reason: InvalidPolicyReason
     why: str
@@ -64,12 +64,12 @@ class PolicyKey(NamedTuple):
 
     @property
     def text(self) -> str:
-        """As people and Kafka read it."""
+        """The key as text."""
         plain = f"{self.kind}/{self.name}"
         return f"{OVERRIDE}/{plain}" if self.override else plain
 
     def encode(self) -> bytes:
-        """As Kafka has it."""
+        """The key's bytes."""
         return self.text.encode()
 
 
@@ -112,7 +112,7 @@ class PolicyRecord:
     Attributes:
         value: Fields of its kind, all of them (`policy_kinds.RULES`).
         by: Who wrote it (`Author`); `why` in a person's words, empty where none are given.
-        until_ms: Log time at which it is taken back by itself; None: it stands.
+        until_ms: Log time at which it expires; None: never.
         written_at_ms: The writer's wall clock; for people.
     """
 
@@ -131,10 +131,10 @@ def made_key(kind: PolicyKind, name: str, *, override: bool = False) -> PolicyKe
     """A key of these parts.
 
     Raises:
-        BadPolicyError: Policies of that kind are named by something else.
+        BadPolicyError: The name is not valid for that kind.
     """
     if not RULES[kind].is_name(name):
-        raise BadPolicyError(f"`{name}` is not {RULES[kind].named}, which a policy of kind {kind} is named by")
+        raise BadPolicyError(f"`{name}` is not {RULES[kind].named}, the name of a policy of kind {kind}")
     return PolicyKey(kind, name, override)
 
 
@@ -156,7 +156,7 @@ def decode_key(key: bytes | None) -> PolicyKey | UndecodablePolicy:
         return UndecodablePolicy(InvalidPolicyReason.KEY, f"the key {text!a} is not KIND/NAME")
     kind = _KINDS.get(word)
     if kind is None:
-        return UndecodablePolicy(InvalidPolicyReason.UNKNOWN_KIND, f"there is no kind of policy {word!a}")
+        return UndecodablePolicy(InvalidPolicyReason.UNKNOWN_KIND, f"unknown kind of policy {word!a}")
     if not RULES[kind].is_name(name):
         return UndecodablePolicy(InvalidPolicyReason.NAME, f"{name!a} is not {RULES[kind].named}")
     return PolicyKey(kind, name, override)
@@ -169,7 +169,7 @@ def encode(record: PolicyRecord) -> bytes:
     """The record's value.
 
     Raises:
-        BadPolicyError: It would not be read back as it is.
+        BadPolicyError: It could not be read back unchanged.
     """
     key = record.key
     loaded = {
@@ -184,14 +184,14 @@ def encode(record: PolicyRecord) -> bytes:
     }
     clash = sorted(set(record.value) & set(_OUTER))
     if clash:
-        raise BadPolicyError(f"policy {key.text}: `{clash[0]}` is no field of its value")
+        raise BadPolicyError(f"policy {key.text}: `{clash[0]}` is not a field of its value")
     try:
         value = orjson.dumps(loaded)
     except orjson.JSONEncodeError as error:
         raise BadPolicyError(f"policy {key.text} cannot be written: {error}") from error
-    found = decode(decode_key(key.encode()), value)
-    if isinstance(found, UndecodablePolicy):
-        raise BadPolicyError(f"policy {key.text} cannot be written: {found.why}")
+    decoded = decode(decode_key(key.encode()), value)
+    if isinstance(decoded, UndecodablePolicy):
+        raise BadPolicyError(f"policy {key.text} cannot be written: {decoded.why}")
     return value
 
 
@@ -214,7 +214,7 @@ def decode(key: PolicyKey | UndecodablePolicy, value: bytes) -> PolicyRecord | U
     wrong = _header_wrong(key, loaded)
     if wrong is not None:
         return UndecodablePolicy(InvalidPolicyReason.HEADER, wrong)
-    fields = complete(key.kind, {name: one for name, one in loaded.items() if name not in _OUTER})
+    fields = complete(key.kind, {name: value for name, value in loaded.items() if name not in _OUTER})
     if isinstance(fields, str):
         return UndecodablePolicy(InvalidPolicyReason.FIELDS, fields)
     return PolicyRecord(key, fields, loaded["by"], loaded["why"], loaded.get("until_ms"), loaded["written_at_ms"])
@@ -223,11 +223,11 @@ def decode(key: PolicyKey | UndecodablePolicy, value: bytes) -> PolicyRecord | U
 def _header_wrong(key: PolicyKey, loaded: Mapping[str, Any]) -> str | None:
     by, why, until_ms = loaded.get("by"), loaded.get("why"), loaded.get("until_ms")
     if not isinstance(by, str) or not 0 < len(by) <= BY_MAX:
-        return f"by is no text of 1 to {BY_MAX} characters"
+        return f"by is not a text of 1 to {BY_MAX} characters"
     if not isinstance(why, str) or len(why) > WHY_MAX:
-        return f"why is no text of at most {WHY_MAX} characters"
+        return f"why is not a text of at most {WHY_MAX} characters"
     if not _is_time(loaded.get("written_at_ms")):
-        return "written_at_ms is no time"
+        return "written_at_ms is not a time"
     if until_ms is not None and not _is_time(until_ms):
         return "until_ms is neither null nor a time"
     if key.override and until_ms is None:

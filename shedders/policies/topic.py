@@ -1,4 +1,4 @@
-"""The topic `NAME-policies`: what it must be like, reading it whole, and writing one policy so that one knows how it ended."""
+"""The topic `NAME-policies`: its requirements, a reader of the whole topic, and a writer that reads back its record."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 POLICIES: Final = "policies"
 _RECORD_BYTES = 200_000
 _LABEL = Topic.REQUESTS
-"""Records are given a role when they are read; nobody looks at it here."""
+"""The reader labels records with a role; it is not used here."""
 _AGAIN_S = 0.1
 _OPEN_ENDED = (AppendOutcomeUnknownError, KafkaUnavailableError)
 
@@ -55,7 +55,7 @@ def policy_of_policies(delete_retention_ms: int = 7 * DAY_MS) -> TopicPolicy:
     """One partition, compacted, the log's own time.
 
     Args:
-        delete_retention_ms: How long a null outlives what it deleted: a reader that was away for longer starts over.
+        delete_retention_ms: Retention of tombstones: a reader that was away for longer starts over.
     """
     return TopicPolicy(
         role=POLICIES,
@@ -78,35 +78,35 @@ def open_policy_topic(
     replication_factor: int = -1,
     timeout_s: float = 20.0,
 ) -> TopicInfo:
-    """Create the topic if asked to and it is missing, verify it, and refuse it if it has a hard difference.
+    """Create the topic if it is missing and `create` is set, verify it, and refuse it if it has a hard difference.
 
     Raises:
         TopicMissingError: It does not exist and was not to be created.
-        TopicPolicyError: A hard difference; the message has the mending commands.
+        TopicPolicyError: A hard difference; the message has the commands that correct it.
         KafkaUnavailableError: Kafka did not answer in time.
     """
     name = topics.policy_topic
-    found = TopicAdmin(settings, timeout_s=timeout_s).describe([name])
-    if create and name not in found:
-        # Asking for the creation of what is there costs a round by Kafka's controller, so it is not asked for.
+    infos = TopicAdmin(settings, timeout_s=timeout_s).describe([name])
+    if create and name not in infos:
+        # A request to create an existing topic costs a round trip to Kafka's controller, so it is not sent.
         return create_topics(settings, topics, replication_factor=replication_factor, timeout_s=timeout_s)[name]
-    refuse_unfit(settings, topics, found)
-    return found[name]
+    refuse_unfit(settings, topics, infos)
+    return infos[name]
 
 
-def refuse_unfit(settings: ClientSettings, topics: PolicyTopics, found: Mapping[str, TopicInfo]) -> None:
+def refuse_unfit(settings: ClientSettings, topics: PolicyTopics, infos: Mapping[str, TopicInfo]) -> None:
     """Refuse a topic that is missing or has a hard difference; raises as `open_policy_topic`."""
-    hard = inspect(found, settings, topics).hard
+    hard = inspect(infos, settings, topics).hard
     if hard:
-        lines = "\n  ".join(str(one) for one in hard)
+        lines = "\n  ".join(str(difference) for difference in hard)
         raise TopicPolicyError(
-            f"The topic of policies has settings that will not do:\n  {lines}",
+            f"The topic of policies has unsuitable settings:\n  {lines}",
             hint="Run the commands above, then start again.",
         )
 
 
 def policy_topic_exists(settings: ClientSettings, topics: PolicyTopics, *, timeout_s: float = 20.0) -> bool:
-    """Whether there is a topic of policies: until one is set there need not be."""
+    """Whether the topic of policies exists: it may not, until a policy is set."""
     return topics.policy_topic in TopicAdmin(settings, timeout_s=timeout_s).describe([topics.policy_topic])
 
 
@@ -115,9 +115,9 @@ class TopicSeen:
     """The topic as it is now.
 
     Attributes:
-        topic_id: Another one than before: it was deleted and made anew; empty: it is not there.
+        topic_id: If it differs from before, the topic was deleted and created again; empty: it does not exist.
         end: Offset of the next record.
-        unfit: Why its settings will not do; empty: they do.
+        unfit: Why its settings are unsuitable; empty if they are not.
     """
 
     topic_id: str
@@ -126,30 +126,30 @@ class TopicSeen:
 
 
 def look_at(settings: ClientSettings, topics: PolicyTopics, *, timeout_s: float = 20.0) -> TopicSeen:
-    """Whether it is the topic that was read, and will do.
+    """Inspect the topic: its id, its end, and whether its settings are suitable.
 
     Raises:
-        KafkaAdapterError: Kafka is away.
+        KafkaAdapterError: Kafka is unavailable.
     """
     name = topics.policy_topic
-    found = TopicAdmin(settings, timeout_s=timeout_s).describe([name])
-    if name not in found:
+    infos = TopicAdmin(settings, timeout_s=timeout_s).describe([name])
+    if name not in infos:
         return TopicSeen("", 0, f"the topic {name} is gone")
     with _tail(settings, topics, timeout_s) as tail:
         end = tail.span().end
-    hard = "; ".join(str(one) for one in inspect(found, settings, topics).hard)
-    return TopicSeen(found[name].topic_id, end, hard and f"the topic of policies has settings that will not do: {hard}")
+    hard = "; ".join(str(difference) for difference in inspect(infos, settings, topics).hard)
+    return TopicSeen(infos[name].topic_id, end, hard and f"the topic of policies has unsuitable settings: {hard}")
 
 
 _ALL = BookBounds(1_000_000, 2**34)
-"""Who lists policies, or deletes some, has to see those beyond a broker's bounds as well."""
+"""Commands that list or delete policies have to see those beyond a broker's bounds as well."""
 
 
 def read_book(settings: ClientSettings, topics: PolicyTopics, *, timeout_s: float = 20.0) -> PolicyBook:
     """Read the topic to its end as of now; all of it.
 
     Raises:
-        KafkaAdapterError: Kafka is away, or the topic is missing.
+        KafkaAdapterError: Kafka is unavailable, or the topic is missing.
     """
     book = PolicyBook(_ALL)
     with _tail(settings, topics, timeout_s) as tail:
@@ -171,11 +171,11 @@ class PolicyWritten:
     """How a write ended.
 
     Attributes:
-        reason: Why it was not accepted, or what came after it; empty where there is nothing to say.
-        offset: Where the record lies; None where it was not found.
+        reason: Why it was not accepted, or what superseded it; may be empty.
+        offset: Offset of the record; None if it was not found.
         logged_at_ms: The log's time of it.
-        superseded: A newer record of the same key lies behind it already.
-        error: What Kafka said, where it was not accepted.
+        superseded: A newer record of the same key follows already.
+        error: Kafka's error if it was not accepted.
     """
 
     outcome: PolicyWriteOutcome
@@ -196,12 +196,12 @@ def write_policy(
 ) -> PolicyWritten:
     """Write one policy, or delete one (`record` None), with acks=all, and read it back. Blocks for up to four times `timeout_s`.
 
-    The log decides, not the producer: what is read back was written, however the append ended. What is not found once the
-    log was read to its end was rejected if Kafka said so, else nobody knows: it may still come.
+    The log decides, not the producer: a record that is read back was written, however the append ended. If it is not found when
+    the log was read to its end, it was rejected if Kafka said so; else its outcome is unknown: it may still arrive.
 
     Raises:
-        BadPolicyError: It would not be read back as it is; nothing was written.
-        KafkaAdapterError: Kafka is away or the topic is missing; nothing was written.
+        BadPolicyError: It could not be read back unchanged; nothing was written.
+        KafkaAdapterError: Kafka is unavailable or the topic is missing; nothing was written.
     """
     value = None if record is None else encode(record)
     raw = key.encode()
@@ -216,9 +216,9 @@ def write_policy(
         while True:
             read_through = False
             with suppress(KafkaAdapterError):
-                found = _read_back(tail, start, raw, value)
-                if found is not None:
-                    return found
+                written = _read_back(tail, start, raw, value)
+                if written is not None:
+                    return written
                 read_through = True
             if read_through and failure is not None and not isinstance(failure, _OPEN_ENDED):
                 return PolicyWritten(PolicyWriteOutcome.REJECTED, str(failure), error=failure)
@@ -245,7 +245,7 @@ def _read_back(tail: PartitionTail, start: int, key: bytes, value: bytes | None)
             newer = record
     if mine is None:
         return None
-    reason = "" if newer is None else f"a newer record of {key.decode()} lies at offset {newer.offset} already"
+    reason = "" if newer is None else f"a newer record of {key.decode()} is at offset {newer.offset} already"
     return PolicyWritten(PolicyWriteOutcome.ACCEPTED, reason, mine.offset, mine.timestamp_ms, newer is not None)
 
 

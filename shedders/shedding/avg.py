@@ -1,4 +1,4 @@
-"""AvgShedder: pairs the most with the least loaded, and moves between the two of a pair what levels it out."""
+"""AvgShedder: pairs the most with the least loaded broker, and levels the load of each pair."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from shedders.shedding.draft import Draft, Measure, bytes_of, messages_of
 from shedders.shedding.leveling import CanTake, LoadToGive
 
 HALF = 0.5
-"""What levels a pair out; more would only turn it round."""
+"""The share that levels a pair; more would reverse the difference."""
 
 _MOST_HITS = 1_000_000
 
@@ -29,17 +29,17 @@ class AvgSettings(UsageSettings, SheddingSettings):
     low_threshold: float = Field(
         default=15.0,
         ge=0,
-        description="Points between a pair from which on it counts (loadBalancerAvgShedderLowThreshold).",
+        description="Minimum difference of a pair, in points, for it to count (loadBalancerAvgShedderLowThreshold).",
     )
     high_threshold: float = Field(
         default=40.0,
         ge=0,
-        description="Points between a pair from which on it counts as urgent (loadBalancerAvgShedderHighThreshold).",
+        description="Minimum difference of a pair, in points, to count as urgent (loadBalancerAvgShedderHighThreshold).",
     )
     hit_count_low: int = Field(
         default=8,
         ge=0,
-        description="Bundles move when a pair was apart so often in a row (loadBalancerAvgShedderHitCountLowThreshold).",
+        description="Number of hits in a row before bundles of a pair move (loadBalancerAvgShedderHitCountLowThreshold).",
     )
     hit_count_high: int = Field(
         default=2,
@@ -47,46 +47,46 @@ class AvgSettings(UsageSettings, SheddingSettings):
         description="The same for urgent pairs (loadBalancerAvgShedderHitCountHighThreshold).",
     )
     min_unload_msg_per_s: int = Field(
-        default=1000, ge=0, description="Not more messages a second than this are not worth moving (minUnloadMessage)."
+        default=1000, ge=0, description="This message rate or less is not worth moving (minUnloadMessage)."
     )
     min_unload_bytes_per_s: int = Field(
         default=1024 * 1024,
         ge=0,
-        description="Not more bytes a second than this are not worth moving (minUnloadMessageThroughput).",
+        description="This throughput or less, in bytes a second, is not worth moving (minUnloadMessageThroughput).",
     )
     max_unload_share: float = Field(
         default=0.2,
         ge=0,
         le=1,
-        description="Part of the difference that is moved; 0.5 levels the pair out, and more counts as 0.5 "
+        description="Part of the difference that is moved; 0.5 levels the pair, and more counts as 0.5 "
         "(maxUnloadPercentage; upstream takes it as it is, and advises 0.5).",
     )
 
 
 class AvgShedder:
-    """Pairs the most with the least loaded broker, the second with the second, and levels out each pair that stays apart.
+    """Pairs the most with the least loaded broker, the second with the second, and levels each pair that stays apart.
 
     - Score: weighted maximum of CPU, direct memory and bandwidths, in points of 100. Brokers in the order of their scores are
       paired from both ends; one in the middle stays alone.
-    - A pair that is apart by `low_threshold` counts one hit for both its brokers, from `high_threshold` on an urgent one, too;
-      below, both lose theirs. With enough hits of either kind on either broker the pair acts.
+    - A pair that is apart by `low_threshold` counts one hit for both its brokers, from `high_threshold` on an urgent one as
+      well; below, both lose theirs. With enough hits of either kind on either broker the pair acts.
     - It moves (max - min) * min(`max_unload_share`, 0.5) of the messages if that is more than the floor, else of the bytes:
-      bundles that fit, the heaviest first, from the one to the other, each only if that ends below where this one stands,
-      in score and in traffic. Then both lose their hits; if nothing can go they keep them.
+      bundles that fit, the heaviest first, each only if the receiver ends below the giver's present load, in score
+      and in traffic. Then both lose their hits; if nothing can go they keep them.
 
     Example (also a test): scores 80, 60, 45, 20; pairs (80, 20) and (60, 45), apart by 60 and 15; the first is urgent. The
     second time it acts: 50,000 messages/s against 10,000 give 40,000 * 0.2 = 8,000. Of bundles with 30,000, 15,000, 4,000
     and 1,000 those with 4,000 and 1,000 go. 3,000 are missing, more than the floor of 1,000, and the smallest larger bundle
-    has 15,000. In traffic it may: 10,000 + 5,000 + 15,000 < 45,000. In score, too: a message weighs 80 / 50,000 points, and
+    has 15,000. In traffic it may: 10,000 + 5,000 + 15,000 < 45,000. In score as well: a message weighs 80 / 50,000 points, and
     20 + 20,000 * 0.0016 = 52 < 80 - 5,000 * 0.0016 = 72. So it goes as well. With `upstream` the first two.
 
-    Placement: where the plan wants the bundle, if that may take it; else to the least loaded, with what is on its way
+    Placement: on the planned broker, if that may take the bundle; else on the least loaded, with the bundles in flight added
     (`shedders.model.projection`).
 
     Words for brokers left alone: `not-apart`, `hit-count`, `little-traffic`, `sole-bundle` (or none), `nothing-fits`,
     `not-accepting`; and those of `shedders.shedding.draft`.
 
-    `upstream`: see `shedders.shedding.avg_upstream`. Source: `AvgShedder` of Pulsar 4.2.4, PIP-364; what is mended:
+    `upstream`: see `shedders.shedding.avg_upstream`. Source: `AvgShedder` of Pulsar 4.2.4, PIP-364; corrections:
     design/decisions/0029.
 
     Args:
@@ -103,7 +103,7 @@ class AvgShedder:
         self._projection: tuple[Cluster, Projection] | None = None
 
     def plan(self, cluster: Cluster, memory: Mapping[str, Any]) -> Plan:
-        """Decide once; remembers hits by broker and where the plan wants bundles to go."""
+        """Decide once; remembers hits by broker and planned destinations by bundle."""
         settings = self.settings
         draft = Draft(self.name, cluster, settings, memory, settings.weights, self._can_take)
         if draft.stopped is not None:
@@ -118,7 +118,7 @@ class AvgShedder:
         ready = [pair for pair in pairs if hits.enough(pair, settings)]
         for pair in pairs:
             if pair not in ready:
-                draft.leave(pair[1], "hit-count", f"{_said(draft, pair)}; hits: {hits.said(pair)}")
+                draft.leave(pair[1], "hit-count", f"{_scores_text(draft, pair)}; hits: {hits.text(pair)}")
         if settings.upstream:
             planned = UpstreamPlans(memory.get("plan"))
             for pair in ready:
@@ -130,7 +130,7 @@ class AvgShedder:
             for pair in ready:
                 if self._level(draft, pair):
                     hits.drop(pair)
-            plan = draft.reckoned
+            plan = draft.planned
         draft.memory = {**hits.as_memory(), "plan": dict(sorted(plan.items()))}
         if ready:
             return draft.plan(f"{len(ready)} pairs are apart, nothing can go", Reason.NO_BUNDLES)
@@ -144,16 +144,16 @@ class AvgShedder:
         booked: Mapping[str, Sequence[str]],
         memory: Mapping[str, Any],
     ) -> Placed:
-        """Choose: where the plan in `memory` wants it, else see the class.
+        """Choose the broker that the plan in `memory` has for it, else see the class.
 
-        With `upstream` all candidates are equal, and what was chosen is remembered as the plan.
+        With `upstream` all candidates are equal, and the choice is remembered as the plan.
         """
         if self.settings.upstream:
             return UpstreamPlans(memory.get("plan")).place(bundle, candidates, memory)
         plan = memory.get("plan")
         wanted = plan.get(bundle.name) if isinstance(plan, Mapping) else None
         if wanted is not None and wanted in candidates:
-            return Placed(bundle.name, wanted, "the plan wants it there", (wanted,), memory=memory)
+            return Placed(bundle.name, wanted, "it is planned to go there", (wanted,), memory=memory)
         known = self._reader.of(cluster)
         names, removed = known.judged(candidates)
         if not names:
@@ -164,12 +164,12 @@ class AvgShedder:
         scores = projection.of(names, booked)
         least = min(scores.values())
         best = [name for name, score in scores.items() if score == least]
-        why = f"no plan for it; the least loaded of {len(scores)}, with what is on its way, has {least:.3f}"
+        why = f"no plan for it; the least loaded of {len(scores)}, bundles in flight included, has {least:.3f}"
         why += known.remark(names)
         return Placed(bundle.name, pick(bundle.name, best), why, best, removed, scores, memory)
 
     def _pairs(self, draft: Draft, names: Sequence[str], hits: Hits) -> list[tuple[str, str]]:
-        """(least, most) loaded, from both ends inwards, where they are apart."""
+        """Pairs (least, most) loaded, from both ends inwards, if they are apart."""
         pairs: list[tuple[str, str]] = []
         scores, settings = draft.scores, self.settings
         # Upstream pairs the one in the middle with itself: it always loses its hits, unless the threshold is 0.
@@ -178,7 +178,7 @@ class AvgShedder:
             apart = scores[pair[1]] - scores[pair[0]]
             if apart < settings.low_threshold or (pair[0] == pair[1] and not settings.upstream):
                 hits.drop(pair)
-                draft.leave(pair[1], "not-apart", _said(draft, pair))
+                draft.leave(pair[1], "not-apart", _scores_text(draft, pair))
             else:
                 pairs.append(pair)
                 hits.count(pair, urgent=not apart < settings.high_threshold)
@@ -186,12 +186,12 @@ class AvgShedder:
 
     def _level(self, draft: Draft, pair: tuple[str, str]) -> bool:
         low, high = pair
-        said = _said(draft, pair)
+        scores_text = _scores_text(draft, pair)
         if not may_receive(draft.cluster, low):
-            draft.leave(low, "not-accepting", f"{said}, but {low} takes nothing")
+            draft.leave(low, "not-accepting", f"{scores_text}, but {low} takes no bundles")
             return False
         if draft.size(high) <= 1:
-            draft.leave(high, "sole-bundle", f"{said}, but {draft.size(high)} bundles")
+            draft.leave(high, "sole-bundle", f"{scores_text}, but {draft.size(high)} bundles")
             return False
         share = min(self.settings.max_unload_share, HALF)
         floors: tuple[tuple[Measure, int], ...] = (
@@ -205,8 +205,8 @@ class AvgShedder:
                 points = draft.scores[high] - draft.scores[low]
                 gap = min(apart, points * draft.total(high, measure) / draft.scores[high]) if points > 0 else 0.0
                 need = LoadToGive(high, min(apart * share, gap), floor, gap, 1.0)
-                return draft.relieve(need, measure, draft.receivers({low: 0.0}, ()), Reason.OVERLOADED, said)
-        draft.leave(high, "little-traffic", f"{said}, but not enough traffic between them")
+                return draft.relieve(need, measure, draft.receivers({low: 0.0}, ()), Reason.OVERLOADED, scores_text)
+        draft.leave(high, "little-traffic", f"{scores_text}, but not enough traffic between them")
         return False
 
     def _level_as_upstream(self, draft: Draft, pair: tuple[str, str], planned: UpstreamPlans) -> None:
@@ -222,16 +222,16 @@ class AvgShedder:
                 continue
             for bundle, weight in draft.weighed(pair[1], measure):
                 if 0 < weight <= quota:
-                    why = f"{_said(draft, pair)}; this is {weight:.6g} of {quota:.6g} that are left to give"
+                    why = f"{_scores_text(draft, pair)}; this is {weight:.6g} of {quota:.6g} that are left to give"
                     draft.move(bundle, pair[1], Reason.OVERLOADED, weight, why, pair[0])
                     planned.put(bundle, pair[0])
                     quota -= weight
             return
-        draft.leave(pair[1], "little-traffic", f"{_said(draft, pair)}, but not enough traffic between them")
+        draft.leave(pair[1], "little-traffic", f"{_scores_text(draft, pair)}, but not enough traffic between them")
 
 
 class Hits:
-    """How often in a row brokers were apart from their partners.
+    """Counts of how often in a row brokers were apart from their partners.
 
     Args:
         present: Brokers whose hits are kept; None for all.
@@ -242,7 +242,7 @@ class Hits:
         self._high = _counts(memory.get("hits_high"), present)
 
     def count(self, pair: tuple[str, str], *, urgent: bool) -> None:
-        """One more for both; one that is not urgent ends the row of urgent ones."""
+        """Add a hit to both; one that is not urgent resets the urgent ones."""
         # A broker paired with itself counts twice (upstream).
         for name in pair:
             self._low[name] = min(self._low.get(name, 0) + 1, _MOST_HITS)
@@ -252,13 +252,13 @@ class Hits:
                 self._high.pop(name, None)
 
     def drop(self, pair: tuple[str, str]) -> None:
-        """Both start anew."""
+        """Reset the hits of both."""
         for name in pair:
             self._low.pop(name, None)
             self._high.pop(name, None)
 
     def clear(self) -> None:
-        """Everybody starts anew."""
+        """Reset all hits."""
         self._low.clear()
         self._high.clear()
 
@@ -269,12 +269,12 @@ class Hits:
             for name in pair
         )
 
-    def said(self, pair: tuple[str, str]) -> str:
-        """For people."""
+    def text(self, pair: tuple[str, str]) -> str:
+        """The hits of a pair, for messages."""
         return ", ".join(f"{name} {self._low.get(name, 0)} (urgent {self._high.get(name, 0)})" for name in pair)
 
     def as_memory(self) -> dict[str, Any]:
-        """What the next decision reads."""
+        """The memory for the next decision."""
         return {"hits_high": dict(sorted(self._high.items())), "hits_low": dict(sorted(self._low.items()))}
 
 
@@ -288,6 +288,6 @@ def _counts(table: Any, present: Mapping[str, object] | None) -> dict[str, int]:
     }
 
 
-def _said(draft: Draft, pair: tuple[str, str]) -> str:
+def _scores_text(draft: Draft, pair: tuple[str, str]) -> str:
     low, high = pair
     return f"{high} scores {draft.scores[high]:.1f}, {low} {draft.scores[low]:.1f}"

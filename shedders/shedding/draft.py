@@ -1,4 +1,4 @@
-"""A shedder's answer while it is being worked out: what was read, what may be chosen, what was decided."""
+"""Draft of a shedder's plan: usable reports, movable bundles, and moves so far."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from shedders.shedding.leveling import CanTake, LoadToGive, Receivers, Weighed, 
 
 Measure = Callable[[MessageAverage | BrokerLoad], float]
 
-# Upstream's heartbeat namespaces (both versions), those that monitor the service level, and its own topics'.
+# Upstream's heartbeat namespaces (both versions), those that monitor the service level, and those of its own topics.
 _INTERNAL = re.compile(r"pulsar/([^/]+/)?[^:]+:\d+|sla-monitor/[^/]+/[^:]+:\d+|pulsar/system", re.ASCII)
 _SYSTEM = ("pulsar/", "sla-monitor/")
 _NEEDED = 2
@@ -37,21 +37,21 @@ def messages_of(load: MessageAverage | BrokerLoad) -> float:
 
 
 class Draft:
-    """One decision in the making.
+    """Builder of one plan.
 
     Words for brokers left alone: `no-load-data`, `bad-load`, `outdated`, `lapsed`, `no-limits`. Words for bundles:
     `in-flight`, `pinned`, `recently-moved`, `internal`, `excluded`, `secondhand`, `bad-load`.
 
     Args:
-        weights: Where usage decides; None where only traffic does.
-        can_take: Filters; without them every broker that accepts anything takes every bundle.
+        weights: If usage decides; None if only traffic does.
+        can_take: Filters; without them every accepting broker takes every bundle.
 
     Attributes:
-        loads: Reports of the brokers that can be judged, by name, sorted.
+        loads: Usable reports by broker, sorted.
         usages: Their weighted maximum, with `weights`.
-        stopped: The answer, if there is nothing to decide: safe mode, or no two brokers to decide between.
-        counted: Bundles that count as moved, those included that upstream refuses afterwards.
-        reckoned: Destinations that the plan reckons with, by bundle, named or not.
+        stopped: The plan, if there is nothing to decide: safe mode, or fewer than two brokers with usable reports.
+        counted: Bundles that count as moved, including those that upstream refuses afterwards.
+        planned: Planned destinations by bundle, named in the move or not.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class Draft:
         self.left = list(readings.left)
         self.moves: list[BundleMove] = []
         self.counted = 0
-        self.reckoned: dict[str, str] = {}
+        self.planned: dict[str, str] = {}
         self.scores: Mapping[str, float] = {}
         self.stats: dict[str, float] = {}
         self.memory: dict[str, Any] = dict(memory)
@@ -87,20 +87,21 @@ class Draft:
         self.left.append(Left(name, reason, why))
 
     def size(self, broker: str) -> int:
-        """How many bundles it owns, movable or not."""
+        """Number of bundles that it owns, movable or not."""
         return self.cluster.bundles_of.count(broker)
 
     def movable(self, broker: str) -> Sequence[Bundle]:
-        """Its bundles that may be chosen, sorted by name; the others are recorded. Each broker is looked at once.
+        """Its movable bundles, sorted by name; the others are recorded. Computed once for each broker.
 
-        In flight, pinned and recently moved bundles never are. Those of excluded namespaces neither; but upstream counts them
-        as moved before it finds that they are excluded, and so does this with `upstream` (they are refused in `move`).
+        Bundles in flight, pinned or recently moved are not movable, nor are those of excluded namespaces; but upstream counts
+        these as moved before it finds that they are excluded, and so does this with `upstream` (they are refused in `move`).
         """
-        found = self._judged.get(broker)
-        if found is None:
+        movable = self._judged.get(broker)
+        if movable is None:
             owned = self.cluster.bundles_of.get(broker, ())
-            found = self._judged[broker] = [one for one in owned if self._is_plain(one) or self._may_go(one)]
-        return found
+            movable = [bundle for bundle in owned if self._is_plain(bundle) or self._may_go(bundle)]
+            self._judged[broker] = movable
+        return movable
 
     def weighed(self, broker: str, measure: Measure) -> Weighed:
         """Its movable bundles with their short-term traffic, most first, equal ones by name."""
@@ -109,18 +110,18 @@ class Draft:
         return pairs
 
     def averaged(self, broker: str, measure: Measure) -> float:
-        """What the short-term averages of a broker's bundles add up to."""
-        found = self._averaged.get(broker)
-        if found is None:
-            found = self._averaged[broker] = _added_up(self.cluster.bundles_of.unsorted(broker))
-        return found[measure]
+        """The sum of the short-term averages of a broker's bundles."""
+        sums = self._averaged.get(broker)
+        if sums is None:
+            sums = self._averaged[broker] = _added_up(self.cluster.bundles_of.unsorted(broker))
+        return sums[measure]
 
     def total(self, broker: str, measure: Measure) -> float:
-        """A broker's traffic: what it reports now, or what its bundles' averages add up to, if that is more."""
+        """A broker's traffic: its report, or the sum of its bundles' averages, whichever is larger."""
         return max(measure(self.loads[broker]), self.averaged(broker, measure))
 
     def receivers(self, loads: Mapping[str, float], excluding: Iterable[str]) -> Receivers:
-        """Those that take bundles at all, with their loads."""
+        """The brokers that take bundles at all, with their loads."""
         out = set(excluding)
         return Receivers(
             {name: load for name, load in loads.items() if name not in out and may_receive(self.cluster, name)},
@@ -134,33 +135,35 @@ class Draft:
         measure: Measure,
         receivers: Receivers,
         reason: Reason,
-        said: str,
+        situation: str,
         most: int | None = None,
     ) -> bool:
-        """Level a broker out as far as it goes (`leveling.level`); whether anything moves.
+        """Relieve a broker as far as possible (`leveling.level`); whether anything moves.
 
         Args:
-            said: Where the broker stands, for people.
+            situation: The broker's load, for messages.
             most: No more bundles than this.
         """
         unit = BYTES if measure is bytes_of else MESSAGES
         chosen = level(self.weighed(need.source, measure), need, receivers, most) if receivers else []
         if not chosen:
-            least = f"the least loaded has {receivers.least:.6g}" if receivers else "nobody takes any"
+            least = f"the least loaded has {receivers.least:.6g}" if receivers else "no broker takes bundles"
             last = f"; {receivers.refusal}" if receivers.refusal else ""
-            why = f"{said}; no bundle levels {rate(need.traffic, unit)} out; {least}{last}"
+            why = f"{situation}; no bundle fits {rate(need.traffic, unit)} to give; {least}{last}"
             self.leave(need.source, "nothing-fits", why)
         for bundle, weight, receiver in chosen:
-            why = f"{said} and should give {rate(need.traffic, unit)}; this is {rate(weight, unit)}, for {receiver}"
+            why = (
+                f"{situation} and should give {rate(need.traffic, unit)}; this is {rate(weight, unit)}, for {receiver}"
+            )
             destination = receiver if self._settings.transfer else None
-            self.reckoned[bundle.name] = receiver
+            self.planned[bundle.name] = receiver
             self.move(bundle, need.source, reason, weight, why, destination)
         return bool(chosen)
 
     def move(
         self, bundle: Bundle, source: str, reason: Reason, load: float, why: str, destination: str | None = None
     ) -> None:
-        """Decide for a move."""
+        """Add a move."""
         self.counted += 1
         if bundle.namespace in self.cluster.policies.excluded:
             self.leave(bundle.name, "excluded", f"chosen and counted as moved, but {bundle.namespace} is excluded")
@@ -168,11 +171,11 @@ class Draft:
         self.moves.append(BundleMove(bundle.name, source, destination, reason, load, why))
 
     def plan(self, why: str, otherwise: Reason) -> Plan:
-        """The answer.
+        """The plan.
 
         Args:
-            why: Said where nothing moves.
-            otherwise: Upstream's reason where nothing moves.
+            why: The sentence if nothing moves.
+            otherwise: Upstream's reason if nothing moves.
         """
         if self.moves:
             sources = sorted({move.source for move in self.moves})
@@ -196,11 +199,11 @@ class Draft:
         if len(self.loads) >= _NEEDED:
             return None
         brokers = _count(len(self.cluster.brokers), "broker")
-        why = f"{len(self.loads)} of {brokers} can be judged by their reports; it takes {_NEEDED} to move anything"
+        why = f"{len(self.loads)} of {brokers} have a usable report; at least {_NEEDED} are needed"
         return self.plan(why, no_decision({left.reason for left in self.left}))
 
     def _is_plain(self, bundle: Bundle) -> bool:
-        """Quickly whether nothing at all is special about it: there may be a hundred thousand of them."""
+        """A fast check for bundles without any restriction: there may be a hundred thousand of them."""
         return (
             self._few_rules
             and not bundle.in_flight
@@ -215,7 +218,7 @@ class Draft:
         age_s = self.cluster.recent.bundles.get(bundle.name)
         pin = pin_of(policies, bundle)
         if bundle.in_flight:
-            self.leave(bundle.name, "in-flight", "it is on its way or being split")
+            self.leave(bundle.name, "in-flight", "it is in flight or being split")
         elif pin is not None:
             self.leave(bundle.name, "pinned", f"it is pinned to {pin}")
         elif age_s is not None and not age_s > self._settings.grace_s:
@@ -230,7 +233,7 @@ class Draft:
             self.leave(
                 bundle.name,
                 "secondhand",
-                f"{bundle.owner} has not measured it yet since it came there, or since something else came or went",
+                f"{bundle.owner} has not measured it since it came there, or since other bundles came or went",
             )
         elif not is_sound(bundle.averages.short):
             self.leave(bundle.name, "bad-load", f"its short-term averages are {bundle.averages.short}")
@@ -240,10 +243,10 @@ class Draft:
 
 
 def _added_up(bundles: Iterable[Bundle]) -> Mapping[Measure, float]:
-    """Both measures of all sound short-term averages.
+    """Sums of both measures over all valid short-term averages.
 
-    `is_sound` and the measures, written out: they are asked of each of tens of thousands of bundles. Sums are exactly rounded,
-    so the order means nothing.
+    `is_sound` and the measures are inlined: this runs for each of tens of thousands of bundles. Sums are exactly rounded,
+    so the order does not matter.
     """
     sizes: list[float] = []
     rates: list[float] = []

@@ -1,4 +1,4 @@
-"""Which of a broker's bundles go: upstream's greedy way, and ours that never makes a pair worse."""
+"""Choice of a broker's bundles to move: upstream's greedy algorithm, and ours, which never makes a pair worse."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ def greedy(bundles: Weighed, need: float) -> list[tuple[Bundle, float]]:
 
 
 class Receivers:
-    """Brokers that could take something, with what this plan has already booked on them.
+    """Possible destinations, with the bundles that this plan has already booked on them.
 
     Args:
         loads: Their loads, in the measure in which the source's load is given.
-        can_take: Filters; one that fails lets nothing in. Without any every broker takes every bundle.
-        tries: So many of the least loaded are asked.
+        can_take: Filters; one that fails refuses. Without any every broker takes every bundle.
+        tries: Number of the least loaded that are tried.
 
     Attributes:
-        refusal: What was said last by a filter that let nothing in.
+        refusal: The last refusal of a filter.
     """
 
     def __init__(self, loads: Mapping[str, float], can_take: CanTake | None = None, tries: int = 1) -> None:
@@ -55,7 +55,7 @@ class Receivers:
         return self._sorted[0][0]
 
     def book(self, bundle: Bundle, source: str, load: float, below: float) -> str | None:
-        """The least loaded that takes the bundle and ends below; None if nobody does."""
+        """Book a bundle on the least loaded broker that takes it and ends below; None if none does."""
         for index, (before, name) in enumerate(islice(self._sorted, self._tries)):
             if not before + load < below * _LOWER:
                 return None
@@ -73,7 +73,7 @@ class Receivers:
 
 
 def refused(can_take: CanTake | None, bundle: Bundle, broker: str) -> str | None:
-    """Why a broker may not take a bundle; a filter that fails lets nothing in."""
+    """Why a broker may not take a bundle; a filter that fails refuses."""
     try:
         return None if can_take is None else can_take(bundle, broker)
     except Exception as error:
@@ -82,7 +82,7 @@ def refused(can_take: CanTake | None, bundle: Bundle, broker: str) -> str | None
 
 @dataclass(frozen=True, slots=True)
 class LoadToGive:
-    """What a broker should give away.
+    """The load that a broker should give away.
 
     Attributes:
         traffic: How much, in bytes or messages a second.
@@ -101,11 +101,11 @@ class LoadToGive:
 def level(
     bundles: Weighed, need: LoadToGive, receivers: Receivers, most: int | None = None
 ) -> list[tuple[Bundle, float, str]]:
-    """Choose bundles, each with its traffic and the broker that was reckoned with.
+    """Choose bundles, each with its traffic and its planned destination.
 
-    Largest first, those that fit into what is still needed. If then a floor's worth is still missing, and a tenth of it all:
-    the smallest of the larger ones that can go. Each only if a receiver, with all that is booked on it, ends below where the
-    source stands, so that every single move lowers the maximum of its pair. Idle bundles stay: moving them levels nothing.
+    Largest first, those that fit into the remaining need. If at least the floor, and a tenth of the need, then still remains:
+    the smallest of the larger ones that can go. Each only if a receiver, with all its bookings, ends below the source's
+    present load, so that every single move lowers the maximum of its pair. Idle bundles stay: moving them levels nothing.
 
     Args:
         most: No more bundles than this.
@@ -139,4 +139,4 @@ _LOWER = 1 - 1e-9
 """Lower by more than rounding."""
 
 _TRIES_BEYOND = 8
-"""Larger bundles that are tried, the smallest first: where these may go nowhere, heavier ones hardly may."""
+"""Number of larger bundles that are tried, the smallest first: if these fit nowhere, heavier ones hardly will."""

@@ -24,7 +24,7 @@ class OverloadSettings(UsageSettings, SheddingSettings):
     overloaded_percent: float = Field(
         default=85.0,
         ge=0,
-        description="From this usage on a broker gives bundles away (loadBalancerBrokerOverloadedThresholdPercentage).",
+        description="A broker at this usage or more gives bundles away (loadBalancerBrokerOverloadedThresholdPercentage).",
     )
 
 
@@ -35,7 +35,7 @@ class OverloadShedder:
 
         share of its traffic = min(r - T + 0.05, r) / r
 
-    Largest bundles first that fit in it, each only if the least loaded broker ends below where this one stands (`leveling`).
+    Largest bundles first that fit in it, each only if the least loaded broker ends below this one's load (`leveling`).
 
     Example (also a test): A has 0.9 and B 0.3, T = 0.85. The share is 0.1 / 0.9 = 1/9; A has 900 bytes/s, so 100 should go.
     Of bundles with 600, 200, 60 and 40 those with 60 and 40 go. With `upstream` the share is 0.1 (points taken for a part),
@@ -44,8 +44,8 @@ class OverloadShedder:
     Words for brokers left alone: `within-limit`, `sole-bundle` (or none), `little-traffic`, `nothing-fits`; and those of
     `shedders.shedding.draft`.
 
-    `upstream`: largest first until there is enough, at least one of whatever size, wherever it may end; of equally heavy
-    bundles its hash map decides, here the name. Source: `OverloadShedder` of Pulsar 4.2.4; what is mended:
+    `upstream`: largest first until there is enough, at least one of any size, regardless of the destination; ties between
+    bundles are broken by its hash map, here by name. Source: `OverloadShedder` of Pulsar 4.2.4; corrections:
     design/decisions/0024, 0026.
 
     Args:

@@ -27,7 +27,7 @@ class ThresholdSettings(HistorySettings, SheddingSettings):
     threshold_percent: float = Field(
         default=10.0,
         ge=0,
-        description="So many points above the average a broker gives bundles away "
+        description="A broker this many points above the average gives bundles away "
         "(loadBalancerBrokerThresholdShedderPercentage).",
     )
     min_unload_mib_per_s: float = Field(
@@ -43,7 +43,7 @@ class ThresholdSettings(HistorySettings, SheddingSettings):
     )
     lower_boundary: bool = Field(
         default=False,
-        description="Where nobody is above: let the highest broker give to those as far below (lowerBoundarySheddingEnabled).",
+        description="If no broker is above: let the highest one give to those as far below (lowerBoundarySheddingEnabled).",
     )
 
 
@@ -56,12 +56,12 @@ class SmoothedUsage:
 
     @property
     def least(self) -> float:
-        """The lower one: what it certainly has."""
+        """The lower one: its certain usage."""
         return min(self.smoothed, self.present)
 
     @property
     def most(self) -> float:
-        """The higher one: what it may have."""
+        """The higher one: its possible usage."""
         return max(self.smoothed, self.present)
 
 
@@ -73,24 +73,24 @@ class ThresholdShedder:
 
         share of its traffic = min(above - t + 0.05, above) / r
 
-    Largest bundles first that fit in it, each only if the least loaded broker ends below where this one stands (`leveling`).
-    Lower boundary: nothing was found, and somebody is more than t below both means. Then the highest broker that is not,
-    and has more than one bundle, gives t / 2 / r of its traffic to those that are below.
+    Largest bundles first that fit in it, each only if the least loaded broker ends below this one's load (`leveling`).
+    Lower boundary: if nothing moves so far, and a broker is more than t below both means, then the highest broker that is
+    not, and has more than one bundle, gives t / 2 / r of its traffic to those that are below.
 
     Example (also a test): A has 0.8 and B 0.42, so the mean is 0.61, and A is 0.19 above, t = 0.1. The share is
     (0.19 - 0.1 + 0.05) / 0.8 = 0.175. A has 320 MiB/s, so 56 MiB/s should go: of bundles with 200, 80, 30 and 10 those with
-    30 and 10 fit. 16 are missing, more than the floor of 10; the smallest larger one has 80, which weigh 0.2. B stands at
-    0.42 + 0.075 + 0.025 = 0.52 and would end at 0.72, A stands at 0.7: that lowers nothing, and it stays.
+    30 and 10 fit. 16 are missing, more than the floor of 10; the smallest larger one has 80, which weigh 0.2. B is at
+    0.42 + 0.075 + 0.025 = 0.52 and would end at 0.72, A is at 0.7: that lowers nothing, and it stays.
     With `upstream` the share is 0.14 (points taken for a part), so 44.8 MiB/s, and the bundle with 200 goes.
 
     Words for brokers left alone: `within-threshold`, `sole-bundle` (or none: nothing to spread), `little-traffic`,
     `nothing-fits`; and those of `shedders.shedding.draft`.
 
     `upstream`: H alone decides (it lags: after a perfect move the source is emptied further), advances by one step a decision,
-    and by two where the lower boundary is looked at; bundles go largest first until there are enough, at least one of
-    whatever size. Upstream takes brokers and equal bundles in the order of its hash maps, we by name: so the mean may differ
+    and by two if the lower boundary is checked; bundles go largest first until there are enough, at least one of
+    any size. Upstream takes brokers and equal bundles in the order of its hash maps, we by name: so the mean may differ
     in its last bit, and of equally heavy bundles another one may go. Source: `ThresholdShedder` of Pulsar 4.2.4, PIP-217,
-    pull request 17456; what is mended: design/decisions/0024, 0025, 0026.
+    pull request 17456; corrections: design/decisions/0024, 0025, 0026.
 
     Args:
         can_take: Filters; without it every broker may take every bundle.
@@ -101,9 +101,9 @@ class ThresholdShedder:
     lower_part: ClassVar[float] = 0.5
     """Part of the threshold by which the highest broker is relieved for the lower boundary."""
     lower_always: ClassVar[bool] = False
-    """Upstream looks at the lower boundary whatever the settings say."""
+    """Upstream checks the lower boundary regardless of the settings."""
     lower_needs_bundles: ClassVar[bool] = True
-    """Upstream looks for the highest broker only among those with more than one bundle."""
+    """Upstream searches the highest broker only among those with more than one bundle."""
 
     def __init__(self, settings: ThresholdSettings, can_take: CanTake | None = None) -> None:
         self.settings = settings
@@ -115,13 +115,13 @@ class ThresholdShedder:
         if draft.stopped is not None:
             return draft.stopped
         smoothed = Smoothed.recall(memory, cluster.brokers)
-        decide = self._as_upstream if self.settings.upstream else self._mended
+        decide = self._as_upstream if self.settings.upstream else self._corrected
         answer = decide(draft, smoothed)
         draft.scores = {name: smoothed.usage[name] for name in draft.loads}
         draft.memory = smoothed.as_memory()
         return draft.plan(*answer)
 
-    def _mended(self, draft: Draft, smoothed: Smoothed) -> tuple[str, Reason]:
+    def _corrected(self, draft: Draft, smoothed: Smoothed) -> tuple[str, Reason]:
         settings, usages = self.settings, dict[str, SmoothedUsage]()
         for name, present in draft.usages.items():
             measured_at_ms = draft.loads[name].updated_at_ms or draft.cluster.now_ms
@@ -138,7 +138,7 @@ class ThresholdShedder:
         high = sorted((name for name in usages if above[name] >= threshold), key=lambda name: (-above[name], name))
         for name in usages:
             if above[name] < threshold:
-                draft.leave(name, "within-threshold", _standing(usages[name], mean, threshold))
+                draft.leave(name, "within-threshold", _usage_text(usages[name], mean, threshold))
         receivers = draft.receivers({name: usage.most for name, usage in usages.items()}, high)
         for name in high:
             part = min(above[name] - threshold + MARGIN, above[name])
@@ -165,16 +165,16 @@ class ThresholdShedder:
     def _relieve(
         self, draft: Draft, name: str, usage: SmoothedUsage, part: float, receivers: Receivers, reason: Reason
     ) -> None:
-        """Choose what of a broker goes, so that its usage falls by `part` points."""
-        said = f"{name} is at {usage.present:.3f} (smoothed {usage.smoothed:.3f})"
+        """Choose bundles of a broker to move, so that its usage falls by `part` points."""
+        situation = f"{name} is at {usage.present:.3f} (smoothed {usage.smoothed:.3f})"
         if draft.size(name) <= 1:
-            draft.leave(name, "sole-bundle", f"{said}, but {draft.size(name)} bundles: nothing to spread")
+            draft.leave(name, "sole-bundle", f"{situation}, but {draft.size(name)} bundles: nothing to spread")
             return
         measure, need = self._need(draft, name, usage, part)
         if need is None:
-            draft.leave(name, "little-traffic", f"{said}; {part:.3f} of it is too little traffic to move")
+            draft.leave(name, "little-traffic", f"{situation}; {part:.3f} of it is too little traffic to move")
         else:
-            draft.relieve(need, measure, receivers, reason, said)
+            draft.relieve(need, measure, receivers, reason, situation)
 
     def _need(self, draft: Draft, name: str, usage: SmoothedUsage, part: float) -> tuple[Measure, LoadToGive | None]:
         share = min(part / usage.present, 1.0) if usage.present > 0 else 0.0
@@ -241,7 +241,7 @@ class ThresholdShedder:
                 draft.move(bundle, name, reason, weight, f"{name} should give {rate(need)}; this is {rate(weight)}")
 
 
-def _standing(usage: SmoothedUsage, mean: SmoothedUsage, threshold: float) -> str:
+def _usage_text(usage: SmoothedUsage, mean: SmoothedUsage, threshold: float) -> str:
     return (
         f"usage {usage.present:.3f} (smoothed {usage.smoothed:.3f}), average {mean.present:.3f} ({mean.smoothed:.3f}), "
         f"threshold {threshold:.3f}"
@@ -251,24 +251,24 @@ def _standing(usage: SmoothedUsage, mean: SmoothedUsage, threshold: float) -> st
 class RangeThresholdSettings(ThresholdSettings):
     """Settings of `range-threshold`."""
 
-    lower_boundary: bool = Field(default=True, description="Look at the lower boundary; with upstream always so.")
+    lower_boundary: bool = Field(default=True, description="Check the lower boundary; with upstream always.")
 
 
 class RangeThresholdShedder(ThresholdShedder):
-    """As `ThresholdShedder`; where nobody is above the range, the highest broker gives to those below it.
+    """Like `ThresholdShedder`; if no broker is above the range, the highest one gives to those below it.
 
         share of its traffic = t / r          (`upstream`: t)
 
     which is twice what the threshold shedder's lower boundary gives.
 
-    Example (also a test): ten brokers at 0.8 and one at 0, so the mean is 0.727; nobody reaches 0.827, one is below 0.627.
+    Example (also a test): ten brokers at 0.8 and one at 0, so the mean is 0.727; none reaches 0.827, one is below 0.627.
     The highest (the first by name) has 400 MiB/s and gives 0.1 / 0.8 = 1/8 of it, 50 MiB/s: of bundles with 300, 60, 30 and
     10 those with 30 and 10. 10 are missing, as much as the floor, and the smallest larger one has 60, which weigh 0.12: the
-    idle broker stands at 0.08 and ends at 0.2, the highest one stands at 0.72, so it goes, too. With `upstream` it should be
+    idle broker is at 0.08 and ends at 0.2, the highest one is at 0.72, so it goes as well. With `upstream` it should be
     40 MiB/s, and the bundle with 300 goes.
 
-    `upstream`: the highest broker is the highest of all, and if it has a single bundle nothing happens. Pulsar 4.2.4 has no
-    such class any more. Source: `RangeThresholdShedder` (pull request 17456), later folded into the threshold shedder.
+    `upstream`: the highest broker is the highest of all, and if it has a single bundle nothing happens. Pulsar 4.2.4 no
+    longer has this class. Source: `RangeThresholdShedder` (pull request 17456), later folded into the threshold shedder.
     """
 
     name: ClassVar[str] = "range-threshold"

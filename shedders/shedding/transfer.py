@@ -33,7 +33,7 @@ SKIP_REASONS = {
     "bad-load": Reason.NO_LOAD_DATA,
     "no-limits": Reason.NO_LOAD_DATA,
 }
-"""What upstream calls the reason why a broker is left out; the first that applies is the cycle's."""
+"""Upstream's reasons for brokers that are left out; the first that applies is the cycle's."""
 
 HITS_MAX = 2**31 - 1
 """Upstream counts in an int."""
@@ -53,9 +53,9 @@ class TransferShedder:
         a pair:     heaviest X, lightest N;  target = T_X * (x_X - x_N) / 2 / x_X
         booked:     net * x_X / T_X of load goes from X to N, by which std changes
 
-    When the condition was met more than `hit_threshold` times in a row, pairs are made while it is still met by what the
-    loads will be, `max_pairs_per_cycle` at most; no broker is in two. Bundles are chosen heaviest first that together do not
-    exceed the target. If that is less than half of it, one heavier bundle goes against lighter ones that come back.
+    When the condition was met more than `hit_threshold` times in a row, pairs are formed while the projected loads still meet
+    it, `max_pairs_per_cycle` at most; no broker is in two. Bundles are chosen heaviest first that together do not
+    exceed the target. If that is less than half of it, one heavier bundle goes in exchange for lighter ones.
 
     Worked example (also a test): loads 0.02, 0.04, 0.06, 0.80, 0.90 have avg 0.364 and std 0.398, which is above 0.25. The
     fifth broker serves 9 MB/s with bundles of 2 and 7, and the first is to get 9 * 0.44 / 0.9 = 4.4 of it: the bundle of 2
@@ -73,9 +73,9 @@ class TransferShedder:
     (`shedders.shedding.transfer_upstream`); ours differs as design/decisions/0031 to 0038 say.
 
     Args:
-        can_take: Filters: why a broker may not take a bundle, None where it may. Without them everybody may take everything.
-            It has to speak of the cluster that is planned for, so who has filters makes the strategy anew for each decision.
-        book: Told of each move that is planned, so that what `can_take` says next counts it; not with `upstream`.
+        can_take: Filters: why a broker may not take a bundle, None if it may. Without them every broker may take every bundle.
+            They must be those of the planned cluster, so a strategy with filters is created for each decision.
+        book: Called with each planned move, so that later calls of `can_take` count it; not with `upstream`.
     """
 
     name: ClassVar[str] = "transfer"
@@ -89,7 +89,7 @@ class TransferShedder:
     def plan(self, cluster: Cluster, memory: Mapping[str, Any]) -> Plan:
         """Decide once; remembers how often in a row the condition was met (`hits`)."""
         found = memory.get("hits", 0)
-        # More than what is needed means no more; what no counter could come to must not stop the reckoning.
+        # A larger count has no further effect; an invalid one must not stop the decision.
         most = HITS_MAX if self.settings.upstream else self.settings.hit_threshold
         hits = min(found, most) if type(found) is int and found >= 0 else 0
         if cluster.safe is not None:
@@ -139,7 +139,7 @@ class _Cycle:
     def _why_waiting(self) -> str:
         std, target, least = self._spread.std, self._settings.target_std, self._settings.hit_threshold
         if not self._hits:
-            return f"the brokers are close enough: their spread is {std:.3f}, the target {target:.3f}, and no one stands out"
+            return f"the brokers are close enough: their spread is {std:.3f}, the target {target:.3f}; no broker deviates too far"
         times = "once" if self._hits == 1 else f"{self._hits} times in a row"
         return (
             f"their spread is {std:.3f}, the target {target:.3f}: condition met {times}, more than {least} are needed"
@@ -193,7 +193,7 @@ class _Cycle:
             if reason is None:
                 return
             if self._tries >= self._settings.max_tries_per_cycle:
-                self._left.append(Left(source.name, "tries-used-up", f"{self._tries} pairs were looked at already"))
+                self._left.append(Left(source.name, "tries-used-up", f"{self._tries} pairs were examined already"))
                 return
             self._done.add(source.name)
             takers = [side for side in self._sides[:place] if self._takes(side)]
@@ -210,7 +210,7 @@ class _Cycle:
             self._left.append(Left(source.name, *trouble))
             return False
         cargo = self._bundles.cargo(source.name)
-        # An idle broker is the reason by itself: filling another one instead would not mend it.
+        # The reason is one idle broker: filling another one instead would not help.
         most = 1 if reason is Reason.UNDERLOADED else self._settings.max_destinations_per_source
         word, why, largest = "nothing-fits", "", math.inf
         for turn, taker in enumerate(takers[:most]):
@@ -239,10 +239,10 @@ class _Cycle:
         if not source.load > 0 or not source.report.msg_throughput > 0:
             return "no-traffic", f"load {source.load:.3f} with {rate(source.report.msg_throughput)}"
         if len(owned) == 1:
-            return "sole-bundle", f"{owned[0].name} is all it has: splitting it would help, moving it would not"
+            return "sole-bundle", f"{owned[0].name} is its only bundle: splitting it would help, moving it would not"
         if not self._bundles.cargo(source.name):
             self._tries += 1
-            return "no-bundles", f"none of its {len(owned)} bundles is reported and free to go"
+            return "no-bundles", f"none of its {len(owned)} bundles is reported and movable"
         return None
 
     def _by_spread(self, reason: Reason) -> bool:
@@ -254,7 +254,7 @@ class _Cycle:
             enough=self._settings.enough_share,
             most_going=owned - 1,
             most=self._settings.max_bundles_per_pair,
-            # What comes back would be taken by the source.
+            # The source would have to take the returned bundles.
             swap=self._settings.transfer and not source.gives_only,
         )
         return exchange(
@@ -270,14 +270,14 @@ class _Cycle:
         self._spread.shift(source.name, taker.name, found.net * source.load / source.report.msg_throughput)
         why = (
             f"{source.name} has load {source.load:.3f}, {taker.name} {taker.load:.3f}: "
-            f"{part_of(found.net, target)} go that would even them out"
+            f"{part_of(found.net, target)} that would level them move"
         )
-        # As they are made: what is too heavy first, and then what comes back for it.
+        # In order of execution: the heavy bundle first, then those returned for it.
         to = taker.name if self._settings.transfer else None
         for one in found.going:
             self._moves.append(BundleMove(one.bundle.name, source.name, to, reason, one.load, why))
         for one in found.back:
-            swapped = f"comes back for {found.going[-1].bundle.name}, which is too heavy by itself; {why}"
+            swapped = f"returned for {found.going[-1].bundle.name}, which is too heavy by itself; {why}"
             self._moves.append(
                 BundleMove(one.bundle.name, taker.name, source.name, reason, one.load, swapped, swap=True)
             )

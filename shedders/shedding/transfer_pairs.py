@@ -1,7 +1,7 @@
 """Pairs of TransferShedder: which brokers take part, which of their bundles may move, and what two brokers exchange.
 
-Upstream walks both brokers' lists once, smallest first, and stops at the first bundle that does not fit; this looks further
-(design/decisions/0034). What is left alone is left with a word; `TransferShedder` lists them.
+Upstream walks both brokers' lists once, smallest first, and stops at the first bundle that does not fit; this searches further
+(design/decisions/0034). Brokers and bundles left alone have a reason; `TransferShedder` lists the words.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ if TYPE_CHECKING:
     from shedders.shedding.transfer_settings import TransferSettings
 
 CanTake = Callable[[Bundle, str], str | None]
-"""Why a broker may not take a bundle, as far as filters are concerned; None where it may."""
+"""Why the filters do not allow a broker to take a bundle; None if they do."""
 
 Book = Callable[[str, str], None]
-"""Told that a broker will get a bundle, by their names, so that the filters count it there."""
+"""Called with the names of a broker and a bundle that it will get, so that the filters count it there."""
 
 MOST_LOAD = 1e6
 MOST_TRAFFIC = 1e18
-"""Beyond these a figure is taken for a mistake of who measured it."""
+"""Larger figures count as measurement errors."""
 
 MOST_NAMED = 50
-"""Bundles of one broker that are named at most among those left alone: a decision has to fit into one record."""
+"""Maximum number of bundles of one broker among those left alone: a decision has to fit into one record."""
 
 SLACK = 1e-9
 """Share of the target by which rounding may go beyond it."""
@@ -77,7 +77,7 @@ def sides(cluster: Cluster, settings: TransferSettings) -> tuple[list[PairSide],
     part = []
     for side in found:
         if side.gives_only and not side.load > mean:
-            left.append(Left(side.name, "cordoned", f"takes nothing, and its load {side.load:.3f} needs no relief"))
+            left.append(Left(side.name, "cordoned", f"takes no bundles, and its load {side.load:.3f} needs no relief"))
         else:
             part.append(side)
     return sorted(part, key=lambda side: (side.load, side.name)), left
@@ -93,11 +93,11 @@ def _why_not_in(cluster: Cluster, broker: Broker, settings: TransferSettings) ->
     if load is None or load.updated_at_ms <= 0:
         return "no-load-data", "it has measured nothing yet"
     if load.weighted_max_ema > MOST_LOAD or max(load.msg_throughput, load.msg_throughput_ema) > MOST_TRAFFIC:
-        return "bad-load", f"load {load.weighted_max_ema:g}, traffic {rate(load.msg_throughput)} cannot be"
+        return "bad-load", f"load {load.weighted_max_ema:g}, traffic {rate(load.msg_throughput)} is impossible"
     moved_s = cluster.recent.brokers.get(broker.name)
     if moved_s is not None and not moved_s - age_s >= settings.cool_down_s:
         why = f"gave or got a bundle {seconds(moved_s)} ago, its report is {seconds(age_s)} old"
-        return "cooling", f"{why}; {seconds(settings.cool_down_s)} have to lie between"
+        return "cooling", f"{why}; the report must be {seconds(settings.cool_down_s)} younger than the move"
     return None
 
 
@@ -134,7 +134,7 @@ class TransferCandidate(NamedTuple):
 
 
 class Bundles:
-    """Which bundles may move, asked about as late as possible, and each question once.
+    """The bundles that may move; filters are called as late as possible, and once for each bundle and destination.
 
     Attributes:
         left: Why a bundle was left alone; of each broker the heaviest, and not all of a long list.
@@ -159,7 +159,7 @@ class Bundles:
         return self._cargo[broker]
 
     def why_not(self, bundle: Bundle, destination: str) -> tuple[str, str] | None:
-        """Why pins and filters do not let a bundle go there, as a word and a sentence; a filter that fails says no."""
+        """Why pins and filters refuse a destination, as a word and a sentence; a filter that fails refuses."""
         key = (bundle.name, destination)
         if key not in self._answers:
             self._answers[key] = self._refusal(bundle, destination)
@@ -169,13 +169,13 @@ class Bundles:
         return refusal
 
     def book(self, bundle: Bundle, destination: str) -> None:
-        """From now on filters count it there; what they said before holds no more."""
+        """Count it there from now on; earlier answers of the filters are dropped."""
         if self._book is not None:
             self._book(destination, bundle.name)
             self._answers.clear()
 
     def stayed(self, cargo: Sequence[TransferCandidate], target: float, given: float) -> None:
-        """Name bundles that nothing else kept: too heavy for a target, or not needed once so much had been given."""
+        """Record bundles without another reason: too heavy for the target, or not needed any more."""
         for one in cargo[:MOST_NAMED]:
             if one.load > target * (1 + SLACK):
                 found = Left(one.bundle.name, "too-heavy", f"{rate(one.load)} are more than the {rate(target)} to give")
@@ -208,11 +208,11 @@ class Bundles:
         try:
             why = None if self._can_take is None else self._can_take(bundle, destination)
         except Exception as error:
-            return "filter-failed", f"whether {destination} may take it cannot be told: {error!r}"
+            return "filter-failed", f"whether {destination} may take it is unknown: {error!r}"
         return None if why is None else ("filtered", f"{destination} may not take it: {why}")
 
     def _word(self, bundle: Bundle) -> str | None:
-        """Why a bundle stays wherever it is; None if it may move."""
+        """Why a bundle is not movable; None if it is."""
         if bundle.in_flight:
             return "in-flight"
         if bundle.namespace in self._cluster.policies.excluded:
@@ -233,13 +233,13 @@ class Bundles:
         stats = bundle.stats
         if word == "recently-moved":
             age_s = self._cluster.recent.bundles[bundle.name]
-            return f"moved {seconds(age_s)} ago, stays put for {seconds(self._settings.grace_s)}"
+            return f"moved {seconds(age_s)} ago, stays for {seconds(self._settings.grace_s)}"
         if word == "bad-load" and stats is not None:
-            return f"traffic {stats.msg_throughput_in} in, {stats.msg_throughput_out} out cannot be"
+            return f"traffic {stats.msg_throughput_in} in, {stats.msg_throughput_out} out is impossible"
         if word == "no-stats" and bundle.secondhand:
-            return f"{bundle.owner} has not measured it yet since it came there, or since something else came or went"
+            return f"{bundle.owner} has not measured it since it came there, or since other bundles came or went"
         return {
-            "in-flight": "it is on its way or being split",
+            "in-flight": "it is in flight or being split",
             "excluded": f"{bundle.namespace} is never shed",
             "policies": f"{bundle.namespace} has an isolation policy or an anti-affinity group",
             "no-stats": "its owner does not report it",
@@ -249,7 +249,7 @@ class Bundles:
 class Way:
     """The way to a destination, for bundles of one other broker.
 
-    After `patience` times no from the filters, the rest is not asked about any more: filters cost more than all else here.
+    After `patience` refusals the filters are not called any more: they cost more than all else here.
     """
 
     def __init__(self, bundles: Bundles, destination: str, patience: int) -> None:
@@ -275,7 +275,7 @@ class Way:
 
 
 class WithPolicies:
-    """Namespaces that have an isolation policy or an anti-affinity group; a policy that cannot be read speaks of all."""
+    """Namespaces that have an isolation policy or an anti-affinity group; an invalid policy holds for all."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._policies = cluster.policies
@@ -305,13 +305,13 @@ class Exchange:
 
 @dataclass(frozen=True, slots=True)
 class ExchangeTarget:
-    """What an exchange is to reach.
+    """The target of an exchange.
 
     Attributes:
         target: Bytes a second that should go; no exchange moves more than that.
-        enough: With this share of the target reached nothing more is looked for; a swap has to bring this share of the rest.
-        most_going: At most so many bundles may go, 0 or more.
-        most: At most so many bundles in both directions together.
+        enough: Once this share of the target is reached the search ends; a swap has to bring this share of the rest.
+        most_going: Maximum number of bundles that go, 0 or more.
+        most: Maximum number of bundles in both directions together.
         swap: Bundles may come back.
     """
 
@@ -329,7 +329,7 @@ def exchange(
     there: Way,
     back: Way,
 ) -> Exchange:
-    """Find one.
+    """Find the best exchange.
 
     Heavy bundles are tried before light ones, so few are moved. If that brings too little, one bundle that is too heavy
     by itself goes as well, against bundles of the other broker that make up for it.
@@ -350,7 +350,7 @@ def exchange(
             moved += cargo.load
     if aim.swap and moved < aim.enough * aim.target and len(going) < min(aim.most - 1, aim.most_going):
         found = _swap(heavy, theirs(), aim, len(going), moved, there, back)
-        # What was open alone may not be together: whoever is refused now ends the swap.
+        # Bundles that may move alone may not move together: any refusal ends the swap.
         if found is not None and all(
             way.take(one.bundle) for way, part in ((there, found.going), (back, found.back)) for one in part
         ):

@@ -10,7 +10,7 @@ from shedders.model.readings import GraceSettings
 class TransferSettings(GraceSettings):
     """Settings of `transfer`; defaults are upstream's where upstream has the setting.
 
-    `max_age_s` (loadBalancerBrokerLoadDataTTLInSeconds) holds with `upstream`, too, by upstream's clocks.
+    `max_age_s` (loadBalancerBrokerLoadDataTTLInSeconds) also holds with `upstream`, by upstream's clocks.
     """
 
     target_std: float = Field(
@@ -27,7 +27,7 @@ class TransferSettings(GraceSettings):
     hit_threshold: int = Field(
         default=3,
         ge=0,
-        description="Bundles move when the condition was met more often than this in a row "
+        description="Bundles move if the condition was met more than this many times in a row "
         "(loadBalancerSheddingConditionHitCountThreshold)",
     )
     transfer: bool = Field(
@@ -47,7 +47,7 @@ class TransferSettings(GraceSettings):
     )
     shed_with_policies: bool = Field(
         default=False,
-        description="Bundles whose namespace has an isolation policy or an anti-affinity group may move, too "
+        description="Bundles whose namespace has an isolation policy or an anti-affinity group may move as well "
         "(loadBalancerSheddingBundlesWithPoliciesEnabled)",
     )
     max_bundles_per_pair: int = Field(
@@ -59,7 +59,7 @@ class TransferSettings(GraceSettings):
         default=0.5,
         gt=0,
         le=1,
-        description="A pair that has moved this share of what would even it out looks for no swap, and a swap has to bring "
+        description="A pair that has moved this share of what would even it out needs no swap, and a swap has to bring "
         "this share of the rest; upstream has a fixed rule instead",
     )
     max_destinations_per_source: int = Field(
@@ -68,22 +68,22 @@ class TransferSettings(GraceSettings):
         description="Destinations tried for a source whose bundles may not go to the least loaded one; upstream: 1",
     )
     max_tries_per_cycle: int = Field(
-        default=64, ge=1, description="Pairs looked at in one cycle, with or without a result; upstream: no limit"
+        default=64, ge=1, description="Pairs examined in one cycle, with or without a result; upstream: no limit"
     )
     max_refusals_per_pair: int = Field(
         default=100,
         ge=1,
-        description="A pair for which filters refused this many bundles asks no more; upstream: no limit",
+        description="A pair is given up after filters refused this many of its bundles; upstream: no limit",
     )
     min_reporting_share: float = Field(
         default=0.5,
         ge=0,
         le=1,
-        description="With usable reports of fewer than this share of the brokers nothing moves; upstream: all must have one",
+        description="Nothing moves if fewer than this share of the brokers have a usable report; upstream: all must have one",
     )
     upstream_debug: bool = Field(
         default=False,
-        description="With upstream: count what swaps give back, as it does only in debug mode (loadBalancerDebugModeEnabled)",
+        description="With upstream: count bundles that swaps return, as only its debug mode does (loadBalancerDebugModeEnabled)",
     )
 
     @property

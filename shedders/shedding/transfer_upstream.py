@@ -1,12 +1,12 @@
-"""TransferShedder exactly as upstream built it, defects included: what the `upstream` setting of TransferShedder runs.
+"""TransferShedder exactly as in upstream, defects included: the `upstream` setting of TransferShedder.
 
 Source: Pulsar's `TransferShedder.findBundlesForUnloading` (4.2 and 5.0). Upstream goes through hash maps; here brokers are
 summed, and sorted where their loads are equal, in the order of their names.
 
 What the cluster says is read as upstream's classes would have it: a broker's report is its entry in the load store, `rank`
 is the place in the list of top bundles, a bundle in flight is one that the source does not own, and ages become the
-wall-clock times that upstream compares. Only sources cool down there: who merely got bundles is remembered (`receivers`).
-Lapsed reports, cordons, pins and brokers that accept nothing mean nothing to it; filters do.
+wall-clock times that upstream compares. Only sources cool down there: brokers that only got bundles are remembered (`receivers`).
+It ignores stale reports, cordons, pins and brokers that accept nothing; filters it does not.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class _Pair:
             destination=self.source,
             reason=self.reason,
             load=top.load,
-            why=f"given back to {self.source} in exchange",
+            why=f"returned to {self.source} in exchange",
             swap=True,
         )
 
@@ -258,13 +258,13 @@ class UpstreamCycle:
         source = pair.source_traffic - pair.moved + pair.gained - top.load
         destination = pair.destination_traffic + pair.moved - pair.gained + top.load
         back: list[_Top] = []
-        for one in theirs:
-            if not self._may_go(one.bundle, pair.source) or one.load == 0:
+        for other in theirs:
+            if not self._may_go(other.bundle, pair.source) or other.load == 0:
                 continue
-            if not (source + one.load < pair.source_traffic and destination - one.load < pair.source_traffic):
+            if not (source + other.load < pair.source_traffic and destination - other.load < pair.source_traffic):
                 continue
-            back.append(one)
-            source, destination = source + one.load, destination - one.load
+            back.append(other)
+            source, destination = source + other.load, destination - other.load
             if destination <= source < pair.source_traffic * MIN_KEPT:
                 return back
         return None

@@ -18,10 +18,10 @@ from shedders.shedding.draft import Draft, Measure, bytes_of, messages_of
 from shedders.shedding.leveling import CanTake, LoadToGive
 
 HALF = 0.5
-"""What levels a pair out; more would only turn it round."""
+"""The share that levels a pair; more would reverse the difference."""
 
 _RECEIVERS = 64
-"""So many of the least loaded brokers are reckoned with, and those as idle as the last of them."""
+"""Number of the least loaded brokers that are considered, in addition to those as idle as the last of them."""
 
 _JAVA_INT_MAX = 2**31 - 1
 _NOTHING = 1e-6
@@ -32,12 +32,12 @@ class UniformSettings(SheddingSettings):
 
     max_rate_difference_percent: float = Field(
         default=50.0,
-        description="The busiest broker may have so much more messages than the idlest, in percent of those; 0 or less: "
-        "never looked at (loadBalancerMsgRateDifferenceShedderThreshold).",
+        description="Allowed difference of the message rates of the busiest and the idlest broker, in percent of the lower; 0 or "
+        "less: not checked (loadBalancerMsgRateDifferenceShedderThreshold).",
     )
     max_throughput_ratio: float = Field(
         default=4.0,
-        description="The busiest broker may have so many times the bytes of the idlest; 0 or less: never looked at "
+        description="Allowed ratio of the throughputs of the busiest and the idlest broker; 0 or less: not checked "
         "(loadBalancerMsgThroughputMultiplierDifferenceShedderThreshold).",
     )
     min_unload_msg_per_s: int = Field(
@@ -60,7 +60,7 @@ class UniformSettings(SheddingSettings):
 
 @dataclass(frozen=True, slots=True)
 class _Gap:
-    """The two ends in one measure.
+    """The busiest and the idlest broker in one measure.
 
     Attributes:
         wide: They are too far apart.
@@ -77,31 +77,31 @@ class _Gap:
     floor: float
 
     @property
-    def said(self) -> str:
+    def text(self) -> str:
         return f"{self.top} has {rate(self.highest, self.unit)}, {self.bottom} {rate(self.lowest, self.unit)}"
 
 
 class UniformLoadShedder:
-    """Lets the busiest broker give part of what it has more than the idlest; by messages, else by bytes; no usage in it.
+    """Lets the busiest broker give part of its excess over the idlest; by messages, else by bytes; usage does not matter.
 
     - Too far apart: max - min > min * d (messages, d = `max_rate_difference_percent` / 100), max > min * m (bytes).
     - Q = (max - min) * min(`max_unload_share`, 0.5). Less than the floor is left.
-    - The busiest gives bundles that fit in Q, the heaviest first, each only if the idlest broker ends below where it stands.
+    - The busiest gives bundles that fit in Q, the heaviest first, each only if the idlest broker ends below its load.
 
-    A broker's traffic is taken from its report and from the averages of its bundles: the lower one where it is to give, the
-    higher one where it is to receive. With both measures too far apart messages go first; what they cannot do, bytes may.
+    A broker's traffic is taken from its report and from the averages of its bundles: the lower one if it is to give, the
+    higher one if it is to receive. If both measures are too far apart, messages are tried first, then bytes.
 
     Example (also a test): A has 10,000 messages/s and B 2,000, a difference of 400 %. Q = 8,000 * 0.2 = 1,600. Of bundles with
     6,000, 2,500, 900 and 600 those with 900 and 600 go; the missing 100 are less than the floor of 1,000. With `upstream`
-    likewise. Where B has 0, upstream reckons with 1: Q = 9,999 * 0.2, cut to 1,999.
+    likewise. If B has 0, upstream assumes 1: Q = 9,999 * 0.2, cut to 1,999.
 
     Words for brokers left alone: `within-range`, `below-floor`, `sole-bundle` (or none), `nothing-fits`; and those of
     `shedders.shedding.draft`.
 
     `upstream`: reports alone; Q is cut to a whole number of at most 2^31 - 1, as is each bundle where it is subtracted;
-    a minimum of nothing counts as 1, one of 2^31 - 1 or more is not found; idle bundles fit, too; where messages are too far
-    apart bytes are not looked at. Of equally busy brokers, and of equal bundles, upstream's hash map decides, here the name.
-    Source: `UniformLoadShedder` of Pulsar 4.2.4, pull request 19890; what is mended: design/decisions/0027.
+    a minimum of nothing counts as 1, one of 2^31 - 1 or more is not found; idle bundles fit as well; if messages are too far
+    apart bytes are not checked. Ties between brokers and between bundles are broken by upstream's hash map, here by name.
+    Source: `UniformLoadShedder` of Pulsar 4.2.4, pull request 19890; corrections: design/decisions/0027.
 
     Args:
         can_take: Filters; without it every broker may take every bundle.
@@ -120,40 +120,40 @@ class UniformLoadShedder:
         if draft.stopped is not None:
             return draft.stopped
         draft.scores = {name: load.msg_throughput for name, load in draft.loads.items()}
-        why, reason = self._as_upstream(draft) if self.settings.upstream else self._mended(draft)
+        why, reason = self._as_upstream(draft) if self.settings.upstream else self._corrected(draft)
         return draft.plan(why, reason)
 
-    def _mended(self, draft: Draft) -> tuple[str, Reason]:
+    def _corrected(self, draft: Draft) -> tuple[str, Reason]:
         seen: list[str] = []
         wide = False
         for gap, receivers in (self._gap(draft, messages_of), self._gap(draft, bytes_of)):
-            seen.append(gap.said)
+            seen.append(gap.text)
             if not gap.wide:
                 continue
             wide = True
             quota = (gap.highest - gap.lowest) * min(self.settings.max_unload_share, HALF)
             if draft.size(gap.top) <= 1:
-                draft.leave(gap.top, "sole-bundle", f"{gap.said}, but {draft.size(gap.top)} bundles")
+                draft.leave(gap.top, "sole-bundle", f"{gap.text}, but {draft.size(gap.top)} bundles")
             elif quota < gap.floor or quota <= 0:
                 draft.leave(
                     gap.top,
                     "below-floor",
-                    f"{gap.said}; {rate(quota, gap.unit)} is less than {rate(gap.floor, gap.unit)}",
+                    f"{gap.text}; {rate(quota, gap.unit)} is less than {rate(gap.floor, gap.unit)}",
                 )
             else:
                 need = LoadToGive(gap.top, quota, gap.floor, gap.highest, 1.0)
                 takers = draft.receivers(receivers, [gap.top])
                 most = self.settings.max_bundles_per_cycle
-                if draft.relieve(need, gap.measure, takers, Reason.OVERLOADED, gap.said, most):
+                if draft.relieve(need, gap.measure, takers, Reason.OVERLOADED, gap.text, most):
                     break
         why = "; ".join(seen)
         return (f"too far apart, but nothing can go: {why}", Reason.NO_BUNDLES) if wide else self._within(draft, why)
 
     def _gap(self, draft: Draft, measure: Measure) -> tuple[_Gap, Mapping[str, float]]:
-        """The two ends, and the least loaded brokers with what they may have.
+        """The busiest and the idlest broker, and the least loaded brokers with their possible loads.
 
-        Averages are added up only where a report leaves it open whether they matter: a broker never gives more than it
-        reports, and never has less.
+        Averages are summed only if they may matter after the report: a broker never gives more than it reports, and never has
+        less.
         """
         reported = {name: measure(load) for name, load in draft.loads.items()}
         names = sorted(reported, key=lambda name: (reported[name], name))
@@ -203,15 +203,15 @@ class UniformLoadShedder:
         ):
             gap, floor = throughput, settings.min_unload_bytes_per_s
         else:
-            return self._within(draft, f"{rate.said}; {throughput.said}")
+            return self._within(draft, f"{rate.text}; {throughput.text}")
         quota = _as_int((gap.highest - gap.lowest) * settings.max_unload_share)
         if draft.size(gap.top) <= 1:
-            draft.leave(gap.top, "sole-bundle", f"{gap.said}, but {draft.size(gap.top)} bundles")
+            draft.leave(gap.top, "sole-bundle", f"{gap.text}, but {draft.size(gap.top)} bundles")
         elif quota < floor:
-            draft.leave(gap.top, "below-floor", f"{gap.said}; {quota} is less than {floor}")
+            draft.leave(gap.top, "below-floor", f"{gap.text}; {quota} is less than {floor}")
         else:
             self._take(draft, gap, quota)
-        return f"too far apart, but nothing can go: {gap.said}", Reason.NO_BUNDLES
+        return f"too far apart, but nothing can go: {gap.text}", Reason.NO_BUNDLES
 
     def _take(self, draft: Draft, gap: _Gap, quota: int) -> None:
         most = self.settings.max_bundles_per_cycle
@@ -219,7 +219,7 @@ class UniformLoadShedder:
             if most is not None and draft.counted >= most:
                 return
             if weight <= quota:
-                why = f"{gap.said}; this is {weight:.0f} of {quota} that are left to give"
+                why = f"{gap.text}; this is {weight:.0f} of {quota} that are left to give"
                 draft.move(bundle, gap.top, Reason.OVERLOADED, weight, why)
                 quota -= _as_int(weight)
 
@@ -230,8 +230,8 @@ class UniformLoadShedder:
 
 
 def _extremes(draft: Draft, measure: Measure) -> _Gap:
-    """The two ends by the reports, as upstream looks for them."""
-    top = bottom = "nobody"
+    """The busiest and the idlest broker by the reports, as in upstream."""
+    top = bottom = "no broker"
     highest, lowest = -1.0, float(_JAVA_INT_MAX)
     for name, load in draft.loads.items():
         traffic = measure(load)
@@ -246,5 +246,5 @@ def _extremes(draft: Draft, measure: Measure) -> _Gap:
 
 
 def _as_int(value: float) -> int:
-    """A Java cast: cut towards zero, at most what an `int` holds."""
+    """A Java cast: truncated towards zero, within the range of an `int`."""
     return max(-_JAVA_INT_MAX - 1, min(_JAVA_INT_MAX, int(value)))

@@ -13,11 +13,11 @@ from shedders.filters.rules import FilterSettings
 from shedders.model.cuts import algorithm_name
 from shedders.model.profiles import profile as profile_of
 from shedders.model.registry import (
-    Made,
+    Settings,
     SheddingMaker,
     StrategySettingsError,
     find,
-    made,
+    instantiate,
     parse_flags,
     settings_of,
     shedding_maker,
@@ -132,18 +132,18 @@ def pipeline_of(
     around = {} if flags is None else flags.around
     chosen = choose(snapshot, "placement", name=name, profile=profile, values=around.get("placement"))
     filters = part_settings(snapshot, FILTERS, FilterSettings, profile=profile, values=around.get(FILTERS))
-    strategy = made("placement", chosen.found, chosen.settings)
+    strategy = instantiate("placement", chosen.found, chosen.settings)
     return chosen, Pipeline(strategy, filters, remembered_by(snapshot, "placement", chosen.name))
 
 
 def part_settings(
     snapshot: Snapshot,
     part: str,
-    model: type[Made],
+    model: type[Settings],
     *,
     profile: str | None = None,
     values: Mapping[str, Any] | None = None,
-) -> Made:
+) -> Settings:
     """Settings of what stands around the strategies.
 
     Raises:

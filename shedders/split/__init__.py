@@ -1,1 +1,1 @@
-"""When bundles are split and where. Pure."""
+"""Automatic splits: when a bundle is split, and where. Pure."""

@@ -1,4 +1,4 @@
-"""`flow-or-qps-equally-divide`: by the traffic of its topics."""
+"""Split algorithms: where a bundle is cut."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _STEPS = 30
 
 
 class SplitFlowOrQpsSettings(StrategySettings):
-    """What `flow-or-qps-equally-divide` can be told."""
+    """Settings of `flow-or-qps-equally-divide`."""
 
     upstream: bool = Field(
         default=False, description="Fill each part to its limit, as Pulsar does, rather than evenly."
@@ -36,7 +36,7 @@ class SplitFlowOrQpsSettings(StrategySettings):
     difference_percent: float = Field(
         default=10.0,
         ge=0,
-        description="A bundle is cut only if it is above a limit by so much (flowOrQpsDifferenceThresholdPercentage).",
+        description="A bundle is cut only if it exceeds a limit by this percentage (flowOrQpsDifferenceThresholdPercentage).",
     )
 
 
@@ -51,15 +51,15 @@ class HashTraffic(NamedTuple):
 class SplitFlowOrQps:
     """Cuts so that no part has more traffic than a bundle should have, as far as single topics allow.
 
-    Topics without traffic do not count. Nothing is cut with fewer than two hashes that have some, or unless messages or bytes a
-    second reach a limit by `difference_percent`. Then, by hash, a part takes topics as long as it stays within both limits;
-    the cut is at `h[i-1] + (h[i] - h[i-1]) div 2 + 1`. That says how many parts there are; ours then finds the smallest
-    share of the limits with which as many parts do, so that they are about equal, as the name promises, where upstream leaves
+    Topics without traffic do not count. A bundle is cut only if at least two hashes have traffic, and messages or bytes a
+    second exceed a limit by `difference_percent`. Then, by hash, a part takes topics as long as it stays within both limits;
+    the cut is at `h[i-1] + (h[i] - h[i-1]) div 2 + 1`. That gives the number of parts; ours then finds the smallest
+    share of the limits with which as many parts are enough, so that they are about equal, where upstream leaves
     a rest of any size (decision record 43). Ours adds up topics on one hash; upstream takes the last one's traffic for each.
 
     Worked example: limit 100 messages/s, 5 topics of 30 at hashes 10, 20, 30, 40, 50 in 0_128: 150 >= 110. Filled to the limit:
-    10, 20, 30 | 40, 50, cut at 36. Two parts; 90 is the least with which two do, and it gives the same cut. Topics of 30, 30,
-    30, 30 (120): filled 10, 20, 30 | 40, cut at 36 (upstream); 60 is the least for two: 10, 20 | 30, 40, cut at 26 (ours).
+    10, 20, 30 | 40, 50, cut at 36. Two parts; 90 is the least with which two are enough, and it gives the same cut. Topics of
+    30, 30, 30, 30 (120): filled 10, 20, 30 | 40, cut at 36 (upstream); 60 is enough for two: 10, 20 | 30, 40, cut at 26 (ours).
 
     Source: upstream `FlowOrQpsEquallyDivideBundleSplitAlgorithm`.
     """
@@ -76,7 +76,7 @@ class SplitFlowOrQps:
         """Where to cut, possibly in several places; empty below the limits. With `upstream` not always strictly inside.
 
         Raises:
-            CannotSplitError: The bundle's name is none.
+            CannotSplitError: The bundle's name is not valid.
         """
         lower, upper = ends(bundle)
         if self.settings.upstream:
@@ -105,7 +105,7 @@ class SplitFlowOrQps:
         return not (rate < self._max_rate * factor and throughput < self._max_bytes * factor)
 
     def _filled(self, points: Sequence[HashTraffic], share: float) -> list[int]:
-        """Cuts that come of filling part after part up to a share of the limits."""
+        """Cuts when part after part is filled up to a share of the limits."""
         max_rate, max_bytes = self._max_rate * share, self._max_bytes * share
         cuts: list[int] = []
         before, rate, throughput = points[0]
@@ -136,25 +136,25 @@ def _point(topic: TopicLoad) -> HashTraffic:
 
 
 def _points(topics: Sequence[TopicLoad]) -> list[HashTraffic]:
-    """Traffic by hash; what is no amount does not count."""
-    found: dict[int, HashTraffic] = {}
+    """Traffic by hash; invalid figures do not count."""
+    points: dict[int, HashTraffic] = {}
     for topic in topics:
         point = _point(topic)
         if not (is_amount(point.msg_rate) and is_amount(point.throughput)) or not point.msg_rate + point.throughput:
             continue
-        known = found.get(point.position, HashTraffic(point.position, 0.0, 0.0))
-        found[point.position] = HashTraffic(
+        known = points.get(point.position, HashTraffic(point.position, 0.0, 0.0))
+        points[point.position] = HashTraffic(
             point.position, known.msg_rate + point.msg_rate, known.throughput + point.throughput
         )
-    return [found[place] for place in sorted(found)]
+    return [points[place] for place in sorted(points)]
 
 
 class SplitRangeSettings(StrategySettings):
-    """What `range-equally-divide` can be told."""
+    """Settings of `range-equally-divide`."""
 
     upstream: bool = Field(
         default=False,
-        description="Take the end of the ring for 0xffffffff, as Pulsar does, so that its last half is short.",
+        description="Take 0xffffffff for the end of the ring, as Pulsar does, so that the last half is one hash short.",
     )
 
 
@@ -177,10 +177,10 @@ class SplitRange:
         self.settings = settings
 
     def positions(self, bundle: Bundle) -> Sequence[int]:
-        """Where to cut; empty where the range is too narrow.
+        """Where to cut; empty if the range is too narrow.
 
         Raises:
-            CannotSplitError: The bundle's name is none.
+            CannotSplitError: The bundle's name is not valid.
         """
         lower, upper = ends(bundle)
         end = upper + 1 if upper == FULL_UPPER and not self.settings.upstream else upper
@@ -198,15 +198,15 @@ Position = Annotated[int, BeforeValidator(_hash), Field(ge=0, le=FULL_UPPER, str
 
 
 class SplitSpecifiedSettings(StrategySettings):
-    """What `specified-positions-divide` can be told."""
+    """Settings of `specified-positions-divide`."""
 
     upstream: bool = Field(
-        default=False, description="Keep a hash that is named twice, as Pulsar does, although such a cut is refused."
+        default=False, description="Keep duplicate hashes, as Pulsar does, although such a cut is refused."
     )
     positions: tuple[Position, ...] = Field(
-        default=(), description="Hashes to cut at, 0x... or decimal; `statechannel positions` shows what lies where."
+        default=(), description="Hashes to cut at, 0x... or decimal; `statechannel positions` shows the topics' hashes."
     )
-    forced: bool = Field(default=False, description="Cut bundles with fewer than two topics, too.")
+    forced: bool = Field(default=False, description="Cut bundles with fewer than two topics as well.")
 
 
 class SplitSpecified:
@@ -227,15 +227,15 @@ class SplitSpecified:
         self.settings = settings
 
     def positions(self, bundle: Bundle) -> Sequence[int]:
-        """Where to cut; empty where none of the positions is inside, or it has too few topics.
+        """Where to cut; empty if none of the positions is inside, or it has too few topics.
 
         Raises:
-            CannotSplitError: No position was given, or the bundle's name is none.
+            CannotSplitError: No position was given, or the bundle's name is not valid.
         """
         wanted = self.settings.positions
         if not wanted:
             raise CannotSplitError(
-                bundle.name, f"{self.name} was given no positions", hint="Set `positions`, or choose another algorithm."
+                bundle.name, f"{self.name} has no positions", hint="Set `positions`, or choose another algorithm."
             )
         lower, upper = ends(bundle)
         known = max(len(bundle.topics), 0 if bundle.stats is None else bundle.stats.topics)
@@ -247,11 +247,11 @@ class SplitSpecified:
 
 
 class SplitTopicCountSettings(StrategySettings):
-    """What `topic-count-equally-divide` can be told."""
+    """Settings of `topic-count-equally-divide`."""
 
     upstream: bool = Field(
         default=False,
-        description="Answer as Pulsar does where the topics in the middle lie on neighbouring hashes, or on one.",
+        description="Cut as Pulsar does if the topics in the middle have adjacent hashes, or the same one.",
     )
 
 
@@ -259,9 +259,9 @@ class SplitTopicCount:
     """Cuts between the two topics in the middle.
 
     Hashes h sorted, n of them: s = h[n div 2 - 1], e = h[n div 2], cut at `s + (e - s) div 2`; topics below the cut go left.
-    Where that is s itself (e - s = 1), the topic at s would go right: ours cuts at e. Where s = e, ours cuts at the nearest
+    If that is s itself (e - s = 1), the topic at s would go right: ours cuts at e. If s = e, ours cuts at the nearest
     place in the list where hashes differ, the lower of two. Upstream's cut may be the bundle's own lower end, which ends its
-    whole cycle with an error (decision record 43). With fewer than two hashes nothing is cut.
+    whole cycle with an error (decision record 43). With fewer than two hashes the bundle is not cut.
 
     Worked example: hashes 0x10, 0x20, 0x30, 0x61, 0x70 in 0x00_0x80: s = 0x20, e = 0x30, cut at 0x28: two left, three right.
     Hashes 0x00, 0x01 in 0x00_0x80: ours cuts at 0x01, upstream at 0x00, which is refused.
@@ -276,16 +276,16 @@ class SplitTopicCount:
         self.settings = settings
 
     def positions(self, bundle: Bundle) -> Sequence[int]:
-        """Where to cut; empty where its topics are not known, or all on one hash. With `upstream` not always strictly inside.
+        """Where to cut; empty if its topics are not known, or all on one hash. With `upstream` not always strictly inside.
 
         Raises:
-            CannotSplitError: The bundle's name is none.
+            CannotSplitError: The bundle's name is not valid.
         """
         lower, upper = ends(bundle)
         if self.settings.upstream:
             return _upstream(sorted(topic.position for topic in bundle.topics))
         places = [topic.position for topic in topics_in(bundle, lower, upper)]
-        # The last hash of the ring cannot begin a part, so nothing parts the last two.
+        # The last hash of the ring cannot begin a part, so the last two cannot be separated.
         gaps = [index for index in range(1, len(places)) if places[index - 1] < min(places[index], upper - 1)]
         if not gaps:
             return []

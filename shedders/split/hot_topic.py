@@ -1,7 +1,7 @@
-"""One hot topic: no split makes it smaller (decision record 44).
+"""Detection of hot topics, which no split makes smaller (decision record 44).
 
-Where topics are known, the heaviest one is looked at. Where they are not, what splits achieved is: each child remembers what its
-parent had, and how often in a row a split took next to nothing off.
+If topics are known, the heaviest one is examined. If not, the effect of earlier splits is: each child remembers its
+parent's load, and how many splits in a row took next to nothing off.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from shedders.model.readings import is_amount
 
 @dataclass(frozen=True, slots=True)
 class BundleLimits:
-    """What a bundle should have at most; None: no limit. Rates are a second, in both directions."""
+    """Limits of a bundle; None: no limit. Rates are per second, in both directions."""
 
     topics: int
     sessions: int | None
@@ -26,10 +26,10 @@ class BundleLimits:
 
 
 def hot_topic(bundle: Bundle, reason: str, limits: BundleLimits, worth_percent: float) -> str | None:
-    """Which topic makes splitting useless, for people; None if none does, or its topics are not known.
+    """A sentence on the topic that makes splitting useless; None if there is none, or the topics are not known.
 
-    That is: the heaviest topic alone is over the limit, so that the part with it will be, too, and all the others together have
-    less than `worth_percent` of the limit, so that the other parts would have next to nothing.
+    Splitting is useless if the heaviest topic alone is over the limit, so that the part with it will be as well, and all the
+    others together have less than `worth_percent` of the limit, so that the other parts would have next to nothing.
 
     Args:
         reason: Upstream's; only `MsgRate` and `Bandwidth` have figures by topic.
@@ -38,10 +38,10 @@ def hot_topic(bundle: Bundle, reason: str, limits: BundleLimits, worth_percent: 
         return None
     limit = limits.msg_rate if reason == "MsgRate" else limits.throughput
     loads = [(_load(topic, reason), topic.name) for topic in bundle.topics]
-    loads = [one for one in loads if is_amount(one[0])]
+    loads = [(load, name) for load, name in loads if is_amount(load)]
     if not loads:
         return None
-    most, name = max(loads, key=lambda one: (one[0], one[1]))
+    most, name = max(loads)
     rest = sum(load for load, other in loads if other != name)
     if most > limit and rest < limit * worth_percent / 100:
         unit = MESSAGES if reason == "MsgRate" else BYTES
@@ -60,13 +60,13 @@ def _load(topic: TopicLoad, reason: str) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Ancestry:
-    """What a bundle comes from.
+    """The origin of a bundle.
 
     Attributes:
         parent: The bundle that was split.
         reason: Why.
-        size: What the parent had, in that reason's measure.
-        vain: Splits in a row, up to the parent's, that had taken next to nothing off.
+        size: The parent's load, in that reason's measure.
+        vain: Number of splits in a row, up to the parent's, that took next to nothing off.
     """
 
     parent: str
@@ -76,33 +76,35 @@ class Ancestry:
 
 
 class Lineage:
-    """Ancestry of bundles that came of automatic splits."""
+    """Ancestry of bundles that automatic splits created."""
 
-    def __init__(self, found: dict[str, Ancestry]) -> None:
-        self._found = found
+    def __init__(self, ancestries: dict[str, Ancestry]) -> None:
+        self._ancestries = ancestries
         self._vain: dict[str, int] = {}
 
     @classmethod
     def remembered(cls, memory: object) -> Lineage:
-        """Out of a strategy's memory; what cannot be read is forgotten."""
-        found: dict[str, Ancestry] = {}
-        for name, one in memory.items() if isinstance(memory, Mapping) else ():
+        """The lineage from a strategy's memory; invalid entries are dropped."""
+        ancestries: dict[str, Ancestry] = {}
+        for name, entry in memory.items() if isinstance(memory, Mapping) else ():
             try:
-                ancestry = Ancestry(str(one["parent"]), str(one["reason"]), float(one["size"]), int(one["vain"]))
+                ancestry = Ancestry(
+                    str(entry["parent"]), str(entry["reason"]), float(entry["size"]), int(entry["vain"])
+                )
             except (KeyError, TypeError, ValueError, OverflowError):
                 continue
             if is_amount(ancestry.size) and ancestry.vain >= 0:
-                found[str(name)] = ancestry
-        return cls(found)
+                ancestries[str(name)] = ancestry
+        return cls(ancestries)
 
     def in_vain(self, name: str, reason: str, size: float, percent: float) -> int:
-        """How many splits in a row, up to the one it came of, took less than a share off.
+        """How many splits in a row, up to the one that created the bundle, took less than a share off.
 
         Args:
-            size: What it has now, in the reason's measure.
+            size: Its present load, in the reason's measure.
             percent: The share.
         """
-        ancestry = self._found.get(name)
+        ancestry = self._ancestries.get(name)
         if ancestry is None or ancestry.reason != reason:
             return 0
         little = size > ancestry.size * (1 - percent / 100)
@@ -110,14 +112,14 @@ class Lineage:
         return self._vain[name]
 
     def split(self, name: str, children: Sequence[str], reason: str, size: float) -> None:
-        """A split is planned."""
+        """Record a planned split."""
         for child in children:
-            self._found[child] = Ancestry(name, reason, size, self._vain.get(name, 0))
+            self._ancestries[child] = Ancestry(name, reason, size, self._vain.get(name, 0))
 
     def dumped(self, bundles: Collection[str]) -> dict[str, Any]:
-        """What is to be remembered: of bundles that are there, and of children whose parent is there still."""
+        """The memory: of bundles that exist, and of children whose parent still exists."""
         return {
-            name: {"parent": one.parent, "reason": one.reason, "size": one.size, "vain": one.vain}
-            for name, one in sorted(self._found.items())
-            if name in bundles or one.parent in bundles
+            name: {"parent": ancestry.parent, "reason": ancestry.reason, "size": ancestry.size, "vain": ancestry.vain}
+            for name, ancestry in sorted(self._ancestries.items())
+            if name in bundles or ancestry.parent in bundles
         }

@@ -1,4 +1,4 @@
-"""Settings of when bundles are split."""
+"""Settings of automatic splits."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from statechannel.protocol.bundle import MAX_CHILDREN
 
 
 class SplitSettings(StrategySettings):
-    """When bundles are split; defaults are upstream's where upstream has the setting."""
+    """When bundles are split; defaults are upstream's if upstream has the setting."""
 
     upstream: bool = Field(default=False, description="Choose as Pulsar does, one cut each, in order of the names.")
     max_topics: int = Field(
@@ -41,7 +41,7 @@ class SplitSettings(StrategySettings):
     hit_threshold: int = Field(
         default=3,
         ge=0,
-        description="A bundle is split when the condition held more often than this in a row "
+        description="A bundle is split if the condition held more than this many times in a row "
         "(loadBalancerNamespaceBundleSplitConditionHitCountThreshold).",
     )
     measure: Literal["now", "short", "long"] = Field(
@@ -50,18 +50,20 @@ class SplitSettings(StrategySettings):
     )
     unload_children: bool = Field(
         default=False,
-        description="Unload the children, so that they are placed anew (loadBalancerAutoUnloadSplitBundlesEnabled; upstream's "
-        "older manager: true). Without it they are offered to the shedder.",
+        description="Unload the children, so that they are placed again (loadBalancerAutoUnloadSplitBundlesEnabled; upstream's "
+        "older manager: true). Without it the shedder may move them.",
     )
     worth_percent: float = Field(
         default=10.0,
         ge=0,
-        description="What a hot topic's bundle has besides it must be so much of the limit for a split to be worth it; "
-        "upstream: no such rule.",
+        description="A bundle with a hot topic is split only if its other topics have this percentage of the limit; upstream: "
+        "no such rule.",
     )
     fruitless_percent: float = Field(
-        default=10.0, ge=0, le=100, description="A split that takes less than this off a bundle was in vain."
+        default=10.0, ge=0, le=100, description="A split that takes less than this off a bundle was fruitless."
     )
     fruitless_max: int = Field(
-        default=3, ge=1, description="After so many splits in vain in a row it is left whole; upstream: no such rule."
+        default=3,
+        ge=1,
+        description="After this many fruitless splits in a row a bundle is left whole; upstream: no such rule.",
     )

@@ -1,9 +1,9 @@
-"""When a bundle is split: limits that it was over several times in a row, and caps per namespace and cycle.
+"""Triggers of splits: limits that a bundle exceeded several times in a row, and caps per namespace and cycle.
 
 The condition is the first that holds, each strictly greater: topics > `max_topics` (`Topics`); producers and consumers >
 `max_sessions`, 0 for no limit (`Sessions`); messages a second both ways > `max_msg_rate` (`MsgRate`); bytes a second both ways >
-`max_bandwidth_mib` * 2^20 (`Bandwidth`). It must hold more than `hit_threshold` times in a row. Where to cut says the split
-algorithm. Of a namespace there are `max_bundles` at most, planned ones counted, and `max_per_cycle` splits in one cycle.
+`max_bandwidth_mib` * 2^20 (`Bandwidth`). It must hold more than `hit_threshold` times in a row. The split algorithm
+decides where to cut. A namespace has at most `max_bundles`, planned ones included, and a cycle at most `max_per_cycle` splits.
 
 Worked example, defaults: t/n/0x00000000_0x80000000 has 5 topics and 40,000 messages a second, four cycles in a row. Three
 times it is left with `hits`, then it is cut in the middle, at 0x40000000, with reason `MsgRate`. If one of its topics alone has
@@ -11,16 +11,16 @@ times it is left with `hits`, then it is cut in the middle, at 0x40000000, with 
 `hot-topic`.
 
 Ours (decision records 43, 44): the bundle furthest over its limits first (upstream: any order), cuts in several places
-(upstream refuses all but one), no cut where one hot topic is the trouble; a bad answer of an algorithm costs one bundle, not the
-cycle. With `upstream` hits of a bundle without figures are forgotten, as there.
+(upstream refuses all but one), no cut if one hot topic is the cause; an invalid answer of an algorithm costs one bundle, not
+the cycle. With `upstream` hits of a bundle without figures are forgotten, as there.
 
 Words for bundles left whole: `no-stats`, `bad-load`, `in-flight`, `estimated` (not measured since it was split off),
 `few-topics`, `bad-name`, `too-narrow`, `hits`, `hot-topic`, `hot-spot` (several splits in a row took next to nothing off it),
 `no-positions`, `algorithm-failed`, `namespace-full`, `cycle-full`. Bundles within the limits are not mentioned, nor those that
-nobody serves or reports, unless they were over a limit the last time.
+no broker serves or reports, unless they were over a limit the last time.
 
 Source: upstream `DefaultNamespaceBundleSplitStrategyImpl`; its older `BundleSplitterTask` is `measure: long`, `hit_threshold: 0`
-and no cap per cycle. Upstream's look at bundles in Splitting with the same end has no counterpart: here a split is one record.
+and no cap per cycle. Upstream's check for bundles in Splitting with the same end has no counterpart: here a split is one record.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ _WORD = 1 << 32
 
 @dataclass(frozen=True, slots=True)
 class Splits:
-    """One look at all bundles.
+    """The result of one cycle over all bundles.
 
     Attributes:
         plans: First those to split, in order; then those left whole, by name.
-        why: Why nothing was looked at; None if it was.
-        memory: What the next look has to be given (`hits`, `lineage`); JSON-able.
+        why: Why no bundle was examined; None if they were.
+        memory: State for the next cycle (`hits`, `lineage`); JSON-able.
     """
 
     plans: Sequence[SplitPlan]
@@ -73,7 +73,7 @@ class _Over:
 
 
 class SplitWhen:
-    """Chooses which bundles to split, and asks the algorithm where.
+    """Chooses which bundles to split; the algorithm decides where.
 
     Args:
         algorithm: A `SplitAlgorithm`.
@@ -87,14 +87,14 @@ class SplitWhen:
         """Decide once.
 
         Args:
-            memory: `Splits.memory` of the last look; empty at first.
-            broker: Only bundles that this one serves; None: all.
+            memory: `Splits.memory` of the last cycle; empty at first.
+            broker: Only bundles of this broker; None: all.
         """
         return _Cycle(cluster, self.settings, self.algorithm, memory).splits(broker)
 
 
 class _Cycle:
-    """One look."""
+    """One cycle."""
 
     def __init__(
         self, cluster: Cluster, settings: SplitSettings, algorithm: SplitAlgorithm, memory: Mapping[str, Any]
@@ -114,7 +114,7 @@ class _Cycle:
         self._hits = {name: count for name, count in self._hits.items() if name in bundles}
         if self._cluster.safe is None:
             if self._settings.upstream:
-                # Upstream keeps only hits of bundles of which there are figures at this look.
+                # Upstream keeps only hits of bundles that have figures in this cycle.
                 kept = {
                     name
                     for name in self._hits
@@ -133,15 +133,18 @@ class _Cycle:
 
     def _hottest_first(self, broker: str | None) -> None:
         over = list(self._over_limits(broker))
-        for one in sorted(over, key=lambda one: (-one.heat, one.bundle.name)):
-            trouble = self._full(one) or self._uncuttable(one.bundle) or self._in_vain(one) or self._cut(one)
+        for candidate in sorted(over, key=lambda candidate: (-candidate.heat, candidate.bundle.name)):
+            bundle = candidate.bundle
+            trouble = (
+                self._full(candidate) or self._uncuttable(bundle) or self._in_vain(candidate) or self._cut(candidate)
+            )
             if trouble is not None:
-                self._leave(one.bundle, *trouble)
+                self._leave(bundle, *trouble)
 
     def _over_limits(self, broker: str | None) -> Iterator[_Over]:
         striking = self._striking(broker)
         bundles, known = self._cluster.bundles, set(striking)
-        # What is within the limits again is not over them in a row any more.
+        # A bundle that is within the limits again starts counting from zero.
         self._hits = {
             name: hits
             for name, hits in self._hits.items()
@@ -163,22 +166,22 @@ class _Cycle:
                 self._leave(bundle, *trouble)
 
     def _striking(self, broker: str | None) -> list[str]:
-        """Bundles to look at: all but those with sound figures within all limits, and those of which nothing is to be said.
+        """Bundles to examine: all except those with valid figures within all limits, and those to be ignored.
 
         One loop without calls: nearly all of a hundred thousand bundles end here.
         """
-        # Whole numbers and fractions are compared slowly; these are the same numbers.
+        # Comparing integers with floats is slow; these are the same numbers.
         msg_rate, throughput = _as_float(self._limits.msg_rate), _as_float(self._limits.throughput)
         topics, sessions = self._limits.topics, inf if self._limits.sessions is None else self._limits.sessions
         measure, hits = self._settings.measure, self._hits
-        found = []
+        names = []
         for name, bundle in self._cluster.bundles.items():
             owner, stats = bundle.owner, bundle.stats
             if owner is None or (broker is not None and owner != broker):
                 continue
             if stats is None:
                 if bundle.in_flight or bundle.estimated or name in hits:
-                    found.append(name)
+                    names.append(name)
                 continue
             traffic: BundleStats | MessageAverage = stats
             if measure != "now":
@@ -198,13 +201,13 @@ class _Cycle:
                 and consumers >= 0
                 and producers >= 0
             ):
-                found.append(name)
-        return found
+                names.append(name)
+        return names
 
     def _unsuitable(self, bundle: Bundle) -> tuple[str, str] | None:
-        """Why nothing can be said of a bundle."""
+        """Why a bundle cannot be examined."""
         if bundle.in_flight:
-            return "in-flight", "it is on its way or being split"
+            return "in-flight", "it is in flight or being split"
         if bundle.estimated:
             return "estimated", "it was not measured since it was split off"
         if bundle.stats is None:
@@ -215,7 +218,7 @@ class _Cycle:
 
     def _too_few(self, bundle: Bundle) -> tuple[str, str] | None:
         topics = 0 if bundle.stats is None else bundle.stats.topics
-        return None if topics >= FEW_TOPICS else ("few-topics", f"it has {topics}: splitting would not part anything")
+        return None if topics >= FEW_TOPICS else ("few-topics", f"it has {topics}: splitting would separate nothing")
 
     def _uncuttable(self, bundle: Bundle) -> tuple[str, str] | None:
         try:
@@ -261,7 +264,7 @@ class _Cycle:
         return _Over(bundle, reason, heat, f"{rate(value, unit)}, at most {most}")
 
     def _in_vain(self, over: _Over) -> tuple[str, str] | None:
-        """Why splitting would not help: one topic is the trouble."""
+        """Why splitting would not help: one topic is the cause."""
         settings = self._settings
         hot = hot_topic(over.bundle, over.reason, self._limits, settings.worth_percent)
         if hot is not None:
@@ -270,7 +273,7 @@ class _Cycle:
         vain = self._lineage.in_vain(over.bundle.name, over.reason, size, settings.fruitless_percent)
         if vain >= settings.fruitless_max:
             why = f"{over.why}; {vain} splits in a row took less than {settings.fruitless_percent:g}% off"
-            return "hot-spot", f"{why}: one topic probably has it all; split it by hand if you know better"
+            return "hot-spot", f"{why}: one topic probably has all the load; split by hand if not"
         return None
 
     def _size(self, over: _Over) -> float:
@@ -295,7 +298,7 @@ class _Cycle:
         return None
 
     def _cut(self, over: _Over) -> tuple[str, str] | None:
-        """Plan the split, or say why not."""
+        """Plan the split, or return why not."""
         bundle = over.bundle
         try:
             answer = list(self._algorithm.positions(bundle))
@@ -351,7 +354,7 @@ class _Cycle:
                 return
 
     def _cut_as_upstream(self, over: _Over) -> bool:
-        """Plan the split; whether the cycle goes on: a cut that is not inside ends it, and what it planned is lost."""
+        """Plan the split; whether the cycle goes on: a cut outside the bundle ends it, and its splits are lost."""
         bundle = over.bundle
         try:
             answer = list(self._algorithm.positions(bundle))
@@ -383,19 +386,19 @@ def _limits(settings: SplitSettings) -> BundleLimits:
 
 
 def _as_float(limit: float) -> float:
-    """The same number, where a float can be it."""
+    """The number as a float, if that is exact."""
     return float(limit) if float(limit) == limit else limit
 
 
-def _counts(found: object) -> dict[str, int]:
-    """A table of counts out of memory; what is none is forgotten."""
-    if not isinstance(found, Mapping):
+def _counts(table: object) -> dict[str, int]:
+    """A table of counts from memory; invalid entries are dropped."""
+    if not isinstance(table, Mapping):
         return {}
-    return {str(name): count for name, count in found.items() if type(count) is int and count > 0}
+    return {str(name): count for name, count in table.items() if type(count) is int and count > 0}
 
 
 def fewer(cuts: Sequence[int], most: int) -> Sequence[int]:
-    """At most so many of the cuts, evenly chosen."""
+    """At most `most` of the cuts, evenly chosen."""
     if len(cuts) <= most:
         return cuts
     return [cuts[(2 * index + 1) * len(cuts) // (2 * most)] for index in range(most)]

@@ -1,11 +1,11 @@
-"""What messages and bytes cost in CPU, learned from the reports of all brokers at once. Pure.
+"""CPU cost of messages and bytes, estimated from the reports of all brokers at once. Pure.
 
-Nobody measures the CPU of a bundle. Brokers differ in what they serve, though, and so in what they use:
+The CPU of a single bundle is not measured. But brokers differ in their traffic, and so in their usage:
 
     cpu_b / limit_b  ~  idle + a * messages_b / limit_b + c * bytes_b / limit_b
 
-is solved by least squares over all brokers. Where they are too much alike to tell, what is taken for granted decides: half of it
-for messages, half for bytes, nothing for idling.
+is solved by least squares over all brokers. If they are too similar, a prior decides: half for messages, half for bytes, nothing
+for idling.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from loaddata.model.broker_load import BrokerLoad
 from shedders.model.readings import LEAST_LIMIT, MOST
 
 RIDGE = 0.005
-"""What is taken for granted weighs as much as brokers that differ by the root of this (7 %)."""
+"""Weight of the prior: as much as brokers that differ by the root of this (7 %)."""
 
 _SINGULAR = 1e-12
 
 
 class CpuCosts(NamedTuple):
-    """What costs CPU.
+    """CPU costs.
 
     Attributes:
         idle: Part of a broker's limit that is used without traffic.
@@ -36,12 +36,12 @@ class CpuCosts(NamedTuple):
     size: float = 0.0
 
     def of(self, rate: float, throughput: float) -> float:
-        """CPU of so much traffic, in percent of one core."""
+        """CPU of this traffic, in percent of one core."""
         return self.message * rate + self.size * throughput
 
 
 def cpu_costs(loads: Iterable[BrokerLoad]) -> CpuCosts:
-    """Learn them from these reports."""
+    """Estimate the costs from these reports."""
     rows = [
         (load.cpu.usage / load.cpu.limit, load.msg_rate / load.cpu.limit, load.msg_throughput / load.cpu.limit)
         for load in loads
@@ -54,44 +54,44 @@ def cpu_costs(loads: Iterable[BrokerLoad]) -> CpuCosts:
     if used <= 0 or (messages <= 0 and sizes <= 0):
         return CpuCosts()
     both = messages > 0 and sizes > 0
-    granted = (0.0, 0.5, 0.5) if both else (0.0, float(messages > 0), float(sizes > 0))
+    prior = (0.0, 0.5, 0.5) if both else (0.0, float(messages > 0), float(sizes > 0))
     # In parts of the means, so that all three are alike.
     scaled = [
         (1.0, rate / messages if messages > 0 else 0.0, size / sizes if sizes > 0 else 0.0, use / used)
         for use, rate, size in rows
     ]
-    found = [max(0.0, one) for one in _solved(scaled, granted)]
-    if not granted[1]:
-        found[1] = 0.0
-    if not granted[2]:
-        found[2] = 0.0
-    whole = fsum(found)
-    if not found[1] + found[2] > 0 or not whole > 0:
-        found, whole = list(granted), 1.0
-    idle, message, size = (one / whole * used for one in found)
+    parts = [max(0.0, part) for part in _solved(scaled, prior)]
+    if not prior[1]:
+        parts[1] = 0.0
+    if not prior[2]:
+        parts[2] = 0.0
+    whole = fsum(parts)
+    if not parts[1] + parts[2] > 0 or not whole > 0:
+        parts, whole = list(prior), 1.0
+    idle, message, size = (part / whole * used for part in parts)
     return CpuCosts(idle, per(message, messages), per(size, sizes))
 
 
 def per(amount: float, of: float) -> float:
-    """What one of something has; bounded, as there may be next to nothing of it, and endless products are no numbers."""
+    """The amount per unit; bounded, as the number of units may be nearly zero and products must stay finite."""
     return min(MOST, amount / of) if of > 0 else 0.0
 
 
-def _solved(rows: Sequence[tuple[float, float, float, float]], granted: tuple[float, float, float]) -> Sequence[float]:
-    """Least squares with a ridge towards what is taken for granted."""
+def _solved(rows: Sequence[tuple[float, float, float, float]], prior: tuple[float, float, float]) -> Sequence[float]:
+    """Least squares with a ridge towards the prior."""
     count = len(rows)
     matrix = [
         [fsum(row[i] * row[j] for row in rows) / count + (RIDGE if i == j else 0.0) for j in range(3)] for i in range(3)
     ]
-    right = [fsum(row[i] * row[3] for row in rows) / count + RIDGE * granted[i] for i in range(3)]
+    right = [fsum(row[i] * row[3] for row in rows) / count + RIDGE * prior[i] for i in range(3)]
     whole = _determinant(matrix)
     if not abs(whole) > _SINGULAR:
-        return granted
-    found = []
+        return prior
+    solution = []
     for column in range(3):
         replaced = [[right[i] if j == column else matrix[i][j] for j in range(3)] for i in range(3)]
-        found.append(_determinant(replaced) / whole)
-    return found
+        solution.append(_determinant(replaced) / whole)
+    return solution
 
 
 def _determinant(m: Sequence[Sequence[float]]) -> float:

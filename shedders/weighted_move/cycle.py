@@ -1,4 +1,4 @@
-"""One decision of `weighted-move`: who stands apart, for how long, and what is done about it. Pure."""
+"""Decision cycle of `weighted-move`: which brokers deviate from the mean, for how long, and which bundles move. Pure."""
 
 from __future__ import annotations
 
@@ -33,28 +33,28 @@ if TYPE_CHECKING:
 
 
 REST = 0.02
-"""Levels that are this close to 1 are level: closer is beyond what reports can tell."""
+"""Levels this close to 1 count as 1: reports are not more precise."""
 
 UNDER = 2.0
-"""A broker counts as idle from so many times the gap on: an idle one harms nobody, a busy one does."""
+"""A broker counts as idle at this multiple of the gap: an idle broker does no harm, a busy one does."""
 
 OVERLOADED = 0.85
-"""Above this part of a limit a broker is waited for no longer than two hits (upstream's overload line)."""
+"""A broker above this part of a limit is relieved after at most two hits (upstream's overload limit)."""
 
 RELIEVED = 0.8
-"""One that is waited for no longer is relieved down to this part of its limit."""
+"""Such a broker is relieved down to this part of its limit."""
 
 FINISHED = 0.5
-"""A large plan may have missed by less than this part of what it changed; more is something else."""
+"""A deviation below this part of the last large plan's change counts as its error; more has another cause."""
 
 SETTLED_S = 300.0
-"""What others have moved (a drain, say) is left alone for so long: until its load is what it will be."""
+"""Bundles that others (a drain, for example) have moved are left alone for this time, until their load has settled."""
 
 LEAST_DONE = 0.05
-"""A broker that can do less than this part of what it says is not reckoned with as any slower."""
+"""Least assumed capacity of a broker, as a part of the reported one."""
 
 LARGE = 0.05
-"""Who moves so much of all load at once looks again whether it came out as reckoned."""
+"""A plan that moves at least this part of all load is checked afterwards."""
 
 TINY = 1e-6
 
@@ -84,14 +84,14 @@ class Cycle:
         self._waiting = 0
 
     def plan(self) -> Plan:
-        """The answer."""
+        """The plan of this cycle."""
         draft = self._draft
         if draft.stopped is not None:
             return replace(draft.stopped, memory=self._memory.dumped())
         self._read()
         if self._whole.level < TINY:
             self._memory.large = False
-            return self._answer([], "nobody has anything to do", Reason.HIT_COUNT)
+            return self._answer([], "no broker has any load", Reason.HIT_COUNT)
         for name in self._sides:
             self._judge(name)
         settings = self._settings
@@ -104,22 +104,24 @@ class Cycle:
         )
         self._began = {name: side.level for name, side in self._sides.items()}
         steps = Steps(list(self._sides.values()), rules, self._cargo_of, self._refused, self._filters)
-        found = steps.run()
+        planned = steps.run()
         for name, (word, why) in steps.stuck.items():
             draft.leave(name, word, why)
-        for step in found:
+        for step in planned:
             self._move(step)
         self._memory.large = steps.churn >= LARGE * len(self._sides)
         stuck = [self._sides[name] for name, (word, _) in steps.stuck.items() if word == "nothing-fits"]
         splits = wanted_splits(stuck, self._cargo_of, self._memory, settings.gap_percent / 100, steps.has_room)
-        why = f"{self._waiting} brokers stand apart, none for long enough" if self._waiting else "nobody stands apart"
+        why = "no broker deviates from the mean"
+        if self._waiting:
+            why = f"{self._waiting} brokers deviate from the mean, none for long enough"
         if steps.stuck:
-            why = f"{len(steps.stuck)} brokers have too much, nothing of it is worth moving"
+            why = f"{len(steps.stuck)} brokers have too much load, none of their bundles is worth moving"
         otherwise = Reason.NO_BUNDLES if steps.stuck else Reason.HIT_COUNT
         return self._answer(splits, why, otherwise)
 
     def _read(self) -> None:
-        """Take the readings in, and make the sides."""
+        """Record the readings, and compute the brokers' levels."""
         draft, memory, cluster = self._draft, self._memory, self._cluster
         memory.settle(cluster.bundles, cluster.recent.bundles)
         loads = {name: load for name, load in draft.loads.items() if cluster.brokers[name].accepting}
@@ -128,15 +130,15 @@ class Cycle:
         uses, inverses, levels = {}, {name: inverse_of(load, self._weights) for name, load in loads.items()}, {}
         changed: set[str] = set()
         for name, load in loads.items():
-            one = memory.watched.setdefault(name, BrokerHistory())
+            history = memory.watched.setdefault(name, BrokerHistory())
             age_s = cluster.recent.brokers.get(name)
             moved = name in memory.touched or (age_s is not None and age_s <= memory.passed_s)
             use = use_of(load)
             level = levels[name] = parts_of(use, inverses[name])
-            if moved or one.bundles != draft.size(name):
+            if moved or history.bundles != draft.size(name):
                 changed.add(name)
-            one.read(use, level, draft.size(name), moved=moved, passed_s=memory.passed_s)
-            uses[name] = one.use
+            history.read(use, level, draft.size(name), moved=moved, passed_s=memory.passed_s)
+            uses[name] = history.use
         self._levels = levels
         self._doubt(levels, changed)
         for name in loads:
@@ -146,7 +148,7 @@ class Cycle:
                 uses[name], inverses[name] = times(uses[name], 1 / done), times(inverses[name], 1 / capacity)
         doubts = memory.doubts
         sound = {name: load for name, load in loads.items() if doubts.of(name) is None or name in doubts.weak}
-        # What is news counts once it has lasted: a burst raises nobody's level but its own.
+        # New load counts once it has lasted: a burst raises only its own broker's level.
         steady = {name: times(uses[name], memory.watched[name].steady(self._settings.hits)) for name in sound}
         self._whole = whole(sound, steady, inverses)
         for name in loads:
@@ -163,7 +165,7 @@ class Cycle:
         )
 
     def _doubt(self, levels: Mapping[str, float], changed: Collection[str]) -> None:
-        """Compare what bundles do with what they used to do."""
+        """Compare the bundles' present traffic with their usual one."""
         groups, pulses, doubts = self._cluster.bundles_of, {}, self._memory.doubts
         for name in levels:
             pulse, sizes = pulse_of(groups.unsorted(name))
@@ -173,7 +175,7 @@ class Cycle:
         doubts.judge(pulses, levels)
 
     def _weakness(self, name: str, level: float) -> tuple[float, float] | None:
-        """What a slow broker can do, in parts of what it says, and which part of what is asked of it it does."""
+        """The capacity of a slow broker, as a part of the reported one, and the part of its demand that it serves."""
         doubts = self._memory.doubts
         done = min(1.0, max(LEAST_DONE, doubts.now.get(name, 1.0)))
         if name in doubts.weak:
@@ -181,7 +183,7 @@ class Cycle:
         return (max(LEAST_DONE, level), done) if doubts.to_try(name) else None
 
     def _judge(self, name: str) -> None:
-        """Whether a broker has stood apart for long enough."""
+        """Decide whether a broker has deviated for long enough."""
         side, watched, settings = self._sides[name], self._memory.watched[name], self._settings
         gap, urgent = settings.gap_percent / 100, settings.urgent_percent / 100
         noise = settings.noise_factor * watched.deviation(side.level / side.scale) * side.scale
@@ -195,18 +197,18 @@ class Cycle:
             return
         hits, since_s = watched.over if above else watched.under
         if name in self._memory.touched:
-            watched.usual = self._whole.level  # that is where it was meant to be
+            watched.usual = self._whole.level  # the level that the last plan aimed at
         usual = watched.usual * side.scale - 1
         steady = min(off, usual) if above else -max(off, usual) / UNDER
         part = (max(urgent, band) - steady) / (max(urgent, band) - gap) if max(urgent, band) > gap else 0.0
         needed = max(1, round(settings.hits * min(1.0, part)))
         changed = self._memory.touched.get(name, 0.0) if self._memory.large else 0.0
         if band < abs(off) < changed * FINISHED:
-            needed = 1  # what was begun is finished
+            needed = 1  # complete the last plan
         side.aim = 1 + REST
         overloaded = above and side.level / side.scale > OVERLOADED and hits < needed
         if overloaded:
-            # Whatever it is, it hurts: away with the worst of it, the rest is waited for.
+            # Whatever the cause, relieve the worst of it now; the rest has to wait for more hits.
             needed, side.aim = min(needed, 2), max(side.aim, RELIEVED * side.scale)
         if hits >= needed and since_s >= (needed - 1) * settings.hit_s:
             side.over, side.under = above, below
@@ -218,11 +220,11 @@ class Cycle:
             name,
             "hit-count",
             f"at {side.level:.3f} of the average by {RESOURCES[side.busiest]}, {hits} of {needed} times in a row, for "
-            f"{since_s:.0f} s; its noise allows {band:.3f}",
+            f"{since_s:.0f} s; tolerance for its noise: {band:.3f}",
         )
 
     def _is_doubted(self, side: BrokerLevel) -> bool:
-        """Whether its figures are not to be gone by; if it may be slow, a part of its load is sent away to find out."""
+        """Whether its figures are not trusted; if it may be slow, a part of its load is moved away to find out."""
         doubts, name = self._memory.doubts, side.name
         kind = doubts.of(name)
         if kind is None or (name in doubts.weak and kind == FELL):
@@ -236,29 +238,31 @@ class Cycle:
         return True
 
     def _cargo_of(self, side: BrokerLevel) -> list[BundleDemand]:
-        """Its bundles that may go, the smallest first."""
-        found = self._cargo.get(side.name)
-        if found is None:
+        """Its movable bundles, the smallest first."""
+        cargo = self._cargo.get(side.name)
+        if cargo is None:
             draft = self._draft
             known = draft.movable(side.name)
             weights = Weights(draft.loads[side.name], side.use, side.inverse, known, self._whole)
             cargo = [
-                one
+                demand
                 for bundle in known
-                if not self._was_moved(bundle.name) and (one := weights.cargo(bundle)) is not None and one.size > 0
+                if not self._was_moved(bundle.name)
+                and (demand := weights.cargo(bundle)) is not None
+                and demand.size > 0
             ]
-            cargo.sort(key=lambda one: (one.size, one.bundle.name))
-            found = self._cargo[side.name] = cargo
-        return found
+            cargo.sort(key=lambda demand: (demand.size, demand.bundle.name))
+            self._cargo[side.name] = cargo
+        return cargo
 
     def _was_moved(self, name: str) -> bool:
-        """Whether a bundle has to stay as this strategy moved it lately."""
+        """Whether a bundle has to stay as this strategy moved it recently."""
         age_s = self._cluster.recent.bundles.get(name)
         grace_s = self._settings.grace_s
         if (age_s is not None and age_s > grace_s) or not self._memory.moved(name, age_s):
             return False
-        said = "" if age_s is None else f" {age_s:.0f} s ago"
-        self._draft.leave(name, "recently-moved", f"it was moved{said}; for {grace_s:.0f} s it stays")
+        ago = "" if age_s is None else f" {age_s:.0f} s ago"
+        self._draft.leave(name, "recently-moved", f"it was moved{ago}; it stays for {grace_s:.0f} s")
         return True
 
     def _refused(self, bundle: Bundle, side: BrokerLevel) -> str | None:
@@ -269,10 +273,10 @@ class Cycle:
 
     def _move(self, step: MoveStep) -> None:
         cargo, source, side = step.cargo, step.source, step.destination
-        back = " comes back for one that is too heavy by itself;" if step.back else ""
+        back = " returned for one that is too heavy by itself;" if step.back else ""
         why = (
             f"{cargo.size:.4f} of {source.name}:{back} levels {step.before[0]:.3f} and {step.before[1]:.3f} become "
-            f"{step.after[0]:.3f} and {step.after[1]:.3f} of the average, most of it {RESOURCES[step.resource]}; gain per "
+            f"{step.after[0]:.3f} and {step.after[1]:.3f} of the average, mainly {RESOURCES[step.resource]}; gain per "
             f"churn {step.value:.3f}"
         )
         reason = Reason.OVERLOADED if (side if step.back else source).over else Reason.UNDERLOADED
@@ -286,26 +290,26 @@ class Cycle:
         memory.touched = {
             name: abs(side.level - self._began[name])
             for name, side in self._sides.items()
-            if (side.given or side.taken)
+            if (side.gives or side.taken)
         }
         for name, side in self._sides.items():
             added = (side.level - self._began.get(name, side.level)) / side.scale if side.scale > 0 else 0.0
-            if side.over and memory.doubts.to_try(name) and side.given:
+            if side.over and memory.doubts.to_try(name) and side.gives:
                 memory.doubts.tried(name, self._levels[name], -added / (self._began[name] / side.scale))
-            elif side.taken and not side.given:
+            elif side.taken and not side.gives:
                 memory.doubts.sent[name] = self._levels[name], added, float(side.came)
         draft.memory = memory.dumped()
         return replace(draft.plan(why, otherwise), splits=tuple(splits))
 
 
 BIG = 0.2
-"""A bundle with less than this part of what an average broker has can be made up for by others."""
+"""A bundle with less than this part of an average broker's load can be balanced by others."""
 
 SPLITS_MAX = 4
-"""So many in one decision: each costs its clients a reconnect."""
+"""Maximum number of splits in one decision: each costs its clients a reconnect."""
 
 LOOKED_MAX = 32
-"""For the bundles of so many brokers it is asked who has room: those may be hundreds that filters shut in."""
+"""Maximum number of brokers for whose bundles room is searched: filters may confine those of hundreds."""
 
 
 def wanted_splits(
@@ -315,17 +319,17 @@ def wanted_splits(
     gap: float,
     has_room: Callable[[BrokerLevel, Bundle, float], bool],
 ) -> list[SplitWanted]:
-    """The largest bundle of each broker that has too much and of which nothing can go.
+    """The largest bundle of each broker that has too much load and no movable bundle.
 
     Args:
         stuck: Those brokers, the busiest first.
         gap: How far above the level a broker may be.
-        has_room: Whether anybody who stands lower may take a bundle at all: parts of it would go nowhere, either, if not.
+        has_room: Whether any broker with a lower level may take a bundle at all: if not, its parts could go nowhere either.
     """
-    found: list[SplitWanted] = []
+    splits: list[SplitWanted] = []
     looked = 0
     for side in stuck:
-        if len(found) >= SPLITS_MAX or not side.level > 1 + gap:
+        if len(splits) >= SPLITS_MAX or not side.level > 1 + gap:
             continue
         largest = next(reversed(cargo(side)), None)
         if largest is None or largest.young or largest.size * side.scale < BIG:
@@ -337,11 +341,11 @@ def wanted_splits(
         if looked > LOOKED_MAX or not has_room(side, bundle, gap):
             continue
         memory.asked[bundle.name] = (largest.throughput, 0.0)
-        found.append(
+        splits.append(
             SplitWanted(
                 bundle.name,
-                f"{side.name} stands at {side.level:.3f} of the average, {largest.size * side.scale:.3f} of it this bundle, too "
+                f"{side.name} is at {side.level:.3f} of the average, {largest.size * side.scale:.3f} of it this bundle, too "
                 "much for any other broker",
             )
         )
-    return found
+    return splits

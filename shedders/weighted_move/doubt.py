@@ -1,16 +1,16 @@
-"""Brokers whose figures cannot be what they say: `weighted-move` doubts them for a while. Pure.
+"""Detection of implausible reports, which `weighted-move` distrusts for a while. Pure.
 
-A broker that has become slow does less, so its reports look idle; one that lies looks idle or full. Both show in their bundles:
-all of them do less (or more) than they used to, at once, while those of other brokers do not. A broker's pulse is the median of
-what its bundles do now over what they do in the long run, over the same of the whole cluster. And what was sent to a broker has
-to show in its reports.
+A broker that has become slow serves less traffic, so its reports look idle; one with false reports looks idle or full. Both show
+in their bundles: the traffic of all of them falls (or rises) at once, while that of other brokers' bundles does not. A broker's
+pulse is the median ratio of its bundles' present to long-term traffic, relative to that of the whole cluster. And load that was
+moved to a broker has to show in its reports.
 
-    fell        the pulse is far below what it was; nothing is sent there, and a part of its load goes elsewhere. If its use
-                stays as it was it is at the end of what it can do, and that is its capacity from then on (for `WEAK_S`)
-    rose        the pulse is far above; nothing goes from there, unless it is overloaded by its own word
-    lies        the long-term averages of its bundles jumped, all by the same factor, which no such average can: nothing goes
-                there, and nothing from there unless it is overloaded by its own word
-    unmoved     what was sent did not show; nothing more is sent
+    fell        the pulse is far below its usual value; the broker gets no bundles, and a part of its load is moved away. If its
+                usage does not fall, it is saturated, and that is its capacity from then on (for `WEAK_S`)
+    rose        the pulse is far above; the broker gives no bundles, unless it reports itself overloaded
+    lies        the long-term averages of its bundles jumped, all by the same factor, which is impossible: the broker gets no
+                bundles, and gives none unless it reports itself overloaded
+    unmoved     load that was moved there did not show; the broker gets no more
 
 A doubt ends when the pulse is back, at the latest after `DOUBT_S`.
 """
@@ -29,51 +29,51 @@ FELL, ROSE, LIES, UNMOVED = "fell", "rose", "lies", "unmoved"
 KINDS = (FELL, ROSE, LIES, UNMOVED)
 
 STEP = 0.15
-"""A pulse this far from what it was is no noise; more, where pulses differ much."""
+"""A pulse this far from its usual value is not noise; more, if pulses differ much."""
 
 SPREAD = 4.5
-"""So many times what pulses of brokers usually differ by."""
+"""Multiple of the usual spread of pulses that is not noise."""
 
 SAME = 0.08
-"""Two factors that differ by less are the same."""
+"""Two factors that differ by less count as equal."""
 
 HITS = 3
-"""Decisions in a row that have to see it."""
+"""Number of decisions in a row that have to see a deviation."""
 
 ASKED = HITS + 1
-"""Hits of a broker that has given the part away by which it is tried."""
+"""Hits of a broker that is being probed."""
 
 CALM = 0.1
-"""What one decision counts in a broker's usual pulse: it goes along with a load that changes slowly."""
+"""Weight of one decision in a broker's usual pulse, which follows slow changes of load."""
 
 LONG_SAMPLES = 60
-"""Fewer samples (5 minutes) say nothing of the long run."""
+"""Fewer samples (5 minutes) are not a long-term average."""
 
 LONG_STEADY = 240
-"""An average of so many samples (20 minutes) cannot jump."""
+"""An average of this many samples (20 minutes) cannot jump."""
 
-QUARTERS, TOLD_SIZES = 4, 3
-"""The largest bundle, the one a quarter down, the one in the middle: which smaller ones are told changes all the time."""
+QUARTERS, SIZES_KEPT = 4, 3
+"""The largest bundle, the one a quarter down, the one in the middle: the set of reported smaller ones changes all the time."""
 
 BUNDLES = 4
-"""Fewer bundles have no common pulse."""
+"""Fewer bundles do not make a pulse."""
 
 DOUBT_S = 1_800.0
 WEAK_S = 7_200.0
 
 PROBED = 0.2
-"""Part of its load that a broker gives away whose pulse fell; if its use falls by less than half of that, it was strained."""
+"""Part of its load that is moved away from a broker whose pulse fell; if its usage falls by less than half, it was saturated."""
 
 RESPONSE = 0.4
-"""Part of what was sent that has to show."""
+"""Part of the moved load that has to show."""
 
-TOLD = 0.03
-"""Less of a broker's limit is too little to tell."""
+SHOWS = 0.03
+"""A smaller part of a broker's limit is within the error."""
 
 
 @dataclass(slots=True)
 class ReportDoubt:
-    """Attributes: since when (`age_s`), how often in a row it was seen, and whether that is enough."""
+    """A doubt about a broker's reports: its kind, how often in a row it was seen (`hits`), and its age."""
 
     kind: str
     hits: int = 1
@@ -81,26 +81,26 @@ class ReportDoubt:
 
     @property
     def holds(self) -> bool:
-        """Whether it counts."""
+        """Whether it was seen often enough to count."""
         return self.hits >= HITS or self.kind == UNMOVED
 
 
 @dataclass(slots=True)
 class Doubts:
-    """What is remembered of this.
+    """The memory of implausible reports.
 
     Attributes:
-        calm: A broker's usual pulse; `now`: its pulse at this decision, 1 for what it usually is.
+        calm: A broker's usual pulse; `now`: its pulse at this decision, relative to the usual one.
         sizes: Long-term averages of a broker's bundles in bytes a second: the largest, and two smaller ones.
-        found: Doubts by broker.
-        probes: Level at which a broker was when part of it was sent away, and which part that was.
-        weak: What a broker can do, in parts of what it says, with the seconds since that was found out.
-        sent: Level of a broker before the last plan, what that sent there, and in how many bundles.
+        doubts: Doubts by broker.
+        probes: Level of a broker before a part of its load was moved away, and that part.
+        weak: Capacity of a broker, as a part of the reported one, with the seconds since it was measured.
+        sent: Level of a broker before the last plan, the load that the plan moved there, and the number of bundles.
     """
 
     calm: dict[str, float] = field(default_factory=dict)
     now: dict[str, float] = field(default_factory=dict)
-    found: dict[str, ReportDoubt] = field(default_factory=dict)
+    doubts: dict[str, ReportDoubt] = field(default_factory=dict)
     probes: dict[str, tuple[float, float]] = field(default_factory=dict)
     weak: dict[str, tuple[float, float]] = field(default_factory=dict)
     sent: dict[str, tuple[float, float, float]] = field(default_factory=dict)
@@ -108,12 +108,12 @@ class Doubts:
 
     @classmethod
     def recall(cls, memory: Any, passed_s: float, present: Mapping[str, object]) -> Doubts:
-        """Out of JSON; brokers that left are forgotten."""
+        """The memory from JSON; brokers that left are dropped."""
         if not isinstance(memory, Mapping):
             return cls()
         ages, hits = remembered(memory, "age_s"), remembered(memory, "hits")
         kinds = memory.get("kinds")
-        found = {
+        doubts = {
             name: ReportDoubt(kind, int(min(hits.get(name, 1.0), ASKED)), ages.get(name, 0.0) + passed_s)
             for name, kind in (kinds.items() if isinstance(kinds, Mapping) else ())
             if kind in KINDS and name in present and ages.get(name, 0.0) + passed_s <= DOUBT_S
@@ -125,30 +125,30 @@ class Doubts:
             if name in present and 0 < part <= 1 and weak_s.get(name, 0.0) + passed_s <= WEAK_S
         }
         calm = {name: value for name, value in remembered(memory, "calm").items() if name in present}
-        sizes = {name: some for name, some in _rows(memory, "sizes", TOLD_SIZES).items() if name in present}
+        sizes = {name: row for name, row in _rows(memory, "sizes", SIZES_KEPT).items() if name in present}
         sent = {name: (row[0], row[1], row[2]) for name, row in _rows(memory, "sent", 3).items()}
-        return cls(calm, {}, found, _pairs(_rows(memory, "probes", 2)), weak, sent, sizes)
+        return cls(calm, {}, doubts, _pairs(_rows(memory, "probes", 2)), weak, sent, sizes)
 
     def dumped(self) -> dict[str, Any]:
-        """For JSON; nothing where all is well."""
+        """For JSON; empty if there are no doubts."""
         tables: dict[str, dict[str, Any]] = {
-            "age_s": {name: one.age_s for name, one in self.found.items()},
+            "age_s": {name: doubt.age_s for name, doubt in self.doubts.items()},
             "calm": {name: round(value, 4) for name, value in self.calm.items()},
-            "capacity": {name: round(one[0], 4) for name, one in self.weak.items()},
-            "hits": {name: one.hits for name, one in self.found.items()},
-            "kinds": {name: one.kind for name, one in self.found.items()},
-            "probes": {name: [round(value, 4) for value in one] for name, one in self.probes.items()},
-            "sent": {name: [round(value, 4) for value in one] for name, one in self.sent.items()},
-            "sizes": {name: [float(f"{value:.4g}") for value in one] for name, one in self.sizes.items()},
-            "weak_s": {name: one[1] for name, one in self.weak.items()},
+            "capacity": {name: round(capacity, 4) for name, (capacity, _) in self.weak.items()},
+            "hits": {name: doubt.hits for name, doubt in self.doubts.items()},
+            "kinds": {name: doubt.kind for name, doubt in self.doubts.items()},
+            "probes": {name: [round(value, 4) for value in probe] for name, probe in self.probes.items()},
+            "sent": {name: [round(value, 4) for value in row] for name, row in self.sent.items()},
+            "sizes": {name: [float(f"{value:.4g}") for value in row] for name, row in self.sizes.items()},
+            "weak_s": {name: age_s for name, (_, age_s) in self.weak.items()},
         }
         return {name: dict(sorted(table.items())) for name, table in tables.items() if table}
 
     def judge(self, pulses: Mapping[str, float], levels: Mapping[str, float]) -> None:
-        """Take the pulses of this decision, and see what became of what was sent and given.
+        """Judge the pulses of this decision, and the responses to load that was moved.
 
         Args:
-            levels: Level of each broker now, in parts of its limits as it says.
+            levels: Present level of each broker, as a part of its reported limits.
         """
         self._responses(levels)
         if len(pulses) <= HITS:
@@ -160,98 +160,98 @@ class Doubts:
         step = max(STEP, SPREAD * spread)
         for name, value in self.now.items():
             self._judge_one(name, value, step)
-            if name not in self.found:
+            if name not in self.doubts:
                 self.calm[name] = (1 - CALM) * self.calm.get(name, relative[name]) + CALM * relative[name]
 
     def look_at(self, name: str, sizes: Sequence[float] | None, *, changed: bool) -> None:
-        """Whether the long-term averages of a broker's bundles are where they were.
+        """Check whether the long-term averages of a broker's bundles jumped.
 
         Args:
-            sizes: As the attribute has them; None where they are too young.
+            sizes: As in the attribute; None if they are too young.
             changed: The broker has other bundles than before.
         """
-        known, before = self.found.get(name), self.sizes.get(name)
+        known, before = self.doubts.get(name), self.sizes.get(name)
         lies = known is not None and known.kind == LIES
         if sizes is None or (changed and not lies):
             self.sizes.pop(name, None)
         elif before is not None:
             factors = [now / then for now, then in zip(sizes, before, strict=True) if then > 0]
-            if factors and min(abs(one - 1) for one in factors) > STEP and max(factors) / min(factors) < 1 + SAME:
+            if factors and min(abs(factor - 1) for factor in factors) > STEP and max(factors) / min(factors) < 1 + SAME:
                 if not lies:
-                    self.found[name] = ReportDoubt(LIES, HITS)
+                    self.doubts[name] = ReportDoubt(LIES, HITS)
                 return
             if lies:
-                del self.found[name]
+                del self.doubts[name]
         if sizes is not None:
             self.sizes[name] = sizes
 
     def of(self, name: str) -> str | None:
-        """Which doubt there is of a broker."""
-        one = self.found.get(name)
-        return one.kind if one is not None and one.holds else None
+        """The kind of doubt about a broker; None without one."""
+        doubt = self.doubts.get(name)
+        return doubt.kind if doubt is not None and doubt.holds else None
 
     def why(self, name: str) -> str:
-        """What is odd about a broker, for people."""
-        one = self.found[name]
-        said = f"its bundles all do {self.now.get(name, 1.0):.2f} of usual"
-        if one.kind in (LIES, UNMOVED):
-            long = "the long-term averages of all its bundles jumped alike, which they cannot"
-            said = long if one.kind == LIES else "what was sent there did not show"
-        return f"{said}, for {one.age_s:.0f} s"
+        """A sentence on what is implausible about a broker."""
+        doubt = self.doubts[name]
+        sentence = f"the traffic of all its bundles is {self.now.get(name, 1.0):.2f} of the usual"
+        if doubt.kind in (LIES, UNMOVED):
+            jumped = "the long-term averages of all its bundles jumped alike, which is impossible"
+            sentence = jumped if doubt.kind == LIES else "load that was moved there did not show"
+        return f"{sentence}, for {doubt.age_s:.0f} s"
 
     def may_take(self, name: str) -> bool:
-        """Whether a broker may be sent something: the first sign that it fell is enough to wait."""
-        one = self.found.get(name)
-        return one is None or one.kind == ROSE or (name in self.weak and one.kind == FELL)
+        """Whether a broker may get bundles: the first sign that its pulse fell is enough to wait."""
+        doubt = self.doubts.get(name)
+        return doubt is None or doubt.kind == ROSE or (name in self.weak and doubt.kind == FELL)
 
     def to_try(self, name: str) -> bool:
-        """Whether it has to be found out whether a broker is at its end."""
-        one = self.found.get(name)
-        return one is not None and one.kind == FELL and one.hits == HITS and name not in self.weak
+        """Whether a broker has to be probed for saturation."""
+        doubt = self.doubts.get(name)
+        return doubt is not None and doubt.kind == FELL and doubt.hits == HITS and name not in self.weak
 
     def tried(self, name: str, level: float, part: float) -> None:
-        """A part of its load is sent away."""
+        """Record that a part of its load is moved away."""
         self.probes[name] = level, part
-        self.found[name].hits = ASKED
+        self.doubts[name].hits = ASKED
 
     def _judge_one(self, name: str, value: float, step: float) -> None:
         kind = FELL if value < 1 - step else ROSE if value > 1 + step else None
-        known = self.found.get(name)
+        known = self.doubts.get(name)
         if known is None:
             if kind is not None:
-                self.found[name] = ReportDoubt(kind)
+                self.doubts[name] = ReportDoubt(kind)
         elif known.kind in (LIES, UNMOVED):
             return
         elif kind == known.kind:
             known.hits = max(known.hits, min(known.hits + 1, HITS))
         elif kind is not None:
-            self.found[name] = ReportDoubt(kind)
+            self.doubts[name] = ReportDoubt(kind)
         elif not known.holds or abs(value - 1) < step / 2:
-            del self.found[name]
+            del self.doubts[name]
 
     def _responses(self, levels: Mapping[str, float]) -> None:
         for name, (before, part) in self.probes.items():
             if name in levels and before > 0 and before - levels[name] < before * part / 2:
                 self.weak[name] = (min(1.0, levels[name]), 0.0)
         for name, (before, added, _) in self.sent.items():
-            if name in levels and added >= TOLD and levels[name] - before < RESPONSE * added - TOLD:
-                self.found[name] = ReportDoubt(UNMOVED)
+            if name in levels and added >= SHOWS and levels[name] - before < RESPONSE * added - SHOWS:
+                self.doubts[name] = ReportDoubt(UNMOVED)
         self.probes, self.sent = {}, {}
 
 
 def pulse_of(bundles: Iterable[Bundle]) -> tuple[float | None, Sequence[float] | None]:
-    """What bundles do, as a whole.
+    """The pulse of a broker's bundles.
 
     Returns:
-        Median of what they do now over what they do in the long run; long-term averages that are old enough (`Doubts.sizes`).
-        None where too few are known.
+        Median ratio of present to long-term traffic; long-term averages that are old enough (`Doubts.sizes`).
+        None if too few are known.
     """
     ratios, sizes = [], []
-    for one in bundles:  # asked of every bundle that is known, which may be a hundred thousand
-        stats = one.stats
+    for bundle in bundles:  # runs for every known bundle, which may be a hundred thousand
+        stats = bundle.stats
         if stats is None:
             continue
-        long = one.averages.long
+        long = bundle.averages.long
         samples = long.samples
         if samples >= LONG_SAMPLES:
             usual = long.msg_throughput_in + long.msg_throughput_out
@@ -266,8 +266,8 @@ def pulse_of(bundles: Iterable[Bundle]) -> tuple[float | None, Sequence[float] |
     ratios.sort()
     sizes.sort()
     last = len(sizes) - 1
-    told = [sizes[-1 - last * part // QUARTERS] for part in range(TOLD_SIZES)] if len(sizes) >= BUNDLES else None
-    return ratios[len(ratios) // 2], told
+    steady = [sizes[-1 - last * part // QUARTERS] for part in range(SIZES_KEPT)] if len(sizes) >= BUNDLES else None
+    return ratios[len(ratios) // 2], steady
 
 
 def _pairs(rows: Mapping[str, Sequence[float]]) -> dict[str, tuple[float, float]]:
@@ -276,10 +276,10 @@ def _pairs(rows: Mapping[str, Sequence[float]]) -> dict[str, tuple[float, float]
 
 def _rows(memory: Mapping[str, Any], key: str, count: int) -> dict[str, Sequence[float]]:
     table = memory.get(key)
-    found: dict[str, Sequence[float]] = {}
+    rows: dict[str, Sequence[float]] = {}
     for name, row in table.items() if isinstance(table, Mapping) else ():
         if isinstance(row, list | tuple) and len(row) == count:
-            one = remembered({"": {str(place): value for place, value in enumerate(row)}}, "")
-            if len(one) == count:
-                found[str(name)] = [one[str(place)] for place in range(count)]
-    return found
+            values = remembered({"": {str(place): value for place, value in enumerate(row)}}, "")
+            if len(values) == count:
+                rows[str(name)] = [values[str(place)] for place in range(count)]
+    return rows

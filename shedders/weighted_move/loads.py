@@ -1,11 +1,11 @@
-"""What `weighted-move` reckons in: each broker's use of each resource against its own limits, and what a bundle has of it. Pure.
+"""Load model of `weighted-move`: each broker's use of each resource against its own limits, and a bundle's part of it. Pure.
 
 A broker's level is its most used resource in parts of the cluster's: `max_r(usage_r / limit_r) / T` with
 `T = max_r(sum of usage_r / sum of limit_r)` over all brokers that take part; 1 is what it would have if everything were spread by
-capacity. A bundle's use goes along in the resource's own unit, so that a broker with other limits feels it in proportion.
+capacity. A bundle's use moves with it in the resource's own unit, so that a broker with other limits is affected in proportion.
 
-What a bundle has of its broker's use: of each direction of the network its share of the broker's bytes in that direction; of CPU,
-without what idling takes, its share of what the broker's messages and bytes cost (`shedders.weighted_move.cpu_cost`).
+A bundle's part of its broker's use: of each direction of the network its share of the broker's bytes in that direction; of CPU,
+without the idle use, its share of the cost of the broker's messages and bytes (`shedders.weighted_move.cpu_cost`).
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ from shedders.model.readings import LEAST_LIMIT, is_sound
 from shedders.weighted_move.cpu_cost import CpuCosts, cpu_costs, per
 
 LEAST_WEIGHT = 1e-6
-"""A resource that counts less than this part of another one counts nothing."""
+"""A resource with less than this part of the largest weight does not count."""
 
 RESOURCES = ("CPU", "bandwidth in", "bandwidth out")
 
 SAMPLES = 3
-"""Fewer samples are no average yet: then this moment's figures count."""
+"""With fewer samples this moment's figures count instead of the average."""
 
 Use = tuple[float, float, float]
 """CPU in percent of one core, both directions of the network in kbit/s; or each in parts of a limit."""
 
 
 class BundleDemand(NamedTuple):
-    """A bundle that may go.
+    """A movable bundle.
 
     Attributes:
-        size: Its part of its broker, by the resource it has most of; 1 is the whole broker.
+        size: Its part of its broker, by its largest resource; 1 is the whole broker.
         use: In the resources' own units.
-        churn: Its traffic, 1 for what an average broker has: its bytes or its messages, whichever is more.
+        churn: Its traffic relative to an average broker's: its bytes or its messages, whichever is more.
         throughput: Bytes a second.
         young: Its figures are uncertain: estimated, or an average of few samples.
     """
@@ -58,15 +58,15 @@ class BrokerLevel:
 
     Attributes:
         use: By resource, in its own unit.
-        inverse: What each resource counts over its limit of it; 0 where it has none.
+        inverse: Weight of each resource over the broker's limit; 0 if it has none.
         scale: One over the cluster's level (`T`).
         capacity: Its limit of the cluster's scarcest resource, 1 for the average broker.
         takes: It takes bundles at all.
-        over, under: It has stood apart for long enough, above or below.
-        urgent: So far that nothing else counts.
-        waits: It has too much, and that is news: it gives nothing yet.
-        aim: It is relieved until it stands no higher.
-        given, taken: The plan takes from it, or gives to it; `came`: so many bundles.
+        over, under: It has deviated for long enough, above or below.
+        urgent: It deviates so far that it does not wait for more hits.
+        waits: It has too much load, but only recently: it gives nothing yet.
+        aim: It is relieved down to this level.
+        gives, taken: The plan takes bundles from it, or gives it some; `came`: their number.
     """
 
     name: str
@@ -80,7 +80,7 @@ class BrokerLevel:
     urgent: bool = False
     waits: bool = False
     aim: float = 1.0
-    given: bool = False
+    gives: bool = False
     taken: bool = False
     came: int = 0
     level: float = field(init=False, default=0.0)
@@ -89,7 +89,7 @@ class BrokerLevel:
         self.level = self.with_(0.0, 0.0, 0.0)
 
     def with_(self, cpu: float, inwards: float, outwards: float) -> float:
-        """Its level with so much more (or less) of each resource."""
+        """Its level with this added to (or taken from) each resource."""
         use, inverse = self.use, self.inverse
         level = (use[0] + cpu) * inverse[0]
         other = (use[1] + inwards) * inverse[1]
@@ -101,7 +101,7 @@ class BrokerLevel:
         return level * self.scale
 
     def add(self, use: Use, sign: int) -> None:
-        """A bundle comes (1) or goes (-1)."""
+        """Add (1) or remove (-1) a bundle."""
         mine = self.use
         self.use = (
             max(0.0, mine[0] + sign * use[0]),
@@ -118,12 +118,12 @@ class BrokerLevel:
 
 
 def use_of(load: BrokerLoad) -> Use:
-    """What a broker uses."""
+    """A broker's use of each resource."""
     return load.cpu.usage, load.bandwidth_in.usage, load.bandwidth_out.usage
 
 
 def inverse_of(load: BrokerLoad, weights: ResourceWeights) -> Use:
-    """What each resource counts over its limit: one that counts half has twice the limit, so to say."""
+    """Weight of each resource over its limit: half the weight is like twice the limit."""
     return (
         _inverse(load.cpu.limit, weights.cpu),
         _inverse(load.bandwidth_in.limit, weights.bandwidth_in),
@@ -141,7 +141,7 @@ def parts_of(use: Use, inverse: Use) -> float:
 
 
 def times(use: Use, factor: float) -> Use:
-    """So many times each."""
+    """Each resource multiplied by a factor."""
     return use[0] * factor, use[1] * factor, use[2] * factor
 
 
@@ -150,8 +150,8 @@ class ClusterTotals:
     """The cluster's sums.
 
     Attributes:
-        level: Use over capacity of its scarcest resource (`T`); 0 where nothing is used.
-        scarcest: Which one that is.
+        level: Use over capacity of its scarcest resource (`T`); 0 if nothing is used.
+        scarcest: Index of that resource.
         limit: An average broker's limit of it.
         throughput, rate: An average broker's traffic.
         costs: What traffic costs in CPU.
@@ -169,7 +169,7 @@ def whole(loads: Mapping[str, BrokerLoad], uses: Mapping[str, Use], inverses: Ma
     """Add up the brokers whose figures count.
 
     Args:
-        uses: What they use, as smoothed; `inverses`: one over what they can.
+        uses: Their smoothed use; `inverses`: one over their limits.
     """
     levels, means = [], []
     for resource in range(len(RESOURCES)):
@@ -190,26 +190,26 @@ def whole(loads: Mapping[str, BrokerLoad], uses: Mapping[str, Use], inverses: Ma
 
 
 class Weights:
-    """What the bundles of one broker have of its use.
+    """Parts of a broker's use by bundle.
 
     Args:
-        use: Of the broker, as smoothed.
-        known: Its bundles: they may report more than it does, whose report is older.
+        use: The broker's smoothed use.
+        known: Its bundles: their sum may exceed the broker's report, which is older.
     """
 
     def __init__(
         self, load: BrokerLoad, use: Use, inverse: Use, known: Sequence[Bundle], cluster: ClusterTotals
     ) -> None:
-        traffic = [found for one in known if (found := traffic_of(one)) is not None]
+        traffic = [measured for bundle in known if (measured := traffic_of(bundle)) is not None]
         self._use, self._inverse, self._cluster = use, inverse, cluster
-        self._in = max(load.msg_throughput_in, fsum(one.msg_throughput_in for one in traffic))
-        self._out = max(load.msg_throughput_out, fsum(one.msg_throughput_out for one in traffic))
-        rate = max(load.msg_rate, fsum(one.msg_rate for one in traffic))
+        self._in = max(load.msg_throughput_in, fsum(measured.msg_throughput_in for measured in traffic))
+        self._out = max(load.msg_throughput_out, fsum(measured.msg_throughput_out for measured in traffic))
+        rate = max(load.msg_rate, fsum(measured.msg_rate for measured in traffic))
         self._cost = cluster.costs.of(rate, self._in + self._out)
         self._busy = max(0.0, use[0] - cluster.costs.idle * load.cpu.limit) if inverse[0] > 0 else use[0]
 
     def cargo(self, bundle: Bundle) -> BundleDemand | None:
-        """A bundle with what it has; None where nobody knows."""
+        """A bundle with its part of the use; None if it is unknown."""
         traffic = traffic_of(bundle)
         if traffic is None:
             return None
@@ -232,7 +232,7 @@ class Weights:
 
 
 def traffic_of(bundle: Bundle) -> BundleStats | MessageAverage | None:
-    """What to reckon a bundle with: its short-term average, this moment's figures while that is young; None if unknown."""
+    """A bundle's traffic: its short-term average, or this moment's figures while that is young; None if unknown."""
     short, stats = bundle.averages.short, bundle.stats
     if short.samples >= SAMPLES and is_sound(short):
         return short

@@ -1,6 +1,6 @@
-"""What `weighted-move` remembers from one decision to the next, and what it learns from that. Pure.
+"""Memory of `weighted-move` from one decision to the next. Pure.
 
-All of it goes through JSON and may come from anywhere: what makes no sense is forgotten.
+It is stored as JSON and may come from anywhere: invalid entries are dropped.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ from shedders.weighted_move.watch import BrokerHistory, numbers, watched
 from statechannel.protocol.bundle import parse_key
 
 GAP_MAX_S = 600.0
-"""A longer time between two decisions says nothing about what was in between."""
+"""Longest interval between two decisions from which something can be concluded."""
 
 MISSED = 0.1
-"""A plan of which more was not carried out has changed nothing that was to be judged by it."""
+"""If more than this part of a plan was not carried out, its effect is not judged."""
 
 
 @dataclass(slots=True)
 class Memory:
-    """All of it.
+    """The whole memory.
 
     Attributes:
         at_ms: When the last decision was made.
-        passed_s: Since then; `known_s`: for how long nothing has been moved here without being remembered, at most `keep_s`.
-        watched: By broker.
-        came: By bundle, where it came from, with the seconds since.
-        touched: Brokers of the last plan, with what it changed of their levels; `large`: it moved so much that it may want
-            finishing.
-        doubts: Brokers whose figures cannot be what they say.
-        asked: By bundle that was to be split, its bytes a second and the seconds since.
+        passed_s: Seconds since then; `known_s`: for how long all moves are remembered, at most `keep_s`.
+        watched: History by broker.
+        came: By bundle, its former brokers, with the seconds since.
+        touched: Brokers of the last plan, with the changes of their levels; `large`: it moved so much that it may have to be
+            completed.
+        doubts: Brokers with implausible reports.
+        asked: By bundle of which a split was requested, its bytes a second and the seconds since.
     """
 
     at_ms: int = 0
@@ -51,11 +51,11 @@ class Memory:
 
     @classmethod
     def recall(cls, memory: Mapping[str, Any], now_ms: int, keep_s: float, present: Mapping[str, object]) -> Memory:
-        """Out of JSON.
+        """The memory from JSON.
 
         Args:
-            present: Brokers; others are forgotten.
-            keep_s: Where a bundle came from longer ago is forgotten.
+            present: Brokers; others are dropped.
+            keep_s: Older moves are dropped.
         """
         at_ms = memory.get("at_ms")
         known = type(at_ms) is int and 0 <= at_ms <= now_ms
@@ -66,11 +66,11 @@ class Memory:
             passed_s,
             min(keep_s, known_s + passed_s),
             {
-                name: one
+                name: history
                 for name, row in _table(memory.get("watched"))
-                if (one := watched(row)) is not None and name in present
+                if (history := watched(row)) is not None and name in present
             },
-            {name: found for name, rows in _table(memory.get("came")) if (found := _came(rows, passed_s, keep_s))},
+            {name: sources for name, rows in _table(memory.get("came")) if (sources := _came(rows, passed_s, keep_s))},
             remembered(memory, "touched"),
             memory.get("large") is True,
             {
@@ -86,7 +86,7 @@ class Memory:
         return {
             "asked": {name: list(self.asked[name]) for name in sorted(self.asked)},
             "at_ms": self.at_ms,
-            "came": {name: [list(one) for one in self.came[name]] for name in sorted(self.came)},
+            "came": {name: [list(source) for source in self.came[name]] for name in sorted(self.came)},
             "doubts": self.doubts.dumped(),
             "known_s": self.known_s,
             "large": self.large,
@@ -95,13 +95,13 @@ class Memory:
         }
 
     def settle(self, bundles: Mapping[str, Bundle], recent: Mapping[str, float]) -> None:
-        """See what became of the last plan: moves that were not made are forgotten, and who was to be relieved still is.
+        """Compare the last plan with the cluster: moves that were not made are dropped, so that their brokers are still relieved.
 
-        A move of an older plan that was given up since (it was refused, or its time was over) is forgotten, too.
-        Attributes are changed: `came`, and `touched` is emptied where much of the plan was not carried out.
+        A move of an older plan that has failed since (it was refused, or has expired) is dropped as well.
+        Changes `came`, and empties `touched` if much of the plan was not carried out.
 
         Args:
-            recent: How long ago bundles came to where they are, in seconds.
+            recent: Seconds since bundles came to their brokers.
         """
         planned = missed = 0
         there: Counter[str | None] = Counter()
@@ -116,7 +116,7 @@ class Memory:
             planned += newest
             if newest and bundle is not None:
                 there[bundle.owner] += 1
-            # One that came back was moved all the same.
+            # A bundle that came back was moved nevertheless.
             if still and (newest or recent.get(name, age_s) >= age_s):
                 missed += newest
                 self.came[name].pop()
@@ -125,26 +125,26 @@ class Memory:
         if missed > planned * MISSED:
             self.touched = {}
             self.doubts.sent, self.doubts.probes = {}, {}
-        # What went elsewhere (the placement may have chosen) or is still to come cannot show.
+        # Bundles that went elsewhere (by a placement's choice) or have not arrived cannot show.
         self.doubts.sent = {name: row for name, row in self.doubts.sent.items() if there[name] >= row[2]}
 
     def moved(self, bundle: str, age_s: float | None) -> bool:
-        """Whether a bundle was moved by this strategy lately, or may have been, when nobody remembered it.
+        """Whether a bundle was moved by this strategy recently, or may have been before the memory began.
 
         Args:
-            age_s: How long ago it came to where it is; None: long ago.
+            age_s: Seconds since it came to its broker; None: long ago.
         """
         return bundle in self.came or (age_s is not None and age_s > self.known_s)
 
     def has_left(self, bundle: str, broker: str) -> float | None:
-        """How long ago a bundle left a broker, in seconds; None if it did not, or long ago."""
+        """Seconds since a bundle left a broker; None if it did not, or long ago."""
         ages = [age_s for name, age_s in self.came.get(bundle, ()) if name == broker]
         if self._gone:
             ages += self._parents(bundle, broker)
         return min(ages, default=None)
 
     def _parents(self, bundle: str, broker: str) -> list[float]:
-        """The same of the bundles that it was split from."""
+        """The same for the bundles that it was split from."""
         parts = parse_key(bundle.encode())
         around = () if parts is None else self._gone.get(parts.namespace, ())
         return [
@@ -157,13 +157,13 @@ class Memory:
 
 
 def _came(rows: Any, passed_s: float, keep_s: float) -> list[tuple[str, float]]:
-    found = []
+    sources = []
     for row in rows if isinstance(rows, list | tuple) else ():
         if isinstance(row, list | tuple) and len(row) == 2 and isinstance(row[0], str):  # noqa: PLR2004 - a pair
             age = numbers(row[1:], 1)
             if age is not None and age[0] + passed_s <= keep_s:
-                found.append((row[0], age[0] + passed_s))
-    return found
+                sources.append((row[0], age[0] + passed_s))
+    return sources
 
 
 def _table(table: Any) -> Iterable[tuple[str, Any]]:

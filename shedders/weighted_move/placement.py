@@ -1,4 +1,4 @@
-"""Placement of `weighted-move`: what each broker will use of each resource, what is on its way counted. Pure."""
+"""Placement of `weighted-move`: each broker's expected use of each resource, with the bundles in flight. Pure."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _FREE = 0, "", _NONE
 
 
 class Expected:
-    """What brokers of one cluster will use, in parts of their limits.
+    """Expected use of the brokers of one cluster, in parts of their limits.
 
-    A bundle is reckoned by what a byte and a message cost all over the cluster, as the broker that it comes from may be no more;
-    one that nobody has measured as the average bundle (at most a twentieth of an average broker); none as less than a thousandth.
+    A bundle counts by the cluster's cost of a byte and of a message, as its former broker may be gone; an unmeasured one
+    counts like the average bundle (at most a twentieth of an average broker); none counts less than a thousandth.
     """
 
     def __init__(self, cluster: Cluster, known: KnownBrokers, weights: ResourceWeights) -> None:
@@ -47,15 +47,15 @@ class Expected:
         )
         self._costs: dict[str, Use] = {}
         self._came = came_since(cluster, self._use)
-        for name, found in self._came.items():
-            self._use[name] = _plus(self._use[name], [self._cost_of(one) for one in sorted(found)])
-        # By broker: bundles on their way that are counted, the last of them, and what they use together.
+        for name, arrivals in self._came.items():
+            self._use[name] = _plus(self._use[name], [self._cost_of(bundle) for bundle in sorted(arrivals)])
+        # By broker: number of bundles in flight that are counted, the last of them, and their total use.
         self._booked: dict[str, tuple[int, str, Use]] = {}
         self._levels = {name: self._level(name, _NONE, _NONE) for name in self._use}
         self._order = sorted((level, name) for name, level in self._levels.items())
 
     def levels(self, names: Sequence[str], booked: Mapping[str, Sequence[str]]) -> dict[str, float]:
-        """The most used resource of each broker, with what is on its way."""
+        """The most used resource of each broker, with the bundles in flight."""
         for name in sorted(self._booked.keys() - booked.keys()):
             self._count(name, ())
         for name in booked:
@@ -67,23 +67,23 @@ class Expected:
         return {name: levels[name] for name in names}
 
     def best(self, bundle: Bundle, among: Mapping[str, float]) -> tuple[float, list[str]]:
-        """Which brokers have most left once they have this bundle, too, and how much of their most used resource is used then.
+        """The lowest level with this bundle added, and the brokers that would have it.
 
         Args:
-            among: As `levels` gave them.
+            among: The result of `levels`.
         """
         cost = self._cost(bundle)
-        least, found = inf, list[str]()
+        least, best = inf, list[str]()
         for level, name in self._order:
             if level > least:
-                break  # with it they have more still
+                break  # with the bundle their level is still higher
             if name in among:
                 after = self._level(name, cost, self._booked.get(name, _FREE)[2])
                 if after < least:
-                    least, found = after, [name]
+                    least, best = after, [name]
                 elif after == least:
-                    found.append(name)
-        return least, sorted(found)
+                    best.append(name)
+        return least, sorted(best)
 
     def _level(self, name: str, more: Use, booked: Use) -> float:
         use, inverse = self._use[name], self._inverse[name]
@@ -94,13 +94,13 @@ class Expected:
         )
 
     def _count(self, name: str, bundles: Sequence[str]) -> None:
-        """So many are on their way to a broker now; what was counted before is not counted again while lists only grow."""
+        """Count the bundles in flight to a broker; incrementally while the list only grows."""
         count, last, total = self._booked.pop(name, _FREE)
         if count > len(bundles) or (count and bundles[count - 1] != last):
             count, total = 0, _NONE
         if bundles:
             came = self._came.get(name, ())
-            total = _plus(total, [self._cost_of(one) for one in bundles[count:] if one not in came])
+            total = _plus(total, [self._cost_of(bundle) for bundle in bundles[count:] if bundle not in came])
             self._booked[name] = len(bundles), bundles[-1], total
         self._order.pop(bisect_left(self._order, (self._levels[name], name)))
         self._levels[name] = self._level(name, _NONE, total)
@@ -111,12 +111,12 @@ class Expected:
         return self._unseen if bundle is None else self._cost(bundle)
 
     def _cost(self, bundle: Bundle) -> Use:
-        found = self._costs.get(bundle.name)
-        if found is None:
-            found = self._costs[bundle.name] = self._reckon(bundle)
-        return found
+        cost = self._costs.get(bundle.name)
+        if cost is None:
+            cost = self._costs[bundle.name] = self._compute_cost(bundle)
+        return cost
 
-    def _reckon(self, bundle: Bundle) -> Use:
+    def _compute_cost(self, bundle: Bundle) -> Use:
         traffic = traffic_of(bundle)
         if traffic is None:
             return self._unseen
@@ -135,8 +135,8 @@ class Expected:
 
 def _plus(use: Use, more: Sequence[Use]) -> Use:
     cpu, inwards, outwards = use
-    for one in more:
-        cpu += one[0]
-        inwards += one[1]
-        outwards += one[2]
+    for added in more:
+        cpu += added[0]
+        inwards += added[1]
+        outwards += added[2]
     return cpu, inwards, outwards

@@ -10,7 +10,7 @@ from shedders.weighted_move.loads import LEAST_WEIGHT
 
 
 class WeightedMoveSettings(StrategySettings):
-    """Settings of `weighted-move`, for shedding and placement. Percents are of the level if all were even."""
+    """Settings of `weighted-move`, for shedding and placement. Percentages are of the level of perfect balance."""
 
     max_age_s: float = Field(
         default=1800.0,
@@ -26,26 +26,25 @@ class WeightedMoveSettings(StrategySettings):
     gap_percent: float = Field(
         default=5.0,
         gt=0,
-        description="So far above the level a broker has too much, if noise allows to tell (twice as far below: too little): "
-        "half of the tenth that is to be kept, as loads go on changing.",
+        description="A broker this far above the level has too much load, unless it is within the noise (twice as far below: too "
+        "little). The default is half of a target of 10 %, as loads keep changing.",
     )
     urgent_percent: float = Field(
         default=25.0,
         gt=0,
-        description="So far off a broker is relieved or filled at the first sight; in between it takes the fewer hits the "
-        "farther it is.",
+        description="A broker this far off is relieved or filled at once; in between, the farther off, the fewer hits it needs.",
     )
     hits: int = Field(
         default=8,
         ge=1,
-        description="Decisions in a row that have to see a gap of gap_percent, or one that is all new: longer than the usual "
-        "burst lasts.",
+        description="Number of decisions in a row that have to see a gap of gap_percent, or one that is all new; longer than a "
+        "typical burst.",
     )
     hit_s: float = Field(
         default=30.0,
         ge=0,
-        description="Hits have to be this far apart, on average: half of the usual time between two decisions; where everything "
-        "goes faster (a demo), less.",
+        description="Minimum average time between two hits, in seconds: half of the usual time between two decisions; less where "
+        "everything is faster (a demo).",
     )
     noise_factor: float = Field(
         default=3.0,
@@ -56,37 +55,39 @@ class WeightedMoveSettings(StrategySettings):
     least_gain_percent: float = Field(
         default=4.0,
         gt=0,
-        description="A load that would go to a broker less than this below its own is not worth a move.",
+        description="A move to a broker less than this below the source is not worth it.",
     )
     move_cost_percent: float = Field(
         default=1.0,
         gt=0,
-        description="What any move costs beside its load, in parts of an average broker's traffic: of two ways to the same "
-        "balance the one with fewer moves is better.",
+        description="Fixed cost of a move in addition to its load, in percent of an average broker's traffic: of two plans with "
+        "the same balance the one with fewer moves is better.",
     )
     max_moved_percent: float = Field(
         default=65.0,
         gt=0,
         le=100,
-        description="Traffic that one decision moves at most, of the cluster's, by bytes or messages, whichever is more: when "
-        "brokers double, half of it goes.",
+        description="Maximum part of the cluster's traffic that one decision moves, by bytes or messages, whichever is more: "
+        "when the number of brokers doubles, half of it moves.",
     )
     max_moves: int = Field(
-        default=1_000, ge=1, description="Bundles that one decision moves at most: what a minute has room for."
+        default=1_000,
+        ge=1,
+        description="Maximum number of bundles that one decision moves: about what one minute allows.",
     )
     cpu_weight: float = Field(
         default=1.0,
         ge=0,
-        description="What CPU counts, against the others; 0: nothing. For brokers that other work keeps busy.",
+        description="Weight of CPU; 0: not considered, for brokers that share their CPU with other work.",
     )
     bandwidth_in_weight: float = Field(
-        default=1.0, ge=0, description="What bytes received count: less where the network's limit is a guess."
+        default=1.0, ge=0, description="Weight of bytes received: less if the network's limit is a guess."
     )
-    bandwidth_out_weight: float = Field(default=1.0, ge=0, description="What bytes sent count, likewise.")
+    bandwidth_out_weight: float = Field(default=1.0, ge=0, description="Weight of bytes sent, likewise.")
 
     @property
     def weights(self) -> ResourceWeights:
-        """What counts, the largest 1, so that a level stays part of a limit; memory never does, as no move makes it smaller."""
+        """The weights, the largest scaled to 1; memory never counts, as no move makes it smaller."""
         each = self.cpu_weight, self.bandwidth_in_weight, self.bandwidth_out_weight
         most = max(each)
         cpu, inwards, outwards = (weight / most if weight > most * LEAST_WEIGHT else 0.0 for weight in each)

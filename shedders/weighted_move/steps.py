@@ -1,7 +1,7 @@
-"""What the filters have said in one decision of `weighted-move`, so that nobody is asked in vain again and again. Pure.
+"""Steps of a `weighted-move` plan: the choice of moves by gain per churn, with a cache of the filters' refusals. Pure.
 
-Filters refuse a broker to whole namespaces, as a rule: isolation, anti-affinity, versions. The idlest brokers of a cluster may
-well be such that none of a busy broker's namespaces may use; they must not stand in the way of those that may be used.
+As a rule filters refuse a broker to whole namespaces: isolation, anti-affinity, versions. It may be that none of a busy broker's
+namespaces may use the idlest brokers of a cluster; these must not hide the ones that may be used.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from shedders.shedding.leveling import CanTake, refused
 from shedders.weighted_move.loads import BrokerLevel, BundleDemand
 
 CLOSED: Final = 2
-"""So many bundles of a namespace refused, and none let in: the broker is not asked for another one in this decision."""
+"""After this many refused bundles of a namespace, and none accepted, the broker is closed to it for this decision."""
 
-_NOBODY: Final[frozenset[str]] = frozenset()
+_NONE: Final[frozenset[str]] = frozenset()
 
 
 class FilterRefusals:
-    """See the module.
+    """Cache of the filters' refusals in one decision.
 
     Args:
         can_take: Filters; None: every broker may take every bundle.
 
     Attributes:
-        count: How many answers were no.
-        closed: By broker, namespaces of which it is asked no more.
+        count: Number of refusals.
+        closed: By broker, the namespaces that it is closed to.
     """
 
     def __init__(self, can_take: CanTake | None) -> None:
@@ -59,36 +59,36 @@ class FilterRefusals:
         return fault
 
     def closed_to(self, broker: str) -> set[str] | frozenset[str]:
-        """Namespaces of which this broker is asked no more."""
-        return self.closed.get(broker, _NOBODY)
+        """Namespaces that this broker is closed to."""
+        return self.closed.get(broker, _NONE)
 
 
 DESTINATIONS = 3
-"""Brokers looked at together for a bundle: the idlest that are left."""
+"""Number of brokers compared at once for a bundle: the idlest that are left."""
 
 DESTINATIONS_MAX = 24
-"""So many are asked whether they take anything of a broker."""
+"""Maximum number of destinations tried for one source."""
 
 REFUSALS_MAX = 24
-"""Answers of filters that one step waits for, once the decision has had `REFUSALS` of them."""
+"""Maximum number of refusals in one step, once the decision has had `REFUSALS` of them."""
 
 REFUSALS = 3_000
-"""Refusals of one decision after which less is asked: tens of milliseconds."""
+"""Refusals of one decision after which fewer destinations are tried: tens of milliseconds."""
 
 SKIPPED = 50_000
-"""Brokers of one decision that are passed over because they are closed to all that a source has; more are asked again."""
+"""Maximum number of brokers of one decision that are skipped as closed to all bundles of a source."""
 
 ALL = 24
-"""Bundles of one broker that are all looked at; of more than this, those around the two best sizes."""
+"""Up to this number all bundles of a broker are compared; of more, those around the two best sizes."""
 
 AROUND = 4
-"""So many to both sides."""
+"""Number of bundles to each side of such a size."""
 
 EXCHANGED = 12
-"""Bundles of a broker for which something is looked for that could come back."""
+"""Number of a broker's bundles for which an exchange is searched."""
 
 QUARTER = 0.25
-"""A move that takes more than half a gap has to lower the busier of the two by this part of the gap, at least."""
+"""A move of more than half a gap has to lower the busier of the two by at least this part of the gap."""
 
 
 _size = attrgetter("size")
@@ -99,10 +99,10 @@ class StepRules:
     """Bounds of one decision.
 
     Attributes:
-        rest: Levels this far from 1 are level.
-        least: Gain per churn below which nothing goes.
-        move_cost: What a move costs beside its load, 1 for the traffic of an average broker.
-        churn: Load that may go, in the same unit; moves: their number.
+        rest: Levels this close to 1 count as 1.
+        least: Minimum gain per churn.
+        move_cost: Cost of a move in addition to its load, 1 for the traffic of an average broker.
+        churn: Load that may move, in the same unit; moves: their number.
     """
 
     rest: float
@@ -118,7 +118,7 @@ class MoveStep(NamedTuple):
     Attributes:
         before, after: Levels of source and destination.
         value: Gain per churn.
-        back: It comes back for another bundle.
+        back: It is returned for another bundle.
     """
 
     cargo: BundleDemand
@@ -132,7 +132,7 @@ class MoveStep(NamedTuple):
 
 
 class CandidateMove(NamedTuple):
-    """A candidate: what goes, what comes back, and what that is worth."""
+    """A possible move or exchange, and its value."""
 
     value: float
     going: BundleDemand
@@ -143,12 +143,12 @@ class CandidateMove(NamedTuple):
 
 
 class Steps:
-    """See the module.
+    """The search for the best moves.
 
     Args:
-        cargo: A broker's bundles that may go, the smallest first; the list is used up.
-        refused: Why a broker may not get a bundle; None where it may.
-        filters: What of that the filters have said.
+        cargo: A broker's movable bundles, the smallest first; the list is consumed.
+        refused: Why a broker may not get a bundle; None if it may.
+        filters: The cache of the filters' refusals.
     """
 
     def __init__(
@@ -176,85 +176,85 @@ class Steps:
         self.stuck: dict[str, tuple[str, str]] = {}
 
     def run(self) -> Sequence[MoveStep]:
-        """All of them; `stuck` says of brokers that give nothing (more) why."""
+        """All steps; `stuck` has the brokers that give no (more) bundles, with the reason."""
         rules = self._rules
         while self._hot and (self._over or self._under):
             level, _, source = heappop(self._hot)
             if -level != source.level:
-                continue  # it has changed since, and has another entry
+                continue  # outdated: it has another entry
             if not source.level > 1 - rules.rest:
                 break
             if source.waits or not ((source.over and source.level > source.aim) or self._under):
                 continue
             room = len(self.steps) < rules.moves and self.churn < rules.churn
-            found = self._best(source) if room else None
-            if found is not None:
-                self._take(found)
+            candidate = self._best(source) if room else None
+            if candidate is not None:
+                self._take(candidate)
                 heappush(self._hot, (-source.level, source.name, source))
                 continue
             if source.over:
                 self._over.discard(source.name)
                 word = "nothing-fits" if room else "budget"
-                why = self._refusal or "none of its bundles is worth moving to any of the idlest brokers"
+                why = self._refusal or "none of its bundles is worth moving to one of the idlest brokers"
                 if not room:
-                    why = f"{len(self.steps)} moves with {self.churn:.2f} of an average broker's traffic are enough at once"
-                self.stuck[source.name] = (word, f"it stands at {source.level:.3f} of the average; {why}")
+                    why = f"{len(self.steps)} moves with {self.churn:.2f} of an average broker's traffic are the most at once"
+                self.stuck[source.name] = (word, f"it is at {source.level:.3f} of the average; {why}")
         return self.steps
 
     def _best(self, source: BrokerLevel) -> CandidateMove | None:
-        """The best step from this broker that nobody refuses."""
+        """The best step from this broker that no filter refuses."""
         self._refusal = ""
         cargo = self._cargo(source)
         refusals = 0
-        for some in self._takers(source):
-            ranked = self._singles(source, some, cargo)
+        for takers in self._takers(source):
+            ranked = self._singles(source, takers, cargo)
             ranked.sort(key=_worst_last)
-            for found in ranked:
-                fault = self._refused(found.going.bundle, found.destination)
+            for candidate in ranked:
+                fault = self._refused(candidate.going.bundle, candidate.destination)
                 if fault is None:
-                    return found
+                    return candidate
                 refusals += 1
-                self._refusal = f"{found.destination.name} may not take {found.going.bundle.name}: {fault}"
+                self._refusal = f"{candidate.destination.name} may not take {candidate.going.bundle.name}: {fault}"
                 if refusals >= REFUSALS_MAX and self._filters.count >= REFUSALS:
                     return None
-        may = source.takes and len(self.steps) + 2 <= self._rules.moves  # an exchange is two moves
-        idlest = next(self._takers(source), []) if may else []
+        may_exchange = source.takes and len(self.steps) + 2 <= self._rules.moves  # an exchange is two moves
+        idlest = next(self._takers(source), []) if may_exchange else []
         return self._exchange(source, idlest, cargo)
 
     def _takers(self, source: BrokerLevel) -> Iterator[list[BrokerLevel]]:
-        """The idlest brokers that may get something of this one, a few at a time."""
-        some: list[BrokerLevel] = []
+        """The idlest brokers that may get bundles of this one, a few at a time."""
+        takers: list[BrokerLevel] = []
         asked = 0
         least = self._rules.least / 2
         for level, _, side in self._cold:
             if asked >= DESTINATIONS_MAX or not source.level - level > least:
                 break
-            if side is source or side.given or not (source.over or side.under) or self._is_closed(source, side):
+            if side is source or side.gives or not (source.over or side.under) or self._is_closed(source, side):
                 continue
-            some.append(side)
+            takers.append(side)
             asked += 1
-            if len(some) == DESTINATIONS:
-                yield some
-                some = []
-        if some:
-            yield some
+            if len(takers) == DESTINATIONS:
+                yield takers
+                takers = []
+        if takers:
+            yield takers
 
     def _is_closed(self, source: BrokerLevel, side: BrokerLevel) -> bool:
-        """Whether a broker takes nothing of all that another one has."""
+        """Whether a broker is closed to all bundles of another one."""
         closed = self._filters.closed_to(side.name)
         if not closed or self._skipped >= SKIPPED:
             return False
         known = self._namespaces.get(source.name)
         if known is None:
-            known = self._namespaces[source.name] = frozenset(one.bundle.namespace for one in self._cargo(source))
+            known = self._namespaces[source.name] = frozenset(demand.bundle.namespace for demand in self._cargo(source))
         if not known <= closed:
             return False
         self._skipped += 1
-        self._refusal = self._refusal or f"{side.name} may take nothing of it"
+        self._refusal = self._refusal or f"{side.name} may take none of its bundles"
         return True
 
     def has_room(self, source: BrokerLevel, bundle: Bundle, gap: float) -> bool:
-        """Whether anybody may take a bundle, however large it is, who stands lower than its broker by so large a part."""
+        """Whether any broker may take a bundle, regardless of its size, whose level is lower by at least `gap`."""
         asked = 0
         for level, _, side in self._cold:
             if asked >= DESTINATIONS_MAX or not level < source.level * (1 - gap):
@@ -267,27 +267,27 @@ class Steps:
         return False
 
     def _singles(
-        self, source: BrokerLevel, some: Sequence[BrokerLevel], cargo: Sequence[BundleDemand]
+        self, source: BrokerLevel, takers: Sequence[BrokerLevel], cargo: Sequence[BundleDemand]
     ) -> list[CandidateMove]:
-        found: list[CandidateMove] = []
+        candidates: list[CandidateMove] = []
         rules = self._rules
-        for side in some:
+        for side in takers:
             gap = source.level - side.level
             closed = self._filters.closed_to(side.name)
-            may_go = [one for one in cargo if one.bundle.namespace not in closed] if closed else cargo
-            for one in self._sized(source, side, may_go):
-                use = one.use
+            may_go = [demand for demand in cargo if demand.bundle.namespace not in closed] if closed else cargo
+            for demand in self._sized(source, side, may_go):
+                use = demand.use
                 after = source.with_(-use[0], -use[1], -use[2]), side.with_(*use)
                 top = max(after)
                 if not top < source.level or (after[1] > after[0] and source.level - top < QUARTER * gap):
                     continue
-                value = gained(source, side, after) / (one.churn + rules.move_cost)
-                if value >= rules.least and (source.urgent or not one.young):
-                    found.append(CandidateMove(value, one, None, source, side, after))
-        return found
+                value = gained(source, side, after) / (demand.churn + rules.move_cost)
+                if value >= rules.least and (source.urgent or not demand.young):
+                    candidates.append(CandidateMove(value, demand, None, source, side, after))
+        return candidates
 
     def _sized(self, source: BrokerLevel, side: BrokerLevel, cargo: Sequence[BundleDemand]) -> Sequence[BundleDemand]:
-        """Bundles that are about as large as is wanted."""
+        """Bundles of about the best sizes."""
         if len(cargo) <= ALL:
             return cargo
         gap, level = source.level - side.level, source.level
@@ -298,43 +298,43 @@ class Steps:
         )
         cost = self._rules.move_cost
         cheapest = min(wanted, sqrt(cost * cost + gap * cost) - cost)
-        found: list[BundleDemand] = []
+        sized: list[BundleDemand] = []
         done = 0
         for size in (cheapest, wanted):
             place = bisect_left(cargo, size / source.scale, key=_size)
             first = max(done, place - AROUND)
             done = min(len(cargo), max(first, place + AROUND))
-            found += cargo[first:done]
-        return found
+            sized += cargo[first:done]
+        return sized
 
     def _ratio(self, source: BrokerLevel, side: BrokerLevel) -> float:
-        """What something that is 1 on the source is on the other."""
+        """The load on the other broker of a bundle that has load 1 on the source."""
         resource = source.busiest
         mine, theirs = source.inverse[resource], side.inverse[resource]
         return theirs / mine if mine > 0 and theirs > 0 else 1.0
 
     def _exchange(
-        self, source: BrokerLevel, some: Sequence[BrokerLevel], cargo: Sequence[BundleDemand]
+        self, source: BrokerLevel, takers: Sequence[BrokerLevel], cargo: Sequence[BundleDemand]
     ) -> CandidateMove | None:
         """The best exchange with one of the idlest brokers."""
-        found: list[CandidateMove] = []
-        for side in some:
+        candidates: list[CandidateMove] = []
+        for side in takers:
             theirs = self._cargo(side)
             if not theirs or side.taken:
                 continue
             ratio = self._ratio(source, side)
             wanted = min((source.level - side.level) / (1 + ratio), max(source.level - source.aim, self._rules.rest))
-            for one in cargo[-EXCHANGED:]:
-                target = (one.size - wanted / source.scale) * ratio
-                if target <= 0 or one.young:
+            for demand in cargo[-EXCHANGED:]:
+                target = (demand.size - wanted / source.scale) * ratio
+                if target <= 0 or demand.young:
                     continue
                 place = bisect_left(theirs, target, key=_size)
                 for other in theirs[max(0, place - 1) : place + 2]:
-                    exchange = self._swap(source, side, one, other)
+                    exchange = self._swap(source, side, demand, other)
                     if exchange is not None:
-                        found.append(exchange)
-        found.sort(key=_worst_last)
-        for swap in found[:REFUSALS_MAX]:
+                        candidates.append(exchange)
+        candidates.sort(key=_worst_last)
+        for swap in candidates[:REFUSALS_MAX]:
             if swap.back is not None and not (
                 self._refused(swap.going.bundle, swap.destination) or self._refused(swap.back.bundle, swap.source)
             ):
@@ -342,37 +342,37 @@ class Steps:
         return None
 
     def _swap(
-        self, source: BrokerLevel, side: BrokerLevel, one: BundleDemand, other: BundleDemand
+        self, source: BrokerLevel, side: BrokerLevel, demand: BundleDemand, other: BundleDemand
     ) -> CandidateMove | None:
         if other.young:
             return None
-        cpu, inwards, outwards = (there - back for there, back in zip(one.use, other.use, strict=True))
+        cpu, inwards, outwards = (there - back for there, back in zip(demand.use, other.use, strict=True))
         after = source.with_(-cpu, -inwards, -outwards), side.with_(cpu, inwards, outwards)
         if not max(after) < source.level or after[1] > after[0]:
             return None
-        value = gained(source, side, after) / (one.churn + other.churn + 2 * self._rules.move_cost)
-        return CandidateMove(value, one, other, source, side, after) if value >= self._rules.least else None
+        value = gained(source, side, after) / (demand.churn + other.churn + 2 * self._rules.move_cost)
+        return CandidateMove(value, demand, other, source, side, after) if value >= self._rules.least else None
 
-    def _take(self, found: CandidateMove) -> None:
-        """Book it."""
-        source, side = found.source, found.destination
+    def _take(self, candidate: CandidateMove) -> None:
+        """Add a candidate to the plan."""
+        source, side = candidate.source, candidate.destination
         before, resource = (source.level, side.level), source.busiest
         self._cold.remove((side.level, side.name, side))
-        for one, giver, taker in ((found.going, source, side), (found.back, side, source)):
-            if one is None:
+        for demand, giver, taker in ((candidate.going, source, side), (candidate.back, side, source)):
+            if demand is None:
                 continue
-            self._cargo(giver).remove(one)
-            giver.add(one.use, -1)
-            taker.add(one.use, 1)
+            self._cargo(giver).remove(demand)
+            giver.add(demand.use, -1)
+            taker.add(demand.use, 1)
             taker.came += 1
-            self.churn += one.churn
-            back = one is found.back
-            self.steps.append(MoveStep(one, giver, taker, resource, before, found.after, found.value, back))
+            self.churn += demand.churn
+            back = demand is candidate.back
+            self.steps.append(MoveStep(demand, giver, taker, resource, before, candidate.after, candidate.value, back))
         insort(self._cold, (side.level, side.name, side))
         heappush(self._hot, (-side.level, side.name, side))
-        if not source.given and source.takes:
+        if not source.gives and source.takes:
             self._cold = [entry for entry in self._cold if entry[2] is not source]
-        source.given = side.taken = True
+        source.gives = side.taken = True
         if not source.level > source.aim:
             self._over.discard(source.name)
         if side.under and not side.level < 1 - self._rules.rest:
@@ -386,5 +386,5 @@ def gained(source: BrokerLevel, side: BrokerLevel, after: tuple[float, float]) -
     return lost - side.capacity * (after[1] * after[1] - side.level * side.level)
 
 
-def _worst_last(found: CandidateMove) -> tuple[float, str, str]:
-    return -found.value, found.going.bundle.name, found.destination.name
+def _worst_last(candidate: CandidateMove) -> tuple[float, str, str]:
+    return -candidate.value, candidate.going.bundle.name, candidate.destination.name

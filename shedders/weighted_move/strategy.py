@@ -1,4 +1,4 @@
-"""Our own default: one score over several resources, sources and destinations chosen together, by gain per load moved."""
+"""The default strategy: one score over several resources; sources and destinations chosen together, by gain per load moved."""
 
 from __future__ import annotations
 
@@ -18,33 +18,33 @@ from shedders.weighted_move.settings import WeightedMoveSettings
 
 
 class WeightedMove:
-    """One score over several resources; sources and destinations chosen together, by what a move gains for the load it moves.
+    """One score over several resources; sources and destinations chosen together, by gain per load moved.
 
-    A broker's level is its most used resource in parts of what everybody would have if all were even:
+    A broker's level is its most used resource, relative to that of a perfectly balanced cluster:
 
         x_b = max_r(w_r * usage_br / limit_br) / T        T = max_r(w_r * sum of usage_r / sum of limit_r)
 
     over CPU and both directions of the network, each against the broker's own limits, the largest weight w counting as 1 (as all
     do unless operators set others); usage is the mean of the last three readings since a bundle came or went.
-    What a bundle has of it: `shedders.weighted_move.loads`, `shedders.weighted_move.cpu_cost`. A move from a to b
-    is worth gain / churn:
+    A bundle's part of it: `shedders.weighted_move.loads`, `shedders.weighted_move.cpu_cost`. The value of a move from
+    a to b is gain / churn:
 
         gain  = C_a (x_a^2 - x_a'^2) - C_b (x_b'^2 - x_b^2)     x': levels afterwards, C: capacity
         churn = traffic of the bundle + `move_cost_percent`     both in parts of an average broker's
 
-    - Who: a broker has too much from x = 1 + max(`gap_percent`, `noise_factor` * noise) on, too little from twice that below;
-      noise is measured from reading to reading. From `urgent_percent` on it acts at once if that is no news (a broker has
-      joined), at `gap_percent` after `hits` decisions in a row, `hit_s` apart, in between after the fewer the farther. What has
-      just risen counts as news until it has lasted for `hits` decisions, so that bursts pass; above 85 % of a limit two are
-      enough, and then only the worst of it goes.
-    - What: the busiest broker first; of its bundles and the idlest brokers those with the most gain per churn. The destination
-      ends below where the source stood; if it ends above where the source ends, the larger of the two must have fallen by a
-      quarter of the gap. Less gain per churn than a gap of `least_gain_percent` gives is not worth it. Each move counts at
-      once. Where no bundle fits, two are exchanged; where that does not help and the largest has more than one topic, it is to
-      be split (`Plan.splits`).
-    - Never within `grace_s`: a bundle again that this strategy has moved, or back to where it, or what it was split from, came
-      from. What others have moved stays for five minutes.
-    - Doubts: brokers whose figures cannot be what they say get nothing (`shedders.weighted_move.doubt`).
+    - Which brokers: a broker has too much load from x = 1 + max(`gap_percent`, `noise_factor` * noise) on, too little at twice
+      that below; noise is measured between readings. Beyond `urgent_percent` it acts at once if the level is not new (a broker
+      has joined), at `gap_percent` after `hits` decisions in a row, `hit_s` apart; in between, the farther the fewer. A level
+      that has just risen counts as new until it has lasted for `hits` decisions, so that bursts pass; above 85 % of a limit
+      two hits are enough, and then only the worst of it moves.
+    - Which bundles: the busiest broker first; of its bundles and the idlest brokers those with the most gain per churn. The
+      destination ends below the source's present level; if it ends above the source's new level, the larger of the two must
+      have fallen by a quarter of the gap. The gain per churn must be at least that of a gap of `least_gain_percent`. Each move
+      counts at once. If no bundle fits, two are exchanged; if that does not help and the largest has more than one topic, it
+      is to be split (`Plan.splits`).
+    - Grace: within `grace_s` a bundle that this strategy has moved is not moved again, nor moved back to a former broker, its
+      parents' included. Bundles that others have moved stay for five minutes.
+    - Doubts: brokers with implausible reports get no bundles (`shedders.weighted_move.doubt`).
 
     Example (also a test): a has 0.8 with bundles of 40, 25, 10 and 5 MB/s, b 0.4 with 20 and 20, c 0.3 with 20 and 10. T is
     0.5, the levels are 1.6, 0.8 and 0.6, and a is urgent. 5 of 50 MB/s are 0.1: to c they gain 1.6^2 - 1.5^2 - (0.7^2 - 0.6^2)
@@ -52,7 +52,7 @@ class WeightedMove:
     goes, then 10 (0.24 for 0.21). Levels are 1.3, 0.8, 0.9: nothing fits alone, but 25 against one of the 20 of b gains 0.08
     for 0.92: 0.087, more than the 0.08 of a gap of 0.04. Levels 1.2, 0.9, 0.9.
 
-    Placement: the broker whose most used resource has most left afterwards, with what is on its way counted.
+    Placement: the broker whose most used resource has the most headroom afterwards, with the bundles in flight added.
 
     Words in `Plan.left`. Brokers: `no-load-data`, `bad-load`, `outdated`, `lapsed`, `no-limits`, `not-accepting`, `hit-count`,
     `doubted`, `nothing-fits`, `budget`. Bundles: those of `shedders.shedding.draft`.
@@ -75,7 +75,7 @@ class WeightedMove:
         self._expected: tuple[Cluster, Expected] | None = None
 
     def plan(self, cluster: Cluster, memory: Mapping[str, Any]) -> Plan:
-        """Decide once; remembers what `shedders.weighted_move.memory` says."""
+        """Decide once; remembers `shedders.weighted_move.memory`."""
         return Cycle(self.name, cluster, self.settings, memory, self._can_take).plan()
 
     def place(
@@ -86,7 +86,7 @@ class WeightedMove:
         booked: Mapping[str, Sequence[str]],
         memory: Mapping[str, Any],
     ) -> Placed:
-        """Choose the broker whose most used resource has most left afterwards. Remembers nothing of its own."""
+        """Choose the broker whose most used resource has the most headroom afterwards. Remembers nothing of its own."""
         known = self._reader.of(cluster)
         names, removed = known.judged(candidates)
         if not names:
@@ -96,6 +96,6 @@ class WeightedMove:
         expected = self._expected[1]
         levels = expected.levels(names, booked)
         least, best = expected.best(bundle, levels)
-        why = f"the least of {len(levels)} once it is there: {least:.3f} of its scarcest resource, what is on its way counted"
+        why = f"the least of {len(levels)} with it: {least:.3f} of its scarcest resource, bundles in flight included"
         placed = Placed(bundle.name, pick(bundle.name, best), why, best, removed, levels, memory)
         return replace(placed, why=why + known.remark(names)) if known.lapsed else placed

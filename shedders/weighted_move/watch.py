@@ -1,4 +1,4 @@
-"""One broker over time, as `weighted-move` watches it: its use, its noise, and for how long it has stood apart. Pure."""
+"""History of one broker for `weighted-move`: its use, its noise, and for how long it has deviated from the mean. Pure."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ from shedders.model.readings import is_amount
 from shedders.weighted_move.loads import Use
 
 SMOOTHED = 3
-"""A broker's use is the mean of its last readings, so many once there are as many; fewer after a move."""
+"""A broker's use is the mean of up to this many of its last readings; fewer after a move."""
 
 NOISE = 0.04
-"""Taken for the noise of a broker nobody has watched yet, in parts of its level: as much as ordinary traffic shows."""
+"""Prior for the noise of a new broker, in parts of its level: that of ordinary traffic."""
 
 NOISE_WEIGHT = 4
-"""What is taken for granted counts as much as so many readings."""
+"""Weight of the prior, in readings."""
 
 NOISE_WINDOW = 20
-"""Readings that the measured noise goes back to."""
+"""Number of readings over which noise is measured."""
 
 NEWS = 0.2
-"""A level that differs so much from what it was is another matter: hits for the old one do not count for it."""
+"""A level that changed by at least this part is new: hits of the old one do not count for it."""
 
 JUMP = 4.0
-"""A reading so many standard deviations off is no noise."""
+"""A reading this many standard deviations off is not noise."""
 
 USUAL_S = 900.0
-"""What has lasted for so long is usual: three times a burst."""
+"""A level that has lasted for this time is the usual one: three times a burst."""
 
 PLACED = 0.1
-"""When a broker has so much more or fewer bundles, in parts of what it had, its load is another one; splits change less."""
+"""If the number of a broker's bundles changes by more than this part, its load is a new one; splits change less."""
 
 _SPREAD = 0.8862
 """Standard deviation of a reading in parts of the mean distance between two of them (sqrt(pi) / 2)."""
@@ -42,16 +42,16 @@ _FIELDS = 14
 
 @dataclass(slots=True)
 class BrokerHistory:
-    """One broker over time.
+    """The history of one broker.
 
     Attributes:
-        count: Readings since something came to it or went, at most `SMOOTHED`.
+        count: Readings since bundles came or went, at most `SMOOTHED`.
         use: Their mean.
         last: Its level at the last reading, in parts of a limit.
         noise: Mean distance between two readings, over `noted` of them.
         mean: Mean level of the readings that are in `use`.
-        usual: Its level over the last quarter of an hour before it stood apart, in parts of a limit.
-        bundles: How many it had then.
+        usual: Its level over the last quarter of an hour before it deviated, in parts of a limit.
+        bundles: Number of its bundles at the last reading.
         over, under: Hits in a row, with the seconds since the first.
     """
 
@@ -67,13 +67,13 @@ class BrokerHistory:
     under: tuple[int, float] = (0, 0.0)
 
     def read(self, use: Use, level: float, bundles: int, *, moved: bool, passed_s: float) -> None:
-        """One more reading. The same as before is the same report: it counts, but tells nothing of noise.
+        """Add a reading. The same as before is the same report: it counts, but not for the noise.
 
-        After something came or went everything begins anew; so it does with a reading that is too far off for noise, and where it
-        is very far off hits do, too.
+        The mean restarts after bundles came or went, and with a reading that is too far off for noise; if it is very far off,
+        hits are reset as well.
 
         Args:
-            moved: Something did.
+            moved: Whether bundles came or went.
         """
         more = abs(bundles - self.bundles)
         if moved or more > max(1, self.bundles * PLACED):
@@ -104,18 +104,18 @@ class BrokerHistory:
         self.mean += (level - self.mean) / self.count
 
     def steady(self, hits: int) -> float:
-        """Which part of its use is no news: all of it once it has lasted for so many hits."""
+        """The part of its use that is not new: all of it once it has lasted for `hits` hits."""
         if self.over[0] >= hits or not self.usual < self.mean * (1 - NEWS / 2):
             return 1.0
         return self.usual / self.mean
 
     def deviation(self, level: float) -> float:
-        """Standard deviation of `use`, in parts of a limit: what was measured, and what is taken for granted beside it."""
+        """Standard deviation of `use`, in parts of a limit: the measured one combined with the prior."""
         single = (self.noted * self.noise * _SPREAD + NOISE_WEIGHT * NOISE * level) / (self.noted + NOISE_WEIGHT)
         return single / sqrt(max(1, self.count))
 
     def hit(self, *, above: bool, below: bool, passed_s: float) -> None:
-        """Count, or begin anew."""
+        """Count a hit above or below, or reset the count."""
         self.over = _one_more(self.over, passed_s) if above else (0, 0.0)
         self.under = _one_more(self.under, passed_s) if below else (0, 0.0)
 
@@ -133,7 +133,7 @@ class BrokerHistory:
             *self.over,
             *self.under,
         )
-        return [one if isinstance(one, int) else float(f"{one:.{_DIGITS}g}") for one in row]
+        return [value if isinstance(value, int) else float(f"{value:.{_DIGITS}g}") for value in row]
 
 
 def _one_more(hits: tuple[int, float], passed_s: float) -> tuple[int, float]:
@@ -142,7 +142,7 @@ def _one_more(hits: tuple[int, float], passed_s: float) -> tuple[int, float]:
 
 
 def watched(row: Any) -> BrokerHistory | None:
-    """Out of JSON; None where that is no row of `BrokerHistory.dumped`."""
+    """A history from JSON; None if it is not a row of `BrokerHistory.dumped`."""
     values = numbers(row, _FIELDS)
     if values is None:
         return None
@@ -162,8 +162,12 @@ def watched(row: Any) -> BrokerHistory | None:
 
 
 def numbers(row: Any, count: int) -> list[float] | None:
-    """A row of so many amounts; None where it is none."""
+    """A row of `count` amounts; None if it is not one."""
     if not isinstance(row, list | tuple) or len(row) != count:
         return None
-    found = [float(one) for one in row if isinstance(one, int | float) and not isinstance(one, bool) and is_amount(one)]
-    return found if len(found) == count else None
+    values = [
+        float(value)
+        for value in row
+        if isinstance(value, int | float) and not isinstance(value, bool) and is_amount(value)
+    ]
+    return values if len(values) == count else None

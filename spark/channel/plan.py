@@ -34,7 +34,7 @@ def incomplete(before: Iterable[Mapping[str, Any]], steps: Mapping[int, BatchSte
 
 
 def _open(entries: Iterable[dict[str, Any]], partition: int) -> list[dict[str, Any]]:
-    return [one for one in entries if one["partition"] == partition and one["strict_from"] is None]
+    return [entry for entry in entries if entry["partition"] == partition and entry["strict_from"] is None]
 
 
 def _add(entries: list[dict[str, Any]], missing: Missing) -> None:
@@ -174,7 +174,7 @@ def why_join(
     mark = marked(place, seen)[0]
     if mark is None:
         return None
-    confirmed = any(mark.offset <= one.clean_to < one.offset for one in seen.heartbeats)
+    confirmed = any(mark.offset <= heartbeat.clean_to < heartbeat.offset for heartbeat in seen.heartbeats)
     return JoinReason.COLD_START if confirmed else None
 
 
@@ -186,7 +186,7 @@ def _reads_again(place: ReadingPosition, seen: BatchContents, oldest_kept_ms: in
     """
     # Only somebody who vouches anew can end it, and not for a log that ends with old records: far behind, it is not tried.
     old = seen.newest_ms <= oldest_kept_ms
-    if not old and any(0 <= one.clean_to < one.offset for one in seen.heartbeats):
+    if not old and any(0 <= heartbeat.clean_to < heartbeat.offset for heartbeat in seen.heartbeats):
         return True
     at_end = seen.last + 1 >= log_end
     if seen.gap_end < 0:
@@ -256,7 +256,9 @@ def facts_of_join(whole: WholeLog) -> ReadFacts:
     mark = marked(ReadingPosition(), seen)[0]
     if seen.gap_end < 0 and mark is None:
         return ReadFacts(stop=seen.stop)
-    clean_to = max((one.clean_to for one in seen.heartbeats if one.clean_to < one.offset), default=-1)
+    clean_to = max(
+        (heartbeat.clean_to for heartbeat in seen.heartbeats if heartbeat.clean_to < heartbeat.offset), default=-1
+    )
     # Where nothing was cleaned away, nothing was hidden, however old it is.
     facts = vouched(clean_to, -1 if seen.gap_end < 0 else whole.newest_old, seen.stop)
     # Who vouches has to have read the mark: before it, a member that was only paused may hold another history.
@@ -273,7 +275,7 @@ def ends_cold_start(place: ReadingPosition, seen: BatchContents, whole: WholeLog
     if mark is None or (whole.late and whole.seen.gap_end >= 0):
         return None
     least = mark.offset if whole.seen.gap_end < 0 else max(mark.offset, whole.newest_old)
-    return next((one for one in seen.heartbeats if least <= one.clean_to < one.offset), None)
+    return next((heartbeat for heartbeat in seen.heartbeats if least <= heartbeat.clean_to < heartbeat.offset), None)
 
 
 def join(

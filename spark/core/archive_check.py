@@ -195,11 +195,11 @@ def covers_of(meta: Mapping[str, Any]) -> dict[int, Cover]:
 
 def _apart(stretches: Iterable[Stretch]) -> tuple[Stretch, ...]:
     found: list[Stretch] = []
-    for one in sorted(stretches):
-        if found and one.first <= found[-1].end:
-            found[-1] = Stretch(found[-1].first, max(found[-1].end, one.end))
+    for stretch in sorted(stretches):
+        if found and stretch.first <= found[-1].end:
+            found[-1] = Stretch(found[-1].first, max(found[-1].end, stretch.end))
         else:
-            found.append(one)
+            found.append(stretch)
     return tuple(found)
 
 

@@ -129,7 +129,7 @@ class TopicFold:
     def forget_gone(self) -> None:
         """Drop the signs of life of those of whom no report is held."""
         if len(self._lives) > len(self.view):
-            self._lives = {name: one for name, one in self._lives.items() if name in self.view}
+            self._lives = {name: live for name, live in self._lives.items() if name in self.view}
             self._timeless = [name for name in self._timeless if name in self._lives]
 
     def restore_heard(self, heard: Mapping[str, Sequence[int | None]]) -> None:

@@ -45,7 +45,7 @@ _NAMES = {
 
 def _struct(kind: type[Any]) -> pa.DataType:
     """The columns of a flat dataclass of figures; annotations are text in those modules."""
-    found = [(one.name, str(one.type)) for one in fields(kind)]
+    found = [(field.name, str(field.type)) for field in fields(kind)]
     return pa.struct([pa.field(n, _struct(ResourceUsage) if t == "ResourceUsage" else _ARROW[t]) for n, t in found])
 
 
@@ -112,7 +112,7 @@ SOURCE_COLUMNS: Final = SourceRow._fields
 
 def plain_headers(headers: Sequence[Mapping[str, Any]] | None) -> tuple[tuple[str, bytes | None], ...]:
     """Headers as `loaddata.report.tombstone` takes them."""
-    return tuple((one["key"], one["value"]) for one in headers or ())
+    return tuple((header["key"], header["value"]) for header in headers or ())
 
 
 def row_of(record: SourceRow, kind: ReportKind) -> dict[str, Any]:
@@ -158,13 +158,13 @@ def row_of(record: SourceRow, kind: ReportKind) -> dict[str, Any]:
     else:
         row["bundles"] = [
             {
-                "bundle": one.name,
-                "stats": _figures(one.stats),
-                "short": _figures(one.averages.short),
-                "long": _figures(one.averages.long),
-                "non_persistent": one.non_persistent,
+                "bundle": bundle.name,
+                "stats": _figures(bundle.stats),
+                "short": _figures(bundle.averages.short),
+                "long": _figures(bundle.averages.long),
+                "non_persistent": bundle.non_persistent,
             }
-            for one in found.bundles
+            for bundle in found.bundles
         ]
     return row
 
@@ -188,7 +188,7 @@ def decoded(
         for start in range(0, batch.num_rows, rows_max):
             lists = [column.slice(start, rows_max).to_pylist() for column in columns]
             records = (SourceRow(*one) for one in zip(*lists, strict=True))
-            yield pa.RecordBatch.from_pylist([row_of(one, kinds[one.topic]) for one in records], schema=ROW)
+            yield pa.RecordBatch.from_pylist([row_of(record, kinds[record.topic]) for record in records], schema=ROW)
 
 
 def ddl(kind: pa.DataType) -> str:

@@ -179,7 +179,7 @@ def bury(
     Args:
         kafka_options: Of the sink: `kafka.bootstrap.servers` and other properties.
     """
-    rows = [(bytearray(name.encode()), list(one.headers())) for name, one in sorted(tombstones.items())]
+    rows = [(bytearray(name.encode()), list(tombstone.headers())) for name, tombstone in sorted(tombstones.items())]
     frame = spark.createDataFrame(rows, _TOMBSTONES).coalesce(1)
     nulls = frame.select("key", "headers", F.lit(None).cast("binary").alias("value"), F.lit(0).alias("partition"))
     nulls.write.format("kafka").options(**kafka_options).option("topic", topic).save()

@@ -317,7 +317,7 @@ class Replay:
 
     def _listed(self, kind: str) -> list[dict[str, Any]]:
         rows = self.found(kind).select("content").collect()
-        return [one for row in rows for one in orjson.loads(row["content"])]
+        return [load for row in rows for load in orjson.loads(row["content"])]
 
     def found(self, kind: str) -> DataFrame:
         """Rows of `replay_fold.FOUND` of one kind, of the newest pass."""

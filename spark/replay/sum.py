@@ -45,7 +45,7 @@ def findings_of_all(facts: Mapping[int, ReadFacts], partitions: Iterable[int], b
 def gap_count_of(bodies: Bodies) -> GapCount:
     """Numbers of gaps in service."""
     counts = [body["gap_count"] for _, body in bodies]
-    return GapCount(sum(one[0] for one in counts), sum(one[1] for one in counts))
+    return GapCount(sum(count[0] for count in counts), sum(one[1] for one in counts))
 
 
 def races_of(bodies: Bodies) -> list[dict[str, Any]]:

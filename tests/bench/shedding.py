@@ -254,7 +254,7 @@ def _timed_ms(act: Callable[[], object]) -> float:
     gc.collect()
     # CPU time: one thread that waits for nothing, so that others on the machine do not count.
     begun_s = time.process_time()
-    # Kept until the time is taken: to throw it away is not part of it.
+    # BundleCache until the time is taken: to throw it away is not part of it.
     made = act()
     took_s = time.process_time() - begun_s
     del made

@@ -348,7 +348,7 @@ def test_why_tells_who_asked_by_command(
     log = two_moves()
     log.moved(WHOLE, "b2", "b3", operation="op-9")
     channel(monkeypatch, tmp_path, log)
-    assert "    asked for by ann@desk (transfer)" in lines(run("why", WHOLE, *HERE))
+    assert "    requested by ann@desk (transfer)" in lines(run("why", WHOLE, *HERE))
 
 
 def test_why_goes_on_without_any_decision(
@@ -400,7 +400,7 @@ def test_why_not_says_what_the_newest_decision_says(
     shown = lines(run("why-not", ONE, *HERE))
     assert f"{ONE}, served by b2" in shown
     assert "it was to go from b1 to b3, but was refused: cordon: disk" in shown
-    assert f"before that (decision {IDS[1]}): nothing was decided (`shedding-off`)" in shown
+    assert f"before that (decision {IDS[1]}): no decision was made (`shedding-off`)" in shown
     found = json.loads(lines(run("why-not", f"{NAMESPACE}/topic", *HERE, "--output", "json")))
     assert found.keys() == {"asked", "bundle", "owner", "said", "verdicts", "same"}
     assert found["owner"] == "b2"
@@ -468,7 +468,7 @@ def test_from_the_writer_to_the_commands(kafka: Kafka, topic_prefix: str, run: C
         assert len(whole) == len(more) + 2
     with DecisionReader(client, topics, bounds=RecallBounds(records=70)) as reader:
         assert len(reader.newest(1, lambda one: False, behind=lambda one: True)) == 70
-        assert reader.ended == "70 records were looked at"
+        assert reader.ended == "the limit of 70 records was reached"
         batches = reader.follow(since_ms=everything[0].timestamp_ms)
         followed: list[DecisionRead] = []
         while len(followed) < len(everything):

@@ -127,7 +127,7 @@ class Topics:
             "strategies": {"shedding": "transfer", "placement": "round-robin", "split": "topic-count-equally-divide"},
         }
         for number in (1, 2):
-            told = occasion(number, settings=settings, tell_settings=number == 1, placement="round-robin")
+            told = occasion(number, settings=settings, write_settings=number == 1, placement="round-robin")
             found = decision()
             record = shed_record(told, found).model_copy(update={"memory": {"hits": number}})
             assert writer.write(record)
@@ -143,7 +143,7 @@ def test_a_snapshot_is_taken_from_the_topics(kafka: Kafka, topic_prefix: str, ru
 
     bare = run("snapshot", "take", *topics.place)
     assert bare.exit_code == 0, bare.stderr
-    for line in ("no topic of load reports", "no topic of decisions", "no broker has ever told any"):
+    for line in ("no topic of load reports", "no topic of decisions", "no broker has ever published any"):
         assert line in bare.stderr
     assert json.loads(bare.stdout)["bundles"][BUNDLES[0]]["owner"] == "b1"
     assert json.loads(bare.stdout)["brokers"]["b1"]["load"] is None

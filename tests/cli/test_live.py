@@ -200,7 +200,7 @@ def test_a_namespace_from_its_creation_to_its_deletion(cluster: Cluster, tmp_pat
     cluster.wait(lambda: all(b["owner"] != other for b in cluster("bundles")["bundles"]))
     assert cluster("brokers")["brokers"][-1]["state"] == "lost"
     served = next(one["bundle"] for one in cluster("bundles")["bundles"] if one["owner"] == owner)
-    assert "no broker of that name is heard" in cluster.fails("transfer", served, "--dest", other, code=3)
+    assert "no broker of that name is registered" in cluster.fails("transfer", served, "--dest", other, code=3)
     gaps = cluster("audit", "--gaps")["gaps"]
     lost = [gap for gap in gaps if gap["cause"] == "owner-lost"]
     assert {gap["from"] for gap in lost} == {other}

@@ -138,8 +138,8 @@ def balancer_page() -> Iterator[str]:
     yield ""
     names = ", ".join(f"`{name}`" for name in BALANCER)
     yield fill(
-        "They hold for one broker, from its start. What a policy of kind `setting` may change on all brokers at once, while they "
-        f"run (policies.md): profile, strategies, their settings, and of the balancer {names} and `budget.*`.",
+        "They apply to one broker, from its start. A policy of kind `setting` (policies.md) can change on all running brokers: "
+        f"profile, strategies, their settings, and of the balancer {names} and `budget.*`.",
         width=128,
         break_on_hyphens=False,
     )

@@ -16,7 +16,7 @@ from ulid import ULID
 
 from shedders.balancer.extension import BalancerExtension
 from shedders.balancer.settings import configured
-from shedders.balancer.splitting import SplitEnded, SplitWishes
+from shedders.balancer.splitting import SplitEnded, SplitRequester
 from shedders.decisions.record import DecisionRecord, OutcomeRecord
 from shedders.decisions.topic import (
     DecisionReader,
@@ -304,7 +304,7 @@ async def _splits_that_a_balancer_wants(
 ) -> str:
     """The owner, another process, refuses as long as its setting says so, and says so; then it splits. Returns the bundle."""
     parent, owner = next((name, owner) for name, owner in channel.owners(NAMESPACE).items() if owner != "b4")
-    wishes = SplitWishes(member._balancer._ports, lambda: member.settings)  # type: ignore[union-attr]
+    wishes = SplitRequester(member._balancer._ports, lambda: member.settings)  # type: ignore[union-attr]
     nothing = Cluster({}, {})
 
     async def ask() -> SplitEnded:

@@ -68,7 +68,7 @@ def occasions(draw: st.DrawFn) -> Any:
         placement=draw(st.none() | names),
         profile=draw(names),
         settings=draw(st.dictionaries(st.text(max_size=5), json_values, max_size=3)),
-        tell_settings=draw(st.booleans()),
+        write_settings=draw(st.booleans()),
         trigger=draw(texts),
         took_ms=draw(st.none() | numbers),
     )

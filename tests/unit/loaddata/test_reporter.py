@@ -211,12 +211,12 @@ def test_it_leaves_with_tombstones_of_what_it_read_back(rig: Rig) -> None:
 
 
 def test_what_is_on_its_way(rig: Rig) -> None:
-    assert not rig.reporter.on_its_way(list(ReportKind))
+    assert not rig.reporter.unconfirmed(list(ReportKind))
     written = rig.tick(0.0, confirm=False)
-    assert rig.reporter.on_its_way([LOAD])
+    assert rig.reporter.unconfirmed([LOAD])
     rig.confirm(written[:1])
-    assert not rig.reporter.on_its_way([LOAD])
-    assert rig.reporter.on_its_way(list(ReportKind))
+    assert not rig.reporter.unconfirmed([LOAD])
+    assert rig.reporter.unconfirmed(list(ReportKind))
 
 
 def test_reports_of_other_processes_are_not_its_own(rig: Rig) -> None:

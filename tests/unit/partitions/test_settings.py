@@ -34,7 +34,7 @@ def test_flags_and_files_set_them(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("flag", "words"),
     [
-        ("pace.moves_per_brokr=7", "there is no setting `extensions.partitions.pace.moves_per_brokr`"),
+        ("pace.moves_per_brokr=7", "unknown setting `extensions.partitions.pace.moves_per_brokr`"),
         ("pace.moves_per_broker=0", "extensions.partitions.pace.moves_per_broker"),
         ("plan.time_budget_s=nan", "extensions.partitions.plan.time_budget_s"),
     ],

@@ -87,8 +87,7 @@ def test_one_broker_or_none(name: str, upstream: bool, count: int):
     no_move(plan)
     assert plan.reason == Reason.NO_BROKERS
     assert (
-        plan.why
-        == f"{count} of {count} broker{'' if count == 1 else 's'} can be judged by their reports; it takes 2 to move anything"
+        plan.why == f"{count} of {count} broker{'' if count == 1 else 's'} have a usable report; at least 2 are needed"
     )
 
 

@@ -223,7 +223,7 @@ def test_the_budget_by_load_passes_over_what_is_too_much() -> None:
     moves = [move(A, "x", "z"), move(B, "x", "z"), move(C, "y", "z")]
     found = admit(small(), moves, [], BudgetSettings(load_percent=67))
     assert [one.bundle for one in found.moves] == [A, C]
-    assert found.left[0].why == "it has 60.0 % of the load; 499 moves and 33.7 % may set out"
+    assert found.left[0].why == "it has 60.0 % of the load; 499 moves and 33.7 % of the load may still start"
     assert found.budget == Budget(498, pytest.approx(67 - 200 / 3))
 
 

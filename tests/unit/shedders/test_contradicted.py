@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from shedders.balancer.balancer import Balancer
-from shedders.balancer.duties import TOLD_MAX, Contradicted
+from shedders.balancer.duties import SHOWN_MAX, ContradictionWatch
 from shedders.balancer.extension import BalancerExtension
 from shedders.balancer.settings import BalancerSettings
 from shedders.model.cluster import Cluster, Policies
@@ -30,25 +30,25 @@ async def world() -> World:
     return world
 
 
-def watching(world: World, cluster: Any = None) -> Contradicted:
+def watching(world: World, cluster: Any = None) -> ContradictionWatch:
     made = cluster or (lambda: world.ports.cluster(world.channel.picture()))
-    return Contradicted(made, lambda: world.standing, lambda: 60.0)
+    return ContradictionWatch(made, lambda: world.standing, lambda: 60.0)
 
 
 async def test_what_cannot_be_kept_is_found_and_forgotten(world: World) -> None:
     found = watching(world)
     await found.look()
-    assert WHY in found.told()
+    assert WHY in found.sentences()
     world.standing = EffectivePolicies()
     await found.look()
-    assert found.told() == []
+    assert found.sentences() == []
 
 
 @pytest.mark.parametrize("cluster", [None, Cluster({}, {})])
 async def test_who_does_not_lead_or_hears_nobody_says_nothing(world: World, cluster: Cluster | None) -> None:
     found = watching(world, lambda: cluster)
     await found.look()
-    assert found.told() == []
+    assert found.sentences() == []
 
 
 async def test_a_change_of_policies_is_looked_at_at_once(world: World) -> None:
@@ -87,9 +87,9 @@ async def test_what_is_told_is_bounded(world: World) -> None:
     world.channel.bundles = {key(number): "b1" for number in range(16)}
     found = watching(world)
     await found.look()
-    assert len(found.found) > TOLD_MAX
-    assert len(found.told()) == TOLD_MAX + 1
-    assert len(found.left()) == TOLD_MAX
+    assert len(found.found) > SHOWN_MAX
+    assert len(found.sentences()) == SHOWN_MAX + 1
+    assert len(found.left()) == SHOWN_MAX
 
 
 async def test_what_cannot_be_kept_is_told_by_the_leader(world: World) -> None:

@@ -95,7 +95,7 @@ def test_of_what_is_wanted_so_much_is_held(wanted: DecisionRecord) -> None:
     want = Want(4_000, lambda one: isinstance(one, DecisionRecord), is_end)
     found = log.back(want, RecallBounds(held_bytes=100 * size_bytes))
     assert [one.offset for one in found.reads] == list(range(4_900, 5_000)), "the newest"
-    assert "bytes were held at offset" in found.ended
+    assert "bytes was reached at offset" in found.ended
 
 
 def test_the_newest_of_a_flood_behind_what_is_wanted() -> None:
@@ -111,13 +111,13 @@ def test_time_is_up() -> None:
     log.takes_s = 0.01
     found = log.back(Want(1, is_cycle, is_end), RecallBounds(time_s=5.0))
     assert [one.offset for one in found.reads] == list(range(log.end - 64, log.end))
-    assert found.ended.startswith("5 s were over at offset ")
+    assert found.ended.startswith("the limit of 5 s was reached at offset ")
     assert log.reads < 510
 
 
 def test_so_many_records() -> None:
     log = Log([CYCLE, *[PLACED] * 999])
-    assert log.back(Want(1, is_cycle), RecallBounds(records=999)) == Back([], "999 records were looked at")
+    assert log.back(Want(1, is_cycle), RecallBounds(records=999)) == Back([], "the limit of 999 records was reached")
     assert log.reads == 999
     assert [one.offset for one in log.back(Want(1, is_cycle), RecallBounds(records=1_000)).reads] == [0]
     assert log.back(Want(2, is_cycle), RecallBounds(records=1_000)).ended == "", "there is nothing more"

@@ -158,7 +158,7 @@ def test_a_placement_says_among_whom_it_was_free() -> None:
 
 def test_settings_are_told_when_asked_for_and_have_one_fingerprint_in_any_order() -> None:
     settings = {"b": 1, "a": {"y": [1], "x": None}}
-    told = shed_record(occasion(settings=settings, tell_settings=True), decision())
+    told = shed_record(occasion(settings=settings, write_settings=True), decision())
     silent = shed_record(occasion(settings={"a": {"x": None, "y": [1]}, "b": 1}), decision())
     assert told.settings == settings
     assert silent.settings is None
@@ -192,7 +192,7 @@ def test_what_is_cut_is_counted_and_the_most_important_stays() -> None:
 
 def test_settings_that_are_too_large_are_left_out_and_counted() -> None:
     bounds = RecordBounds(record_bytes=16_384)
-    found = shed_record(occasion(settings={"x": "y" * 20_000}, tell_settings=True), decision(), bounds=bounds)
+    found = shed_record(occasion(settings={"x": "y" * 20_000}, write_settings=True), decision(), bounds=bounds)
     assert (found.settings, found.cut) == (None, {"settings": 1})
 
 
@@ -210,7 +210,7 @@ def test_memory_has_room_of_its_own() -> None:
     assert len(encode(small)) <= 128 * 1024
     # What is on top never makes it longer than a value may be.
     assert RecordBounds(record_bytes=VALUE_MAX_BYTES).beyond_bytes == 0
-    with pytest.raises(ValueError, match="memory of -1 bytes"):
+    with pytest.raises(ValueError, match="memory_bytes is negative"):
         RecordBounds(memory_bytes=-1)
 
 

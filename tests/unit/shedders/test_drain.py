@@ -16,7 +16,7 @@ from shedders.balancer.balancer import Ports
 from shedders.balancer.clocks import LiveClocks
 from shedders.balancer.cluster_inputs import ClusterInputs
 from shedders.balancer.drain import Drains
-from shedders.balancer.request_handlers import Asks, MoveChecks
+from shedders.balancer.request_handlers import MoveChecks, RequestHandlers
 from shedders.balancer.settings import BalancerSettings, DrainSettings
 from shedders.decisions.record import DecisionRecord, Inputs, OutcomeRecord
 from shedders.model.cluster import Policies
@@ -91,7 +91,7 @@ class Leader:
         self.drains = Drains(ports, lambda: configured, manager=lambda: "extensible", moved_before=self._moved_before)
         assert self.drains.bounds.record_bytes == 20_000
         self.checks = MoveChecks(ports)
-        self.asks = Asks(None, None, self.drains, self.checks)  # type: ignore[arg-type]
+        self.asks = RequestHandlers(None, None, self.drains, self.checks)  # type: ignore[arg-type]
 
     async def _moved_before(self, drain: str, broker: str, own: Any) -> Any:
         """What leaders before this one have moved, as the topic of decisions tells."""
@@ -169,7 +169,7 @@ async def test_an_unknown_broker() -> None:
     leader = Leader(FakeChannel(owned(1), ("b1", "b2")))
     assert rejected(await leader.ask(broker="b9")) == (
         "unknown-broker",
-        "no broker b9 is heard, and no bundle is served by it",
+        "no broker b9 is registered, and it serves no bundle",
     )
 
 
@@ -370,7 +370,7 @@ async def test_an_unknown_ask_lists_what_is_known() -> None:
             NAMES[0],
             None,
             Policies(pins={"t/n": "b9"}),
-            f"{NAMES[0]} may not be let go: no broker may take it: `accepting` ",
+            f"{NAMES[0]} may not be unloaded: no broker may take it: `accepting` ",
         ),
         (NAMES[0], "b1", Policies(cordons={"b1": "it is there already"}), "may-take"),
         ("t/n/0xee_0xff", "b2", Policies(), "unknown-bundle"),
@@ -399,7 +399,7 @@ async def test_nobody_may_go_to_a_broker_that_nobody_hears(owner: str) -> None:
         reason, detail = rejected(await leader.ask("may-take", name=NAMES[0], destination=destination))
         assert reason == "unknown-broker"
         assert detail.startswith(f"{NAMES[0]} may not go to b9")
-        assert "no broker of that name is heard" in detail
+        assert "no broker of that name is registered" in detail
         assert "--force" not in detail, "the channel refuses it, too"
         assert len(detail) < 300
 

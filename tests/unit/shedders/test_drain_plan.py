@@ -216,7 +216,7 @@ def test_force_goes_past_policies_but_not_past_cordons() -> None:
     twin = Twin(made({"b1": 3, "b2": 0, "b3": 0}, policies=policies), plan(force=True))
     assert twin.run().left == ()
     assert {move.destination for _, move in twin.begun} == {"b3"}
-    assert all("forced, though no broker may take it: " in move.why for _, move in twin.begun)
+    assert all("forced, although no broker may take it: " in move.why for _, move in twin.begun)
 
     nowhere = Policies(cordons={"b2": "disk", "b3": "disk"})
     assert len(Twin(made({"b1": 3, "b2": 0, "b3": 0}, policies=nowhere), plan(force=True)).run().left) == 3

@@ -312,7 +312,7 @@ def test_a_cluster_that_is_to_be_left_alone_is() -> None:
 
 @pytest.mark.parametrize("memory", [{"x": float("nan")}, {"x": {1}}, {"x": object()}])
 def test_a_memory_that_json_cannot_hold_is_refused(memory: dict[str, Any]) -> None:
-    with pytest.raises(StrategyFailedError, match="remembers what JSON cannot hold"):
+    with pytest.raises(StrategyFailedError, match="has a memory that cannot be encoded as JSON"):
         decide(cluster(), fixed(memory=memory), {}, pipeline())
 
 

@@ -148,7 +148,7 @@ def test_changes_that_go_wrong() -> None:
     assert because[7] == "b3 was lost; b1 repaired it"
     assert because[5] is not None
     assert because[5].endswith("somebody asked for it, or the record is gone (its reason: by hand)")
-    assert because[2] == "nobody served it and somebody asked for it; b1 chose where"
+    assert because[2] == "no broker served it and a client looked it up; b1 chose the destination"
     assert [step.said for step in answer.steps][-1] == "is on its way from b1 to b2"
 
 
@@ -224,7 +224,7 @@ def test_a_placement_by_the_leader_is_told_with_those_it_was_free_to_choose_amon
     known = book(place_record(occasion(1), decision().cluster, placed, executed={WHOLE: Executed("op-p")}))
     because = why(told(log, WHOLE), known).steps[-1].because
     assert because is not None
-    assert because.endswith("Success: the least used; it was free to choose among 2")
+    assert because.endswith("Success: the least used; 2 brokers were equally good")
 
 
 def test_a_placement_is_found_by_who_made_it_and_when() -> None:
@@ -241,10 +241,10 @@ def test_a_placement_is_found_by_who_made_it_and_when() -> None:
         return why(told(log, WHOLE), known).steps[-1].because
 
     assert because() == (
-        f"nobody served it and somebody asked for it; where to: decision {IDS[1]} of b3 (term 7, cycle 1, transfer), "
+        f"no broker served it and a client looked it up; destination: decision {IDS[1]} of b3 (term 7, cycle 1, transfer), "
         "Success: the least used"
     )
-    nobody = "no decision record speaks of its operation: somebody asked for it, or the record is gone"
+    nobody = "no decision record mentions its operation: it was requested by hand, or the record has expired"
     assert because(leader="b1") == nobody
     assert because(broker="b1") == nobody
     assert because(after_ms=60_000) == nobody
@@ -262,8 +262,8 @@ def test_who_asked_for_it_by_command_and_who_was_stopped() -> None:
     log.write(WHOLE, "Assigned", by="b3", action="return", **{"from": "b2"}, to="b3", flow="transfer")
     answer = why(told(log, WHOLE), book(), {"op-1": CommandOrigin("ann@desk", "transfer")})
     assert [step.because for step in answer.steps[2:]] == [
-        "asked for by ann@desk (transfer) (its reason: new disks)",
-        "b2 was stopped in order and handed it over",
+        "requested by ann@desk (transfer) (its reason: new disks)",
+        "b2 was stopped cleanly and handed it over",
     ]
 
 
@@ -280,7 +280,7 @@ def test_a_move_that_never_reached_the_channel_is_told_too() -> None:
     answer = why(told(log, WHOLE), known)
     assert [step.what for step in answer.steps] == ["created", "assigned", NOT_MADE]
     assert answer.steps[-1].said == (
-        "was to go from b1 to b2; the channel has nothing of it (rejected: b2 is draining)"
+        "was to go from b1 to b2; the channel has no record of it (rejected: b2 is draining)"
     )
 
 
@@ -315,7 +315,7 @@ SCORES = {"b1": 0.5, "b2": 0.4, "b3": 0.3}
             record(why="0.1 apart", reason=Reason.HIT_COUNT, scores=SCORES, stats={"threshold": 0.25}),
             Because.NO_MOVES,
             "HitCount",
-            "nothing was moved from anybody (HitCount): 0.1 apart; the score of b1 is 0.5 "
+            "no broker gave bundles away (HitCount): 0.1 apart; the score of b1 is 0.5 "
             "(mean 0.4, deviation 0.08165, highest 0.5)",
         ),
         (
@@ -340,26 +340,26 @@ SCORES = {"b1": 0.5, "b2": 0.4, "b3": 0.3}
             record(moves=[move(ONE)], executed={ONE: Executed("op")}),
             Because.MOVED,
             None,
-            "it was moved from b1 to b2 (started); `why` tells more: b1 has 80 %, b2 20 %",
+            "it was moved from b1 to b2 (started); `why` has the details: b1 has 80 %, b2 20 %",
         ),
         (
             record(moves=[move(TWO)], scores={"b1": 0.5}),
             Because.OTHERS,
             None,
-            f"b1 gave others away: {TWO} (b1 has 80 %, b2 20 %); the score of b1 is 0.5 "
+            f"b1 gave other bundles away: {TWO} (b1 has 80 %, b2 20 %); the score of b1 is 0.5 "
             "(mean 0.5, deviation 0, highest 0.5)",
         ),
         (
             record(moves=[move(TWO, "b3")], scores={"b3": 0.5}, why="1 bundle from b3"),
             Because.NOT_OVER,
             "Overloaded",
-            "b1 was not among those that gave bundles away: 1 bundle from b3; b1 has no score",
+            "b1 was not among the brokers that gave bundles away: 1 bundle from b3; b1 has no score",
         ),
         (
             skipped_record(occasion(1), "shedding-off", "the policy `shedding` is off"),
             Because.SKIPPED,
             "shedding-off",
-            "nothing was decided (`shedding-off`): the policy `shedding` is off",
+            "no decision was made (`shedding-off`): the policy `shedding` is off",
         ),
     ],
     ids=lambda value: value if isinstance(value, Because) else "",
@@ -382,10 +382,10 @@ def test_several_decisions_that_say_the_same_are_told_once() -> None:
     quiet = [record(number, why="even", scores=SCORES) for number in (2, 3, 4)]
     answer = asked(skipped_record(occasion(1), "safe-mode", "Kafka was away"), *quiet)
     assert answer.same == 3
-    assert answer.said[1] == "the last 3 decisions, since 8 min, say the same"
+    assert answer.said[1] == "the last 3 decisions, since 8 min, give the same reason"
     changed = asked(*quiet[:1], record(5, left=[Left(ONE, "cooling", "5 s")]))
     assert changed.same == 1
-    assert changed.said[1].startswith(f"before that (decision {IDS[2]}): nothing was moved from anybody")
+    assert changed.said[1].startswith(f"before that (decision {IDS[2]}): no broker gave bundles away")
     few = why_not(ONE, "b1", book(*quiet), now_ms=NOW_MS, decisions_max=2)
     assert (few.same, len(few.verdicts)) == (2, 2)
 
@@ -424,7 +424,7 @@ def test_splits_nobody_and_nothing() -> None:
     other = asked(record(1), split_record(occasion(2, leader="b2"), looked))
     assert [one.subject for one in other.verdicts] == ["shed"]
     assert [one.subject for one in answer.verdicts] == ["shed", "split"]
-    assert asked(owner="b1").said == ["there is no decision record: no balancer runs, or it has not decided yet"]
+    assert asked(owner="b1").said == ["there is no decision record: no balancer is running, or it has not decided yet"]
     unserved = asked(record(1), owner=None)
     assert unserved.verdicts[0].word == Because.UNSERVED
     assert unserved.said[0].startswith(f"nobody serves {ONE} now")

@@ -145,8 +145,8 @@ def test_version_removes_what_is_older_or_unknown() -> None:
     found = Filters(cluster(VERSIONS, [Bundle(A)]), FilterSettings(prefer_later_versions=True)).passed(Bundle(A))
     assert found.names == ["a", "f"]
     assert found.removed["b"][1] == "its version 4.1.0-rc.1 is older than 4.1.0"
-    assert found.removed["d"][1] == "its version `nightly` cannot be read"
-    assert found.removed["e"][1] == "it tells no version"
+    assert found.removed["d"][1] == "its version `nightly` is not valid"
+    assert found.removed["e"][1] == "it reports no version"
 
 
 def test_unknown_versions_upstream_opens_placement_and_closes_shedding() -> None:

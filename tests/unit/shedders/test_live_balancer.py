@@ -109,7 +109,7 @@ def leaving(world: World) -> None:
 
 
 def unusable(world: World) -> None:
-    world.unusable = "there is no shedding strategy `threshhold`"
+    world.unusable = "unknown shedding strategy `threshhold`"
 
 
 HINDRANCES: list[tuple[Callable[[World], None], str, str]] = [

@@ -13,7 +13,14 @@ from loaddata.live.service import ReportedLoad, ReportedTopBundles
 from loaddata.model.bundle_load import BundleAverages, MessageAverage
 from loaddata.model.top_bundles import TopBundle
 from shedders.balancer.active_strategies import choose
-from shedders.balancer.cluster_inputs import ClusterInputs, Kept, broker_now, cluster_now, under_way, why_left_alone
+from shedders.balancer.cluster_inputs import (
+    BundleCache,
+    ClusterInputs,
+    broker_now,
+    cluster_now,
+    under_way,
+    why_left_alone,
+)
 from shedders.balancer.recent_moves import REMEMBERED_MAX, RecentTrail
 from shedders.balancer.settings import BalancerSettings
 from shedders.decision.dry_run import decide
@@ -154,14 +161,14 @@ def test_a_report_is_judged_for_each_bundle(state: State, as_of: dict[int, int],
     going = "b2" if state == State.RELEASING else None
     one = bundle(0, state, destination=going)._replace(partition=3, offset=7)
     known = ClusterInputs(tops={"b1": top(0, lapsed=lapsed)._replace(owned_as_of=as_of)})
-    for kept in (None, Kept()):
+    for kept in (None, BundleCache()):
         found = cluster_now(PICTURE._replace(bundles=[one]), known, 5, kept=kept).bundles[key(0)]
         assert (found.stats, found.secondhand) == ((stats(), False) if own else (None, True))
 
 
 def test_after_the_first_move_away_the_others_keep_their_figures() -> None:
     """Of what a drain has not moved yet it must go on to take the heaviest first."""
-    kept, at = Kept(), {0: 5}
+    kept, at = BundleCache(), {0: 5}
     held = [bundle(number)._replace(partition=0, offset=number) for number in range(3)]
     tops = {"b1": top(0, 1, 2)._replace(owned_as_of=at)}
     before = cluster_now(PICTURE._replace(bundles=held), ClusterInputs(tops=tops), 5, kept=kept)
@@ -243,7 +250,7 @@ PLACES: list[tuple[State, str | None, str | None]] = [
 @given(st.data())
 def test_what_is_kept_from_cluster_to_cluster_changes_nothing(data: st.DataObject) -> None:
     """Bundles come, go and change; figures and quotas come and go; pictures are kept, made anew, or reordered."""
-    kept = Kept()
+    kept = BundleCache()
     held: dict[int, BundleSeen] = {}
     picture = PICTURE
     for _ in range(data.draw(st.integers(1, 5))):
@@ -271,7 +278,7 @@ def test_what_is_kept_from_cluster_to_cluster_changes_nothing(data: st.DataObjec
 
 
 def test_a_bundle_that_has_not_changed_is_the_same_object() -> None:
-    kept, first, second = Kept(), bundle(0), bundle(1)
+    kept, first, second = BundleCache(), bundle(0), bundle(1)
     one = cluster_now(PICTURE._replace(bundles=[first, second]), ClusterInputs(tops={"b1": top(1)}), 5, kept=kept)
     moved = second._replace(owner="b2", version=6)
     two = cluster_now(PICTURE._replace(bundles=[first, moved]), ClusterInputs(), 5, kept=kept)

@@ -174,8 +174,8 @@ class Moves:
             why="x" * 400,
             decision="01D",
             only_unload=only_unload,
-            still=lambda: self.leads,
-            told=self.told.append,
+            is_wanted=lambda: self.leads,
+            on_end=self.told.append,
         )
 
     @property
@@ -264,10 +264,10 @@ async def test_whoever_cannot_be_told_or_asked_does_not_hold_up_the_next_move() 
         raise RuntimeError("no")
 
     moves.movers.begin(
-        move(key(0), "b1", "b2"), why="", decision="01D", only_unload=False, still=lambda: True, told=broken
+        move(key(0), "b1", "b2"), why="", decision="01D", only_unload=False, is_wanted=lambda: True, on_end=broken
     )  # type: ignore[arg-type]
     moves.movers.begin(
-        move(key(1), "b1", "b2"), why="", decision="01D", only_unload=False, still=broken, told=moves.told.append
+        move(key(1), "b1", "b2"), why="", decision="01D", only_unload=False, is_wanted=broken, on_end=moves.told.append
     )
     moves.begin(2)
     await settle()

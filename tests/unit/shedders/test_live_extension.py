@@ -12,9 +12,9 @@ import pytest
 from loaddata.model.broker_load import ResourceWeights
 from loaddata.report.record import ReportKind
 from shedders.balancer import extension
-from shedders.balancer.active_strategies import choose, laid_down
-from shedders.balancer.cluster_inputs import Kept
-from shedders.balancer.duties import Renewal
+from shedders.balancer.active_strategies import choose, common_settings
+from shedders.balancer.cluster_inputs import BundleCache
+from shedders.balancer.duties import ReportRenewal
 from shedders.balancer.extension import BalancerExtension, make
 from shedders.balancer.placement import PlacementInputs
 from shedders.balancer.settings import BalancerSettings
@@ -67,12 +67,14 @@ def test_a_setting_comes_from_the_nearest_that_says_it() -> None:
     transfer = {"transfer": {"hit_threshold": 5, "cool_down_s": 9}}
     own = BalancerSettings(shedding="transfer", strategies={"shedding": transfer})
     standing = EffectivePolicies(weights=ResourceWeights(cpu=4.0), shed_with_policies=True)
-    found = choose(own, {"shedding.transfer.hit_threshold": 7}, common=laid_down(standing))
+    found = choose(own, {"shedding.transfer.hit_threshold": 7}, common=common_settings(standing))
     shedding: Any = found.settings["shedding"]
     assert (shedding.hit_threshold, shedding.cool_down_s, shedding.shed_with_policies) == (7, 9, True)
-    threshold: Any = choose(BalancerSettings(shedding="threshold"), common=laid_down(standing)).settings["shedding"]
+    threshold: Any = choose(BalancerSettings(shedding="threshold"), common=common_settings(standing)).settings[
+        "shedding"
+    ]
     assert threshold.cpu_weight == 4.0
-    named: Any = choose(own, {"shedding.transfer.shed_with_policies": False}, common=laid_down(standing))
+    named: Any = choose(own, {"shedding.transfer.shed_with_policies": False}, common=common_settings(standing))
     assert named.settings["shedding"].shed_with_policies is False
 
 
@@ -305,15 +307,15 @@ async def test_a_start_that_fails_leaves_nothing_running(monkeypatch: pytest.Mon
         log_time_ms=1,
         picture=Channel(bundles={key(0): "b1"}).picture,
     )
-    update, threads = Kept.update, []
+    update, threads = BundleCache.update, []
 
-    def noted(kept: Kept, bundles: Any) -> None:
+    def noted(kept: BundleCache, bundles: Any) -> None:
         # Nobody can ask for a place yet, and the loop is free meanwhile.
         assert not found._surroundings().known
         threads.append(threading.get_ident())
         update(kept, bundles)
 
-    monkeypatch.setattr(Kept, "update", noted)
+    monkeypatch.setattr(BundleCache, "update", noted)
     with pytest.raises(KafkaUnavailableError):
         await found.start(channel)
     await found.close()
@@ -425,7 +427,7 @@ async def test_made_up_load_never_asks_the_channel_from_another_thread() -> None
 
 def test_a_broker_reports_once_more_when_it_has_cooled_down() -> None:
     clock, told, cool_down_s = Clock(), [], 180.0
-    renewal = Renewal("b1", lambda: cool_down_s, told.append, lambda: clock.s)
+    renewal = ReportRenewal("b1", lambda: cool_down_s, told.append, lambda: clock.s)
     renewal.look()
     renewal.changed(change(0, "b1", "b2"))
     clock.s += 100
@@ -442,7 +444,7 @@ def test_a_broker_reports_once_more_when_it_has_cooled_down() -> None:
 @pytest.mark.parametrize("one", [change(0, "b2", "b3"), change(0, "b1", "b1"), change(0, "b1", "b2", State.RELEASING)])
 def test_what_is_no_move_of_this_broker_is_no_reason_to_report(one: Change) -> None:
     clock, told = Clock(), []
-    renewal = Renewal("b1", lambda: 1.0, told.append, lambda: clock.s)
+    renewal = ReportRenewal("b1", lambda: 1.0, told.append, lambda: clock.s)
     renewal.changed(one)
     clock.s += 100
     renewal.look()
@@ -451,7 +453,7 @@ def test_what_is_no_move_of_this_broker_is_no_reason_to_report(one: Change) -> N
 
 def test_a_strategy_without_cool_down_asks_for_no_report() -> None:
     clock, told = Clock(), []
-    renewal = Renewal("b1", lambda: None, told.append, lambda: clock.s)
+    renewal = ReportRenewal("b1", lambda: None, told.append, lambda: clock.s)
     renewal.changed(change(0, "b1", "b2"))
     clock.s += 100
     renewal.look()

@@ -72,12 +72,12 @@ def decided(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[DecisionReco
 
 
 def cycle(number: int, **more: Any) -> DecisionRecord:
-    told = {"settings": {"shedding": {"target_std": 0.125}}, "tell_settings": True, **more}
+    told = {"settings": {"shedding": {"target_std": 0.125}}, "write_settings": True, **more}
     return shed_record(occasion(number, **told), decision())
 
 
 def drained(number: int) -> DecisionRecord:
-    return shed_record(occasion(number, strategy=DRAIN, settings={"drain": {}}, tell_settings=True), decision())
+    return shed_record(occasion(number, strategy=DRAIN, settings={"drain": {}}, write_settings=True), decision())
 
 
 # --- the newest decision ----------------------------------------------------------------------------------------------

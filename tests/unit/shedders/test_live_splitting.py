@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from loaddata.source import TopicRates
-from shedders.balancer.request_handlers import Asks
+from shedders.balancer.request_handlers import RequestHandlers
 from shedders.balancer.splitting import Splitting, TopicsOnDemand, own_cluster, unload_children
 from shedders.model.cluster import Policies
 from shedders.policies.effective import EffectivePolicies
@@ -172,11 +172,11 @@ def test_topics_are_asked_for_once_and_come_in_the_order_of_their_hashes() -> No
 # --- a decision that is asked for -----------------------------------------------------------------------------------
 
 
-def asks(*, leading: bool) -> tuple[Asks, list[str]]:
+def asks(*, leading: bool) -> tuple[RequestHandlers, list[str]]:
     woken: list[str] = []
     balancer: Any = SimpleNamespace(wake=woken.append, leading=leading)
     nobody: Any = None
-    return Asks(balancer, nobody, nobody, nobody), woken
+    return RequestHandlers(balancer, nobody, nobody, nobody), woken
 
 
 def ask(word: str) -> ExtensionAsk:
@@ -185,7 +185,7 @@ def ask(word: str) -> ExtensionAsk:
 
 async def test_a_decision_is_asked_of_the_leader() -> None:
     found, woken = asks(leading=True)
-    assert await found.answer(ask("decide")) == Done("op1", "decision asked for")
+    assert await found.answer(ask("decide")) == Done("op1", "decision requested")
     assert woken == ["request"]
     found, woken = asks(leading=False)
     refused = await found.answer(ask("decide"))

@@ -132,7 +132,7 @@ async def test_a_move_whose_turn_comes_late_is_looked_at_again(
     hinder(world)
     result, told = await ended(world, first)
     assert (result, len(world.channel.asked)) == ("abandoned", 1)
-    assert told.startswith("it was not begun: ")
+    assert told.startswith("it was not started: ")
     assert why in told
     assert key(1) not in world.balancer._lead.balance.booked  # type: ignore[union-attr]
 
@@ -253,7 +253,7 @@ async def test_a_memory_that_makes_its_strategy_fail_is_dropped_and_that_is_said
     for _ in range(5):
         await world.cycle()
     assert [one.skipped for one in world.decisions] == [None, None, "strategy-failed", None, None]
-    assert world.decisions[2].why.endswith("; what it remembered is dropped, the next decision begins without")
+    assert world.decisions[2].why.endswith("; its memory is dropped, the next decision starts without")
     assert world.decisions[3].memory == {"decisions": 1}
 
 

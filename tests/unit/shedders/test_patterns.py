@@ -68,7 +68,7 @@ def test_no_pattern_matches_nothing_and_half_characters_do_no_harm() -> None:
     ],
 )
 def test_what_is_not_linear_or_means_something_else_is_refused(pattern: str) -> None:
-    assert f"`{pattern}` is no regular expression that can be used" in str(compiled([pattern]))
+    assert f"`{pattern}` is not a valid regular expression" in str(compiled([pattern]))
 
 
 def test_the_patterns_of_a_list_are_bounded_together() -> None:

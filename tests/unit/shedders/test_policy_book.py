@@ -206,7 +206,7 @@ def test_an_unreadable_isolation_policy_gives_nobody_what_it_may_speak_of(log: L
     log.raw(b"isolation/gold", b"{}")
     assert place(log.at(), A) == ["b1"]  # an earlier policy speaks of it
     assert place(log.at(), B) == []
-    assert "whatever it may speak of gets no broker" in log.at().closed[0]
+    assert "bundles that it may apply to get no broker" in log.at().closed[0]
 
 
 def test_an_unreadable_pin_gives_nobody_what_it_pins(log: Log) -> None:

@@ -262,12 +262,12 @@ def test_values_as_people_write_them(words: list[str], value: dict[str, Any]) ->
         (["isolation", "gold", "namespace=t/n", "primary=b1"], "did you mean `namespaces`?", "namespaces=..."),
         (
             ["isolation", "gold", "namespaces=(", "primary=b1"],
-            "`(` is no regular expression that can be used",
+            "`(` is not a valid regular expression",
             "namespaces=...",
         ),
         (["isolation", "gold", "namespaces=t/n"], "neither primary nor secondary", "namespaces=..."),
         (["cordon", "b1", "reason"], "have no `reason`", "policy set cordon NAME;"),
-        (["shedding", "perhaps"], "say on or off", "policy set shedding on|off"),
+        (["shedding", "perhaps"], "expected on or off", "policy set shedding on|off"),
         (["quota", BUNDLE], "needs a value", "[msg_rate_in=...]"),
         (["quota", BUNDLE, "msg_rate_in=much"], "is no number", "[msg_rate_in=...]"),
         (["quota", BUNDLE, "msg_rate_in=nan"], "is no number", "[msg_rate_in=...]"),
@@ -283,4 +283,4 @@ def test_what_people_get_wrong(words: list[str], message: str, hint: str) -> Non
 
 @pytest.mark.parametrize("kind", PolicyKind)
 def test_every_kind_says_how_it_is_written(kind: PolicyKind) -> None:
-    assert usage(kind).startswith(f"Say: statechannel policy set {kind}")
+    assert usage(kind).startswith(f"Use: statechannel policy set {kind}")

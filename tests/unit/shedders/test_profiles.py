@@ -76,8 +76,8 @@ def test_the_recommendation_for_production() -> None:
 def test_an_unknown_profile_is_told_with_what_there_is() -> None:
     with pytest.raises(UnknownProfileError) as caught:
         choose(snapshot(profile="producton"), "shedding")
-    assert str(caught.value) == "there is no profile `producton`"
-    assert caught.value.hint.startswith("did you mean production? There are: default, modular, upstream-defaults")
+    assert str(caught.value) == "unknown profile `producton`"
+    assert caught.value.hint.startswith("did you mean production? Known profiles: default, modular, upstream-defaults")
 
 
 def test_the_nearest_choice_wins() -> None:
@@ -149,7 +149,7 @@ def test_settings_that_a_strategy_does_not_take(values: dict[str, object], probl
 def test_an_unknown_strategy_is_told_with_what_there_is() -> None:
     with pytest.raises(UnknownStrategyError) as caught:
         find("shedding", "treshold")
-    assert str(caught.value) == "there is no shedding strategy `treshold`"
+    assert str(caught.value) == "unknown shedding strategy `treshold`"
     assert "did you mean threshold?" in caught.value.hint
     assert "uniform" in caught.value.hint
 

@@ -183,7 +183,7 @@ def isolation(*parts: dict[str, object]) -> dict[str, object]:
         (
             isolation({"secondary": ["("]}),
             "policies.isolation[0].secondary[0]: not a valid regular expression: "
-            "`(` is no regular expression that can be used (missing ): ()",
+            "`(` is not a valid regular expression (missing ): ()",
         ),
         ({"excluded": ["t"]}, "policies.excluded: 't' is not a valid tenant/namespace"),
         ({"excluded": ["t/n", "t/n"]}, "policies.excluded: t/n is listed 2 times"),

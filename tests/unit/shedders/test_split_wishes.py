@@ -223,7 +223,7 @@ CLUSTER = Cluster({}, {key(0): Bundle(key(0), "b1"), key(1): Bundle(key(1), None
     ("cluster", "numbers", "moved", "said"),
     [
         (CLUSTER, [5], False, "which does not exist"),
-        (CLUSTER, [1], False, "which nobody serves"),
+        (CLUSTER, [1], False, "which no broker serves"),
         (CLUSTER, [0, 0], False, "twice"),
         (CLUSTER, [0], True, "moves and splits"),
         (replace(CLUSTER, safe="safe mode"), [0], False, "to be left alone"),

@@ -12,7 +12,7 @@ from loaddata.model.broker_load import BrokerLoad
 from loaddata.model.bundle_load import BundleStats
 from shedders.decision.dry_run import Decision, decide
 from shedders.decision.placing import Pipeline
-from shedders.filters.destinations import Takers, told
+from shedders.filters.destinations import Takers, describe
 from shedders.filters.rules import FilterSettings
 from shedders.model.cluster import Broker, Bundle, Cluster
 from shedders.model.plan import BundleMove, Label, Placed, Plan, Reason
@@ -52,9 +52,9 @@ def test_who_may_be_chosen(taker: Any, why: str | None) -> None:
 
 def test_never_where_it_comes_from_nor_somebody_unknown() -> None:
     found = Takers(cluster(), 100)
-    assert found.why_not(HOT, "b1", "b1") == "it comes from there"
+    assert found.why_not(HOT, "b1", "b1") == "it is the source"
     assert found.why_not(HOT, "b1", "b9") == "gone: it is not registered"
-    assert found.open_to(HOT, "b1") == (["b2"], {"b1": "it comes from there"})
+    assert found.open_to(HOT, "b1") == (["b2"], {"b1": "it is the source"})
 
 
 def test_what_goes_there_counts_for_those_after_it() -> None:
@@ -86,7 +86,7 @@ def test_a_source_that_is_gone_has_nothing_to_compare_with() -> None:
 
 def test_not_everybody_is_named() -> None:
     faults: Mapping[str, str] = {f"b{number}": "full" for number in range(8)}
-    assert told(faults) == "b0 (full), b1 (full), b2 (full), b3 (full), b4 (full) and 3 more"
+    assert describe(faults) == "b0 (full), b1 (full), b2 (full), b3 (full), b4 (full) and 3 more"
 
 
 # --- in a decision ----------------------------------------------------------------------------------------------------
@@ -124,7 +124,7 @@ def test_what_a_strategy_leaves_open_goes_only_where_load_is_known_to_be_less() 
 
 def test_nobody_is_asked_where_nobody_is_left() -> None:
     (one,) = made(cluster(b2=report(0.95)), move()).checked
-    assert one.refused == "no-taker: b1 (it comes from there), b2 (it would have 1.03, and b1 has 0.8)"
+    assert one.refused == "no-taker: b1 (it is the source), b2 (it would have 1.03, and b1 has 0.8)"
 
 
 def test_each_counts_for_those_after_it() -> None:

@@ -29,7 +29,7 @@ from shedders.balancer.cluster_inputs import ClusterInputs, cluster_now
 from shedders.balancer.lead import Balance
 from shedders.balancer.recent_moves import RecentTrail
 from shedders.balancer.settings import BalancerSettings
-from shedders.balancer.snapshot_from_topics import AcceptedRecord, Gathered, snapshot_taken
+from shedders.balancer.snapshot_from_topics import AcceptedRecord, TopicContents, snapshot_taken
 from shedders.balancer.strategy_choice import changed_since, of_chosen, of_decision
 from shedders.cli.live_source import _brokers, _bundles, _Log, _unsound
 from shedders.decision.booked_moves import BookedMoves
@@ -207,7 +207,7 @@ def _read(topics: Cluster) -> tuple[LogViews, _Log]:
     return LogViews((audit,), (topics.log.records[-1].timestamp_ms,)), log
 
 
-def gathered(topics: Cluster, member: Member, **more: Any) -> Gathered:
+def gathered(topics: Cluster, member: Member, **more: Any) -> TopicContents:
     """As the command gathers it, from the same records."""
     views, log = _read(topics)
     members = Membership(6.0)
@@ -225,7 +225,7 @@ def gathered(topics: Cluster, member: Member, **more: Any) -> Gathered:
         "standing": topics.book.at(NOW_MS),
         "rules": partial(TableView, RULES),
     }
-    return Gathered(**{**fields, **more})
+    return TopicContents(**{**fields, **more})
 
 
 def as_file(snapshot: Snapshot) -> Snapshot:
@@ -247,7 +247,7 @@ def record_of(decision: Decision, chosen: ActiveStrategies, policies: int) -> De
     settings["strategies"] = dict(chosen.names)
     occasion = Occasion(
         IDS[1], 7, "b1", 1, NOW_MS, Inputs(channel={"0": 1}, policies=policies), chosen.names["shedding"], chosen.profile,
-        settings, tell_settings=True, placement=chosen.names["placement"],
+        settings, write_settings=True, placement=chosen.names["placement"],
     )  # fmt: skip
     record = shed_record(occasion, decision)
     found = decode(key_of(record), encode(record))
@@ -412,8 +412,8 @@ def test_an_isolation_policy_that_nobody_can_read_lets_nobody_have_anything(
 def test_a_cluster_without_load_topics_says_so(take: Callable[..., Snapshot]) -> None:
     snapshot = take(loads=None, tops=None, standing=None)
     assert snapshot.remarks == [
-        "there is no topic of load reports: no broker has ever told any",
-        "there is no topic of reports of the heaviest bundles: no broker has ever told any",
+        "there is no topic of load reports: no broker has ever published any",
+        "there is no topic of reports of the heaviest bundles: no broker has ever published any",
     ]
     assert dry_run(snapshot).moves == []
     assert "broker b2 has no load report" in remarks(snapshot, cluster_of(snapshot))

@@ -8,8 +8,8 @@ import pytest
 from shedders.balancer.active_strategies import choose
 from shedders.balancer.metrics import BalancerMetrics
 from shedders.balancer.placement import PlacedEnd, PlacedNote
+from shedders.balancer.placement_recorder import BATCH_MAX, PlacementRecorder
 from shedders.balancer.settings import BalancerSettings
-from shedders.balancer.telling import BATCH_MAX, Telling
 from shedders.decisions.record import Inputs
 from shedders.decisions.topic import WriteCounts
 from shedders.model.plan import Placed
@@ -20,7 +20,7 @@ NAMES = [f"acme/orders/0x{n:08x}_0x{n + 1:08x}" for n in range(450)]
 
 @pytest.fixture
 def told(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
-    """A `Telling` with its records, notes and metrics."""
+    """A `PlacementRecorder` with its records, notes and metrics."""
     install(monkeypatch)
     found = SimpleNamespace(records=[], notes=[], ends=[], counts=WriteCounts(), metrics=BalancerMetrics("c", "b1"))
     chosen, settings = choose(BalancerSettings()), BalancerSettings()
@@ -41,7 +41,7 @@ def told(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
         ends, found.ends = found.ends, []
         return ends
 
-    found.telling = Telling(
+    found.telling = PlacementRecorder(
         ports,
         lambda: settings,
         take_notes=take,
@@ -58,9 +58,9 @@ def count(told: SimpleNamespace, metric: str, **labels: str) -> float:
 
 
 def test_nothing_is_written_where_nothing_was_placed(told: SimpleNamespace) -> None:
-    told.telling.tell()
+    told.telling.record()
     told.notes = [PlacedNote(NAMES[0], None, "asked", None, "modular")]
-    told.telling.tell()
+    told.telling.record()
     assert told.records == []
     assert count(told, "statechannel_assign_total", result="asked", reason="modular") == 1
 
@@ -69,7 +69,7 @@ def test_a_storm_becomes_a_few_records_that_have_all_of_it(told: SimpleNamespace
     told.notes = [
         PlacedNote(name, "b2", "strategy", Placed(name, "b2", "least used", best=("b2",)), "lru") for name in NAMES
     ]
-    told.telling.tell()
+    told.telling.record()
     assert [len(one.placed) for one in told.records] == [BATCH_MAX, BATCH_MAX, 50]
     assert [one.bundle for record in told.records for one in record.placed] == NAMES
     assert not any(one.cut for one in told.records)
@@ -77,7 +77,7 @@ def test_a_storm_becomes_a_few_records_that_have_all_of_it(told: SimpleNamespace
     assert [one.settings is None for one in told.records] == [False, True, True]
     assert {one.leader for one in told.records} == {"b1"}
     assert count(told, "statechannel_assign_total", result="strategy", reason="lru") == 450
-    told.telling.tell()
+    told.telling.record()
     assert len(told.records) == 3
 
 
@@ -88,7 +88,7 @@ def test_where_the_strategy_chose_nobody_the_record_says_who_took_it_and_how(tol
         PlacedNote(NAMES[2], "b1", "failed", None),
         PlacedNote(NAMES[3], None, "failed", None),
     ]
-    told.telling.tell()
+    told.telling.record()
     fewest, nobody, failed, lost = told.records[0].placed
     assert (fewest.broker, nobody.broker, failed.broker) == ("b3", None, "b1")
     assert fewest.why.startswith("no broker has reported; the strategy chose nobody")
@@ -100,16 +100,16 @@ def test_where_the_strategy_chose_nobody_the_record_says_who_took_it_and_how(tol
 
 def test_what_became_of_the_records_is_counted_once(told: SimpleNamespace) -> None:
     told.counts = WriteCounts(written=5, dropped=2)
-    told.telling.tell()
-    told.telling.tell()
+    told.telling.record()
+    told.telling.record()
     assert count(told, "statechannel_balancer_decision_records_total", result="written") == 5
     assert count(told, "statechannel_balancer_decision_records_total", result="dropped") == 2
 
 
 def test_how_long_a_bundle_waited_for_its_place_is_timed(told: SimpleNamespace) -> None:
     told.ends = [PlacedEnd("strategy", "lru", 0.2), PlacedEnd("strategy", "lru", 0.4)]
-    told.telling.tell()
-    told.telling.tell()
+    told.telling.record()
+    told.telling.record()
     labels = {"result": "strategy", "reason": "lru"}
     assert count(told, "statechannel_assign_seconds_count", **labels) == 2
     assert count(told, "statechannel_assign_seconds_sum", **labels) == pytest.approx(0.6)

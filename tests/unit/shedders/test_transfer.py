@@ -355,7 +355,9 @@ def test_the_port_and_the_settings():
 def test_brokers_that_are_close_enough_are_said_to_be_so():
     plan = decide(cluster(EVEN), hit_threshold=3)
     assert plan.reason is Reason.HIT_COUNT
-    assert plan.why == ("the brokers are close enough: their spread is 0.041, the target 0.250, and no one stands out")
+    assert plan.why == (
+        "the brokers are close enough: their spread is 0.041, the target 0.250; no broker deviates too far"
+    )
     assert decide(cluster(TWO), hit_threshold=3).why == (
         "their spread is 0.400, the target 0.250: condition met once, more than 3 are needed"
     )

@@ -338,9 +338,9 @@ def test_what_is_no_memory_is_not_kept_where_nothing_is_decided():
 
 def test_nothing_to_do():
     idle = by_bytes({"a": 0.0, "b": 0.0}, {"a": [1], "b": []})
-    assert (shed(idle).label, shed(idle).why) == (Label.SKIP, "nobody has anything to do")
+    assert (shed(idle).label, shed(idle).why) == (Label.SKIP, "no broker has any load")
     even = by_bytes({"a": 0.5, "b": 0.5}, {"a": [1.0] * 5, "b": [1.0] * 5})
-    assert shed(even).why == "nobody stands apart"
+    assert shed(even).why == "no broker deviates from the mean"
 
 
 def place(found: Cluster, one, booked=None):

@@ -66,7 +66,7 @@ def test_where_all_fall_nobody_is_doubted():
     judged(doubts, 1.0)
     for _ in range(5):
         doubts.judge(dict.fromkeys(NAMES, 0.5), dict.fromkeys(NAMES, 0.5))
-    assert not doubts.found
+    assert not doubts.doubts
 
 
 def test_where_pulses_differ_much_it_takes_more():
@@ -74,7 +74,7 @@ def test_where_pulses_differ_much_it_takes_more():
     doubts.judge(dict.fromkeys(NAMES, 1.0), {})
     for turn in range(5):
         doubts.judge({name: 1.0 + 0.1 * (-1) ** (place + turn) for place, name in enumerate(NAMES)} | {"a": 0.75}, {})
-    assert not doubts.found
+    assert not doubts.doubts
 
 
 def test_a_strained_broker_does_as_much_after_giving_a_part_away():
@@ -119,13 +119,13 @@ def test_doubts_go_through_memory_and_expire():
     doubts.sent["b"] = 0.3, 0.2, 2.0
     kept = doubts.dumped()
     again = Doubts.recall(kept, 60.0, dict.fromkeys(NAMES))
-    assert (again.of("a"), again.found["a"].age_s) == (FELL, 60.0)
+    assert (again.of("a"), again.doubts["a"].age_s) == (FELL, 60.0)
     assert (again.sent, again.weak) == ({"b": (0.3, 0.2, 2.0)}, {"c": (0.4, 7_060.0)})
     assert again.calm == doubts.calm
-    assert Doubts.recall(kept, 1_801.0, dict.fromkeys(NAMES)).found == {}
+    assert Doubts.recall(kept, 1_801.0, dict.fromkeys(NAMES)).doubts == {}
     assert Doubts.recall(kept, 60.0, {"z": None}).dumped() == {"sent": {"b": [0.3, 0.2, 2.0]}}
     for junk in (7, [], {"kinds": 3, "sizes": {"a": "xyz"}, "sent": {"a": [1, None]}}, {"kinds": {"a": "bored"}}):
-        assert not Doubts.recall(junk, 1.0, dict.fromkeys(NAMES)).found
+        assert not Doubts.recall(junk, 1.0, dict.fromkeys(NAMES)).doubts
 
 
 # --- whole decisions ----------------------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
-"""Tells of the placements of this broker, and of what became of its records: once in a while, never in the way of a placement.
+"""Recorder of this broker's placements, and of the counts of its records; it never delays a placement.
 
 Placements come in storms (a cold start places 65,000 bundles), one by one, inside a step of the engine. So they are noted there,
-and written down here in batches.
+and recorded here in batches.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ if TYPE_CHECKING:
     from shedders.decisions.topic import WriteCounts
 
 BATCH_MAX = 200
-"""Placements of one record: so many find room in it with their reasons."""
+"""Placements per record: as many as fit with their reasons."""
 
-_BESIDE = {
-    "fewest": "the strategy chose nobody; among those that the filters leave, the one with the fewest bundles took it",
+_REMARKS = {
+    "fewest": "the strategy chose no broker; of those that the filters left, the one with the fewest bundles took it",
     "failed": "the placement failed (see the broker's log); the broker with the fewest bundles took it",
 }
 
 
-class Telling:
-    """See the module. In the loop's thread.
+class PlacementRecorder:
+    """Recorder of placements. In the loop's thread.
 
     Args:
-        take_notes: Placements since the last call; `take_ends`: those that have come to their end.
-        counts: What became of the records so far.
+        take_notes: Placements since the last call; `take_ends`: those confirmed since.
+        counts: Counts of the records so far.
     """
 
     def __init__(
@@ -57,16 +57,16 @@ class Telling:
         self._counts = counts
         self._manager = manager
         self._batches = 0
-        self._told = ""
+        self._fingerprint = ""
 
     async def run(self) -> None:
-        """Tell for ever; ends by being cancelled."""
+        """Record until cancelled."""
         while True:
             await asyncio.sleep(self._settings().placements_told_every_s)
-            self.tell()
+            self.record()
 
-    def tell(self) -> None:
-        """Tell what there is; nothing is written where nothing was placed."""
+    def record(self) -> None:
+        """Record the placements since the last call, if there are any."""
         notes = self._take_notes()
         for note in notes:
             self._ports.metrics.assigned(note.how, note.reason)
@@ -81,7 +81,7 @@ class Telling:
         ports, chosen = self._ports, self._ports.chosen()
         self._batches += 1
         settings = {name: chosen.settings[name].model_dump(mode="json") for name in ("placement", "filters")}
-        new, self._told = repr(settings) != self._told, repr(settings)
+        new, self._fingerprint = repr(settings) != self._fingerprint, repr(settings)
         occasion = Occasion(
             id=str(ULID()),
             term=max(0, ports.channel.term),
@@ -92,24 +92,24 @@ class Telling:
             strategy=chosen.names["placement"],
             profile=chosen.profile,
             settings=settings,
-            tell_settings=new,
+            write_settings=new,
             manager=self._manager(),
             trigger="request",
         )
-        # Brokers are only asked for where something is left alone; here nothing is.
+        # The record's brokers matter only for entries left alone; here there are none.
         record = place_record(occasion, Cluster({}, {}), placed, bounds=self._settings().record_bounds())
         ports.write(record)
         ports.metrics.decided(record)
 
 
-_NOBODY = "the placement failed (see the broker's log); nobody took it: no policy must be broken for that"
+_FAILED = "the placement failed (see the broker's log); no broker took it, as policies could not be checked"
 
 
 def _placed(note: PlacedNote) -> Placed:
-    """The answer of the strategy, with the broker that the bundle went to in the end."""
-    beside = _NOBODY if note.how == "failed" and note.broker is None else _BESIDE.get(note.how)
+    """The strategy's answer, with the broker that the bundle finally went to."""
+    remark = _FAILED if note.how == "failed" and note.broker is None else _REMARKS.get(note.how)
     if note.placed is None:
-        return Placed(note.bundle, note.broker, beside or note.how)
-    if beside is None:
+        return Placed(note.bundle, note.broker, remark or note.how)
+    if remark is None:
         return note.placed
-    return replace(note.placed, broker=note.broker, why=f"{note.placed.why}; {beside}")
+    return replace(note.placed, broker=note.broker, why=f"{note.placed.why}; {remark}")
