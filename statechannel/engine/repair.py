@@ -66,7 +66,7 @@ class Repair:
             self._paused_until_s = now_s + context.config.mass_loss_pause_s
             context.repair_paused = (
                 f"{len(gone)} of {before} brokers vanished within {window_s:g} s ({', '.join(sorted(gone))}); "
-                f"repair waits {context.config.mass_loss_pause_s:g} s or until it is resumed"
+                f"repair waits {context.config.mass_loss_pause_s:g} s or until told to resume"
             )
             context.emit("repair.paused", why=context.repair_paused)
 
