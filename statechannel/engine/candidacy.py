@@ -80,7 +80,7 @@ class Candidacy:
     def check(self) -> None:
         """Enter the election, or leave it: only healthy, caught-up members stand (but for a cold start), and none that drains."""
         context, cold_start = self._context, self._cold_start
-        fit = (context.caught_up or cold_start.standing or bool(cold_start.running)) and not context.draining
+        fit = (context.caught_up or cold_start.is_candidate or bool(cold_start.running)) and not context.draining
         registered = context.announced and context.registry_mode is not Mode.STARTING
         stands = fit and registered and self.seat.withdrawn is None
         if stands != self.stands:

@@ -32,13 +32,13 @@ class ColdStartRun:
     Attributes:
         through: Offset through which the log was read when it was taken for the truth.
         todo: Keys still to be asserted, the next one last.
-        on_their_way: Keys whose assert is not judged yet.
+        in_flight: Keys whose assert is not judged yet.
         marked: `!cold-start` was written, and no error was reported.
     """
 
     through: int
     todo: list[str]
-    on_their_way: set[str] = field(default_factory=set)
+    in_flight: set[str] = field(default_factory=set)
     marked: bool = False
 
 
@@ -63,6 +63,7 @@ class ColdStart:
 
     Attributes:
         running: Partitions whose mark was not read back yet.
+        is_candidate: This process stands for leader, to start cold.
     """
 
     def __init__(
@@ -79,7 +80,7 @@ class ColdStart:
         self._left_s: dict[int, float] = {}
         # Log time of others' marks, by partition and writer, until we know whether those are members.
         self._doubtful: dict[int, dict[str, int]] = {}
-        self.standing = False
+        self.is_candidate = False
         context.cold_starting, context.doubtful = self.running, self._doubtful
 
     def heartbeat_read(self, partition: int, writer: str) -> None:
@@ -89,7 +90,7 @@ class ColdStart:
             self._joins.start_over(partition, "a caught-up member is heard: no cold start, join on its word")
         elif writer != self._context.identity.incarnation and self._context.replicas[partition].phase is Phase.WAITING:
             self._waiting_since_s = None
-            self.standing = False
+            self.is_candidate = False
 
     def read(self, event: RecordRead, *, live: bool) -> None:
         """A member took what it read for the truth: a reader that judged on has another history, and joins that one.
@@ -176,8 +177,8 @@ class ColdStart:
             for partition, run in list(self.running.items()):
                 self._continue(partition, run)
             return
-        self.standing = self.due()
-        if not self.standing or not context.is_elected:
+        self.is_candidate = self.due()
+        if not self.is_candidate or not context.is_elected:
             return
         for replica in context.replicas:
             if replica.phase is not Phase.WAITING or self._is_awaited(replica.partition):
@@ -199,20 +200,20 @@ class ColdStart:
         self._doubtful.pop(partition, None)
         if self.running.pop(partition, None) is not None:
             self._waiting_since_s = None
-            self.standing = False
+            self.is_candidate = False
             self._context.emit("cold-start.abandoned", partition=partition)
 
     def _continue(self, partition: int, run: ColdStartRun) -> None:
         context = self._context
-        while run.todo and len(run.on_their_way) < context.config.cold_start_window and context.may_write:
+        while run.todo and len(run.in_flight) < context.config.cold_start_window and context.may_write:
             name = run.todo.pop()
-            run.on_their_way.add(name)
+            run.in_flight.add(name)
             key = context.replicas[partition].view.keys[name.encode()]
             if self._proposals.restate(key, _asserted(run, name)) is None:
-                run.on_their_way.discard(name)
+                run.in_flight.discard(name)
                 run.todo.append(name)
                 break
-        if run.todo or run.on_their_way or run.marked or not self._may_mark(partition):
+        if run.todo or run.in_flight or run.marked or not self._may_mark(partition):
             return
         identity = context.identity
         by = {"broker": identity.broker, "incarnation": identity.incarnation}
@@ -239,13 +240,13 @@ class ColdStart:
         if context.settled(partition):
             self._joins.joined(context.replicas[partition])
         if not self.running:
-            self.standing = False
+            self.is_candidate = False
             self._joins.caught_up_changed()
 
 
 def _asserted(run: ColdStartRun, name: str) -> Callable[[ProposalResult], None]:
     def done(result: ProposalResult) -> None:
-        run.on_their_way.discard(name)
+        run.in_flight.discard(name)
         if result.status in (ProposalStatus.NOT_WRITTEN, ProposalStatus.UNKNOWN):
             run.todo.append(name)
 

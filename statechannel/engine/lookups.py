@@ -123,7 +123,7 @@ class Lookups:
         self._deadlines = Deadlines()
         self._again: dict[str, int] = {}
         self._turn: Iterator[str] = iter(())
-        self.assigning = placer.pending()
+        self.assigning = placer.new_table()
         self._in_line = InLine(context.identity.incarnation)
         self._later: set[str] | None = None
 

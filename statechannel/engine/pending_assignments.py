@@ -21,7 +21,7 @@ class PendingAssignment(NamedTuple):
         return now_s - self.at_s > PATIENCE_RETRIES * retry_interval_s
 
 
-class OnTheirWay:
+class PendingAssignments:
     """The choices by bundle. How many go to each broker is kept: a storm asks that for every bundle."""
 
     def __init__(self) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from statechannel.engine.pending_assignments import OnTheirWay
+from statechannel.engine.pending_assignments import PendingAssignments
 from statechannel.protocol.states import Action, State
 
 if TYPE_CHECKING:
@@ -52,13 +52,13 @@ class Placer:
     def __init__(self, context: Context, placement: Placement | None = None) -> None:
         self._context = context
         self.placement: Placement = placement or FewestBundles()
-        self._pending: list[OnTheirWay] = []
+        self._tables: list[PendingAssignments] = []
         self._decliners: dict[str, dict[str, float]] = {}
 
-    def pending(self) -> OnTheirWay:
+    def new_table(self) -> PendingAssignments:
         """A new table of pending assignments, which are counted as load of their destinations."""
-        table = OnTheirWay()
-        self._pending.append(table)
+        table = PendingAssignments()
+        self._tables.append(table)
         return table
 
     def choose(self, key: KeyState, *, without: str | None = None) -> str | None:
@@ -75,7 +75,7 @@ class Placer:
 
     def _load(self) -> dict[str, int]:
         load: dict[str, int] = {}
-        tables = [table.counts for table in self._pending]
+        tables = [table.counts for table in self._tables]
         for counts in (*(replica.view.load for replica in self._context.replicas), *tables):
             for broker, count in counts.items():
                 load[broker] = load.get(broker, 0) + count

@@ -34,7 +34,7 @@ class Repair:
     It writes `Context.repair_paused`.
 
     Attributes:
-        on_their_way: Bundles whose repair is written and not read back, with the broker chosen.
+        pending: Bundles whose repair is written and not read back, with the broker chosen.
     """
 
     def __init__(self, context: Context, proposals: Proposals, placer: Placer, closing_marks: ClosingMarks) -> None:
@@ -42,7 +42,7 @@ class Repair:
         self._proposals = proposals
         self._placer = placer
         self._closing_marks = closing_marks
-        self.on_their_way = placer.pending()
+        self.pending = placer.new_table()
         self._paused_until_s = 0.0
         self._losses: list[tuple[float, str]] = []
         self._next_s = 0.0
@@ -66,7 +66,7 @@ class Repair:
             self._paused_until_s = now_s + context.config.mass_loss_pause_s
             context.repair_paused = (
                 f"{len(gone)} of {before} brokers vanished within {window_s:g} s ({', '.join(sorted(gone))}); "
-                f"repair waits {context.config.mass_loss_pause_s:g} s or until it is resumed"
+                f"repair waits {context.config.mass_loss_pause_s:g} s or until told to resume"
             )
             context.emit("repair.paused", why=context.repair_paused)
 
@@ -97,7 +97,7 @@ class Repair:
         if not context.knows_absence():
             self._scan_wanted = True
             return
-        if self.on_their_way.drop_late(now_s, context.config.retry_interval_s):
+        if self.pending.drop_late(now_s, context.config.retry_interval_s):
             self._scan_wanted = True
         due = now_s >= self._next_s
         if due:
@@ -146,7 +146,7 @@ class Repair:
         room = self._context.config.repair_batch_max
         for key in keys:
             why = self._orphaned(key)
-            if why is None or key.name in self.on_their_way:
+            if why is None or key.name in self.pending:
                 continue
             if room == 0:
                 return [key, *keys]
@@ -201,7 +201,7 @@ class Repair:
         name = key.name
 
         def done(_: ProposalResult) -> None:
-            self.on_their_way.drop(name)
+            self.pending.drop(name)
             # Whatever came of it, the next round looks at the state again.
             self._scan_wanted = True
 
@@ -227,7 +227,7 @@ class Repair:
             reason=why,
         )
         if written is not None:
-            self.on_their_way.add(name, PendingAssignment(chosen, context.now.mono_s))
+            self.pending.add(name, PendingAssignment(chosen, context.now.mono_s))
 
 
 def _responsible(key: KeyState) -> tuple[str, str | None]:

@@ -37,7 +37,7 @@ class Departure:
     It writes `Context.draining`.
 
     Attributes:
-        on_their_way: Bundles whose Releasing is written and not read back, with the destination chosen.
+        pending: Bundles whose Releasing is written and not read back, with the destination chosen.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class Departure:
         self._stop = stop
         self._token = 0
         self._deadline_s = 0.0
-        self.on_their_way = placer.pending()
+        self.pending = placer.new_table()
         self._retry_at_s = 0.0
         self._todo: list[str] = []
         self._goodbye_at_s: float | None = None
@@ -90,13 +90,13 @@ class Departure:
             if now_s - self._goodbye_at_s >= GOODBYE_WAIT_S or self._presence.goodbye_heard:
                 self._leave()
             return
-        idle = not self._todo and not self.on_their_way and not self._moving()
+        idle = not self._todo and not self.pending and not self._moving()
         if now_s < self._retry_at_s and not idle:
             self.go_on()
             return
         # A walk over all bundles: at intervals, not for every record that is read back.
         self._retry_at_s = now_s + context.config.retry_interval_s
-        self.on_their_way.clear()
+        self.pending.clear()
         self._todo = self._mine()
         rejoining = self._rejoining()
         if context.announced:
@@ -154,14 +154,14 @@ class Departure:
         window = context.config.handover_window
         moving = self._moving()
         while self._todo:
-            if moving + len(self.on_their_way) >= window:
+            if moving + len(self.pending) >= window:
                 return
             name = self._todo.pop()
             key = context.key(name)
-            if key is None or key.state is not State.ASSIGNED or key.to != me or name in self.on_their_way:
+            if key is None or key.state is not State.ASSIGNED or key.to != me or name in self.pending:
                 continue
             destination = self._placer.choose(key, without=me)
-            self.on_their_way.add(name, PendingAssignment(destination, context.now.mono_s))
+            self.pending.add(name, PendingAssignment(destination, context.now.mono_s))
             self._proposals.propose(
                 key,
                 State.RELEASING,
@@ -176,7 +176,7 @@ class Departure:
 
     def _written(self, name: str) -> Callable[[ProposalResult], None]:
         def done(_: ProposalResult) -> None:
-            self.on_their_way.drop(name)
+            self.pending.drop(name)
             self.go_on()
 
         return done

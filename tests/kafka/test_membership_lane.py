@@ -10,7 +10,7 @@ from confluent_kafka import Producer
 from statechannel.api import Owned, StateChannel
 from statechannel.engine.context import Mode
 from statechannel.engine.controls import Controls
-from statechannel.engine.engine import Engine
+from statechannel.engine.transitions import Transitions
 from statechannel.kafka.topic_policy import ChannelTopics
 from statechannel.protocol.log import RecordRead, Topic
 from tests.support.channels import created, make_settings
@@ -26,7 +26,7 @@ BEHIND_S = 12.0
 async def test_junk_in_the_channel_does_not_keep_a_member_from_hearing_itself(
     kafka: Kafka, topic_prefix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    look_at, changed = Controls.look_at, Engine.mode_changed
+    look_at, changed = Controls.look_at, Transitions.mode_changed
     modes: list[Mode] = []
 
     def slowly(controls: Controls, event: RecordRead) -> None:
@@ -34,9 +34,9 @@ async def test_junk_in_the_channel_does_not_keep_a_member_from_hearing_itself(
             time.sleep(STEP_S)
         look_at(controls, event)
 
-    def noted(engine: Engine, before: Mode) -> None:
-        modes.append(engine.mode)
-        changed(engine, before)
+    def noted(transitions: Transitions, before: Mode) -> None:
+        modes.append(transitions._context.mode)
+        changed(transitions, before)
 
     monkeypatch.setattr(Controls, "look_at", slowly)
     settings = make_settings(kafka.bootstrap_servers, topic_prefix)
@@ -45,7 +45,7 @@ async def test_junk_in_the_channel_does_not_keep_a_member_from_hearing_itself(
         before = await channel.lookup("a/b/t", WAIT_S)
         assert isinstance(before, Owned)
         assert before.stale_age_s is None
-        monkeypatch.setattr(Engine, "mode_changed", noted)
+        monkeypatch.setattr(Transitions, "mode_changed", noted)
         await asyncio.to_thread(
             write_junk,
             kafka.bootstrap_servers,

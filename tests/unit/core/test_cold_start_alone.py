@@ -111,7 +111,7 @@ class Bench:
         self._act("joined", replica.partition)
 
     def caught_up_changed(self) -> None:
-        self._act("caught-up changed", self.in_doubt, self.cold_start.standing)
+        self._act("caught-up changed", self.in_doubt, self.cold_start.is_candidate)
 
     def _restate(self, key: KeyState, done: Callable[[ProposalResult], None]) -> str | None:
         if len(self.asserts) == self.room:
@@ -183,8 +183,8 @@ def judging(partitions: int = 1) -> Bench:
 def test_it_is_due_after_its_bound_and_then_it_stands_for_leader() -> None:
     bench = alone()
     bench.is_elected = False
-    assert not bench.cold_start.standing
-    assert [bench.tick(wait_s) or bench.cold_start.standing for wait_s in (0.0, AFTER_S - 0.5, 0.5)] == [
+    assert not bench.cold_start.is_candidate
+    assert [bench.tick(wait_s) or bench.cold_start.is_candidate for wait_s in (0.0, AFTER_S - 0.5, 0.5)] == [
         False, False, True,
     ]  # fmt: skip
     assert not bench.cold_start.running, "only the leader starts cold"
@@ -227,7 +227,7 @@ def test_what_makes_it_due(change: Callable[[Bench], None], due: bool) -> None:
     change(bench)
     bench.tick()
     bench.tick(AFTER_S)
-    assert bench.cold_start.standing is due
+    assert bench.cold_start.is_candidate is due
 
 
 @pytest.mark.parametrize(
@@ -259,11 +259,11 @@ def test_a_heartbeat_where_it_waits_is_a_member_that_lives(partition: int, write
     phase_of(Phase.CAUGHT_UP)(bench)
     bench.tick()
     bench.tick(AFTER_S)
-    assert bench.cold_start.standing
+    assert bench.cold_start.is_candidate
     bench.cold_start.heartbeat_read(partition, writer)
-    assert bench.cold_start.standing is not anew
+    assert bench.cold_start.is_candidate is not anew
     bench.tick(AFTER_S - 0.5)
-    assert bench.cold_start.standing is not anew
+    assert bench.cold_start.is_candidate is not anew
     assert bench.took() == []
 
 
@@ -275,7 +275,7 @@ def left(bench: Bench, partition: int) -> None:
 
 def starts_cold(bench: Bench) -> list[int]:
     """Partitions that it takes for the truth now; all are due."""
-    assert bench.cold_start.standing
+    assert bench.cold_start.is_candidate
     bench.tick()
     return list(bench.cold_start.running)
 
@@ -455,7 +455,7 @@ def test_with_others_under_way_only_this_partition_is_joined() -> None:
     bench = Bench().marked()
     bench.took()
     assert bench.read("a-1") == [("cold-start.ended", 0, 7), ("joined", 0)]
-    assert bench.cold_start.standing
+    assert bench.cold_start.is_candidate
     assert list(bench.cold_start.running) == [1]
 
 
@@ -475,7 +475,7 @@ def test_an_own_mark_of_an_earlier_attempt_ends_nothing() -> None:
 def test_an_own_mark_that_is_void_starts_over_and_waits_anew() -> None:
     bench = alone().marked()
     assert bench.read("a-1", counts=False) == [("start over", 0), ("cold-start.abandoned", 0)]
-    assert not bench.cold_start.standing
+    assert not bench.cold_start.is_candidate
     phase_of(Phase.WAITING)(bench)
     assert bench.tick() == []
     assert bench.tick(AFTER_S - 0.5) == []
@@ -581,6 +581,6 @@ def test_a_partition_that_is_left_ends_no_other_ones_wait() -> None:
     bench.tick()
     bench.tick(AFTER_S)
     bench.cold_start.abandon(0)
-    assert bench.cold_start.standing
+    assert bench.cold_start.is_candidate
     bench.tick(0.5)
-    assert bench.cold_start.standing
+    assert bench.cold_start.is_candidate
