@@ -50,7 +50,7 @@ def archive_path(java: Java) -> Path:
 
 
 def prepare() -> bool:
-    """Make the archive unless it is there; tells whether it is there now."""
+    """Create the archive unless it exists; whether it exists now."""
     archive = archive_path(find_java())
     if archive.exists():
         return True

@@ -1,4 +1,4 @@
-"""Samples of the last N hours become the load of each partition (document, section 3). Pure, bounded, exact.
+"""The load of each partition as the average of the samples of the last N hours (document, section 3). Pure, bounded, exact.
 
 All figures are summed as whole numbers (thousandths), so that the sum does not depend on the order, and the plain reader and
 the Spark job give the very same loads.
@@ -10,7 +10,7 @@ the Spark job give the very same loads.
   moment read the log directories.
 * Completeness: minutes with the resource / minutes of the window, least over the resources that are known. The window of a
   topic begins with its first sample: one that is younger than the window is not incomplete for that, and where sampling has
-  just begun there is a load at once, not after N hours. How much of the window has samples at all is told beside it.
+  just begun there is a load at once, not after N hours. How much of the window has samples at all is reported beside it.
 """
 
 from __future__ import annotations
@@ -158,7 +158,7 @@ def loads_of(
 
 
 class Averager:
-    """Takes samples in as they are read. What it holds of samples is bounded; sums of closed parts are small.
+    """Sums samples as they are read. Open samples are bounded; sums of closed parts are small.
 
     Args:
         window: What counts.
@@ -181,7 +181,7 @@ class Averager:
         return sum(self._seen)
 
     def add(self, sample: PartitionSample) -> None:
-        """Take one in; the last one of a partition and minute counts.
+        """Add a sample; the last one of a partition and minute counts.
 
         Raises:
             TooManySamplesError: There is no room for another partition.

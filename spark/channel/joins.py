@@ -72,7 +72,7 @@ class JoinSettlement:
         older = self._older({number: found.seen[number].first for number in joins}, {})
         older = older.persist(StorageLevel.MEMORY_AND_DISK)
         log = older.unionByName(rows.where(F.col("partition").isin(list(joins))))
-        # Records that only the batch lacks are no gap: a table may be older than its checkpoint.
+        # Records that only the batch lacks are not a gap: a table may be older than its checkpoint.
         new = not_below({number: place.position for number, place in asked.items()})
         again = survey(log.where(new), {number: place.position for number, place in asked.items()})
         found = BatchSurvey({**found.seen, **again.seen}, {**found.needed, **again.needed})

@@ -71,7 +71,7 @@ class ChannelTopic:
             positions: Next offset of each partition.
 
         Raises:
-            TopicBrokenError: It was made anew, ends before a position, or lost records that were not read.
+            TopicBrokenError: It was created again, ends before a position, or lost records that were not read.
         """
         now = self._describe()
         if (now.topic_id, now.partitions) != (self.log.topic_id, self.log.partitions):
@@ -86,7 +86,7 @@ class ChannelTopic:
             if bounds.high < position:
                 raise TopicBrokenError(
                     f"{self.name}-{number} ends at {bounds.high}, before the position {position} that was already read",
-                    hint="Records were lost by Kafka, or the topic was made anew; see its brokers' logs.",
+                    hint="Kafka lost records, or the topic was created again; see its brokers' logs.",
                 )
             if bounds.low > position and not self._accept_lost_head:
                 raise TopicBrokenError(
@@ -105,7 +105,7 @@ class ChannelTopic:
         return orjson.dumps({self.name: places}).decode()
 
     def whole(self, session: SparkSession, ends: Mapping[int, int], starts: Mapping[int, int]) -> DataFrame:
-        """Partitions up to these offsets, exclusive; from their beginning where no start is told."""
+        """Partitions up to these offsets, exclusive; from their beginning where no start is given."""
         reader = session.read.format("kafka").options(**self._kafka)
         reader = reader.option("assign", orjson.dumps({self.name: sorted(ends)}).decode())
         since = {self.name: {str(number): starts.get(number, _EARLIEST) for number in ends}}

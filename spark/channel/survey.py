@@ -1,4 +1,4 @@
-"""Looks through rows of a log for what `plan.py` has to know, without a Python worker wherever the JVM can tell.
+"""A survey of a log's rows for `plan.py`, without a Python worker wherever the JVM suffices.
 
 A row has `partition`, `offset`, `timestamp_ms`, `key`, `value`, and `group`: the unit of the fold.
 """
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 KEYS_MAX = 5_000
-"""More keys than that are not told apart: all rows of the partition are taken."""
+"""More keys than that are not distinguished: all rows of the partition are taken."""
 
 
 class Needed(NamedTuple):
@@ -67,7 +67,7 @@ EVERYTHING = Needed(everything=True)
 
 
 def needed_for(keys: Iterable[bytes] | None) -> Needed:
-    """The rows that records on these keys need; None: nobody knows which."""
+    """The rows that records on these keys need; None: unknown."""
     if keys is None:
         return EVERYTHING
     known = [parts for key in keys if (parts := parse_key(key)) is not None]
@@ -87,7 +87,7 @@ def _listed(names: Iterable[str]) -> str:
 _LAST = 2**63 - 1
 _KEY_MAX_BYTES = 300  # of a known form has at most 279
 _TOLD_OFFSETS, _TOLD_BYTES = 10_000, 1_000
-"""Control records within so many offsets, and of so many bytes, come along with the first look; more are decoded by workers."""
+"""Control records within so many offsets, and of so many bytes, are decoded at the first look; more are decoded by workers."""
 _STOPS = "partition int, offset long, format long"
 _WORDS = "partition int, offset long, is_mark boolean, number long"
 _WORDS_ARROW = pa.schema(
@@ -162,7 +162,7 @@ def survey(rows: DataFrame, positions: Mapping[int, int]) -> BatchSurvey:
 
 
 def _look(rows: DataFrame, positions: Mapping[int, int]) -> list[Row]:
-    # A set that hostile keys cannot make larger than this; where there are more records nobody asks for it.
+    # A set that hostile keys cannot make larger than this; where there are more records it is not used.
     near = f"offset < {_by_partition(positions)} + {KEYS_MAX} and length(key) <= {_KEY_MAX_BYTES}"
     keys = f"collect_set(if({near}, key, null)) as keys"
     few = f"offset < {_by_partition(positions)} + {_TOLD_OFFSETS} and coalesce(length(value), 0) <= {_TOLD_BYTES}"

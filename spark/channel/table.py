@@ -84,7 +84,7 @@ class ChannelTable:
     Args:
         whole_log: Reads partitions up to the first offsets (exclusive), from the second ones on or else from their beginning.
         check: Sees that the topic can still be read from these positions on; says where its partitions begin and end.
-        changes: Told each snapshot that the pointer has named.
+        changes: Receives each snapshot that the pointer has named.
         compacts: Put the batches of days that are over into one.
         wall_ms: The clock that ages of records are shown by, and joins are judged by.
     """
@@ -128,7 +128,7 @@ class ChannelTable:
 
         Raises:
             NewerFormatError: A record of a newer format stops a partition; all before it is published.
-            TableChangedError: Somebody else writes this table.
+            TableChangedError: Another job writes this table.
         """
         begun_ms = self._wall_ms()
         base = self._store.latest()
@@ -189,7 +189,7 @@ class ChannelTable:
             raise TopicBrokenError(
                 f"{self._store.root.uri} was made from the topic {base.meta['topic']} with the id {topic_id} and {len(told)} "
                 f"partitions; {self._log.topic} has the id {self._log.topic_id} and {self._log.partitions} partitions",
-                hint="It is another channel, or the topic was made anew: start the job with other folders for table and "
+                hint="It is another channel, or the topic was created again: start the job with other folders for table and "
                 "checkpoint.",
             )
         return {number: read_place(told[str(number)]) for number in numbers}
@@ -297,7 +297,7 @@ class ChannelTable:
 
 
 def with_group(rows: DataFrame) -> DataFrame:
-    """Rows of a log with the unit of the fold beside them."""
+    """Rows of a log with their unit of the fold."""
     return rows.selectExpr(*RAW.names, f"{GROUP} as `group`")
 
 
@@ -311,7 +311,7 @@ def _needed(steps: Mapping[int, BatchStep], found: BatchSurvey) -> str:
 
 
 def _made_anew(steps: Mapping[int, BatchStep]) -> str:
-    """Partitions whose view is made anew, and of which nothing before is looked at."""
+    """Partitions whose view is rebuilt, without anything before."""
     numbers = [str(number) for number, step in steps.items() if step.plan.joins and not step.plan.cold_start]
     return f"(partition in ({', '.join(numbers)}))" if numbers else "(false)"
 
@@ -324,7 +324,7 @@ def _tell(steps: Mapping[int, BatchStep]) -> None:
             )
         if step.why is not None:
             _log.warning(
-                "the view is made anew, as a joining broker does",
+                "the view is rebuilt, as a joining broker does",
                 partition=number,
                 why=step.why.value,
                 lenient_to=step.plan.facts.lenient_to,

@@ -37,11 +37,11 @@ def kafka_options(
         read_text: Reads a file, for keys in PEM: Java takes their text.
 
     Raises:
-        SparkJobError: A mechanism that needs what only the Java client can be told, a certificate without its key, or a file
+        SparkJobError: A mechanism that needs properties of the Java client only, a certificate without its key, or a file
             that cannot be read.
     """
     given = client.properties
-    # Java waits a minute before it says that nobody answers.
+    # Java waits a minute before it reports that Kafka does not answer.
     patience_ms = client.tuning.request_timeout_ms * 2
     found = {"request.timeout.ms": str(patience_ms), "default.api.timeout.ms": str(2 * patience_ms)}
     found |= {name: value for name, value in given.items() if name in _SAME}

@@ -1,4 +1,4 @@
-"""What a job's queries are doing, for Prometheus: Spark tells after each batch, nothing is computed for it."""
+"""Metrics of a job's queries for Prometheus: Spark reports after each batch, nothing is computed for it."""
 
 from __future__ import annotations
 

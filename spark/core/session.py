@@ -1,4 +1,4 @@
-"""The Spark session of the jobs: what correctness needs, and what a small machine needs where nobody said otherwise.
+"""The Spark session of the jobs: what correctness needs, and defaults for a small machine.
 
 Under `spark-submit` the JVM runs already: its settings stand, and its connector is the one that `--packages` or `--jars`
 brought. Under plain Python this module starts the JVM, with the connector's pinned jars. No master is named here: plain

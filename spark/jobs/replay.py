@@ -1,4 +1,4 @@
-"""The job replay: an archive, an export file or a range of the topic, judged anew; what the audit answers, and the verdicts."""
+"""The job replay: an archive, an export file or a range of the topic judged again; the audit's answers and the verdicts."""
 
 from __future__ import annotations
 

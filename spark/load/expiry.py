@@ -3,13 +3,13 @@
 Ages are those of a clock that only runs (`time.monotonic` in the driver), from when the job heard the broker last: by any
 record that decodes, also one that its view dropped or found late. What lay in the topic before is as old as the log's own
 clock proves: log time against log time, never a machine's wall clock. Log time is asked once, when the job has read up to the
-end: a Kafka broker whose clock jumps later makes nobody older.
+end: a Kafka broker whose clock jumps later ages no report.
 
 Judged is *as of* a moment at which the end of the topic was asked for, once everything before that end has been read. So what
-waits in the topic always counts, and a job that lags behind judges nobody.
+waits in the topic always counts, and a job that lags behind judges no broker.
 
 Grace is *watched* time. A gap between two judgements that is much longer than the one before counts little, and a very long one
-ends every suspicion: while the job was stopped or waited for Kafka, brokers may have had nobody to report to.
+ends every suspicion: while the job was stopped or waited for Kafka, brokers may have been unable to report.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _MARKS_KEPT: Final = 2
 """This batch's and the one before: where records come all the time, a batch never reaches the end as it is now."""
 _JUST_AFTER_S: Final = 1e-6
 _LONG_GAP_S: Final = 10.0
-"""Whoever writes to Kafka bridges shorter ones; so do two judgements."""
+"""Kafka's producers bridge shorter ones; so do two judgements."""
 
 
 class LoadTopicEnd(NamedTuple):
@@ -58,7 +58,7 @@ class _Born:
 
 @dataclass(slots=True)
 class TopicExpiry:
-    """Ages and suspects of one topic. A new one knows no suspects: a whole grace passes before it buries anybody.
+    """Ages and suspects of one topic. A new one knows no suspects: a whole grace period passes before its first tombstone.
 
     Attributes:
         watch_gap_s: A gap between two judgements that is as usual: two triggers. On a slow machine gaps are longer: up to
@@ -132,7 +132,7 @@ class TopicExpiry:
         return due | self._judge(now_s, self._watched_s, now_ms)
 
     def _crossed(self, before_s: float, now_s: float) -> float | None:
-        """The last moment between two judgements at which somebody's time ran out.
+        """The last moment between two judgements at which a report expired.
 
         Who ran out is suspect from there on, not only from the next trigger.
         """

@@ -4,7 +4,7 @@ The view is fed headers only: figures stay where Spark has them. Its clock is th
 gives the same view whenever it runs.
 
 Beside the view stands when each broker was heard last: a report that comes late, or is dropped for its clock or for want of
-room, is no figure to go by, but its writer lives.
+room, has no usable figures, but its writer lives.
 """
 
 from __future__ import annotations
@@ -218,7 +218,7 @@ class LoadFold:
         return judged
 
     def passed(self, kind: ReportKind, position: int) -> None:
-        """Nothing lies below this offset that was not taken in: retention and compaction leave gaps, at the end, too."""
+        """Everything below this offset was read: retention and compaction leave gaps, at the end, too."""
         fold = self.topics[kind]
         fold.position = max(fold.position, position)
 
@@ -227,7 +227,7 @@ class LoadFold:
         return [(str(kind), offset) for kind, fold in self.topics.items() for offset in fold.winners()]
 
     def counts(self) -> dict[ReportKind, Counter[str]]:
-        """Records by what became of them; those dropped by reason, too."""
+        """Records by outcome; those dropped by reason, too."""
         return {
             kind: Counter({str(fate): count for fate, count in fold.view.fates.items()})
             + Counter({f"dropped: {why}": count for why, count in fold.view.dropped.items()})

@@ -1,6 +1,6 @@
 """One record of a load topic as a row of the history, decoded by the brokers' own functions. Pure.
 
-Every record becomes a row, whatever it holds. What is no report keeps its bytes and says why (`reason`).
+Every record becomes a row, whatever it holds. What is not a report keeps its bytes and a `reason`.
 """
 
 from __future__ import annotations
@@ -135,11 +135,11 @@ def row_of(record: SourceRow, kind: ReportKind) -> dict[str, Any]:
     if record.value is None:
         if parse_tombstone(plain_headers(record.headers), record.offset) is not None:
             name = (record.key or b"").decode("ascii", errors="replace")
-            # A key may be as long as a record: what cannot be a broker is told apart before it reaches the driver.
+            # A key may be as long as a record: what cannot be a broker is sorted out before it reaches the driver.
             row |= (
                 {"broker": name}
                 if is_broker_id(name)
-                else {"reason": str(InvalidReportReason.KEY), "why": "the key is no broker id"}
+                else {"reason": str(InvalidReportReason.KEY), "why": "the key is not a broker id"}
             )
         return row
     found = DECODE[kind](record.key, record.value)

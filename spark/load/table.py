@@ -94,12 +94,12 @@ class LoadTable:
         self._tidy = False
 
     def check_ours(self, base: Pointer | None) -> None:
-        """See, before anything is written, that nobody else has published since `base` was read.
+        """Check, before anything is written, that no other writer has published since `base` was read.
 
         What one that died has left is removed then: a pointer that moved over it would make it count.
 
         Raises:
-            TableChangedError: Somebody has.
+            TableChangedError: Another writer has.
         """
         self.views.check_newest(base)
         if not self._tidy:
@@ -143,13 +143,17 @@ class LoadTable:
         return self._spark.read.parquet((self.history.root / day).pattern).drop("batch").schema
 
     def write_views(
-        self, rows: DataFrame, winners: Iterable[tuple[str, int]], base: Pointer | None, anew: Iterable[ReportKind] = ()
+        self,
+        rows: DataFrame,
+        winners: Iterable[tuple[str, int]],
+        base: Pointer | None,
+        restarted: Iterable[ReportKind] = (),
     ) -> None:
         """Write both views into the folder behind `base`: what is held, from this batch or from the snapshot before.
 
         Args:
             winners: ReportKind and offset of what is held.
-            anew: Kinds of which nothing in the snapshot before counts.
+            restarted: Kinds of which nothing in the snapshot before counts.
         """
         _, folder = self.views.begin(base)
         held = pa.Table.from_pylist([{"kind": kind, "offset": offset} for kind, offset in winners], schema=_PLACE)
@@ -158,7 +162,7 @@ class LoadTable:
             known = rows.where((F.col("kind") == str(kind)) & (F.col("reason") == "") & ~F.col("tombstone")).select(
                 *columns
             )
-            if base is not None and kind not in anew:
+            if base is not None and kind not in restarted:
                 known = known.unionByName(self._view(base, kind).select(*columns))
             mine = wanted.where(F.col("kind") == str(kind)).select("offset")
             view = known.join(mine, "offset", "left_semi").select(*columns).coalesce(1).sortWithinPartitions("broker")
@@ -171,7 +175,7 @@ class LoadTable:
         return pointer
 
 
-def bury(
+def write_tombstones(
     spark: SparkSession, topic: str, tombstones: Mapping[str, Tombstone], kafka_options: Mapping[str, str]
 ) -> None:
     """Write tombstones through Spark's Kafka sink, to partition 0 as every writer of load topics.

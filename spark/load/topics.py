@@ -12,7 +12,9 @@ from statechannel.kafka.light_policy import LoadTopics
 from statechannel.kafka.topic_bounds import BoundsAsker, OffsetBounds
 from statechannel.kafka.topics import TopicAdmin
 
-ACCEPT_HINT = "If that was meant, start the job once with --accept-new-topic: its view of this topic begins anew."
+ACCEPT_HINT = (
+    "If that was meant, start the job once with --accept-new-topic: its view of this topic starts again, empty."
+)
 
 
 class LoadTopicsAsker:
@@ -53,7 +55,7 @@ class LoadTopicsAsker:
                 )
             if found[name].settings.get("message.timestamp.type") != "LogAppendTime":
                 raise TopicBrokenError(
-                    f"the topic {name} does not have the log's own time: ages cannot be told",
+                    f"the topic {name} does not have the log's own time: ages are unknown",
                     hint=f"Set message.timestamp.type=LogAppendTime of {name}.",
                 )
         return {kind: found[name].topic_id for kind, name in self.names.items()}

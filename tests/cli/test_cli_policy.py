@@ -44,7 +44,7 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("args", "code", "error", "hint"),
     [
-        (["policy", "set", "isolaton", "x"], 2, "no kind of policy `isolaton`", "did you mean isolation?"),
+        (["policy", "set", "isolaton", "x"], 2, "unknown kind of policy `isolaton`", "did you mean isolation?"),
         (["policy", "set", "pin", "b1", "b2"], 2, "`b1` is not a bundle or namespace", "policy set pin NAME BROKER"),
         (["policy", "set", "isolation", "g", "namespaces=(", "primary=b"], 2, "no regular expression", "Say:"),
         (["policy", "set", "shedding", "maybe"], 2, 'on is "maybe"; expected on or off', "shedding on|off."),
@@ -52,15 +52,15 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> None:
         (["policy", "set", "pin", "t/n", "b1", "--until", "soon"], 2, "neither a time nor a length", "30m"),
         (["policy", "set", "pin", "t/n", "b1", "--until", "2001-01-01"], 2, "is over already", "--until"),
         (["policy", "set", "pin", "t/n", "b1", "--until", "400d"], 2, "not between", "policy set"),
-        (["policy", "get", "pins", "t/n"], 2, "no kind of policy", "did you mean pin?"),
+        (["policy", "get", "pins", "t/n"], 2, "unknown kind of policy", "did you mean pin?"),
         (["policy", "get", "pin"], 2, "is named by a bundle or namespace", ""),
         (["policy", "delete", "pin", "b1"], 2, "`b1` is not a bundle or namespace", ""),
-        (["policy", "list", "--kind", "pins"], 2, "no kind of policy", "did you mean pin?"),
+        (["policy", "list", "--kind", "pins"], 2, "unknown kind of policy", "did you mean pin?"),
         (["override", "pin", "t/n", "b1", "--why", "x"], 2, "--for", "--help"),
         (["override", "pin", "t/n", "b1", "--for", "30m"], 2, "--why", "--help"),
         (["override", "pin", "t/n", "b1", "--for", "30", "--why", "x"], 2, "no length of time", "30m"),
         (["override", "pin", "t/n", "b 1", "--for", "30m", "--why", "x"], 2, "is not a broker id", "Use:"),
-        (["override", "end", "pins"], 2, "no kind of policy", "did you mean pin?"),
+        (["override", "end", "pins"], 2, "unknown kind of policy", "did you mean pin?"),
         (["override", "shed", "off"], 2, "No such command", ""),
     ],
 )

@@ -59,7 +59,7 @@ def test_log_dirs_of_kafkas_tool_are_accepted() -> None:
             b'{"version":1,"partitions":[{"topic":"t","partition":0,"replicas":[1],"log_dirs":[]}]}',
             "log_dirs: as many as replicas are wanted",
         ),
-        (b'{"version":1,"partitions":[{"topic":"t","partition":NaN,"replicas":[1]}]}', "NaN is no number"),
+        (b'{"version":1,"partitions":[{"topic":"t","partition":NaN,"replicas":[1]}]}', "NaN is not a number"),
     ],
 )
 def test_what_is_refused(raw: bytes, words: str) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from shedders.cli.policy import write
 from shedders.cli.policy.checks import judged, matters
 from shedders.model.cluster import Broker, Bundle, Cluster
 from shedders.policies.book import PolicyBook
@@ -97,7 +98,7 @@ def test_nothing_is_deleted_that_is_refused(laid: Laid, monkeypatch: pytest.Monk
     laid.isolation("others", "u/.*", "b[12]")
     deleted: list[PolicyKey] = []
 
-    def write(_: object, __: object, key: PolicyKey, record: object, **___: object) -> PolicyWritten:
+    def record_deletion(_: object, __: object, key: PolicyKey, record: object, **___: object) -> PolicyWritten:
         assert record is None
         deleted.append(key)
         return PolicyWritten(PolicyWriteOutcome.ACCEPTED, "")
@@ -106,7 +107,7 @@ def test_nothing_is_deleted_that_is_refused(laid: Laid, monkeypatch: pytest.Monk
     monkeypatch.setattr(write, "live_cluster", lambda _: CLUSTER)
     monkeypatch.setattr(write, "topics_of", lambda _: None)
     monkeypatch.setattr(write, "naming_address", lambda _: nullcontext())
-    monkeypatch.setattr(write, "write_policy", write)
+    monkeypatch.setattr(write, "write_policy", record_deletion)
     connection: Any = SimpleNamespace(client=None, timeout_s=1.0)
     key = made_key(PolicyKind.ISOLATION, "orders")
     with pytest.raises(CommandError):
