@@ -422,7 +422,7 @@ def test_strategy_show(run: Run) -> None:
     assert both.startswith("avg (shedding, placement)\n")
     told = json.loads(run("strategy", "show", "uniform", "--output", "json").stdout)
     assert told["settings"]["properties"]["max_unload_share"]["default"] == 0.2
-    refused(run("strategy", "show", "x"), ExitCode.BAD_SETTINGS, "there is no strategy `x`", "There are: avg")
+    refused(run("strategy", "show", "x"), ExitCode.BAD_SETTINGS, "unknown strategy `x`", "Known strategies: avg")
     refused(run("strategy", "show", "uniform", "--kind", "x"), ExitCode.BAD_SETTINGS, "placement")
 
 
