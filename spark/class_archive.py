@@ -36,8 +36,8 @@ def java_options(java: Java) -> str:
     """The options of Spark's driver that use the archive, or make it; empty if there is none."""
     if target := os.environ.get(_MAKING):
         return " ".join([*commands.make_archive(java, Path(target)), _QUIET])
-    found = commands.use_archive(java, archive_path(java))
-    return " ".join([*found, _QUIET]) if found and not any(" " in word for word in found) else ""
+    archive = commands.use_archive(java, archive_path(java))
+    return " ".join([*archive, _QUIET]) if archive and not any(" " in word for word in archive) else ""
 
 
 def archive_path(java: Java) -> Path:
@@ -99,12 +99,12 @@ def main() -> int:
         return 0
     began_s = time.monotonic()
     try:
-        made = prepare()
+        path = prepare()
     except (SparkJobError, OSError, subprocess.TimeoutExpired) as error:
         print(f"setup: no class archive for Spark, its starts will take longer: {error}")
         return 0
     took_s = time.monotonic() - began_s
-    print(f"setup: Spark is ready to start ({took_s:.1f} s)" if made else "setup: no class archive for Spark")
+    print(f"setup: Spark is ready to start ({took_s:.1f} s)" if path else "setup: no class archive for Spark")
     return 0
 
 

@@ -166,7 +166,7 @@ def translate_error(
     known = [cause for cause in causes or [] if not isinstance(cause, kafka_python.KafkaTimeoutError)]
     cause = problem
     if known and isinstance(problem, kafka_python.KafkaTimeoutError):
-        cause = next((one for one in reversed(known) if _denied(one)), known[-1])
+        cause = next((each for each in reversed(known) if _denied(each)), known[-1])
     words = str(cause) or type(cause).__name__
     if isinstance(cause, kafka_python.KafkaError) and type(cause).__name__ not in words:
         words = f"{words} ({type(cause).__name__})"

@@ -145,13 +145,13 @@ def loads_of(
     sums: Iterable[tuple[Place, Sums]], window: Window, *, completeness_min: float = 0.0, source: str = "samples"
 ) -> PartitionLoads:
     """Loads of all partitions, in the order of topics and numbers; those that are less complete are left out."""
-    held = sorted(sums, key=lambda one: one[0])
+    held = sorted(sums, key=lambda entry: entry[0])
     begins: dict[str, int] = {}
-    for (topic, _), one in held:
-        begins[topic] = min(begins.get(topic, window.slots), one.first)
+    for (topic, _), total in held:
+        begins[topic] = min(begins.get(topic, window.slots), total.first)
     of: dict[Place, PartitionLoad] = {}
-    for place, one in held:
-        load = load_of(one, window.slots - begins[place[0]])
+    for place, total in held:
+        load = load_of(total, window.slots - begins[place[0]])
         if load is not None and load.completeness >= completeness_min:
             of[place] = load
     return PartitionLoads(of=of, from_ms=window.from_ms, to_ms=window.to_ms, source=source)

@@ -86,7 +86,7 @@ def loads_now(
     """What is known of the load of each partition: `PartitionLoads.source` says from where.
 
     Averages that the Spark job has made, if `file` names them (a file, or the job's table); else those of the sample topic, if
-    the window has samples; a partition whose size no sample tells has that of its log directory. Without any
+    the window has samples; a partition without a size in any sample has that of its log directory. Without any
     sample sizes are all that is known. Partitions that the cluster has no more are left out.
 
     Raises:

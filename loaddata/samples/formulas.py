@@ -141,7 +141,7 @@ def cpu_share(
 
 
 def follower(load: PartitionLoad) -> PartitionLoad:
-    """What one follower of a partition carries: its bytes in are replication, and nobody reads from it."""
+    """The load of one follower of a partition: its bytes in are replication, and no client reads from it."""
     return PartitionLoad(
         disk_bytes=load.disk_bytes,
         bytes_in_per_s=load.bytes_in_per_s,

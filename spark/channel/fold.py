@@ -120,12 +120,12 @@ class GroupFold:
             self._begin()
         if offset > plan.switch:
             self._compare()
-        found = self._read(offset, key, value)
+        decoded = self._read(offset, key, value)
         if offset < plan.position:
             return None
         if self._before_join is not None and offset <= plan.switch:
             return _judged(self._before_join, offset, key, value)
-        return found
+        return decoded
 
     def _read(self, offset: int, key: bytes | None, value: bytes | None) -> Line:
         if self._joiner is not None:

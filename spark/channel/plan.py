@@ -23,13 +23,13 @@ def incomplete(before: Iterable[Mapping[str, Any]], steps: Mapping[int, BatchSte
         before: Those of the pointer before it.
         steps: What was done with each partition of the batch.
     """
-    entries = [dict(one) for one in before]
+    entries = [dict(entry) for entry in before]
     for number, step in sorted(steps.items()):
         if step.missing is not None:
             _add(entries, step.missing)
         if step.why in (JoinReason.GAP, JoinReason.AGAIN) and step.place.reading is Reading.STRICT:
-            for one in _open(entries, number):
-                one["strict_from"] = step.place.strict_from
+            for entry in _open(entries, number):
+                entry["strict_from"] = step.place.strict_from
     return entries
 
 
@@ -204,12 +204,12 @@ def newest_mark(
     words: Iterable[ColdStartMark | Vouching], mark: ColdStartMark | None = None, word: int = -1
 ) -> tuple[ColdStartMark | None, int]:
     """The same of words in any order, behind those that were read before."""
-    for one in sorted(words, key=lambda spoken: spoken.offset):
-        if isinstance(one, ColdStartMark):
-            if not counts(one.through, one.offset, word):
+    for spoken in sorted(words, key=lambda spoken: spoken.offset):
+        if isinstance(spoken, ColdStartMark):
+            if not counts(spoken.through, spoken.offset, word):
                 continue
-            mark = one
-        word = max(word, one.offset)
+            mark = spoken
+        word = max(word, spoken.offset)
     return mark, word
 
 

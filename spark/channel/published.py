@@ -98,7 +98,7 @@ class PublishedChanges:
         self._mark = store.root / f"{_MARK}{name}"
         self._write = write
 
-    def tell(self, newest: Pointer | None, read: Callable[[int], DataFrame]) -> None:
+    def publish(self, newest: Pointer | None, read: Callable[[int], DataFrame]) -> None:
         """Publish what differs from what was published last; everything where that snapshot is gone.
 
         Args:
@@ -151,10 +151,10 @@ def changes(now: DataFrame, before: DataFrame | None, sequence: int) -> DataFram
 
 
 def _headers(offset: Column, sequence: int) -> Column:
-    said = ((SOURCE_OFFSET, offset), (SEQUENCE, F.lit(sequence)))
+    headers = ((SOURCE_OFFSET, offset), (SEQUENCE, F.lit(sequence)))
     return F.array(
         *(
             F.struct(F.lit(name).alias("key"), value.cast("string").cast("binary").alias("value"))
-            for name, value in said
+            for name, value in headers
         )
     ).alias("headers")

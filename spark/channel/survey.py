@@ -142,23 +142,23 @@ def survey(rows: DataFrame, positions: Mapping[int, int]) -> BatchSurvey:
     Args:
         positions: Offset that the first row of each partition should have.
     """
-    found = _look(rows, positions)
-    doubtful = [row["partition"] for row in found if row["doubtful"]]
+    looked = _look(rows, positions)
+    doubtful = [row["partition"] for row in looked if row["doubtful"]]
     stops = find_stops(rows.where(F.col("partition").isin(doubtful))) if doubtful else {}
     if stops:
         rows = rows.where(below({number: stop.offset + 1 for number, stop in stops.items()}))
-        found = _look(rows, positions)
-    gapped = [row["partition"] for row in found if _has_gap(row, positions.get(row["partition"], 0))]
+        looked = _look(rows, positions)
+    gapped = [row["partition"] for row in looked if _has_gap(row, positions.get(row["partition"], 0))]
     gaps = _gap_ends(rows.where(F.col("partition").isin(gapped)), positions) if gapped else {}
-    more = [row["partition"] for row in found if row["more_told"]]
+    more = [row["partition"] for row in looked if row["more_told"]]
     words = words_of(rows.where(F.col("partition").isin(more))) if more else {}
-    words |= {row["partition"]: [*_words(row["told"])] for row in found if not row["more_told"]}
+    words |= {row["partition"]: [*_words(row["told"])] for row in looked if not row["more_told"]}
     seen = {
         number: _seen(row, stops.get(number), gaps.get(number), words.get(number, ()))
-        for row in found
+        for row in looked
         for number in (row["partition"],)
     }
-    return BatchSurvey(seen, {row["partition"]: _needed(row, positions) for row in found})
+    return BatchSurvey(seen, {row["partition"]: _needed(row, positions) for row in looked})
 
 
 def _look(rows: DataFrame, positions: Mapping[int, int]) -> list[Row]:
@@ -180,9 +180,9 @@ def _has_gap(row: Row, position: int) -> bool:
     return bool(row["first"] != position or row["records"] != row["last"] - row["first"] + 1)
 
 
-def _words(told: Iterable[tuple[int, bytes, bytes | None]]) -> Iterator[Vouching | ColdStartMark]:
+def _words(records: Iterable[tuple[int, bytes, bytes | None]]) -> Iterator[Vouching | ColdStartMark]:
     """What control records say; those that do not decode say nothing."""
-    for offset, key, value in told:
+    for offset, key, value in records:
         content = None if value is None else bytes(value)
         if bytes(key) == HEARTBEAT_KEY:
             heartbeat = decode_heartbeat(content)
@@ -196,34 +196,34 @@ def _words(told: Iterable[tuple[int, bytes, bytes | None]]) -> Iterator[Vouching
 
 def words_of(rows: DataFrame) -> dict[int, list[Vouching | ColdStartMark]]:
     """What control records of each partition say, decoded by the workers: neither junk nor values come to the driver."""
-    told = rows.where(_TOLD).select("partition", "offset", "key", "value").mapInArrow(_decoded, _WORDS).toArrow()
-    found: dict[int, list[Vouching | ColdStartMark]] = {}
-    for partition, offset, is_mark, number in zip(*(column.to_pylist() for column in told.columns), strict=True):
-        found.setdefault(partition, []).append((ColdStartMark if is_mark else Vouching)(offset, number))
-    return found
+    decoded = rows.where(_TOLD).select("partition", "offset", "key", "value").mapInArrow(_decoded, _WORDS).toArrow()
+    words: dict[int, list[Vouching | ColdStartMark]] = {}
+    for partition, offset, is_mark, number in zip(*(column.to_pylist() for column in decoded.columns), strict=True):
+        words.setdefault(partition, []).append((ColdStartMark if is_mark else Vouching)(offset, number))
+    return words
 
 
 def _decoded(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         names = ("partition", "offset", "key", "value")
-        found = [
+        spoken = [
             (
                 partition,
                 word.offset,
                 isinstance(word, ColdStartMark),
                 word.through if isinstance(word, ColdStartMark) else word.clean_to,
             )
-            for partition, *told in zip(*(batch.column(name).to_pylist() for name in names), strict=True)
-            for word in _words([(told[0], told[1], told[2])])
+            for partition, *record in zip(*(batch.column(name).to_pylist() for name in names), strict=True)
+            for word in _words([(record[0], record[1], record[2])])
         ]
-        if found:
-            yield batch_of(found, _WORDS_ARROW)
+        if spoken:
+            yield batch_of(spoken, _WORDS_ARROW)
 
 
 def _seen(
     row: Row, stop: FormatStop | None, gap: tuple[int, int] | None, words: Iterable[Vouching | ColdStartMark]
 ) -> BatchContents:
-    ordered = sorted(words, key=lambda one: one.offset)
+    ordered = sorted(words, key=lambda word: word.offset)
     gap_end, gap_end_ms = gap or (-1, 0)
     return BatchContents(
         records=row["records"],
@@ -234,29 +234,29 @@ def _seen(
         gap_end=gap_end,
         gap_end_ms=gap_end_ms,
         stop=stop,
-        heartbeats=tuple(one for one in ordered if isinstance(one, Vouching)),
-        marks=tuple(one for one in ordered if isinstance(one, ColdStartMark)),
+        heartbeats=tuple(word for word in ordered if isinstance(word, Vouching)),
+        marks=tuple(word for word in ordered if isinstance(word, ColdStartMark)),
     )
 
 
 def find_stops(rows: DataFrame) -> dict[int, FormatStop]:
     """The first record of a newer format in each partition that has one."""
     doubtful = rows.where(MAY_BE_NEWER).select("partition", "offset", "key", "value")
-    found = doubtful.mapInArrow(_newer, _STOPS)
-    first = found.groupBy("partition").agg(F.min(F.struct("offset", "format")).alias("first")).collect()
+    newer = doubtful.mapInArrow(_newer, _STOPS)
+    first = newer.groupBy("partition").agg(F.min(F.struct("offset", "format")).alias("first")).collect()
     return {row["partition"]: FormatStop(row["first"]["offset"], row["first"]["format"]) for row in first}
 
 
 def _newer(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         columns = [batch.column(name).to_pylist() for name in ("partition", "offset", "key", "value")]
-        found: list[tuple[Any, ...]] = []
+        stops: list[tuple[Any, ...]] = []
         for partition, offset, key, value in zip(*columns, strict=True):
             newer = newer_format(key, value)
             if newer:
-                found.append((partition, offset, newer))
-        if found:
-            yield batch_of(found, _STOPS_ARROW)
+                stops.append((partition, offset, newer))
+        if stops:
+            yield batch_of(stops, _STOPS_ARROW)
 
 
 def _gap_ends(rows: DataFrame, positions: Mapping[int, int]) -> dict[int, tuple[int, int]]:
@@ -291,7 +291,7 @@ def below(limits: Mapping[int, int], *, otherwise: bool = True) -> str:
 def newest_old(rows: DataFrame, seen: Mapping[int, BatchContents], *, oldest_kept_ms: int) -> dict[int, int]:
     """Offset of the last record of each partition, up to its stop, whose log time is not behind this one; -1 if none is."""
     old = rows.where(F.col("timestamp_ms") <= oldest_kept_ms)
-    stops = {number: one.last + 1 for number, one in seen.items() if one.stop is not None}
+    stops = {number: part.last + 1 for number, part in seen.items() if part.stop is not None}
     if stops:
         old = old.where(below(stops))
     newest = old.groupBy("partition").agg(F.max("offset").alias("newest")).collect()

@@ -81,14 +81,14 @@ def _registered() -> dict[str, metadata.EntryPoint]:
 
 def _described() -> list[tuple[str, str, str]]:
     """Name, first line of the help, and origin of each job."""
-    found = []
+    jobs = []
     for name, point in sorted(_registered().items()):
         try:
             what = _load(point).get_short_help_str(limit=100)
         except SparkJobError as error:
             what = _NO_HELP + str(error)
-        found.append((name, what, point.value))
-    return found
+        jobs.append((name, what, point.value))
+    return jobs
 
 
 def _load(point: metadata.EntryPoint) -> Any:

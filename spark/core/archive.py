@@ -53,8 +53,8 @@ class Archive:
 
     def batches(self, day: str) -> list[int]:
         """Sequences of the batches of a day."""
-        found = map(_BATCH.fullmatch, (self.root / day).names())
-        return [int(match.group(1)) for match in found if match]
+        matches = map(_BATCH.fullmatch, (self.root / day).names())
+        return [int(match.group(1)) for match in matches if match]
 
     def recover(self, newest: int) -> list[str]:
         """Remove what was never pointed to, and finish or undo a compaction that was cut off.
@@ -114,7 +114,7 @@ class Archive:
             (scratch / day).move_to(target / _name(sequence))
         scratch.remove()
         counted = pc.value_counts(written.column(0)).to_pylist()
-        return {one["values"] or "": one["counts"] for one in counted}
+        return {folder["values"] or "": folder["counts"] for folder in counted}
 
     def to_compact(self, before: str) -> list[str]:
         """Days before this one (`dt=YYYY-MM-DD`) that consist of more than one batch, the oldest first."""

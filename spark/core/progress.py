@@ -22,7 +22,7 @@ OnTasks = Callable[[int, int], None]
 
 
 @contextmanager
-def tasks_followed(context: SparkContext, told: OnTasks) -> Iterator[None]:
+def tasks_followed(context: SparkContext, on_tasks: OnTasks) -> Iterator[None]:
     """Report the tasks of all that this process runs meanwhile.
 
     Spark forgets stages that have ended: what was seen of them is remembered here. Looking costs two calls to the JVM for
@@ -41,7 +41,7 @@ def tasks_followed(context: SparkContext, told: OnTasks) -> Iterator[None]:
             for stage in seen.keys() - active:
                 seen[stage] = (seen[stage][1], seen[stage][1])
             if seen:
-                told(sum(done for done, _ in seen.values()), sum(tasks for _, tasks in seen.values()))
+                on_tasks(sum(done for done, _ in seen.values()), sum(tasks for _, tasks in seen.values()))
 
     thread = threading.Thread(target=follow, name="spark-progress", daemon=True)
     thread.start()

@@ -249,10 +249,10 @@ def _attend(start: Callable[[], StreamingQuery], stop: threading.Event, work: Wo
         _stop(query, work, timeout_s)
         _raise_on_failure(query)
     except Exception as error:
-        told = (work.error if work else None) or error
-        if isinstance(told, _NoMoreBatchesError) or (stop.is_set() and not isinstance(told, StateChannelError)):
+        cause = (work.error if work else None) or error
+        if isinstance(cause, _NoMoreBatchesError) or (stop.is_set() and not isinstance(cause, StateChannelError)):
             return
-        _raise(told, str(error))
+        _raise(cause, str(error))
     finally:
         if work:
             work.end()
@@ -295,10 +295,10 @@ def _failure(cause: QueryEndCause, why: str) -> SparkJobError:
 def _java_trace(error: Any) -> str:
     """The JVM's own text, where the error brought it along."""
     for name in ("getStackTrace", "stackTrace", "_stackTrace"):
-        found = getattr(error, name, None)
-        found = found() if callable(found) else found
-        if isinstance(found, str):
-            return found
+        trace = getattr(error, name, None)
+        trace = trace() if callable(trace) else trace
+        if isinstance(trace, str):
+            return trace
     return ""
 
 

@@ -61,8 +61,8 @@ class Folder:
 
     def names(self) -> list[str]:
         """Names of what lies in it, sorted; none where it does not exist."""
-        found = self.files.get_file_info(fs.FileSelector(self.path, allow_not_found=True))
-        return sorted(one.base_name for one in found)
+        infos = self.files.get_file_info(fs.FileSelector(self.path, allow_not_found=True))
+        return sorted(info.base_name for info in infos)
 
     def exists(self) -> bool:
         """Whether it, or a file of this name, is there."""
@@ -163,9 +163,9 @@ class SnapshotStore:
         Raises:
             TableChangedError: Another writer has.
         """
-        found = self.latest()
-        if (found is None) != (base is None) or (found and base and found.sequence != base.sequence):
-            raise TableChangedError(self.root.uri, None if found is None else found.sequence)
+        newest = self.latest()
+        if (newest is None) != (base is None) or (newest and base and newest.sequence != base.sequence):
+            raise TableChangedError(self.root.uri, None if newest is None else newest.sequence)
 
     def _drop_older(self, newest: int) -> None:
         for name in self.root.names():

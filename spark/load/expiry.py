@@ -95,12 +95,12 @@ class TopicExpiry:
             now_s: Monotonic time at which the batch began: what it holds was written before.
         """
         born: dict[str, _Born] = {}
-        for name, one in held.items():
+        for name, report in held.items():
             # What was read behind an end that was reached is not older than that end, whatever the log's clock says.
-            proven_s = max(now_s - one.log_age_s, -inf if self.judged_s is None else self.judged_s)
+            proven_s = max(now_s - report.log_age_s, -inf if self.judged_s is None else self.judged_s)
             known = self._born.get(name)
-            if known is None or known.offset != one.offset:
-                known = _Born(one.offset, proven_s)
+            if known is None or known.offset != report.offset:
+                known = _Born(report.offset, proven_s)
             elif not known.settled:
                 known.born_s = min(known.born_s, proven_s)
             born[name] = known
@@ -117,8 +117,8 @@ class TopicExpiry:
         if not reached or (self.judged_s is not None and reached[-1] <= self.judged_s):
             return {}
         now_s, before_s, watched_s = reached[-1], self.judged_s, self._watched_s
-        for one in self._born.values():
-            one.settled = True
+        for born in self._born.values():
+            born.settled = True
         self.judged_s = now_s
         due: dict[str, Tombstone] = {}
         if before_s is not None:
@@ -136,10 +136,10 @@ class TopicExpiry:
 
         Who ran out is suspect from there on, not only from the next trigger.
         """
-        ends = [one.born_s + self.rules.ttl_s for one in self._born.values()]
+        ends = [born.born_s + self.rules.ttl_s for born in self._born.values()]
         crossed_s = max((end for end in ends if before_s <= end < now_s), default=None)
         return None if crossed_s is None else min(crossed_s + _JUST_AFTER_S, now_s)
 
     def _judge(self, as_of_s: float, watched_s: float, now_ms: int) -> dict[str, Tombstone]:
-        aged = {name: Aged(one.offset, as_of_s - one.born_s) for name, one in self._born.items()}
+        aged = {name: Aged(born.offset, as_of_s - born.born_s) for name, born in self._born.items()}
         return self._expiry.step(aged, watched_s, now_ms)

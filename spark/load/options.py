@@ -44,8 +44,8 @@ class LoadFigures:
 
     def took(self, taken: LoadBatchResult) -> None:
         """A batch is done."""
-        for one in taken.judged:
-            self.records.labels(one.kind, one.fate, one.reason).inc()
+        for record in taken.judged:
+            self.records.labels(record.kind, record.fate, record.reason).inc()
         for kind, topic in taken.topics.items():
             self.brokers.labels(kind).set(topic.brokers)
             self.suspects.labels(kind).set(topic.suspects)

@@ -177,7 +177,7 @@ class LoadViews:
             .option("numPartitions", "1")
             .load()
         )
-        columns = [f"cast(null as {one.dataType.simpleString()}) as {one.name}" for one in records.schema]
+        columns = [f"cast(null as {column.dataType.simpleString()}) as {column.name}" for column in records.schema]
         return records.union(tick.selectExpr(*columns))
 
     # --- a batch ----------------------------------------------------------------------------------------------------
@@ -207,10 +207,10 @@ class LoadViews:
         return TopicTaken(len(self.fold.topics[kind].view), len(expiry.suspects), tombstoned, unjudged_s)
 
     def _check_topics(self, bounds: Mapping[ReportKind, OffsetBounds], before: Mapping[ReportKind, int]) -> None:
-        found = self._asker.ids()
+        ids = self._asker.ids()
         for kind, topic in self._asker.names.items():
-            if found[kind] != self._ids[kind]:
-                why = f"the topic {topic} was re-created (id {found[kind]}, was {self._ids[kind]})"
+            if ids[kind] != self._ids[kind]:
+                why = f"the topic {topic} was re-created (id {ids[kind]}, was {self._ids[kind]})"
                 raise TopicBrokenError(why, hint=ACCEPT_HINT)
             high = bounds[kind].high
             self._shorter[kind] = self._shorter[kind] + 1 if high < before[kind] else 0
@@ -240,7 +240,7 @@ class LoadViews:
         return ends
 
     def _publish(self, rows: DataFrame, judged: list[JudgedRecord]) -> None:
-        suspects = {str(kind): one.suspects for kind, one in self.expiry.items()}
+        suspects = {str(kind): expiry.suspects for kind, expiry in self.expiry.items()}
         if not judged and suspects == self._told and not self._anew:
             return
         self.table.check_ours(self._base)
@@ -269,7 +269,7 @@ class LoadViews:
                 "position": fold.position,
                 "log_clock_ms": fold.log_clock_ms,
                 "brokers": len(fold.view),
-                "heard": {name: list(one) for name, one in fold.heard_since().items()},
+                "heard": {name: list(sign) for name, sign in fold.heard_since().items()},
                 "suspects": suspects[str(kind)],
             }
         return {"job": JOB, "channel": self.options.channel, "written_at_ms": self._now_ms(), "topics": topics}

@@ -129,18 +129,18 @@ class PartitionLoadsRun:
             TopicBrokenError: It is not there, or does not have the log's own time.
         """
         name = self.options.topic
-        found = self._admin.describe([name]).get(name)
-        if found is None:
+        topic = self._admin.describe([name]).get(name)
+        if topic is None:
             raise TopicBrokenError(
                 f"the topic {name} does not exist",
                 hint="Take samples with `statechannel partitions sample`: it makes it. Or name another one with --topic.",
             )
-        if found.settings.get("message.timestamp.type") != _LOG_TIME:
+        if topic.settings.get("message.timestamp.type") != _LOG_TIME:
             raise TopicBrokenError(
                 f"the topic {name} does not have the log's own time: days of its history are unknown",
                 hint=f"Set message.timestamp.type={_LOG_TIME} of {name}.",
             )
-        return found
+        return topic
 
     # --- a batch ----------------------------------------------------------------------------------------------------
 

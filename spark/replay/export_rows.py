@@ -80,8 +80,8 @@ def _is_whole(header: ExportHeader, splits: Sequence[Mapping[str, Any]]) -> bool
             return False
         before = split["last"]
         if header.digest is not None:
-            said, digest, last = (bytes.fromhex(one) for one in split["chain"])
-            if next_link(link, digest) != said:
+            stated, digest, last = (bytes.fromhex(text) for text in split["chain"])
+            if next_link(link, digest) != stated:
                 return False
             link = last
     try:

@@ -46,9 +46,14 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         (["policy", "set", "isolaton", "x"], 2, "unknown kind of policy `isolaton`", "did you mean isolation?"),
         (["policy", "set", "pin", "b1", "b2"], 2, "`b1` is not a bundle or namespace", "policy set pin NAME BROKER"),
-        (["policy", "set", "isolation", "g", "namespaces=(", "primary=b"], 2, "no regular expression", "Say:"),
+        (
+            ["policy", "set", "isolation", "g", "namespaces=(", "primary=b"],
+            2,
+            "not a valid regular expression",
+            "Patterns are RE2's",
+        ),
         (["policy", "set", "shedding", "maybe"], 2, 'on is "maybe"; expected on or off', "shedding on|off."),
-        (["policy", "set", "manager", "old"], 2, "say extensible or modular", "manager extensible|modular."),
+        (["policy", "set", "manager", "old"], 2, "expected extensible or modular", "manager extensible|modular."),
         (["policy", "set", "pin", "t/n", "b1", "--until", "soon"], 2, "neither a time nor a length", "30m"),
         (["policy", "set", "pin", "t/n", "b1", "--until", "2001-01-01"], 2, "is over already", "--until"),
         (["policy", "set", "pin", "t/n", "b1", "--until", "400d"], 2, "not between", "policy set"),
