@@ -17,9 +17,6 @@ from importlib import resources, util
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from pyspark import SparkConf, SparkContext
-from pyspark.java_gateway import launch_gateway
-
 from spark import class_archive
 from spark.errors import SparkJobError
 from spark.jars import prepare_jars
@@ -41,6 +38,9 @@ def start_jvm(settings: Mapping[str, str]) -> None:
     It is in a process group of its own, so that a signal for the terminal's group reaches the job, which then stops its
     query in order. The JVM ends by itself when this process does, however that ends.
     """
+    from pyspark import SparkConf, SparkContext
+    from pyspark.java_gateway import launch_gateway
+
     if SparkContext._gateway is not None:  # noqa: SLF001 - the place where pyspark keeps it
         return
     conf = SparkConf(loadDefaults=False)
@@ -138,7 +138,7 @@ def open_session(
 
 
 def check_installed() -> None:
-    """See that the extra `spark` is installed, without importing any of it.
+    """Check that the extra `spark` is installed, without importing any of it.
 
     Raises:
         SparkJobError: It is not, or not all of it.
@@ -154,8 +154,6 @@ def check_installed() -> None:
 
 def _start(app: str, settings: Mapping[str, str], *, submitted: bool) -> SparkSession:
     from pyspark.sql import SparkSession
-
-    from spark.core.session import start_jvm
 
     try:
         if not submitted:
