@@ -52,7 +52,7 @@ class LoadSettings(SettingsGroup):
     )
     memory_weight: float = setting(
         0.0,
-        "Weight of memory: left out, as upstream, since a full heap or cache is no load.",
+        "Weight of memory: left out, as upstream, since a full heap or cache is not load.",
         pip_192="loadBalancerMemoryResourceWeight",
         ge=0,
         le=100,

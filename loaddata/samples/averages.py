@@ -10,7 +10,7 @@ the Spark job give the very same loads.
   moment read the log directories.
 * Completeness: minutes with the resource / minutes of the window, least over the resources that are known. The window of a
   topic begins with its first sample: one that is younger than the window is not incomplete for that, and where sampling has
-  just begun there is a load at once, not after N hours. How much of the window has samples at all is reported beside it.
+  just begun there is a load at once, not after N hours. How much of the window has samples at all is reported, too.
 """
 
 from __future__ import annotations

@@ -228,7 +228,7 @@ def _loads(file: _File) -> PartitionLoads:
 def _faults(file: _File) -> Iterator[str]:
     """What is wrong with a file whose fields are all of the right kind."""
     if not file.brokers:
-        yield "brokers: at least one is wanted"
+        yield "brokers: expected at least one"
     yield from _broker_faults(file)
     known = {broker.id for broker in file.brokers}
     seen: set[str] = set()
@@ -241,7 +241,7 @@ def _faults(file: _File) -> Iterator[str]:
             yield f"{where}.name: {cut(topic.name)} is listed twice"
         seen.add(topic.name)
         if not 1 <= topic.min_isr <= NUMBER_MAX:
-            yield f"{where}.min_isr: at least 1 is wanted, found {topic.min_isr}"
+            yield f"{where}.min_isr: expected at least 1, found {topic.min_isr}"
         numbers = [partition.partition for partition in topic.partitions]
         if sorted(numbers) != list(range(len(numbers))):
             yield f"topic {cut(topic.name)}: {_numbering(numbers)}"
@@ -266,7 +266,7 @@ def _broker_faults(file: _File) -> Iterator[str]:
             yield f"{where}.id: {broker.id} is listed twice"
         seen.add(broker.id)
         if broker.rack is not None and not broker.rack.strip():
-            yield f"{where}.rack: a name or null is wanted, found {broker.rack!r}"
+            yield f"{where}.rack: expected a name or null, found {broker.rack!r}"
         paths = [directory.path for directory in broker.log_dirs]
         if len(set(paths)) < len(paths):
             yield f"{where}.log_dirs: a path is listed twice"
@@ -274,7 +274,7 @@ def _broker_faults(file: _File) -> Iterator[str]:
             for name in ("total_bytes", "usable_bytes"):
                 value = getattr(directory, name)
                 if value is not None and not 0 <= value <= NUMBER_MAX:
-                    yield f"{where}, {cut(directory.path)}: {name} {_bounded(value)}"
+                    yield f"{where}, {cut(directory.path)}: {name}: {_bounded(value)}"
 
 
 def _numbering(numbers: list[int]) -> str:
@@ -289,7 +289,7 @@ def _numbering(numbers: list[int]) -> str:
 def _partition_faults(part: _PartitionPart, known: set[int]) -> Iterator[str]:
     replicas = set(part.replicas)
     if not replicas:
-        yield "replicas: at least one is wanted"
+        yield "replicas: expected at least one"
     again = twice(part.replicas)
     if again is not None:
         yield f"replicas: broker {again} is listed twice"
@@ -303,10 +303,10 @@ def _partition_faults(part: _PartitionPart, known: set[int]) -> Iterator[str]:
     for name in _LOADS[:-1]:
         value = getattr(part, name)
         if value is not None and not 0 <= value <= NUMBER_MAX:
-            yield f"{name} {_bounded(value)}"
+            yield f"{name}: {_bounded(value)}"
     if not 0 <= part.completeness <= 1:
-        yield f"completeness: 0 to 1 is wanted, found {part.completeness}"
+        yield f"completeness: expected 0 to 1, found {part.completeness}"
 
 
 def _bounded(value: int) -> str:
-    return f"0 to {NUMBER_MAX} is wanted, found {cut(str(value))}"
+    return f"expected 0 to {NUMBER_MAX}, found {cut(str(value))}"

@@ -118,7 +118,7 @@ def rule_of(point: SeriesPoint) -> NameRule | None:
 
 
 def part_of(labels: Mapping[str, str]) -> Part | None:
-    """Which topic and partition a series is of; None where its partition is no number."""
+    """Which topic and partition a series is of; None where its partition is not a number."""
     topic = labels.get(TOPIC, "").strip('"')
     number = labels.get(PARTITION, "")
     if not number:
@@ -189,7 +189,7 @@ def _figures(
 
 
 def by_processor(used: FigureOrHole, processors: FigureOrHole) -> FigureOrHole:
-    """Part of all processors that so many of them are."""
+    """The share of all processors for a number of used ones."""
     if isinstance(used, Hole) or isinstance(processors, Hole):
         return used if isinstance(used, Hole) else Hole.NOT_TOLD
     return used / processors if processors > 0 else Hole.ZERO_DENOMINATOR

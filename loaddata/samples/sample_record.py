@@ -46,7 +46,7 @@ def key_of(topic: str, partition: int) -> bytes:
 def home_of(key: bytes, partitions: int) -> int:
     """Partition of the sample topic in which records of a key lie; what lies elsewhere does not count.
 
-    So all samples of a partition are in order, whoever writes them, and one partition of the topic after the other can be
+    So all samples of a partition are in order, with any number of writers, and one partition of the topic after the other can be
     averaged. It is what librdkafka's partitioners do by themselves; those of Java's clients do otherwise.
     """
     return crc32(key) % partitions

@@ -153,7 +153,7 @@ class SampleTopic:
         count = self.partitions()
         if count is None:
             raise TopicMissingError(
-                f"There is no topic {self.name}.",
+                f"The topic {self.name} does not exist.",
                 hint="Take samples with `statechannel partitions sample`: it creates the topic.",
             )
         return count

@@ -87,9 +87,7 @@ def open_source(name: str, options: SourceOptions) -> PartitionSource:
     """
     points = [point for point in entry_points(group=GROUP) if point.name == name]
     if not points:
-        raise SourceError(
-            f"there is no source of samples named {name}", hint=f"Installed are: {', '.join(names()) or 'none'}."
-        )
+        raise SourceError(f"unknown source of samples `{name}`", hint=f"Installed are: {', '.join(names()) or 'none'}.")
     try:
         make: Callable[[SourceOptions], PartitionSource] = points[0].load()
     except Exception as error:  # a plug-in may raise anything

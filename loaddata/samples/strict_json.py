@@ -70,11 +70,11 @@ def top_level(raw: bytes, where: object, refuse: Refuse, *, hint: str) -> Mappin
     last = list[dict[str, Any]]()
 
     def looked_at(pairs: list[tuple[str, Any]]) -> None:
-        found = dict(pairs)
-        if len(found) < len(pairs):
+        by_name = dict(pairs)
+        if len(by_name) < len(pairs):
             names = [name for name, _ in pairs]
             raise _IrregularError(f"the name {cut(Counter(names).most_common(1)[0][0])!r} appears twice in an object")
-        last[:] = [found]
+        last[:] = [by_name]
 
     def no_number(text: str) -> None:
         raise _IrregularError(f"{text} is not a number in JSON")
@@ -90,26 +90,26 @@ def top_level(raw: bytes, where: object, refuse: Refuse, *, hint: str) -> Mappin
     except ValueError as error:
         raise refuse(f"{where} is not JSON: {error}", hint) from error
     if value is not None or not last:
-        raise refuse(f"{where}: an object is wanted, found {cut(repr(value))}", hint)
+        raise refuse(f"{where}: expected an object, found {cut(repr(value))}", hint)
     return last[0]
 
 
-def checked_format(found: object, wanted: str, where: object, refuse: Refuse, *, hint: str) -> None:
+def checked_format(format_name: object, wanted: str, where: object, refuse: Refuse, *, hint: str) -> None:
     """Refuse another format; an unknown version of the same one has a hint of its own.
 
     Raises:
         StateChannelError: From `refuse`.
     """
-    if found == wanted:
+    if format_name == wanted:
         return
     kind = wanted.partition("/")[0]
-    if isinstance(found, str) and found.partition("/")[0] == kind:
+    if isinstance(format_name, str) and format_name.partition("/")[0] == kind:
         raise refuse(
-            f"{where}: format {cut(found)} is not known, this version reads {wanted}",
+            f"{where}: format {cut(format_name)} is not known, this version reads {wanted}",
             "It was written by another version: create it again with this one, or update.",
         )
-    actual = "has no format" if found is None else f"has format {cut(repr(found))}"
-    raise refuse(f"{where} is not a {kind}: it {actual}, {wanted} is wanted", hint)
+    actual = "has no format" if format_name is None else f"has format {cut(repr(format_name))}"
+    raise refuse(f"{where} is not a {kind}: it {actual}, expected {wanted}", hint)
 
 
 def validated(raw: bytes, adapter: TypeAdapter[Document], where: object, refuse: Refuse, *, hint: str) -> Document:
@@ -144,11 +144,11 @@ def sentence(detail: Any) -> str:
         case "missing" | "missing_argument" | "missing_keyword_only_argument":
             return f"{place} is missing"
         case "extra_forbidden" | "unexpected_keyword_argument":
-            return f"{place} is no field of the format"
+            return f"{place} is not a field of the format"
         case "json_invalid":
             return f"it is not JSON: {detail['msg']}"
     message = detail["msg"].removeprefix("Input should be ")
-    return f"{place}: {message[:1].lower()}{message[1:]} is wanted, found {cut(repr(detail['input']))}"
+    return f"{place}: expected {message[:1].lower()}{message[1:]}, found {cut(repr(detail['input']))}"
 
 
 def cut(text: str) -> str:

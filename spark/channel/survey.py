@@ -87,7 +87,7 @@ def _listed(names: Iterable[str]) -> str:
 _LAST = 2**63 - 1
 _KEY_MAX_BYTES = 300  # of a known form has at most 279
 _TOLD_OFFSETS, _TOLD_BYTES = 10_000, 1_000
-"""Control records within so many offsets, and of so many bytes, are decoded at the first look; more are decoded by workers."""
+"""Control records within this number of offsets, and of this size, are decoded at the first look; more are decoded by workers."""
 _STOPS = "partition int, offset long, format long"
 _WORDS = "partition int, offset long, is_mark boolean, number long"
 _WORDS_ARROW = pa.schema(

@@ -94,7 +94,7 @@ def apart(checkpoint: str, table: str) -> None:
 
 
 def lock_file(folder: Path) -> Path:
-    """Where the lock of a folder is: beside it, so that the folder may be removed and moved."""
+    """The path of a folder's lock: next to the folder, so that the folder may be removed and moved."""
     return folder.parent / f".{folder.name}.lock"
 
 

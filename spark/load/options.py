@@ -95,10 +95,10 @@ class LoadViewsOptions:
 
 
 class TopicTaken(NamedTuple):
-    """How a topic stands after a batch.
+    """The state of a topic after a batch.
 
     Attributes:
-        buried: Tombstones written.
+        tombstoned: Tombstones written.
         unjudged_s: How long ago the moment was as of which was judged last; None before the first.
     """
 

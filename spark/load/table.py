@@ -70,7 +70,9 @@ def rows_of(records: DataFrame, kinds: Mapping[str, ReportKind], positions: Mapp
 def fold_rows(rows: DataFrame) -> list[dict[str, Any]]:
     """What the fold needs of each row, in this process: no figures, and nothing that may be as long as a record."""
     # A null whose broker is named has each of the three once, and short: what lies behind them was not looked at either.
-    named = F.slice(F.filter("headers", lambda one: one["key"].isin(*_TOMBSTONE_HEADERS)), 1, len(_TOMBSTONE_HEADERS))
+    named = F.slice(
+        F.filter("headers", lambda header: header["key"].isin(*_TOMBSTONE_HEADERS)), 1, len(_TOMBSTONE_HEADERS)
+    )
     headers = F.when(F.col("tombstone") & F.col("broker").isNotNull(), named)
     headers_rows: list[dict[str, Any]] = rows.withColumn("headers", headers).select(*FOLD_COLUMNS).toArrow().to_pylist()
     return headers_rows

@@ -70,7 +70,7 @@ class PartitionLoadsRun:
             work: What Spark calls for each batch; it has to call `take`.
 
         Raises:
-            TopicBrokenError: There is no such topic, or it is not the one that the table was made from.
+            TopicBrokenError: The topic does not exist, or is not the one that the table was made from.
             TableFormatError: The table is another job's.
             KafkaAdapterError: Kafka does not answer.
         """

@@ -32,7 +32,7 @@ def answer(question: AuditQuestion, *, progress: ProgressBar) -> AuditResult:
     """Answer by a Spark session of this process, which is made if there is none.
 
     The question's options are settings of Spark (`spark.master`, ...) and of this engine: `tasks`, the number of parts of the
-    fold; `partitions`, those of the channel, where an archive is read that has no view beside it.
+    fold; `partitions`, those of the channel, where an archive without a view is read.
 
     Raises:
         AuditQuestionError: The log cannot answer what was asked.

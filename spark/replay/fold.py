@@ -44,7 +44,7 @@ FOUND: Final = pa.schema(
 
 PART, LINE, VERDICT, GAPS, HISTORY, OWNED, SPLIT = "part", "line", "verdict", "gaps", "history", "owned", "split"
 NOTE_PARTITION: Final = -1
-"""Rows of this partition are no records: notes of whoever read the source, to be handed through."""
+"""Rows of this partition are not records but notes of the source's reader, to be passed on."""
 
 _LISTED = 2_000
 _ROWS_IN_A_BATCH = 5_000
@@ -60,7 +60,7 @@ class FoldTask:
         facts: By partition; those that are not named are read strictly.
         story: By partition, where what happened is known from further back than `facts` say; it is read twice then.
         outside: First offset of each partition that is not looked at, only counted. Those that are not named are read whole.
-        verdicts: A row for each verdict, besides.
+        verdicts: A row for each verdict, in addition.
     """
 
     partitions: int

@@ -52,10 +52,10 @@ def archive_log(
         folder: Of the job table-view; the view beside the archive says how many partitions the channel has, and which records
             the archive holds. Or that of an archive alone, whose completeness is unknown.
         partitions: Of the channel, where there is no view.
-        warn: Told what the answer does not say.
+        warn: Called with what the answer does not contain.
 
     Raises:
-        SparkJobError: The folder holds no archive; the archive contradicts the view beside it; or it is unknown how many
+        SparkJobError: The folder holds no archive; the archive contradicts its view; or it is unknown how many
             partitions the channel has, or something that is not true.
     """
     pointer = SnapshotStore((Folder(folder) / _VIEW).uri).latest()

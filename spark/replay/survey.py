@@ -71,7 +71,7 @@ class LogSurvey:
         return self._looked.get(partition, Looked())
 
     def is_of(self, partition: int, records: int, last: int) -> bool:
-        """Whether it is the same log that somebody else has seen so much of."""
+        """Whether it is the same log of which another reader has seen a part."""
         looked = self.of(partition)
         return (looked.records, looked.last) == (records, last)
 

@@ -49,7 +49,7 @@ def test_log_dirs_of_kafkas_tool_are_accepted() -> None:
         (b'{"version":1,"partitions":[{"topic":"t","partition":0}]}', "partitions[0].replicas is missing"),
         (b'{"version":1,"partitions":[{"topic":"t","partition":0,"replicas":[]}]}', "ids of brokers are wanted"),
         (b'{"version":1,"partitions":[{"topic":"t","partition":0,"replicas":[1,1]}]}', "broker 1 stands there twice"),
-        (b'{"version":1,"partitions":[{"topic":"t","partition":0,"replicas":["1"]}]}', "a valid integer is wanted"),
+        (b'{"version":1,"partitions":[{"topic":"t","partition":0,"replicas":["1"]}]}', "expected a valid integer"),
         (b'{"version":1,"partitions":[{"topic":"t","partition":-1,"replicas":[1]}]}', "t--1 can be no partition"),
         (
             b'{"version":1,"partitions":[{"topic":"t","partition":0,"replicas":[1]},{"topic":"t","partition":0,"replicas":[2]}]}',
