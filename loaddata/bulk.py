@@ -1,4 +1,4 @@
-"""What makes a million objects at once: meanwhile the garbage collector is not to walk all of them again and again."""
+"""A pause of the garbage collector while a million objects are made: it would walk all of them again and again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings of load data; each says what it does, why its default, and upstream's name for it."""
+"""Settings of load data: what each does, why its default, and upstream's name for it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DAY_S = 86_400.0
 
 
 class LoadSettings(SettingsGroup):
-    """How load is measured, told, and held. Times are seconds unless the name says otherwise."""
+    """How load is measured, reported, and held. Times are seconds unless the name says otherwise."""
 
     measure_interval_s: float = setting(
         5.0,
@@ -29,7 +29,7 @@ class LoadSettings(SettingsGroup):
         ge=0.05,
         le=3_600,
     )
-    tick_s: float = setting(1.0, "Time between two looks at whether something is due.", ge=0.02, le=60)
+    tick_s: float = setting(1.0, "Time between two checks whether something is due.", ge=0.02, le=60)
     sample_interval_s: float = setting(
         5.0,
         "Time that one sample stands for in every average: ten of them, the short-term window, are 50 s.",
@@ -42,7 +42,7 @@ class LoadSettings(SettingsGroup):
     )
     history: float = setting(
         0.9,
-        "What the past counts in the broker's moving averages at each sample.",
+        "Weight of the past in the broker's moving averages at each sample.",
         pip_192="loadBalancerHistoryResourcePercentage",
         ge=0,
         lt=1,
@@ -52,7 +52,7 @@ class LoadSettings(SettingsGroup):
     )
     memory_weight: float = setting(
         0.0,
-        "Weight of memory: left out, as upstream, since a full heap or cache is no load.",
+        "Weight of memory: left out, as upstream, since a full heap or cache is not load.",
         pip_192="loadBalancerMemoryResourceWeight",
         ge=0,
         le=100,
@@ -76,14 +76,14 @@ class LoadSettings(SettingsGroup):
     )
     nic_speed_gbit: float | None = setting(
         None,
-        "Speed of each network interface in Gbit/s, where the machine does not say or says something wrong. None asks it.",
+        "Speed of each network interface in Gbit/s, where the machine reports none or a wrong one. None: as reported.",
         pip_192="loadBalancerOverrideBrokerNicSpeedGbps",
         gt=0,
         le=10_000,
     )
     report_threshold_percent: float = setting(
         10.0,
-        "A change of usage (points), message rate, throughput or number of bundles beyond this is told at once.",
+        "A change of usage (points), message rate, throughput or number of bundles beyond this is reported at once.",
         pip_192="loadBalancerReportUpdateThresholdPercentage",
         ge=0,
         le=10_000,
@@ -116,12 +116,12 @@ class LoadSettings(SettingsGroup):
     )
     top_with_policies: bool = setting(
         False,
-        "Whether bundles whose namespace has an isolation policy or an anti-affinity group are told, too.",
+        "Whether bundles whose namespace has an isolation policy or an anti-affinity group are reported, too.",
         pip_192="loadBalancerSheddingBundlesWithPoliciesEnabled",
     )
     top_idle: bool = setting(
         False,
-        "Whether bundles without any throughput are told, too: the modular manager wants every bundle.",
+        "Whether bundles without any throughput are reported, too: the modular manager needs every bundle.",
         pip_192="(TopKBundles drops them)",
     )
     excluded_namespaces: frozenset[str] = setting(
@@ -129,9 +129,12 @@ class LoadSettings(SettingsGroup):
         "Namespaces that are never shed.",
         pip_192="loadBalancerSheddingExcludedNamespaces",
     )
-    settle_s: float = setting(5.0, "How long rates need to show a bundle that came or went: one reading.", ge=0, le=600)
+    settle_s: float = setting(5.0, "Time until rates show a bundle that came or went: one reading.", ge=0, le=600)
     stale_s: float = setting(
-        30.0, "Figures older than this are not told: a source that has failed must not look well.", ge=0.1, le=DAY_S
+        30.0,
+        "Figures older than this are not reported: a source that has failed must not look healthy.",
+        ge=0.1,
+        le=DAY_S,
     )
     ttl_s: float = setting(
         1_800.0,
@@ -141,12 +144,17 @@ class LoadSettings(SettingsGroup):
         le=30 * DAY_S,
     )
     grace_s: float = setting(
-        30.0, "How long the leader leaves an outdated report to be renewed before it buries it.", ge=0, le=DAY_S
+        30.0,
+        "Time that the leader leaves for the renewal of an outdated report before it writes a tombstone for it.",
+        ge=0,
+        le=DAY_S,
     )
     tombstones: Literal["leader", "spark"] = setting(
-        "leader", "Who buries outdated reports: the leader, or the Spark job of the load topics."
+        "leader", "Who writes tombstones for outdated reports: the leader, or the Spark job of the load topics."
     )
-    confirm_s: float = setting(10.0, "A report that was not read back for so long is written again.", ge=0.1, le=3_600)
+    confirm_s: float = setting(
+        10.0, "A report that was not read back within this time is written again.", ge=0.1, le=3_600
+    )
     repeat_s: float = setting(
         10.0,
         "Shortest time between two reports that tombstones provoke.",
@@ -156,44 +164,49 @@ class LoadSettings(SettingsGroup):
     )
     clock_differs_max_s: float = setting(
         DAY_S,
-        "A writer whose wall clock is further from the log's than this is taken for broken.",
+        "A writer whose wall clock differs from the log's by more than this counts as broken.",
         ge=1,
         le=365 * DAY_S,
     )
-    brokers_max: int = setting(10_000, "Brokers that are remembered; newcomers beyond it are refused.", ge=1)
+    brokers_max: int = setting(10_000, "Brokers that are remembered; beyond it, new ones are refused.", ge=1)
     bundles_max: int = setting(100_000, "Bundles of this broker that are measured; the others are left out.", ge=1)
     strangers_max: int = setting(
         100,
-        "Of them so many that nobody has registered (yet): their reports do not count, and the oldest is forgotten beyond it.",
+        "Of them, brokers that are not registered (yet): their reports do not count; beyond it, the oldest is forgotten.",
         ge=1,
         le=10_000,
     )
     held_bytes: int = setting(
         64 * 2**20,
-        "What all reports of a topic that are held may have, as they lie there; in memory it is about twice as much. Beyond it "
-        "those that do not count make room, and then a report is refused. A thousand brokers with a hundred bundles have 45 MB.",
+        "Size of all held reports of a topic, as they are in the topic; in memory they take about twice as much. Beyond it "
+        "those that do not count are dropped, then reports are refused. A thousand brokers with a hundred bundles have 45 MB.",
         ge=VALUE_MAX_BYTES,
         le=2**40,
     )
     acks: Literal[0, 1] = setting(
-        1, "1: a report is in the log of one Kafka broker; 0: it was sent. One that is lost is written again."
+        1, "1: a report is in the log of one Kafka broker; 0: it was sent. A lost one is written again."
     )
-    linger_ms: int = setting(20, "How long a report may wait for others to share a request with.", ge=0, le=1_000)
+    linger_ms: int = setting(
+        20, "Longest time that a report waits for others, to share a request with them.", ge=0, le=1_000
+    )
     queue_records: int = setting(
         256,
-        "Reports and tombstones that may wait for Kafka; beyond it the oldest is dropped, and counted.",
+        "Reports and tombstones that may wait for Kafka; beyond it, the oldest is dropped and counted.",
         ge=8,
         le=100_000,
     )
     delivery_timeout_ms: int = setting(
-        5_000, "A report that Kafka has not taken by then is given up: a newer one follows.", ge=1_001, le=300_000
+        5_000,
+        "A report that Kafka has not accepted within this time is given up: a newer one follows.",
+        ge=1_001,
+        le=300_000,
     )
     retention_s: float = setting(
-        3_600.0, "How long the load topics keep a report that nobody renews.", ge=60, le=30 * DAY_S
+        3_600.0, "Time that the load topics keep a report that is not renewed.", ge=60, le=30 * DAY_S
     )
     segment_s: float = setting(600.0, "Age at which a segment of the load topics is closed and can be cleaned.", ge=1)
-    watch_max: int = setting(100_000, "Changes of ownership that may wait to be taken in.", ge=100)
-    close_timeout_s: float = setting(3.0, "Longest time for the last records when the broker leaves.", ge=0, le=60)
+    watch_max: int = setting(100_000, "Changes of ownership that may wait to be applied.", ge=100)
+    close_timeout_s: float = setting(3.0, "Longest time for the last records when the broker shuts down.", ge=0, le=60)
 
     @model_validator(mode="after")
     def _go_together(self) -> Self:
@@ -210,7 +223,7 @@ class LoadSettings(SettingsGroup):
         return self
 
     def weights(self) -> ResourceWeights:
-        """Of the weighted maximum."""
+        """Weights of the weighted maximum."""
         return ResourceWeights(
             self.cpu_weight,
             self.memory_weight,
@@ -228,7 +241,7 @@ class LoadSettings(SettingsGroup):
         return SampleClock(self.sample_interval_s, self.catch_up_max)
 
     def report_rules(self, weights: ResourceWeights) -> ReportRules:
-        """When a changed load is told.
+        """When a changed load is reported.
 
         Args:
             weights: Those in force.
@@ -249,7 +262,7 @@ class LoadSettings(SettingsGroup):
         )
 
     def top_rules(self) -> TopRules:
-        """Which bundles are told."""
+        """Which bundles are reported."""
         return TopRules(
             count_max=self.top_bundles_max or BUNDLES_MAX,
             with_policies=self.top_with_policies,
@@ -262,5 +275,5 @@ class LoadSettings(SettingsGroup):
         return ViewRules(self.ttl_s, self.brokers_max, self.clock_differs_max_s, self.strangers_max, self.held_bytes)
 
     def expiry_rules(self) -> ExpiryRules:
-        """When the leader buries."""
+        """When the leader writes tombstones."""
         return ExpiryRules(self.ttl_s, self.grace_s)

@@ -1,7 +1,7 @@
-"""Where load comes from: two small ports that an embedding broker fills.
+"""The sources of load: two small ports that an embedding broker implements.
 
 Host usage is measured here unless the embedder knows better (`loaddata.measure.host_usage`); what bundles and topics do only the
-broker itself can tell. `loaddata.measure.synthetic` makes it up for the demo.
+broker itself knows. `loaddata.measure.synthetic` generates it for the demo.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class HostSource(Protocol):
     """Usage of the machine, or of the part of it that this broker may use. Called in a worker thread."""
 
     def read(self, now_s: float) -> HostUsage | None:
-        """The usage since the last call; None while nothing can be said yet: no load is reported until then.
+        """The usage since the last call; None while it is not known yet: no load is reported until then.
 
         Args:
             now_s: Monotonic.

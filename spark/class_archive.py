@@ -28,7 +28,7 @@ _ENDS_WITHIN_S = 120.0
 
 
 def prepare() -> bool:
-    """Make the archive unless it is there; tells whether it is there now."""
+    """Create the archive unless it exists; whether it exists now."""
     archive = archive_path(find_java())
     if archive.exists():
         return True
@@ -79,12 +79,12 @@ def main() -> int:
         return 0
     began_s = time.monotonic()
     try:
-        made = prepare()
+        path = prepare()
     except (SparkJobError, OSError, subprocess.TimeoutExpired) as error:
         print(f"setup: no class archive for Spark, its starts will take longer: {error}")
         return 0
     took_s = time.monotonic() - began_s
-    print(f"setup: Spark is ready to start ({took_s:.1f} s)" if made else "setup: no class archive for Spark")
+    print(f"setup: Spark is ready to start ({took_s:.1f} s)" if path else "setup: no class archive for Spark")
     return 0
 
 

@@ -25,7 +25,7 @@ class TableChangedError(SparkJobError):
 
     def __init__(self, place: str, sequence: int | None) -> None:
         super().__init__(
-            f"{place} was changed by somebody else (its newest snapshot is {sequence}): nothing of this batch was published",
+            f"{place} was changed by another writer (its newest snapshot is {sequence}): nothing of this batch was published",
             hint="Only one job may write a table; end the other one, then start this one again.",
             exit_code=ExitCode.JOB_IN_USE,
         )

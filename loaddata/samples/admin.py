@@ -58,8 +58,8 @@ _NO_TOPIC = (kafka_python.UnknownTopicOrPartitionError, kafka_python.UnknownTopi
 _OLD = (kafka_python.UnsupportedVersionError, kafka_python.UnrecognizedBrokerVersion)
 
 
-class _Heard(logging.Handler):
-    """Keeps what the library says while it connects: its errors name the cause, what it raises does not."""
+class _CauseCollector(logging.Handler):
+    """Keeps the errors that the library logs while it connects: they name the cause, what it raises does not."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
@@ -112,7 +112,7 @@ def open_admin(settings: ClientSettings, *, timeout_s: float) -> Iterator[KafkaA
 def _look_for_refusal(settings: ClientSettings) -> None:
     """Ask through the other client library whether Kafka refuses this client.
 
-    Kafka closes the connection behind the refusal, and kafka-python then tells "socket disconnected" only.
+    Kafka closes the connection after the refusal, and kafka-python then reports "socket disconnected" only.
 
     Raises:
         KafkaAccessDeniedError: It does.
@@ -125,9 +125,9 @@ def _look_for_refusal(settings: ClientSettings) -> None:
         return
 
 
-def _quiet() -> _Heard:
-    """Have the library's lines kept and not printed: whatever matters is raised."""
-    heard = _Heard()
+def _quiet() -> _CauseCollector:
+    """Have the library's lines collected and not printed: whatever matters is raised."""
+    heard = _CauseCollector()
     _library_log.addHandler(heard)
     if not any(isinstance(handler, logging.NullHandler) for handler in _library_log.handlers):
         _library_log.addHandler(logging.NullHandler())
@@ -137,14 +137,14 @@ def _quiet() -> _Heard:
 
 @contextmanager
 def kafka_errors(
-    doing: str = "asking the cluster", *, secrets: tuple[str, ...] = (), heard: _Heard | None = None
+    doing: str = "asking the cluster", *, secrets: tuple[str, ...] = (), heard: _CauseCollector | None = None
 ) -> Iterator[None]:
     """Whatever kafka-python raises inside leaves as an error of ours, with exit code 2, 10, 11 or 14 and a hint.
 
     Args:
         doing: What is done, to what, as it stands in "Kafka did not answer while ...".
         secrets: Values that must not appear in the message.
-        heard: What the library has said of the cause.
+        heard: The causes that the library has logged.
     """
     try:
         yield
@@ -164,35 +164,35 @@ def translate_error(
 ) -> KafkaAdapterError:
     """An error of kafka-python as one of ours."""
     known = [cause for cause in causes or [] if not isinstance(cause, kafka_python.KafkaTimeoutError)]
-    telling = problem
+    cause = problem
     if known and isinstance(problem, kafka_python.KafkaTimeoutError):
-        telling = next((one for one in reversed(known) if _denied(one)), known[-1])
-    words = str(telling) or type(telling).__name__
-    if isinstance(telling, kafka_python.KafkaError) and type(telling).__name__ not in words:
-        words = f"{words} ({type(telling).__name__})"
+        cause = next((each for each in reversed(known) if _denied(each)), known[-1])
+    words = str(cause) or type(cause).__name__
+    if isinstance(cause, kafka_python.KafkaError) and type(cause).__name__ not in words:
+        words = f"{words} ({type(cause).__name__})"
     for secret in secrets:
         words = words.replace(secret, "[redacted]")
-    if _denied(telling):
+    if _denied(cause):
         return KafkaAccessDeniedError(
             f"Kafka refused this client while {doing}: {words}",
             hint="Check security.protocol, the sasl.* and ssl.* properties; the planner needs Describe and Alter on the cluster.",
         )
-    if isinstance(telling, _NO_TOPIC):
+    if isinstance(cause, _NO_TOPIC):
         return KafkaClientError(
-            f"A topic or partition is not there (any more), found while {doing}: {words}",
+            f"A topic or partition does not exist (any more), found while {doing}: {words}",
             hint="Read the cluster again.",
         )
-    if isinstance(telling, _AWAY):
+    if isinstance(cause, _AWAY):
         return KafkaUnavailableError.silent(
             f"while {doing}: {words}",
             hint="Check bootstrap.servers and that Kafka runs: `statechannel kafka status`.",
         )
-    if isinstance(telling, kafka_python.KafkaConfigurationError):
+    if isinstance(cause, kafka_python.KafkaConfigurationError):
         return ClientSettingRefusedError(
             f"A Kafka property cannot be used while {doing}: {words}",
             hint="Check the Kafka properties file and the -X options.",
         )
-    if isinstance(telling, _OLD):
+    if isinstance(cause, _OLD):
         return KafkaClientError(
             f"This Kafka is too old for {doing}: {words}", hint="Reassignments can be listed from Kafka 2.4 on."
         )
@@ -204,16 +204,16 @@ def _denied(problem: BaseException) -> bool:
 
 
 def ask(admin: KafkaAdminClient, call: Callable[[], Answer], *, timeout_s: float) -> Answer:
-    """The first answer that is one: nobody answering, or the wrong one, is asked again within the time.
+    """The first usable answer: where none comes, or the wrong broker answers, the call is repeated within the time.
 
-    The library keeps to the controller that it once knew, also when that one is gone for good: it is looked for anew.
+    The library keeps to the controller that it once knew, also when that one is gone for good: it is looked up again.
 
     Raises:
         kafka.errors.KafkaError: What the last try raised; see `kafka_errors`.
     """
     began_s = time.monotonic()
 
-    def tried() -> Answer:
+    def attempt() -> Answer:
         try:
             return call()
         except _AWAY:
@@ -226,7 +226,7 @@ def ask(admin: KafkaAdminClient, call: Callable[[], Answer], *, timeout_s: float
         wait=wait_random_exponential(multiplier=_FIRST_PAUSE_S, max=_LONGEST_PAUSE_S),
         reraise=True,
     )
-    return tries(tried)
+    return tries(attempt)
 
 
 _MECHANISMS: Final = frozenset({"PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "GSSAPI"})
@@ -239,8 +239,8 @@ _UNTRANSLATED: Final = (
     "ssl.curves.list",
     "ssl.sigalgs.list",
 )
-"""Properties that say who is trusted or who asks, in forms that Python's TLS does not take."""
-_HINT: Final = "Keys and certificates are given as PEM: ssl.ca.location, ssl.certificate.location, ssl.key.location."
+"""Properties for trust or identity in forms that Python's TLS does not support."""
+_HINT: Final = "Give keys and certificates as PEM: ssl.ca.location, ssl.certificate.location, ssl.key.location."
 
 
 def admin_config(settings: ClientSettings, *, timeout_s: float) -> dict[str, Any]:
@@ -253,9 +253,9 @@ def admin_config(settings: ClientSettings, *, timeout_s: float) -> dict[str, Any
     Raises:
         ClientSettingRefusedError: What cannot be translated, or a file of keys that cannot be used.
     """
-    given = settings.properties
+    properties = settings.properties
     timeout_ms = max(1, round(timeout_s * 1_000))
-    protocol = given.get("security.protocol", "PLAINTEXT").upper()
+    protocol = properties.get("security.protocol", "PLAINTEXT").upper()
     config: dict[str, Any] = {
         "bootstrap_servers": addresses(settings.bootstrap_servers),
         "client_id": settings.client_id,
@@ -266,19 +266,19 @@ def admin_config(settings: ClientSettings, *, timeout_s: float) -> dict[str, Any
         "reconnect_backoff_max_ms": 1_000,
     }
     if protocol.startswith("SASL_"):
-        config |= _sasl(given)
+        config |= _sasl(properties)
     if protocol.endswith("SSL"):
-        config["ssl_context"] = tls_context(given)
+        config["ssl_context"] = tls_context(properties)
     return config
 
 
 def addresses(servers: str) -> list[str]:
     """`host:port` of each address; librdkafka also takes them with the protocol in front."""
-    return [one.rpartition("://")[2].strip() for one in servers.split(",") if one.strip()]
+    return [server.rpartition("://")[2].strip() for server in servers.split(",") if server.strip()]
 
 
-def _sasl(given: Mapping[str, str]) -> dict[str, Any]:
-    mechanism = given.get("sasl.mechanism", given.get("sasl.mechanisms", "GSSAPI")).upper()
+def _sasl(properties: Mapping[str, str]) -> dict[str, Any]:
+    mechanism = properties.get("sasl.mechanism", properties.get("sasl.mechanisms", "GSSAPI")).upper()
     if mechanism not in _MECHANISMS:
         raise ClientSettingRefusedError(
             f"The SASL mechanism {mechanism} cannot be used by the rebalance planner.",
@@ -287,34 +287,34 @@ def _sasl(given: Mapping[str, str]) -> dict[str, Any]:
     if mechanism == "GSSAPI":
         return {
             "sasl_mechanism": mechanism,
-            "sasl_kerberos_service_name": given.get("sasl.kerberos.service.name", "kafka"),
+            "sasl_kerberos_service_name": properties.get("sasl.kerberos.service.name", "kafka"),
         }
     return {
         "sasl_mechanism": mechanism,
-        "sasl_plain_username": given.get("sasl.username", ""),
-        "sasl_plain_password": given.get("sasl.password", ""),
+        "sasl_plain_username": properties.get("sasl.username", ""),
+        "sasl_plain_password": properties.get("sasl.password", ""),
     }
 
 
-def tls_context(given: Mapping[str, str]) -> ssl.SSLContext:
-    """Whom to trust and who asks, from librdkafka's `ssl.*` properties.
+def tls_context(properties: Mapping[str, str]) -> ssl.SSLContext:
+    """The TLS context for librdkafka's `ssl.*` properties: trusted authorities and the client's own certificate.
 
     Raises:
         ClientSettingRefusedError: A form that cannot be translated, or a file that holds no key or certificate.
     """
-    refused = [name for name in _UNTRANSLATED if given.get(name)]
+    refused = [name for name in _UNTRANSLATED if properties.get(name)]
     if refused:
         raise ClientSettingRefusedError(f"The rebalance planner cannot use {', '.join(refused)}.", hint=_HINT)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # checks names and certificates
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    if given.get("ssl.endpoint.identification.algorithm") == "none":
+    if properties.get("ssl.endpoint.identification.algorithm") == "none":
         context.check_hostname = False
-    if given.get("enable.ssl.certificate.verification", "true").lower() == "false":
+    if properties.get("enable.ssl.certificate.verification", "true").lower() == "false":
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     try:
-        _trust(context, given)
-        _identify(context, given)
+        _trust(context, properties)
+        _identify(context, properties)
     except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
         raise ClientSettingRefusedError(
             f"The ssl.* properties of the Kafka client cannot be used: {error}", hint=_HINT
@@ -322,9 +322,9 @@ def tls_context(given: Mapping[str, str]) -> ssl.SSLContext:
     return context
 
 
-def _trust(context: ssl.SSLContext, given: Mapping[str, str]) -> None:
-    """Only whom the properties name; the system's authorities where they name nobody."""
-    text, location = given.get("ssl.ca.pem"), given.get("ssl.ca.location")
+def _trust(context: ssl.SSLContext, properties: Mapping[str, str]) -> None:
+    """Trust only what the properties name; the system's authorities where they name none."""
+    text, location = properties.get("ssl.ca.pem"), properties.get("ssl.ca.location")
     if text:
         context.load_verify_locations(cadata=text)
     elif not location or location == "probe":
@@ -335,12 +335,12 @@ def _trust(context: ssl.SSLContext, given: Mapping[str, str]) -> None:
         context.load_verify_locations(cafile=location)
 
 
-def _identify(context: ssl.SSLContext, given: Mapping[str, str]) -> None:
-    password = given.get("ssl.key.password")
-    certificate, key = given.get("ssl.certificate.location"), given.get("ssl.key.location")
+def _identify(context: ssl.SSLContext, properties: Mapping[str, str]) -> None:
+    password = properties.get("ssl.key.password")
+    certificate, key = properties.get("ssl.certificate.location"), properties.get("ssl.key.location")
     if certificate:
         context.load_cert_chain(certificate, key, password)
-    chain, key_text = given.get("ssl.certificate.pem"), given.get("ssl.key.pem")
+    chain, key_text = properties.get("ssl.certificate.pem"), properties.get("ssl.key.pem")
     if chain and key_text:
         # Python reads a key from files only; this one is the owner's alone and gone at once.
         handle, name = tempfile.mkstemp(suffix=".pem")

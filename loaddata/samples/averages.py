@@ -1,4 +1,4 @@
-"""Samples of the last N hours become the load of each partition (document, section 3). Pure, bounded, exact.
+"""The load of each partition as the average of the samples of the last N hours (document, section 3). Pure, bounded, exact.
 
 All figures are summed as whole numbers (thousandths), so that the sum does not depend on the order, and the plain reader and
 the Spark job give the very same loads.
@@ -10,7 +10,7 @@ the Spark job give the very same loads.
   moment read the log directories.
 * Completeness: minutes with the resource / minutes of the window, least over the resources that are known. The window of a
   topic begins with its first sample: one that is younger than the window is not incomplete for that, and where sampling has
-  just begun there is a load at once, not after N hours. How much of the window has samples at all is told beside it.
+  just begun there is a load at once, not after N hours. How much of the window has samples at all is reported, too.
 """
 
 from __future__ import annotations
@@ -145,20 +145,20 @@ def loads_of(
     sums: Iterable[tuple[Place, Sums]], window: Window, *, completeness_min: float = 0.0, source: str = "samples"
 ) -> PartitionLoads:
     """Loads of all partitions, in the order of topics and numbers; those that are less complete are left out."""
-    held = sorted(sums, key=lambda one: one[0])
+    held = sorted(sums, key=lambda entry: entry[0])
     begins: dict[str, int] = {}
-    for (topic, _), one in held:
-        begins[topic] = min(begins.get(topic, window.slots), one.first)
+    for (topic, _), total in held:
+        begins[topic] = min(begins.get(topic, window.slots), total.first)
     of: dict[Place, PartitionLoad] = {}
-    for place, one in held:
-        load = load_of(one, window.slots - begins[place[0]])
+    for place, total in held:
+        load = load_of(total, window.slots - begins[place[0]])
         if load is not None and load.completeness >= completeness_min:
             of[place] = load
     return PartitionLoads(of=of, from_ms=window.from_ms, to_ms=window.to_ms, source=source)
 
 
 class Averager:
-    """Takes samples in as they are read. What it holds of samples is bounded; sums of closed parts are small.
+    """Sums samples as they are read. Open samples are bounded; sums of closed parts are small.
 
     Args:
         window: What counts.
@@ -181,7 +181,7 @@ class Averager:
         return sum(self._seen)
 
     def add(self, sample: PartitionSample) -> None:
-        """Take one in; the last one of a partition and minute counts.
+        """Add a sample; the last one of a partition and minute counts.
 
         Raises:
             TooManySamplesError: There is no room for another partition.

@@ -1,4 +1,4 @@
-"""The loads that a plan works with: averages of the sample topic, else sizes of the log directories; it says which."""
+"""The loads that a plan uses: averages of the sample topic, else sizes of the log directories; the source is named."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class ReadLoads:
         loads: Of all partitions that have samples; `source` says in a sentence where they are from.
         minutes: Minutes of the window that have a sample of any partition.
         window: What was asked for.
-        counts: What was read; also what was no sample.
+        counts: What was read, including records that are not samples.
         incomplete: Partitions that were left out since too little of the window was measured.
     """
 
@@ -86,7 +86,7 @@ def loads_now(
     """What is known of the load of each partition: `PartitionLoads.source` says from where.
 
     Averages that the Spark job has made, if `file` names them (a file, or the job's table); else those of the sample topic, if
-    the window has samples; a partition whose size no sample tells has that of its log directory. Without any
+    the window has samples; a partition without a size in any sample has that of its log directory. Without any
     sample sizes are all that is known. Partitions that the cluster has no more are left out.
 
     Raises:
@@ -94,15 +94,15 @@ def loads_now(
         TooManySamplesError: See `read_loads`.
         LoadsFileError: The file cannot be used, or is older than the window.
     """
-    places = [(one.name, part.partition) for one, part in layout.partitions()]
+    places = [(each.name, part.partition) for each, part in layout.partitions()]
     if file is not None:
-        made = read_loads_file(file, cluster=layout.cluster_id, completeness_min=completeness_min)
-        if made.to_ms < now_ms - window_s * 1_000:
+        averages = read_loads_file(file, cluster=layout.cluster_id, completeness_min=completeness_min)
+        if averages.to_ms < now_ms - window_s * 1_000:
             raise LoadsFileError(
-                f"the loads of {file} end {(now_ms - made.to_ms) / 3_600_000:.1f} h ago",
-                hint="See that samples are taken and that the job partition-loads runs, or ask for a longer window.",
+                f"the loads of {file} ended {(now_ms - averages.to_ms) / 3_600_000:.1f} h ago",
+                hint="Check that samples are taken and that the job partition-loads runs, or ask for a longer window.",
             )
-        return _completed(admin, layout, made, places, made.source, timeout_s)
+        return _completed(admin, layout, averages, places, averages.source, timeout_s)
     read = read_loads(
         topic,
         now_ms=now_ms,

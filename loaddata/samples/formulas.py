@@ -44,13 +44,13 @@ class Hole(StrEnum):
     WENT_BACK = "counter went back"
 
 
-Told = float | Hole
+FigureOrHole = float | Hole
 """A figure, or why there is none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerReading:
-    """What one broker tells of one minute. What is not in a mapping was not told.
+    """What one broker reports of one minute. What is not in a mapping was not reported.
 
     Attributes:
         bytes_in: From clients, all topics, bytes/s.
@@ -59,16 +59,16 @@ class BrokerReading:
         topic_in: From clients by topic, bytes/s.
         topic_out: To clients by topic, bytes/s.
         log_bytes: Size of the replicas that it holds, by topic and partition.
-        partition_in: Bytes/s of partitions that were measured one by one; they stand over `topic_in`.
+        partition_in: Bytes/s of partitions that were measured one by one; they take precedence over `topic_in`.
     """
 
-    bytes_in: Told = Hole.NOT_TOLD
-    replication_in: Told = Hole.NOT_TOLD
-    cpu: Told = Hole.NOT_TOLD
-    topic_in: Mapping[str, Told] = field(default_factory=lambda: MappingProxyType({}))
-    topic_out: Mapping[str, Told] = field(default_factory=lambda: MappingProxyType({}))
-    log_bytes: Mapping[tuple[str, int], Told] = field(default_factory=lambda: MappingProxyType({}))
-    partition_in: Mapping[tuple[str, int], Told] = field(default_factory=lambda: MappingProxyType({}))
+    bytes_in: FigureOrHole = Hole.NOT_TOLD
+    replication_in: FigureOrHole = Hole.NOT_TOLD
+    cpu: FigureOrHole = Hole.NOT_TOLD
+    topic_in: Mapping[str, FigureOrHole] = field(default_factory=lambda: MappingProxyType({}))
+    topic_out: Mapping[str, FigureOrHole] = field(default_factory=lambda: MappingProxyType({}))
+    log_bytes: Mapping[tuple[str, int], FigureOrHole] = field(default_factory=lambda: MappingProxyType({}))
+    partition_in: Mapping[tuple[str, int], FigureOrHole] = field(default_factory=lambda: MappingProxyType({}))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,8 +78,8 @@ class SampledMinute:
     Attributes:
         samples: In order of topic and partition; none of a partition of which nothing is known.
         holes: How often which figure (a `PartitionResource`, or "sample" for all of a partition's) is missing, and why.
-        silent: Brokers that told nothing, and why.
-        remarks: Other things that people should know, as sentences.
+        silent: Brokers that reported nothing, and why.
+        remarks: Further notes for people, as sentences.
     """
 
     samples: tuple[PartitionSample, ...] = ()
@@ -88,20 +88,20 @@ class SampledMinute:
     remarks: tuple[str, ...] = ()
 
 
-def sound(told: Told | None, most: float = FIGURE_MAX) -> Told:
+def sound(figure: FigureOrHole | None, most: float = FIGURE_MAX) -> FigureOrHole:
     """The figure if it is finite, not negative and not absurd; else why it is a hole."""
-    if told is None:
+    if figure is None:
         return Hole.NOT_TOLD
-    if isinstance(told, Hole):
-        return told
-    if told != told:  # noqa: PLR0124 - NaN
+    if isinstance(figure, Hole):
+        return figure
+    if figure != figure:  # noqa: PLR0124 - NaN
         return Hole.NOT_A_NUMBER
-    if told < 0:
+    if figure < 0:
         return Hole.NEGATIVE
-    return told if told <= most else Hole.TOO_LARGE
+    return figure if figure <= most else Hole.TOO_LARGE
 
 
-def per_leader(rate: Told | None, leaders: int) -> Told:
+def per_leader(rate: FigureOrHole | None, leaders: int) -> FigureOrHole:
     """A partition's part of its broker's rate of the topic (document, section 2.2 and 2.3).
 
     Args:
@@ -114,7 +114,9 @@ def per_leader(rate: Told | None, leaders: int) -> Told:
     return figure / leaders if leaders > 0 else Hole.ZERO_DENOMINATOR
 
 
-def cpu_share(cpu: Told, partition_in: Told, broker_in: Told, replication_in: Told) -> Told:
+def cpu_share(
+    cpu: FigureOrHole, partition_in: FigureOrHole, broker_in: FigureOrHole, replication_in: FigureOrHole
+) -> FigureOrHole:
     """A leader's part of all of the broker's CPU, 0 to 1 (document, section 2.4).
 
     Args:
@@ -139,7 +141,7 @@ def cpu_share(cpu: Told, partition_in: Told, broker_in: Told, replication_in: To
 
 
 def follower(load: PartitionLoad) -> PartitionLoad:
-    """What one follower of a partition carries: its bytes in are replication, and nobody reads from it."""
+    """The load of one follower of a partition: its bytes in are replication, and no client reads from it."""
     return PartitionLoad(
         disk_bytes=load.disk_bytes,
         bytes_in_per_s=load.bytes_in_per_s,
@@ -159,11 +161,11 @@ def samples_of(
     silent: Mapping[int, str] = MappingProxyType({}),
     remarks: tuple[str, ...] = (),
 ) -> SampledMinute:
-    """Samples of all partitions that have a leader which told something.
+    """Samples of all partitions whose leader reported something.
 
     Args:
         layout: Who leads what.
-        readings: By broker; one that is not there did not answer.
+        readings: By broker; a missing one did not answer.
         taken_at_ms: Start of the minute.
         source: Name of the source.
         offers: What this source measures at all; the rest is missing without being counted as a hole.
@@ -171,32 +173,38 @@ def samples_of(
         remarks: Handed on.
     """
     brokers = {broker.id: broker for broker in layout.brokers}
-    held = Counter((topic.name, one.leader) for topic, one in layout.partitions() if one.leader is not None)
+    held = Counter(
+        (topic.name, partition.leader) for topic, partition in layout.partitions() if partition.leader is not None
+    )
     holes: Counter[tuple[str, Hole]] = Counter()
     samples: list[PartitionSample] = []
-    for topic, one in layout.partitions():
-        if one.leader is None:
+    for topic, partition in layout.partitions():
+        if partition.leader is None:
             holes["sample", Hole.NO_LEADER] += 1
             continue
-        reading = readings.get(one.leader)
+        reading = readings.get(partition.leader)
         if reading is None:
             holes["sample", Hole.BROKER_SILENT] += 1
             continue
-        told = _figures(reading, topic.name, one, held[topic.name, one.leader])
+        measured = _figures(reading, topic.name, partition, held[topic.name, partition.leader])
         figures: dict[PartitionResource, float] = {}
-        for resource, figure in told.items():
+        for resource, figure in measured.items():
             if isinstance(figure, Hole):
                 holes[str(resource), figure] += resource in offers
             else:
                 figures[resource] = figure
         if figures:
-            broker = brokers.get(one.leader, KafkaBroker(id=one.leader))
-            samples.append(_sample(layout.cluster_id, broker, topic.name, one.partition, taken_at_ms, figures, source))
+            broker = brokers.get(partition.leader, KafkaBroker(id=partition.leader))
+            samples.append(
+                _sample(layout.cluster_id, broker, topic.name, partition.partition, taken_at_ms, figures, source)
+            )
     return SampledMinute(samples=tuple(samples), holes=+holes, silent=silent, remarks=remarks)
 
 
-def _figures(reading: BrokerReading, topic: str, one: KafkaPartition, leaders: int) -> Mapping[PartitionResource, Told]:
-    place = (topic, one.partition)
+def _figures(
+    reading: BrokerReading, topic: str, partition: KafkaPartition, leaders: int
+) -> Mapping[PartitionResource, FigureOrHole]:
+    place = (topic, partition.partition)
     direct = reading.partition_in.get(place)
     bytes_in = sound(direct) if direct is not None else per_leader(reading.topic_in.get(topic), leaders)
     return {

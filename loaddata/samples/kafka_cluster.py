@@ -1,7 +1,7 @@
-"""Reads what a Kafka cluster looks like: a handful of calls, none for each topic, so that a large one is read in seconds.
+"""A reader of a Kafka cluster's layout: a handful of calls, none per topic, so that a large cluster is read in seconds.
 
 One call for the brokers, one for all topics, one for what is being reassigned, one for each thousand topics' least in-sync
-replicas, and one for each broker's log directories. What a broker or a topic does not tell becomes a remark, never a guess.
+replicas, and one for each broker's log directories. What a broker does not answer becomes a remark, never a guess.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ def read_layout(admin: KafkaAdminClient, *, now_ms: int, timeout_s: float = 30.0
     moving = _moving(admin, timeout_s, remarks)
     with kafka_errors("reading the topics"):
         described = ask(admin, admin.describe_topics, timeout_s=timeout_s)
-    found = [_topic_of(one, moving, remarks) for one in described]
-    topics = {topic.name: topic for topic in found if topic is not None}
+    complete = [_topic_of(topic, moving, remarks) for topic in described]
+    topics = {topic.name: topic for topic in complete if topic is not None}
     least = _min_isr(admin, sorted(topics), timeout_s, remarks)
     return ClusterLayout(
         cluster_id=str(cluster.get("cluster_id") or ""),
@@ -58,7 +58,7 @@ def read_layout(admin: KafkaAdminClient, *, now_ms: int, timeout_s: float = 30.0
 
 
 def read_sizes(admin: KafkaAdminClient, layout: ClusterLayout, *, timeout_s: float = 30.0) -> PartitionLoads:
-    """Disk of each partition from the log directories: the leader's replica, the largest where the leader's is not told.
+    """Disk of each partition from the log directories: the leader's replica, or the largest where the leader's is missing.
 
     Raises:
         KafkaAdapterError: No broker answered; one that does not is a hole.
@@ -66,17 +66,19 @@ def read_sizes(admin: KafkaAdminClient, layout: ClusterLayout, *, timeout_s: flo
     sizes = read_replica_sizes(admin, layout, timeout_s=timeout_s)
     of: dict[tuple[str, int], PartitionLoad] = {}
     for topic, partition in layout.partitions():
-        told = sizes.get((topic.name, partition.partition), {})
-        if told:
-            size = told.get(partition.leader) if partition.leader is not None else None
-            of[topic.name, partition.partition] = PartitionLoad(disk_bytes=max(told.values()) if size is None else size)
+        replica_sizes = sizes.get((topic.name, partition.partition), {})
+        if replica_sizes:
+            size = replica_sizes.get(partition.leader) if partition.leader is not None else None
+            of[topic.name, partition.partition] = PartitionLoad(
+                disk_bytes=max(replica_sizes.values()) if size is None else size
+            )
     return PartitionLoads(of=of, to_ms=layout.read_at_ms, source=SIZES_SOURCE)
 
 
 def read_replica_sizes(
     admin: KafkaAdminClient, layout: ClusterLayout, *, timeout_s: float = 30.0, silent: list[str] | None = None
 ) -> dict[tuple[str, int], dict[int, int]]:
-    """Bytes of each replica that its broker tells: by topic and partition, by broker. One call for each broker.
+    """Bytes of each replica as its broker reports it: by topic and partition, by broker. One call for each broker.
 
     Args:
         silent: Takes a sentence for each broker that did not answer.
@@ -99,7 +101,7 @@ def read_replica_sizes(
         except (kafka_python.KafkaError, OSError) as error:
             failed = error
             if silent is not None:
-                silent.append(f"broker {broker.id} did not tell its log directories: {_words(error)}")
+                silent.append(f"broker {broker.id} did not list its log directories: {_words(error)}")
             continue
         answered = True
         for topic_name, number, size in _sizes_in(directories):
@@ -137,45 +139,45 @@ def _brokers(
     timeout_s: float,
     remarks: list[str],
 ) -> tuple[KafkaBroker, ...]:
-    found: dict[int, KafkaBroker] = {}
-    for one in described:
-        number, alive = int(one["broker_id"]), not one.get("is_fenced", False)
-        found[number] = KafkaBroker(
+    brokers: dict[int, KafkaBroker] = {}
+    for broker in described:
+        number, alive = int(broker["broker_id"]), not broker.get("is_fenced", False)
+        brokers[number] = KafkaBroker(
             id=number,
-            host=one["host"],
-            port=int(one["port"]),
-            rack=one.get("rack") or None,
+            host=broker["host"],
+            port=int(broker["port"]),
+            rack=broker.get("rack") or None,
             alive=alive,
             log_dirs=_directories(admin, number, timeout_s, remarks) if alive else (),
         )
     for topic in topics.values():
         for partition in topic.partitions:
             for number in partition.replicas:
-                if number not in found:
-                    found[number] = KafkaBroker(id=number, alive=False)
-    return tuple(found[number] for number in sorted(found))
+                if number not in brokers:
+                    brokers[number] = KafkaBroker(id=number, alive=False)
+    return tuple(brokers[number] for number in sorted(brokers))
 
 
 def _directories(admin: KafkaAdminClient, broker: int, timeout_s: float, remarks: list[str]) -> tuple[LogDir, ...]:
     try:
-        told = _log_dirs(admin, broker, {}, timeout_s)
+        directories = _log_dirs(admin, broker, {}, timeout_s)
     except (kafka_python.KafkaError, OSError) as error:
-        remarks.append(f"broker {broker} did not tell its log directories: {_words(error)}")
+        remarks.append(f"broker {broker} did not list its log directories: {_words(error)}")
         return ()
-    if not told:  # the library does not look at the answer's error
-        remarks.append(f"broker {broker} told no log directory: this client may not Describe the cluster")
+    if not directories:  # the library does not look at the answer's error
+        remarks.append(f"broker {broker} listed no log directory: this client may not Describe the cluster")
     return tuple(
         LogDir(
-            path=one["log_dir"],
-            total_bytes=_told(one.get("total_bytes")),
-            usable_bytes=_told(one.get("usable_bytes")),
-            offline=one["error_code"] != 0,
+            path=directory["log_dir"],
+            total_bytes=_size(directory.get("total_bytes")),
+            usable_bytes=_size(directory.get("usable_bytes")),
+            offline=directory["error_code"] != 0,
         )
-        for one in sorted(told, key=lambda one: str(one["log_dir"]))
+        for directory in sorted(directories, key=lambda directory: str(directory["log_dir"]))
     )
 
 
-def _told(size: int | None) -> int | None:
+def _size(size: int | None) -> int | None:
     return size if size is not None and size >= 0 else None
 
 
@@ -184,72 +186,72 @@ def _moving(
 ) -> Mapping[tuple[str, int], Mapping[str, Any]]:
     with kafka_errors("reading the reassignments under way"):
         try:
-            told = ask(admin, admin.list_partition_reassignments, timeout_s=timeout_s)
+            reassignments = ask(admin, admin.list_partition_reassignments, timeout_s=timeout_s)
         except kafka_python.IncompatibleBrokerVersion:
-            remarks.append("this Kafka is older than 2.4 and does not tell reassignments under way")
+            remarks.append("this Kafka is older than 2.4 and does not list reassignments under way")
             return {}
-    return {(place.topic, place.partition): one for place, one in told.items()}
+    return {(place.topic, place.partition): reassignment for place, reassignment in reassignments.items()}
 
 
 def _topic_of(
-    told: Mapping[str, Any], moving: Mapping[tuple[str, int], Mapping[str, Any]], remarks: list[str]
+    described: Mapping[str, Any], moving: Mapping[tuple[str, int], Mapping[str, Any]], remarks: list[str]
 ) -> KafkaTopic | None:
     """None with a remark for one that is being made or deleted at this moment."""
-    name, parts = told["name"], sorted(told["partitions"], key=lambda one: int(one["partition_index"]))
-    problem = told["error_code"]
+    name, parts = described["name"], sorted(described["partitions"], key=lambda part: int(part["partition_index"]))
+    problem = described["error_code"]
     if problem or [part["partition_index"] for part in parts] != list(range(len(parts))) or not parts:
         why = _words(kafka_python.for_code(problem)()) if problem else "it is being made or deleted"
         remarks.append(f"topic {name} is left out: {why}")
         return None
     return KafkaTopic(
         name=name,
-        partitions=tuple(_partition_of(one, moving.get((name, one["partition_index"]), {})) for one in parts),
-        topic_id=_id_of(told.get("topic_id")),
-        internal=bool(told.get("is_internal", False)),
+        partitions=tuple(_partition_of(part, moving.get((name, part["partition_index"]), {})) for part in parts),
+        topic_id=_id_of(described.get("topic_id")),
+        internal=bool(described.get("is_internal", False)),
     )
 
 
-def _partition_of(told: Mapping[str, Any], moving: Mapping[str, Any]) -> KafkaPartition:
-    leader = told["leader_id"]
+def _partition_of(described: Mapping[str, Any], moving: Mapping[str, Any]) -> KafkaPartition:
+    leader = described["leader_id"]
     return KafkaPartition(
-        partition=told["partition_index"],
-        replicas=tuple(told["replica_nodes"]),
+        partition=described["partition_index"],
+        replicas=tuple(described["replica_nodes"]),
         leader=leader if leader is not None and leader >= 0 else None,
-        isr=tuple(told["isr_nodes"]),
-        offline=tuple(told.get("offline_replicas") or ()),
+        isr=tuple(described["isr_nodes"]),
+        offline=tuple(described.get("offline_replicas") or ()),
         adding=tuple(moving.get("adding_replicas", ())),
         removing=tuple(moving.get("removing_replicas", ())),
     )
 
 
-def _id_of(told: Any) -> str:
+def _id_of(topic_id: Any) -> str:
     """Kafka 2.8 and older knows no ids: all zeros."""
-    text = "" if told is None else str(told)
+    text = "" if topic_id is None else str(topic_id)
     return "" if not text.strip("0-") else text
 
 
 def _min_isr(admin: KafkaAdminClient, names: Sequence[str], timeout_s: float, remarks: list[str]) -> Mapping[str, int]:
-    found: dict[str, int] = {}
+    least: dict[str, int] = {}
     for begin in range(0, len(names), TOPICS_AT_ONCE):
-        asked = [ConfigResource("TOPIC", name, [MIN_ISR]) for name in names[begin : begin + TOPICS_AT_ONCE]]
-        call = partial(admin.describe_configs, asked, config_filter="all")
-        with kafka_errors(f"reading {MIN_ISR} of {len(asked)} topics"):
-            told = ask(admin, call, timeout_s=timeout_s)
-        for name, entries in told.get("topic", {}).items():
+        resources = [ConfigResource("TOPIC", name, [MIN_ISR]) for name in names[begin : begin + TOPICS_AT_ONCE]]
+        call = partial(admin.describe_configs, resources, config_filter="all")
+        with kafka_errors(f"reading {MIN_ISR} of {len(resources)} topics"):
+            answer = ask(admin, call, timeout_s=timeout_s)
+        for name, entries in answer.get("topic", {}).items():
             value = entries.get(MIN_ISR, {}).get("value")
             if value is not None:
-                found[name] = int(value)
-    unknown = Counter(name not in found for name in names)[True]
+                least[name] = int(value)
+    unknown = Counter(name not in least for name in names)[True]
     if unknown:
-        remarks.append(f"{MIN_ISR} of {unknown} topics is not told (no DescribeConfigs on them?): taken for 1")
-    return found
+        remarks.append(f"{MIN_ISR} of {unknown} topics is not known (no DescribeConfigs on them?): 1 is assumed")
+    return least
 
 
-def _with_min_isr(topic: KafkaTopic, told: int | None) -> KafkaTopic:
-    if told is None:
+def _with_min_isr(topic: KafkaTopic, min_isr: int | None) -> KafkaTopic:
+    if min_isr is None:
         return topic
     return KafkaTopic(
-        name=topic.name, partitions=topic.partitions, topic_id=topic.topic_id, min_isr=told, internal=topic.internal
+        name=topic.name, partitions=topic.partitions, topic_id=topic.topic_id, min_isr=min_isr, internal=topic.internal
     )
 
 

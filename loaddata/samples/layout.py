@@ -1,4 +1,4 @@
-"""What a Kafka cluster looks like at one moment: brokers, racks, log directories, topics, replicas in order, leaders.
+"""The layout of a Kafka cluster at one moment: brokers, racks, log directories, topics, replicas in order, leaders.
 
 Plain facts as they were read, also the awkward ones (no rack, no leader, offline replicas, a reassignment under way). Nothing
 here is changed by goals: they work on `cluster.VirtualCluster`, which is made from this.
@@ -14,7 +14,7 @@ from types import MappingProxyType
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogDir:
-    """One log directory of a broker; sizes in bytes, None where the broker does not tell (Kafka < 3.3)."""
+    """One log directory of a broker; sizes in bytes, None where the broker does not report them (Kafka < 3.3)."""
 
     path: str
     total_bytes: int | None = None
@@ -41,7 +41,7 @@ class KafkaPartition:
     Attributes:
         partition: Its number.
         replicas: In order; the first is the preferred leader.
-        leader: None where nobody leads.
+        leader: None where there is none.
         isr: Replicas that are in sync.
         offline: Replicas on brokers or log directories that are away.
         adding: Replicas that a reassignment under way adds.
@@ -64,7 +64,7 @@ class KafkaPartition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KafkaTopic:
-    """One topic; `partitions` by number, without holes. `topic_id` tells a re-created one apart ("" where not known)."""
+    """One topic; `partitions` by number, without holes. `topic_id` distinguishes a re-created one ("" where not known)."""
 
     name: str
     partitions: tuple[KafkaPartition, ...]

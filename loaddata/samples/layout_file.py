@@ -1,4 +1,4 @@
-"""A cluster's layout and loads as a file, `kafka-layout/1`: for plans without a cluster, for tests, and to be sent to others.
+"""The file format `kafka-layout/1`, a cluster's layout and loads: for plans without a cluster, for tests, to send to others.
 
     {
     "format": "kafka-layout/1",
@@ -7,9 +7,9 @@
     "topics": [{"name": "orders", "partitions": [{"partition": 0, "replicas": [1, 2], "disk_bytes": 1000}]}]
     }
 
-What is left out: a leader is the first replica, in sync is who is not offline, loads are not known. `read_at_ms`, `loads`
-(window and source) and all other fields are those of `layout` and `loads`. The file is read strictly: what is unknown,
-contradicts itself or is no number is an error that names the place.
+Defaults: the leader is the first replica, replicas that are not offline are in sync, loads are not known. `read_at_ms`, `loads`
+(window and source) and all other fields are those of `layout` and `loads`. The file is read strictly: an unknown field, a
+contradiction or a wrong number is an error that names the place.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _LOADS: Final = tuple(field.name for field in fields(PartitionLoad))
 
 
 class LayoutUnusableError(StateChannelError):
-    """A layout file cannot be read, or says what cannot be."""
+    """A layout file cannot be read, or contradicts itself."""
 
     def __init__(self, message: str, hint: str = "") -> None:
         super().__init__(message, hint=hint or _HINT, exit_code=ExitCode.BAD_EXPORT)
@@ -135,12 +135,17 @@ def _topic(topic: KafkaTopic, loads: PartitionLoads) -> dict[str, Any]:
     }
 
 
-def _partition(one: KafkaPartition, load: PartitionLoad | None) -> dict[str, Any]:
-    found: dict[str, Any] = {"partition": one.partition, "replicas": one.replicas, "leader": one.leader, "isr": one.isr}
-    found |= {name: value for name in ("offline", "adding", "removing") if (value := getattr(one, name))}
+def _partition(partition: KafkaPartition, load: PartitionLoad | None) -> dict[str, Any]:
+    fields_of: dict[str, Any] = {
+        "partition": partition.partition,
+        "replicas": partition.replicas,
+        "leader": partition.leader,
+        "isr": partition.isr,
+    }
+    fields_of |= {name: value for name in ("offline", "adding", "removing") if (value := getattr(partition, name))}
     if load is not None:
-        found |= {name: value for name in _LOADS if (value := getattr(load, name)) is not None}
-    return found
+        fields_of |= {name: value for name in _LOADS if (value := getattr(load, name)) is not None}
+    return fields_of
 
 
 def read_layout_file(path: Path) -> tuple[ClusterLayout, PartitionLoads]:
@@ -165,17 +170,17 @@ def _read(path: Path) -> tuple[ClusterLayout, PartitionLoads]:
 
 
 def _layout(file: _File) -> ClusterLayout:
-    topics = sorted(file.topics, key=lambda one: one.name)
+    topics = sorted(file.topics, key=lambda topic: topic.name)
     return ClusterLayout(
         cluster_id=file.cluster_id,
-        brokers=tuple(sorted(file.brokers, key=lambda one: one.id)),
-        topics=MappingProxyType({topic.name: _made(topic) for topic in topics}),
+        brokers=tuple(sorted(file.brokers, key=lambda broker: broker.id)),
+        topics=MappingProxyType({topic.name: _kafka_topic(topic) for topic in topics}),
         read_at_ms=file.read_at_ms,
         remarks=file.remarks,
     )
 
 
-def _made(topic: _TopicPart) -> KafkaTopic:
+def _kafka_topic(topic: _TopicPart) -> KafkaTopic:
     return KafkaTopic(
         name=topic.name,
         topic_id=topic.topic_id,
@@ -183,33 +188,35 @@ def _made(topic: _TopicPart) -> KafkaTopic:
         internal=topic.internal,
         partitions=tuple(
             KafkaPartition(
-                partition=one.partition,
-                replicas=one.replicas,
-                leader=_leader(one),
-                isr=tuple(each for each in one.replicas if each not in one.offline) if one.isr is None else one.isr,
-                offline=one.offline,
-                adding=one.adding,
-                removing=one.removing,
+                partition=part.partition,
+                replicas=part.replicas,
+                leader=_leader(part),
+                isr=_online(part) if part.isr is None else part.isr,
+                offline=part.offline,
+                adding=part.adding,
+                removing=part.removing,
             )
-            for one in sorted(topic.partitions, key=lambda one: one.partition)
+            for part in sorted(topic.partitions, key=lambda part: part.partition)
         ),
     )
 
 
-def _leader(one: _PartitionPart) -> int | None:
-    if one.leader != _PREFERRED:
-        return one.leader
-    return next((each for each in one.replicas if each not in one.offline), None)
+def _online(part: _PartitionPart) -> tuple[int, ...]:
+    return tuple(broker for broker in part.replicas if broker not in part.offline)
+
+
+def _leader(part: _PartitionPart) -> int | None:
+    return next(iter(_online(part)), None) if part.leader == _PREFERRED else part.leader
 
 
 def _loads(file: _File) -> PartitionLoads:
     return PartitionLoads(
         of=MappingProxyType(
             {
-                (topic.name, one.partition): PartitionLoad(**{name: getattr(one, name) for name in _LOADS})
-                for topic in sorted(file.topics, key=lambda one: one.name)
-                for one in sorted(topic.partitions, key=lambda one: one.partition)
-                if any(getattr(one, name) is not None for name in _LOADS[:-1])
+                (topic.name, part.partition): PartitionLoad(**{name: getattr(part, name) for name in _LOADS})
+                for topic in sorted(file.topics, key=lambda topic: topic.name)
+                for part in sorted(topic.partitions, key=lambda part: part.partition)
+                if any(getattr(part, name) is not None for name in _LOADS[:-1])
             }
         ),
         from_ms=file.loads.from_ms,
@@ -221,7 +228,7 @@ def _loads(file: _File) -> PartitionLoads:
 def _faults(file: _File) -> Iterator[str]:
     """What is wrong with a file whose fields are all of the right kind."""
     if not file.brokers:
-        yield "brokers: at least one is wanted"
+        yield "brokers: expected at least one"
     yield from _broker_faults(file)
     known = {broker.id for broker in file.brokers}
     seen: set[str] = set()
@@ -229,13 +236,13 @@ def _faults(file: _File) -> Iterator[str]:
     for index, topic in enumerate(file.topics):
         where = f"topics[{index}]"
         if not TOPIC_NAME.fullmatch(topic.name) or topic.name in {".", ".."}:
-            yield f"{where}.name: {cut(repr(topic.name))} is no name that Kafka allows"
+            yield f"{where}.name: {cut(repr(topic.name))} is not a name that Kafka allows"
         if topic.name in seen:
-            yield f"{where}.name: {cut(topic.name)} stands there twice"
+            yield f"{where}.name: {cut(topic.name)} is listed twice"
         seen.add(topic.name)
         if not 1 <= topic.min_isr <= NUMBER_MAX:
-            yield f"{where}.min_isr: at least 1 is wanted, found {topic.min_isr}"
-        numbers = [one.partition for one in topic.partitions]
+            yield f"{where}.min_isr: expected at least 1, found {topic.min_isr}"
+        numbers = [partition.partition for partition in topic.partitions]
         if sorted(numbers) != list(range(len(numbers))):
             yield f"topic {cut(topic.name)}: {_numbering(numbers)}"
         for partition in topic.partitions:
@@ -246,7 +253,7 @@ def _faults(file: _File) -> Iterator[str]:
             )
     for name, total in together.items():
         if total > TOGETHER_MAX:
-            yield f"{name} of all replicas together is {total}, at most {TOGETHER_MAX} can be reckoned with"
+            yield f"{name} of all replicas together is {total}, at most {TOGETHER_MAX} is supported"
 
 
 def _broker_faults(file: _File) -> Iterator[str]:
@@ -254,52 +261,52 @@ def _broker_faults(file: _File) -> Iterator[str]:
     for index, broker in enumerate(file.brokers):
         where = f"brokers[{index}]"
         if not 0 <= broker.id < 2**31:
-            yield f"{where}.id: {broker.id} is no id of a broker"
+            yield f"{where}.id: {broker.id} is not a broker id"
         if broker.id in seen:
-            yield f"{where}.id: {broker.id} stands there twice"
+            yield f"{where}.id: {broker.id} is listed twice"
         seen.add(broker.id)
         if broker.rack is not None and not broker.rack.strip():
-            yield f"{where}.rack: a name or null is wanted, found {broker.rack!r}"
-        paths = [one.path for one in broker.log_dirs]
+            yield f"{where}.rack: expected a name or null, found {broker.rack!r}"
+        paths = [directory.path for directory in broker.log_dirs]
         if len(set(paths)) < len(paths):
-            yield f"{where}.log_dirs: a path stands there twice"
+            yield f"{where}.log_dirs: a path is listed twice"
         for directory in broker.log_dirs:
             for name in ("total_bytes", "usable_bytes"):
                 value = getattr(directory, name)
                 if value is not None and not 0 <= value <= NUMBER_MAX:
-                    yield f"{where}, {cut(directory.path)}: {name} {_bounded(value)}"
+                    yield f"{where}, {cut(directory.path)}: {name}: {_bounded(value)}"
 
 
 def _numbering(numbers: list[int]) -> str:
     again = twice(numbers)
     if again is not None:
-        return f"partition {again} stands there twice"
+        return f"partition {again} is listed twice"
     there = set(numbers)
-    missing = next(one for one in range(len(numbers) + 1) if one not in there)
-    return f"partition {missing} is missing (numbers go from 0 without holes)"
+    missing = next(number for number in range(len(numbers) + 1) if number not in there)
+    return f"partition {missing} is missing (numbers start at 0, without gaps)"
 
 
-def _partition_faults(one: _PartitionPart, known: set[int]) -> Iterator[str]:
-    replicas = set(one.replicas)
+def _partition_faults(part: _PartitionPart, known: set[int]) -> Iterator[str]:
+    replicas = set(part.replicas)
     if not replicas:
-        yield "replicas: at least one is wanted"
-    again = twice(one.replicas)
+        yield "replicas: expected at least one"
+    again = twice(part.replicas)
     if again is not None:
-        yield f"replicas: broker {again} stands there twice"
+        yield f"replicas: broker {again} is listed twice"
     for broker in sorted(replicas - known):
-        yield f"replicas: there is no broker {broker}; one that is away stands in brokers with alive false"
-    if one.leader not in (None, _PREFERRED) and one.leader not in replicas:
-        yield f"leader: broker {one.leader} has no replica of it"
+        yield f"replicas: broker {broker} is not listed in brokers; list one that is down with alive false"
+    if part.leader not in (None, _PREFERRED) and part.leader not in replicas:
+        yield f"leader: broker {part.leader} has no replica"
     for name in ("isr", "offline", "adding", "removing"):
-        for broker in sorted(set(getattr(one, name) or ()) - replicas):
-            yield f"{name}: broker {broker} has no replica of it"
+        for broker in sorted(set(getattr(part, name) or ()) - replicas):
+            yield f"{name}: broker {broker} has no replica"
     for name in _LOADS[:-1]:
-        value = getattr(one, name)
+        value = getattr(part, name)
         if value is not None and not 0 <= value <= NUMBER_MAX:
-            yield f"{name} {_bounded(value)}"
-    if not 0 <= one.completeness <= 1:
-        yield f"completeness: 0 to 1 is wanted, found {one.completeness}"
+            yield f"{name}: {_bounded(value)}"
+    if not 0 <= part.completeness <= 1:
+        yield f"completeness: expected 0 to 1, found {part.completeness}"
 
 
 def _bounded(value: int) -> str:
-    return f"0 to {NUMBER_MAX} is wanted, found {cut(str(value))}"
+    return f"expected 0 to {NUMBER_MAX}, found {cut(str(value))}"

@@ -1,8 +1,8 @@
-"""Loads as a file (`kafka-loads/1`): what the Spark job publishes, and what a plan reads without Spark.
+"""The file format of loads, `kafka-loads/1`: the Spark job publishes it, and a plan reads it without Spark.
 
 The first line is an object that says what it is; each further line is one partition: `[topic, partition, disk bytes, bytes in/s,
-bytes out/s, millionths of a CPU, completeness]`, null where it is not known. The number of lines is told in the first one, so
-that a file that was cut short is noticed.
+bytes out/s, millionths of a CPU, completeness]`, null where it is not known. The first line has the number of lines, so
+that a truncated file is noticed.
 """
 
 from __future__ import annotations
@@ -71,8 +71,8 @@ def newest(path: Path) -> Path:
     for folder in (path / FOLDER, path):
         pointer = folder / POINTER
         try:
-            told = orjson.loads(pointer.read_bytes())
-            return folder / Path(str(told["path"])).name / NAME
+            latest = orjson.loads(pointer.read_bytes())
+            return folder / Path(str(latest["path"])).name / NAME
         except FileNotFoundError:
             continue
         except (OSError, orjson.JSONDecodeError, KeyError, TypeError) as error:
@@ -85,11 +85,11 @@ def read_loads_file(path: Path, *, cluster: str = "", completeness_min: float = 
 
     Args:
         path: The file, or the folder of the table.
-        cluster: Kafka's id of the cluster that they are to be of; empty: any.
+        cluster: Kafka's id of the cluster that they must belong to; empty: any.
         completeness_min: Partitions with a smaller part of the window measured are left out.
 
     Raises:
-        LoadsFileError: It cannot be read, is of another form or cluster, or was cut short.
+        LoadsFileError: It cannot be read, has another format or cluster, or is truncated.
     """
     file = newest(path)
     try:
@@ -101,7 +101,7 @@ def read_loads_file(path: Path, *, cluster: str = "", completeness_min: float = 
     except OSError as error:
         raise LoadsFileError(f"{file} cannot be read: {error.strerror or error}") from error
     if len(of) != head["partitions"]:
-        raise LoadsFileError(f"{file} has loads of {len(of)} partitions, and says that there are {head['partitions']}")
+        raise LoadsFileError(f"{file} has loads of {len(of)} partitions, but its first line says {head['partitions']}")
     kept = {place: load for place, load in of.items() if load.completeness >= completeness_min}
     return PartitionLoads(
         of=kept, from_ms=head["from_ms"], to_ms=head["to_ms"], source=f"{head['source']}; {file.name}"
@@ -114,11 +114,11 @@ def _head(line: bytes, file: Path) -> dict[str, Any]:
     except orjson.JSONDecodeError:
         head = None
     if not isinstance(head, dict) or head.get("format") != FORMAT:
-        found = head.get("format") if isinstance(head, dict) else "no JSON"
-        raise LoadsFileError(f"{file} is no file of loads ({FORMAT}): {found!r}")
+        format_name = head.get("format") if isinstance(head, dict) else "not JSON"
+        raise LoadsFileError(f"{file} is not a file of loads ({FORMAT}): {format_name!r}")
     whole = all(is_count(head.get(name)) for name in ("from_ms", "to_ms", "partitions"))
     if not whole or not all(isinstance(head.get(name), str) for name in ("cluster", "source")):
-        raise LoadsFileError(f"the first line of {file} lacks what {FORMAT} has")
+        raise LoadsFileError(f"the first line of {file} lacks fields of {FORMAT}")
     return head
 
 
@@ -130,10 +130,10 @@ def _loads(lines: Any, file: Path) -> Iterator[tuple[Place, PartitionLoad]]:
             row = orjson.loads(line)
         except orjson.JSONDecodeError:
             row = None
-        found = _load(row)
-        if found is None:
-            raise LoadsFileError(f"{file}, line {number}: this is no load of a partition")
-        yield found
+        load = _load(row)
+        if load is None:
+            raise LoadsFileError(f"{file}, line {number}: this is not the load of a partition")
+        yield load
 
 
 def _load(row: Any) -> tuple[Place, PartitionLoad] | None:

@@ -1,6 +1,6 @@
 """The source `log-dirs`: sizes of the log directories and growth of the logs, from the cluster itself.
 
-It works where there is no metrics system at all. What it cannot tell is missing: bytes out and CPU. Bytes in need two looks:
+It needs no metrics system. What it cannot measure is missing: bytes out and CPU. Bytes in need two readings:
 
 * where a log was not cut in between (its first offset is the same, and it did not shrink), the growth of its size is what came
   in, byte by byte;
@@ -19,7 +19,7 @@ from kafka import KafkaAdminClient, TopicPartition
 from kafka import errors as kafka_python
 
 from loaddata.samples.admin import ask
-from loaddata.samples.formulas import BrokerReading, Hole, SampledMinute, Told, samples_of
+from loaddata.samples.formulas import BrokerReading, FigureOrHole, Hole, SampledMinute, samples_of
 from loaddata.samples.kafka_cluster import BROKER_S, read_replica_sizes
 from loaddata.samples.layout import ClusterLayout
 from loaddata.samples.loads import PartitionResource
@@ -49,25 +49,25 @@ class Look(NamedTuple):
     leader: int
 
 
-def bytes_in(before: Look | None, now: Look) -> Told:
-    """Bytes/s that came into a log between two looks. Pure; see the module.
+def bytes_in(before: Look | None, now: Look) -> FigureOrHole:
+    """Bytes/s that came into a log between two readings. Pure; see the module.
 
     Args:
-        before: None: this is the first look.
+        before: None: this is the first reading.
         now: The second.
     """
     if before is None or now.at_s <= before.at_s:
         return Hole.FIRST_LOOK
     passed_s = now.at_s - before.at_s
     if now.high < before.high:
-        return Hole.WENT_BACK  # the topic was made anew, or its log was cut short
+        return Hole.WENT_BACK  # the topic was created again, or its log was truncated
     if now.high == before.high:
         return 0.0
     if now.low == before.low and now.size_bytes >= before.size_bytes and now.leader == before.leader:
         return (now.size_bytes - before.size_bytes) / passed_s
     spanned = now.high - now.low
     if spanned <= 0 or now.size_bytes <= 0:
-        return Hole.NOT_TOLD  # all of it was deleted again: nothing tells how large its records were
+        return Hole.NOT_TOLD  # all of it was deleted again: the size of its records is unknown
     return (now.high - before.high) * now.size_bytes / spanned / passed_s
 
 
@@ -103,34 +103,34 @@ class LogDirsSource:
         """See `PartitionSource`.
 
         Raises:
-            KafkaAdapterError: No broker told its log directories.
+            KafkaAdapterError: No broker listed its log directories.
         """
-        said: list[str] = []
-        sizes = read_replica_sizes(self._admin, layout, timeout_s=self._timeout_s, silent=said)
+        remarks: list[str] = []
+        sizes = read_replica_sizes(self._admin, layout, timeout_s=self._timeout_s, silent=remarks)
         led: dict[int, list[Part]] = defaultdict(list)
-        for topic, one in layout.partitions():
-            if one.leader is not None:
-                led[one.leader].append((topic.name, one.partition))
+        for topic, partition in layout.partitions():
+            if partition.leader is not None:
+                led[partition.leader].append((topic.name, partition.partition))
         readings: dict[int, BrokerReading] = {}
         silent: dict[int, str] = {}
         seen: dict[Part, Look] = {}
         for broker, parts in sorted(led.items()):
-            told = {part: sizes[part][broker] for part in parts if broker in sizes.get(part, {})}
-            if not told:
-                silent[broker] = "it told no sizes"
+            log_bytes = {part: sizes[part][broker] for part in parts if broker in sizes.get(part, {})}
+            if not log_bytes:
+                silent[broker] = "it reported no sizes"
                 continue
             try:
-                bounds = self._bounds(list(told))
+                bounds = self._bounds(list(log_bytes))
             except (kafka_python.KafkaError, OSError) as error:
-                said.append(f"broker {broker} did not tell where its logs end: {error or type(error).__name__}")
+                remarks.append(f"broker {broker} did not report where its logs end: {error or type(error).__name__}")
                 bounds = {}
-            looks = {part: Look(told[part], *bounds[part], mono_s, broker) for part in told if part in bounds}
+            looks = {part: Look(log_bytes[part], *bounds[part], mono_s, broker) for part in log_bytes if part in bounds}
             rates = {part: bytes_in(self._before.get(part), look) for part, look in looks.items()}
-            readings[broker] = BrokerReading(log_bytes=told, partition_in=rates)
+            readings[broker] = BrokerReading(log_bytes=log_bytes, partition_in=rates)
             seen |= looks
         self._before = seen
         return samples_of(
-            layout, readings, taken_at_ms=taken_at_ms, source=NAME, offers=OFFERS, silent=silent, remarks=tuple(said)
+            layout, readings, taken_at_ms=taken_at_ms, source=NAME, offers=OFFERS, silent=silent, remarks=tuple(remarks)
         )
 
     def _bounds(self, parts: list[Part]) -> Mapping[Part, tuple[int, int]]:

@@ -1,4 +1,4 @@
-"""From series of metrics to what a broker tells: names to figures, and totals to rates over two looks. No clock, no I/O."""
+"""The conversion of metric series into a broker's reading: names to figures, totals to rates over two scrapes. No I/O."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, NamedTuple
 
-from loaddata.samples.formulas import BrokerReading, Hole, Told, sound
+from loaddata.samples.formulas import BrokerReading, FigureOrHole, Hole, sound
 
 
 class Figure(StrEnum):
-    """What is looked for."""
+    """A figure that is looked for in the series."""
 
     BYTES_IN = "bytes in"
     BYTES_OUT = "bytes out"
@@ -24,7 +24,7 @@ class Figure(StrEnum):
 
 
 class SeriesKind(StrEnum):
-    """What a series says."""
+    """Whether a series is a value or a running total."""
 
     VALUE = "value"
     TOTAL = "total"
@@ -38,7 +38,7 @@ class NameRule:
         figure: What it is.
         name: Of the series, in lower case.
         kind: A value (a rate, a size, a share), or a total whose growth per second is the value.
-        mbean: What the label `name` has to say; empty: anything.
+        mbean: The value that the label `name` must have; empty: any.
         per_processor: The value is in processors: divided by how many the machine has.
     """
 
@@ -118,7 +118,7 @@ def rule_of(point: SeriesPoint) -> NameRule | None:
 
 
 def part_of(labels: Mapping[str, str]) -> Part | None:
-    """Which topic and partition a series is of; None where its partition is no number."""
+    """Which topic and partition a series is of; None where its partition is not a number."""
     topic = labels.get(TOPIC, "").strip('"')
     number = labels.get(PARTITION, "")
     if not number:
@@ -128,13 +128,13 @@ def part_of(labels: Mapping[str, str]) -> Part | None:
 
 def grouped(points: Iterable[SeriesPoint]) -> dict[NameRule, dict[Part, float]]:
     """All series that are asked for, by rule; of two with the same labels the last one counts."""
-    found: dict[NameRule, dict[Part, float]] = defaultdict(dict)
+    by_rule: dict[NameRule, dict[Part, float]] = defaultdict(dict)
     for point in points:
         rule = rule_of(point)
         part = part_of(point.labels) if rule is not None else None
         if rule is not None and part is not None:
-            found[rule][part] = point.value
-    return found
+            by_rule[rule][part] = point.value
+    return by_rule
 
 
 @dataclass(slots=True)
@@ -143,7 +143,7 @@ class TotalsBefore:
 
     seen: dict[tuple[NameRule, Part], tuple[float, float]] = field(default_factory=dict)
 
-    def rate(self, rule: NameRule, part: Part, total: float, at_s: float) -> Told:
+    def rate(self, rule: NameRule, part: Part, total: float, at_s: float) -> FigureOrHole:
         """Growth per second since the look before; a hole where there was none, or where it went back (a restart).
 
         Args:
@@ -160,50 +160,49 @@ class TotalsBefore:
 
 
 def reading_of(points: Iterable[SeriesPoint], before: TotalsBefore, at_s: float) -> BrokerReading:
-    """What a broker tells by its series.
+    """The reading of a broker from its series.
 
     Args:
         points: All that it exports; what is not asked for is left out.
         before: Its totals of the look before; this look's take their place.
         at_s: Monotonic time.
     """
-    found = grouped(points)
-    told = {figure: _told(figure, found, before, at_s) for figure in Figure}
-    return assembled(told)
+    series = grouped(points)
+    return assembled({figure: _figures(figure, series, before, at_s) for figure in Figure})
 
 
-def _told(
-    figure: Figure, found: Mapping[NameRule, Mapping[Part, float]], before: TotalsBefore, at_s: float
-) -> dict[Part, Told]:
+def _figures(
+    figure: Figure, by_rule: Mapping[NameRule, Mapping[Part, float]], before: TotalsBefore, at_s: float
+) -> dict[Part, FigureOrHole]:
     for rule in rules_of(figure):
-        series = found.get(rule)
+        series = by_rule.get(rule)
         if not series:
             continue
         if rule.kind is SeriesKind.VALUE:
             return dict(series)
         rates = {part: before.rate(rule, part, total, at_s) for part, total in series.items()}
         if rule.per_processor:
-            processors = _told(Figure.PROCESSORS, found, before, at_s).get(BROKER, Hole.NOT_TOLD)
+            processors = _figures(Figure.PROCESSORS, by_rule, before, at_s).get(BROKER, Hole.NOT_TOLD)
             return {part: by_processor(rate, processors) for part, rate in rates.items()}
         return rates
     return {}
 
 
-def by_processor(used: Told, processors: Told) -> Told:
-    """Part of all processors that so many of them are."""
+def by_processor(used: FigureOrHole, processors: FigureOrHole) -> FigureOrHole:
+    """The share of all processors for a number of used ones."""
     if isinstance(used, Hole) or isinstance(processors, Hole):
         return used if isinstance(used, Hole) else Hole.NOT_TOLD
     return used / processors if processors > 0 else Hole.ZERO_DENOMINATOR
 
 
-def assembled(told: Mapping[Figure, Mapping[Part, Told]]) -> BrokerReading:
+def assembled(figures: Mapping[Figure, Mapping[Part, FigureOrHole]]) -> BrokerReading:
     """A reading from figures by topic and partition."""
 
-    def of_topics(figure: Figure) -> dict[str, Told]:
-        return {topic: value for (topic, number), value in told.get(figure, {}).items() if topic and number < 0}
+    def of_topics(figure: Figure) -> dict[str, FigureOrHole]:
+        return {topic: value for (topic, number), value in figures.get(figure, {}).items() if topic and number < 0}
 
-    def of_broker(figure: Figure) -> Told:
-        return told.get(figure, {}).get(BROKER, Hole.NOT_TOLD)
+    def of_broker(figure: Figure) -> FigureOrHole:
+        return figures.get(figure, {}).get(BROKER, Hole.NOT_TOLD)
 
     return BrokerReading(
         bytes_in=of_broker(Figure.BYTES_IN),
@@ -211,5 +210,5 @@ def assembled(told: Mapping[Figure, Mapping[Part, Told]]) -> BrokerReading:
         cpu=of_broker(Figure.CPU),
         topic_in=of_topics(Figure.BYTES_IN),
         topic_out=of_topics(Figure.BYTES_OUT),
-        log_bytes={part: value for part, value in told.get(Figure.LOG_SIZE, {}).items() if part[0] and part[1] >= 0},
+        log_bytes={part: value for part, value in figures.get(Figure.LOG_SIZE, {}).items() if part[0] and part[1] >= 0},
     )

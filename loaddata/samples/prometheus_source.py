@@ -22,7 +22,7 @@ import orjson
 from prometheus_client.parser import text_string_to_metric_families
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
-from loaddata.samples.formulas import BrokerReading, Hole, SampledMinute, Told, samples_of
+from loaddata.samples.formulas import BrokerReading, FigureOrHole, Hole, SampledMinute, samples_of
 from loaddata.samples.layout import ClusterLayout
 from loaddata.samples.prometheus_series import (
     BROKER,
@@ -49,18 +49,18 @@ _LATER: Final = frozenset({408, 425, 429, 500, 502, 503, 504})
 
 
 class AnswerError(Exception):
-    """No usable answer came; the message says why, without what the address may hide."""
+    """No usable answer came; the message says why, without secrets of the address."""
 
 
 class LaterError(AnswerError):
-    """None came, and a second try may bring one."""
+    """No answer came, and a second try may bring one."""
 
 
 def checked_url(url: str) -> str:
     """The address of a server of metrics.
 
     Raises:
-        SourceError: It is none that may be asked.
+        SourceError: It is not such an address, or has credentials.
     """
     try:
         parts = urlsplit(url)
@@ -71,10 +71,10 @@ def checked_url(url: str) -> str:
     except ValueError:
         named = signed = False
     if not named:
-        raise SourceError(f"{cut(url)} is no address of metrics", hint="Such as http://broker-1:7071/metrics.")
+        raise SourceError(f"{cut(url)} is not an address of metrics", hint="Such as http://broker-1:7071/metrics.")
     if signed:
         raise SourceError(
-            f"the address of metrics at {urlsplit(url).hostname} has a name or password in it",
+            f"the address of metrics at {urlsplit(url).hostname} contains credentials",
             hint="Ask a Prometheus server that is allowed to read it, or put a proxy in front that adds it.",
         )
     return url
@@ -101,7 +101,7 @@ def get(url: str, *, timeout_s: float, bytes_max: int, retries: int = 0) -> byte
     return tries(_once, url, timeout_s, bytes_max)
 
 
-class _Asked(urllib.request.Request):
+class _CancellableRequest(urllib.request.Request):
     """A request that knows its connections, so that they can be cut."""
 
     def __init__(self, url: str) -> None:
@@ -111,15 +111,15 @@ class _Asked(urllib.request.Request):
     def making(self, kind: Callable[..., http.client.HTTPConnection]) -> Callable[..., Any]:
         """Makes connections as `kind` does, and remembers them."""
 
-        def made(*args: Any, **more: Any) -> http.client.HTTPConnection:
+        def connect(*args: Any, **more: Any) -> http.client.HTTPConnection:
             connection = kind(*args, **more)
             self._connections.append(connection)
             return connection
 
-        return made
+        return connect
 
     def cut(self) -> None:
-        """Whoever waits for the other side waits no longer: a time-out of a socket begins anew with each byte."""
+        """End the wait for the other side: a time-out of a socket starts again with each byte."""
         for connection in self._connections:
             if isinstance(connection.sock, socket.socket):
                 try:
@@ -153,7 +153,7 @@ for _handler in (
 def _once(url: str, timeout_s: float, bytes_max: int) -> bytes:
     ends_s = time.monotonic() + timeout_s
     late = f"timed out: the answer was not there whole after {timeout_s:g} s"
-    request = _Asked(url)
+    request = _CancellableRequest(url)
     watch = threading.Timer(timeout_s, request.cut)
     watch.daemon = True
     watch.start()
@@ -190,7 +190,7 @@ AT_ONCE: Final = 8
 """Endpoints that are asked at the same time."""
 RATE_OVER: Final = "2m"
 """Over so long a Prometheus server takes the growth of a total: two samples have to lie within."""
-_TOLD_MAX: Final = 200
+_SHOWN_MAX: Final = 200
 _ID: Final = re.compile(r"[0-9]{1,10}", re.ASCII)
 
 
@@ -222,7 +222,7 @@ class EndpointSource:
         """See `PartitionSource`.
 
         Raises:
-            SourceError: An endpoint is of no broker, or of several.
+            SourceError: An endpoint belongs to no broker, or to several.
         """
         addresses = self._addresses(layout)
         with ThreadPoolExecutor(max_workers=AT_ONCE, thread_name_prefix="scrape") as pool:
@@ -234,26 +234,27 @@ class EndpointSource:
                 silent[broker] = f"{addresses[broker]}: {answer}"
             else:
                 readings[broker] = reading_of(answer, self._before[broker], mono_s)
-        for one in layout.brokers:
-            if one.alive and one.id not in addresses:
-                silent[one.id] = "no endpoint of it was named"
+        for member in layout.brokers:
+            if member.alive and member.id not in addresses:
+                silent[member.id] = "no endpoint was given for it"
         return samples_of(layout, readings, taken_at_ms=taken_at_ms, source=NAME, silent=silent)
 
     def _addresses(self, layout: ClusterLayout) -> dict[int, str]:
         known = {broker.id for broker in layout.brokers}
-        found: dict[int, str] = {}
+        addresses: dict[int, str] = {}
         for broker, url in self._named:
             number = broker_at(urlsplit(url).hostname or "", layout, url) if broker is None else broker
             if number not in known:
                 raise SourceError(
-                    f"{url} is named as of broker {number}, and the cluster has none", hint="Look at its id."
+                    f"{url} is given for broker {number}, which the cluster does not have",
+                    hint="Check the broker's id.",
                 )
-            if number in found:
+            if number in addresses:
                 raise SourceError(
-                    f"two endpoints are of broker {number}", hint="Write --endpoint ID=URL, one for each."
+                    f"two endpoints belong to broker {number}", hint="Write --endpoint ID=URL, one for each broker."
                 )
-            found[number] = url
-        return found
+            addresses[number] = url
+        return addresses
 
     def _scraped(self, url: str) -> list[SeriesPoint] | str:
         options = self._options
@@ -263,7 +264,7 @@ class EndpointSource:
         except AnswerError as error:
             return str(error)
         except ValueError as error:
-            return f"the answer is not Prometheus' text form: {str(error)[:_TOLD_MAX]}"
+            return f"the answer is not Prometheus' text form: {str(error)[:_SHOWN_MAX]}"
 
 
 def _endpoint(text: str) -> tuple[int | None, str]:
@@ -279,14 +280,14 @@ def broker_at(host: str, layout: ClusterLayout, what: str) -> int:
     Raises:
         SourceError: There is none, or there are several.
     """
-    found = [broker.id for broker in layout.brokers if broker.alive and broker.host == host]
-    if len(found) != 1:
-        count = "no broker" if not found else f"{len(found)} brokers"
+    ids = [broker.id for broker in layout.brokers if broker.alive and broker.host == host]
+    if len(ids) != 1:
+        count = "no broker" if not ids else f"{len(ids)} brokers"
         raise SourceError(
-            f"{what} says nothing about which broker it is of: {count} of the cluster is at {host}",
+            f"{what} does not say which broker it belongs to: {count} of the cluster is at {host}",
             hint="Write --endpoint ID=URL, with the broker's id.",
         )
-    return found[0]
+    return ids[0]
 
 
 def points_of(body: bytes) -> Iterator[SeriesPoint]:
@@ -319,29 +320,29 @@ class ServerSource:
             SourceError: The server does not answer, or answers with an error.
         """
         del mono_s
-        told: dict[int, dict[Figure, dict[Part, Told]]] = defaultdict(dict)
-        strangers: set[str] = set()
+        measured: dict[int, dict[Figure, dict[Part, FigureOrHole]]] = defaultdict(dict)
+        unknown: set[str] = set()
         used: dict[Figure, NameRule | None] = {}
-        for figure in (one for one in Figure if one is not Figure.PROCESSORS):
-            used[figure] = self._ask(figure, layout, told, strangers)
+        for figure in (each for each in Figure if each is not Figure.PROCESSORS):
+            used[figure] = self._ask(figure, layout, measured, unknown)
         cpu = used[Figure.CPU]
         if cpu is not None and cpu.per_processor:
-            self._ask(Figure.PROCESSORS, layout, told, strangers)
-            for figures in told.values():
+            self._ask(Figure.PROCESSORS, layout, measured, unknown)
+            for figures in measured.values():
                 processors = figures.get(Figure.PROCESSORS, {}).get(BROKER, Hole.NOT_TOLD)
                 shares = figures.get(Figure.CPU, {})
                 figures[Figure.CPU] = {part: by_processor(share, processors) for part, share in shares.items()}
-        readings = {broker: assembled(figures) for broker, figures in told.items()}
+        readings = {broker: assembled(figures) for broker, figures in measured.items()}
         silent = {
-            one.id: f"{self._server} has no series of it by the label {self._options.broker_label}"
-            for one in layout.brokers
-            if one.alive and one.id not in readings
+            broker.id: f"{self._server} has no series of it by the label {self._options.broker_label}"
+            for broker in layout.brokers
+            if broker.alive and broker.id not in readings
         }
         remarks: tuple[str, ...] = ()
-        if strangers:
-            shown = ", ".join(sorted(strangers)[:5])
+        if unknown:
+            shown = ", ".join(sorted(unknown)[:5])
             remarks = (
-                f"{len(strangers)} values of the label {self._options.broker_label} are of no broker of this cluster: {shown}",
+                f"{len(unknown)} values of the label {self._options.broker_label} belong to no broker of this cluster: {shown}",
             )
         return samples_of(layout, readings, taken_at_ms=taken_at_ms, source=NAME, silent=silent, remarks=remarks)
 
@@ -349,33 +350,33 @@ class ServerSource:
         self,
         figure: Figure,
         layout: ClusterLayout,
-        told: dict[int, dict[Figure, dict[Part, Told]]],
-        strangers: set[str],
+        measured: dict[int, dict[Figure, dict[Part, FigureOrHole]]],
+        unknown: set[str],
     ) -> NameRule | None:
         """Ask for a figure of all brokers; returns by which name it was found."""
         for rule in rules_of(figure):
             result = self._query(query_of(rule))
             for labels, value in result:
-                broker, part = self._broker(labels, layout, strangers), part_of(labels)
+                broker, part = self._broker(labels, layout, unknown), part_of(labels)
                 if broker is not None and part is not None:
-                    told[broker].setdefault(figure, {})[part] = value
+                    measured[broker].setdefault(figure, {})[part] = value
             if result:
                 return rule
         return None
 
-    def _broker(self, labels: Mapping[str, str], layout: ClusterLayout, strangers: set[str]) -> int | None:
-        said = labels.get(self._options.broker_label, "")
-        if said in self._options.brokers:
-            return self._options.brokers[said]
-        host = said.rpartition(":")[0] or said
-        found = [
+    def _broker(self, labels: Mapping[str, str], layout: ClusterLayout, unknown: set[str]) -> int | None:
+        label = labels.get(self._options.broker_label, "")
+        if label in self._options.brokers:
+            return self._options.brokers[label]
+        host = label.rpartition(":")[0] or label
+        ids = [
             broker.id
             for broker in layout.brokers
-            if broker.alive and (broker.host in {host, said} or str(broker.id) == said)
+            if broker.alive and (broker.host in {host, label} or str(broker.id) == label)
         ]
-        if len(found) == 1:
-            return found[0]
-        strangers.add(said)
+        if len(ids) == 1:
+            return ids[0]
+        unknown.add(label)
         return None
 
     def _query(self, query: str) -> Sequence[tuple[Mapping[str, str], float]]:
@@ -403,21 +404,21 @@ def vector_of(body: bytes) -> list[tuple[Mapping[str, str], float]]:
     """Labels and values of an answer to an instant query.
 
     Raises:
-        AnswerError: It is none.
+        AnswerError: It is not such an answer.
     """
     try:
         answer: Any = orjson.loads(body)
         if answer["status"] != "success":
-            raise AnswerError(str(answer.get("error", "no success"))[:_TOLD_MAX])
+            raise AnswerError(str(answer.get("error", "no success"))[:_SHOWN_MAX])
         if answer["data"]["resultType"] != "vector":
-            raise AnswerError("the result is no vector")
-        return [(_labels(one["metric"]), float(one["value"][1])) for one in answer["data"]["result"]]
+            raise AnswerError("the result is not a vector")
+        return [(_labels(point["metric"]), float(point["value"][1])) for point in answer["data"]["result"]]
     except (orjson.JSONDecodeError, KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
-        raise AnswerError(f"the answer is not that of a Prometheus server: {str(error)[:_TOLD_MAX]}") from None
+        raise AnswerError(f"this is not an answer of a Prometheus server: {str(error)[:_SHOWN_MAX]}") from None
 
 
-def _labels(told: Any) -> Mapping[str, str]:
-    found = dict(told)
-    if not all(isinstance(value, str) for value in found.values()):
-        raise TypeError("a label is no text")
-    return found
+def _labels(metric: Any) -> Mapping[str, str]:
+    labels = dict(metric)
+    if not all(isinstance(value, str) for value in labels.values()):
+        raise TypeError("a label is not text")
+    return labels

@@ -21,7 +21,7 @@ from statechannel.errors import ExitCode
 
 NAME: Final = "file"
 SAMPLES_MAX: Final = 5_000_000
-"""Of one file that is read at once; larger ones are divided."""
+"""Of one file, which is read at once; larger ones must be split."""
 SHORT_NAMES: Final[Mapping[str, str]] = {
     "cluster": "cluster",
     "ip": "host",
@@ -47,13 +47,13 @@ def make(options: SourceOptions) -> PartitionSource:
     """
     if options.file is None:
         raise SourceError(
-            "the source file wants a file", hint="Give --from-file FILE: JSON lines, or CSV with a header."
+            "the source file needs a file", hint="Give --from-file FILE: JSON lines, or CSV with a header."
         )
     return FileSource(options.file)
 
 
 class FileSource:
-    """All samples of a file, with the times that they have there."""
+    """All samples of a file, with their own times."""
 
     name = NAME
 
@@ -69,21 +69,21 @@ class FileSource:
         del taken_at_ms, mono_s
         junk: Counter[InvalidSampleReason] = Counter()
         samples = []
-        for found in islice(read_samples(self._path), SAMPLES_MAX + 1):
-            if isinstance(found, InvalidSampleReason):
-                junk[found] += 1
-            elif found.cluster and layout.cluster_id and found.cluster != layout.cluster_id:
+        for sample in islice(read_samples(self._path), SAMPLES_MAX + 1):
+            if isinstance(sample, InvalidSampleReason):
+                junk[sample] += 1
+            elif sample.cluster and layout.cluster_id and sample.cluster != layout.cluster_id:
                 junk[InvalidSampleReason.OTHER_CLUSTER] += 1
             else:
-                samples.append(found)
+                samples.append(sample)
         if len(samples) > SAMPLES_MAX:
-            raise SourceError(f"{self._path} has more than {SAMPLES_MAX} samples", hint="Divide it.")
+            raise SourceError(f"{self._path} has more than {SAMPLES_MAX} samples", hint="Split the file.")
         remarks = tuple(f"{count} lines of {self._path}: {why}" for why, count in sorted(junk.items()))
         return SampledMinute(samples=tuple(samples), remarks=remarks)
 
 
 def read_samples(path: Path) -> Iterator[PartitionSample | InvalidSampleReason]:
-    """Each line's sample, or why it is none; CSV where the name ends so.
+    """Each line's sample, or why it is not one; CSV for a name that ends in `.csv`.
 
     Raises:
         SourceError: The file cannot be read, or its header has no fields of samples.
@@ -91,7 +91,7 @@ def read_samples(path: Path) -> Iterator[PartitionSample | InvalidSampleReason]:
     try:
         if path.exists() and not path.is_file():  # a pipe or device might never end
             raise SourceError(
-                f"the file of samples {path} is no file", hint="Check the path.", exit_code=ExitCode.BAD_EXPORT
+                f"the file of samples {path} is not a file", hint="Check the path.", exit_code=ExitCode.BAD_EXPORT
             )
         with path.open(encoding="utf-8", newline="") as file:
             yield from (_from_csv(file, path) if path.suffix.lower() == ".csv" else _from_lines(file))
@@ -131,17 +131,17 @@ def _field(column: str) -> str:
 def _of_row(columns: list[str], row: list[str]) -> PartitionSample | InvalidSampleReason:
     if len(row) != len(columns):
         return InvalidSampleReason.FIELDS
-    found: dict[str, Any] = {"cluster": "", "broker": 0, "host": ""}
+    values: dict[str, Any] = {"cluster": "", "broker": 0, "host": ""}
     try:
         for name, text in zip(columns, (cell.strip() for cell in row), strict=True):
             if name in _WHOLE or name in _RATES:
                 if text:
-                    found[name] = int(text) if name in _WHOLE else float(text)
+                    values[name] = int(text) if name in _WHOLE else float(text)
             else:
-                found[name] = text
+                values[name] = text
     except ValueError:
         return InvalidSampleReason.FIGURE
-    return checked(found)
+    return checked(values)
 
 
 def write_samples(file: Any, samples: Iterable[PartitionSample]) -> int:

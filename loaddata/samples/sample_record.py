@@ -23,7 +23,7 @@ _NEEDED: Final = frozenset({"cluster", "broker", "topic", "partition", "taken_at
 
 
 class InvalidSampleReason(StrEnum):
-    """Why a record or a line is no sample."""
+    """Why a record or a line is not a sample."""
 
     NOT_JSON = "not JSON"
     NOT_A_SAMPLE = "not a sample"
@@ -46,7 +46,7 @@ def key_of(topic: str, partition: int) -> bytes:
 def home_of(key: bytes, partitions: int) -> int:
     """Partition of the sample topic in which records of a key lie; what lies elsewhere does not count.
 
-    So all samples of a partition are in order, whoever writes them, and one partition of the topic after the other can be
+    So all samples of a partition are in order, with any number of writers, and one partition of the topic after the other can be
     averaged. It is what librdkafka's partitioners do by themselves; those of Java's clients do otherwise.
     """
     return crc32(key) % partitions
@@ -56,17 +56,17 @@ def encode(sample: PartitionSample) -> bytes:
     """The record's value.
 
     Raises:
-        ValueError: It is none that `decode` would take, such as one with NaN; the message is the reason.
+        ValueError: `decode` would refuse it, such as one with NaN; the message is the reason.
     """
-    told = {name: getattr(sample, name) for name in _FIELDS}  # `asdict` takes five times as long
-    found = checked(told)
-    if isinstance(found, InvalidSampleReason):
-        raise ValueError(f"a sample of {sample.topic}-{sample.partition}: {found}")  # noqa: TRY004 - of the right type
-    return orjson.dumps({"format": FORMAT, **told})
+    figures = {name: getattr(sample, name) for name in _FIELDS}  # `asdict` takes five times as long
+    sample_or_reason = checked(figures)
+    if isinstance(sample_or_reason, InvalidSampleReason):
+        raise ValueError(f"a sample of {sample.topic}-{sample.partition}: {sample_or_reason}")  # noqa: TRY004 - of the right type
+    return orjson.dumps({"format": FORMAT, **figures})
 
 
 def decode(value: bytes | None, key: bytes | None = None) -> PartitionSample | InvalidSampleReason:
-    """The sample, or why it is none. Never raises.
+    """The sample, or why it is not one. Never raises.
 
     Args:
         value: Of the record, or a line of a file.
@@ -82,14 +82,14 @@ def decode(value: bytes | None, key: bytes | None = None) -> PartitionSample | I
         return InvalidSampleReason.NOT_JSON
     if not isinstance(loaded, dict):
         return InvalidSampleReason.NOT_A_SAMPLE
-    told = loaded.pop("format", None)
-    if told != FORMAT:
-        number = _FORMATS.fullmatch(told) if isinstance(told, str) else None
+    format_name = loaded.pop("format", None)
+    if format_name != FORMAT:
+        number = _FORMATS.fullmatch(format_name) if isinstance(format_name, str) else None
         return InvalidSampleReason.NEWER_FORMAT if number and int(number[1]) > 1 else InvalidSampleReason.NOT_A_SAMPLE
-    found = checked(loaded)
-    if isinstance(found, PartitionSample) and key is not None and key != key_of(found.topic, found.partition):
+    sample = checked(loaded)
+    if isinstance(sample, PartitionSample) and key is not None and key != key_of(sample.topic, sample.partition):
         return InvalidSampleReason.OTHER_KEY
-    return found
+    return sample
 
 
 def decode_at(
@@ -104,13 +104,13 @@ def decode_at(
         partitions: How many that has.
         cluster: Samples of other clusters do not count; empty: all do.
     """
-    found = decode(value, key or b"")
-    if isinstance(found, PartitionSample):
+    sample = decode(value, key or b"")
+    if isinstance(sample, PartitionSample):
         if home_of(key or b"", partitions) != at:
             return InvalidSampleReason.OTHER_PLACE
-        if cluster and found.cluster not in {"", cluster}:
+        if cluster and sample.cluster not in {"", cluster}:
             return InvalidSampleReason.OTHER_CLUSTER
-    return found
+    return sample
 
 
 def checked(loaded: dict[str, Any]) -> PartitionSample | InvalidSampleReason:

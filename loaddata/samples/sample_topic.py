@@ -1,4 +1,4 @@
-"""The topic on which samples travel: made on demand, written in batches, read from a moment on.
+"""The topic of samples: created on demand, written in batches, read from a moment on.
 
 Records lie in the partition of their key (`sample_record.key_of`), so that the samples of a partition are in order. The log's
 own time decides what is read and what is deleted: whatever was taken within a window was written within it, too.
@@ -25,11 +25,11 @@ from statechannel.kafka.topic_policy import HOUR_MS, MINUTE_MS, ChannelTopics, R
 from statechannel.kafka.topics import TopicAdmin, create_topics
 
 PARTITIONS: Final = 6
-"""Of a topic that is made here. Where it is increased, what was written before does not count any more (`home_of`)."""
+"""Of a topic that is created here. Where it is increased, earlier samples do not count any more (`home_of`)."""
 ROLE: Final = "partition-samples"
 BATCH_RECORDS: Final = 1_000
 CLOCKS_MS: Final = 5 * MINUTE_MS
-"""So far the clocks of samplers and of Kafka may differ."""
+"""Largest difference between the clocks of samplers and of Kafka."""
 _EXTRA_MS: Final = HOUR_MS
 _SEGMENTS: Final = 8
 _POLL_S: Final = 0.2
@@ -72,7 +72,7 @@ class SampleTopics(ChannelTopics):
 
 @dataclass(frozen=True, slots=True)
 class SampleWriteResult:
-    """What became of samples. `failed` may be in the log or not; `refused` were no sound samples; `why` is the last reason."""
+    """The outcome of a write. `failed` may be in the log or not; `refused` were not sound samples; `why` is the last reason."""
 
     written: int
     failed: int = 0
@@ -102,7 +102,7 @@ class SampleTopic:
         settings: How Kafka is reached.
         name: Of the topic.
         window_s: Longest window that is to be averaged: retention is a bit longer.
-        replication_factor: Of a topic that is made; fewer brokers: as many as there are.
+        replication_factor: Of a topic that is created; with fewer brokers, as many as there are.
         timeout_s: Bound of one answer, and of the delivery of a batch.
     """
 
@@ -125,10 +125,10 @@ class SampleTopic:
         self._last_error: KafkaError | None = None
 
     def create(self) -> None:
-        """Make it if it is not there; refuse one that keeps another time or compacts.
+        """Create it if it is missing; refuse one that keeps another time or compacts.
 
         Raises:
-            TopicPolicyError: It exists, and will not do.
+            TopicPolicyError: It exists with unsuitable settings.
             KafkaAdapterError: Kafka does not answer, or refuses.
         """
         if self.partitions() is None:
@@ -146,15 +146,15 @@ class SampleTopic:
 
     def partitions(self) -> int | None:
         """How many it has; None: there is no such topic."""
-        found = TopicAdmin(self._settings, timeout_s=self.timeout_s).describe([self.name])
-        return found[self.name].partitions if self.name in found else None
+        described = TopicAdmin(self._settings, timeout_s=self.timeout_s).describe([self.name])
+        return described[self.name].partitions if self.name in described else None
 
     def _count(self) -> int:
         count = self.partitions()
         if count is None:
             raise TopicMissingError(
-                f"There is no topic {self.name}.",
-                hint="Take samples with `statechannel partitions sample`: it makes it.",
+                f"The topic {self.name} does not exist.",
+                hint="Take samples with `statechannel partitions sample`: it creates the topic.",
             )
         return count
 
@@ -165,7 +165,7 @@ class SampleTopic:
             KafkaAdapterError: Not one was taken, and why.
         """
         ended: Counter[bool] = Counter()
-        said: list[str] = []
+        reasons: list[str] = []
         errors: list[KafkaError] = []
 
         def delivered(error: KafkaError | None, _message: Message) -> None:
@@ -183,7 +183,7 @@ class SampleTopic:
                 value = encode(sample)
             except ValueError as error:
                 refused += 1
-                said[:] = [str(error)]
+                reasons[:] = [str(error)]
                 continue
             while True:
                 try:
@@ -193,8 +193,8 @@ class SampleTopic:
                     if producer.poll(_POLL_S):
                         deadline_s = time.monotonic() + self.timeout_s
                     elif time.monotonic() > deadline_s:
-                        return self._ended(producer, ended, errors, refused, said)
-        return self._ended(producer, ended, errors, refused, said)
+                        return self._ended(producer, ended, errors, refused, reasons)
+        return self._ended(producer, ended, errors, refused, reasons)
 
     def _producer(self) -> Producer:
         config = {
@@ -210,7 +210,7 @@ class SampleTopic:
             raise translate(error, f"making the writer of {self.name}", secrets=self._settings.secrets()) from None
 
     def _ended(
-        self, producer: Producer, ended: Counter[bool], errors: list[KafkaError], refused: int, said: list[str]
+        self, producer: Producer, ended: Counter[bool], errors: list[KafkaError], refused: int, reasons: list[str]
     ) -> SampleWriteResult:
         left = producer.flush(self.timeout_s + 1.0)
         written, failed = ended[True], ended[False] + left
@@ -219,7 +219,7 @@ class SampleTopic:
             doing = f"writing samples to {self.name}"
             problem: KafkaError | TimeoutError = cause or TimeoutError("no answer in time")
             raise translate(problem, doing, secrets=self._settings.secrets())
-        why = describe(cause, self._settings.secrets()) if cause is not None else (said[-1] if said else "")
+        why = describe(cause, self._settings.secrets()) if cause is not None else (reasons[-1] if reasons else "")
         return SampleWriteResult(written, failed, refused, why)
 
     def read(
@@ -234,43 +234,43 @@ class SampleTopic:
 
         Args:
             since_ms: Wall clock; what was written a little earlier may come, too.
-            counts: Is told what was read.
+            counts: Counts what was read.
             cluster: Samples of other clusters are left out; empty: all are taken.
             on_part: Called at the end of each partition of the topic: none of the partitions seen so far comes again.
 
         Raises:
-            KafkaAdapterError: Kafka does not answer, or the topic is not there.
+            KafkaAdapterError: Kafka does not answer, or the topic does not exist.
         """
-        told = ReadCounts() if counts is None else counts
+        counted = ReadCounts() if counts is None else counts
         count = self._count()
         with self._consuming() as consumer:
             for begin, end in self._spans(consumer, count, since_ms):
-                for value, key in self._records(consumer, begin, end, told):
-                    found = decode_at(value, key, begin.partition, count, cluster)
-                    if isinstance(found, InvalidSampleReason):
-                        told.junk[found] += 1
+                for value, key in self._records(consumer, begin, end, counted):
+                    sample = decode_at(value, key, begin.partition, count, cluster)
+                    if isinstance(sample, InvalidSampleReason):
+                        counted.junk[sample] += 1
                         continue
-                    told.samples += 1
-                    yield found
+                    counted.samples += 1
+                    yield sample
                 on_part()
 
     def _spans(self, consumer: Consumer, count: int, since_ms: int) -> list[tuple[TopicPartition, int]]:
         """Where to begin in each partition, and where it ends now."""
         places = [(self.name, number) for number in range(count)]
         bounds = BoundsAsker(self._settings, timeout_s=self.timeout_s).ask(places)
-        asked = [TopicPartition(self.name, number, max(0, since_ms - CLOCKS_MS)) for _, number in places]
+        times = [TopicPartition(self.name, number, max(0, since_ms - CLOCKS_MS)) for _, number in places]
         try:
-            found = consumer.offsets_for_times(asked, timeout=self.timeout_s)
+            starts = consumer.offsets_for_times(times, timeout=self.timeout_s)
         except KafkaException as error:
             raise self._translated(error) from None
         spans = []
-        for one in found:
-            if one.error is not None:
-                raise self._translated(one.error)
-            low, high = bounds[self.name, one.partition]
-            begin = high if one.offset < 0 else max(one.offset, low)
+        for start in starts:
+            if start.error is not None:
+                raise self._translated(start.error)
+            low, high = bounds[self.name, start.partition]
+            begin = high if start.offset < 0 else max(start.offset, low)
             if begin < high:
-                spans.append((TopicPartition(self.name, one.partition, begin), high))
+                spans.append((TopicPartition(self.name, start.partition, begin), high))
         return spans
 
     def _consuming(self) -> closing[Consumer]:
@@ -281,36 +281,36 @@ class SampleTopic:
             raise translate(error, f"making the reader of {self.name}", secrets=self._settings.secrets()) from None
 
     def _records(
-        self, consumer: Consumer, begin: TopicPartition, end: int, told: ReadCounts
+        self, consumer: Consumer, begin: TopicPartition, end: int, counted: ReadCounts
     ) -> Iterator[tuple[bytes | None, bytes | None]]:
         position = begin.offset
         consumer.assign([begin])
-        heard_s = time.monotonic()
+        last_record_s = time.monotonic()
         while position < end:
-            one = consumer.poll(_POLL_S)
-            if one is None:
-                if time.monotonic() - heard_s > self.timeout_s:
+            first = consumer.poll(_POLL_S)
+            if first is None:
+                if time.monotonic() - last_record_s > self.timeout_s:
                     raise self._translated(self._last_error or TimeoutError("no record in time"))
                 continue
-            heard_s = time.monotonic()
-            for message in (one, *consumer.consume(BATCH_RECORDS - 1, 0)):
+            last_record_s = time.monotonic()
+            for message in (first, *consumer.consume(BATCH_RECORDS - 1, 0)):
                 error, offset = message.error(), message.offset()
                 if error is None and offset is not None:
                     position = offset + 1
                     if offset < end:
                         yield message.value(), message.key()
                 elif error is not None and error.code() in _LOST:
-                    position = self._again(consumer, begin, position, told)
+                    position = self._again(consumer, begin, position, counted)
                 elif error is not None and error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - public
                     position = max(position, offset or 0)
                 elif error is not None and is_topic_missing(error):
                     raise self._translated(error)
 
-    def _again(self, consumer: Consumer, begin: TopicPartition, position: int, told: ReadCounts) -> int:
-        """Retention was faster: go on at the new beginning."""
+    def _again(self, consumer: Consumer, begin: TopicPartition, position: int, counted: ReadCounts) -> int:
+        """Retention was faster: continue at the new beginning."""
         (bounds,) = BoundsAsker(self._settings, timeout_s=self.timeout_s).ask([(self.name, begin.partition)]).values()
         fresh = max(position, bounds.low)
-        told.deleted += fresh - position
+        counted.deleted += fresh - position
         consumer.assign([TopicPartition(self.name, begin.partition, fresh)])
         return fresh
 

@@ -1,4 +1,4 @@
-"""Where samples come from: the port of sources, and how one is found by its name (entry points `loaddata.partition_sources`)."""
+"""The port of sources of samples, and their look-up by name (entry points `loaddata.partition_sources`)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ANSWER_BYTES_MAX: Final = 64 * 2**20
 
 
 class SourceError(StateChannelError):
-    """A source cannot be used as it was asked for; nothing was measured."""
+    """A source cannot be used with these options; nothing was measured."""
 
     def __init__(self, message: str, *, hint: str = "", exit_code: ExitCode = ExitCode.USAGE) -> None:
         super().__init__(message, hint=hint, exit_code=exit_code)
@@ -26,17 +26,17 @@ class SourceError(StateChannelError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceOptions:
-    """What a source may be told.
+    """The options of a source.
 
     Attributes:
         endpoints: Addresses of brokers' metrics, `ID=URL` or a URL whose host is the broker's.
         server: Address of a Prometheus server; empty: brokers are asked themselves.
-        broker_label: Label of that server's series that says which broker they are of.
-        brokers: Broker ids by what the label says, where it is not the broker's host.
+        broker_label: Label of that server's series that names their broker.
+        brokers: Broker ids by values of the label that are not the broker's host.
         file: File of samples.
         admin: An admin client (kafka-python's), for sources that ask the cluster.
         timeout_s: Longest wait for one answer.
-        retries: Tries of a question that was not answered, beyond the first.
+        retries: Further tries of a request that was not answered.
         answer_bytes_max: Longest answer that is read.
     """
 
@@ -55,7 +55,7 @@ class PartitionSource(Protocol):
     """Measures all partitions once.
 
     A broker that does not answer is in `SampledMinute.silent`; samples of the others are complete. `FIRST_LOOK` holes say that a
-    second look a while later tells more.
+    second reading a while later fills them.
     """
 
     name: str
@@ -83,24 +83,22 @@ def open_source(name: str, options: SourceOptions) -> PartitionSource:
     """A source by its name.
 
     Raises:
-        SourceError: There is none of that name, it cannot be imported, or its options will not do.
+        SourceError: There is none of that name, it cannot be imported, or its options are unsuitable.
     """
     points = [point for point in entry_points(group=GROUP) if point.name == name]
     if not points:
-        raise SourceError(
-            f"there is no source of samples named {name}", hint=f"Installed are: {', '.join(names()) or 'none'}."
-        )
+        raise SourceError(f"unknown source of samples `{name}`", hint=f"Installed are: {', '.join(names()) or 'none'}.")
     try:
         make: Callable[[SourceOptions], PartitionSource] = points[0].load()
     except Exception as error:  # a plug-in may raise anything
         raise SourceError(
             f"the source {name} cannot be loaded: {error}",
-            hint="Install it again, or look at its package.",
+            hint="Install it again, or check its package.",
             exit_code=ExitCode.FAILED,
         ) from error
     return make(options)
 
 
 def looks_again(taken: SampledMinute) -> bool:
-    """Whether a second look would fill holes."""
+    """Whether a second reading would fill holes."""
     return any(hole is Hole.FIRST_LOOK for _, hole in taken.holes)

@@ -1,4 +1,4 @@
-"""JSON files that people may have changed: read strictly, told with the place and what to do; written a line an entry.
+"""JSON files that people may have changed: read strictly, errors with their place and a hint; written one entry a line.
 
 Both files of the planner (`kafka-layout/1`, `partition-plan/1`) and Kafka's own reassignment file come in through here.
 """
@@ -17,22 +17,22 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from statechannel.errors import StateChannelError
 from statechannel.files import new_file
 
-Made = TypeVar("Made")
+Document = TypeVar("Document")
 Refuse = Callable[[str, str], StateChannelError]
 """Makes the error of a file: what is wrong, and what to do."""
 
 STRICT: Final = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
 SIZE_MAX_BYTES: Final = 1 << 31
 NUMBER_MAX: Final = 2**62
-"""Whole numbers beyond it would not fit into the arrays that are reckoned with."""
+"""Larger whole numbers would not fit into the arrays of the planner."""
 SHOWN_MAX: Final = 8
 _FOUND_MAX: Final = 60
 _BOM: Final = b"\xef\xbb\xbf"
 _CHECK: Final = "Check the path."
 
 
-class _OddError(Exception):
-    """JSON that takes a liberty: a name twice, a number that is none."""
+class _IrregularError(Exception):
+    """JSON that Python would accept and we do not: a name twice, NaN or Infinity."""
 
 
 def read_raw(path: Path, refuse: Refuse, *, size_max_bytes: int = SIZE_MAX_BYTES) -> bytes:
@@ -48,7 +48,7 @@ def read_raw(path: Path, refuse: Refuse, *, size_max_bytes: int = SIZE_MAX_BYTES
     """
     try:
         if path.exists() and not path.is_file():
-            raise refuse(f"{path} is no file", _CHECK)
+            raise refuse(f"{path} is not a file", _CHECK)
         size_bytes = path.stat().st_size
         if size_bytes > size_max_bytes:
             raise refuse(f"{path} has {size_bytes} bytes, at most {size_max_bytes} are read", _CHECK)
@@ -66,53 +66,53 @@ def top_level(raw: bytes, where: object, refuse: Refuse, *, hint: str) -> Mappin
     Raises:
         StateChannelError: From `refuse`: no text, no JSON, nested too deeply, a name twice in an object, NaN or Infinity.
     """
-    # Inner objects are dropped at once, so that this pass takes no memory; the outermost is told by being the last.
+    # Inner objects are dropped at once, so that this pass takes no memory; the outermost is the last one.
     last = list[dict[str, Any]]()
 
     def looked_at(pairs: list[tuple[str, Any]]) -> None:
-        found = dict(pairs)
-        if len(found) < len(pairs):
+        by_name = dict(pairs)
+        if len(by_name) < len(pairs):
             names = [name for name, _ in pairs]
-            raise _OddError(f"the name {cut(Counter(names).most_common(1)[0][0])!r} stands twice in an object")
-        last[:] = [found]
+            raise _IrregularError(f"the name {cut(Counter(names).most_common(1)[0][0])!r} appears twice in an object")
+        last[:] = [by_name]
 
     def no_number(text: str) -> None:
-        raise _OddError(f"{text} is no number that JSON has")
+        raise _IrregularError(f"{text} is not a number in JSON")
 
     try:
         value = json.loads(raw.decode(), object_pairs_hook=looked_at, parse_constant=no_number)
     except UnicodeDecodeError as error:
-        raise refuse(f"{where} is no text: byte {error.start} is not UTF-8", hint) from error
+        raise refuse(f"{where} is not text: byte {error.start} is not UTF-8", hint) from error
     except RecursionError as error:
         raise refuse(f"{where} is nested too deeply", hint) from error
-    except _OddError as error:
+    except _IrregularError as error:
         raise refuse(f"{where}: {error}", hint) from error
     except ValueError as error:
         raise refuse(f"{where} is not JSON: {error}", hint) from error
     if value is not None or not last:
-        raise refuse(f"{where}: an object is wanted, found {cut(repr(value))}", hint)
+        raise refuse(f"{where}: expected an object, found {cut(repr(value))}", hint)
     return last[0]
 
 
-def checked_format(found: object, wanted: str, where: object, refuse: Refuse, *, hint: str) -> None:
-    """Refuse another format, and tell an unknown version of the same one.
+def checked_format(format_name: object, wanted: str, where: object, refuse: Refuse, *, hint: str) -> None:
+    """Refuse another format; an unknown version of the same one has a hint of its own.
 
     Raises:
         StateChannelError: From `refuse`.
     """
-    if found == wanted:
+    if format_name == wanted:
         return
     kind = wanted.partition("/")[0]
-    if isinstance(found, str) and found.partition("/")[0] == kind:
+    if isinstance(format_name, str) and format_name.partition("/")[0] == kind:
         raise refuse(
-            f"{where}: format {cut(found)} is not known, this version reads {wanted}",
-            "It was written by another version: make it anew with this one, or update.",
+            f"{where}: format {cut(format_name)} is not known, this version reads {wanted}",
+            "It was written by another version: create it again with this one, or update.",
         )
-    told = "has no format" if found is None else f"has format {cut(repr(found))}"
-    raise refuse(f"{where} is no {kind}: it {told}, {wanted} is wanted", hint)
+    actual = "has no format" if format_name is None else f"has format {cut(repr(format_name))}"
+    raise refuse(f"{where} is not a {kind}: it {actual}, expected {wanted}", hint)
 
 
-def validated(raw: bytes, adapter: TypeAdapter[Made], where: object, refuse: Refuse, *, hint: str) -> Made:
+def validated(raw: bytes, adapter: TypeAdapter[Document], where: object, refuse: Refuse, *, hint: str) -> Document:
     """The file as a value.
 
     Raises:
@@ -121,11 +121,11 @@ def validated(raw: bytes, adapter: TypeAdapter[Made], where: object, refuse: Ref
     try:
         return adapter.validate_json(raw)
     except ValidationError as error:
-        raise refuse(told(where, [sentence(one) for one in error.errors(include_url=False)]), hint) from error
+        raise refuse(told(where, [sentence(detail) for detail in error.errors(include_url=False)]), hint) from error
 
 
 def told(where: object, faults: Sequence[str]) -> str:
-    """All that is wrong with a file, as far as anybody reads it."""
+    """The faults of a file as one text; at most eight of them."""
     shown = list(faults[:SHOWN_MAX])
     if len(faults) > SHOWN_MAX:
         shown.append(f"... and {len(faults) - SHOWN_MAX} more")
@@ -133,7 +133,7 @@ def told(where: object, faults: Sequence[str]) -> str:
 
 
 def twice(numbers: Sequence[int]) -> int | None:
-    """A number that stands there twice; None: each stands there once."""
+    """A number that appears twice; None: each appears once."""
     return None if len(set(numbers)) == len(numbers) else Counter(numbers).most_common(1)[0][0]
 
 
@@ -144,11 +144,11 @@ def sentence(detail: Any) -> str:
         case "missing" | "missing_argument" | "missing_keyword_only_argument":
             return f"{place} is missing"
         case "extra_forbidden" | "unexpected_keyword_argument":
-            return f"{place} is no field of the format"
+            return f"{place} is not a field of the format"
         case "json_invalid":
             return f"it is not JSON: {detail['msg']}"
     message = detail["msg"].removeprefix("Input should be ")
-    return f"{place}: {message[:1].lower()}{message[1:]} is wanted, found {cut(repr(detail['input']))}"
+    return f"{place}: expected {message[:1].lower()}{message[1:]}, found {cut(repr(detail['input']))}"
 
 
 def cut(text: str) -> str:
@@ -175,8 +175,8 @@ def document_parts(document: Mapping[str, Any]) -> Iterator[bytes]:
         yield (b",\n" if number else b"") + orjson.dumps(name) + b": "
         if isinstance(value, list | tuple) and value and not isinstance(value[0], str | int | float):
             yield b"[\n"
-            for index, one in enumerate(value):
-                yield (b",\n " if index else b" ") + orjson.dumps(one, default=dict)
+            for index, entry in enumerate(value):
+                yield (b",\n " if index else b" ") + orjson.dumps(entry, default=dict)
             yield b"\n]"
         else:
             yield orjson.dumps(value, default=dict)

@@ -126,12 +126,12 @@ def choose(
 
 
 def in_force(
-    settings: BalancerSettings, standing: EffectivePolicies | None
+    settings: BalancerSettings, effective: EffectivePolicies | None
 ) -> tuple[BalancerSettings, ActiveStrategies]:
     """The settings and strategies in force: a broker's settings, overridden by policies.
 
     Args:
-        standing: The policies in effect; None if they are not known.
+        effective: The policies in effect; None if they are not known.
 
     Returns:
         The balancer's own settings, and the strategies.
@@ -139,20 +139,20 @@ def in_force(
     Raises:
         StateChannelError: As `choose` and `balanced_by`.
     """
-    overrides = {} if standing is None else standing.settings
+    overrides = {} if effective is None else effective.settings
     own = balanced_by(settings, overrides)
     others = {name: value for name, value in overrides.items() if not name.startswith("balancer.")}
-    manager = (None if standing is None else standing.manager) or own.manager
-    return own, choose(own, others, manager=manager, common=common_settings(standing))
+    manager = (None if effective is None else effective.manager) or own.manager
+    return own, choose(own, others, manager=manager, common=common_settings(effective))
 
 
-def common_settings(standing: EffectivePolicies | None) -> dict[str, Any]:
+def common_settings(effective: EffectivePolicies | None) -> dict[str, Any]:
     """Settings of strategies from policies for the whole cluster, by name."""
     values: dict[str, Any] = {}
-    if standing is not None and standing.weights is not None:
-        values |= {f"{name}_weight": value for name, value in standing.weights._asdict().items()}
-    if standing is not None and standing.shed_with_policies is not None:
-        values["shed_with_policies"] = standing.shed_with_policies
+    if effective is not None and effective.weights is not None:
+        values |= {f"{name}_weight": value for name, value in effective.weights._asdict().items()}
+    if effective is not None and effective.shed_with_policies is not None:
+        values["shed_with_policies"] = effective.shed_with_policies
     return values
 
 
@@ -217,14 +217,14 @@ class StrategiesInForce:
         self._chosen_for = self._selectors(EffectivePolicies())
         self._isolation: tuple[Policies, Isolation] | None = None
 
-    def follow(self, standing: EffectivePolicies) -> StateChannelError | None:
+    def follow(self, effective: EffectivePolicies) -> StateChannelError | None:
         """Apply these policies; what is wrong with them, if they are new and cannot be used."""
-        selectors = self._selectors(standing)
+        selectors = self._selectors(effective)
         if selectors == self._chosen_for:
             return None
         self._chosen_for = selectors
         try:
-            self.settings, self.chosen = in_force(self._configured, standing)
+            self.settings, self.chosen = in_force(self._configured, effective)
         except Exception as error:
             # Placements go on as before, and no bundle is moved: the policy may have been meant to prevent it.
             fault = error if isinstance(error, StateChannelError) else PoliciesUnusableError(error)
@@ -233,14 +233,14 @@ class StrategiesInForce:
         self.unusable = None
         return None
 
-    def keeps(self, standing: EffectivePolicies | None, namespace: str) -> bool:
+    def keeps(self, effective: EffectivePolicies | None, namespace: str) -> bool:
         """Whether policies of a namespace keep its bundles from being shed."""
-        if standing is None:
+        if effective is None:
             return False
-        allowed = standing.shed_with_policies
+        allowed = effective.shed_with_policies
         if self._configured.load.top_with_policies if allowed is None else allowed:
             return False
-        policies = standing.policies
+        policies = effective.policies
         if namespace in policies.anti_affinity:
             return True
         if self._isolation is None or self._isolation[0] is not policies:
@@ -253,6 +253,6 @@ class StrategiesInForce:
         cool_down_s = getattr(self.chosen.settings["shedding"], "cool_down_s", None)
         return cool_down_s if isinstance(cool_down_s, int | float) else None
 
-    def _selectors(self, standing: EffectivePolicies) -> tuple[object, ...]:
+    def _selectors(self, effective: EffectivePolicies) -> tuple[object, ...]:
         """The values that select strategies."""
-        return standing.settings, standing.manager or self._configured.manager, common_settings(standing)
+        return effective.settings, effective.manager or self._configured.manager, common_settings(effective)

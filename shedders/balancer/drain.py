@@ -308,8 +308,8 @@ class Drains:
             return None
 
     def _is_cordoned(self, broker: str) -> bool:
-        standing = self._ports.standing()
-        return standing is not None and broker in standing.policies.cordons
+        effective = self._ports.standing()
+        return effective is not None and broker in effective.policies.cordons
 
     def _is_known(self, broker: str) -> bool:
         picture = self._ports.channel.picture()

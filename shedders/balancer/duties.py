@@ -42,11 +42,11 @@ class ContradictionWatch:
     def __init__(
         self,
         cluster: Callable[[], Cluster | None],
-        standing: Callable[[], EffectivePolicies | None],
+        effective: Callable[[], EffectivePolicies | None],
         every_s: Callable[[], float],
     ) -> None:
         self._cluster = cluster
-        self._standing = standing
+        self._standing = effective
         self._every_s = every_s
         self._wake = asyncio.Event()
         self.found: Sequence[Contradiction] = ()
@@ -68,12 +68,12 @@ class ContradictionWatch:
 
     async def look(self) -> None:
         """Check once."""
-        cluster, standing = self._cluster(), self._standing()
+        cluster, effective = self._cluster(), self._standing()
         # Without any live broker every policy would be contradicted.
-        if cluster is None or standing is None or not cluster.brokers:
+        if cluster is None or effective is None or not cluster.brokers:
             self.found = ()
             return
-        present = tuple(await asyncio.to_thread(standing.contradictions, cluster))
+        present = tuple(await asyncio.to_thread(effective.contradictions, cluster))
         changed = [contradiction.policies for contradiction in present] != [
             contradiction.policies for contradiction in self.found
         ]

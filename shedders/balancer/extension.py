@@ -327,12 +327,12 @@ class BalancerExtension:
 
     def status(self) -> Mapping[str, Any]:
         """See the port."""
-        standing = self.standing
+        effective = self.standing
         return {
             "manager": self.manager,
             "profile": self._in_force.chosen.profile,
             "strategies": dict(self._in_force.chosen.names),
-            "balancing": self.settings.balancing and (standing is None or standing.shedding_on),
+            "balancing": self.settings.balancing and (effective is None or effective.shedding_on),
             "deciding": self._balancer is not None and self._balancer.leading,
             "drains": {} if self._drains is None else self._drains.status(),
             "placements": dict(sorted(self._placement.counts.items())),
@@ -413,19 +413,19 @@ class BalancerExtension:
     @property
     def manager(self) -> str:
         """`extensible` or `modular`: the policy, else the setting."""
-        standing = self.standing
-        return (None if standing is None else standing.manager) or self.settings.manager
+        effective = self.standing
+        return (None if effective is None else effective.manager) or self.settings.manager
 
     def _known(self) -> ClusterInputs:
-        standing = self.standing
+        effective = self.standing
         loads = self._loads
         return ClusterInputs(
             loads={} if loads is None else loads.broker_loads(),
             tops={} if loads is None else loads.top_bundles(),
             top_ttl_s=self.settings.load.ttl_s,
-            policies=Policies() if standing is None else standing.policies,
-            domains={} if standing is None else standing.domains,
-            quotas={} if standing is None else standing.quotas,
+            policies=Policies() if effective is None else effective.policies,
+            domains={} if effective is None else effective.domains,
+            quotas={} if effective is None else effective.quotas,
             recent=self._trail.recent(self._clocks.mono_s()),
         )
 
@@ -434,33 +434,33 @@ class BalancerExtension:
         positions = (
             [] if channel is None else list(channel.positions().values()) if picture is None else picture.positions
         )
-        standing = self.standing
+        effective = self.standing
         return Inputs(
             channel={str(partition): offset for partition, offset in enumerate(positions)},
             broker_load=None if self._loads is None else self._loads.position(ReportKind.BROKER_LOAD),
             top_bundles=None if self._loads is None else self._loads.position(ReportKind.TOP_BUNDLES),
-            policies=None if standing is None else standing.position,
+            policies=None if effective is None else effective.position,
         )
 
     def _surroundings(self) -> PlacementInputs:
-        channel, standing = self._channel, self.standing
-        if channel is None or standing is None:
+        channel, effective = self._channel, self.standing
+        if channel is None or effective is None:
             return PlacementInputs(Cluster({}, {}), known=False)
         cluster = cluster_now(channel.picture(), self._known(), self._clocks.log_ms(), arrived=True, kept=self._kept)
         return PlacementInputs(cluster, modular=self.manager == MODULAR, leading=channel.leading)
 
     def _led_cluster(self) -> Cluster | None:
         """The cluster as its leader sees it; None if this broker does not lead."""
-        channel, standing = self._channel, self.standing
-        if channel is None or standing is None or not channel.leading:
+        channel, effective = self._channel, self.standing
+        if channel is None or effective is None or not channel.leading:
             return None
         picture = channel.picture()
         return cluster_now(picture, self._known(), self._clocks.log_ms(), kept=self._kept) if picture.current else None
 
     # --- policies -----------------------------------------------------------------------------------------------------
 
-    def _policies_changed(self, standing: EffectivePolicies) -> None:
-        fault = self._in_force.follow(standing)
+    def _policies_changed(self, effective: EffectivePolicies) -> None:
+        fault = self._in_force.follow(effective)
         if fault is not None:
             _log.error("policies-unusable", error=str(fault), hint=fault.hint)
         if self._metrics is not None:
@@ -473,9 +473,9 @@ class BalancerExtension:
 
     def _weigh(self) -> None:
         """Set the resources' weights in this broker's own reports."""
-        standing = self.standing
+        effective = self.standing
         if self._loads is not None:
-            self._loads.weigh(None if standing is None else standing.weights)
+            self._loads.weigh(None if effective is None else effective.weights)
 
     # --- the modular manager ----------------------------------------------------------------------------------------
 

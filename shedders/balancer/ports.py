@@ -88,15 +88,15 @@ class Ports:
 
 def forbidden(ports: Ports, settings: BalancerSettings) -> tuple[str, str] | None:
     """Why no bundle may be moved: a stable word and a sentence. Checked again when the turn of a move comes."""
-    standing, unusable = ports.standing(), ports.unusable()
-    if standing is None:
+    effective, unusable = ports.standing(), ports.unusable()
+    if effective is None:
         return "policies-unread", "the policies have not been read to their end yet"
     if unusable is not None:
         return "unusable-policies", unusable
     if not settings.balancing:
         return "shedding-off", "extensions.balancer.balancing is false on this broker"
-    if not standing.shedding_on:
-        return "shedding-off", standing.shedding_why
+    if not effective.shedding_on:
+        return "shedding-off", effective.shedding_why
     return None
 
 

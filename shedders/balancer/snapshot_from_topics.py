@@ -123,7 +123,7 @@ def cluster_taken(gathered: TopicContents, remarks: list[str]) -> Cluster:
     tops = _seen(
         gathered, gathered.tops, decoder(decode_top_bundles), changes, "reports of the heaviest bundles", remarks
     )
-    standing = gathered.standing
+    effective = gathered.standing
     picture = ClusterView(
         "", False, -1, gathered.mode, True, False, gathered.repair_paused, (), gathered.brokers, gathered.bundles
     )
@@ -134,14 +134,14 @@ def cluster_taken(gathered: TopicContents, remarks: list[str]) -> Cluster:
             for name, top in tops.items()
         },
         top_ttl_s=gathered.top_ttl_s,
-        policies=Policies() if standing is None else _readable(standing.policies, remarks),
-        domains={} if standing is None else standing.domains,
-        quotas={} if standing is None else standing.quotas,
+        policies=Policies() if effective is None else _readable(effective.policies, remarks),
+        domains={} if effective is None else effective.domains,
+        quotas={} if effective is None else effective.quotas,
         recent=recent_moves(gathered.accepted, gathered.now_ms, gathered.move_memory_s),
         safe=gathered.unsound or _leaders(why_left_alone(picture)),
     )
-    if standing is not None and not standing.shedding_on:
-        remarks.append(f"the balancer makes no plan now: {standing.shedding_why}")
+    if effective is not None and not effective.shedding_on:
+        remarks.append(f"the balancer makes no plan now: {effective.shedding_why}")
     return cluster_now(picture, known, gathered.now_ms)
 
 
@@ -225,12 +225,12 @@ def _booked(bundles: Iterable[BundleSeen], cluster: Cluster) -> Iterator[BookedP
 def _balancing(gathered: TopicContents) -> BalancingPart:
     """The rules for all strategies: how much may move, how, and whether any bundle may."""
     budget = BudgetSettings.model_validate(gathered.choice.settings.get("budget") or gathered.budget.model_dump())
-    standing = gathered.standing
+    effective = gathered.standing
     off = None if gathered.balancing else "extensions.balancer.balancing is false"
-    if standing is not None and not standing.shedding_on:
-        off = standing.shedding_why
+    if effective is not None and not effective.shedding_on:
+        off = effective.shedding_why
     mode: Literal["transfer", "unload"] = "transfer"
-    if standing is not None and standing.unload_mode == "unload":
+    if effective is not None and effective.unload_mode == "unload":
         mode = "unload"
     return BalancingPart(
         budget=BudgetPart(moves=budget.moves, load_percent=budget.load_percent), unload_mode=mode, shedding_off=off

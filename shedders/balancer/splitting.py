@@ -372,8 +372,8 @@ class Splitting:
         hindrance, why = forbidden(ports, self._settings()), self._safe()
         if why is not None or hindrance is not None:
             return why or ": ".join(hindrance or ())
-        standing, bundle = ports.standing(), Bundle(child)
-        policies = Policies() if standing is None else inherited(standing.policies, [child])
+        effective, bundle = ports.standing(), Bundle(child)
+        policies = Policies() if effective is None else inherited(effective.policies, [child])
         pin = pin_of(policies, bundle)
         if pin is not None:
             return f"it is pinned to {pin}"

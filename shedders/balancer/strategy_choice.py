@@ -62,14 +62,14 @@ def of_decision(decision: DecisionRecord, with_settings: DecisionRecord) -> Choi
     return Choice(decision.profile, names, settings)
 
 
-def changed_since(decision: DecisionRecord, standing: EffectivePolicies | None) -> Sequence[str]:
+def changed_since(decision: DecisionRecord, effective: EffectivePolicies | None) -> Sequence[str]:
     """Names of policies that select strategies and that were set, deleted or expired after a decision."""
     known = decision.inputs.policies
-    if standing is None or known is None:
+    if effective is None or known is None:
         return []
-    late = [entry.key for entry in standing.entries if entry.offset > known]
-    late += [entry.key for entry in standing.lapsed if entry.offset > known or (entry.until_ms or 0) > decision.at_ms]
-    late += [key for key, offset in standing.deleted.items() if offset > known]
+    late = [entry.key for entry in effective.entries if entry.offset > known]
+    late += [entry.key for entry in effective.lapsed if entry.offset > known or (entry.until_ms or 0) > decision.at_ms]
+    late += [key for key, offset in effective.deleted.items() if offset > known]
     return sorted(key.text for key in late if key.kind in _CHOSEN_BY)
 
 

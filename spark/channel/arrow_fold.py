@@ -94,9 +94,9 @@ class _Run:
 
 def _records(batch: pa.RecordBatch, kept: list[int], lines: list[Line]) -> pa.RecordBatch:
     rows = batch if len(kept) == batch.num_rows else batch.take(pa.array(kept, pa.int64()))
-    said = _struct(LINE, [(*line[:-1], *line.before) for line in lines])
+    before = _struct(LINE, [(*line[:-1], *line.before) for line in lines])
     raw = [rows.column(name) for name in RAW.names]
-    columns = [*raw, rows.column("group"), *said.flatten()]
+    columns = [*raw, rows.column("group"), *before.flatten()]
     return _out(RECORD_ROW, "record", pa.StructArray.from_arrays(columns, fields=list(ARCHIVE)))
 
 

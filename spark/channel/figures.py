@@ -1,4 +1,4 @@
-"""Figures of the job table-view beside those that every job has."""
+"""Metrics of the job table-view beyond those that every job has."""
 
 from __future__ import annotations
 

@@ -23,11 +23,11 @@ class FoldPlan(NamedTuple):
     Attributes:
         partitions: Of the channel.
         position: Offset of the first record that is new; older ones are read only where a join needs them.
-        joins: The view is made anew out of the whole log, as a joining broker does; else it goes on from the snapshot.
+        joins: The view is rebuilt from the whole log, as a joining broker does; else it goes on from the snapshot.
         facts: What a join takes without a verdict, and where a newer format stops.
         switch: Offset of the heartbeat that vouched for a cold start: through it the archive has the verdicts of the view before,
             which had no gap. -1: the join follows none.
-        keeps: Nobody has vouched yet for what was joined: the view stays as it is, and records get no verdict.
+        keeps: No member has vouched yet for what was joined: the view stays as it is, and records get no verdict.
     """
 
     partitions: int
@@ -44,7 +44,7 @@ class FoldPlan(NamedTuple):
 
 
 class Before(NamedTuple):
-    """A key's accepted state before a record; all None where it did not exist, or nobody can know."""
+    """A key's accepted state before a record; all None where it did not exist, or is unknown."""
 
     state: str | None = None
     version: int | None = None
@@ -54,10 +54,10 @@ class Before(NamedTuple):
 
 
 class Line(NamedTuple):
-    """What the archive says of a record beside its bytes and coordinates.
+    """The archive's columns of a record beside its bytes and coordinates.
 
     Attributes:
-        verdict: None where the record was taken leniently: nobody who joins there has a verdict.
+        verdict: None where the record was taken leniently: a member that joins there has no verdict.
         why: For people, where the verdict does not say it all.
     """
 
@@ -120,12 +120,12 @@ class GroupFold:
             self._begin()
         if offset > plan.switch:
             self._compare()
-        found = self._read(offset, key, value)
+        decoded = self._read(offset, key, value)
         if offset < plan.position:
             return None
         if self._before_join is not None and offset <= plan.switch:
             return _judged(self._before_join, offset, key, value)
-        return found
+        return decoded
 
     def _read(self, offset: int, key: bytes | None, value: bytes | None) -> Line:
         if self._joiner is not None:

@@ -37,13 +37,13 @@ class Joins(NamedTuple):
 
     Attributes:
         rows: All rows to be folded, of the other partitions too.
-        found: What is new, where there was more than the batch held.
+        surveyed: What is new, where there was more than the batch held.
         steps: Of the partitions that join.
         older: To be let go when the rows are folded.
     """
 
     rows: DataFrame
-    found: BatchSurvey
+    surveyed: BatchSurvey
     steps: dict[int, BatchStep]
     older: DataFrame | None = None
 
@@ -61,41 +61,43 @@ class JoinSettlement:
         self._older = older
         self._wall_ms = wall_ms
 
-    def settle(self, places: Mapping[int, ReadingPosition], rows: DataFrame, found: BatchSurvey, began: Began) -> Joins:
+    def settle(
+        self, places: Mapping[int, ReadingPosition], rows: DataFrame, surveyed: BatchSurvey, began: Began
+    ) -> Joins:
         """Read what lies before the batch in the partitions that do not go on, and say how they are read."""
-        joins = {*self._joining(places, found, began)}
-        joins |= self._lacking({n: one for n, one in places.items() if n not in joins}, found, began)
+        joins = {*self._joining(places, surveyed, began)}
+        joins |= self._lacking({n: place for n, place in places.items() if n not in joins}, surveyed, began)
         if not joins:
-            return Joins(rows, found, {})
-        asked = {number: places[number] for number in joins}
+            return Joins(rows, surveyed, {})
+        joining_places = {number: places[number] for number in joins}
         # Only that: what the batch holds may have been cleaned away by now, and is archived all the same.
-        older = self._older({number: found.seen[number].first for number in joins}, {})
+        older = self._older({number: surveyed.seen[number].first for number in joins}, {})
         older = older.persist(StorageLevel.MEMORY_AND_DISK)
         log = older.unionByName(rows.where(F.col("partition").isin(list(joins))))
-        # Records that only the batch lacks are no gap: a table may be older than its checkpoint.
-        new = not_below({number: place.position for number, place in asked.items()})
-        again = survey(log.where(new), {number: place.position for number, place in asked.items()})
-        found = BatchSurvey({**found.seen, **again.seen}, {**found.needed, **again.needed})
-        steps = self._steps(places, log, found, self._joining(places, found, began), began.ms)
+        # Records that only the batch lacks are not a gap: a table may be older than its checkpoint.
+        new = not_below({number: place.position for number, place in joining_places.items()})
+        again = survey(log.where(new), {number: place.position for number, place in joining_places.items()})
+        surveyed = BatchSurvey({**surveyed.seen, **again.seen}, {**surveyed.needed, **again.needed})
+        steps = self._steps(places, log, surveyed, self._joining(places, surveyed, began), began.ms)
         joining = [str(number) for number, step in steps.items() if step.plan.joins]
         wanted = older.where(f"partition in ({', '.join(joining)}) or {new}" if joining else new)
-        return Joins(rows.unionByName(wanted), found, steps, older)
+        return Joins(rows.unionByName(wanted), surveyed, steps, older)
 
     def _joining(
-        self, places: Mapping[int, ReadingPosition], found: BatchSurvey, began: Began
+        self, places: Mapping[int, ReadingPosition], surveyed: BatchSurvey, began: Began
     ) -> dict[int, JoinReason]:
         kept_ms = began.ms - self._lag_ms
         ends = {number: bounds.high for number, bounds in began.bounds.items()}
         reasons = (
             (n, why_join(places[n], seen, oldest_kept_ms=kept_ms, log_end=ends.get(n, UNKNOWN_END)))
-            for n, seen in found.seen.items()
+            for n, seen in surveyed.seen.items()
         )
         return {number: why for number, why in reasons if why is not None}
 
-    def _lacking(self, places: Mapping[int, ReadingPosition], found: BatchSurvey, began: Began) -> set[int]:
+    def _lacking(self, places: Mapping[int, ReadingPosition], surveyed: BatchSurvey, began: Began) -> set[int]:
         """Of the partitions that are taken with a gap before the batch, those where Kafka has what the batch lacks."""
         starts, ends = {}, {}
-        for number, seen in found.seen.items():
+        for number, seen in surveyed.seen.items():
             if number not in places or number not in began.bounds:
                 continue
             start = max(places[number].position, began.bounds[number].low)
@@ -109,7 +111,7 @@ class JoinSettlement:
         self,
         places: Mapping[int, ReadingPosition],
         log: DataFrame,
-        found: BatchSurvey,
+        surveyed: BatchSurvey,
         joins: Mapping[int, JoinReason],
         begun_ms: int,
     ) -> dict[int, BatchStep]:
@@ -119,14 +121,14 @@ class JoinSettlement:
         # Asked behind the reading: what was younger than the lag even then was not cleaned away while it was read.
         now_ms = self._wall_ms()
         late = now_ms - begun_ms > self._lag_ms // 2
-        newest_ms = max(now_ms, *(one.newest_ms for one in whole.values()))
+        newest_ms = max(now_ms, *(seen.newest_ms for seen in whole.values()))
         old = newest_old(log, whole, oldest_kept_ms=newest_ms - self._lag_ms)
         return {
             number: join(
                 self._partitions,
                 number,
                 places[number],
-                found.seen[number],
+                surveyed.seen[number],
                 WholeLog(whole[number], old[number], late),
                 why,
             )

@@ -56,13 +56,13 @@ class ChannelTopic:
         self.log = self._describe()
 
     def _describe(self) -> ChannelLog:
-        found = self._admin.describe([self.name]).get(self.name)
-        if found is None:
+        topic = self._admin.describe([self.name]).get(self.name)
+        if topic is None:
             raise TopicMissingError(
                 f"the topic {self.name} does not exist at {self._client.bootstrap_servers}",
                 hint="Check --channel and --bootstrap-servers, or create the topics with `statechannel init`.",
             )
-        return ChannelLog(self.name, found.topic_id, found.partitions, int(found.settings.get(_LAG, "0")))
+        return ChannelLog(self.name, topic.topic_id, topic.partitions, int(topic.settings.get(_LAG, "0")))
 
     def check(self, positions: Mapping[int, int]) -> dict[int, OffsetBounds]:
         """See that the topic is the one that was opened, and has all that is still to be read; where it begins and ends.
@@ -71,7 +71,7 @@ class ChannelTopic:
             positions: Next offset of each partition.
 
         Raises:
-            TopicBrokenError: It was made anew, ends before a position, or lost records that were not read.
+            TopicBrokenError: It was created again, ends before a position, or lost records that were not read.
         """
         now = self._describe()
         if (now.topic_id, now.partitions) != (self.log.topic_id, self.log.partitions):
@@ -79,14 +79,14 @@ class ChannelTopic:
                 f"the topic {self.name} was re-created (id {now.topic_id}, was {self.log.topic_id}) or has other partitions",
                 hint="What was read stays as it is. Start the job with other folders for table and checkpoint.",
             )
-        asked = self._bounds.ask((self.name, partition) for partition in positions)
-        found = {number: bounds for (_, number), bounds in asked.items()}
-        for number, bounds in found.items():
+        answers = self._bounds.ask((self.name, partition) for partition in positions)
+        bounds_of = {number: bounds for (_, number), bounds in answers.items()}
+        for number, bounds in bounds_of.items():
             position = positions[number]
             if bounds.high < position:
                 raise TopicBrokenError(
                     f"{self.name}-{number} ends at {bounds.high}, before the position {position} that was already read",
-                    hint="Records were lost by Kafka, or the topic was made anew; see its brokers' logs.",
+                    hint="Kafka lost records, or the topic was created again; see its brokers' logs.",
                 )
             if bounds.low > position and not self._accept_lost_head:
                 raise TopicBrokenError(
@@ -95,7 +95,7 @@ class ChannelTopic:
                     hint="The channel's topic must be compacted and never trimmed. --accept-lost-head joins behind them, and "
                     "the archive marks them as missing.",
                 )
-        return found
+        return bounds_of
 
     def first(self, positions: Mapping[int, int]) -> str:
         """Where a query without a checkpoint begins, for `startingOffsets`."""
@@ -105,7 +105,7 @@ class ChannelTopic:
         return orjson.dumps({self.name: places}).decode()
 
     def whole(self, session: SparkSession, ends: Mapping[int, int], starts: Mapping[int, int]) -> DataFrame:
-        """Partitions up to these offsets, exclusive; from their beginning where no start is told."""
+        """Partitions up to these offsets, exclusive; from their beginning where no start is given."""
         reader = session.read.format("kafka").options(**self._kafka)
         reader = reader.option("assign", orjson.dumps({self.name: sorted(ends)}).decode())
         since = {self.name: {str(number): starts.get(number, _EARLIEST) for number in ends}}

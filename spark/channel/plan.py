@@ -1,7 +1,7 @@
 """What crosses namespaces is settled here, before any of them is folded: gaps, stops, joins, cold starts. Pure.
 
 The rules are the protocol's (section 5), for a reader that gets the log in batches: where the log goes on without a gap it judges
-on; where it does not, or where somebody started cold, it joins as a broker does, out of the whole log.
+on; where it does not, or after a cold start, it joins as a broker does, from the whole log.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ def incomplete(before: Iterable[Mapping[str, Any]], steps: Mapping[int, BatchSte
         before: Those of the pointer before it.
         steps: What was done with each partition of the batch.
     """
-    entries = [dict(one) for one in before]
+    entries = [dict(entry) for entry in before]
     for number, step in sorted(steps.items()):
         if step.missing is not None:
             _add(entries, step.missing)
         if step.why in (JoinReason.GAP, JoinReason.AGAIN) and step.place.reading is Reading.STRICT:
-            for one in _open(entries, number):
-                one["strict_from"] = step.place.strict_from
+            for entry in _open(entries, number):
+                entry["strict_from"] = step.place.strict_from
     return entries
 
 
@@ -38,7 +38,7 @@ def _open(entries: Iterable[dict[str, Any]], partition: int) -> list[dict[str, A
 
 
 def _add(entries: list[dict[str, Any]], missing: Missing) -> None:
-    """While nobody has vouched the stretch grows: a backlog has a gap in each batch."""
+    """Without a voucher the stretch grows: a backlog has a gap in each batch."""
     growing = _open(entries, missing.partition)
     if growing:
         growing[-1] |= {"to_offset": missing.to_offset, "to_ms": missing.to_ms}
@@ -53,7 +53,7 @@ class Reading(StrEnum):
     """How a partition is read."""
 
     STRICT = "strict"  # every record is judged
-    JOINING = "joining"  # nobody has vouched yet for what was read: the view is tentative
+    JOINING = "joining"  # no member has vouched yet for what was read: the view is tentative
 
 
 class ColdStartMark(NamedTuple):
@@ -78,10 +78,10 @@ class ReadingPosition:
         position: Offset of the next record.
         newest_ms: Log time of the newest record that was read.
         strict_from: Offset from which records were judged without a break.
-        word: Offset of the newest record of somebody who knows the history: a heartbeat, or the mark of a cold start that counts.
+        word: Offset of the newest record of a member that knows the history: a heartbeat, or the mark of a valid cold start.
         mark: See `ColdStartMark`.
         stop: Where a newer format stopped the reading.
-        read_to: Offset behind the last reading of the whole log; 0: there was none, or nobody wrote it down.
+        read_to: Offset behind the last reading of the whole log; 0: there was none, or it was not recorded.
         passed: A gap was passed over since that reading.
     """
 
@@ -179,24 +179,24 @@ def why_join(
 
 
 def _reads_again(place: ReadingPosition, seen: BatchContents, oldest_kept_ms: int, log_end: int) -> bool:
-    """Whether a log that nobody has vouched for yet is read again.
+    """Whether a log that no member has vouched for yet is read again.
 
     Who is far behind gets a gap with each batch. So that all readings add up to a small multiple of the log, each has to go
-    at least twice as far as the one before, but where somebody may vouch, and at the end.
+    at least twice as far as the one before, but where a member may vouch, and at the end.
     """
-    # Only somebody who vouches anew can end it, and not for a log that ends with old records: far behind, it is not tried.
+    # Only a new voucher can end it, and not for a log that ends with old records: far behind, it is not tried.
     old = seen.newest_ms <= oldest_kept_ms
     if not old and any(0 <= heartbeat.clean_to < heartbeat.offset for heartbeat in seen.heartbeats):
         return True
     at_end = seen.last + 1 >= log_end
     if seen.gap_end < 0:
-        # Only where the view lacks more than the tail, or nobody writes any more: of a live log every batch is at the end.
+        # Only where the view lacks more than the tail, or no member writes any more: of a live log every batch is at the end.
         return at_end and (old or place.passed)
     return at_end or seen.stop is not None or seen.last + 1 >= 2 * place.read_to
 
 
 def marked(place: ReadingPosition, seen: BatchContents) -> tuple[ColdStartMark | None, int]:
-    """The mark of the newest cold start that counts, and the newest word of somebody who knows the history."""
+    """The mark of the newest cold start that counts, and the newest word of a member that knows the history."""
     return newest_mark([*seen.heartbeats, *seen.marks], place.mark, place.word)
 
 
@@ -204,12 +204,12 @@ def newest_mark(
     words: Iterable[ColdStartMark | Vouching], mark: ColdStartMark | None = None, word: int = -1
 ) -> tuple[ColdStartMark | None, int]:
     """The same of words in any order, behind those that were read before."""
-    for one in sorted(words, key=lambda spoken: spoken.offset):
-        if isinstance(one, ColdStartMark):
-            if not counts(one.through, one.offset, word):
+    for spoken in sorted(words, key=lambda spoken: spoken.offset):
+        if isinstance(spoken, ColdStartMark):
+            if not counts(spoken.through, spoken.offset, word):
                 continue
-            mark = one
-        word = max(word, one.offset)
+            mark = spoken
+        word = max(word, spoken.offset)
     return mark, word
 
 
@@ -281,12 +281,12 @@ def ends_cold_start(place: ReadingPosition, seen: BatchContents, whole: WholeLog
 def join(
     partitions: int, partition: int, place: ReadingPosition, seen: BatchContents, whole: WholeLog, why: JoinReason
 ) -> BatchStep:
-    """Make the view anew out of the whole log."""
+    """Rebuild the view from the whole log."""
     switch = -1
     if why is JoinReason.COLD_START:
         heartbeat = ends_cold_start(place, seen, whole)
         if heartbeat is None:
-            return go_on(partitions, partition, place, seen)  # this view stands until somebody vouches for another one
+            return go_on(partitions, partition, place, seen)  # this view stays until a member vouches for another one
         facts = ReadFacts(heartbeat.clean_to, whole.seen.stop)
         switch, strict_from = heartbeat.offset, place.strict_from
     else:

@@ -87,10 +87,10 @@ _MARK = "PUBLISHED-"
 
 
 class PublishedChanges:
-    """What others are told of a table.
+    """The changes of a table that others receive.
 
     Args:
-        name: Of whoever is told; each has a mark of its own.
+        name: Of the receiver; each has a mark of its own.
     """
 
     def __init__(self, store: SnapshotStore, name: str, write: Write) -> None:
@@ -98,19 +98,19 @@ class PublishedChanges:
         self._mark = store.root / f"{_MARK}{name}"
         self._write = write
 
-    def tell(self, newest: Pointer | None, read: Callable[[int], DataFrame]) -> None:
-        """Tell what differs from what was told last; everything where that is not there any more.
+    def publish(self, newest: Pointer | None, read: Callable[[int], DataFrame]) -> None:
+        """Publish what differs from what was published last; everything where that snapshot is gone.
 
         Args:
             read: A snapshot by its sequence.
         """
-        told = self._mark.read()
-        last = int(told) if told is not None and told.isdigit() else None
+        mark = self._mark.read()
+        last = int(mark) if mark is not None and mark.isdigit() else None
         if newest is None or last == newest.sequence:
             return
         known = last is not None and self._store.folder(last).exists()
         if last is not None and not known:
-            _log.warning("all keys are told again: those that are gone since then cannot be known", told_last=last)
+            _log.warning("all keys are published again: those that are gone since then are unknown", told_last=last)
         before = read(last) if last is not None and known else None
         self._write(changes(read(newest.sequence), before, newest.sequence))
         self._mark.write(b"%d" % newest.sequence)
@@ -151,10 +151,10 @@ def changes(now: DataFrame, before: DataFrame | None, sequence: int) -> DataFram
 
 
 def _headers(offset: Column, sequence: int) -> Column:
-    said = ((SOURCE_OFFSET, offset), (SEQUENCE, F.lit(sequence)))
+    headers = ((SOURCE_OFFSET, offset), (SEQUENCE, F.lit(sequence)))
     return F.array(
         *(
             F.struct(F.lit(name).alias("key"), value.cast("string").cast("binary").alias("value"))
-            for name, value in said
+            for name, value in headers
         )
     ).alias("headers")

@@ -1,4 +1,4 @@
-"""Looks through rows of a log for what `plan.py` has to know, without a Python worker wherever the JVM can tell.
+"""A survey of a log's rows for `plan.py`, without a Python worker wherever the JVM suffices.
 
 A row has `partition`, `offset`, `timestamp_ms`, `key`, `value`, and `group`: the unit of the fold.
 """
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 KEYS_MAX = 5_000
-"""More keys than that are not told apart: all rows of the partition are taken."""
+"""More keys than that are not distinguished: all rows of the partition are taken."""
 
 
 class Needed(NamedTuple):
@@ -67,7 +67,7 @@ EVERYTHING = Needed(everything=True)
 
 
 def needed_for(keys: Iterable[bytes] | None) -> Needed:
-    """The rows that records on these keys need; None: nobody knows which."""
+    """The rows that records on these keys need; None: unknown."""
     if keys is None:
         return EVERYTHING
     known = [parts for key in keys if (parts := parse_key(key)) is not None]
@@ -87,7 +87,7 @@ def _listed(names: Iterable[str]) -> str:
 _LAST = 2**63 - 1
 _KEY_MAX_BYTES = 300  # of a known form has at most 279
 _TOLD_OFFSETS, _TOLD_BYTES = 10_000, 1_000
-"""Control records within so many offsets, and of so many bytes, come along with the first look; more are decoded by workers."""
+"""Control records within this number of offsets, and of this size, are decoded at the first look; more are decoded by workers."""
 _STOPS = "partition int, offset long, format long"
 _WORDS = "partition int, offset long, is_mark boolean, number long"
 _WORDS_ARROW = pa.schema(
@@ -142,27 +142,27 @@ def survey(rows: DataFrame, positions: Mapping[int, int]) -> BatchSurvey:
     Args:
         positions: Offset that the first row of each partition should have.
     """
-    found = _look(rows, positions)
-    doubtful = [row["partition"] for row in found if row["doubtful"]]
+    looked = _look(rows, positions)
+    doubtful = [row["partition"] for row in looked if row["doubtful"]]
     stops = find_stops(rows.where(F.col("partition").isin(doubtful))) if doubtful else {}
     if stops:
         rows = rows.where(below({number: stop.offset + 1 for number, stop in stops.items()}))
-        found = _look(rows, positions)
-    gapped = [row["partition"] for row in found if _has_gap(row, positions.get(row["partition"], 0))]
+        looked = _look(rows, positions)
+    gapped = [row["partition"] for row in looked if _has_gap(row, positions.get(row["partition"], 0))]
     gaps = _gap_ends(rows.where(F.col("partition").isin(gapped)), positions) if gapped else {}
-    more = [row["partition"] for row in found if row["more_told"]]
+    more = [row["partition"] for row in looked if row["more_told"]]
     words = words_of(rows.where(F.col("partition").isin(more))) if more else {}
-    words |= {row["partition"]: [*_words(row["told"])] for row in found if not row["more_told"]}
+    words |= {row["partition"]: [*_words(row["told"])] for row in looked if not row["more_told"]}
     seen = {
         number: _seen(row, stops.get(number), gaps.get(number), words.get(number, ()))
-        for row in found
+        for row in looked
         for number in (row["partition"],)
     }
-    return BatchSurvey(seen, {row["partition"]: _needed(row, positions) for row in found})
+    return BatchSurvey(seen, {row["partition"]: _needed(row, positions) for row in looked})
 
 
 def _look(rows: DataFrame, positions: Mapping[int, int]) -> list[Row]:
-    # A set that hostile keys cannot make larger than this; where there are more records nobody asks for it.
+    # A set that hostile keys cannot make larger than this; where there are more records it is not used.
     near = f"offset < {_by_partition(positions)} + {KEYS_MAX} and length(key) <= {_KEY_MAX_BYTES}"
     keys = f"collect_set(if({near}, key, null)) as keys"
     few = f"offset < {_by_partition(positions)} + {_TOLD_OFFSETS} and coalesce(length(value), 0) <= {_TOLD_BYTES}"
@@ -180,9 +180,9 @@ def _has_gap(row: Row, position: int) -> bool:
     return bool(row["first"] != position or row["records"] != row["last"] - row["first"] + 1)
 
 
-def _words(told: Iterable[tuple[int, bytes, bytes | None]]) -> Iterator[Vouching | ColdStartMark]:
+def _words(records: Iterable[tuple[int, bytes, bytes | None]]) -> Iterator[Vouching | ColdStartMark]:
     """What control records say; those that do not decode say nothing."""
-    for offset, key, value in told:
+    for offset, key, value in records:
         content = None if value is None else bytes(value)
         if bytes(key) == HEARTBEAT_KEY:
             heartbeat = decode_heartbeat(content)
@@ -196,34 +196,34 @@ def _words(told: Iterable[tuple[int, bytes, bytes | None]]) -> Iterator[Vouching
 
 def words_of(rows: DataFrame) -> dict[int, list[Vouching | ColdStartMark]]:
     """What control records of each partition say, decoded by the workers: neither junk nor values come to the driver."""
-    told = rows.where(_TOLD).select("partition", "offset", "key", "value").mapInArrow(_decoded, _WORDS).toArrow()
-    found: dict[int, list[Vouching | ColdStartMark]] = {}
-    for partition, offset, is_mark, number in zip(*(column.to_pylist() for column in told.columns), strict=True):
-        found.setdefault(partition, []).append((ColdStartMark if is_mark else Vouching)(offset, number))
-    return found
+    decoded = rows.where(_TOLD).select("partition", "offset", "key", "value").mapInArrow(_decoded, _WORDS).toArrow()
+    words: dict[int, list[Vouching | ColdStartMark]] = {}
+    for partition, offset, is_mark, number in zip(*(column.to_pylist() for column in decoded.columns), strict=True):
+        words.setdefault(partition, []).append((ColdStartMark if is_mark else Vouching)(offset, number))
+    return words
 
 
 def _decoded(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         names = ("partition", "offset", "key", "value")
-        found = [
+        spoken = [
             (
                 partition,
                 word.offset,
                 isinstance(word, ColdStartMark),
                 word.through if isinstance(word, ColdStartMark) else word.clean_to,
             )
-            for partition, *told in zip(*(batch.column(name).to_pylist() for name in names), strict=True)
-            for word in _words([(told[0], told[1], told[2])])
+            for partition, *record in zip(*(batch.column(name).to_pylist() for name in names), strict=True)
+            for word in _words([(record[0], record[1], record[2])])
         ]
-        if found:
-            yield batch_of(found, _WORDS_ARROW)
+        if spoken:
+            yield batch_of(spoken, _WORDS_ARROW)
 
 
 def _seen(
     row: Row, stop: FormatStop | None, gap: tuple[int, int] | None, words: Iterable[Vouching | ColdStartMark]
 ) -> BatchContents:
-    ordered = sorted(words, key=lambda one: one.offset)
+    ordered = sorted(words, key=lambda word: word.offset)
     gap_end, gap_end_ms = gap or (-1, 0)
     return BatchContents(
         records=row["records"],
@@ -234,29 +234,29 @@ def _seen(
         gap_end=gap_end,
         gap_end_ms=gap_end_ms,
         stop=stop,
-        heartbeats=tuple(one for one in ordered if isinstance(one, Vouching)),
-        marks=tuple(one for one in ordered if isinstance(one, ColdStartMark)),
+        heartbeats=tuple(word for word in ordered if isinstance(word, Vouching)),
+        marks=tuple(word for word in ordered if isinstance(word, ColdStartMark)),
     )
 
 
 def find_stops(rows: DataFrame) -> dict[int, FormatStop]:
     """The first record of a newer format in each partition that has one."""
     doubtful = rows.where(MAY_BE_NEWER).select("partition", "offset", "key", "value")
-    found = doubtful.mapInArrow(_newer, _STOPS)
-    first = found.groupBy("partition").agg(F.min(F.struct("offset", "format")).alias("first")).collect()
+    newer = doubtful.mapInArrow(_newer, _STOPS)
+    first = newer.groupBy("partition").agg(F.min(F.struct("offset", "format")).alias("first")).collect()
     return {row["partition"]: FormatStop(row["first"]["offset"], row["first"]["format"]) for row in first}
 
 
 def _newer(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         columns = [batch.column(name).to_pylist() for name in ("partition", "offset", "key", "value")]
-        found: list[tuple[Any, ...]] = []
+        stops: list[tuple[Any, ...]] = []
         for partition, offset, key, value in zip(*columns, strict=True):
             newer = newer_format(key, value)
             if newer:
-                found.append((partition, offset, newer))
-        if found:
-            yield batch_of(found, _STOPS_ARROW)
+                stops.append((partition, offset, newer))
+        if stops:
+            yield batch_of(stops, _STOPS_ARROW)
 
 
 def _gap_ends(rows: DataFrame, positions: Mapping[int, int]) -> dict[int, tuple[int, int]]:
@@ -291,7 +291,7 @@ def below(limits: Mapping[int, int], *, otherwise: bool = True) -> str:
 def newest_old(rows: DataFrame, seen: Mapping[int, BatchContents], *, oldest_kept_ms: int) -> dict[int, int]:
     """Offset of the last record of each partition, up to its stop, whose log time is not behind this one; -1 if none is."""
     old = rows.where(F.col("timestamp_ms") <= oldest_kept_ms)
-    stops = {number: one.last + 1 for number, one in seen.items() if one.stop is not None}
+    stops = {number: part.last + 1 for number, part in seen.items() if part.stop is not None}
     if stops:
         old = old.where(below(stops))
     newest = old.groupBy("partition").agg(F.max("offset").alias("newest")).collect()

@@ -84,7 +84,7 @@ class ChannelTable:
     Args:
         whole_log: Reads partitions up to the first offsets (exclusive), from the second ones on or else from their beginning.
         check: Sees that the topic can still be read from these positions on; says where its partitions begin and end.
-        changes: Told each snapshot that the pointer has named.
+        changes: Receives each snapshot that the pointer has named.
         compacts: Put the batches of days that are over into one.
         wall_ms: The clock that ages of records are shown by, and joins are judged by.
     """
@@ -128,7 +128,7 @@ class ChannelTable:
 
         Raises:
             NewerFormatError: A record of a newer format stops a partition; all before it is published.
-            TableChangedError: Somebody else writes this table.
+            TableChangedError: Another job writes this table.
         """
         begun_ms = self._wall_ms()
         base = self._store.latest()
@@ -141,18 +141,18 @@ class ChannelTable:
         rows = with_group(batch.where(not_below(positions))).persist(StorageLevel.MEMORY_AND_DISK)
         self._clean = False
         try:
-            found = survey(rows, positions)
-            if not found.seen:
+            surveyed = survey(rows, positions)
+            if not surveyed.seen:
                 self._clean = True
                 return BatchOutcome(None if base is None else base.sequence)
-            newest, outcome = self._take(base, places, rows, found, began)
+            newest, outcome = self._take(base, places, rows, surveyed, began)
         finally:
             rows.unpersist()
         self._tell_changes(newest)
         after = self._places(newest)
         self._compact(after)
         self._clean = True
-        stopped = {number: stop for number in found.seen if (stop := after[number].stop) is not None}
+        stopped = {number: stop for number in surveyed.seen if (stop := after[number].stop) is not None}
         if stopped:
             number, stop = min(stopped.items())
             raise NewerFormatError(self._log.topic, number, stop.offset, stop.format)
@@ -160,7 +160,7 @@ class ChannelTable:
 
     def _tell_changes(self, newest: Pointer | None) -> None:
         if self._changes is not None:
-            self._changes.tell(newest, self._read)
+            self._changes.publish(newest, self._read)
 
     def _compact(self, places: Mapping[int, ReadingPosition]) -> None:
         """Put the batches of each day that is over in all partitions into one."""
@@ -184,35 +184,35 @@ class ChannelTable:
         numbers = range(self._log.partitions)
         if base is None:
             return {number: ReadingPosition() for number in numbers}
-        told, topic_id = base.meta["partitions"], base.meta["topic_id"]
-        if topic_id != self._log.topic_id or set(told) != {str(number) for number in numbers}:
+        places, topic_id = base.meta["partitions"], base.meta["topic_id"]
+        if topic_id != self._log.topic_id or set(places) != {str(number) for number in numbers}:
             raise TopicBrokenError(
-                f"{self._store.root.uri} was made from the topic {base.meta['topic']} with the id {topic_id} and {len(told)} "
+                f"{self._store.root.uri} was made from the topic {base.meta['topic']} with the id {topic_id} and {len(places)} "
                 f"partitions; {self._log.topic} has the id {self._log.topic_id} and {self._log.partitions} partitions",
-                hint="It is another channel, or the topic was made anew: start the job with other folders for table and "
+                hint="It is another channel, or the topic was created again: start the job with other folders for table and "
                 "checkpoint.",
             )
-        return {number: read_place(told[str(number)]) for number in numbers}
+        return {number: read_place(places[str(number)]) for number in numbers}
 
     def _take(
         self,
         base: Pointer | None,
         places: Mapping[int, ReadingPosition],
         rows: DataFrame,
-        found: BatchSurvey,
+        surveyed: BatchSurvey,
         began: Began,
     ) -> tuple[Pointer, BatchOutcome]:
-        rows, found, steps, older = self._whole_log.settle(places, rows, found, began)
-        for number, seen in found.seen.items():
+        rows, surveyed, steps, older = self._whole_log.settle(places, rows, surveyed, began)
+        for number, seen in surveyed.seen.items():
             if number not in steps:
                 steps[number] = go_on(self._log.partitions, number, places[number], seen)
         _tell(steps)
         sequence, folder = self._store.begin(base)
-        needed = _needed(steps, found)
+        needed = _needed(steps, surveyed)
         snapshot = None if base is None else self._read(base.sequence)
         folded = self._fold(snapshot, steps, rows, needed)
         try:
-            number = sum(seen.records for seen in found.seen.values())
+            number = sum(seen.records for seen in surveyed.seen.values())
             verdicts = self._archive_rows(folded.where(F.col("row") == RECORD_ROW).select("record.*"), number, sequence)
             state = folded.where(F.col("row") == STATE_ROW).select("state.*")
             whole = state
@@ -224,17 +224,17 @@ class ChannelTable:
             folded.unpersist()
             if older is not None:
                 older.unpersist()
-        told = published(folder.uri)
+        published_figures = published(folder.uri)
         self._check({})
         after = dict(places) | {number: step.place for number, step in steps.items()}
-        oldest_ms = min(seen.oldest_ms for seen in found.seen.values())
-        pointer = self._store.publish(base, self._meta(base, after, steps, told, differences))
+        oldest_ms = min(seen.oldest_ms for seen in surveyed.seen.values())
+        pointer = self._store.publish(base, self._meta(base, after, steps, published_figures, differences))
         return pointer, BatchOutcome(
             pointer.sequence,
             records=number,
             verdicts=verdicts,
             oldest_unread_ms=max(0, self._wall_ms() - oldest_ms),
-            published=told,
+            published=published_figures,
         )
 
     def _fold(
@@ -274,7 +274,7 @@ class ChannelTable:
         base: Pointer | None,
         places: Mapping[int, ReadingPosition],
         steps: Mapping[int, BatchStep],
-        told: Published,
+        published_figures: Published,
         differences: list[dict[str, Any]],
     ) -> dict[str, Any]:
         before = {} if base is None else base.meta
@@ -292,26 +292,26 @@ class ChannelTable:
             "incomplete": incomplete(before.get("incomplete", ()), steps),
             "cold_starts": cold_starts,
             "written_at_ms": self._wall_ms(),
-            **told.fields(),
+            **published_figures.fields(),
         }
 
 
 def with_group(rows: DataFrame) -> DataFrame:
-    """Rows of a log with the unit of the fold beside them."""
+    """Rows of a log with their unit of the fold."""
     return rows.selectExpr(*RAW.names, f"{GROUP} as `group`")
 
 
-def _needed(steps: Mapping[int, BatchStep], found: BatchSurvey) -> str:
+def _needed(steps: Mapping[int, BatchStep], surveyed: BatchSurvey) -> str:
     """Which rows of the snapshot the fold needs; the others stay as they are."""
     rows = [
-        (EVERYTHING if step.plan.joins else found.needed.get(number, EVERYTHING)).condition(number)
+        (EVERYTHING if step.plan.joins else surveyed.needed.get(number, EVERYTHING)).condition(number)
         for number, step in steps.items()
     ]
     return f"({' or '.join(rows) or 'false'})"
 
 
 def _made_anew(steps: Mapping[int, BatchStep]) -> str:
-    """Partitions whose view is made anew, and of which nothing before is looked at."""
+    """Partitions whose view is rebuilt, without anything before."""
     numbers = [str(number) for number, step in steps.items() if step.plan.joins and not step.plan.cold_start]
     return f"(partition in ({', '.join(numbers)}))" if numbers else "(false)"
 
@@ -324,7 +324,7 @@ def _tell(steps: Mapping[int, BatchStep]) -> None:
             )
         if step.why is not None:
             _log.warning(
-                "the view is made anew, as a joining broker does",
+                "the view is rebuilt, as a joining broker does",
                 partition=number,
                 why=step.why.value,
                 lenient_to=step.plan.facts.lenient_to,
@@ -337,7 +337,10 @@ _OUT_TYPE = from_arrow_schema(FOLD_OUT)
 _HELD_TYPE = _STATE_TYPE.simpleString()
 _HELD_AS_ROWS = (
     "partition",
-    *(f"cast(null as {one.dataType.simpleString()}) as `{one.name}`" for one in from_arrow_schema(RAW).fields[1:]),
+    *(
+        f"cast(null as {field.dataType.simpleString()}) as `{field.name}`"
+        for field in from_arrow_schema(RAW).fields[1:]
+    ),
     "namespace as `group`",
     f"{STATE_ROW} as row",
     f"struct({', '.join(f'`{name}`' for name in STATE.names)}) as held",

@@ -27,11 +27,11 @@ def job_main(app: typer.Typer, name: str, argv: Sequence[str] | None = None) -> 
         argv: Arguments; None takes those of the process. `--debug` shows where in the code an error happened.
 
     Returns:
-        The exit code; an error is told on standard error.
+        The exit code; an error is printed on standard error.
     """
-    given = list(sys.argv[1:] if argv is None else argv)
-    debug = "--debug" in given
-    words = [word for word in given if word != "--debug"]
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    debug = "--debug" in arguments
+    words = [word for word in arguments if word != "--debug"]
 
     def run() -> Any:
         return typer.main.get_command(app).main(words, name, standalone_mode=False)

@@ -38,17 +38,17 @@ class Jobs(TyperGroup):
         return command
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """The job that is called; one that there is not is told with those that there are."""
+        """The job of that name; the error for an unknown one lists those that exist."""
         if args and not args[0].startswith("-") and args[0] not in _registered():
             raise CommandError(
-                f"there is no job {args[0]!r}",
+                f"unknown job {args[0]!r}",
                 hint=f"Jobs: {', '.join(sorted(_registered())) or 'none is installed'}.",
                 code=ExitCode.USAGE,
             )
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002
-        """The list in the help; a job that cannot be loaded takes nobody's help away."""
+        """The list in the help; a job that cannot be loaded does not hide the others."""
         rows = [(name, what) for name, what, _ in _described()]
         if rows:
             with formatter.section("Jobs"):
@@ -81,14 +81,14 @@ def _registered() -> dict[str, metadata.EntryPoint]:
 
 def _described() -> list[tuple[str, str, str]]:
     """Name, first line of the help, and origin of each job."""
-    found = []
+    jobs = []
     for name, point in sorted(_registered().items()):
         try:
             what = _load(point).get_short_help_str(limit=100)
         except SparkJobError as error:
             what = _NO_HELP + str(error)
-        found.append((name, what, point.value))
-    return found
+        jobs.append((name, what, point.value))
+    return jobs
 
 
 def _load(point: metadata.EntryPoint) -> Any:

@@ -85,9 +85,9 @@ def streaming(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a job's command the options of every streaming job; its first argument is a `Streaming`."""
 
     @wraps(command)
-    def run(**given: Any) -> Any:
-        common = {name: given.pop(name) for name in shared}
-        return command(_streaming(**common), **given)
+    def run(**values: Any) -> Any:
+        common = {name: values.pop(name) for name in shared}
+        return command(_streaming(**common), **values)
 
     shared = inspect.signature(_common, eval_str=True).parameters
     own = list(inspect.signature(command, eval_str=True).parameters.values())[1:]
@@ -128,10 +128,10 @@ def _streaming(
     **same: Any,
 ) -> Streaming:
     java, settings = pairs(kafka_options, "--kafka-option"), pairs(conf, "--conf")
-    found = connection(bootstrap_servers, channel, config, properties, flags)
+    place = connection(bootstrap_servers, channel, config, properties, flags)
     return Streaming(
-        client=found.client,
-        channel=found.settings.channel.name,
+        client=place.client,
+        channel=place.settings.channel.name,
         kafka_properties=java,
         trigger_s=trigger,
         conf=settings,
@@ -139,19 +139,19 @@ def _streaming(
     )
 
 
-def pairs(given: Iterable[str] | None, option: str) -> Mapping[str, str]:
+def pairs(texts: Iterable[str] | None, option: str) -> Mapping[str, str]:
     """What a repeatable option NAME=VALUE says; the last one of a name counts.
 
     Raises:
         CommandError: One has no name, or no `=`.
     """
-    found = {}
-    for text in given or ():
+    by_name = {}
+    for text in texts or ():
         name, equals, value = text.partition("=")
         if not equals or not name.strip():
             raise CommandError(f"{option} {text}: this is not NAME=VALUE", code=ExitCode.USAGE)
-        found[name.strip()] = value
-    return found
+        by_name[name.strip()] = value
+    return by_name
 
 
 def connection(

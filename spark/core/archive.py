@@ -1,8 +1,8 @@
 """The archive's folder: `dt=<UTC date of the log>/batch=<sequence>/*.parquet`, added to by batches, compacted by days.
 
 A batch is written beside the archive and moved in folder by folder. Until the pointer of the table names its sequence it does not
-count: the next attempt removes it. Names that begin with `_` are no part of the archive; Spark and pyarrow skip them, and so does
-a pattern `dt=*/batch=*/*.parquet`.
+count: the next attempt removes it. Names that begin with `_` do not belong to the archive; Spark and pyarrow skip them, as does a
+pattern `dt=*/batch=*/*.parquet`.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ class Archive:
 
     def batches(self, day: str) -> list[int]:
         """Sequences of the batches of a day."""
-        found = map(_BATCH.fullmatch, (self.root / day).names())
-        return [int(match.group(1)) for match in found if match]
+        matches = map(_BATCH.fullmatch, (self.root / day).names())
+        return [int(match.group(1)) for match in matches if match]
 
     def recover(self, newest: int) -> list[str]:
         """Remove what was never pointed to, and finish or undo a compaction that was cut off.
@@ -114,14 +114,14 @@ class Archive:
             (scratch / day).move_to(target / _name(sequence))
         scratch.remove()
         counted = pc.value_counts(written.column(0)).to_pylist()
-        return {one["values"] or "": one["counts"] for one in counted}
+        return {folder["values"] or "": folder["counts"] for folder in counted}
 
     def to_compact(self, before: str) -> list[str]:
         """Days before this one (`dt=YYYY-MM-DD`) that consist of more than one batch, the oldest first."""
         return [day for day in self.days() if day < before and len(self.batches(day)) > 1]
 
     def compact(self, session: SparkSession, day: str, schema: StructType) -> int:
-        """Put the batches of a closed day into one, in the order of the log; nobody else may write the archive meanwhile.
+        """Put the batches of a closed day into one, in the order of the log; no other process may write the archive meanwhile.
 
         Readers miss the day for the moment between two renames; they never see a record twice.
 
@@ -134,7 +134,7 @@ class Archive:
         (self.root / _COMPACTING).remove()
         files = 1 + read.count() // ROWS_IN_A_FILE
         ordered = read.repartitionByRange(files, *self._order).sortWithinPartitions(*self._order)
-        # Its number is that of the newest: whatever is behind the pointer is told by it.
+        # Its number is that of the newest: it shows what is behind the pointer.
         ordered.write.parquet((fresh / _name(max(batches))).place)
         old = self.root / _OLD / day
         for name in (_OLD, _GONE):

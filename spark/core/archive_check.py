@@ -48,7 +48,9 @@ def check_complete(name: str, rows: DataFrame, covers: Mapping[int, Cover]) -> N
 
 def _error(what: str, how: str, number: int, wrong: Mapping[int, Wrong], hint: str) -> SparkJobError:
     count = wrong[number].amount
-    others = ", ".join(f"{one.amount} of partition {other}" for other, one in sorted(wrong.items()) if other != number)
+    others = ", ".join(
+        f"{rest.amount} of partition {other}" for other, rest in sorted(wrong.items()) if other != number
+    )
     also = f"; also {others}" if others else ""
     return SparkJobError(
         f"{what} ({count} record{'s' if count > 1 else ''} of it {how}{also})",
@@ -66,31 +68,31 @@ def _counted(offsets: DataFrame, covers: Mapping[int, Cover]) -> Buckets:
         .agg(F.count("*").alias("rows"), F.expr(f"bitmap_count(bitmap_construct_agg({bit}))").alias("distinct"))
         .collect()
     )
-    found: dict[tuple[int, int], Counted] = {}
+    counts: dict[tuple[int, int], Counted] = {}
     for row in rows:
         place = row["partition"], row["bucket"]
-        held = found.get(place, Counted(0, 0, 0))
+        held = counts.get(place, Counted(0, 0, 0))
         needed = 0 if row["free"] else row["distinct"]
-        found[place] = Counted(held.rows + row["rows"], held.distinct + row["distinct"], held.needed + needed)
-    return found
+        counts[place] = Counted(held.rows + row["rows"], held.distinct + row["distinct"], held.needed + needed)
+    return counts
 
 
 def _free(covers: Mapping[int, Cover]) -> str:
     """Condition of rows in stretches that may have gaps."""
-    stretches = [(number, one) for number, cover in sorted(covers.items()) for one in cover.gapped]
-    each = [f"(partition = {number} and offset >= {one.first} and offset < {one.end})" for number, one in stretches]
+    stretches = [(number, gap) for number, cover in sorted(covers.items()) for gap in cover.gapped]
+    each = [f"(partition = {number} and offset >= {gap.first} and offset < {gap.end})" for number, gap in stretches]
     return " or ".join(each) or "false"
 
 
 def _first_missing(offsets: DataFrame, number: int, cover: Cover, wrong: Wrong) -> str:
-    mine = offsets.where(F.col("partition") == number)
-    inside = mine.where(f"offset div {BUCKET} = {wrong.bucket}").distinct().collect()
+    own = offsets.where(F.col("partition") == number)
+    inside = own.where(f"offset div {BUCKET} = {wrong.bucket}").distinct().collect()
     first = cover.first_missing(wrong.bucket, {row["offset"] for row in inside})
     if first is None:
         raise SparkJobError(
             "the archive was changed while it was read", hint="Ask again.", exit_code=ExitCode.TABLE_UNUSABLE
         )
-    behind = mine.where(f"offset > {first}").agg(F.min("offset").alias("next")).collect()[0]["next"]
+    behind = own.where(f"offset > {first}").agg(F.min("offset").alias("next")).collect()[0]["next"]
     return stretch_text(first, cover.last_missing(first, behind))
 
 
@@ -129,7 +131,7 @@ class Cover(NamedTuple):
     def needed(self, first: int, end: int) -> int:
         """How many offsets from `first` up to `end` (exclusive) have to be there."""
         end = min(end, self.position)
-        free = sum(max(0, min(end, one.end) - max(first, one.first)) for one in self.gapped)
+        free = sum(max(0, min(end, gap.end) - max(first, gap.first)) for gap in self.gapped)
         return max(0, end - first) - free
 
     def needs(self, offset: int) -> bool:
@@ -147,7 +149,7 @@ class Cover(NamedTuple):
         Args:
             next_present: The first record behind it; None where there is none.
         """
-        ends = [self.position, *(one.first for one in self.gapped if one.first > first)]
+        ends = [self.position, *(gap.first for gap in self.gapped if gap.first > first)]
         return min(ends if next_present is None else [*ends, next_present]) - 1
 
 
@@ -185,8 +187,8 @@ _EMPTY: Final = Counted(0, 0, 0)
 def covers_of(meta: Mapping[str, Any]) -> dict[int, Cover]:
     """Of each partition, out of the pointer's `meta`."""
     gapped: dict[int, list[Stretch]] = {}
-    for one in meta["incomplete"]:
-        gapped.setdefault(one["partition"], []).append(Stretch(one["from_offset"], one["to_offset"] + 1))
+    for entry in meta["incomplete"]:
+        gapped.setdefault(entry["partition"], []).append(Stretch(entry["from_offset"], entry["to_offset"] + 1))
     return {
         int(number): Cover(place["position"], _apart(gapped.get(int(number), ())))
         for number, place in meta["partitions"].items()
@@ -194,18 +196,18 @@ def covers_of(meta: Mapping[str, Any]) -> dict[int, Cover]:
 
 
 def _apart(stretches: Iterable[Stretch]) -> tuple[Stretch, ...]:
-    found: list[Stretch] = []
+    merged: list[Stretch] = []
     for stretch in sorted(stretches):
-        if found and stretch.first <= found[-1].end:
-            found[-1] = Stretch(found[-1].first, max(found[-1].end, stretch.end))
+        if merged and stretch.first <= merged[-1].end:
+            merged[-1] = Stretch(merged[-1].first, max(merged[-1].end, stretch.end))
         else:
-            found.append(stretch)
-    return tuple(found)
+            merged.append(stretch)
+    return tuple(merged)
 
 
 def missing(covers: Mapping[int, Cover], counted: Buckets) -> dict[int, Wrong]:
     """Partitions that lack offsets."""
-    found = {}
+    wrong = {}
     for number, cover in sorted(covers.items()):
         lacking = {
             bucket: lack
@@ -213,8 +215,8 @@ def missing(covers: Mapping[int, Cover], counted: Buckets) -> dict[int, Wrong]:
             if (lack := _lack(cover, bucket, counted.get((number, bucket), _EMPTY)))
         }
         if lacking:
-            found[number] = Wrong(min(lacking), sum(lacking.values()))
-    return found
+            wrong[number] = Wrong(min(lacking), sum(lacking.values()))
+    return wrong
 
 
 def _lack(cover: Cover, bucket: int, counted: Counted) -> int:
@@ -223,12 +225,12 @@ def _lack(cover: Cover, bucket: int, counted: Counted) -> int:
 
 def doubled(counted: Buckets) -> dict[int, Wrong]:
     """Partitions with offsets that are there more than once."""
-    found: dict[int, Wrong] = {}
-    for (number, bucket), one in sorted(counted.items()):
-        if one.rows > one.distinct:
-            first, amount = found.get(number, Wrong(bucket, 0))
-            found[number] = Wrong(first, amount + one.rows - one.distinct)
-    return found
+    wrong: dict[int, Wrong] = {}
+    for (number, bucket), count in sorted(counted.items()):
+        if count.rows > count.distinct:
+            first, amount = wrong.get(number, Wrong(bucket, 0))
+            wrong[number] = Wrong(first, amount + count.rows - count.distinct)
+    return wrong
 
 
 def stretch_text(first: int, last: int) -> str:
@@ -240,6 +242,6 @@ def why_gapped(cover: Cover) -> str:
     """Why a partition whose archive is as its pointer says has gaps, for people; empty if it has none."""
     if not cover.gapped:
         return ""
-    told = ", ".join(f"from offset {one.first} to {one.end - 1}" for one in cover.gapped[:_TOLD_MAX])
+    gaps = ", ".join(f"from offset {gap.first} to {gap.end - 1}" for gap in cover.gapped[:_TOLD_MAX])
     more = f" and {rest} stretches more" if (rest := len(cover.gapped) - _TOLD_MAX) > 0 else ""
-    return f"is incomplete {told}{more}, where records were cleaned away before the job table-view read them"
+    return f"is incomplete {gaps}{more}, where records were cleaned away before the job table-view read them"

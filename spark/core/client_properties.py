@@ -37,31 +37,31 @@ def kafka_options(
         read_text: Reads a file, for keys in PEM: Java takes their text.
 
     Raises:
-        SparkJobError: A mechanism that needs what only the Java client can be told, a certificate without its key, or a file
+        SparkJobError: A mechanism that needs properties of the Java client only, a certificate without its key, or a file
             that cannot be read.
     """
-    given = client.properties
-    # Java waits a minute before it says that nobody answers.
+    properties = client.properties
+    # Java waits a minute before it reports that Kafka does not answer.
     patience_ms = client.tuning.request_timeout_ms * 2
-    found = {"request.timeout.ms": str(patience_ms), "default.api.timeout.ms": str(2 * patience_ms)}
-    found |= {name: value for name, value in given.items() if name in _SAME}
-    found |= _sasl(given, extra or {})
-    found |= _ssl(given, read_text)
+    options = {"request.timeout.ms": str(patience_ms), "default.api.timeout.ms": str(2 * patience_ms)}
+    options |= {name: value for name, value in properties.items() if name in _SAME}
+    options |= _sasl(properties, extra or {})
+    options |= _ssl(properties, read_text)
     if "bootstrap.servers" in (extra or {}):
         raise SparkJobError(
             "--kafka-option bootstrap.servers would have Spark read another Kafka than the one that is checked",
             hint="Name it with --bootstrap-servers.",
         )
-    found |= dict(extra or {})
-    found["bootstrap.servers"] = client.bootstrap_servers
-    return {f"kafka.{name}": value for name, value in found.items()}
+    options |= dict(extra or {})
+    options["bootstrap.servers"] = client.bootstrap_servers
+    return {f"kafka.{name}": value for name, value in options.items()}
 
 
-def _sasl(given: Mapping[str, str], extra: Mapping[str, str]) -> dict[str, str]:
-    mechanism = given.get("sasl.mechanism", given.get("sasl.mechanisms"))
+def _sasl(properties: Mapping[str, str], extra: Mapping[str, str]) -> dict[str, str]:
+    mechanism = properties.get("sasl.mechanism", properties.get("sasl.mechanisms"))
     if mechanism is None:
         return {}
-    found = {"sasl.mechanism": mechanism}
+    options = {"sasl.mechanism": mechanism}
     module = _MODULES.get(mechanism.upper())
     if module is None:
         if "sasl.jaas.config" not in extra and mechanism.upper() != "GSSAPI":
@@ -69,33 +69,33 @@ def _sasl(given: Mapping[str, str], extra: Mapping[str, str]) -> dict[str, str]:
                 f"the SASL mechanism {mechanism} cannot be translated for Spark's Kafka client",
                 hint="Give its settings with --kafka-option sasl.jaas.config=... and whatever else it needs.",
             )
-        return found
-    user, password = given.get("sasl.username", ""), given.get("sasl.password", "")
-    found["sasl.jaas.config"] = f'{module} required username="{_quoted(user)}" password="{_quoted(password)}";'
-    return found
+        return options
+    user, password = properties.get("sasl.username", ""), properties.get("sasl.password", "")
+    options["sasl.jaas.config"] = f'{module} required username="{_quoted(user)}" password="{_quoted(password)}";'
+    return options
 
 
-def _ssl(given: Mapping[str, str], read_text: Callable[[str], str]) -> dict[str, str]:
-    found: dict[str, str] = {}
-    authority = _pem(given, "ssl.ca", read_text)
+def _ssl(properties: Mapping[str, str], read_text: Callable[[str], str]) -> dict[str, str]:
+    options: dict[str, str] = {}
+    authority = _pem(properties, "ssl.ca", read_text)
     if authority is not None:
-        found |= {"ssl.truststore.type": _PEM, "ssl.truststore.certificates": authority}
-    chain, key = _pem(given, "ssl.certificate", read_text), _pem(given, "ssl.key", read_text)
+        options |= {"ssl.truststore.type": _PEM, "ssl.truststore.certificates": authority}
+    chain, key = _pem(properties, "ssl.certificate", read_text), _pem(properties, "ssl.key", read_text)
     if (chain is None) != (key is None):
         raise SparkJobError(
             f"a client certificate and its key belong together, and the {'certificate' if chain is None else 'key'} is missing",
             hint="Give both ssl.certificate.location and ssl.key.location (or their .pem forms).",
         )
     if chain is not None and key is not None:
-        found |= {"ssl.keystore.type": _PEM, "ssl.keystore.certificate.chain": chain, "ssl.keystore.key": key}
-    if given.get(_NAME_CHECK) == "none":
-        found[_NAME_CHECK] = ""  # Java's word for no check
-    return found
+        options |= {"ssl.keystore.type": _PEM, "ssl.keystore.certificate.chain": chain, "ssl.keystore.key": key}
+    if properties.get(_NAME_CHECK) == "none":
+        options[_NAME_CHECK] = ""  # Java's word for no check
+    return options
 
 
-def _pem(given: Mapping[str, str], name: str, read_text: Callable[[str], str]) -> str | None:
+def _pem(properties: Mapping[str, str], name: str, read_text: Callable[[str], str]) -> str | None:
     """Text in PEM, given as such or as the name of a file."""
-    text, location = given.get(f"{name}.pem"), given.get(f"{name}.location")
+    text, location = properties.get(f"{name}.pem"), properties.get(f"{name}.location")
     if text or not location:
         return text or None
     try:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def say(line: str) -> None:
-    """Tell people, on standard error."""
+    """Print a line for people on standard error."""
     print(line, file=sys.stderr, flush=True)
 
 
@@ -41,7 +41,7 @@ def refuse_foreign(table: str, job: str, foreign: str) -> None:
 
 
 @contextmanager
-def job_session(job: str, told: Streaming, table: str) -> Iterator[SparkSession]:
+def job_session(job: str, streaming: Streaming, table: str) -> Iterator[SparkSession]:
     """The session of a job, for as long as it has its checkpoint and its table for itself.
 
     Raises:
@@ -49,10 +49,10 @@ def job_session(job: str, told: Streaming, table: str) -> Iterator[SparkSession]
         SparkJobError: Spark is missing, or does not start.
     """
     _log_to_stderr()
-    apart(told.checkpoint, table)
-    with only_job(job, [told.checkpoint, table]):
-        say(f"{job}: channel {told.channel} at {told.client.bootstrap_servers}, into {table}")
-        session = open_session(f"statechannel {job} {told.channel}", conf=told.conf)
+    apart(streaming.checkpoint, table)
+    with only_job(job, [streaming.checkpoint, table]):
+        say(f"{job}: channel {streaming.channel} at {streaming.client.bootstrap_servers}, into {table}")
+        session = open_session(f"statechannel {job} {streaming.channel}", conf=streaming.conf)
         try:
             yield session
         finally:
@@ -61,8 +61,8 @@ def job_session(job: str, told: Streaming, table: str) -> Iterator[SparkSession]
 
 def _log_to_stderr() -> None:
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
-    logging.getLogger("spark").setLevel(logging.INFO)  # what a job does that nobody sees in its tables
-    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # what a batch raises is told once, by us
+    logging.getLogger("spark").setLevel(logging.INFO)  # what a job does beyond its tables
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # what a batch raises is reported once, by us
     structlog.configure(
         processors=[
             structlog.processors.add_log_level,

@@ -40,11 +40,11 @@ def only_job(job: str, places: Iterable[str | Path | None]) -> Iterator[None]:
     """Hold the folders of a job for as long as it works.
 
     Args:
-        job: Its name, told to whoever comes second.
+        job: Its name, shown to a second process.
         places: Checkpoint and tables, as paths or URIs. None and those of no local file system are passed over.
 
     Raises:
-        JobInUseError: Somebody else holds one; it names that process.
+        JobInUseError: Another process holds one; the error names it.
     """
     # In one order for everybody, each once: two jobs that share two folders must not each get one.
     local = sorted({path for place in places if place is not None and (path := _local(place)) is not None})
@@ -64,7 +64,7 @@ def _held(job: str, folder: Path) -> Iterator[None]:
         lock.truncate(0)
         lock.write(f"process {os.getpid()} on {socket.gethostname()} (job {job})\n")
         lock.flush()
-        # The file stays: whoever removed it could remove one that a third process has just locked.
+        # The file stays: removing it could remove one that a third process has just locked.
         yield
 
 
@@ -90,20 +90,20 @@ def apart(checkpoint: str, table: str) -> None:
     if paths[0].startswith(paths[1]) or paths[1].startswith(paths[0]):
         raise SparkJobError(
             f"the checkpoint {checkpoint} and the table {table} lie in one another",
-            hint="Give the job two folders beside each other.",
+            hint="Give the job two folders, neither within the other.",
             exit_code=ExitCode.USAGE,
         )
 
 
 def lock_file(folder: Path) -> Path:
-    """Where the lock of a folder is: beside it, so that the folder may be removed and moved."""
+    """The path of a folder's lock: next to the folder, so that the folder may be removed and moved."""
     return folder.parent / f".{folder.name}.lock"
 
 
 def _holder(lock: IO[str]) -> str:
     lock.seek(0)
-    told = lock.read(_SEEN_MAX).strip()
-    return told if told.isprintable() and told else "another process"
+    holder = lock.read(_SEEN_MAX).strip()
+    return holder if holder.isprintable() and holder else "another process"
 
 
 def _local(place: str | Path) -> Path | None:

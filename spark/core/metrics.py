@@ -1,4 +1,4 @@
-"""What a job's queries are doing, for Prometheus: Spark tells after each batch, nothing is computed for it."""
+"""Metrics of a job's queries for Prometheus: Spark reports after each batch, nothing is computed for it."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ def parse_offsets(text: object) -> dict[Partition, int]:
         return {}
     if not isinstance(loaded, dict):
         return {}
-    found: dict[Partition, int] = {}
+    offsets: dict[Partition, int] = {}
     for topic, partitions in loaded.items():
         if not isinstance(partitions, dict):
             continue
         for number, offset in partitions.items():
             if str(number).isdigit() and isinstance(offset, int):
-                found[topic, int(number)] = offset
-    return found
+                offsets[topic, int(number)] = offset
+    return offsets
 
 
 def lags(read_to: object, end: object) -> dict[Partition, int]:
@@ -102,21 +102,21 @@ class JobMetrics(StreamingQueryListener):
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
         """A batch is done."""
-        told = event.progress
+        progress = event.progress
         self.batches.labels(self._job).inc()
-        self.input_rows.labels(self._job).inc(max(0, told.numInputRows))
-        self.batch_rows.labels(self._job).set(max(0, told.numInputRows))
-        self.batch_s.labels(self._job).set(told.batchDuration / 1_000)
-        for part, length_ms in told.durationMs.items():
+        self.input_rows.labels(self._job).inc(max(0, progress.numInputRows))
+        self.batch_rows.labels(self._job).set(max(0, progress.numInputRows))
+        self.batch_s.labels(self._job).set(progress.batchDuration / 1_000)
+        for part, length_ms in progress.durationMs.items():
             self.part_s.labels(self._job, part).set(length_ms / 1_000)
-        for source in told.sources:
+        for source in progress.sources:
             for (topic, partition), records in lags(source.endOffset, source.latestOffset).items():
                 self.lag.labels(self._job, topic, str(partition)).set(records)
-        for name, row in told.observedMetrics.items():
+        for name, row in progress.observedMetrics.items():
             for metric, value in figures(row.asDict()).items():
                 self.observed.labels(self._job, name, metric).set(value)
         if self._on_progress is not None:
-            self._on_progress(told)
+            self._on_progress(progress)
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
         """Nothing to do: the figures of the last batch stand."""
@@ -172,7 +172,7 @@ def measured(session: SparkSession, metrics: JobMetrics, port: int | None) -> It
 
 def run_measured(
     session: SparkSession,
-    told: Streaming,
+    streaming: Streaming,
     metrics: JobMetrics,
     start: Callable[[], StreamingQuery],
     *,
@@ -180,5 +180,5 @@ def run_measured(
     stop: threading.Event,
 ) -> None:
     """Run a query as its options say, with its figures served meanwhile; see `measured` and `run_query`."""
-    with measured(session, metrics, told.metrics_port):
-        run_query(start, stop=stop, work=work, retries=told.retries, stop_timeout_s=told.stop_timeout_s)
+    with measured(session, metrics, streaming.metrics_port):
+        run_query(start, stop=stop, work=work, retries=streaming.retries, stop_timeout_s=streaming.stop_timeout_s)

@@ -17,13 +17,13 @@ _LOOKS_END_S = 5.0
 
 _WHOLE = 1_000
 
-Told = Callable[[int, int], None]
-"""Told of the tasks done and of the tasks known so far, whose number grows as Spark plans further stages."""
+OnTasks = Callable[[int, int], None]
+"""Called with the tasks done and the tasks known so far, whose number grows as Spark plans further stages."""
 
 
 @contextmanager
-def tasks_followed(context: SparkContext, told: Told) -> Iterator[None]:
-    """Tell about the tasks of all that this process runs meanwhile.
+def tasks_followed(context: SparkContext, on_tasks: OnTasks) -> Iterator[None]:
+    """Report the tasks of all that this process runs meanwhile.
 
     Spark forgets stages that have ended: what was seen of them is remembered here. Looking costs two calls to the JVM for
     each running stage, twice a second.
@@ -41,7 +41,7 @@ def tasks_followed(context: SparkContext, told: Told) -> Iterator[None]:
             for stage in seen.keys() - active:
                 seen[stage] = (seen[stage][1], seen[stage][1])
             if seen:
-                told(sum(done for done, _ in seen.values()), sum(tasks for _, tasks in seen.values()))
+                on_tasks(sum(done for done, _ in seen.values()), sum(tasks for _, tasks in seen.values()))
 
     thread = threading.Thread(target=follow, name="spark-progress", daemon=True)
     thread.start()
@@ -59,7 +59,7 @@ def tasks_shown(doing: str, context: SparkContext, bar: ProgressBar) -> Iterator
         furthest = 0
 
         def told(done: int, tasks: int) -> None:
-            nonlocal furthest  # later stages make the whole larger; a bar that goes back helps nobody
+            nonlocal furthest  # later stages make the whole larger; a bar must not go back
             furthest = max(furthest, _WHOLE * done // max(1, tasks))
             shown(furthest)
 

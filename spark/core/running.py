@@ -35,7 +35,7 @@ class QueryEndCause(StrEnum):
     OTHER = "Spark ended the query"
 
 
-# In this order: a refusal is also told as a failure to connect, and lost offsets come wrapped in time-outs.
+# In this order: a refusal is also reported as a failure to connect, and lost offsets come wrapped in time-outs.
 _SIGNS = (
     (
         QueryEndCause.TOPIC_BROKEN,
@@ -63,7 +63,7 @@ _LENGTH = 400
 
 
 def cause_of(text: str) -> QueryEndCause:
-    """Which of the causes that have an exit code this text tells of."""
+    """Which of the causes that have an exit code this text describes."""
     return next((cause for cause, pattern in _COMPILED if pattern.search(text)), QueryEndCause.OTHER)
 
 
@@ -71,8 +71,8 @@ def gist(text: str) -> str:
     """The line of a long text that says most: a module that is missing, the innermost cause, else the first line."""
     causes = _MISSING_MODULE.findall(text) or _CAUSED_BY.findall(text)
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    told = causes[-1] if causes else lines[0] if lines else "no reason was given"
-    return told if len(told) <= _LENGTH else told[:_LENGTH] + "..."
+    reason = causes[-1] if causes else lines[0] if lines else "no reason was given"
+    return reason if len(reason) <= _LENGTH else reason[:_LENGTH] + "..."
 
 
 STOP_TIMEOUT_S = 30.0
@@ -93,7 +93,7 @@ _EXITS = {
 _HINTS = {
     QueryEndCause.KAFKA_AWAY: "Start the job again when Kafka answers: it goes on where it was.",
     QueryEndCause.KAFKA_DENIED: "See the security settings given with -X, and the ACLs of the topic.",
-    QueryEndCause.TOPIC_BROKEN: "If the topic was made anew, start with a new checkpoint and new tables.",
+    QueryEndCause.TOPIC_BROKEN: "If the topic was created again, start with a new checkpoint and new tables.",
     QueryEndCause.JVM_ENDED: "It may have been killed for want of memory: `--conf spark.driver.memory=...` gives it more.",
     QueryEndCause.WORKER_LACKS: "Every node needs the package and what it requires: install it there and name that Python with "
     "`--conf spark.pyspark.python=...`, or ship it as a zip with --py-files (design/spark-cluster.md).",
@@ -113,7 +113,7 @@ class Work:
 
     Args:
         function: The job's work on a batch.
-        stop: Set when no further batch is wanted.
+        stop: Set to end before the next batch.
     """
 
     def __init__(self, function: BatchFunction, stop: threading.Event) -> None:
@@ -171,7 +171,7 @@ def _hushed(session: SparkSession) -> Callable[[], None]:
 def stopped_by_signals(stop: threading.Event) -> Iterator[None]:
     """SIGTERM and SIGINT set `stop`; a second one ends the process as it would anything else.
 
-    Only the main thread can do this; elsewhere signals stay with whoever has them.
+    Only the main thread can do this; elsewhere signal handlers stay as they are.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -210,7 +210,7 @@ def run_query(
         work: What the query gives to `foreachBatch`, if it does; without it errors of the job's own function are Spark's.
         retries: How often it is started again because Kafka was away, without a batch done in between.
         stop_timeout_s: How long a running batch may take to end; it is broken off then, and repeated after the next start.
-        say: Told of retries.
+        say: Called with a line about each retry.
 
     Raises:
         SparkJobError: The query failed; what the job's own function raised on purpose comes as it was.
@@ -249,10 +249,10 @@ def _attend(start: Callable[[], StreamingQuery], stop: threading.Event, work: Wo
         _stop(query, work, timeout_s)
         _raise_on_failure(query)
     except Exception as error:
-        told = (work.error if work else None) or error
-        if isinstance(told, _NoMoreBatchesError) or (stop.is_set() and not isinstance(told, StateChannelError)):
+        cause = (work.error if work else None) or error
+        if isinstance(cause, _NoMoreBatchesError) or (stop.is_set() and not isinstance(cause, StateChannelError)):
             return
-        _raise(told, str(error))
+        _raise(cause, str(error))
     finally:
         if work:
             work.end()
@@ -295,10 +295,10 @@ def _failure(cause: QueryEndCause, why: str) -> SparkJobError:
 def _java_trace(error: Any) -> str:
     """The JVM's own text, where the error brought it along."""
     for name in ("getStackTrace", "stackTrace", "_stackTrace"):
-        found = getattr(error, name, None)
-        found = found() if callable(found) else found
-        if isinstance(found, str):
-            return found
+        trace = getattr(error, name, None)
+        trace = trace() if callable(trace) else trace
+        if isinstance(trace, str):
+            return trace
     return ""
 
 

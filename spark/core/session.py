@@ -1,4 +1,4 @@
-"""The Spark session of the jobs: what correctness needs, and what a small machine needs where nobody said otherwise.
+"""The Spark session of the jobs: what correctness needs, and defaults for a small machine.
 
 Under `spark-submit` the JVM runs already: its settings stand, and its connector is the one that `--packages` or `--jars`
 brought. Under plain Python this module starts the JVM, with the connector's pinned jars. No master is named here: plain
@@ -162,7 +162,7 @@ def open_session(
 
 
 def check_installed() -> None:
-    """See that the extra `spark` is installed, without importing any of it.
+    """Check that the extra `spark` is installed, without importing any of it.
 
     Raises:
         SparkJobError: It is not, or not all of it.

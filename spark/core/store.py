@@ -2,7 +2,7 @@
 
 A table lies in `ROOT/v=<sequence>/`; `ROOT/LATEST` names the one that counts, with what its writer says of it (offsets, digest).
 Spark writes the folder; the pointer is moved in one step, after everything else. A writer that died before that leaves a folder
-that nobody was pointed to, and the next attempt at the same sequence removes it. One that died behind it has finished.
+that no pointer names, and the next attempt at the same sequence removes it. One that died after it has finished.
 
 Paths are those of `pyarrow.fs`: a plain path, or a URI (`file://`, `hdfs://`, `s3://`).
 """
@@ -61,8 +61,8 @@ class Folder:
 
     def names(self) -> list[str]:
         """Names of what lies in it, sorted; none where it does not exist."""
-        found = self.files.get_file_info(fs.FileSelector(self.path, allow_not_found=True))
-        return sorted(one.base_name for one in found)
+        infos = self.files.get_file_info(fs.FileSelector(self.path, allow_not_found=True))
+        return sorted(info.base_name for info in infos)
 
     def exists(self) -> bool:
         """Whether it, or a file of this name, is there."""
@@ -136,7 +136,7 @@ class SnapshotStore:
         """The next sequence and its folder, empty: leftovers of a writer that died are removed.
 
         Raises:
-            TableChangedError: Somebody else has published since `base` was read; that folder may be the one that counts.
+            TableChangedError: Another writer has published since `base` was read; that folder may be the one that counts.
         """
         self.check_newest(base)
         sequence = 0 if base is None else base.sequence + 1
@@ -148,7 +148,7 @@ class SnapshotStore:
         """Make the snapshot behind `base` the one that counts, and drop those that are too old.
 
         Raises:
-            TableChangedError: Somebody else has published since `base` was read: two writers on one table.
+            TableChangedError: Another writer has published since `base` was read: two writers on one table.
         """
         self.check_newest(base)
         pointer = Pointer(0 if base is None else base.sequence + 1, meta)
@@ -158,14 +158,14 @@ class SnapshotStore:
         return pointer
 
     def check_newest(self, base: Pointer | None) -> None:
-        """See that nobody else has published since `base` was read.
+        """Check that no other writer has published since `base` was read.
 
         Raises:
-            TableChangedError: Somebody has.
+            TableChangedError: Another writer has.
         """
-        found = self.latest()
-        if (found is None) != (base is None) or (found and base and found.sequence != base.sequence):
-            raise TableChangedError(self.root.uri, None if found is None else found.sequence)
+        newest = self.latest()
+        if (newest is None) != (base is None) or (newest and base and newest.sequence != base.sequence):
+            raise TableChangedError(self.root.uri, None if newest is None else newest.sequence)
 
     def _drop_older(self, newest: int) -> None:
         for name in self.root.names():

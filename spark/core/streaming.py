@@ -1,4 +1,4 @@
-"""What all streaming jobs are told, and what becomes of it in Spark's words."""
+"""The options that all streaming jobs have, and their translation to Spark's."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Streaming:
     Attributes:
         client: How Kafka is reached.
         channel: Name of the channel; the load topics' names begin with it.
-        kafka_properties: What only Spark's own client is told, by Java's names.
+        kafka_properties: Properties of Spark's own client only, by Java's names.
         checkpoint: Folder or URI where Spark keeps how far it is.
         trigger_s: Time from the beginning of a batch to that of the next.
         max_offsets_per_trigger: Most records of a batch; None is no bound.

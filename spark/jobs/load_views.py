@@ -1,4 +1,4 @@
-"""The job load-views (design/spark-load-views.md): both load topics as views and as a history, and who is dead is buried."""
+"""The job load-views (design/spark-load-views.md): views and history of both load topics, tombstones for dead brokers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @streaming
 def load_views(
-    told: Streaming,
+    streaming: Streaming,
     *,
     table: Annotated[
         str, Option("--table", metavar="DIR", help="Where views and history are written: a folder, or a URI.")
@@ -30,7 +30,7 @@ def load_views(
     tombstones: Annotated[
         bool,
         Option(
-            help="Bury the reports of brokers that are not heard of any more; the brokers' setting load.tombstones "
+            help="Write tombstones for reports of brokers that are gone; the brokers' setting load.tombstones "
             "is to be `spark` then."
         ),
     ] = True,
@@ -52,20 +52,20 @@ def load_views(
         bool, Option("--compact/--no-compact", help="Put the history's batches of days that are over into one.")
     ] = True,
     accept_new_topic: Annotated[
-        bool, Option("--accept-new-topic", help="Go on with a topic that was made anew under the old name.")
+        bool, Option("--accept-new-topic", help="Continue with a topic that was created again under the old name.")
     ] = False,
 ) -> None:
-    """Keep views and a history of the load topics, and bury the reports of dead brokers."""
+    """Keep views and a history of the load topics, and write tombstones for dead brokers."""
     options = LoadViewsOptions(
-        channel=told.channel,
+        channel=streaming.channel,
         table=table,
-        checkpoint=told.checkpoint,
-        client=told.client,
-        spark_kafka=told.kafka(),
-        trigger=told.trigger(),
-        trigger_s=told.trigger_s,
-        max_offsets_per_trigger=told.max_offsets_per_trigger or OFFSETS_MAX,
-        available_now=told.available_now,
+        checkpoint=streaming.checkpoint,
+        client=streaming.client,
+        spark_kafka=streaming.kafka(),
+        trigger=streaming.trigger(),
+        trigger_s=streaming.trigger_s,
+        max_offsets_per_trigger=streaming.max_offsets_per_trigger or OFFSETS_MAX,
+        available_now=streaming.available_now,
         tombstones=tombstones,
         accept_new_topic=accept_new_topic,
         view=ViewRules(ttl_s=ttl_s, brokers_max=brokers_max, held_bytes=held_bytes),
@@ -73,11 +73,11 @@ def load_views(
         keep=keep,
         compacts=compacts,
     )
-    with job_session(JOB, told, table) as session:
-        run(session, told, options, threading.Event())
+    with job_session(JOB, streaming, table) as session:
+        run(session, streaming, options, threading.Event())
 
 
-def run(session: SparkSession, told: Streaming, options: LoadViewsOptions, stop: threading.Event) -> None:
+def run(session: SparkSession, streaming: Streaming, options: LoadViewsOptions, stop: threading.Event) -> None:
     """Run the job in a session until it ends or is stopped.
 
     Raises:
@@ -94,7 +94,7 @@ def run(session: SparkSession, told: Streaming, options: LoadViewsOptions, stop:
     figures = LoadFigures(metrics.registry)
     job = LoadViews(session, options, on_batch=figures.took)
     work = Work(job.take, stop)
-    run_measured(session, told, metrics, lambda: job.start(work), work=work, stop=stop)
+    run_measured(session, streaming, metrics, lambda: job.start(work), work=work, stop=stop)
 
 
 app = job_app(load_views)

@@ -22,7 +22,7 @@ _DAY_S = 86_400.0
 
 @streaming
 def partition_loads(
-    told: Streaming,
+    streaming: Streaming,
     *,
     table: Annotated[
         str, Option("--table", metavar="DIR", help="Where loads and history are written: a folder, or a URI.")
@@ -31,7 +31,7 @@ def partition_loads(
         str, Option("--topic", metavar="NAME", help="Topic of the samples; as extensions.partitions.sample.topic.")
     ] = "partition-samples",
     window_s: Annotated[
-        float, Option("--window-s", min=60, max=30 * _DAY_S, help="Samples of so long before now are averaged.")
+        float, Option("--window-s", min=60, max=30 * _DAY_S, help="Averaging window before now, in seconds.")
     ] = 6 * 3_600.0,
     interval_s: Annotated[
         float, Option("--interval-s", min=1, max=3_600, help="Time between two samples of a partition.")
@@ -44,18 +44,18 @@ def partition_loads(
         bool, Option("--compact/--no-compact", help="Put the history's batches of days that are over into one.")
     ] = True,
     accept_new_topic: Annotated[
-        bool, Option("--accept-new-topic", help="Go on with a topic that was made anew under the old name.")
+        bool, Option("--accept-new-topic", help="Continue with a topic that was created again under the old name.")
     ] = False,
 ) -> None:
     """Average the samples of Kafka's own partitions into the load of each."""
     options = PartitionLoadsOptions(
         topic=topic,
         table=table,
-        checkpoint=told.checkpoint,
-        client=told.client,
-        spark_kafka=told.kafka(),
-        trigger=told.trigger(),
-        max_offsets_per_trigger=told.max_offsets_per_trigger or OFFSETS_MAX,
+        checkpoint=streaming.checkpoint,
+        client=streaming.client,
+        spark_kafka=streaming.kafka(),
+        trigger=streaming.trigger(),
+        max_offsets_per_trigger=streaming.max_offsets_per_trigger or OFFSETS_MAX,
         window_s=window_s,
         interval_s=interval_s,
         cluster=cluster,
@@ -63,11 +63,11 @@ def partition_loads(
         keep=keep,
         compacts=compacts,
     )
-    with job_session(JOB, told, table) as session:
-        run(session, told, options, threading.Event())
+    with job_session(JOB, streaming, table) as session:
+        run(session, streaming, options, threading.Event())
 
 
-def run(session: SparkSession, told: Streaming, options: PartitionLoadsOptions, stop: threading.Event) -> None:
+def run(session: SparkSession, streaming: Streaming, options: PartitionLoadsOptions, stop: threading.Event) -> None:
     """Run the job in a session until it ends or is stopped.
 
     Raises:
@@ -85,7 +85,7 @@ def run(session: SparkSession, told: Streaming, options: PartitionLoadsOptions, 
     figures = PartitionFigures(metrics.registry)
     job = PartitionLoadsRun(session, options, on_batch=figures.took)
     work = Work(job.take, stop)
-    run_measured(session, told, metrics, lambda: job.start(work), work=work, stop=stop)
+    run_measured(session, streaming, metrics, lambda: job.start(work), work=work, stop=stop)
 
 
 app = job_app(partition_loads)

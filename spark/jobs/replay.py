@@ -1,4 +1,4 @@
-"""The job replay: an archive, an export file or a range of the topic, judged anew; what the audit answers, and the verdicts."""
+"""The job replay: an archive, an export file or a range of the topic judged again; the audit's answers and the verdicts."""
 
 from __future__ import annotations
 
@@ -109,9 +109,9 @@ def replay(
     """Judge a log again: the audit's answer as JSON, verdicts as a table; an archive's verdicts are compared."""
     ranged = from_offsets is not None or to_offsets is not None
     named = {"--archive": archive, "--file": file, "--bootstrap-servers": bootstrap_servers}
-    given = [option for option, value in named.items() if value is not None]
-    if len(given) > 1 or (ranged and (archive is not None or file is not None)):
-        what = f"{given[0]} and {given[1]}" if len(given) > 1 else f"{given[0]} and a range of offsets"
+    sources = [option for option, value in named.items() if value is not None]
+    if len(sources) > 1 or (ranged and (archive is not None or file is not None)):
+        what = f"{sources[0]} and {sources[1]}" if len(sources) > 1 else f"{sources[0]} and a range of offsets"
         raise AuditQuestionError(f"{what} exclude each other.", hint="Name one of them.")
     wanted = Wanted(
         Wants(gaps=gaps, races=races, owned=owned, moves=moves),
@@ -148,11 +148,11 @@ def replay(
                     session, live.client, live.settings.channel.name, properties=java, start=start, until=until
                 )
 
-        found = run(session, opened, wanted)
+        answer = run(session, opened, wanted)
     finally:
         session.stop()
-    print_json(found)
-    refuse_differences(found)
+    print_json(answer)
+    refuse_differences(answer)
 
 
 def run(session: SparkSession, opened: Callable[[], Any], wanted: Wanted) -> dict[str, Any]:
@@ -188,27 +188,27 @@ def run(session: SparkSession, opened: Callable[[], Any], wanted: Wanted) -> dic
             result = replayed.run()
         except GapsError as error:
             raise not_in_full(log.name, str(error), verdicts=False) from error
-        found = _fields(result)
+        answer = _fields(result)
         verdicts = verdicts_of(replayed.found(VERDICT))
         if wanted.compares and log.stored is not None:
-            found["compared"] = compared(log.stored, verdicts, outside=replayed.outside(), stops=replayed.stops())
+            answer["compared"] = compared(log.stored, verdicts, outside=replayed.outside(), stops=replayed.stops())
         if wanted.out is not None:
             write_verdicts(verdicts, wanted.out, result.answer["records"])
-    return found
+    return answer
 
 
-def refuse_differences(found: dict[str, Any]) -> None:
+def refuse_differences(answer: dict[str, Any]) -> None:
     """See that the archive holds the verdicts that were recomputed.
 
     Raises:
         CommandError: It does not; names the first that differs.
     """
-    told = found.get("compared")
-    if told is None or not told["differing"]:
+    comparison = answer.get("compared")
+    if comparison is None or not comparison["differing"]:
         return
-    first = told["first"]
+    first = comparison["first"]
     raise CommandError(
-        f"the archive differs in {told['differing']} verdicts, first at offset {first['offset']} of partition "
+        f"the archive differs in {comparison['differing']} verdicts, first at offset {first['offset']} of partition "
         f"{first['partition']}: it holds {first['stored']}, the replay says {first['verdict']}",
         hint="Either the archive was changed, or it was written by another version; --out has all verdicts.",
         code=ExitCode.FAILED,
@@ -232,7 +232,7 @@ def _offsets(text: str | None, option: str) -> Callable[[int], int | None]:
     if ":" not in text:
         everywhere = int(text)
         return lambda _: everywhere
-    by_partition = {int(number): int(offset) for number, offset in (one.split(":") for one in text.split(","))}
+    by_partition = {int(number): int(offset) for number, offset in (value.split(":") for value in text.split(","))}
     return by_partition.get
 
 

@@ -23,7 +23,7 @@ JOB = "table-view"
 
 @dataclass(frozen=True, slots=True)
 class TableViewOptions:
-    """What this job alone is told.
+    """The options of this job alone.
 
     Attributes:
         table: Folder or URI of view and archive.
@@ -42,7 +42,7 @@ class TableViewOptions:
 
 @streaming
 def table_view(
-    told: Streaming,
+    streaming: Streaming,
     *,
     table: Annotated[
         str, Option("--table", metavar="DIR", help="Where view and archive are kept: a folder, or a URI.")
@@ -60,12 +60,12 @@ def table_view(
     ] = True,
 ) -> None:
     """Keep the accepted state of every bundle as snapshots, and archive every record with its verdict."""
-    mine = TableViewOptions(table, keep, publish_topic, accept_lost_head, compacts)
-    with job_session(JOB, told, table) as session:
-        run(session, told, mine, threading.Event())
+    options = TableViewOptions(table, keep, publish_topic, accept_lost_head, compacts)
+    with job_session(JOB, streaming, table) as session:
+        run(session, streaming, options, threading.Event())
 
 
-def run(session: SparkSession, told: Streaming, mine: TableViewOptions, stop: threading.Event) -> None:
+def run(session: SparkSession, streaming: Streaming, options: TableViewOptions, stop: threading.Event) -> None:
     """Run the job in a session until it ends or is stopped.
 
     Raises:
@@ -81,12 +81,14 @@ def run(session: SparkSession, told: Streaming, mine: TableViewOptions, stop: th
     from spark.core.running import Work
     from spark.core.store import SnapshotStore
 
-    topic = ChannelTopic(told.client, told.channel, told.kafka(), accept_lost_head=mine.accept_lost_head)
-    root = mine.table.rstrip("/")
-    store = SnapshotStore(f"{root}/view", mine.keep)
+    topic = ChannelTopic(
+        streaming.client, streaming.channel, streaming.kafka(), accept_lost_head=options.accept_lost_head
+    )
+    root = options.table.rstrip("/")
+    store = SnapshotStore(f"{root}/view", options.keep)
     changes = None
-    if mine.publish_topic is not None:
-        changes = PublishedChanges(store, mine.publish_topic, to_topic(told.kafka(), mine.publish_topic))
+    if options.publish_topic is not None:
+        changes = PublishedChanges(store, options.publish_topic, to_topic(streaming.kafka(), options.publish_topic))
     table = ChannelTable(
         session,
         topic.log,
@@ -95,7 +97,7 @@ def run(session: SparkSession, told: Streaming, mine: TableViewOptions, stop: th
         whole_log=lambda ends, starts: topic.whole(session, ends, starts),
         check=topic.check,
         changes=changes,
-        compacts=mine.compacts,
+        compacts=options.compacts,
     )
     refuse_foreign(root, JOB, "views")
     metrics = JobMetrics(JOB)
@@ -110,14 +112,14 @@ def run(session: SparkSession, told: Streaming, mine: TableViewOptions, stop: th
     def start() -> StreamingQuery:
         positions = {number: place.position for number, place in table.places().items()}
         topic.check(positions)
-        source = told.source(told.channel) | {"startingOffsets": topic.first(positions)}
-        if mine.accept_lost_head:
-            source["failOnDataLoss"] = "false"  # `check` tells the same, and what is missing
+        source = streaming.source(streaming.channel) | {"startingOffsets": topic.first(positions)}
+        if options.accept_lost_head:
+            source["failOnDataLoss"] = "false"  # `check` finds the same, and what is missing
         rows = session.readStream.format("kafka").options(**source).load()
-        writer = rows.writeStream.queryName(JOB).foreachBatch(work).option("checkpointLocation", told.checkpoint)
-        return writer.trigger(**told.trigger()).start()
+        writer = rows.writeStream.queryName(JOB).foreachBatch(work).option("checkpointLocation", streaming.checkpoint)
+        return writer.trigger(**streaming.trigger()).start()
 
-    run_measured(session, told, metrics, start, work=work, stop=stop)
+    run_measured(session, streaming, metrics, start, work=work, stop=stop)
     newest = store.latest()
     if newest is not None:
         meta = newest.meta

@@ -3,13 +3,13 @@
 Ages are those of a clock that only runs (`time.monotonic` in the driver), from when the job heard the broker last: by any
 record that decodes, also one that its view dropped or found late. What lay in the topic before is as old as the log's own
 clock proves: log time against log time, never a machine's wall clock. Log time is asked once, when the job has read up to the
-end: a Kafka broker whose clock jumps later makes nobody older.
+end: a Kafka broker whose clock jumps later ages no report.
 
 Judged is *as of* a moment at which the end of the topic was asked for, once everything before that end has been read. So what
-waits in the topic always counts, and a job that lags behind judges nobody.
+waits in the topic always counts, and a job that lags behind judges no broker.
 
 Grace is *watched* time. A gap between two judgements that is much longer than the one before counts little, and a very long one
-ends every suspicion: while the job was stopped or waited for Kafka, brokers may have had nobody to report to.
+ends every suspicion: while the job was stopped or waited for Kafka, brokers may have been unable to report.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _MARKS_KEPT: Final = 2
 """This batch's and the one before: where records come all the time, a batch never reaches the end as it is now."""
 _JUST_AFTER_S: Final = 1e-6
 _LONG_GAP_S: Final = 10.0
-"""Whoever writes to Kafka bridges shorter ones; so do two judgements."""
+"""Kafka's producers bridge shorter ones; so do two judgements."""
 
 
 class LoadTopicEnd(NamedTuple):
@@ -58,7 +58,7 @@ class _Born:
 
 @dataclass(slots=True)
 class TopicExpiry:
-    """Ages and suspects of one topic. A new one knows no suspects: a whole grace passes before it buries anybody.
+    """Ages and suspects of one topic. A new one knows no suspects: a whole grace period passes before its first tombstone.
 
     Attributes:
         watch_gap_s: A gap between two judgements that is as usual: two triggers. On a slow machine gaps are longer: up to
@@ -95,12 +95,12 @@ class TopicExpiry:
             now_s: Monotonic time at which the batch began: what it holds was written before.
         """
         born: dict[str, _Born] = {}
-        for name, one in held.items():
+        for name, report in held.items():
             # What was read behind an end that was reached is not older than that end, whatever the log's clock says.
-            proven_s = max(now_s - one.log_age_s, -inf if self.judged_s is None else self.judged_s)
+            proven_s = max(now_s - report.log_age_s, -inf if self.judged_s is None else self.judged_s)
             known = self._born.get(name)
-            if known is None or known.offset != one.offset:
-                known = _Born(one.offset, proven_s)
+            if known is None or known.offset != report.offset:
+                known = _Born(report.offset, proven_s)
             elif not known.settled:
                 known.born_s = min(known.born_s, proven_s)
             born[name] = known
@@ -117,8 +117,8 @@ class TopicExpiry:
         if not reached or (self.judged_s is not None and reached[-1] <= self.judged_s):
             return {}
         now_s, before_s, watched_s = reached[-1], self.judged_s, self._watched_s
-        for one in self._born.values():
-            one.settled = True
+        for born in self._born.values():
+            born.settled = True
         self.judged_s = now_s
         due: dict[str, Tombstone] = {}
         if before_s is not None:
@@ -132,14 +132,14 @@ class TopicExpiry:
         return due | self._judge(now_s, self._watched_s, now_ms)
 
     def _crossed(self, before_s: float, now_s: float) -> float | None:
-        """The last moment between two judgements at which somebody's time ran out.
+        """The last moment between two judgements at which a report expired.
 
         Who ran out is suspect from there on, not only from the next trigger.
         """
-        ends = [one.born_s + self.rules.ttl_s for one in self._born.values()]
+        ends = [born.born_s + self.rules.ttl_s for born in self._born.values()]
         crossed_s = max((end for end in ends if before_s <= end < now_s), default=None)
         return None if crossed_s is None else min(crossed_s + _JUST_AFTER_S, now_s)
 
     def _judge(self, as_of_s: float, watched_s: float, now_ms: int) -> dict[str, Tombstone]:
-        aged = {name: Aged(one.offset, as_of_s - one.born_s) for name, one in self._born.items()}
+        aged = {name: Aged(born.offset, as_of_s - born.born_s) for name, born in self._born.items()}
         return self._expiry.step(aged, watched_s, now_ms)

@@ -4,7 +4,7 @@ The view is fed headers only: figures stay where Spark has them. Its clock is th
 gives the same view whenever it runs.
 
 Beside the view stands when each broker was heard last: a report that comes late, or is dropped for its clock or for want of
-room, is no figure to go by, but its writer lives.
+room, has no usable figures, but its writer lives.
 """
 
 from __future__ import annotations
@@ -102,15 +102,15 @@ class TopicFold:
             row["offset"],
             log_time_ms,
         )
-        found = _found(row)
-        fate = self.view.read(record, found, Arrival(now_s=log_time_ms / 1_000))
+        report = _found(row)
+        fate = self.view.read(record, report, Arrival(now_s=log_time_ms / 1_000))
         self.position = row["offset"] + 1
         reason = str(self.view.last_reason) if fate is Fate.DROPPED else ""
         if reason != InvalidReportReason.CLOCK:
             self.log_clock_ms = log_time_ms
-        if isinstance(found, ReportMeta):
+        if isinstance(report, ReportMeta):
             self._lives_on(
-                found.header.broker, record.offset, None if reason == InvalidReportReason.CLOCK else log_time_ms
+                report.header.broker, record.offset, None if reason == InvalidReportReason.CLOCK else log_time_ms
             )
         return fate, reason
 
@@ -133,7 +133,7 @@ class TopicFold:
             self._timeless = [name for name in self._timeless if name in self._lives]
 
     def restore_heard(self, heard: Mapping[str, Sequence[int | None]]) -> None:
-        """Signs of life that a snapshot has, as `heard_since` told them."""
+        """Restore the signs of life of a snapshot, as `heard_since` returned them."""
         for name, (offset, log_time_ms) in heard.items():
             if offset is None or name not in self.view or offset <= self._lives[name].offset:
                 continue
@@ -144,11 +144,11 @@ class TopicFold:
     def heard_since(self) -> dict[str, Life]:
         """Signs of life that lie behind the report that is held, by broker."""
         seen = self.view.held(0.0)
-        return {name: self._lives[name] for name, one in seen.items() if self._lives[name].offset != one.offset}
+        return {name: self._lives[name] for name, report in seen.items() if self._lives[name].offset != report.offset}
 
     def winners(self) -> list[int]:
         """Offsets of the reports that are held."""
-        return [one.offset for one in self.view.held(0.0).values()]
+        return [report.offset for report in self.view.held(0.0).values()]
 
     def held(self) -> dict[str, LastReport]:
         """How each broker whose report is held was heard last."""
@@ -197,7 +197,7 @@ class LoadFold:
         """
         fold = TopicFold(TableView(self.rules))
         empty = dict.fromkeys(FOLD_COLUMNS)
-        for row in sorted(rows, key=lambda one: int(one["offset"])):
+        for row in sorted(rows, key=lambda row: int(row["offset"])):
             fold.read({**empty, **row, "tombstone": False, "reason": ""})
         fold.restore_heard(heard)
         fold.view.fates.clear()
@@ -208,7 +208,7 @@ class LoadFold:
     def fold(self, rows: Sequence[Mapping[str, Any]]) -> list[JudgedRecord]:
         """Take a batch in, in log order; what lies below the positions was taken in before, and is left out."""
         judged = []
-        for row in sorted(rows, key=lambda one: (one["kind"], one["offset"])):
+        for row in sorted(rows, key=lambda row: (row["kind"], row["offset"])):
             fold = self.topics[ReportKind(row["kind"])]
             if row["offset"] >= fold.position:
                 fate, reason = fold.read(row)
@@ -218,7 +218,7 @@ class LoadFold:
         return judged
 
     def passed(self, kind: ReportKind, position: int) -> None:
-        """Nothing lies below this offset that was not taken in: retention and compaction leave gaps, at the end, too."""
+        """Everything below this offset was read: retention and compaction leave gaps, at the end, too."""
         fold = self.topics[kind]
         fold.position = max(fold.position, position)
 
@@ -227,7 +227,7 @@ class LoadFold:
         return [(str(kind), offset) for kind, fold in self.topics.items() for offset in fold.winners()]
 
     def counts(self) -> dict[ReportKind, Counter[str]]:
-        """Records by what became of them; those dropped by reason, too."""
+        """Records by outcome; those dropped by reason, too."""
         return {
             kind: Counter({str(fate): count for fate, count in fold.view.fates.items()})
             + Counter({f"dropped: {why}": count for why, count in fold.view.dropped.items()})

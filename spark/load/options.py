@@ -1,4 +1,4 @@
-"""Figures of the job load-views beside those that every job has."""
+"""Metrics of the job load-views beyond those that every job has, and its options."""
 
 from __future__ import annotations
 
@@ -44,24 +44,24 @@ class LoadFigures:
 
     def took(self, taken: LoadBatchResult) -> None:
         """A batch is done."""
-        for one in taken.judged:
-            self.records.labels(one.kind, one.fate, one.reason).inc()
+        for record in taken.judged:
+            self.records.labels(record.kind, record.fate, record.reason).inc()
         for kind, topic in taken.topics.items():
             self.brokers.labels(kind).set(topic.brokers)
             self.suspects.labels(kind).set(topic.suspects)
-            self.tombstones.labels(kind).inc(topic.buried)
+            self.tombstones.labels(kind).inc(topic.tombstoned)
             if topic.unjudged_s is not None:
                 self.judged_s.labels(kind).set(topic.unjudged_s)
 
 
 JOB = "load-views"
 OFFSETS_MAX = 100_000
-"""Offsets of one batch where nobody says otherwise: the headers of its records pass through this process."""
+"""Default bound of the offsets of one batch: the headers of its records pass through this process."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoadViewsOptions:
-    """What the job is told.
+    """The options of the job.
 
     Attributes:
         client: How this process reaches Kafka.
@@ -69,8 +69,8 @@ class LoadViewsOptions:
         trigger: Arguments of `DataStreamWriter.trigger`.
         trigger_s: Time from the beginning of a batch to that of the next.
         max_offsets_per_trigger: Most offsets of both topics in one batch.
-        available_now: Take in what is there, then end; nobody is judged.
-        tombstones: Whether to bury; without it suspects are only shown.
+        available_now: Read what is there, then end; no broker is judged.
+        tombstones: Whether to write tombstones; without it suspects are only shown.
         accept_new_topic: Go on with a topic that was re-created.
         compacts: Put the history's batches of days that are over into one.
         keep: Snapshots that are kept.
@@ -95,16 +95,16 @@ class LoadViewsOptions:
 
 
 class TopicTaken(NamedTuple):
-    """How a topic stands after a batch.
+    """The state of a topic after a batch.
 
     Attributes:
-        buried: Tombstones written.
+        tombstoned: Tombstones written.
         unjudged_s: How long ago the moment was as of which was judged last; None before the first.
     """
 
     brokers: int
     suspects: int
-    buried: int
+    tombstoned: int
     unjudged_s: float | None
 
 

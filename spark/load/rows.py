@@ -1,6 +1,6 @@
 """One record of a load topic as a row of the history, decoded by the brokers' own functions. Pure.
 
-Every record becomes a row, whatever it holds. What is no report keeps its bytes and says why (`reason`).
+Every record becomes a row, whatever it holds. What is not a report keeps its bytes and a `reason`.
 """
 
 from __future__ import annotations
@@ -39,14 +39,15 @@ WHY_MAX_CHARS: Final = 300
 _ARROW = {"int": pa.int64(), "float": pa.float64()}
 _HEADERS = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
 _NAMES = {
-    kind: tuple(one.name for one in fields(kind)) for kind in (ResourceUsage, BrokerLoad, BundleStats, MessageAverage)
+    kind: tuple(field.name for field in fields(kind))
+    for kind in (ResourceUsage, BrokerLoad, BundleStats, MessageAverage)
 }
 
 
 def _struct(kind: type[Any]) -> pa.DataType:
     """The columns of a flat dataclass of figures; annotations are text in those modules."""
-    found = [(field.name, str(field.type)) for field in fields(kind)]
-    return pa.struct([pa.field(n, _struct(ResourceUsage) if t == "ResourceUsage" else _ARROW[t]) for n, t in found])
+    columns = [(field.name, str(field.type)) for field in fields(kind)]
+    return pa.struct([pa.field(n, _struct(ResourceUsage) if t == "ResourceUsage" else _ARROW[t]) for n, t in columns])
 
 
 LOAD: Final = _struct(BrokerLoad)
@@ -135,17 +136,17 @@ def row_of(record: SourceRow, kind: ReportKind) -> dict[str, Any]:
     if record.value is None:
         if parse_tombstone(plain_headers(record.headers), record.offset) is not None:
             name = (record.key or b"").decode("ascii", errors="replace")
-            # A key may be as long as a record: what cannot be a broker is told apart before it reaches the driver.
+            # A key may be as long as a record: what cannot be a broker is sorted out before it reaches the driver.
             row |= (
                 {"broker": name}
                 if is_broker_id(name)
-                else {"reason": str(InvalidReportReason.KEY), "why": "the key is no broker id"}
+                else {"reason": str(InvalidReportReason.KEY), "why": "the key is not a broker id"}
             )
         return row
-    found = DECODE[kind](record.key, record.value)
-    if isinstance(found, UndecodableReport):
-        return row | {"reason": str(found.reason), "why": found.why[:WHY_MAX_CHARS], "raw": record.value}
-    header = found.header
+    report = DECODE[kind](record.key, record.value)
+    if isinstance(report, UndecodableReport):
+        return row | {"reason": str(report.reason), "why": report.why[:WHY_MAX_CHARS], "raw": record.value}
+    header = report.header
     row |= {
         "broker": header.broker,
         "incarnation": header.incarnation,
@@ -153,8 +154,8 @@ def row_of(record: SourceRow, kind: ReportKind) -> dict[str, Any]:
         "written_at_ms": header.written_at_ms,
         "owned_as_of": sorted(header.owned_as_of.items()),
     }
-    if isinstance(found, BrokerLoadReport):
-        row["load"] = _figures(found.load)
+    if isinstance(report, BrokerLoadReport):
+        row["load"] = _figures(report.load)
     else:
         row["bundles"] = [
             {
@@ -164,14 +165,14 @@ def row_of(record: SourceRow, kind: ReportKind) -> dict[str, Any]:
                 "long": _figures(bundle.averages.long),
                 "non_persistent": bundle.non_persistent,
             }
-            for bundle in found.bundles
+            for bundle in report.bundles
         ]
     return row
 
 
 def _figures(value: Any) -> dict[str, Any]:
-    found = {name: getattr(value, name) for name in _NAMES[type(value)]}
-    return {name: _figures(one) if type(one) is ResourceUsage else one for name, one in found.items()}
+    figures = {name: getattr(value, name) for name in _NAMES[type(value)]}
+    return {name: _figures(figure) if type(figure) is ResourceUsage else figure for name, figure in figures.items()}
 
 
 def decoded(
@@ -187,14 +188,14 @@ def decoded(
         columns = [batch.column(name) for name in SOURCE_COLUMNS]
         for start in range(0, batch.num_rows, rows_max):
             lists = [column.slice(start, rows_max).to_pylist() for column in columns]
-            records = (SourceRow(*one) for one in zip(*lists, strict=True))
+            records = (SourceRow(*cells) for cells in zip(*lists, strict=True))
             yield pa.RecordBatch.from_pylist([row_of(record, kinds[record.topic]) for record in records], schema=ROW)
 
 
 def ddl(kind: pa.DataType) -> str:
     """A type in Spark's words."""
     if pa.types.is_struct(kind):
-        return f"struct<{', '.join(f'{one.name}: {ddl(one.type)}' for one in kind)}>"
+        return f"struct<{', '.join(f'{column.name}: {ddl(column.type)}' for column in kind)}>"
     if pa.types.is_list(kind):
         return f"array<{ddl(kind.value_type)}>"
     if pa.types.is_map(kind):
@@ -215,4 +216,4 @@ _SPARK = {
 
 def schema_ddl(schema: pa.Schema) -> str:
     """A schema in Spark's words."""
-    return ", ".join(f"`{one.name}` {ddl(one.type)}" for one in schema)
+    return ", ".join(f"`{column.name}` {ddl(column.type)}" for column in schema)

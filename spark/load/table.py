@@ -70,10 +70,12 @@ def rows_of(records: DataFrame, kinds: Mapping[str, ReportKind], positions: Mapp
 def fold_rows(rows: DataFrame) -> list[dict[str, Any]]:
     """What the fold needs of each row, in this process: no figures, and nothing that may be as long as a record."""
     # A null whose broker is named has each of the three once, and short: what lies behind them was not looked at either.
-    named = F.slice(F.filter("headers", lambda one: one["key"].isin(*_TOMBSTONE_HEADERS)), 1, len(_TOMBSTONE_HEADERS))
+    named = F.slice(
+        F.filter("headers", lambda header: header["key"].isin(*_TOMBSTONE_HEADERS)), 1, len(_TOMBSTONE_HEADERS)
+    )
     headers = F.when(F.col("tombstone") & F.col("broker").isNotNull(), named)
-    found: list[dict[str, Any]] = rows.withColumn("headers", headers).select(*FOLD_COLUMNS).toArrow().to_pylist()
-    return found
+    headers_rows: list[dict[str, Any]] = rows.withColumn("headers", headers).select(*FOLD_COLUMNS).toArrow().to_pylist()
+    return headers_rows
 
 
 class LoadTable:
@@ -94,12 +96,12 @@ class LoadTable:
         self._tidy = False
 
     def check_ours(self, base: Pointer | None) -> None:
-        """See, before anything is written, that nobody else has published since `base` was read.
+        """Check, before anything is written, that no other writer has published since `base` was read.
 
         What one that died has left is removed then: a pointer that moved over it would make it count.
 
         Raises:
-            TableChangedError: Somebody has.
+            TableChangedError: Another writer has.
         """
         self.views.check_newest(base)
         if not self._tidy:
@@ -108,8 +110,8 @@ class LoadTable:
 
     def restored(self, base: Pointer, kind: ReportKind) -> list[dict[str, Any]]:
         """The reports of a snapshot without their figures, for `LoadFold.restore`."""
-        found: list[dict[str, Any]] = self._view(base, kind).select(*_RESTORED).toArrow().to_pylist()
-        return found
+        held: list[dict[str, Any]] = self._view(base, kind).select(*_RESTORED).toArrow().to_pylist()
+        return held
 
     def _view(self, base: Pointer, kind: ReportKind) -> DataFrame:
         return self._spark.read.parquet(f"{self.views.folder(base.sequence).pattern}/{kind}")
@@ -124,32 +126,38 @@ class LoadTable:
         """
         newest = -1 if base is None else base.sequence
         self._tidy = False
-        fates = self._spark.createDataFrame(pa.Table.from_pylist([one._asdict() for one in judged], schema=_JUDGED))
-        told = rows.drop("reason").join(F.broadcast(fates), ["kind", "offset"])
-        ids = F.create_map(*(F.lit(text) for one in topic_ids.items() for text in one))
-        told = told.withColumn("topic_id", ids[F.col("topic")])
+        fates = self._spark.createDataFrame(
+            pa.Table.from_pylist([record._asdict() for record in judged], schema=_JUDGED)
+        )
+        judged_rows = rows.drop("reason").join(F.broadcast(fates), ["kind", "offset"])
+        ids = F.create_map(*(F.lit(text) for pair in topic_ids.items() for text in pair))
+        judged_rows = judged_rows.withColumn("topic_id", ids[F.col("topic")])
         # One file a day, in the order of the log.
-        self.history.add(told.coalesce(1).sortWithinPartitions("dt", *_ORDER), newest + 1)
+        self.history.add(judged_rows.coalesce(1).sortWithinPartitions("dt", *_ORDER), newest + 1)
 
     def compact(self, day: str) -> None:
         """Put the batches of the days before this one into one each."""
         self._tidy = False
-        for one in self.history.to_compact(day):
-            count = self.history.compact(self._spark, one, self._history_schema(one))
-            _log.info("%s of the history was %d batches and is one now", one, count)
+        for batch in self.history.to_compact(day):
+            count = self.history.compact(self._spark, batch, self._history_schema(batch))
+            _log.info("%s of the history was %d batches and is one now", batch, count)
         self._tidy = True
 
     def _history_schema(self, day: str) -> StructType:
         return self._spark.read.parquet((self.history.root / day).pattern).drop("batch").schema
 
     def write_views(
-        self, rows: DataFrame, winners: Iterable[tuple[str, int]], base: Pointer | None, anew: Iterable[ReportKind] = ()
+        self,
+        rows: DataFrame,
+        winners: Iterable[tuple[str, int]],
+        base: Pointer | None,
+        restarted: Iterable[ReportKind] = (),
     ) -> None:
         """Write both views into the folder behind `base`: what is held, from this batch or from the snapshot before.
 
         Args:
             winners: ReportKind and offset of what is held.
-            anew: Kinds of which nothing in the snapshot before counts.
+            restarted: Kinds of which nothing in the snapshot before counts.
         """
         _, folder = self.views.begin(base)
         held = pa.Table.from_pylist([{"kind": kind, "offset": offset} for kind, offset in winners], schema=_PLACE)
@@ -158,10 +166,15 @@ class LoadTable:
             known = rows.where((F.col("kind") == str(kind)) & (F.col("reason") == "") & ~F.col("tombstone")).select(
                 *columns
             )
-            if base is not None and kind not in anew:
+            if base is not None and kind not in restarted:
                 known = known.unionByName(self._view(base, kind).select(*columns))
-            mine = wanted.where(F.col("kind") == str(kind)).select("offset")
-            view = known.join(mine, "offset", "left_semi").select(*columns).coalesce(1).sortWithinPartitions("broker")
+            winners_of_kind = wanted.where(F.col("kind") == str(kind)).select("offset")
+            view = (
+                known.join(winners_of_kind, "offset", "left_semi")
+                .select(*columns)
+                .coalesce(1)
+                .sortWithinPartitions("broker")
+            )
             view.write.mode("overwrite").parquet(f"{folder.place}/{kind}")
 
     def publish(self, base: Pointer | None, meta: dict[str, Any]) -> Pointer:
@@ -171,7 +184,7 @@ class LoadTable:
         return pointer
 
 
-def bury(
+def write_tombstones(
     spark: SparkSession, topic: str, tombstones: Mapping[str, Tombstone], kafka_options: Mapping[str, str]
 ) -> None:
     """Write tombstones through Spark's Kafka sink, to partition 0 as every writer of load topics.

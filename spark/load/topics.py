@@ -12,7 +12,9 @@ from statechannel.kafka.light_policy import LoadTopics
 from statechannel.kafka.topic_bounds import BoundsAsker, OffsetBounds
 from statechannel.kafka.topics import TopicAdmin
 
-ACCEPT_HINT = "If that was meant, start the job once with --accept-new-topic: its view of this topic begins anew."
+ACCEPT_HINT = (
+    "If that was meant, start the job once with --accept-new-topic: its view of this topic starts again, empty."
+)
 
 
 class LoadTopicsAsker:
@@ -39,24 +41,24 @@ class LoadTopicsAsker:
             TopicBrokenError: One is missing, has several partitions, or not the log's own time.
             KafkaUnavailableError: Kafka did not answer in time.
         """
-        found = self._admin.describe(self.names.values(), created=True)
+        topics = self._admin.describe(self.names.values(), created=True)
         for name in self.names.values():
-            if name not in found:
+            if name not in topics:
                 raise TopicBrokenError(
                     f"the topic {name} does not exist",
                     hint="The brokers create the load topics when they start; name the channel with --channel.",
                 )
-            if found[name].partitions != 1:
+            if topics[name].partitions != 1:
                 raise TopicBrokenError(
-                    f"the topic {name} has {found[name].partitions} partitions; a load topic has one",
+                    f"the topic {name} has {topics[name].partitions} partitions; a load topic has one",
                     hint="Delete it; the brokers create it again when they start.",
                 )
-            if found[name].settings.get("message.timestamp.type") != "LogAppendTime":
+            if topics[name].settings.get("message.timestamp.type") != "LogAppendTime":
                 raise TopicBrokenError(
-                    f"the topic {name} does not have the log's own time: ages cannot be told",
+                    f"the topic {name} does not have the log's own time: ages are unknown",
                     hint=f"Set message.timestamp.type=LogAppendTime of {name}.",
                 )
-        return {kind: found[name].topic_id for kind, name in self.names.items()}
+        return {kind: topics[name].topic_id for kind, name in self.names.items()}
 
     def bounds(self) -> dict[ReportKind, OffsetBounds]:
         """Where each topic begins and ends now.
@@ -67,10 +69,10 @@ class LoadTopicsAsker:
         """
         places = [(name, 0) for name in self.names.values()]
         try:
-            found = self._asker.ask(places)
+            bounds = self._asker.ask(places)
         except TopicMissingError as error:
             self.ids()
             raise KafkaUnavailableError(
                 str(error), hint="Check that the Kafka brokers that have the topic run."
             ) from None
-        return {kind: found[name, 0] for kind, name in self.names.items()}
+        return {kind: bounds[name, 0] for kind, name in self.names.items()}

@@ -1,7 +1,7 @@
-"""The job load-views: both load topics as views and as a history, and tombstones for those who are not heard of any more.
+"""The job load-views: both load topics as views and as a history, and tombstones for brokers that are gone.
 
-Each batch: read and decode (workers), fold the headers (here), write history and views (workers), move the pointer, bury. All
-that must outlive this process is in the table's pointer; Spark's checkpoint is scratch of one run.
+Each batch: read and decode (workers), fold the headers (here), write history and views (workers), move the pointer, write
+tombstones. All that must outlive this process is in the table's pointer; Spark's checkpoint is scratch of one run.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from spark.errors import TableFormatError, TopicBrokenError
 from spark.load.expiry import LoadTopicEnd, TopicExpiry
 from spark.load.fold import JudgedRecord, LoadFold
 from spark.load.options import JOB, LoadBatchResult, LoadViewsOptions, TopicTaken
-from spark.load.table import LoadTable, bury, fold_rows, rows_of
+from spark.load.table import LoadTable, fold_rows, rows_of, write_tombstones
 from spark.load.topics import ACCEPT_HINT, LoadTopicsAsker
 from statechannel.kafka.topic_bounds import OffsetBounds
 
@@ -45,7 +45,7 @@ class LoadViews:
     """One run of the job; `start` begins, and may be called again after the query ended.
 
     Args:
-        on_batch: Told of each batch that is done.
+        on_batch: Called after each batch.
         asker: How Kafka is asked; another one is for tests, as are the clocks.
     """
 
@@ -130,7 +130,7 @@ class LoadViews:
             if why and not self.options.accept_new_topic:
                 raise TopicBrokenError(why, hint=ACCEPT_HINT)
             if why:
-                _log.warning("%s; its view begins anew, as asked for", why)
+                _log.warning("%s; its view starts again, as requested", why)
                 self._anew.add(kind)
                 continue
             if bounds[kind].low <= known["position"]:
@@ -164,7 +164,7 @@ class LoadViews:
             .option("subscribe", ",".join(sorted(self._kinds)))
             .option("includeHeaders", "true")
             .option("startingOffsets", orjson.dumps(starts).decode())
-            # Retention deletes what is old: that is no loss here. Another topic is found out by its id.
+            # Retention deletes what is old: that is no loss here. Another topic has another id.
             .option("failOnDataLoss", "false")
             .option("maxOffsetsPerTrigger", str(options.max_offsets_per_trigger))
         )
@@ -177,7 +177,7 @@ class LoadViews:
             .option("numPartitions", "1")
             .load()
         )
-        columns = [f"cast(null as {one.dataType.simpleString()}) as {one.name}" for one in records.schema]
+        columns = [f"cast(null as {column.dataType.simpleString()}) as {column.name}" for column in records.schema]
         return records.union(tick.selectExpr(*columns))
 
     # --- a batch ----------------------------------------------------------------------------------------------------
@@ -202,15 +202,15 @@ class LoadViews:
         self._on_batch(LoadBatchResult(judged, {str(kind): self._taken(kind, due, began_s) for kind in ReportKind}))
 
     def _taken(self, kind: ReportKind, due: Mapping[ReportKind, Mapping[str, Tombstone]], began_s: float) -> TopicTaken:
-        expiry, buried = self.expiry[kind], len(due.get(kind, {})) if self.options.tombstones else 0
+        expiry, tombstoned = self.expiry[kind], len(due.get(kind, {})) if self.options.tombstones else 0
         unjudged_s = None if expiry.judged_s is None else began_s - expiry.judged_s
-        return TopicTaken(len(self.fold.topics[kind].view), len(expiry.suspects), buried, unjudged_s)
+        return TopicTaken(len(self.fold.topics[kind].view), len(expiry.suspects), tombstoned, unjudged_s)
 
     def _check_topics(self, bounds: Mapping[ReportKind, OffsetBounds], before: Mapping[ReportKind, int]) -> None:
-        found = self._asker.ids()
+        ids = self._asker.ids()
         for kind, topic in self._asker.names.items():
-            if found[kind] != self._ids[kind]:
-                why = f"the topic {topic} was re-created (id {found[kind]}, was {self._ids[kind]})"
+            if ids[kind] != self._ids[kind]:
+                why = f"the topic {topic} was re-created (id {ids[kind]}, was {self._ids[kind]})"
                 raise TopicBrokenError(why, hint=ACCEPT_HINT)
             high = bounds[kind].high
             self._shorter[kind] = self._shorter[kind] + 1 if high < before[kind] else 0
@@ -240,7 +240,7 @@ class LoadViews:
         return ends
 
     def _publish(self, rows: DataFrame, judged: list[JudgedRecord]) -> None:
-        suspects = {str(kind): one.suspects for kind, one in self.expiry.items()}
+        suspects = {str(kind): expiry.suspects for kind, expiry in self.expiry.items()}
         if not judged and suspects == self._told and not self._anew:
             return
         self.table.check_ours(self._base)
@@ -269,7 +269,7 @@ class LoadViews:
                 "position": fold.position,
                 "log_clock_ms": fold.log_clock_ms,
                 "brokers": len(fold.view),
-                "heard": {name: list(one) for name, one in fold.heard_since().items()},
+                "heard": {name: list(sign) for name, sign in fold.heard_since().items()},
                 "suspects": suspects[str(kind)],
             }
         return {"job": JOB, "channel": self.options.channel, "written_at_ms": self._now_ms(), "topics": topics}
@@ -277,5 +277,5 @@ class LoadViews:
     def _bury(self, kind: ReportKind, tombstones: Mapping[str, Tombstone]) -> None:
         if not tombstones:
             return
-        _log.info("no report of %s for too long: its %s is buried", ", ".join(tombstones), kind)
-        bury(self._spark, self._asker.names[kind], tombstones, self.options.spark_kafka)
+        _log.info("no report of %s for too long: a tombstone for its %s is written", ", ".join(tombstones), kind)
+        write_tombstones(self._spark, self._asker.names[kind], tombstones, self.options.spark_kafka)

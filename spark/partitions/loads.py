@@ -33,14 +33,14 @@ _log = logging.getLogger(__name__)
 _RUN = "run-"
 _EARLIEST = -2
 _LOG_TIME = "LogAppendTime"
-ACCEPT_HINT = "If that was meant, start the job once with --accept-new-topic: its history begins anew."
+ACCEPT_HINT = "If that was meant, start the job once with --accept-new-topic: its history starts again, empty."
 
 
 class PartitionLoadsRun:
     """One run of the job; `start` begins, and may be called again after the query ended.
 
     Args:
-        on_batch: Told of each batch that is done.
+        on_batch: Called after each batch.
         now_ms: Wall clock: where the window ends.
     """
 
@@ -70,7 +70,7 @@ class PartitionLoadsRun:
             work: What Spark calls for each batch; it has to call `take`.
 
         Raises:
-            TopicBrokenError: There is no such topic, or it is not the one that the table was made from.
+            TopicBrokenError: The topic does not exist, or is not the one that the table was made from.
             TableFormatError: The table is another job's.
             KafkaAdapterError: Kafka does not answer.
         """
@@ -85,7 +85,7 @@ class PartitionLoadsRun:
             .options(**self.options.spark_kafka)
             .option("subscribe", self.options.topic)
             .option("startingOffsets", orjson.dumps({self.options.topic: starts}).decode())
-            # Retention deletes what is old: that is no loss here. Another topic is found out by its id.
+            # Retention deletes what is old: that is no loss here. Another topic has another id.
             .option("failOnDataLoss", "false")
             .option("maxOffsetsPerTrigger", str(self.options.max_offsets_per_trigger))
             .load()
@@ -118,7 +118,7 @@ class PartitionLoadsRun:
                 hint=ACCEPT_HINT,
             )
         else:
-            _log.warning("the topic %s was re-created; its history begins anew, as asked for", self.options.topic)
+            _log.warning("the topic %s was re-created; its history starts again, as requested", self.options.topic)
             self.table.forget()
         return info
 
@@ -129,18 +129,18 @@ class PartitionLoadsRun:
             TopicBrokenError: It is not there, or does not have the log's own time.
         """
         name = self.options.topic
-        found = self._admin.describe([name]).get(name)
-        if found is None:
+        topic = self._admin.describe([name]).get(name)
+        if topic is None:
             raise TopicBrokenError(
                 f"the topic {name} does not exist",
                 hint="Take samples with `statechannel partitions sample`: it makes it. Or name another one with --topic.",
             )
-        if found.settings.get("message.timestamp.type") != _LOG_TIME:
+        if topic.settings.get("message.timestamp.type") != _LOG_TIME:
             raise TopicBrokenError(
-                f"the topic {name} does not have the log's own time: days of its history cannot be told",
+                f"the topic {name} does not have the log's own time: days of its history are unknown",
                 hint=f"Set message.timestamp.type={_LOG_TIME} of {name}.",
             )
-        return found
+        return topic
 
     # --- a batch ----------------------------------------------------------------------------------------------------
 
@@ -148,7 +148,7 @@ class PartitionLoadsRun:
         """Take one batch in. An error ends the query; nothing that was not published counts.
 
         Raises:
-            TopicBrokenError: The topic was made anew while it was read.
+            TopicBrokenError: The topic was created again while it was read.
         """
         options = self.options
         info = self._info()

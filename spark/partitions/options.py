@@ -1,4 +1,4 @@
-"""Figures of the job partition-loads beside those that every job has."""
+"""Metrics of the job partition-loads beyond those that every job has, and its options."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ class PartitionFigures:
 
 JOB = "partition-loads"
 OFFSETS_MAX = 5_000_000
-"""Offsets of one batch where nobody says otherwise: the workers read them, nothing of them passes through the driver."""
+"""Default bound of the offsets of one batch: the workers read them, nothing of them passes through the driver."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionLoadsOptions:
-    """What the job is told.
+    """The options of the job.
 
     Attributes:
         topic: The sample topic.
@@ -53,10 +53,10 @@ class PartitionLoadsOptions:
         spark_kafka: How Spark reaches it.
         trigger: Arguments of `DataStreamWriter.trigger`.
         max_offsets_per_trigger: Most offsets of one batch.
-        window_s: Samples of so long are averaged.
+        window_s: Length of the averaging window.
         interval_s: Time between two samples of a partition.
         cluster: Samples of other clusters do not count; empty: those of the Kafka that is read.
-        accept_new_topic: Go on with a topic that was made anew.
+        accept_new_topic: Continue with a topic that was created again.
         keep: Snapshots that are kept.
         compacts: Put the history's batches of days that are over into one.
         answer_s: Bound of one answer of Kafka.

@@ -80,15 +80,15 @@ def decoded(batches: Iterator[pa.RecordBatch], partitions: int, cluster: str) ->
 def row_of(record: dict[str, Any], partitions: int, cluster: str) -> dict[str, Any]:
     """The row of one record; columns that do not apply are left out."""
     row = {"at": record["at"], "offset": record["offset"], "log_time_ms": record["timestamp_ms"], "junk": ""}
-    found = decode_at(record["value"], record["key"], record["at"], partitions, cluster)
-    if isinstance(found, InvalidSampleReason):
-        return row | {"junk": str(found)}
-    cells = (None if cell == MISSING else cell for cell in cells_of(found))
+    sample = decode_at(record["value"], record["key"], record["at"], partitions, cluster)
+    if isinstance(sample, InvalidSampleReason):
+        return row | {"junk": str(sample)}
+    cells = (None if cell == MISSING else cell for cell in cells_of(sample))
     return row | {
-        "topic": found.topic,
-        "partition": found.partition,
-        "broker": found.broker,
-        "taken_at_ms": found.taken_at_ms,
+        "topic": sample.topic,
+        "partition": sample.partition,
+        "broker": sample.broker,
+        "taken_at_ms": sample.taken_at_ms,
         **dict(zip(FIGURES, cells, strict=True)),
     }
 
@@ -101,7 +101,7 @@ def averaged(batches: Iterator[pa.RecordBatch], ends: int) -> Iterator[pa.Record
         ends: Number of the interval behind the window.
     """
     for batch in batches:
-        rows = [found for row in batch.to_pylist() if (found := loaded(row, ends)) is not None]
+        rows = [loaded_row for row in batch.to_pylist() if (loaded_row := loaded(row, ends)) is not None]
         yield pa.RecordBatch.from_pylist(rows, schema=LOAD)
 
 
@@ -144,7 +144,7 @@ def rows_of(records: DataFrame, positions: Mapping[int, int], partitions: int, c
     """
     known = F.lit(0).cast("long")
     if positions:
-        at = F.create_map(*(F.lit(one) for pair in positions.items() for one in pair))
+        at = F.create_map(*(F.lit(value) for pair in positions.items() for value in pair))
         known = F.coalesce(at[F.col("partition")], F.lit(0)).cast("long")
     source = records.where(F.col("offset") >= known).select(
         F.col("partition").alias("at"), "offset", F.unix_millis("timestamp").alias("timestamp_ms"), "key", "value"
@@ -230,13 +230,13 @@ class PartitionTable:
         """
         _, folder = self.loads.begin(base)
         # All of it passes through the driver for the file anyway: a hundred bytes for each partition.
-        found = loads.toArrow().sort_by([("topic", "ascending"), ("partition", "ascending")])
+        table = loads.toArrow().sort_by([("topic", "ascending"), ("partition", "ascending")])
         place = folder / PARTITIONS
         place.files.create_dir(place.path, recursive=True)
-        pq.write_table(found, f"{place.path}/part-0.parquet", filesystem=place.files)
-        lines = lines_of(_loads_in(found), partitions=found.num_rows, **head)
+        pq.write_table(table, f"{place.path}/part-0.parquet", filesystem=place.files)
+        lines = lines_of(_loads_in(table), partitions=table.num_rows, **head)
         (folder / NAME).write(b"".join(lines))
-        return int(found.num_rows)
+        return int(table.num_rows)
 
     def publish(self, base: Pointer | None, meta: dict[str, Any]) -> Pointer:
         """Move the pointer; what was written counts from now on."""
@@ -253,8 +253,8 @@ class PartitionTable:
                 self.history.compact(self._spark, day, self._schema())
 
 
-def _loads_in(found: pa.Table) -> Iterator[tuple[Place, PartitionLoad]]:
+def _loads_in(table: pa.Table) -> Iterator[tuple[Place, PartitionLoad]]:
     figures = [name for name in LOAD.names if name not in {"topic", "partition"}]
-    for batch in found.to_batches(max_chunksize=ROWS_AT_ONCE):
+    for batch in table.to_batches(max_chunksize=ROWS_AT_ONCE):
         for row in batch.to_pylist():
             yield (row["topic"], row["partition"]), PartitionLoad(**{name: row[name] for name in figures})

@@ -35,8 +35,8 @@ def export_archive(source: ArchiveSource, path: Path, options: Mapping[str, str]
     session = open_session("statechannel audit report", conf=settings, jars=())
     with spark_errors(), open_log(session, source, own) as log:
         header = ExportHeader(Path(source.folder).name or source.folder, log.ends, log.now_ms())
-        with progress(f"reading {source.folder}", sum(log.ends.values()), unit="records") as told:
-            write_export(path, header, _records(log), now_ms=log.now_ms, progress=told)
+        with progress(f"reading {source.folder}", sum(log.ends.values()), unit="records") as report:
+            write_export(path, header, _records(log), now_ms=log.now_ms, progress=report)
 
 
 def _records(log: ReplayLog) -> Iterator[RecordRead]:

@@ -32,7 +32,7 @@ def answer(question: AuditQuestion, *, progress: ProgressBar) -> AuditResult:
     """Answer by a Spark session of this process, which is made if there is none.
 
     The question's options are settings of Spark (`spark.master`, ...) and of this engine: `tasks`, the number of parts of the
-    fold; `partitions`, those of the channel, where an archive is read that has no view beside it.
+    fold; `partitions`, those of the channel, where an archive without a view is read.
 
     Raises:
         AuditQuestionError: The log cannot answer what was asked.
@@ -71,14 +71,16 @@ def parted_options(options: Mapping[str, str]) -> tuple[dict[str, str], dict[str
     for name in ("tasks", "partitions"):
         if name in own and not (own[name].isascii() and own[name].isdigit() and int(own[name]) > 0):
             raise SparkJobError(
-                f"the option {name}={own[name]} is no number above 0", hint="Give a number.", exit_code=ExitCode.USAGE
+                f"the option {name}={own[name]} is not a number above 0",
+                hint="Give a positive number.",
+                exit_code=ExitCode.USAGE,
             )
     return own, settings
 
 
 @contextmanager
 def _shown(session: SparkSession, progress: ProgressBar) -> Iterator[None]:
-    """A bar of Spark's tasks; nobody looks at one where standard error is no terminal, and then nobody asks Spark."""
+    """A bar of Spark's tasks; where standard error is not a terminal there is none, and Spark is not asked."""
     if not sys.stderr.isatty():
         yield
         return

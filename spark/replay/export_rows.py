@@ -1,7 +1,7 @@
 """Export files as rows: lines are parsed in Python workers, by the parser of the local engine.
 
 Where lines stand in the file is known to the reader of each split alone. So that one pass is enough, each split sends a note
-on what it held along with its records; the notes together tell whether the file is well formed.
+on what it held along with its records; the notes together show whether the file is well formed.
 """
 
 from __future__ import annotations
@@ -80,8 +80,8 @@ def _is_whole(header: ExportHeader, splits: Sequence[Mapping[str, Any]]) -> bool
             return False
         before = split["last"]
         if header.digest is not None:
-            said, digest, last = (bytes.fromhex(one) for one in split["chain"])
-            if next_link(link, digest) != said:
+            stated, digest, last = (bytes.fromhex(text) for text in split["chain"])
+            if next_link(link, digest) != stated:
                 return False
             link = last
     try:

@@ -44,7 +44,7 @@ FOUND: Final = pa.schema(
 
 PART, LINE, VERDICT, GAPS, HISTORY, OWNED, SPLIT = "part", "line", "verdict", "gaps", "history", "owned", "split"
 NOTE_PARTITION: Final = -1
-"""Rows of this partition are no records: notes of whoever read the source, to be handed through."""
+"""Rows of this partition are not records but notes of the source's reader, to be passed on."""
 
 _LISTED = 2_000
 _ROWS_IN_A_BATCH = 5_000
@@ -60,7 +60,7 @@ class FoldTask:
         facts: By partition; those that are not named are read strictly.
         story: By partition, where what happened is known from further back than `facts` say; it is read twice then.
         outside: First offset of each partition that is not looked at, only counted. Those that are not named are read whole.
-        verdicts: A row for each verdict, besides.
+        verdicts: A row for each verdict, in addition.
     """
 
     partitions: int
@@ -99,12 +99,12 @@ class _Part:
         self.outside = task.outside.get(partition)
         self.observers = Observers(task.wants)
         facts = task.facts.get(partition, STRICT)
-        told = (self.observers.observe(() if tell is None else (tell,)), self.observers.join_observer)
+        observers = (self.observers.observe(() if tell is None else (tell,)), self.observers.join_observer)
         story = task.story.get(partition, facts)
-        self.reader = PartReader(partition, task.partitions, facts, *(told if story == facts else ()))
+        self.reader = PartReader(partition, task.partitions, facts, *(observers if story == facts else ()))
         self.storyteller: PartReader | None = None
-        if story != facts and any(told):
-            self.storyteller = PartReader(partition, task.partitions, story, *told)
+        if story != facts and any(observers):
+            self.storyteller = PartReader(partition, task.partitions, story, *observers)
 
     def take(
         self, offsets: np.ndarray[Any, Any], times: Sequence[int] | None, keys: pa.Array, values: pa.Array
@@ -242,11 +242,11 @@ def bytes_of(column: pa.Array) -> list[bytes | None]:
     ends = np.frombuffer(places, dtype=width)[column.offset : column.offset + size + 1]
     first, last = int(ends[0]), int(ends[-1])
     data = b"" if content is None else content.slice(first, last - first).to_pybytes()
-    found: list[bytes | None] = [data[start:end] for start, end in pairwise((ends - first).tolist())]
+    values: list[bytes | None] = [data[start:end] for start, end in pairwise((ends - first).tolist())]
     if column.null_count:
         for index in np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False)).tolist():
-            found[index] = None
-    return found
+            values[index] = None
+    return values
 
 
 def _rows(rows: Iterable[tuple[str, int, int, bytes | None, bytes]]) -> Iterator[pa.RecordBatch]:

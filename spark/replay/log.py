@@ -24,7 +24,7 @@ class ReplayLog:
         now_ms: Behind every reading of the rows: what was younger than the lag then was not cleaned away before.
         check: Told the notes; raises where the source is not what it should be.
         likely_gapped: The survey comes first, since the log is known to have gaps, or likely to.
-        why_gapped: Why a partition has gaps, for people; empty where only that can be told.
+        why_gapped: Why a partition has gaps, for people; empty where only that is known.
         stored: The rows of an archive with what it says of them.
     """
 

@@ -50,12 +50,12 @@ def archive_log(
 
     Args:
         folder: Of the job table-view; the view beside the archive says how many partitions the channel has, and which records
-            the archive holds. Or that of an archive alone, of which nobody can tell whether it is complete.
+            the archive holds. Or that of an archive alone, whose completeness is unknown.
         partitions: Of the channel, where there is no view.
-        warn: Told what the answer does not say.
+        warn: Called with what the answer does not contain.
 
     Raises:
-        SparkJobError: The folder holds no archive; the archive is not what the view beside it says; or nobody says how many
+        SparkJobError: The folder holds no archive; the archive contradicts its view; or it is unknown how many
             partitions the channel has, or something that is not true.
     """
     pointer = SnapshotStore((Folder(folder) / _VIEW).uri).latest()
@@ -103,9 +103,9 @@ def _of_table(name: str, rows: DataFrame, pointer: Pointer, partitions: int | No
     )
 
 
-def _contradicted(partitions: int, told: str) -> SparkJobError:
+def _contradicted(partitions: int, statement: str) -> SparkJobError:
     return SparkJobError(
-        f"the number of partitions was given as {partitions}, but {told}",
+        f"the number of partitions was given as {partitions}, but {statement}",
         hint="Leave it out, or correct it.",
         exit_code=ExitCode.USAGE,
     )
@@ -199,15 +199,15 @@ def topic_log(
     Raises:
         TopicMissingError: It does not exist.
     """
-    found = TopicAdmin(client, timeout_s=timeout_s).describe([topic]).get(topic)
-    if found is None:
+    described = TopicAdmin(client, timeout_s=timeout_s).describe([topic]).get(topic)
+    if described is None:
         raise TopicMissingError(
             f"the topic {topic} does not exist at {client.bootstrap_servers}",
             hint="Check --channel and --bootstrap-servers, or create the topics with `statechannel init`.",
         )
-    asked = BoundsAsker(client, timeout_s=timeout_s).ask((topic, number) for number in range(found.partitions))
+    answers = BoundsAsker(client, timeout_s=timeout_s).ask((topic, number) for number in range(described.partitions))
     ends, starts = {}, {}
-    for (_, number), bounds in sorted(asked.items()):
+    for (_, number), bounds in sorted(answers.items()):
         end, first = until(number), start(number)
         ends[number] = bounds.high if end is None else min(end, bounds.high)
         starts[number] = min(ends[number], bounds.low if first is None else max(first, bounds.low))
@@ -216,7 +216,7 @@ def topic_log(
     )
     length = sum(ends.values()) - sum(starts.values())
     cores = session.sparkContext.defaultParallelism
-    reads = max(found.partitions, min(_READS_A_CORE * cores, length // _OFFSETS_OF_A_READ))
+    reads = max(described.partitions, min(_READS_A_CORE * cores, length // _OFFSETS_OF_A_READ))
     rows = topic_rows(session, options | {"minPartitions": str(reads)}, topic, starts, ends)
     gapped = any(starts.values())
     if not gapped and length > _PROBED_OFFSETS:

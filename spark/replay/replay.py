@@ -150,14 +150,14 @@ class Replay:
             verdicts=self._request.verdicts,
         )
         self._folded = self._parted().mapInArrow(work_of(task), _FOUND).persist(StorageLevel.MEMORY_AND_DISK)
-        found = self._folded.where(F.col("kind").isin(PART, SPLIT)).collect()
-        self._log.check([row["content"] for row in found if row["kind"] == SPLIT])
-        self._bodies = [(row["partition"], orjson.loads(row["content"])) for row in found if row["kind"] == PART]
+        folded = self._folded.where(F.col("kind").isin(PART, SPLIT)).collect()
+        self._log.check([row["content"] for row in folded if row["kind"] == SPLIT])
+        self._bodies = [(row["partition"], orjson.loads(row["content"])) for row in folded if row["kind"] == PART]
         if not all(body["in_order"] for _, body in self._bodies):
             if not self._presorted:
                 raise SparkJobError(
                     f"{self._log.name} holds an offset twice",
-                    hint="Each record may be there once: name the right folder, or make the archive anew.",
+                    hint="Each record may be there once: name the right folder, or create the archive again.",
                     exit_code=ExitCode.TABLE_UNUSABLE,
                 )
             self._presorted = False
@@ -189,7 +189,7 @@ class Replay:
 
     def _needed(self) -> dict[int, ReadFacts]:
         """How each partition has to be read, by what was seen of it."""
-        found = {number: ReadFacts(stop=seen.stop) for number, seen in self._seen.items()}
+        needed = {number: ReadFacts(stop=seen.stop) for number, seen in self._seen.items()}
         if self._gapped:
             looked = self._survey
             if looked is None or any(
@@ -197,8 +197,8 @@ class Replay:
             ):
                 looked = self._look()
             facts = self._facts_of(looked)
-            found |= {number: facts[number] for number in self._gapped}
-        return found
+            needed |= {number: facts[number] for number in self._gapped}
+        return needed
 
     def _look(self) -> LogSurvey:
         self._survey = survey(self._inside())
@@ -206,31 +206,31 @@ class Replay:
 
     def _facts_of(self, looked: LogSurvey) -> dict[int, ReadFacts]:
         oldest_kept_ms = self._log.now_ms() - self._request.compaction_lag_ms
-        found = {}
+        facts = {}
         gapped = []
         for number in self._log.ends:
             seen = looked.of(number)
             if seen.records == seen.last + 1 == self._end_of(number):
-                found[number] = ReadFacts(stop=seen.stop)
+                facts[number] = ReadFacts(stop=seen.stop)
             else:
                 gapped.append(number)
-                found[number] = looked.facts(number, oldest_kept_ms=oldest_kept_ms)
-        self._known = self._known_of(gapped, found, oldest_kept_ms)
-        return found
+                facts[number] = looked.facts(number, oldest_kept_ms=oldest_kept_ms)
+        self._known = self._known_of(gapped, facts, oldest_kept_ms)
+        return facts
 
     def _known_of(
         self, gapped: Sequence[int], facts: Mapping[int, ReadFacts], oldest_kept_ms: int
     ) -> dict[int, CompleteFrom | None]:
-        """From where on the partitions with gaps tell all; where the moment asked for is too early, by the whole log."""
-        found: dict[int, CompleteFrom | None] = dict.fromkeys(gapped)
+        """Offsets from which partitions with gaps are complete; by the whole log where the requested moment is too early."""
+        points: dict[int, CompleteFrom | None] = dict.fromkeys(gapped)
         early = [number for number in gapped if facts[number].tentative and self._outside]
         for rows, numbers in ((self._inside(), set(gapped) - set(early)), (self._records(), early)):
             if numbers:
                 of_these = rows.where(F.col("partition").isin(*numbers))
                 stops = find_stops(of_these) if early else {n: facts[n].stop for n in numbers}
                 limits = {number: stop.offset for number, stop in stops.items() if stop is not None}
-                found |= known_points(of_these.where(below(limits)), oldest_kept_ms=oldest_kept_ms)
-        return found
+                points |= known_points(of_these.where(below(limits)), oldest_kept_ms=oldest_kept_ms)
+        return points
 
     def _has_gaps(self, partition: int, seen: _Seen) -> bool:
         return not seen.inside == seen.last + 1 == self._end_of(partition)
@@ -280,10 +280,10 @@ class Replay:
         return parted if self._presorted else parted.sortWithinPartitions("offset")
 
     def _result(self) -> AuditResult:
-        found = findings_of_all(self._facts, self._log.ends, self._bodies)
+        findings = findings_of_all(self._facts, self._log.ends, self._bodies)
         wants = self._request.wants
         answer = summary(
-            found,
+            findings,
             digest=digest_of(self._joined(LINE, "key")),
             records=sum(seen.records for seen in self._seen.values()),
             end_offsets=self._log.ends,
@@ -301,7 +301,7 @@ class Replay:
             races=races_of(self._bodies) if wants.races else None,
             history=sorted(self._listed(HISTORY), key=_place) if wants.history is not None else None,
             named=wants.history is None or named(self._records(), wants.history),
-            owned=sorted(self._listed(OWNED), key=lambda one: str(one["bundle"])) if wants.owned else None,
+            owned=sorted(self._listed(OWNED), key=lambda row: str(row["bundle"])) if wants.owned else None,
             moves=moves_of(self._bodies) if wants.moves else None,
             cuts=cuts,
             gap_sums=gap_sums_of(self._bodies) if wants.gaps else None,

@@ -65,7 +65,7 @@ def request_of(question: AuditQuestion) -> ReplayRequest:
 
 @contextmanager
 def spark_errors() -> Iterator[None]:
-    """Errors of Spark, told as errors of a job.
+    """Errors of Spark as errors of a job.
 
     Raises:
         SparkJobError: With the cause, and the exit code that there is for it.

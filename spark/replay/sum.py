@@ -24,12 +24,12 @@ Bodies = Sequence[tuple[int, Body]]
 
 def findings_of_all(facts: Mapping[int, ReadFacts], partitions: Iterable[int], bodies: Bodies) -> AuditFindings:
     """What the answer is made of; partitions without a record are in it too."""
-    found = AuditFindings()
+    findings = AuditFindings()
     for number in partitions:
         settled = facts.get(number, STRICT)
-        found.tentative |= settled.tentative
+        findings.tentative |= settled.tentative
         if settled.stop is not None:
-            found.stops[number] = settled.stop
+            findings.stops[number] = settled.stop
     for partition, body in bodies:
         part = AuditFindings(
             verdicts=Counter({Verdict(name): count for name, count in body["verdicts"].items()}),
@@ -38,14 +38,14 @@ def findings_of_all(facts: Mapping[int, ReadFacts], partitions: Iterable[int], b
             namespaces=body["namespaces"],
             debts=[(partition, key.encode(), debt) for key, debt in body["debts"]],
         )
-        found.add(part)
-    return found
+        findings.add(part)
+    return findings
 
 
 def gap_count_of(bodies: Bodies) -> GapCount:
     """Numbers of gaps in service."""
     counts = [body["gap_count"] for _, body in bodies]
-    return GapCount(sum(count[0] for count in counts), sum(one[1] for one in counts))
+    return GapCount(sum(count[0] for count in counts), sum(count[1] for count in counts))
 
 
 def races_of(bodies: Bodies) -> list[dict[str, Any]]:

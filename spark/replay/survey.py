@@ -71,7 +71,7 @@ class LogSurvey:
         return self._looked.get(partition, Looked())
 
     def is_of(self, partition: int, records: int, last: int) -> bool:
-        """Whether it is the same log that somebody else has seen so much of."""
+        """Whether it is the same log of which another reader has seen a part."""
         looked = self.of(partition)
         return (looked.records, looked.last) == (records, last)
 
@@ -100,8 +100,8 @@ def survey(rows: DataFrame) -> LogSurvey:
     doubtful = [row["partition"] for row in counted if row["doubtful"]]
     stops = find_stops(rows.where(F.col("partition").isin(doubtful))) if doubtful else {}
     up_to_stop = rows.where(below({number: stop.offset + 1 for number, stop in stops.items()}))
-    told = up_to_stop.where(F.col("key") == F.lit(HEARTBEAT_KEY)).select("partition", "offset", "key", "value")
-    vouching = told.mapInArrow(_vouching, "partition int, clean_to long").groupBy("partition")
+    heartbeats = up_to_stop.where(F.col("key") == F.lit(HEARTBEAT_KEY)).select("partition", "offset", "key", "value")
+    vouching = heartbeats.mapInArrow(_vouching, "partition int, clean_to long").groupBy("partition")
     clean_to = {
         row["partition"]: row["clean_to"] for row in vouching.agg(F.max("clean_to").alias("clean_to")).collect()
     }
@@ -141,12 +141,12 @@ def known_points(rows: DataFrame, *, oldest_kept_ms: int) -> dict[int, CompleteF
         )
         .collect()
     )
-    told = rows.where(F.col("key") == F.lit(HEARTBEAT_KEY)).select(
+    heartbeats = rows.where(F.col("key") == F.lit(HEARTBEAT_KEY)).select(
         "partition", "offset", "timestamp_ms", "key", "value"
     )
-    vouching = told.mapInArrow(_known, "partition int, clean_to long, offset long, timestamp_ms long")
+    vouching = heartbeats.mapInArrow(_known, "partition int, clean_to long, offset long, timestamp_ms long")
     cold = _cold_starts(rows, [rise["partition"] for rise in rises if rise["marks"]])
-    found: dict[int, CompleteFrom] = {}
+    points: dict[int, CompleteFrom] = {}
     for rise in rises:
         old, cut = rise["old"], cold.get(rise["partition"], -1)
         floor = max(cut, *(-1 if rise[name] is None else rise[name] for name in ("old", "gap")))
@@ -158,11 +158,11 @@ def known_points(rows: DataFrame, *, oldest_kept_ms: int) -> dict[int, CompleteF
             F.max(newest).alias("highest"),
         ).collect()[0]
         if first["first"] is not None:
-            found[rise["partition"]] = CompleteFrom(*first["first"])
+            points[rise["partition"]] = CompleteFrom(*first["first"])
         elif first["highest"] is not None and first["highest"][0] >= (-1 if old is None else old):
             clean_to, offset, timestamp_ms = first["highest"]
-            found[rise["partition"]] = CompleteFrom(clean_to, -offset, timestamp_ms)
-    return found
+            points[rise["partition"]] = CompleteFrom(clean_to, -offset, timestamp_ms)
+    return points
 
 
 def _cold_starts(rows: DataFrame, partitions: list[int]) -> dict[int, int]:
@@ -178,15 +178,15 @@ def _known(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         names = ("partition", "offset", "timestamp_ms")
         numbers = [batch.column(name).to_pylist() for name in names]
-        found = [
+        rows_out = [
             (partition, clean_to, offset, timestamp_ms)
             for partition, offset, timestamp_ms, key, value in zip(
                 *numbers, bytes_of(batch.column("key")), bytes_of(batch.column("value")), strict=True
             )
             if (clean_to := usable_clean_to(key, value, offset)) >= 0
         ]
-        if found:
-            yield batch_of(found, _KNOWN)
+        if rows_out:
+            yield batch_of(rows_out, _KNOWN)
 
 
 def _vouching(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

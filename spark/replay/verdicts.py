@@ -27,10 +27,10 @@ REASONS: Final = (NO_STORED_VERDICT, REPLAYED_LENIENTLY, BEHIND_AS_OF, BEHIND_NE
 """Why a record of an archive was not compared; the first one that is true counts, but for the second, which is what is left."""
 
 
-def verdicts_of(found: DataFrame) -> DataFrame:
+def verdicts_of(folded: DataFrame) -> DataFrame:
     """partition, offset, key, verdict, version, state out of what the fold has found of the kind `verdict`."""
     line = F.from_json(F.col("content").cast("string"), _LINE).alias("line")
-    return found.select("partition", "offset", "key", line).select("partition", "offset", "key", "line.*")
+    return folded.select("partition", "offset", "key", line).select("partition", "offset", "key", "line.*")
 
 
 def write_verdicts(verdicts: DataFrame, folder: str, records: int) -> None:
@@ -72,8 +72,8 @@ def compared(
         `records` that have both, how many are `differing`, the `first` of these in log order; and of all others of the archive
         how many were `not_compared`, by reason.
     """
-    told = stored.select("partition", "offset", F.col("verdict").alias("stored"))
-    every = told.join(verdicts.select("partition", "offset", "verdict"), ["partition", "offset"], "left")
+    stored_verdicts = stored.select("partition", "offset", F.col("verdict").alias("stored"))
+    every = stored_verdicts.join(verdicts.select("partition", "offset", "verdict"), ["partition", "offset"], "left")
     both = F.col("stored").isNotNull() & F.col("verdict").isNotNull()
     differs = both & (F.col("stored") != F.col("verdict"))
     reason = (

@@ -363,7 +363,7 @@ def test_why_goes_on_without_any_decision(
 
     monkeypatch.setattr(decision_log, "decision_reader", missing)
     result = run("why", WHOLE, *HERE)
-    assert "no decision record speaks of its operation" in lines(result)
+    assert "no decision record mentions its operation" in lines(result)
     assert "no decisions available: the topic chan-decisions does not exist" in result.stderr
     result = run("why-not", WHOLE, *HERE)
     assert "there is no decision record" in lines(result)

@@ -247,7 +247,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, dict[str, Any]]]:
 
 ANSWERS: list[Outcome] = []
 PLACE = ["-b", "127.0.0.1:1"]
-REFUSED = Rejected("filtered", "t/n/x may not go to b2: cordon: it is cordoned", "--force does it all the same.")
+REFUSED = Rejected("filtered", "t/n/x may not go to b2: cordon: it is cordoned", "Use --force to do it nevertheless.")
 
 
 def test_a_move_that_policies_allow_is_made(run: Callable[..., Result], asked: list[Any]) -> None:

@@ -150,18 +150,22 @@ def test_nobody_or_nothing_known_moves_nothing(strategy: str, brokers: dict[str,
     ("args", "code", "words"),
     [
         (("--snapshot", "none.json"), 7, ("none.json: it cannot be read: No such file",)),
-        (("--snapshot", "s.json", "-s", "treshold"), 8, ("no shedding strategy `treshold`", "did you mean threshold?")),
+        (
+            ("--snapshot", "s.json", "-s", "treshold"),
+            8,
+            ("unknown shedding strategy `treshold`", "did you mean threshold?"),
+        ),
         (("--snapshot", "s.json", "-s", "broken"), 1, ("`broken` cannot be imported: ModuleNotFoundError",)),
         (("--snapshot", "s.json", "-s", "raising"), 1, ("`raising` fails: ZeroDivisionError('oh')",)),
-        (("--snapshot", "s.json", "--placement", "x"), 8, ("no placement strategy `x`",)),
+        (("--snapshot", "s.json", "--placement", "x"), 8, ("unknown placement strategy `x`",)),
         (("--snapshot", "s.json", "--profile", "x"), 8, ("unknown profile `x`", "production")),
         (("--snapshot", "s.json", "--set", "x=1"), 8, ("shedding.weighted-move has no setting `x`", "gap_percent")),
         (("--snapshot", "s.json", "--set", "x"), 8, ("--set x: not of the form name=value",)),
         (("--snapshot", "s.json", "--set", "filters.x=1"), 8, ("filters has no setting `x`",)),
         (("--snapshot", "s.json", "--cycles", "0"), 2, ("'--cycles'",)),
         (("--snapshot", "s.json", "--after", "no/such/folder.json"), 7, ("it cannot be written",)),
-        (("--snapshot", "s.json", "--strategy", ""), 8, ("no shedding strategy ``",)),
-        (("--snapshot", "s.json", "--placement", ""), 8, ("no placement strategy ``",)),
+        (("--snapshot", "s.json", "--strategy", ""), 8, ("unknown shedding strategy ``",)),
+        (("--snapshot", "s.json", "--placement", ""), 8, ("unknown placement strategy ``",)),
         (("--snapshot", "s.json", "--profile", ""), 8, ("unknown profile ``",)),
         (("--snapshot", "s.json", "--set", "splitting.max_topics=1"), 8, ("does not look at settings of splitting",)),
         ((), 2, ("Missing option '--snapshot'",)),
@@ -314,7 +318,7 @@ def test_no_option_of_split_plan_is_lost_in_silence(option: tuple[Any, ...], run
 
 
 def test_an_algorithm_without_a_name_is_none(run: Run) -> None:
-    refused(run("split", "plan", "--snapshot", "s.json", "--algorithm", ""), 8, "no split strategy ``")
+    refused(run("split", "plan", "--snapshot", "s.json", "--algorithm", ""), 8, "unknown split strategy ``")
 
 
 def test_split_is_still_the_command_that_asks_the_brokers(run: Run) -> None:
@@ -422,7 +426,7 @@ def test_strategy_show(run: Run) -> None:
     assert both.startswith("avg (shedding, placement)\n")
     told = json.loads(run("strategy", "show", "uniform", "--output", "json").stdout)
     assert told["settings"]["properties"]["max_unload_share"]["default"] == 0.2
-    refused(run("strategy", "show", "x"), ExitCode.BAD_SETTINGS, "there is no strategy `x`", "There are: avg")
+    refused(run("strategy", "show", "x"), ExitCode.BAD_SETTINGS, "unknown strategy `x`", "Known strategies: avg")
     refused(run("strategy", "show", "uniform", "--kind", "x"), ExitCode.BAD_SETTINGS, "placement")
 
 

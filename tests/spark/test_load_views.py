@@ -323,7 +323,9 @@ def test_who_was_heard_last_outlives_a_restart(world) -> None:
 
 def test_a_tombstone_names_the_last_sign_of_life(world, monkeypatch) -> None:
     buried: list[dict[str, Tombstone]] = []
-    monkeypatch.setattr(views, "bury", lambda _session, _topic, tombstones, _options: buried.append(tombstones))
+    monkeypatch.setattr(
+        views, "write_tombstones", lambda _session, _topic, tombstones, _options: buried.append(tombstones)
+    )
     world.started(tombstones=True)
     world.take(record("b1", offset=0, seq=2), record("b1", offset=1, seq=1))
     for _ in range(25):

@@ -253,7 +253,7 @@ async def test_a_kill_between_two_writes_leaves_nothing_twice_and_buries_nobody_
             process.send_signal(signal.SIGTERM)
             _, errors = await asyncio.to_thread(process.communicate, timeout=WAIT_S)
             assert process.returncode == 0, errors.decode()
-            assert b"its broker-load is buried" in errors
+            assert b"a tombstone for its broker-load is written" in errors
             await come_true(lambda: "dead" not in b1.broker_loads() and "dead" not in b1.top_bundles())
             once(both, tmp_path)
             assert not both.nulls("b1")

@@ -30,14 +30,14 @@ def test_a_broker_has_the_default_where_it_says_nothing_else(tmp_path: Path) -> 
     ("text", "words"),
     [
         ("disk = ", "is not valid TOML"),
-        ("[default]\ndisk = 3\n", "default.disk is no field of the format"),
-        ("[defaults]\n", "defaults is no field of the format"),
+        ("[default]\ndisk = 3\n", "default.disk is not a field of the format"),
+        ("[defaults]\n", "defaults is not a field of the format"),
         ("[default]\ndisk_bytes = 0\n", "default.disk_bytes: expected more than 0, got 0"),
-        ("[default]\ncpu = nan\n", "default.cpu: a finite number is wanted"),
-        ('[default]\ndisk_bytes = "4TB"\n', "default.disk_bytes: a valid integer is wanted, found '4TB'"),
+        ("[default]\ncpu = nan\n", "default.cpu: expected a finite number"),
+        ('[default]\ndisk_bytes = "4TB"\n', "default.disk_bytes: expected a valid integer, found '4TB'"),
         ("[brokers.3]\nbytes_in_per_s = -1\n", "brokers.3.bytes_in_per_s: expected more than 0, got -1"),
         ("[brokers.x]\ncpu = 0.1\n", "brokers.x is not a valid broker id"),
-        ("[brokers]\n3 = 4\n", "brokers.3: an object is wanted"),
+        ("[brokers]\n3 = 4\n", "brokers.3: expected an object"),
     ],
 )
 def test_what_is_refused(tmp_path: Path, text: str, words: str) -> None:

@@ -152,7 +152,9 @@ def test_a_layout_has_all_the_awkward_facts() -> None:
         KafkaPartition(partition=0, replicas=(1, 2, 9), leader=1, isr=(1, 2, 9)),
         KafkaPartition(partition=1, replicas=(2, 1), leader=2, isr=(2, 1), offline=(1,), adding=(1,), removing=(2,)),
     )
-    assert layout.remarks == ("min.insync.replicas of 1 topics is not told (no DescribeConfigs on them?): taken for 1",)
+    assert layout.remarks == (
+        "min.insync.replicas of 1 topics is not known (no DescribeConfigs on them?): 1 is assumed",
+    )
     assert layout.cluster_id == "c"
 
 
@@ -190,8 +192,8 @@ def test_an_older_kafka_and_a_client_without_rights(monkeypatch: pytest.MonkeyPa
     layout = read_layout(admin, now_ms=0)
     said = " ".join(layout.remarks)
     assert "older than 2.4" in said
-    assert "broker 1 told no log directory: this client may not Describe the cluster" in said
-    assert "broker 2 did not tell its log directories" in said
+    assert "broker 1 listed no log directory: this client may not Describe the cluster" in said
+    assert "broker 2 did not list its log directories" in said
     admin.moving = kafka_python.ClusterAuthorizationFailedError("no")
     with pytest.raises(KafkaAccessDeniedError):
         read_layout(admin, now_ms=0)
@@ -227,6 +229,6 @@ def test_one_broker_that_is_silent_leaves_holes_and_the_others_are_sampled(monke
     admin.ends[-1]["b", 0] = 20
     taken = source.take(layout, taken_at_ms=0, mono_s=10.0)
     assert [(one.partition, one.disk_bytes, one.bytes_in_per_s) for one in taken.samples] == [(0, 170, 10.0)]
-    assert taken.silent == {2: "it told no sizes"}
+    assert taken.silent == {2: "it reported no sizes"}
     assert taken.holes == {("sample", Hole.NO_LEADER): 1, ("sample", Hole.BROKER_SILENT): 1}
-    assert any("broker 2 did not tell its log directories" in remark for remark in taken.remarks)
+    assert any("broker 2 did not list its log directories" in remark for remark in taken.remarks)

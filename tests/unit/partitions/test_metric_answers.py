@@ -80,14 +80,14 @@ def test_half_an_answer_is_none() -> None:
 
 @pytest.mark.parametrize("url", ["http://h h/", "http://h\n/", "http://h/\u20ac", "http://h/\x1b[31m"])
 def test_an_address_that_no_request_can_hold_is_refused_at_once(url: str) -> None:
-    with pytest.raises(SourceError, match="is no address of metrics"):
+    with pytest.raises(SourceError, match="is not an address of metrics"):
         checked_url(url)
 
 
 def test_a_partition_of_absurdly_many_digits_is_none() -> None:
     assert part_of({"topic": "t", "partition": "1" * 5_000}) is None
     assert part_of({"topic": "t", "partition": "7"}) == ("t", 7)
-    with pytest.raises(SourceError, match="is no address of metrics"):
+    with pytest.raises(SourceError, match="is not an address of metrics"):
         make(SourceOptions(endpoints=("1" * 5_000 + "=http://h/",)))
 
 
@@ -96,5 +96,5 @@ def test_labels_that_are_no_texts_are_no_answer(metric: dict[str, object]) -> No
     body = orjson.dumps(
         {"status": "success", "data": {"resultType": "vector", "result": [{"metric": metric, "value": [0, "1"]}]}}
     )
-    with pytest.raises(AnswerError, match="a label is no text"):
+    with pytest.raises(AnswerError, match="a label is not text"):
         vector_of(body)

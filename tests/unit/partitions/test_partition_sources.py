@@ -107,7 +107,7 @@ def test_a_brokers_endpoint_in_both_usual_forms(body: bytes) -> None:
     share = pytest.approx(0.025)
     assert figures(taken) == [(0, 700, 5_120, 750, share), (2, 900, 5_120, 750, share)]
     assert taken.holes == {("sample", Hole.BROKER_SILENT): 1}
-    assert taken.silent == {2: "no endpoint of it was named"}
+    assert taken.silent == {2: "no endpoint was given for it"}
     assert not looks_again(taken)
 
 
@@ -191,8 +191,8 @@ def test_options_that_contradict_each_other_or_the_cluster() -> None:
         make(SourceOptions(endpoints=("http://a",), server="http://b"))
     for endpoints, words in (
         (("http://nowhere:1",), "no broker of the cluster is at nowhere"),
-        (("9=http://other:1",), "the cluster has none"),
-        (("http://other:1", "2=http://other:2"), "two endpoints are of broker 2"),
+        (("9=http://other:1",), "which the cluster does not have"),
+        (("http://other:1", "2=http://other:2"), "two endpoints belong to broker 2"),
     ):
         source = EndpointSource(SourceOptions(endpoints=endpoints))
         with pytest.raises(SourceError, match=words):
@@ -333,7 +333,7 @@ def test_files_that_cannot_be_used(tmp_path: Path) -> None:
 
 
 def test_a_file_of_samples_that_never_ends_is_none(tmp_path: Path) -> None:
-    with pytest.raises(SourceError, match="is no file"):
+    with pytest.raises(SourceError, match="is not a file"):
         FileSource(Path("/dev/zero")).take(LAYOUT, taken_at_ms=0, mono_s=0.0)
     with pytest.raises(SourceError, match="cannot be read"):
         FileSource(tmp_path / "a\0b").take(LAYOUT, taken_at_ms=0, mono_s=0.0)

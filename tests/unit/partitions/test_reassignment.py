@@ -49,7 +49,7 @@ def test_log_dirs_of_kafkas_tool_are_accepted() -> None:
         (b'{"version":1,"partitions":[{"topic":"t","partition":0}]}', "partitions[0].replicas is missing"),
         (b'{"version":1,"partitions":[{"topic":"t","partition":0,"replicas":[]}]}', "expected broker ids"),
         (b'{"version":1,"partitions":[{"topic":"t","partition":0,"replicas":[1,1]}]}', "broker 1 is duplicated"),
-        (b'{"version":1,"partitions":[{"topic":"t","partition":0,"replicas":["1"]}]}', "a valid integer is wanted"),
+        (b'{"version":1,"partitions":[{"topic":"t","partition":0,"replicas":["1"]}]}', "expected a valid integer"),
         (b'{"version":1,"partitions":[{"topic":"t","partition":-1,"replicas":[1]}]}', "t--1 is not a valid partition"),
         (
             b'{"version":1,"partitions":[{"topic":"t","partition":0,"replicas":[1]},{"topic":"t","partition":0,"replicas":[2]}]}',
@@ -59,7 +59,7 @@ def test_log_dirs_of_kafkas_tool_are_accepted() -> None:
             b'{"version":1,"partitions":[{"topic":"t","partition":0,"replicas":[1],"log_dirs":[]}]}',
             "log_dirs: expected one per replica",
         ),
-        (b'{"version":1,"partitions":[{"topic":"t","partition":NaN,"replicas":[1]}]}', "NaN is no number"),
+        (b'{"version":1,"partitions":[{"topic":"t","partition":NaN,"replicas":[1]}]}', "NaN is not a number"),
     ],
 )
 def test_what_is_refused(raw: bytes, words: str) -> None:

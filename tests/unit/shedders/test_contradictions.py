@@ -68,7 +68,7 @@ def test_unreadable_patterns() -> None:
     policy = IsolationPolicy("bad", ("t/n",), ("(",))
     found = contradictions(cluster(isolation=(policy,)))
     assert [(one.kind, one.witness, one.blocks) for one in found] == [("unreadable", "primary of `bad`", True)]
-    assert "is no regular expression" in found[0].why
+    assert "is not a valid regular expression" in found[0].why
 
 
 def test_what_is_not_there() -> None:

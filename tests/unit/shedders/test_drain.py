@@ -310,7 +310,7 @@ async def test_moves_that_are_refused_are_tried_again_and_then_told() -> None:
     outcome = await leader.ask()
     assert isinstance(outcome, Done)
     assert [(one["bundle"], one["reason"]) for one in outcome.facts["left"]] == [(NAMES[0], "failed")]
-    assert outcome.facts["left"][0]["why"] == "3 moves of it failed; the last: busy: try later"
+    assert outcome.facts["left"][0]["why"] == "3 attempts failed; the last: busy: try later"
     assert sum(command.name == NAMES[0] for command in channel.commands) == 3
 
 
@@ -385,7 +385,7 @@ async def test_may_take(name: str, destination: str | None, policies: Policies, 
         case Rejected(reason=reason, message=message, hint=hint):
             assert reason == "filtered"
             assert answer.partition("`")[0] in message
-            assert hint == "--force does it all the same."
+            assert hint == "Use --force to do it nevertheless."
         case _:
             assert isinstance(found, NotFound)
             assert answer == found.reason

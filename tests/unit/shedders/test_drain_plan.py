@@ -51,7 +51,7 @@ def test_bucket_of_a_clock_that_goes_back() -> None:
 
 @pytest.mark.parametrize("rate_per_s", [0.0, -1.0, float("nan")])
 def test_no_rate(rate_per_s: float) -> None:
-    with pytest.raises(ValueError, match="more than 0"):
+    with pytest.raises(ValueError, match="above 0"):
         TokenBucket(rate_per_s)
 
 
@@ -240,9 +240,7 @@ def test_a_receiver_that_comes_back_in_time_is_used() -> None:
 def test_a_bundle_whose_moves_fail_is_tried_again_later_each_time_and_then_left() -> None:
     twin = Twin(made({"b1": 1, "b2": 0}), plan(attempts_max=3), fails=lambda _: True)
     step = twin.run()
-    assert [(one.reason, one.why) for one in step.left] == [
-        (FAILED, "3 moves of it failed; the last: declined: not now")
-    ]
+    assert [(one.reason, one.why) for one in step.left] == [(FAILED, "3 attempts failed; the last: declined: not now")]
     times = [at_s for at_s, _ in twin.begun]
     assert len(times) == 3
     assert times[1] - times[0] >= 1.0 + twin.move_s
@@ -270,7 +268,7 @@ def test_a_broker_that_dies_in_the_middle_is_left_to_the_repair() -> None:
     dead = replace(cluster, brokers={"b2": cluster.brokers["b2"]})
     step = found.step(dead, holding(dead, "b1"), pipeline(), 0.0)
     assert (step.moves, step.remaining, step.ended) == ((), 2, False)
-    assert step.paused == "b1 is not heard; the leader repairs what it had"
+    assert step.paused == "b1 has failed; the leader repairs its bundles"
     assert found.step(dead, {}, pipeline(), 10.0).ended is False
     assert found.step(dead, {}, pipeline(), 11.5).ended is True
 

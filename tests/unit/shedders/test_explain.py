@@ -147,9 +147,9 @@ def test_changes_that_go_wrong() -> None:
     because = [step.because for step in answer.steps]
     assert because[7] == "b3 was lost; b1 repaired it"
     assert because[5] is not None
-    assert because[5].endswith("somebody asked for it, or the record is gone (its reason: by hand)")
+    assert because[5].endswith("it was requested by hand, or the record has expired (its reason: by hand)")
     assert because[2] == "no broker served it and a client looked it up; b1 chose the destination"
-    assert [step.said for step in answer.steps][-1] == "is on its way from b1 to b2"
+    assert [step.said for step in answer.steps][-1] == "is in flight from b1 to b2"
 
 
 def test_a_deleted_namespace_and_a_silent_channel() -> None:
@@ -427,7 +427,7 @@ def test_splits_nobody_and_nothing() -> None:
     assert asked(owner="b1").said == ["there is no decision record: no balancer is running, or it has not decided yet"]
     unserved = asked(record(1), owner=None)
     assert unserved.verdicts[0].word == Because.UNSERVED
-    assert unserved.said[0].startswith(f"nobody serves {ONE} now")
+    assert unserved.said[0].startswith(f"no broker serves {ONE} now")
     assert unserved.to_json()["same"] == 1
 
 

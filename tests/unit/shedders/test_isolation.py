@@ -107,5 +107,5 @@ def test_what_cannot_be_read_lets_nobody_through(broken: IsolationPolicy, namesp
 def test_the_reason_names_policy_and_pattern() -> None:
     isolation = Isolation([policy("bad", ["t/n"], ["b1", "(b2"])], BROKERS)
     why = isolated(isolation, isolation.zone("t/n"), NAMES)["b1:8080"]
-    assert "`bad` cannot be read: primary: `(b2` is no regular expression" in why
+    assert "`bad` cannot be read: primary: `(b2` is not a valid regular expression" in why
     assert compiled(["a", "b"]) is compiled(("a", "b")), "each set of patterns is compiled once"

@@ -43,7 +43,7 @@ def placed(name: str, cluster: Cluster, *, upstream: bool = False, booked: Any =
 def test_a_lapsed_report_is_the_best_that_is_known(name: str) -> None:
     fresh, found = placed(name, three()), placed(name, three(load_lapsed=True))
     assert (found.broker, dict(found.scores), found.removed) == (fresh.broker, dict(fresh.scores), {})
-    assert "the reports of a, b, c are from before the last change" in found.why
+    assert "the reports of a, b, c are stale" in found.why
     assert "last change" not in fresh.why
 
 
@@ -51,7 +51,7 @@ def test_a_lapsed_report_is_the_best_that_is_known(name: str) -> None:
 def test_it_is_said_of_those_alone_whose_report_has_lapsed(name: str) -> None:
     cluster = three()
     one = replace(cluster, brokers={**cluster.brokers, "b": replace(cluster.brokers["b"], load_lapsed=True)})
-    assert "the report of b is from before the last change" in placed(name, one).why
+    assert "the report of b is stale" in placed(name, one).why
 
 
 @each
@@ -95,4 +95,4 @@ def test_a_drain_goes_by_loads_from_its_first_move_to_its_last() -> None:
     assert len(twin.begun) == 10
     assert {move.destination for _, move in twin.begun} == {"b3"}, "b2 has fewer bundles, and is much busier"
     assert not [move.why for _, move in twin.begun if "no candidate's load is known" in move.why]
-    assert "from before the last change" in twin.begun[-1][1].why
+    assert "is stale, bundles that came since are added" in twin.begun[-1][1].why

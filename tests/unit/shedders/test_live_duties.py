@@ -110,7 +110,7 @@ async def test_one_that_comes_to_an_end_has_failed(clock: Clock, sleeps: Sleeps)
     found = made(clock)
     found.begin("watching", duty)
     await until_hanging(runs, 2)
-    assert found.failing() == {"watching": "RuntimeError('it came to an end')"}
+    assert found.failing() == {"watching": "RuntimeError('it ended')"}
     await found.close()
 
 

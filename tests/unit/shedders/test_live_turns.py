@@ -117,12 +117,12 @@ def off(world: World) -> None:
         (leaving, "this broker is leaving"),
         (behind, "has not caught up"),
         (elsewhere, "b3 serves it, not b1"),
-        (gone, "no such bundle"),
-        (released, "on its way already"),
+        (gone, "no longer exists"),
+        (released, "in flight already"),
         (silent, "b2: no-load-data"),
         (old, "b2: outdated"),
         (unregistered, "b2: gone"),
-        (no_booking, "booked no more"),
+        (no_booking, "no longer booked"),
     ],
 )
 async def test_a_move_whose_turn_comes_late_is_looked_at_again(

@@ -234,7 +234,7 @@ def test_what_steers_moves_and_cannot_be_read_stops_them(log: Log, key: bytes) -
     found = log.at()
     assert not found.shedding_on
     assert key.decode() in found.shedding_why
-    assert found.closed[0].endswith("nothing is moved by itself")
+    assert found.closed[0].endswith("no bundle is moved automatically")
 
 
 @pytest.mark.parametrize("key", [b"anti-affinity/t/n", f"quota/{A}".encode()])
@@ -325,7 +325,7 @@ def test_beyond_the_bound_nothing_is_moved_and_what_was_known_goes_on() -> None:
     assert (log.at().overfull, log.at().shedding_on, log.book.has_room) == ("", True, False)
     assert log.set(K.CORDON, "b2") is FoldResult.NO_ROOM
     found = log.at()
-    assert "more policies than this broker takes in (2" in found.overfull
+    assert "more policies than this broker can hold (2" in found.overfull
     assert (found.shedding_on, found.shedding_why, found.position) == (False, found.overfull, 2)
     assert log.set(K.PIN, "t/a", broker="b2") is FoldResult.SET
     assert (log.at().policies.pins, list(log.at().policies.cordons)) == ({"t/a": "b2"}, ["b1"])

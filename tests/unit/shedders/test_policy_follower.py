@@ -227,7 +227,7 @@ async def test_a_topic_made_anew_opens_nothing_until_somebody_says_so(world: Wor
     world.seen = TopicSeen("T2", 50)
     await until(lambda: world.follower.doubt)
     assert world.cordons == ["b1"]
-    assert "deleted and made anew" in world.follower.doubt
+    assert "deleted and created again" in world.follower.doubt
     assert world.follower.status()["doubt"] == world.follower.doubt
     told = len(world.told)
     await reader.hand(cordon("b2", 0))
@@ -282,7 +282,7 @@ async def test_a_topic_with_settings_that_will_not_do_is_doubted_until_they_are_
     await until(lambda: world.follower.doubt == "")
     # Read anew it may lack what was there.
     await reader.hand(cordon("b2", 8), opened=True)
-    await until(lambda: "may have forgotten" in world.follower.doubt)
+    await until(lambda: "may have lost records" in world.follower.doubt)
     assert world.cordons == ["b1", "b2"]
     await reader.hand(shedding(9))
     assert (world.cordons, world.follower.doubt) == (["b2"], "")
@@ -319,7 +319,7 @@ async def test_too_many_policies_from_the_start_are_none_that_are_known() -> Non
     world.follower.start()
     await world.readers[0].hand(*[cordon(f"b{number}", number) for number in range(4)], opened=True)
     assert world.cordons is None
-    assert "more policies than this broker takes in" in world.follower.doubt
+    assert "more policies than this broker can hold" in world.follower.doubt
     await world.follower.close()
 
 
@@ -330,7 +330,7 @@ async def test_too_many_policies_are_read_again_when_some_were_deleted() -> None
     await reader.hand(*[cordon(f"b{number}", number) for number in range(3)], opened=True)
     await reader.hand(cordon("b3", 3))
     assert world.cordons == ["b0", "b1", "b2"]
-    assert "more policies than this broker takes in" in world.follower.doubt
+    assert "more policies than this broker can hold" in world.follower.doubt
     await reader.hand(cordon("b0", 4)._replace(value=None))
     assert world.cordons == ["b1", "b2"]
     await until(lambda: len(world.readers) == 2)

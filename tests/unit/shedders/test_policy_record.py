@@ -253,12 +253,12 @@ def test_values_as_people_write_them(words: list[str], value: dict[str, Any]) ->
 @pytest.mark.parametrize(
     ("words", "message", "hint"),
     [
-        (["isolaton", "x"], "no kind of policy `isolaton`", "did you mean isolation?"),
-        (["pin"], "there lacks a bundle or namespace", "policy set pin NAME BROKER"),
+        (["isolaton", "x"], "unknown kind of policy `isolaton`", "did you mean isolation?"),
+        (["pin"], "missing: a bundle or namespace", "policy set pin NAME BROKER"),
         (["pin", "b1", "t/n"], "`b1` is not a bundle or namespace", "policy set pin NAME BROKER"),
         (["pin", "t/n/topic", "b1"], "`t/n/topic` is not a bundle or namespace", "`statechannel lookup TOPIC` names"),
         (["pin", "t/n"], "needs a value", "policy set pin NAME BROKER"),
-        (["pin", "t/n", "b1", "b2"], "given twice", "policy set pin"),
+        (["pin", "t/n", "b1", "b2"], "is duplicated", "policy set pin"),
         (["isolation", "gold", "namespace=t/n", "primary=b1"], "did you mean `namespaces`?", "namespaces=..."),
         (
             ["isolation", "gold", "namespaces=(", "primary=b1"],
@@ -269,8 +269,8 @@ def test_values_as_people_write_them(words: list[str], value: dict[str, Any]) ->
         (["cordon", "b1", "reason"], "have no `reason`", "policy set cordon NAME;"),
         (["shedding", "perhaps"], "expected on or off", "policy set shedding on|off"),
         (["quota", BUNDLE], "needs a value", "[msg_rate_in=...]"),
-        (["quota", BUNDLE, "msg_rate_in=much"], "is no number", "[msg_rate_in=...]"),
-        (["quota", BUNDLE, "msg_rate_in=nan"], "is no number", "[msg_rate_in=...]"),
+        (["quota", BUNDLE, "msg_rate_in=much"], "is not a number", "[msg_rate_in=...]"),
+        (["quota", BUNDLE, "msg_rate_in=nan"], "is not a number", "[msg_rate_in=...]"),
     ],
 )
 def test_what_people_get_wrong(words: list[str], message: str, hint: str) -> None:

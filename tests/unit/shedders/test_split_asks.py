@@ -154,7 +154,7 @@ async def test_a_bundle_with_too_few_topics_is_not_cut_by_topics(channel: Channe
     empty = SimpleNamespace(topics=lambda _: [])
     outcome = await answer(channel, empty, algorithm="topic_count_equally_divide")
     assert outcome == Rejected(
-        "nothing-to-cut", f"{BUNDLE}: topic_count_equally_divide finds no place to cut", bundle=BUNDLE
+        "nothing-to-cut", f"{BUNDLE}: topic_count_equally_divide finds no position to cut at", bundle=BUNDLE
     )
 
 

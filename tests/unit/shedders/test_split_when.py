@@ -301,8 +301,8 @@ def test_one_hot_topic_of_which_nobody_knows_is_not_split_for_ever() -> None:
     assert done == [*[[("MsgRate", 1)]] * 3, *[[("hot-spot", 0)]] * 5]
     assert len(found.bundles) == 4
     assert splits.plans[0].why == (
-        "40000 messages/s, at most 30000; 3 splits in a row took less than 10% off: one topic probably has it all; "
-        "split it by hand if you know better"
+        "40000 messages/s, at most 30000; 3 splits in a row took less than 10% off: one topic probably has all the load; "
+        "split by hand if not"
     )
 
 

@@ -231,7 +231,7 @@ CLUSTER = Cluster({}, {key(0): Bundle(key(0), "b1"), key(1): Bundle(key(1), None
             replace(CLUSTER, bundles={key(0): Bundle(key(0), "b1", in_flight=True)}),
             [0],
             False,
-            "on its way",
+            "in flight",
         ),
         (CLUSTER, [0], False, None),
     ],

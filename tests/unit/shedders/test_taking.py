@@ -422,7 +422,7 @@ def test_a_cluster_without_load_topics_says_so(take: Callable[..., Snapshot]) ->
 def test_empty_topics_old_reports_and_junk_are_said(topics: Cluster, take: Callable[..., Snapshot]) -> None:
     assert take(loads=[]).remarks == ["there are no load reports (any more)"]
     old = [one._replace(timestamp_ms=NOW_MS - 2_000_000) for one in topics.loads]
-    assert take(loads=old).remarks == ["load reports are outdated of b2, b3, b4"]
+    assert take(loads=old).remarks == ["outdated load reports: b2, b3, b4"]
     junk = LoadTopicRecord(b"b9", b"{", (), len(topics.loads), NOW_MS)
     assert take(loads=[*topics.loads, junk]).remarks[0].startswith("1 load reports could not be used; the newest: ")
 
@@ -447,7 +447,7 @@ def test_a_decision_whose_memory_was_cut_is_said(topics: Cluster, take: Callable
     chosen = choose(BalancerSettings())
     record = record_of(dry_run(take()), chosen, 3).model_copy(update={"memory": None})
     assert (snapshot := take(decision=record)).memory.shedding == {}
-    forgot = "does not say what weighted-move remembers; here it remembers nothing"
+    forgot = "has no memory of weighted-move; the snapshot's is empty"
     assert snapshot.remarks == [f"decision {record.id} {forgot}"]
 
 

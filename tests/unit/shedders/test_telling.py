@@ -91,10 +91,10 @@ def test_where_the_strategy_chose_nobody_the_record_says_who_took_it_and_how(tol
     told.telling.record()
     fewest, nobody, failed, lost = told.records[0].placed
     assert (fewest.broker, nobody.broker, failed.broker) == ("b3", None, "b1")
-    assert fewest.why.startswith("no broker has reported; the strategy chose nobody")
+    assert fewest.why.startswith("no broker has reported; the strategy chose no broker")
     assert nobody.why == "the filters left nobody"
     assert failed.why.startswith("the placement failed")
-    assert lost.why.startswith("the placement failed (see the broker's log); nobody took it")
+    assert lost.why.startswith("the placement failed (see the broker's log); no broker took it")
     assert told.records[0].label == "Failure"  # one bundle found no broker
 
 

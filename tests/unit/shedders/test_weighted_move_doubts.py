@@ -172,7 +172,7 @@ def test_a_slow_broker_that_looks_idle_gets_nothing_and_gives_a_part_to_find_out
     )
     assert 0.15 < share < 0.35
     assert left(plans[5])["a"] == "doubted"
-    assert "0.80 of usual" in next(one.why for one in plans[5].left if one.name == "a")
+    assert "0.80 of the usual" in next(one.why for one in plans[5].left if one.name == "a")
 
 
 def test_a_slow_broker_that_stays_as_busy_is_at_its_end():

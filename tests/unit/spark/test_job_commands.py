@@ -76,7 +76,7 @@ def test_wrong_usage(call, wrong):
 def test_a_job_that_there_is_not(call):
     code, _, err = call("run", "tinny", "--checkpoint", "x")
     assert code == ExitCode.USAGE
-    assert "there is no job 'tinny'" in err
+    assert "unknown job 'tinny'" in err
     assert "gone, tiny" in err
 
 
