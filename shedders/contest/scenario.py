@@ -10,7 +10,7 @@ from typing import Final
 
 from pydantic import ValidationError
 
-from shedders.contest.scenario_model import Happens, LoadChange, Scenario
+from shedders.contest.scenario_model import LoadChange, Scenario, ScenarioEvent
 from shedders.snapshots.faults import FaultyFileError, cut, sentence
 from statechannel.suggestions import nearest, shown
 
@@ -195,7 +195,7 @@ def _change_faults(where: str, change: LoadChange, scenario: Scenario) -> Iterat
         yield f"{where}.for_min: expected at least rising_min, {change.rising_min:g}"
 
 
-def _event_faults(where: str, event: Happens, scenario: Scenario) -> Iterator[str]:
+def _event_faults(where: str, event: ScenarioEvent, scenario: Scenario) -> Iterator[str]:
     count = next((fleet.count for fleet in scenario.fleet if fleet.group == event.group), None)
     if count is None:
         yield from _unknown(f"{where}.group", event.group, [fleet.group for fleet in scenario.fleet])

@@ -40,8 +40,8 @@ def load_json(raw: bytes, where: str) -> Any:
         value = orjson.loads(raw)
     except orjson.JSONDecodeError:
         # The slow parser locates errors, and accepts what only orjson refuses.
-        return Careful(where).load(raw)
-    return value if _plain(raw, value) else Careful(where).load(raw)
+        return StrictParser(where).load(raw)
+    return value if _plain(raw, value) else StrictParser(where).load(raw)
 
 
 def _plain(raw: bytes, value: Any) -> bool:
@@ -78,7 +78,7 @@ class _TooLong(int):
     """Integer that could not be written again."""
 
 
-class Careful:
+class StrictParser:
     """Slow parser, which notes whether a file deviates, and only then locates where."""
 
     def __init__(self, where: str) -> None:

@@ -11,7 +11,7 @@ from shedders.contest import recorded
 from shedders.contest.recorded import HEADER, RecordedTrace, TraceFileError, load, save
 from shedders.contest.scenario import load_scenario, parse_scenario
 from shedders.contest.trace import Demand
-from shedders.contest.workload import made
+from shedders.contest.workload import scenario_trace
 from statechannel.errors import StateChannelError
 from tests.unit.simulate.test_workload import APP, BASE, DYNAMIC, equal
 
@@ -36,7 +36,7 @@ def lists(value):
 
 @pytest.fixture(scope="module")
 def short():
-    return made(parse_scenario((BASE.replace("hours = 2", "hours = 1") + DYNAMIC).encode()), 5)
+    return scenario_trace(parse_scenario((BASE.replace("hours = 2", "hours = 1") + DYNAMIC).encode()), 5)
 
 
 @pytest.fixture
@@ -77,7 +77,7 @@ def test_numpy_reads_it_without_pickled_objects(saved):
 
 def test_events_and_later_namespaces_are_kept(tmp_path):
     for name in ("lookup-storm", "rolling-restart", "held-out/blind-growth"):
-        trace = made(load_scenario(name), 1)
+        trace = scenario_trace(load_scenario(name), 1)
         trace.steps = 3
         save(trace, tmp_path / "a.npz")
         assert load(tmp_path / "a.npz").events == list(trace.events)

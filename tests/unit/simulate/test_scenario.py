@@ -8,7 +8,7 @@ import pytest
 
 from shedders.contest import scenario as module
 from shedders.contest.scenario import HELD_OUT, ScenarioError, load_scenario, parse_scenario, scenarios
-from shedders.contest.workload import made
+from shedders.contest.workload import scenario_trace
 
 TINY = """
 name = "tiny"
@@ -34,7 +34,7 @@ def broken(extra="", **replaced):
     for old, new in replaced.items():
         text = re.sub(rf"^{old} = .*$", new, text, count=1, flags=re.MULTILINE)
     with pytest.raises(ScenarioError) as caught:
-        made(parse_scenario((text + extra).encode(), "my.toml"), 1)
+        scenario_trace(parse_scenario((text + extra).encode(), "my.toml"), 1)
     assert caught.value.exit_code == 7
     assert caught.value.hint
     assert str(caught.value).startswith(("my.toml", "tiny"))
@@ -184,7 +184,7 @@ def test_no_held_out_one_has_seeds_of_the_others():
 @pytest.mark.parametrize("name", EVERY_NAME)
 def test_every_shipped_one_can_be_made_and_is_judged(name):
     scenario = load_scenario(name)
-    trace = made(scenario, scenario.seeds[0])
+    trace = scenario_trace(scenario, scenario.seeds[0])
     assert trace.steps >= 20
     assert trace.judged
     assert all(0 <= a < b <= trace.steps * trace.step_s for a, b in trace.judged)
@@ -204,6 +204,6 @@ def test_a_scenario_is_the_same_after_a_round_trip_through_toml():
 def test_the_example_of_the_page_is_one():
     page = (Path(__file__).parents[3] / "design/scenarios.md").read_text(encoding="utf-8")
     (example,) = re.findall(r"^```toml\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
-    trace = made(parse_scenario(example.encode()), 1)
+    trace = scenario_trace(parse_scenario(example.encode()), 1)
     assert [one.name for one in trace.machines] == ["b-1", "b-2", "b-3", "b-4", "new-1"]
     assert trace.disturbances == [0, 1_800]
