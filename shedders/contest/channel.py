@@ -67,7 +67,7 @@ class ContestChannel:
         return [f"{namespace}/{range_}" for range_ in children_of(bounds)]
 
     def assign(self, bundle: str, broker: str) -> BundleArrival:
-        """A bundle that nobody serves is given to a broker, which takes it."""
+        """Assign a bundle without an owner to a broker."""
         self._write(bundle, {"state": State.ASSIGNING, "from": None, "to": broker})
         self._write(bundle, {"state": State.ASSIGNED, "from": None, "to": broker})
         return BundleArrival(bundle, State.ASSIGNED, None, broker, self.offset)
@@ -81,7 +81,7 @@ class ContestChannel:
         return BundleArrival(bundle, State.ASSIGNED, source, to, self.offset)
 
     def unload(self, bundle: str) -> None:
-        """Its owner lets a bundle go; nobody serves it."""
+        """Unload a bundle, which has no owner then."""
         source = self._key(bundle).owner
         self._write(bundle, {"state": State.RELEASING, "from": source, "to": None})
         self._write(bundle, {"state": State.UNASSIGNED, "from": source, "to": None})

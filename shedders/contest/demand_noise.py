@@ -27,7 +27,7 @@ _KEPT: Final = 4
 
 @dataclass
 class NoiseLayer:
-    """Values drawn every so often, each unit's by itself; between two draws they change evenly.
+    """Values drawn at intervals, independently for each unit, with linear interpolation.
 
     Attributes:
         sd: Standard deviation; the same at every moment.

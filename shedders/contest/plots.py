@@ -59,7 +59,7 @@ class RunSeries:
 
 
 def drawn(outcome: RunOutcome, points: int) -> RunSeries:
-    """At most so many points; each stands for a stretch, and shows the moment at which its largest load was largest."""
+    """Series of at most `points` points, each the moment with the largest load of its stretch."""
     series = outcome.series
     count = len(series.at_s)
     chosen = [_worst(outcome, *stretch) for stretch in _stretches(count, points)]
@@ -242,7 +242,7 @@ def _broken(name: str) -> str:
     return name.replace("+", "\n+", 1) if len(name) > _NAME_MAX else name
 
 
-def churn_picture(comparison: ContestComparison, *, title: str = "Balance and churn") -> Plot:
+def churn_picture(comparison: ContestComparison, *, title: str = "Balance against churn") -> Plot:
     """Every contender in every scenario: load moved an hour against max/mean; the median over scenarios stands out."""
     with styled():
         figure = Figure(figsize=(10, 6), layout="constrained")

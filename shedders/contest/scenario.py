@@ -23,7 +23,7 @@ STEPS_MAX: Final = 50_000
 BUNDLES_MAX: Final = 200_000
 TOPICS_MAX: Final = 2_000_000
 HELD_OUT: Final = "held-out/"
-"""Names of scenarios that nobody looked at while strategies were tuned begin with this."""
+"""Prefix of the names of scenarios that were not used for tuning."""
 
 
 class ScenarioError(FaultyFileError):

@@ -76,7 +76,7 @@ class Namespaces(ScenarioModel):
     kinds: list[Name] = Field([], description="Kinds of its topics; empty: all.")
     owners: Owners = Field(
         "even",
-        description="Who has the bundles at the start. `placed`: nobody, they are looked up; `even`: dealt out in turn; "
+        description="Owners of the bundles at the start. `placed`: none, they are looked up; `even`: dealt out in turn; "
         "`random`: drawn; `balanced`: by load; `one-broker`: the first; `parts`: by load, as `parts` says.",
     )
     owners_in: list[Name] = Field([], description="Groups of machines that have them; empty: all that are there.")

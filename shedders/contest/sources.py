@@ -31,7 +31,7 @@ def scenario_source(where: str) -> TraceSource:
     """The source that a scenario is.
 
     Raises:
-        ScenarioError: There is no such scenario, or it cannot be used.
+        ScenarioError: The scenario does not exist or is unusable.
     """
     scenario = load_scenario(where)
     return TraceSource(
@@ -72,7 +72,7 @@ def trace_made(source: TraceSource, seed: int) -> Trace:
     """The trace of a source and a seed.
 
     Raises:
-        StateChannelError: What it is made of is not there, or cannot be used.
+        StateChannelError: The scenario or file is missing or unusable.
     """
     where = Path(source.where)
     match source.kind:

@@ -14,7 +14,7 @@ from shedders.contest.topics import namespace_names
 from shedders.contest.trace import TraceEvent, TraceEventKind, TraceMachine
 
 SETTLE_S: Final = 900.0
-"""Of a trace that is made of no scenario: balance is judged from so long after a disturbance on."""
+"""Time after a disturbance from which balance is judged, in traces without a scenario."""
 UPSETTING: Final = frozenset(
     {TraceEventKind.JOIN, TraceEventKind.LOST, TraceEventKind.LEAVE, TraceEventKind.SLOW, TraceEventKind.CREATE}
 )

@@ -50,7 +50,7 @@ def _plain(raw: bytes, value: Any) -> bool:
     - Of two equal names orjson keeps the last. With nothing between names and their colons there are as many `":` as names, or
       more where texts have it, too; so if there are just as many as the value has names, none was lost.
     - What is not finite, and half a character, orjson has refused.
-    - No number is too long where so many digits never follow upon what may stand before a number.
+    - No number is too long if that many digits never follow a character that may precede a number.
     """
     if not isinstance(value, dict):
         return False

@@ -211,7 +211,7 @@ def test_whether_a_leader_before_may_have_begun_it(
     left, nothing = list(answers), Any
     monkeypatch.setattr(follower, "send", lambda *_, **__: SentRequest("1", 0, 1.0))
     monkeypatch.setattr(follower, "follow", lambda *_: LeaderAnswer(left.pop(0), "b2"))
-    monkeypatch.setattr(follower, "Holdings", lambda _: nothing)
+    monkeypatch.setattr(follower, "BundleCounts", lambda _: nothing)
     monkeypatch.setattr(follower, "AGAIN_S", 0.0)
     connection: Any = None
     bar: Any = None

@@ -131,7 +131,7 @@ def test_the_contest_on_what_was_recorded_says_which_strategy_suits(
     later.join()
     assert result.exit_code == 0, result.stderr
     assert "ranking for load-history" in result.stdout
-    assert "suits load-history best" in result.stdout
+    assert "recommended for load-history, over" in result.stdout
     assert Path("out/contest.html").is_file()
     # The same question, asked of the file.
     again = run("simulate", "compare", "--history", "load-history.jsonl", *words[1:], "--out", "out")

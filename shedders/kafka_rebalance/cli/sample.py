@@ -47,7 +47,7 @@ def show_loads(
     """Print averages and their completeness, incomplete ones included.
 
     Raises:
-        StateChannelError: There is no sample topic, Kafka is out of reach, or there are too many samples for one process.
+        StateChannelError: The sample topic is missing, Kafka is out of reach, or there are too many samples for one process.
     """
     from loaddata.samples.current_loads import read_loads
 
