@@ -52,7 +52,7 @@ def decision_reader(connection: Connection) -> Iterator[DecisionReader]:
 
 @contextmanager
 def reader_if_any(connection: Connection) -> Iterator[DecisionReader | None]:
-    """As `decision_reader`; None, with a remark, where there is no such topic."""
+    """As `decision_reader`; None, with a remark, if the topic does not exist."""
     try:
         with decision_reader(connection) as reader:
             yield reader
@@ -79,7 +79,7 @@ def tell_unreadable(record: UndecodableDecision, offset: int) -> None:
     say(f"the record at offset {offset} cannot be read ({record.reason}): {record.why}")
 
 
-def told(book: DecisionBook, record: DecisionRecord) -> dict[str, Any]:
+def decision_fields(book: DecisionBook, record: DecisionRecord) -> dict[str, Any]:
     """A decision as JSON: the record, with the latest result of each of its moves."""
     fields = record.model_dump(mode="json")
     made_moves = list(book.bundle_decisions(record))
@@ -126,7 +126,7 @@ def deeds(book: DecisionBook, record: DecisionRecord) -> Iterator[DecisionRow]:
             )
         elif isinstance(entry, PlacedEntry):
             yield DecisionRow(
-                entry.bundle, None, entry.broker or "nobody", PLACED, None, entry.score, result, entry.why
+                entry.bundle, None, entry.broker or "no broker", PLACED, None, entry.score, result, entry.why
             )
         else:
             cuts = ", ".join(f"0x{position:08x}" for position in entry.positions)
@@ -134,7 +134,7 @@ def deeds(book: DecisionBook, record: DecisionRecord) -> Iterator[DecisionRow]:
             yield DecisionRow(entry.bundle, None, to, entry.reason, None, None, entry.refused or result, entry.why)
 
 
-class Shown(NamedTuple):
+class DecisionFilter(NamedTuple):
     """Which rows of decisions to show; neither: whole decisions.
 
     Placements within a decision of another kind only name the destinations of its moves, so they have no rows of their own.

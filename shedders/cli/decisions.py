@@ -9,7 +9,8 @@ from typing import Annotated, Any
 import typer
 
 from shedders.cli.decision_log import (
-    Shown,
+    DecisionFilter,
+    decision_fields,
     decision_reader,
     deeds,
     done_count,
@@ -17,7 +18,6 @@ from shedders.cli.decision_log import (
     tell_ended,
     tell_junk,
     tell_unreadable,
-    told,
 )
 from shedders.cli.times import parse_since
 from shedders.decisions.book import DecisionBook
@@ -77,7 +77,7 @@ def decisions(
             hint="Add --follow; to look back, use --since.",
             code=ExitCode.USAGE,
         )
-    since_ms, shown = parse_since(since, now_ms()), Shown(moves_only, placements)
+    since_ms, shown = parse_since(since, now_ms()), DecisionFilter(moves_only, placements)
     with decision_reader(connect()) as reader:
         if follow:
             _follow(reader, since_ms, max_seconds, output, shown)
@@ -91,7 +91,7 @@ def decisions(
         print_json(
             {
                 "since_ms": since_ms,
-                "decisions": [told(book, record) for record in records],
+                "decisions": [decision_fields(book, record) for record in records],
                 "unreadable": dict(sorted(book.junk.items())),
             }
         )
@@ -133,7 +133,7 @@ def show(
             hint="`statechannel decisions --since 7d` lists decisions; they are kept for a week by default.",
         )
     if output is Output.JSON:
-        print_json(told(book, chosen))
+        print_json(decision_fields(book, chosen))
     else:
         _show(book, chosen)
 
@@ -225,7 +225,9 @@ def _figure(value: float | None) -> str:
     return "not finite" if value is None else f"{value:.6g}"
 
 
-def _follow(reader: DecisionReader, since_ms: int, max_seconds: float | None, output: Output, shown: Shown) -> None:
+def _follow(
+    reader: DecisionReader, since_ms: int, max_seconds: float | None, output: Output, shown: DecisionFilter
+) -> None:
     ends_s = None if max_seconds is None else time.monotonic() + max_seconds
     for batch in reader.follow(since_ms=since_ms, stop=lambda: ends_s is not None and time.monotonic() >= ends_s):
         for read in batch:
@@ -242,7 +244,7 @@ def _follow(reader: DecisionReader, since_ms: int, max_seconds: float | None, ou
                     stdout().print(cell(text), markup=False)
 
 
-def _lines(record: AnyRecord, shown: Shown) -> Iterator[str]:
+def _lines(record: AnyRecord, shown: DecisionFilter) -> Iterator[str]:
     if isinstance(record, OutcomeRecord):
         yield f"{moment(record.at_ms)}  {record.decision}  {record.bundle}: {record.result} ({record.why})"
         return

@@ -29,7 +29,7 @@ _AGAIN = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
+class SentRequest:
     """Request in the log, at `offset`."""
 
     id: str
@@ -52,7 +52,7 @@ class LeaderAnswer:
 
 def send(
     connection: Connection, ask: str, args: Mapping[str, Any], wait_s: float, *, identifier: str | None = None
-) -> Sent:
+) -> SentRequest:
     """Write a request for the leader.
 
     Raises:
@@ -72,10 +72,12 @@ def send(
             timeout_s=connection.timeout_s,
             repeatable=True,  # readers identify requests by their ids
         )
-    return Sent(request.id, offset, within_s)
+    return SentRequest(request.id, offset, within_s)
 
 
-def follow(connection: Connection, sent: Sent, progress: Callable[[str | None], None] = lambda _: None) -> LeaderAnswer:
+def follow(
+    connection: Connection, sent: SentRequest, progress: Callable[[str | None], None] = lambda _: None
+) -> LeaderAnswer:
     """Wait for the reply to a request.
 
     Args:
@@ -118,9 +120,9 @@ class LoggedRequest:
     open: bool
 
     @property
-    def sent(self) -> Sent:
+    def sent(self) -> SentRequest:
         """The request, to follow it."""
-        return Sent(self.request.id, self.offset, max(1.0, (self.request.deadline_ms - now_ms()) / 1_000))
+        return SentRequest(self.request.id, self.offset, max(1.0, (self.request.deadline_ms - now_ms()) / 1_000))
 
 
 def requests(connection: Connection, ask: str) -> Iterator[LoggedRequest]:

@@ -193,7 +193,7 @@ def _records(
     connection: Connection, name: str, settings: LoadSettings, remarks: list[str]
 ) -> Sequence[LoadTopicRecord]:
     """Records that count in a load topic, read with headers, as tombstones have them."""
-    newest = NewestOfEach(settings.brokers_max, settings.held_bytes)
+    newest = NewestRecords(settings.brokers_max, settings.held_bytes)
 
     def sink(batch: LightBatch) -> None:
         if batch.opened:
@@ -277,7 +277,7 @@ def _last(reader: DecisionReader, wanted: Any) -> DecisionRecord | None:
     return next((record for record in reversed(records) if isinstance(record, DecisionRecord) and wanted(record)), None)
 
 
-class NewestOfEach:
+class NewestRecords:
     """Newest records of each key, as a compacted log has them, collected in log order.
 
     Args:

@@ -80,7 +80,7 @@ def _place(
     """Signature of the options."""
 
 
-def tell(snapshot_remarks: Iterable[str]) -> None:
+def print_remarks(snapshot_remarks: Iterable[str]) -> None:
     """Print remarks on a snapshot before the plan."""
     for remark in snapshot_remarks:
         say(cell(f"note: {remark}"))

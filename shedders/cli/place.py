@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from shedders.cli.options import ProfileOption, SetOption, SnapshotOption, looking, tell
+from shedders.cli.options import ProfileOption, SetOption, SnapshotOption, looking, print_remarks
 from shedders.cli.source import snapshot_from
 from shedders.decision.dry_run import place_all
 from shedders.model.cluster import Cluster
@@ -67,7 +67,7 @@ def plan(
         document = PlacePlan(
             strategy=chosen.name,
             profile=chosen.profile,
-            settings=chosen.told,
+            settings=chosen.settings_fields,
             filters=dumped(pipeline.settings),
             remarks=odd,
             placed=[placed_part(placed) for placed in placements],
@@ -75,7 +75,7 @@ def plan(
         )
         print_json(document.model_dump())
         return
-    tell(odd)
+    print_remarks(odd)
     print_table(
         ("bundle", "broker", "equally good", "removed", "why"),
         [

@@ -10,7 +10,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from statechannel.cli.kit.output import cell, stderr
 
 
-class Bar:
+class ProgressBars:
     """Lines of progress, one per name.
 
     Attributes:
@@ -49,10 +49,10 @@ class Bar:
 
 
 @contextmanager
-def bar() -> Iterator[Bar]:
+def bar() -> Iterator[ProgressBars]:
     """Show progress bars for the duration of the context."""
     console = stderr()
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     seen = console.is_terminal
     with Progress(*columns, console=console, transient=True, disable=not seen) as shown:
-        yield Bar(shown, seen=seen)
+        yield ProgressBars(shown, seen=seen)

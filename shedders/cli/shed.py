@@ -17,7 +17,7 @@ from shedders.cli.options import (
     SetOption,
     SnapshotOption,
     looking,
-    tell,
+    print_remarks,
     with_memory,
 )
 from shedders.cli.source import snapshot_from
@@ -88,7 +88,7 @@ def plan(
     cluster = cluster_of(source)
     odd = [*remarks(source, cluster), *own_way(chosen, placing)]
     if output is Output.TABLE:
-        tell([*odd, *_around(source)])
+        print_remarks([*odd, *_around(source)])
     parts: list[CyclePart] = []
     last: Decision | None = None
     for number, decision in enumerate(
@@ -115,7 +115,7 @@ def plan(
             strategy=chosen.name,
             placement=placing.name,
             profile=chosen.profile,
-            settings=chosen.told,
+            settings=chosen.settings_fields,
             filters=dumped(pipeline.settings),
             balancing=source.balancing,
             remarks=odd,

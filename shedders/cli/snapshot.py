@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from shedders.cli.options import looking, tell
+from shedders.cli.options import looking, print_remarks
 from shedders.cli.source import snapshot_from
 from shedders.filters.rules import FilterSettings
 from shedders.model.amounts import count
@@ -54,7 +54,7 @@ def take(
     from shedders.cli.live_source import live
 
     snapshot = live(connect)
-    tell(remarks(snapshot, cluster_of(snapshot)))
+    print_remarks(remarks(snapshot, cluster_of(snapshot)))
     if file is None:
         sys.stdout.write(snapshot_bytes(snapshot).decode())
         return
@@ -92,7 +92,7 @@ def check(
     stdout().print(f"{file}: {_counts(source)}", markup=False)
     chosen = ", ".join(f"{kind} {name}" for kind, name in used.items())
     stdout().print(cell(f"profile {source.profile}: {chosen}"), markup=False)
-    tell(odd)
+    print_remarks(odd)
 
 
 @app.command()

@@ -8,7 +8,15 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from shedders.cli.options import CyclesOption, EveryOption, ProfileOption, SetOption, SnapshotOption, looking, tell
+from shedders.cli.options import (
+    CyclesOption,
+    EveryOption,
+    ProfileOption,
+    SetOption,
+    SnapshotOption,
+    looking,
+    print_remarks,
+)
 from shedders.cli.place import known_bundles
 from shedders.cli.source import snapshot_from
 from shedders.decision.dry_run import SplitDecision, run_splits, split_named
@@ -119,7 +127,7 @@ def plan(
     chosen = choose(source, "split", name=algorithm, profile=profile, values=flags.own)
     when = part_settings(source, SPLITTING, SplitSettings, profile=profile, values=flags.around[SPLITTING])
     cluster = cluster_of(source)
-    cutter = instantiate("split", chosen.found, chosen.settings)
+    cutter = instantiate("split", chosen.strategy, chosen.settings)
     if bundles:
         decisions: Sequence[SplitDecision] = [split_named(cluster, known_bundles(cluster, bundles), cutter)]
     else:
@@ -131,7 +139,7 @@ def plan(
         document = SplitPlanDocument(
             algorithm=chosen.name,
             profile=chosen.profile,
-            settings=chosen.told,
+            settings=chosen.settings_fields,
             splitting=dumped(when),
             remarks=odd,
             every_s=every,
@@ -139,7 +147,7 @@ def plan(
         )
         print_json(document.model_dump())
         return
-    tell(odd)
+    print_remarks(odd)
     for part in parts:
         if part.cycle > 1:
             stdout().print()

@@ -29,7 +29,7 @@ KindOption = Annotated[
 
 
 @dataclass(frozen=True, slots=True)
-class Installed:
+class InstalledStrategy:
     """Entry point of a strategy.
 
     Attributes:
@@ -153,13 +153,13 @@ def _fields(finding: RuleFinding) -> dict[str, Any]:
     return {"kind": finding.kind, "rule": finding.rule, "passed": finding.passed, "how": finding.how}
 
 
-def _installed(kind: str, name: str) -> Installed:
+def _installed(kind: str, name: str) -> InstalledStrategy:
     origin = available(KINDS[kind].group)[name].value
     try:
         text = inspect.getdoc(find(kind, name)) or ""
     except StrategyFailedError as error:
-        return Installed(kind, name, origin, "", str(error))
-    return Installed(kind, name, origin, text.partition("\n")[0], None)
+        return InstalledStrategy(kind, name, origin, "", str(error))
+    return InstalledStrategy(kind, name, origin, text.partition("\n")[0], None)
 
 
 def _kinds_of(name: str, kind: str | None) -> Sequence[str]:

@@ -85,7 +85,7 @@ def _reason(reason: str | None, *, force: bool) -> str | None:
 
 
 def _refused(connection: Connection, name: str, dest: str | None) -> RequestAnswer | None:
-    """Rejection by the leader's extension; None: it allows the move, or there is no extension."""
+    """Rejection by the leader's extension; None: it allows the move, or does not run."""
     args = {"extension": EXTENSION, "ask": "may-take", "to": "leader", "name": name, "destination": dest}
     answer = ask(connection, RequestCommand.EXTENSION, args)
     for _ in range(TRIES - 1):

@@ -27,9 +27,9 @@ from shedders.conformance.rules import (
     Rule,
     SheddingRules,
     SplitRules,
+    answer_text,
     broken,
     positions_of,
-    told,
 )
 from shedders.model.registry import find, instantiate, shedding_maker
 from shedders.model.strategy import Placing, SplitAlgorithm, StrategySettings
@@ -56,19 +56,21 @@ class RuleFinding:
     how: str
 
 
-def conform(kind: str, name: str, found: type[Any] | None = None, *, hashes: bool = True) -> Sequence[RuleFinding]:
+def conform(
+    kind: str, name: str, strategy_class: type[Any] | None = None, *, hashes: bool = True
+) -> Sequence[RuleFinding]:
     """Check all rules on a strategy.
 
     Args:
         kind: `shedding`, `placement` or `split`.
-        found: Class of the strategy; None: the installed one of that name.
+        strategy_class: Class of the strategy; None: the installed one of that name.
         hashes: Also run it in processes with other hash seeds.
 
     Raises:
         UnknownStrategyError: The name is unknown.
         StrategyFailedError: It cannot be imported, or lacks a part of its port.
     """
-    strategy = find(kind, name) if found is None else found
+    strategy = find(kind, name) if strategy_class is None else strategy_class
     common = _Common(kind, name, strategy)
     rules: list[tuple[str, Rule]] = [
         ("its name is that of its entry point, and it has a docstring", common.naming),
@@ -100,13 +102,13 @@ def answers(kind: str, strategy: type[Any]) -> list[Any]:
         return [[about, list(positions_of(algorithm, bundle))] for about, bundle in topic_bundles()]
     for case in cases():
         if kind == "shedding":
-            results.append([case.about, told(shedding_maker(strategy, settings)(None).plan(case.cluster, {}))])
+            results.append([case.about, answer_text(shedding_maker(strategy, settings)(None).plan(case.cluster, {}))])
         else:
             placing = cast("Placing", instantiate(kind, strategy, settings))
             bundle = next(iter(case.cluster.bundles.values()), None)
             if bundle is not None:
                 results.append(
-                    [case.about, told(placing.place(case.cluster, bundle, case.cluster.broker_names, {}, {}))]
+                    [case.about, answer_text(placing.place(case.cluster, bundle, case.cluster.broker_names, {}, {}))]
                 )
     return results
 

@@ -112,16 +112,16 @@ class SheddingRules(ConformanceRules):
                 ("a third time, by the same instance", same.plan(case.cluster, {})),
                 ("with dictionaries in another order", self._maker().plan(shuffled(case.cluster), {})),
             ):
-                if told(plan) != told(first):
+                if answer_text(plan) != answer_text(first):
                     broken(f"{case.about}: answers differ {about}")
         return None
 
     def _changes_nothing(self) -> str | None:
         for case in cases():
             memory: dict[str, Any] = {"hits": 1, "usage": {"b00:8080": 0.5}}
-            before = told(case.cluster), told(memory)
+            before = answer_text(case.cluster), answer_text(memory)
             self._maker().plan(case.cluster, memory)
-            if (told(case.cluster), told(memory)) != before:
+            if (answer_text(case.cluster), answer_text(memory)) != before:
                 broken(f"{case.about}: its arguments were changed")
         return None
 
@@ -202,7 +202,9 @@ class PlacementRules(ConformanceRules):
             names = case.cluster.broker_names
             first = self._place(case, names, {})
             other = self._place(replace(case, cluster=shuffled(case.cluster)), names, {})
-            if told(first) != told(self._place(case, names, {})) or told(first) != told(other):
+            if answer_text(first) != answer_text(self._place(case, names, {})) or answer_text(first) != answer_text(
+                other
+            ):
                 broken(f"{case.about}: answers differ")
         return None
 
@@ -282,7 +284,7 @@ def _form(name: str, plan: Plan) -> str | None:
     return None
 
 
-def told(value: Any) -> str:
+def answer_text(value: Any) -> str:
     """Text of an answer; equal for equal answers, NaN included."""
     fields = asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
     return json.dumps(fields, sort_keys=True, default=_plain)

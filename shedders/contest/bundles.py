@@ -48,7 +48,7 @@ class BundleTable:
         return len(self.names)
 
     def add_namespace(self, index: int, names: Sequence[str]) -> None:
-        """Its bundles, in the order of the ring; nobody serves them.
+        """Add the bundles of a namespace, in the order of the ring, without owners.
 
         Args:
             index: Number of the namespace, as units have it.

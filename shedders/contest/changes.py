@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from shedders.contest.demand_noise import NoiseLayer, Swell, WaveOf, Wavering
+from shedders.contest.demand_noise import DemandVariation, LoadSwell, NamespaceWave, NoiseLayer
 from shedders.contest.draws import drawn, shuffled
 from shedders.contest.scenario_model import LoadChange, Scenario, Spikes
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from shedders.contest.trace import Ints
 
 
-def wavering_of(scenario: Scenario, seed: int, topics: Topics) -> Wavering:
+def wavering_of(scenario: Scenario, seed: int, topics: Topics) -> DemandVariation:
     """How the demand of these topics changes over time."""
     count = len(topics.dominant)
     swells = [
@@ -30,7 +30,7 @@ def wavering_of(scenario: Scenario, seed: int, topics: Topics) -> Wavering:
         for number, spikes in enumerate(scenario.spikes)
         for swell in _spiked(scenario, spikes, number, seed, topics)
     ]
-    return Wavering(
+    return DemandVariation(
         count,
         [NoiseLayer(seed, number, layer.sd, layer.every_s, count) for number, layer in enumerate(scenario.noise)],
         _wave(scenario, seed, topics.units.namespace),
@@ -58,7 +58,7 @@ def starts_of(scenario: Scenario, change: LoadChange) -> list[float]:
     return [at_s + number * change.every_min * 60 for number in range(count)]
 
 
-def _changed(scenario: Scenario, change: LoadChange, number: int, seed: int, topics: Topics) -> Iterator[Swell]:
+def _changed(scenario: Scenario, change: LoadChange, number: int, seed: int, topics: Topics) -> Iterator[LoadSwell]:
     candidates = _candidates(scenario, change.group, change.namespace, topics)
     if change.machine_part is not None:
         candidates = candidates[topics.dominant[candidates] < change.machine_part]
@@ -74,17 +74,17 @@ def _changed(scenario: Scenario, change: LoadChange, number: int, seed: int, top
         if change.machine_part is not None:
             peak = change.machine_part / topics.dominant[units]
         until_s = math.inf if change.for_min is None else from_s + change.for_min * 60
-        yield Swell(units, peak, from_s, from_s + change.rising_min * 60, until_s)
+        yield LoadSwell(units, peak, from_s, from_s + change.rising_min * 60, until_s)
 
 
-def _spiked(scenario: Scenario, spikes: Spikes, number: int, seed: int, topics: Topics) -> Iterator[Swell]:
+def _spiked(scenario: Scenario, spikes: Spikes, number: int, seed: int, topics: Topics) -> Iterator[LoadSwell]:
     candidates = _candidates(scenario, spikes.group, None, topics)
     candidates = candidates[topics.dominant[candidates] < spikes.machine_part]
     order = candidates[shuffled(seed, len(candidates), "spiked", number)]
     times = drawn(seed, math.floor(spikes.per_h * scenario.hours), "spikes", number) * (scenario.hours * 3_600)
     for turn, from_s in enumerate(np.sort(times).tolist() if len(order) else []):
         unit = order[turn % len(order) :][:1]
-        yield Swell(unit, spikes.machine_part / topics.dominant[unit], from_s, from_s, from_s + spikes.minutes * 60)
+        yield LoadSwell(unit, spikes.machine_part / topics.dominant[unit], from_s, from_s, from_s + spikes.minutes * 60)
 
 
 def _candidates(scenario: Scenario, group: str | None, namespace: int | None, topics: Topics) -> Ints:
@@ -98,13 +98,13 @@ def _candidates(scenario: Scenario, group: str | None, namespace: int | None, to
     return np.flatnonzero(chosen)
 
 
-def _wave(scenario: Scenario, seed: int, namespace: Ints) -> WaveOf | None:
+def _wave(scenario: Scenario, seed: int, namespace: Ints) -> NamespaceWave | None:
     wave = scenario.wave
     if wave is None:
         return None
     count = sum(group.count for group in scenario.namespaces)
     ahead = [(wave.start_h + draw * wave.spread_h) * 3_600 for draw in drawn(seed, count, "wave").tolist()]
-    return WaveOf(wave.height, wave.period_h * 3_600, ahead, namespace)
+    return NamespaceWave(wave.height, wave.period_h * 3_600, ahead, namespace)
 
 
 def _absent(scenario: Scenario, topics: Topics) -> Iterator[tuple[float, Ints]]:

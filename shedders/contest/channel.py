@@ -29,7 +29,7 @@ class RefusedError(StateChannelError):
     """The core refuses a record of the simulator: a bug of the simulator, never of a strategy."""
 
 
-class Came(NamedTuple):
+class BundleArrival(NamedTuple):
     """An accepted record that gave a bundle to a broker, as `shedders.balancer.recent_moves` reads it."""
 
     bundle: str
@@ -66,22 +66,22 @@ class ContestChannel:
         self._append(key.key, fields)
         return [f"{namespace}/{range_}" for range_ in children_of(bounds)]
 
-    def assign(self, bundle: str, broker: str) -> Came:
-        """A bundle that nobody serves is given to a broker, which takes it."""
+    def assign(self, bundle: str, broker: str) -> BundleArrival:
+        """Assign a bundle without an owner to a broker."""
         self._write(bundle, {"state": State.ASSIGNING, "from": None, "to": broker})
         self._write(bundle, {"state": State.ASSIGNED, "from": None, "to": broker})
-        return Came(bundle, State.ASSIGNED, None, broker, self.offset)
+        return BundleArrival(bundle, State.ASSIGNED, None, broker, self.offset)
 
-    def transfer(self, bundle: str, to: str) -> Came:
+    def transfer(self, bundle: str, to: str) -> BundleArrival:
         """A bundle goes from its owner to another broker."""
         source = self._key(bundle).owner
         self._write(bundle, {"state": State.RELEASING, "from": source, "to": to})
         self._write(bundle, {"state": State.ASSIGNING, "from": source, "to": to})
         self._write(bundle, {"state": State.ASSIGNED, "from": source, "to": to})
-        return Came(bundle, State.ASSIGNED, source, to, self.offset)
+        return BundleArrival(bundle, State.ASSIGNED, source, to, self.offset)
 
     def unload(self, bundle: str) -> None:
-        """Its owner lets a bundle go; nobody serves it."""
+        """Unload a bundle, which has no owner then."""
         source = self._key(bundle).owner
         self._write(bundle, {"state": State.RELEASING, "from": source, "to": None})
         self._write(bundle, {"state": State.UNASSIGNED, "from": source, "to": None})

@@ -27,7 +27,7 @@ _KEPT: Final = 4
 
 @dataclass
 class NoiseLayer:
-    """Values drawn every so often, each unit's by itself; between two draws they change evenly.
+    """Values drawn at intervals, independently for each unit, with linear interpolation.
 
     Attributes:
         sd: Standard deviation; the same at every moment.
@@ -63,7 +63,7 @@ class NoiseLayer:
 
 
 @dataclass(frozen=True)
-class WaveOf:
+class NamespaceWave:
     """A wave for each namespace.
 
     Attributes:
@@ -83,7 +83,7 @@ class WaveOf:
 
 
 @dataclass(frozen=True)
-class Swell:
+class LoadSwell:
     """Some units have another load for some time.
 
     Attributes:
@@ -108,7 +108,7 @@ class Swell:
 
 
 @dataclass(frozen=True)
-class Wavering:
+class DemandVariation:
     """All of it together.
 
     Attributes:
@@ -117,8 +117,8 @@ class Wavering:
 
     units: int
     layers: Sequence[NoiseLayer] = ()
-    wave: WaveOf | None = None
-    swells: Sequence[Swell] = ()
+    wave: NamespaceWave | None = None
+    swells: Sequence[LoadSwell] = ()
     absent: Sequence[tuple[float, Ints]] = ()
 
     def at(self, time_s: float) -> Floats:

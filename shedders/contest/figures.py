@@ -67,8 +67,8 @@ def spread_of(figures: Sequence[float | None], *, lower_is_better: bool = True) 
     """Median and worst; None among the figures counts as infinite."""
     numbers = [math.inf if figure is None else float(figure) for figure in figures]
     return FigureSpread(
-        median=_told(median(numbers)),
-        worst=_told(max(numbers) if lower_is_better else min(numbers)),
+        median=_or_none(median(numbers)),
+        worst=_or_none(max(numbers) if lower_is_better else min(numbers)),
     )
 
 
@@ -77,5 +77,5 @@ def bounds_of(spread: FigureSpread) -> NumericBounds:
     return NumericBounds(*(math.inf if figure is None else figure for figure in (spread.median, spread.worst)))
 
 
-def _told(number: float) -> float | None:
+def _or_none(number: float) -> float | None:
     return number if math.isfinite(number) else None

@@ -101,16 +101,16 @@ def _placed(group: Namespaces, seed: int, brokers: Ints, bundles: Ints, state: _
 
 
 def _even(group: Namespaces, seed: int, brokers: Ints, bundles: Ints, state: _State) -> Ints:  # noqa: ARG001
-    return _given(brokers[np.arange(len(bundles)) % len(brokers)], bundles, state)
+    return _owners_at(brokers[np.arange(len(bundles)) % len(brokers)], bundles, state)
 
 
 def _random(group: Namespaces, seed: int, brokers: Ints, bundles: Ints, state: _State) -> Ints:
     draws = drawn(seed, len(bundles), "owners", group.group)
-    return _given(brokers[(draws * len(brokers)).astype(np.int64)], bundles, state)
+    return _owners_at(brokers[(draws * len(brokers)).astype(np.int64)], bundles, state)
 
 
 def _one_broker(group: Namespaces, seed: int, brokers: Ints, bundles: Ints, state: _State) -> Ints:  # noqa: ARG001
-    return _given(np.repeat(brokers[:1], len(bundles)), bundles, state)
+    return _owners_at(np.repeat(brokers[:1], len(bundles)), bundles, state)
 
 
 def _balanced(group: Namespaces, seed: int, brokers: Ints, bundles: Ints, state: _State) -> Ints:  # noqa: ARG001
@@ -150,7 +150,7 @@ def _one_by_one(best: Callable[[int], int], brokers: Ints, bundles: Ints, state:
     return places_of
 
 
-def _given(places: Ints, bundles: Ints, state: _State) -> Ints:
+def _owners_at(places: Ints, bundles: Ints, state: _State) -> Ints:
     for bundle, broker in zip(bundles.tolist(), places.tolist(), strict=True):
         state.give(bundle, broker)
     return places

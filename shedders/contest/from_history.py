@@ -22,10 +22,10 @@ import numpy as np
 
 from loaddata.bulk import uncollected
 from loaddata.report.record import BrokerLoadReport, ReportKind, TopBundlesReport
-from shedders.contest.history import Decoded, HistoryError, decoded
+from shedders.contest.history import DecodedHistory, HistoryError, decoded
 from shedders.contest.scenario import STEPS_MAX, TOPICS_MAX
 from shedders.contest.timeline import SETTLE_S, settled_spans, together
-from shedders.contest.trace import Costs, Demand, Happening, Namespace, TraceEvent, TraceMachine, Units
+from shedders.contest.trace import Costs, Demand, Namespace, TraceEvent, TraceEventKind, TraceMachine, Units
 from shedders.contest.trace_parts import MESSAGE_CPU, UnitTraffic, busy_cpu, machine_of, namespaces_of, places
 from statechannel.protocol.bundle import namespace_bounds, parse_key
 
@@ -67,16 +67,16 @@ def from_history(
         HistoryError: It has no load report of a broker, or is too long.
     """
     with uncollected():
-        return _made(decoded(records), name, step_s)
+        return _trace_of(decoded(records), name, step_s)
 
 
-def _made(decoded_history: Decoded, name: str, step_s: float | None) -> FromHistory:
-    if not any(isinstance(entry.report, BrokerLoadReport) for entry in decoded_history.told):
+def _trace_of(decoded_history: DecodedHistory, name: str, step_s: float | None) -> FromHistory:
+    if not any(isinstance(entry.report, BrokerLoadReport) for entry in decoded_history.entries):
         why = f": {decoded_history.problems[0]}" if decoded_history.problems else ""
         raise HistoryError(name, f"it has no load report of a broker{why}")
-    span_s = (decoded_history.told[-1].at_ms - decoded_history.told[0].at_ms) / 1e3
+    span_s = (decoded_history.entries[-1].at_ms - decoded_history.entries[0].at_ms) / 1e3
     return FromHistory(
-        LoadHistory.of(decoded_history.told),
+        LoadHistory.of(decoded_history.entries),
         span_s,
         step_s or (20.0 if span_s <= SHORT_S else 60.0),
         name,
@@ -130,12 +130,12 @@ class FromHistory:
     def _events(self) -> Iterator[TraceEvent]:
         for name, broker in self._past.brokers.items():
             if name not in self._early:
-                yield TraceEvent(broker.at_s[0], Happening.JOIN, name)
+                yield TraceEvent(broker.at_s[0], TraceEventKind.JOIN, name)
             for absence in broker.absences():
-                yield TraceEvent(absence.at_s, Happening.LOST if absence.lost else Happening.LEAVE, name)
+                yield TraceEvent(absence.at_s, TraceEventKind.LOST if absence.lost else TraceEventKind.LEAVE, name)
                 back_s = broker.back_s(absence)
                 if back_s is not None:
-                    yield TraceEvent(back_s, Happening.JOIN, name)
+                    yield TraceEvent(back_s, TraceEventKind.JOIN, name)
 
     # --- units ------------------------------------------------------------------------------------------------------
 
@@ -154,7 +154,7 @@ class FromHistory:
         return namespaces, Units(*columns[:3]), columns[3], np.array([row[4] for row in rows])
 
     def _first_bundles(self) -> tuple[dict[str, list[tuple[int, int]]], dict[str, str | None]]:
-        """Bundles that the trace begins with: those told first, none of which overlap."""
+        """Initial bundles of the trace: those reported first, without overlaps."""
         taken: dict[str, list[tuple[int, int]]] = defaultdict(list)
         owners: dict[str, str | None] = {}
         for key, bundle in sorted(self._past.bundles.items(), key=lambda bundle: (bundle[1].at_s[0], bundle[0])):
@@ -204,7 +204,7 @@ class FromHistory:
         return newest, np.array([*rows, [0.0] * (_CHANNELS + 1)])
 
     def _bundle_rows(self) -> tuple[Rows, Floats, Ints]:
-        """The same of the bundles; and the broker that told each row."""
+        """The same for bundles, with the broker that reported each row."""
         rows: list[list[float]] = []
         by: list[int] = []
         newest = np.zeros((self.steps, len(self._past.bundles)), np.int32)
@@ -269,7 +269,7 @@ def _sums(where: Ints, values: Floats, count: int) -> Floats:
 
 
 LOST_S: Final = 1_800.0
-"""A tombstone so long after the last report was written because the report had expired: the broker had died."""
+"""A tombstone this long after the last report is due to its expiry: the broker had died."""
 
 
 class Absence(NamedTuple):
@@ -324,7 +324,7 @@ class PastBroker:
 
 @dataclass
 class PastBundle:
-    """What was told of one bundle: when, by which broker, and what (None: it was split).
+    """Reports of one bundle: times, brokers and figures (None: it was split).
 
     Attributes:
         split_off: Another one was there in its place before.
@@ -336,7 +336,7 @@ class PastBundle:
     sessions: int = 0
     split_off: bool = False
 
-    def tell(self, at_s: float, broker: str, stats: BundleStats | None) -> None:
+    def add(self, at_s: float, broker: str, stats: BundleStats | None) -> None:
         """Once more."""
         self.at_s.append(at_s)
         self.brokers.append(broker)
@@ -358,7 +358,7 @@ class LoadHistory:
 
     @staticmethod
     def of(entries: Sequence[HistoryEntry]) -> LoadHistory:
-        """Out of what was told, by time."""
+        """History from entries, by time."""
         brokers: dict[str, PastBroker] = defaultdict(PastBroker)
         bundles = _Bundles()
         for at_ms, name, report in entries:
@@ -367,7 +367,7 @@ class LoadHistory:
                 brokers[name].gone_s.append(at_s)
             elif isinstance(report, TopBundlesReport):
                 for bundle in report.bundles:
-                    bundles.tell(bundle.name, at_s, name, bundle.stats)
+                    bundles.add(bundle.name, at_s, name, bundle.stats)
             else:
                 brokers[name].at_s.append(at_s)
                 brokers[name].loads.append(report.load)
@@ -383,7 +383,7 @@ class _Bundles:
         self._live: dict[str, dict[str, tuple[int, int]]] = defaultdict(dict)
         self._ended: dict[str, list[tuple[int, int]]] = defaultdict(list)
 
-    def tell(self, key: str, at_s: float, broker: str, stats: BundleStats) -> None:
+    def add(self, key: str, at_s: float, broker: str, stats: BundleStats) -> None:
         parts = parse_key(key.encode())
         if parts is None or parts.is_namespace or parts.lower >= parts.upper:
             return
@@ -391,11 +391,11 @@ class _Bundles:
         if key not in live:
             # Whatever overlaps it was split, and is there no more.
             for other in [other for other, its in live.items() if _overlap(own, its)]:
-                self.all[other].tell(at_s, broker, None)
+                self.all[other].add(at_s, broker, None)
                 ended.append(live.pop(other))
             live[key] = own
             self.all.setdefault(key, PastBundle(split_off=any(_overlap(own, its) for its in ended)))
-        self.all[key].tell(at_s, broker, stats)
+        self.all[key].add(at_s, broker, stats)
 
 
 def _overlap(range_: tuple[int, int], other: tuple[int, int]) -> bool:

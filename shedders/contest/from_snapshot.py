@@ -15,11 +15,11 @@ from typing import Final
 import numpy as np
 
 from loaddata.model.bundle_load import UNSEEN
-from shedders.contest.demand_noise import NoiseLayer, Wavering
+from shedders.contest.demand_noise import DemandVariation, NoiseLayer
 from shedders.contest.timeline import SETTLE_S, settled_spans
 from shedders.contest.trace import Costs, Demand, TraceMachine, Units
 from shedders.contest.trace_parts import UnitTraffic, busy_cpu, machine_of, namespaces_of, places, shared_cpu
-from shedders.contest.workload import Scaled
+from shedders.contest.workload import ScaledTrace
 from shedders.model.cluster import Broker, Bundle, Cluster
 from shedders.snapshots.cluster import cluster_of
 from shedders.snapshots.faults import SnapshotError
@@ -39,7 +39,7 @@ def from_snapshot(
     hours: float = 2.0,
     step_s: float = 20.0,
     noise: Sequence[tuple[float, float]] = ((0.1, 60.0),),
-) -> Scaled:
+) -> ScaledTrace:
     """The trace.
 
     Args:
@@ -65,7 +65,7 @@ def from_snapshot(
         remarks.append(f"{gaps} parts of rings belong to no bundle of the snapshot: bundles without load are put there")
     units, base = _units(cluster, traffics, {namespace.name: number for number, namespace in enumerate(namespaces)})
     steps = max(1, int(hours * 3_600 // step_s))
-    return Scaled(
+    return ScaledTrace(
         name=name,
         about=f"A cluster of {len(machines)} brokers and {len(cluster.bundles)} bundles, going on as in its snapshot.",
         seed=seed,
@@ -79,7 +79,7 @@ def from_snapshot(
         judged=settled_spans([(0.0, 0.0)], SETTLE_S, steps * step_s),
         costs=Costs(),
         base=base,
-        wavering=Wavering(
+        wavering=DemandVariation(
             len(units.position),
             [NoiseLayer(seed, number, sd, every_s, len(units.position)) for number, (sd, every_s) in enumerate(noise)],
         ),

@@ -138,14 +138,14 @@ def _kind(fields: dict[str, Any], value: dict[str, Any] | None, where: str) -> R
         raise HistoryError(where, f"kind: expected {' or '.join(ReportKind)}, got {shown(repr(kind))}") from error
 
 
-class Decoded(NamedTuple):
+class DecodedHistory(NamedTuple):
     """Decoded history by time, with problems of the omitted records."""
 
-    told: list[HistoryEntry]
+    entries: list[HistoryEntry]
     problems: list[str]
 
 
-def decoded(records: Iterable[tuple[int, bytes | None, bytes | None, ReportKind]]) -> Decoded:
+def decoded(records: Iterable[tuple[int, bytes | None, bytes | None, ReportKind]]) -> DecodedHistory:
     """Decode records; invalid ones are omitted, with the reasons.
 
     Args:
@@ -169,4 +169,4 @@ def decoded(records: Iterable[tuple[int, bytes | None, bytes | None, ReportKind]
         wrong.append(f"... and {dropped - len(wrong)} more records")
     # Records of one moment stay in the order in which they came.
     entries.sort(key=lambda entry: entry.at_ms)
-    return Decoded(entries, wrong)
+    return DecodedHistory(entries, wrong)

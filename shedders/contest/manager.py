@@ -33,7 +33,7 @@ from shedders.split.triggers import SplitWhen
 from statechannel.engine.cluster_view import BrokerSeen, BundleSeen, ClusterView
 
 if TYPE_CHECKING:
-    from shedders.contest.channel import Came
+    from shedders.contest.channel import BundleArrival
     from shedders.contest.contenders import Contender
     from shedders.contest.reports import SimulatedLoadReport, SimulatedTopBundles
     from shedders.model.plan import BundleMove, SplitPlan
@@ -63,7 +63,7 @@ class ManagerView(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Decided:
+class ManagerDecision:
     """Decision of the leader.
 
     Attributes:
@@ -77,7 +77,7 @@ class Decided:
 
 
 def _load_settings(contender: Contender) -> LoadSettings:
-    """Settings of load data; with the modular manager every bundle is told, and Pulsar measures once a minute.
+    """Settings of load data; with the modular manager every bundle is reported, and Pulsar measures once a minute.
 
     Raises:
         UnknownContenderError: The settings are invalid.
@@ -102,7 +102,7 @@ class Manager:
     """See the module.
 
     Args:
-        told: Returns the cluster as reported at this moment; the same object while nothing has changed.
+        view: Returns the cluster as reported at this moment; the same object while nothing has changed.
         topics: Topics of a bundle, for splits.
 
     Attributes:
@@ -112,12 +112,12 @@ class Manager:
     def __init__(
         self,
         contender: Contender,
-        told: Callable[[], ManagerView],
+        view: Callable[[], ManagerView],
         now_s: Callable[[], float],
         topics: Callable[[str], Sequence[TopicLoad]],
     ) -> None:
         self.contender = contender
-        self._told = told
+        self._view = view
         self._now_s = now_s
         self._topics = topics
         self.remarks: dict[str, int] = {}
@@ -177,7 +177,7 @@ class Manager:
 
     # --- events ----------------------------------------------------------------------------------------------
 
-    def came(self, came: Came, *, shed: bool = True) -> None:
+    def came(self, came: BundleArrival, *, shed: bool = True) -> None:
         """A record gave a bundle to a broker.
 
         Args:
@@ -189,7 +189,7 @@ class Manager:
         self._placement.assigned(came.bundle, came.to)
 
     def was_read(self) -> None:
-        """Brokers have measured what came to them: nothing is on its way any more, as Pulsar's leader sees it."""
+        """Clear bundles in flight, as brokers have measured what came to them, in the view of Pulsar's leader."""
         self._prebooked.clear()
 
     def was_split(self, bundle: str, positions: Sequence[int]) -> None:
@@ -229,7 +229,7 @@ class Manager:
         """Drop cached inputs of placements, as they have changed."""
         self._placement.forget()
 
-    def decide(self) -> Decided:
+    def decide(self) -> ManagerDecision:
         """Make the leader's decision."""
         begun_s = time.perf_counter()
         try:
@@ -238,9 +238,9 @@ class Manager:
             self._balance.memory = {}
             self._memory = {}
             self._remark(str(error))
-            return Decided((), (), 1e3 * (time.perf_counter() - begun_s))
+            return ManagerDecision((), (), 1e3 * (time.perf_counter() - begun_s))
         took_ms = 1e3 * (time.perf_counter() - begun_s)
-        return Decided(moves, [split.bundle for split in decision.plan.splits], took_ms)
+        return ManagerDecision(moves, [split.bundle for split in decision.plan.splits], took_ms)
 
     def _as_live(self) -> tuple[Decision, Sequence[BundleMove]]:
         """Decide as the live balancer: bundles in flight are booked, and a budget limits moves."""
@@ -307,7 +307,7 @@ class Manager:
     # --- knowledge ----------------------------------------------------------------------------------------------
 
     def _cluster(self, *, arrived: bool = False) -> Cluster:
-        view, now_s = self._told(), self._now_s()
+        view, now_s = self._view(), self._now_s()
         cached = self._made.get(arrived)
         if cached is not None and cached[0] is view:
             return cached[1]

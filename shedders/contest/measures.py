@@ -112,7 +112,7 @@ class Meter:
         self.gap(self._trace.step_s * homeless, unserved)
 
     def gap(self, bundle_s: float, traffic: float) -> None:
-        """Bundles were not served for so long together; so many bytes were wanted of them meanwhile."""
+        """Record bundle seconds without an owner, and the bytes requested in that time."""
         self._gap_s.append(bundle_s)
         self._gap_traffic.append(traffic)
 

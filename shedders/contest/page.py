@@ -132,7 +132,7 @@ _BLANKS: Final = re.compile(r"\s*\n\s*")
 def inlined(svg: str, prefix: str) -> str:
     """The plot to stand in a page; names that it uses within itself begin with `prefix`, all others are gone.
 
-    Places are rounded to a tenth of a point: nobody sees less, and the page has half the size.
+    Coordinates are rounded to a tenth of a point, which is invisible and halves the size of the page.
     """
     for pattern in _DROPPED:
         svg = pattern.sub("", svg)

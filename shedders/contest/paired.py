@@ -63,7 +63,7 @@ def sign_test(lower: int, higher: int) -> float:
 
 
 def certainty_of(lower: int, higher: int) -> Certainty:
-    """What so many pairs say."""
+    """Significance by the numbers of lower and higher pairs."""
     if not lower and not higher:
         return Certainty.SAME
     if sign_test(lower, higher) <= SURE_P:

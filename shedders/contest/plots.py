@@ -36,7 +36,7 @@ TICKS_MAX: Final = 240
 
 
 @dataclass(frozen=True, slots=True)
-class Drawn:
+class RunSeries:
     """Series of a run, thinned out.
 
     Attributes:
@@ -58,13 +58,13 @@ class Drawn:
     moves_h: list[float]
 
 
-def drawn(outcome: RunOutcome, points: int) -> Drawn:
-    """At most so many points; each stands for a stretch, and shows the moment at which its largest load was largest."""
+def drawn(outcome: RunOutcome, points: int) -> RunSeries:
+    """Series of at most `points` points, each the moment with the largest load of its stretch."""
     series = outcome.series
     count = len(series.at_s)
     chosen = [_worst(outcome, *stretch) for stretch in _stretches(count, points)]
     there = [sorted(_there(series.loads, at)) for at in chosen]
-    return Drawn(
+    return RunSeries(
         hours=[series.at_s[at] / 3_600 for at in chosen],
         loads={
             name: [NOTHING if (load := loads[at]) is None else load for at in chosen]
@@ -81,7 +81,7 @@ def drawn(outcome: RunOutcome, points: int) -> Drawn:
     )
 
 
-def ticks_of(series: Drawn) -> list[float]:
+def ticks_of(series: RunSeries) -> list[float]:
     """Times at which ticks stand for moves."""
     if not series.hours or not series.moves_h:
         return []
@@ -242,7 +242,7 @@ def _broken(name: str) -> str:
     return name.replace("+", "\n+", 1) if len(name) > _NAME_MAX else name
 
 
-def churn_picture(comparison: ContestComparison, *, title: str = "Balance and churn") -> Plot:
+def churn_picture(comparison: ContestComparison, *, title: str = "Balance against churn") -> Plot:
     """Every contender in every scenario: load moved an hour against max/mean; the median over scenarios stands out."""
     with styled():
         figure = Figure(figsize=(10, 6), layout="constrained")
@@ -315,7 +315,7 @@ def _by_contender(comparison: ContestComparison) -> Iterator[_Churn]:
         yield _Churn(name, upstream[name], points, (median(x for x, _ in points), median(y for _, y in points)))
 
 
-def _loads(axes: Axes, series: Drawn, overloaded: float, *, legend: bool) -> None:
+def _loads(axes: Axes, series: RunSeries, overloaded: float, *, legend: bool) -> None:
     if len(series.loads) <= LINES_MAX:
         for number, (name, loads) in enumerate(series.loads.items()):
             axes.plot(series.hours, loads, color=COLOURS[number % len(COLOURS)], linewidth=0.9, label=name)

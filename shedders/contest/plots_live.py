@@ -125,7 +125,7 @@ def _mean_known(values: Sequence[float | None]) -> float:
 
 
 CLOSE: Final = 0.05
-"""The largest load is no further above the mean than this part of a machine: it has settled."""
+"""Largest distance of the maximum from the mean load, as a share of a machine, that counts as settled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +196,7 @@ def differences(live: LoadRun, foretold: LoadRun, since_s: float) -> LoadDiffere
     moments = [(live.at(at_s), foretold.at(at_s)) for at_s in live.at_s]
     both = [(moment, other) for moment, other in moments if moment and moment.keys() == other.keys()]
     if not both:
-        raise ValueError("there is no moment at which the loads of all brokers are known of both runs")
+        raise ValueError("the runs have no common moment at which all loads are known")
     ranks = [_apart(sorted(load.values()), sorted(other.values())) for load, other in both]
     brokers = [_apart(list(load.values()), [other[name] for name in load]) for load, other in both]
     return LoadDifferences(

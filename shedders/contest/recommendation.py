@@ -26,7 +26,7 @@ class _Part(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
-class Ranked(_Part):
+class RankedContender(_Part):
     """Rank of a contender."""
 
     place: int
@@ -46,7 +46,7 @@ class Recommendation(_Part):
     contender: str | None = Field(description="None: every run failed.")
     settings: dict[str, Any] = Field(description="Settings by dotted name, to configure or to set as policies.")
     commands: list[str] = Field(description="Commands that set them as policies.")
-    ranking: list[Ranked]
+    ranking: list[RankedContender]
     against_next: dict[str, PairedComparison] = Field(description="The first against the second, over the seeds.")
     said: list[str] = Field(description="Sentences for people.")
 
@@ -58,7 +58,7 @@ def recommended(
     part = next(candidate for candidate in comparison.scenarios if scenario in (None, candidate.scenario))
     contenders = {ran.run.contender.name: ran.run.contender for ran in rans}
     rows = list(_ranked(part))
-    ranking = [_told(place, row) for place, row in enumerate(rows, 1)]
+    ranking = [_ranked_row(place, row) for place, row in enumerate(rows, 1)]
     best = rows[0] if rows and rows[0].measures else None
     if best is None:
         return Recommendation(
@@ -80,7 +80,7 @@ def recommended(
         commands=list(_commands(contenders[best.contender])),
         ranking=ranking,
         against_next=marks,
-        said=list(_said(part, best, rival, marks)),
+        said=list(_sentences(part, best, rival, marks)),
     )
 
 
@@ -115,11 +115,11 @@ _CRITERIA: Final[Sequence[tuple[Callable[[ContenderRow], float], float]]] = (
 """Criteria in order, with the tolerance within which figures count as equal."""
 
 
-def _told(place: int, row: ContenderRow) -> Ranked:
+def _ranked_row(place: int, row: ContenderRow) -> RankedContender:
     def median(measure: str) -> float | None:
         return row.measures[measure].median if row.measures else None
 
-    return Ranked(
+    return RankedContender(
         place=place,
         contender=row.contender,
         about=row.about,
@@ -162,7 +162,7 @@ def _word(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _said(
+def _sentences(
     part: ScenarioPart, best: ContenderRow, rival: ContenderRow | None, marks: Mapping[str, PairedComparison]
 ) -> Iterator[str]:
     seeds = len(best.seeds)
@@ -174,7 +174,7 @@ def _said(
     if best.upstream:
         yield "it is a reference, upstream's policy with its defects; choose the first of our strategies in the ranking"
     if rival is None:
-        yield "there is no other contender to compare with"
+        yield "no other contender took part"
         return
     yield f"second: {rival.contender}: {_figures(rival)}"
     if all(mark.certainty is Certainty.SAME for mark in marks.values()):

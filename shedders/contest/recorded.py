@@ -20,9 +20,9 @@ import numpy as np
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from shedders.contest.demand_noise import NoiseLayer, Wavering
+from shedders.contest.demand_noise import DemandVariation, NoiseLayer
 from shedders.contest.scenario import SLOWEST, STEPS_MAX, TOPICS_MAX
-from shedders.contest.trace import Costs, Demand, Happening, Namespace, Trace, TraceEvent, TraceMachine, Units
+from shedders.contest.trace import Costs, Demand, Namespace, Trace, TraceEvent, TraceEventKind, TraceMachine, Units
 from shedders.contest.workload import scaled
 from shedders.snapshots.faults import FaultyFileError, sentence
 from statechannel.files import new_file
@@ -65,7 +65,7 @@ class TraceFileError(FaultyFileError):
 
 
 @runtime_checkable
-class Proportional(Protocol):
+class ProportionalTrace(Protocol):
     """Trace in which all demand of a unit is proportional, so that a sixth of the numbers suffices."""
 
     base: Demand
@@ -108,7 +108,7 @@ def save(trace: Trace, path: Path) -> None:
         TraceFileError: The trace is too large, or cannot be represented.
         StateChannelError: The file cannot be written, or is a device or a pipe.
     """
-    proportional = isinstance(trace, Proportional)
+    proportional = isinstance(trace, ProportionalTrace)
     units = len(trace.units.position)
     size_bytes = trace.steps * units * 8 * (1 if proportional else _ROWS)
     if size_bytes > DEMAND_MAX_BYTES:
@@ -146,7 +146,7 @@ def save(trace: Trace, path: Path) -> None:
 def _arrays(trace: Trace) -> Iterator[tuple[str, NDArray[np.generic]]]:
     for name, column in zip(Units._fields, trace.units, strict=True):
         yield f"units/{name}.npy", np.asarray(column, np.int64)
-    if isinstance(trace, Proportional):
+    if isinstance(trace, ProportionalTrace):
         yield "base.npy", np.stack(list(trace.base))
         for step in range(trace.steps):
             yield _step_name(step), trace.factors(step)
@@ -284,16 +284,16 @@ def _event_faults(header: TraceHeader, brokers: set[str]) -> Iterator[str]:
     spaces, created = {namespace.name for namespace in header.namespaces}, set()
     for number, event in enumerate(header.events):
         where, factor = f"events[{number}]", event.factor
-        known = event.namespace in spaces if event.what is Happening.CREATE else event.broker in brokers
+        known = event.namespace in spaces if event.what is TraceEventKind.CREATE else event.broker in brokers
         if not known or not 0 <= event.at_s < np.inf or not 0 <= factor < np.inf:
             yield f"{where}: expected a broker or namespace of the trace, a time, and a factor of at least 0"
         elif factor > FACTOR_MAX:
             yield f"{where}.factor: expected at most {FACTOR_MAX:g}"
-        elif event.what is Happening.SLOW and factor < SLOWEST:
+        elif event.what is TraceEventKind.SLOW and factor < SLOWEST:
             yield f"{where}.factor: expected at least {SLOWEST:g}; for a broker that does nothing, use lost"
-        elif event.what is Happening.LOSSY and factor > 1:
+        elif event.what is TraceEventKind.LOSSY and factor > 1:
             yield f"{where}.factor: expected 0 to 1"
-        elif event.what is Happening.CREATE:
+        elif event.what is TraceEventKind.CREATE:
             if event.namespace in created:
                 yield f"{where}: {event.namespace} is created twice"
             created.add(event.namespace)
@@ -365,7 +365,7 @@ NOISE: Final = ((0.05, 60.0), (0.1, 1_800.0))
 """Layers of day-to-day variation: standard deviation as a share of each unit's demand, and seconds between two draws."""
 
 
-class Varied:
+class VariedTrace:
     """Variation of a recorded trace as on another day (see `trace.Trace`); only demand and seed differ."""
 
     def __init__(self, trace: Trace, seed: int) -> None:
@@ -373,7 +373,7 @@ class Varied:
         self.seed = seed
         units = len(trace.units.position)
         layers = [NoiseLayer(seed, number, sd, every_s, units) for number, (sd, every_s) in enumerate(NOISE)]
-        self._wavering = Wavering(units, layers)
+        self._wavering = DemandVariation(units, layers)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._trace, name)
@@ -387,5 +387,5 @@ def varied(trace: Trace, seed: int) -> Trace:
     """Variation of a trace for a seed."""
     if seed == AS_RECORDED:
         return trace
-    variation: Any = Varied(trace, seed)  # its attributes are those of the recorded trace
+    variation: Any = VariedTrace(trace, seed)  # its attributes are those of the recorded trace
     return variation  # type: ignore[no-any-return]

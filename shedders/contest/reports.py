@@ -115,7 +115,7 @@ class _Frame:
         self._owner = table.owner.copy()
         self._table = table
         self._of_broker: tuple[Ints, Ints] | None = None
-        self._told: dict[int, Sequence[TopBundle]] = {}
+        self._reported: dict[int, Sequence[TopBundle]] = {}
 
     def top(self, broker: int, most: int, factor: float) -> Sequence[TopBundle]:
         """Its heaviest bundles, the lightest first (`loaddata.model.top_bundles`).
@@ -123,13 +123,13 @@ class _Frame:
         Args:
             most: So many of those that have traffic; 0: all bundles.
         """
-        reported = self._told.get(broker)
+        reported = self._reported.get(broker)
         if reported is None:
             order, starts = self._sorted()
             mine = order[starts[broker] : starts[broker + 1]]
             if most:
                 mine = mine[self._rates[2, mine] + self._rates[3, mine] > 0][-most:]
-            reported = self._told[broker] = _told(self._table, self._rates, self._averages, mine, factor)
+            reported = self._reported[broker] = _reported(self._table, self._rates, self._averages, mine, factor)
         return reported
 
     def _sorted(self) -> tuple[Ints, Ints]:
@@ -147,7 +147,7 @@ class _Frame:
         return self._of_broker
 
 
-def _told(
+def _reported(
     table: BundleTable, rates: Floats, averages: _Averages, numbers: Ints | Sequence[int], factor: float
 ) -> Sequence[TopBundle]:
     """Bundles as reported by their owner."""
@@ -210,11 +210,11 @@ class Reports:
         self._read_s = float("-inf")
 
     def came_up(self, broker: int) -> None:
-        """A broker has started: it knows nothing, and nobody anything of it."""
+        """Start a broker, without measurements and reports."""
         self._brokers[broker] = _Broker(self._brokers[broker].machine)
 
     def lies(self, broker: int, factor: float) -> None:
-        """From now on it tells so many times its figures."""
+        """Multiply its reported figures by a factor from now on."""
         self._brokers[broker].factor = factor
 
     def changed(self, bundle: int, brokers: Sequence[int], offset: int, now_s: float) -> None:
@@ -226,13 +226,13 @@ class Reports:
             self._averages.forget(bundle)
 
     def has_read(self, count: int) -> bool:
-        """Whether so many bundles were in the last reading."""
+        """Whether the last reading had at least `count` bundles."""
         return bool(self._rates.shape[1] >= count)
 
     def read(
         self, now_s: float, offset: int, rates: Floats, use: Floats, alive: Sequence[int], heard: Mapping[int, bool]
     ) -> bool:
-        """A reading, and what is told of it; whether one was due.
+        """Take a reading and send reports, if one is due.
 
         Args:
             offset: Of the channel's last record.
@@ -267,10 +267,10 @@ class Reports:
                 rules=settings.update,
             )
             if heard.get(number, True):
-                self._tell(broker, frame, now_s, offset)
+                self._report(broker, frame, now_s, offset)
         return True
 
-    def _tell(self, broker: _Broker, frame: _Frame, now_s: float, offset: int) -> None:
+    def _report(self, broker: _Broker, frame: _Frame, now_s: float, offset: int) -> None:
         settings = self._settings
         if now_s <= broker.changed_s:
             # What came or went at this very moment does not show in the figures yet.
@@ -314,7 +314,7 @@ class Reports:
 
     def known_of(self, number: int) -> TopBundle:
         """What the owner of a bundle knows of it now; needs a reading."""
-        return _told(self._table, self._rates, self._averages, [number], 1.0)[0]
+        return _reported(self._table, self._rates, self._averages, [number], 1.0)[0]
 
     def _usage(self, broker: _Broker, use: Floats) -> HostUsage:
         machine, factor = broker.machine, broker.factor

@@ -33,7 +33,7 @@ class RunsFolderError(StateChannelError):
         )
 
 
-class KeptRuns:
+class ResultStore:
     """Folder of results: `runs/SCENARIO/SEED/CONTENDER.json`.
 
     Args:

@@ -21,7 +21,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
 
-from shedders.contest.result_store import KeptRuns
+from shedders.contest.result_store import ResultStore
 from shedders.contest.runs import ContestRun, RunResult, TraceSource
 from shedders.contest.sources import trace_made
 from shedders.contest.trace import Trace
@@ -40,7 +40,7 @@ _ONLY_SHOWN: Final = frozenset(
 """Files that only present outcomes: a change of them makes no stored result stale."""
 
 Play = Callable[[ContestRun], "RunResult"]
-Told = Callable[[int], object]
+ProgressCallback = Callable[[int], object]
 """Callback with the number of finished runs."""
 
 
@@ -48,8 +48,8 @@ def run_all(
     runs: Sequence[ContestRun],
     *,
     jobs: int = 1,
-    kept: KeptRuns | None = None,
-    told: Told = lambda _: None,
+    kept: ResultStore | None = None,
+    progress: ProgressCallback = lambda _: None,
     whole: Callable[[ContestRun], bool] = lambda _: True,
     play: Play | None = None,
 ) -> list[RunResult]:
@@ -71,7 +71,7 @@ def run_all(
         if kept is not None and not ran.kept and ran.outcome is not None:
             kept.keep(ran)
         results[number] = ran if whole(ran.run) else ran.thinned()
-        told(len(results))
+        progress(len(results))
 
     left: list[int] = []
     for number, run in enumerate(runs):

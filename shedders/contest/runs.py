@@ -61,8 +61,8 @@ class ContestRun:
     contender: Contender
 
     @property
-    def said(self) -> str:
-        """For people."""
+    def title(self) -> str:
+        """Title of the run, for people."""
         return f"{self.contender.name} on {self.source.name}, seed {self.seed}"
 
 

@@ -10,7 +10,7 @@ from typing import Final
 
 from pydantic import ValidationError
 
-from shedders.contest.scenario_model import Happens, LoadChange, Scenario
+from shedders.contest.scenario_model import LoadChange, Scenario, ScenarioEvent
 from shedders.snapshots.faults import FaultyFileError, cut, sentence
 from statechannel.suggestions import nearest, shown
 
@@ -23,7 +23,7 @@ STEPS_MAX: Final = 50_000
 BUNDLES_MAX: Final = 200_000
 TOPICS_MAX: Final = 2_000_000
 HELD_OUT: Final = "held-out/"
-"""Names of scenarios that nobody looked at while strategies were tuned begin with this."""
+"""Prefix of the names of scenarios that were not used for tuning."""
 
 
 class ScenarioError(FaultyFileError):
@@ -195,7 +195,7 @@ def _change_faults(where: str, change: LoadChange, scenario: Scenario) -> Iterat
         yield f"{where}.for_min: expected at least rising_min, {change.rising_min:g}"
 
 
-def _event_faults(where: str, event: Happens, scenario: Scenario) -> Iterator[str]:
+def _event_faults(where: str, event: ScenarioEvent, scenario: Scenario) -> Iterator[str]:
     count = next((fleet.count for fleet in scenario.fleet if fleet.group == event.group), None)
     if count is None:
         yield from _unknown(f"{where}.group", event.group, [fleet.group for fleet in scenario.fleet])

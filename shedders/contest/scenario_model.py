@@ -76,7 +76,7 @@ class Namespaces(ScenarioModel):
     kinds: list[Name] = Field([], description="Kinds of its topics; empty: all.")
     owners: Owners = Field(
         "even",
-        description="Who has the bundles at the start. `placed`: nobody, they are looked up; `even`: dealt out in turn; "
+        description="Owners of the bundles at the start. `placed`: none, they are looked up; `even`: dealt out in turn; "
         "`random`: drawn; `balanced`: by load; `one-broker`: the first; `parts`: by load, as `parts` says.",
     )
     owners_in: list[Name] = Field([], description="Groups of machines that have them; empty: all that are there.")
@@ -144,7 +144,7 @@ class Spikes(ScenarioModel):
     group: Name | None = Field(None, description="Group of namespaces; not given: any.")
 
 
-class Happens(ScenarioModel):
+class ScenarioEvent(ScenarioModel):
     """Something happens to machines of a group."""
 
     what: Literal["join", "lost", "leave", "slow", "silent", "lossy", "lying"] = Field(
@@ -200,7 +200,7 @@ class Scenario(ScenarioModel):
     wave: LoadWave | None = Field(None, description="Daily wave of namespaces.")
     changes: list[LoadChange] = Field([], max_length=100, description="Topics that grow, get hot, or change otherwise.")
     spikes: list[Spikes] = Field([], max_length=10, description="Short spikes.")
-    events: list[Happens] = Field([], max_length=1_000, description="What happens to machines.")
+    events: list[ScenarioEvent] = Field([], max_length=1_000, description="What happens to machines.")
     disturbances_min: list[Minutes] | None = Field(
         None,
         description="When balance is upset; not given: the start, joins, losses, leaves, slow brokers, creations, and changes.",

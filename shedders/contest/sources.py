@@ -17,7 +17,7 @@ from shedders.contest.runs import SourceKind, TraceSource
 from shedders.contest.scenario import HELD_OUT, ScenarioError, load_scenario, scenarios
 from shedders.contest.scenario_model import Scenario
 from shedders.contest.trace import Trace
-from shedders.contest.workload import made
+from shedders.contest.workload import scenario_trace
 from shedders.snapshots.file import read_snapshot
 
 USUAL_BUNDLES_MAX: Final = 5_000
@@ -31,7 +31,7 @@ def scenario_source(where: str) -> TraceSource:
     """The source that a scenario is.
 
     Raises:
-        ScenarioError: There is no such scenario, or it cannot be used.
+        ScenarioError: The scenario does not exist or is unusable.
     """
     scenario = load_scenario(where)
     return TraceSource(
@@ -72,12 +72,12 @@ def trace_made(source: TraceSource, seed: int) -> Trace:
     """The trace of a source and a seed.
 
     Raises:
-        StateChannelError: What it is made of is not there, or cannot be used.
+        StateChannelError: The scenario or file is missing or unusable.
     """
     where = Path(source.where)
     match source.kind:
         case SourceKind.SCENARIO:
-            return made(load_scenario(source.where), seed)
+            return scenario_trace(load_scenario(source.where), seed)
         case SourceKind.TRACE:
             return varied(load_trace(where), seed)
         case SourceKind.SNAPSHOT:

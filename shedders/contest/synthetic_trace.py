@@ -18,7 +18,7 @@ SESSIONS: Final = 3
 """Of a topic: a producer and two consumers."""
 
 
-class MadeUpTrace:
+class SyntheticTrace:
     """See the module; `shedders.contest.trace.Trace` is the protocol.
 
     Args:

@@ -9,7 +9,7 @@ from shedders.contest.comparison import OVER_SCENARIOS, ContenderRow, ContestCom
 from shedders.contest.figures import FigureSpread, Tell, count, ratio, share, tell_of
 from shedders.contest.outcome import RunOutcome
 from shedders.contest.paired import Certainty, PairedComparison
-from shedders.contest.recommendation import Ranked, Recommendation
+from shedders.contest.recommendation import RankedContender, Recommendation
 from shedders.model.grid import Grid
 
 _COLUMNS: Final = (
@@ -56,10 +56,10 @@ def _row(row: ContenderRow) -> tuple[str, ...]:
 
 def _cell(measures: Mapping[str, FigureSpread], marks: Mapping[str, PairedComparison], measure: str) -> str:
     mark = marks.get(measure)
-    return told(measures[measure], tell_of(measure)) + ("" if mark is None else _SIGN[mark.certainty])
+    return figure_text(measures[measure], tell_of(measure)) + ("" if mark is None else _SIGN[mark.certainty])
 
 
-def told(spread: FigureSpread, text_of: Tell = ratio) -> str:
+def figure_text(spread: FigureSpread, text_of: Tell = ratio) -> str:
     """Median, and the worst in brackets if it differs."""
     middle, worst = text_of(spread.median), text_of(spread.worst)
     return middle if middle == worst else f"{middle} ({worst})"
@@ -168,7 +168,7 @@ def _rivals(part: ScenarioPart, against: str, rival: str | None) -> tuple[str, .
 
     return (
         f"{part.scenario} (held out)" if part.held_out else part.scenario,
-        "-" if own is None else told(own.measures["bound_over_mean"]),
+        "-" if own is None else figure_text(own.measures["bound_over_mean"]),
         *cells(own),
         "-" if own is None else f"{sum(aim.met for aim in own.aims)} of {len(own.aims)}",
         rival or "-",
@@ -217,7 +217,7 @@ def ranking_grid(recommendation: Recommendation) -> Grid:
     )
 
 
-def _ranked(ranked: Ranked) -> tuple[str, ...]:
+def _ranked(ranked: RankedContender) -> tuple[str, ...]:
     failed = "" if not ranked.failed else f"failed on {ranked.failed} seed{'s' if ranked.failed > 1 else ''}; "
     if ranked.max_over_bound is None:
         return ("-", "-", "-", "-", f"{failed}{ranked.about}")

@@ -9,21 +9,23 @@ from typing import Final
 from shedders.contest.changes import creations, starts_of
 from shedders.contest.draws import shuffled
 from shedders.contest.scenario import ScenarioError
-from shedders.contest.scenario_model import Fleet, Happens, Scenario
+from shedders.contest.scenario_model import Fleet, Scenario, ScenarioEvent
 from shedders.contest.topics import namespace_names
-from shedders.contest.trace import Happening, TraceEvent, TraceMachine
+from shedders.contest.trace import TraceEvent, TraceEventKind, TraceMachine
 
 SETTLE_S: Final = 900.0
-"""Of a trace that is made of no scenario: balance is judged from so long after a disturbance on."""
-UPSETTING: Final = frozenset({Happening.JOIN, Happening.LOST, Happening.LEAVE, Happening.SLOW, Happening.CREATE})
+"""Time after a disturbance from which balance is judged, in traces without a scenario."""
+UPSETTING: Final = frozenset(
+    {TraceEventKind.JOIN, TraceEventKind.LOST, TraceEventKind.LEAVE, TraceEventKind.SLOW, TraceEventKind.CREATE}
+)
 _AFTER: Final = {
-    "join": (Happening.LEAVE, 1.0),
-    "lost": (Happening.JOIN, 1.0),
-    "leave": (Happening.JOIN, 1.0),
-    "slow": (Happening.SLOW, 1.0),
-    "silent": (Happening.SILENT, 1.0),
-    "lossy": (Happening.LOSSY, 0.0),
-    "lying": (Happening.LYING, 1.0),
+    "join": (TraceEventKind.LEAVE, 1.0),
+    "lost": (TraceEventKind.JOIN, 1.0),
+    "leave": (TraceEventKind.JOIN, 1.0),
+    "slow": (TraceEventKind.SLOW, 1.0),
+    "silent": (TraceEventKind.SILENT, 1.0),
+    "lossy": (TraceEventKind.LOSSY, 0.0),
+    "lying": (TraceEventKind.LYING, 1.0),
 }
 
 
@@ -59,7 +61,9 @@ def events_of(scenario: Scenario, seed: int) -> list[TraceEvent]:
         ScenarioError: Something happens to a machine that is not there, or one joins that is.
     """
     names = [name for name, _ in namespace_names(scenario)]
-    candidates = [TraceEvent(at_s, Happening.CREATE, namespace=names[index]) for at_s, index in creations(scenario)]
+    candidates = [
+        TraceEvent(at_s, TraceEventKind.CREATE, namespace=names[index]) for at_s, index in creations(scenario)
+    ]
     for number, happens in enumerate(scenario.events):
         candidates += _expanded(scenario, happens, number, seed)
     end_s = scenario.hours * 3_600
@@ -72,13 +76,13 @@ def events_of(scenario: Scenario, seed: int) -> list[TraceEvent]:
     return events
 
 
-def _expanded(scenario: Scenario, happens: Happens, number: int, seed: int) -> Iterator[TraceEvent]:
+def _expanded(scenario: Scenario, happens: ScenarioEvent, number: int, seed: int) -> Iterator[TraceEvent]:
     group = next(fleet for fleet in scenario.fleet if fleet.group == happens.group)
     numbers = happens.numbers or list(range(1, group.count + 1))
     if happens.pick is not None:
         numbers = sorted(shuffled(seed, group.count, "event", number)[: happens.pick] + 1)
-    what = Happening(happens.what)
-    factor = 0.0 if what is Happening.SILENT else 1.0 if happens.factor is None else happens.factor
+    what = TraceEventKind(happens.what)
+    factor = 0.0 if what is TraceEventKind.SILENT else 1.0 if happens.factor is None else happens.factor
     for turn, machine in enumerate(numbers):
         at_s, name = happens.at_min * 60 + turn * happens.every_s, machine_name(group, machine)
         yield TraceEvent(at_s, what, name, factor)
@@ -89,11 +93,11 @@ def _expanded(scenario: Scenario, happens: Happens, number: int, seed: int) -> I
 
 def absent_at_start(events: Iterable[TraceEvent]) -> set[str]:
     """Machines whose first event is to join."""
-    first: dict[str, Happening] = {}
+    first: dict[str, TraceEventKind] = {}
     for event in events:
         if event.broker:
             first.setdefault(event.broker, event.what)
-    return {name for name, what in first.items() if what is Happening.JOIN}
+    return {name for name, what in first.items() if what is TraceEventKind.JOIN}
 
 
 def _impossible(events: Sequence[TraceEvent]) -> Iterator[str]:
@@ -102,13 +106,13 @@ def _impossible(events: Sequence[TraceEvent]) -> Iterator[str]:
         if not event.broker:
             continue
         where = f"events: {event.broker} at {event.at_s / 60:g} min"
-        if event.what is Happening.JOIN:
+        if event.what is TraceEventKind.JOIN:
             if event.broker not in away:
                 yield f"{where}: it joins, but is present already"
             away.discard(event.broker)
         elif event.broker in away:
             yield f"{where}: {event.what}, but it is absent"
-        elif event.what in (Happening.LOST, Happening.LEAVE):
+        elif event.what in (TraceEventKind.LOST, TraceEventKind.LEAVE):
             away.add(event.broker)
 
 

@@ -84,7 +84,7 @@ def topics_of(scenario: Scenario, seed: int, machines: Sequence[TraceMachine]) -
         machines: Those that are there at the start: utilisation is of them.
 
     Raises:
-        ScenarioError: So few topics, of that size at most, cannot load so many machines.
+        ScenarioError: The topics cannot load the machines as required.
     """
     units, weights, kinds, group = _drawn_units(scenario, seed)
     costs = _costs(scenario.kinds, kinds, seed)

@@ -87,7 +87,7 @@ class Demand(NamedTuple):
     direct_memory_mib: Floats
 
 
-class Happening(StrEnum):
+class TraceEventKind(StrEnum):
     """What can happen to a cluster."""
 
     JOIN = "join"
@@ -113,7 +113,7 @@ class TraceEvent:
     """Something happens to a broker, or a namespace is created."""
 
     at_s: float
-    what: Happening
+    what: TraceEventKind
     broker: str = ""
     factor: float = 1.0
     namespace: str = ""

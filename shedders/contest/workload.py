@@ -13,12 +13,12 @@ from shedders.contest.topics import namespace_names, topics_of
 from shedders.contest.trace import Costs, Demand, Namespace, TraceEvent, TraceMachine, Units
 
 if TYPE_CHECKING:
-    from shedders.contest.demand_noise import Wavering
+    from shedders.contest.demand_noise import DemandVariation
     from shedders.contest.scenario_model import Scenario
     from shedders.contest.trace import Floats
 
 
-class Scaled:
+class ScaledTrace:
     """A trace in which all that a unit wants goes up and down together (see `trace.Trace`).
 
     Attributes:
@@ -42,7 +42,7 @@ class Scaled:
         judged: Sequence[tuple[float, float]],
         costs: Costs,
         base: Demand,
-        wavering: Wavering,
+        wavering: DemandVariation,
         remarks: Sequence[str] = (),
     ) -> None:
         self.name, self.about, self.seed = name, about, seed
@@ -69,7 +69,7 @@ def scaled(base: Demand, factors: Floats) -> Demand:
     return Demand(*(column * factors for column in base))
 
 
-def made(scenario: Scenario, seed: int) -> Scaled:
+def scenario_trace(scenario: Scenario, seed: int) -> ScaledTrace:
     """The trace of a scenario and a seed.
 
     Raises:
@@ -84,7 +84,7 @@ def made(scenario: Scenario, seed: int) -> Scaled:
     topics = topics_of(scenario, seed, there)
     owners = first_owners(scenario, seed, there, topics)
     upsets = upsets_of(scenario, events)
-    return Scaled(
+    return ScaledTrace(
         name=scenario.name,
         about=scenario.about,
         seed=seed,

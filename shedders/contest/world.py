@@ -22,7 +22,7 @@ from shedders.contest.manager import Manager, ManagerView
 from shedders.contest.measures import MachineCapacity, Meter
 from shedders.contest.outcome import RunOutcome, Timing
 from shedders.contest.reports import Reports
-from shedders.contest.trace import CORE, Happening, TraceEvent
+from shedders.contest.trace import CORE, TraceEvent, TraceEventKind
 from shedders.model.cluster import Bundle, TopicLoad
 from statechannel.engine.cluster_view import BrokerSeen
 
@@ -106,7 +106,7 @@ class ContestWorld:
         self._number = {name: number for number, name in enumerate(self._names)}
         self._table = BundleTable(trace.units)
         self._channel = ContestChannel()
-        self.manager = Manager(contender, self._told, lambda: self._now_s, self._topics)
+        self.manager = Manager(contender, self._view, lambda: self._now_s, self._topics)
         self._reports = Reports(trace.machines, self._table, self.manager.report_settings())
         self._capacity = MachineCapacity(trace.machines)
         self._extra_cpu: Floats = np.zeros(len(self._names))
@@ -121,7 +121,7 @@ class ContestWorld:
         self._asked: Demand | None = None
         self._wanted: Floats = np.zeros((RESOURCES, 0))
         self._decide_s = self._split_s = 0.0
-        self._told_now: ManagerView | None = None
+        self._view_now: ManagerView | None = None
         self.decisions_ms: list[float] = []
         self._start()
 
@@ -132,9 +132,9 @@ class ContestWorld:
         for event in self._events:
             first.setdefault(event.broker, event)
         for name, number in self._number.items():
-            if name not in first or first[name].what is not Happening.JOIN:
+            if name not in first or first[name].what is not TraceEventKind.JOIN:
                 self._brokers.alive.add(number)
-        later = {event.namespace for event in self._events if event.what is Happening.CREATE}
+        later = {event.namespace for event in self._events if event.what is TraceEventKind.CREATE}
         for index, namespace in enumerate(self._trace.namespaces):
             if namespace.name not in later:
                 self._create(index, spread_s=0.0)
@@ -192,23 +192,23 @@ class ContestWorld:
     def _one_happens(self, event: TraceEvent, number: int) -> None:
         brokers = self._brokers
         match event.what:
-            case Happening.JOIN:
+            case TraceEventKind.JOIN:
                 if number not in brokers.alive:
                     brokers.alive.add(number)
                     self._reports.came_up(number)
-            case Happening.LOST:
+            case TraceEventKind.LOST:
                 self._lose(number)
-            case Happening.LEAVE:
+            case TraceEventKind.LEAVE:
                 self._leave(number)
-            case Happening.SLOW:
+            case TraceEventKind.SLOW:
                 self._capacity.factor[number] = event.factor
-            case Happening.SILENT:
+            case TraceEventKind.SILENT:
                 (brokers.silent.discard if event.factor else brokers.silent.add)(number)
-            case Happening.LOSSY:
+            case TraceEventKind.LOSSY:
                 brokers.lossy[number] = event.factor
-            case Happening.LYING:
+            case TraceEventKind.LYING:
                 self._reports.lies(number, event.factor)
-            case Happening.CREATE:
+            case TraceEventKind.CREATE:
                 names = [namespace.name for namespace in self._trace.namespaces]
                 self._create(names.index(event.namespace), LOOKUPS_S)
 
@@ -392,7 +392,7 @@ class ContestWorld:
             sessions = int(self._table.sessions[number])
             self.meter.reconnects += sessions
             self._extra_cpu[broker] += sessions * self._trace.costs.reconnect_cpu_s / self._trace.step_s * CORE
-        self._told_now = None
+        self._view_now = None
 
     def _gap_s(self) -> float:
         """How long a bundle has no owner when this manager moves it."""
@@ -407,7 +407,7 @@ class ContestWorld:
             self.meter.gap(gap_s, float(wanted) * gap_s)
 
     def _changed(self) -> None:
-        self._told_now = None
+        self._view_now = None
         self.manager.forget_surroundings()
 
     def _measure(self) -> None:
@@ -422,8 +422,8 @@ class ContestWorld:
         unserved = float(wanted[live].sum()) * step_s
         self.meter.step(loads, alive, bound, whole * step_s, refused * step_s, unserved, int(live.sum()))
 
-    def _told(self) -> ManagerView:
-        cached = self._told_now
+    def _view(self) -> ManagerView:
+        cached = self._view_now
         if cached is None:
             alive = sorted(self._brokers.alive)
             machines, leaving = self._trace.machines, self._brokers.leaving
@@ -443,7 +443,7 @@ class ContestWorld:
             loads = self._reports.loads(alive, self._names, self._now_s)
             tops = self._reports.tops(alive, self._names, self._now_s)
             cached = ManagerView(brokers, self._channel.seen(), loads, tops, self._channel.load(), self._channel.offset)
-            self._told_now = cached
+            self._view_now = cached
         return cached
 
     def _topics(self, bundle: str) -> Sequence[TopicLoad]:

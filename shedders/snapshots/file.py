@@ -40,8 +40,8 @@ def load_json(raw: bytes, where: str) -> Any:
         value = orjson.loads(raw)
     except orjson.JSONDecodeError:
         # The slow parser locates errors, and accepts what only orjson refuses.
-        return Careful(where).load(raw)
-    return value if _plain(raw, value) else Careful(where).load(raw)
+        return StrictParser(where).load(raw)
+    return value if _plain(raw, value) else StrictParser(where).load(raw)
 
 
 def _plain(raw: bytes, value: Any) -> bool:
@@ -50,7 +50,7 @@ def _plain(raw: bytes, value: Any) -> bool:
     - Of two equal names orjson keeps the last. With nothing between names and their colons there are as many `":` as names, or
       more where texts have it, too; so if there are just as many as the value has names, none was lost.
     - What is not finite, and half a character, orjson has refused.
-    - No number is too long where so many digits never follow upon what may stand before a number.
+    - No number is too long if that many digits never follow a character that may precede a number.
     """
     if not isinstance(value, dict):
         return False
@@ -78,7 +78,7 @@ class _TooLong(int):
     """Integer that could not be written again."""
 
 
-class Careful:
+class StrictParser:
     """Slow parser, which notes whether a file deviates, and only then locates where."""
 
     def __init__(self, where: str) -> None:

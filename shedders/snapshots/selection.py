@@ -35,17 +35,17 @@ class StrategyChoice:
     """A strategy with its settings, not instantiated yet.
 
     Attributes:
-        found: Its class.
+        strategy: Its class.
     """
 
     kind: str
     name: str
     profile: str
     settings: StrategySettings
-    found: type[Any]
+    strategy: type[Any]
 
     @property
-    def told(self) -> dict[str, Any]:
+    def settings_fields(self) -> dict[str, Any]:
         """Every setting as JSON has it."""
         return dumped(self.settings)
 
@@ -99,8 +99,8 @@ def choose(
         kind: `shedding`, `placement` or `split`.
 
     Raises:
-        UnknownProfileError: There is no such profile.
-        UnknownStrategyError: There is no such strategy.
+        UnknownProfileError: The profile is unknown.
+        UnknownStrategyError: The strategy is unknown.
         StrategyFailedError: It cannot be used.
         StrategySettingsError: It does not take these settings.
     """
@@ -117,7 +117,7 @@ def choose(
 
 def shedding_of(chosen: StrategyChoice) -> SheddingMaker:
     """What makes the shedding strategy for each decision."""
-    return shedding_maker(chosen.found, chosen.settings)
+    return shedding_maker(chosen.strategy, chosen.settings)
 
 
 def pipeline_of(
@@ -132,7 +132,7 @@ def pipeline_of(
     around = {} if flags is None else flags.around
     chosen = choose(snapshot, "placement", name=name, profile=profile, values=around.get("placement"))
     filters = part_settings(snapshot, FILTERS, FilterSettings, profile=profile, values=around.get(FILTERS))
-    strategy = instantiate("placement", chosen.found, chosen.settings)
+    strategy = instantiate("placement", chosen.strategy, chosen.settings)
     return chosen, Pipeline(strategy, filters, remembered_by(snapshot, "placement", chosen.name))
 
 

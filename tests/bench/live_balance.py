@@ -23,7 +23,7 @@ from loaddata.measure.synthetic import SimulatedSettings
 from shedders.balancer.settings import BalancerSettings
 from shedders.contest.contenders import contender
 from shedders.contest.plots_live import LoadDifferences, LoadRun, differences, prediction_picture
-from shedders.contest.synthetic_trace import MadeUpTrace
+from shedders.contest.synthetic_trace import SyntheticTrace
 from shedders.contest.trace import Namespace
 from shedders.contest.world import simulate
 from statechannel.demo.chapters import topic_names
@@ -121,7 +121,7 @@ def compare(live: Live) -> tuple[LoadDifferences, LoadRun]:
     settings = SimulatedSettings(**MADE_UP, hot_namespace=HOT, hot_from_s=live.begin_s + live.hot_s)
     # So that both decide at the same moments, as strategies count decisions.
     early_s = max(INTERVAL_S, BalancerSettings().settle_s) - live.decided_s
-    trace = MadeUpTrace(
+    trace = SyntheticTrace(
         settings,
         SEED,
         brokers=BROKERS,

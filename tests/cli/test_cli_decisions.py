@@ -377,7 +377,7 @@ def test_what_was_split_or_never_was(
     log.split(WHOLE, "b2", LOWER, UPPER, operation="op-2")
     channel(monkeypatch, tmp_path, log)
     assert f"{WHOLE} was split into {ONE}, {NAMESPACE}/{UPPER}" in lines(run("why", WHOLE, *HERE))
-    assert f"    it was {WHOLE} then" in lines(run("why", ONE, *HERE))
+    assert f"    as bundle {WHOLE}" in lines(run("why", ONE, *HERE))
     for command in ("why", "why-not"):
         for name in ("t/n/0x00000000_0x10000000", "t/other/0x00000000_0xffffffff", "t/other/topic"):
             result = run(command, name, *HERE)

@@ -11,10 +11,10 @@ from click.testing import Result
 from shedders.cli import transfer
 from shedders.cli.drain import follower
 from shedders.cli.drain.command import rate_of
-from shedders.cli.drain.cordons import Cordoned, drained_by
-from shedders.cli.drain.follower import Drained, DrainRequest, require_empty
+from shedders.cli.drain.cordons import DrainCordon, drained_by
+from shedders.cli.drain.follower import DrainRequest, DrainResult, require_empty
 from shedders.cli.drain.rolling import next_of, words_of
-from shedders.cli.leader_request import LeaderAnswer, Sent, may_be_asked_again
+from shedders.cli.leader_request import LeaderAnswer, SentRequest, may_be_asked_again
 from shedders.policies.effective import Force, PolicyEntry
 from shedders.policies.kinds import PolicyKind
 from shedders.policies.record import Author, PolicyKey
@@ -159,12 +159,12 @@ def test_when_it_is_asked_again(outcome: Outcome | None, again: bool) -> None:
 
 def test_what_is_left_ends_the_command() -> None:
     wished = DrainRequest("b1", OPERATION)
-    require_empty(Drained(wished, {"left": [], "left_count": 0}, "b2", "drained"))
+    require_empty(DrainResult(wished, {"left": [], "left_count": 0}, "b2", "drained"))
     left = [{"bundle": "t/n/0x0_0x1", "reason": "pin", "why": "it is pinned to b1"}]
     with pytest.raises(
         CommandError, match=r"b1 still has 1 bundle that no other broker may take; t/n/0x0_0x1: it is pinned"
     ):
-        require_empty(Drained(wished, {"left": left, "left_count": 1}, "b2", "drained-in-part"))
+        require_empty(DrainResult(wished, {"left": left, "left_count": 1}, "b2", "drained-in-part"))
 
 
 @pytest.mark.parametrize(
@@ -193,7 +193,7 @@ def test_a_cordon_is_taken_back_only_where_nothing_has_left(
         follower._judged(
             connection,
             DrainRequest("b1", OPERATION),
-            Cordoned("b1", made=True),
+            DrainCordon("b1", by_this_command=True),
             LeaderAnswer(Rejected(reason, "said"), "b2"),
             begun=begun,
         )
@@ -214,9 +214,9 @@ def test_whether_a_leader_before_may_have_begun_it(
     answers: list[Outcome | None], begun: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     left, nothing = list(answers), Any
-    monkeypatch.setattr(follower, "send", lambda *_, **__: Sent("1", 0, 1.0))
+    monkeypatch.setattr(follower, "send", lambda *_, **__: SentRequest("1", 0, 1.0))
     monkeypatch.setattr(follower, "follow", lambda *_: LeaderAnswer(left.pop(0), "b2"))
-    monkeypatch.setattr(follower, "Holdings", lambda _: nothing)
+    monkeypatch.setattr(follower, "BundleCounts", lambda _: nothing)
     monkeypatch.setattr(follower, "AGAIN_S", 0.0)
     connection: Any = None
     bar: Any = None

@@ -167,7 +167,7 @@ def test_nobody_or_nothing_known_moves_nothing(strategy: str, brokers: dict[str,
         (("--snapshot", "s.json", "--strategy", ""), 8, ("unknown shedding strategy ``",)),
         (("--snapshot", "s.json", "--placement", ""), 8, ("unknown placement strategy ``",)),
         (("--snapshot", "s.json", "--profile", ""), 8, ("unknown profile ``",)),
-        (("--snapshot", "s.json", "--set", "splitting.max_topics=1"), 8, ("does not look at settings of splitting",)),
+        (("--snapshot", "s.json", "--set", "splitting.max_topics=1"), 8, ("does not use settings of splitting",)),
         ((), 2, ("Missing option '--snapshot'",)),
     ],
 )
@@ -183,7 +183,10 @@ def test_what_cannot_be_planned(args: tuple[str, ...], code: int, words: tuple[s
 @pytest.mark.parametrize(
     ("fields", "problem"),
     [
-        ({"brokers": {"b": {"load": {"cpu": {"usage": -1}}}}}, "brokers.b.load.cpu.usage: greater than or equal to 0"),
+        (
+            {"brokers": {"b": {"load": {"cpu": {"usage": -1}}}}},
+            "brokers.b.load.cpu.usage: expected greater than or equal to 0",
+        ),
         (
             {"brokers": {"b": {"load": {"msg_rate_in": float("nan")}}}},
             "brokers.b.load.msg_rate_in: expected a finite number, got NaN",

@@ -232,7 +232,8 @@ def test_which_strategy_suits_a_trace_of_ones_own(run: Run) -> None:
     assert any(command.startswith("statechannel policy set ") for command in answer["commands"])
     shown = run("simulate", "compare", "--trace", "mine.npz", "--contenders", TWO, "--seeds", "1").stdout
     assert "ranking for mine" in shown
-    assert "ours suits mine best" in shown
+    assert "recommended for mine, over" in shown
+    assert ": ours: " in shown
     assert "    statechannel policy set setting shedding weighted-move" in shown
 
 

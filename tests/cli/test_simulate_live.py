@@ -131,7 +131,7 @@ def test_the_contest_on_what_was_recorded_says_which_strategy_suits(
     later.join()
     assert result.exit_code == 0, result.stderr
     assert "ranking for load-history" in result.stdout
-    assert "suits load-history best" in result.stdout
+    assert "recommended for load-history, over" in result.stdout
     assert Path("out/contest.html").is_file()
     # The same question, asked of the file.
     again = run("simulate", "compare", "--history", "load-history.jsonl", *words[1:], "--out", "out")
@@ -196,7 +196,7 @@ def test_records_that_come_again_count_once_and_junk_does_not() -> None:
     found.take(ReportKind.BROKER_LOAD, batch(*first, record("b1", 9), opened=True))
     found.take(ReportKind.TOP_BUNDLES, batch(record("b1", 1)))
     assert len(found) == 4
-    assert found.told() == {"records": 4, "brokers": 2, "first_ms": 1_001, "last_ms": 1_009, "span_ms": 8}
+    assert found.summary() == {"records": 4, "brokers": 2, "first_ms": 1_001, "last_ms": 1_009, "span_ms": 8}
 
 
 def test_a_null_counts_only_if_it_takes_the_newest_report_away() -> None:

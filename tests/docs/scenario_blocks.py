@@ -14,12 +14,12 @@ from shedders.contest.scenario import load_scenario, scenarios
 from shedders.contest.scenario_model import (
     CostsPart,
     Fleet,
-    Happens,
     LoadChange,
     LoadWave,
     Namespaces,
     Noise,
     Scenario,
+    ScenarioEvent,
     Spikes,
     TopicKind,
 )
@@ -33,7 +33,7 @@ PARTS: dict[str, type[BaseModel]] = {
     "`[wave]`": LoadWave,
     "`[[changes]]`": LoadChange,
     "`[[spikes]]`": Spikes,
-    "`[[events]]`": Happens,
+    "`[[events]]`": ScenarioEvent,
     "`[costs]`": CostsPart,
 }
 

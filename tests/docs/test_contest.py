@@ -19,7 +19,7 @@ from tests.support.contest_runs import field_of, ran
 def test_the_block_has_all_tables_and_the_digest() -> None:
     comparison = compared(field_of())
     text = block(comparison)
-    for title in ("looked at while tuning", "the best of upstream", comparison.digest):
+    for title in ("used for tuning", "the best of upstream", comparison.digest):
         assert title in text
 
 

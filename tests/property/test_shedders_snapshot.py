@@ -25,7 +25,7 @@ from shedders.model.registry import find, make, shedding_maker
 from shedders.model.strategy import SHEDDING
 from shedders.snapshots.cluster import booked_of, cluster_of, snapshot_of
 from shedders.snapshots.faults import SnapshotError
-from shedders.snapshots.file import Careful, load_json, parse_snapshot, snapshot_bytes
+from shedders.snapshots.file import StrictParser, load_json, parse_snapshot, snapshot_bytes
 from shedders.snapshots.plan_document import cycle_part
 from statechannel.protocol.bundle import FULL_UPPER, bundle_key
 from tests.support.snapshots import Shape, cluster
@@ -254,7 +254,7 @@ def outcome(read: Callable[[], object]) -> str:
 @given(seeds)
 def test_the_quick_way_to_read_json_and_the_careful_one_agree(seed: int) -> None:
     raw = written(Random(seed)).encode()
-    assert outcome(lambda: load_json(raw, "file")) == outcome(lambda: Careful("file").load(raw))
+    assert outcome(lambda: load_json(raw, "file")) == outcome(lambda: StrictParser("file").load(raw))
 
 
 @settings(deadline=None)

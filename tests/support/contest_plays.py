@@ -7,7 +7,7 @@ import sys
 import time
 from pathlib import Path
 
-from shedders.contest.result_store import KeptRuns
+from shedders.contest.result_store import ResultStore
 from shedders.contest.runner import run_all
 from shedders.contest.runs import ContestRun, RunResult
 from tests.support.contest_runs import contender, outcome, source
@@ -35,7 +35,7 @@ def runs(*names: str, seeds: tuple[int, ...] = (1, 2), scenario: str = "calm") -
 
 if __name__ == "__main__":
     # To be interrupted.
-    folder = KeptRuns(Path("out"), "program")
+    folder = ResultStore(Path("out"), "program")
     try:
         run_all(runs("ours", "endless"), jobs=2, kept=folder, play=play)
     except KeyboardInterrupt:

@@ -162,9 +162,9 @@ def _demanded(scenario: str | None, seed: int, trace: Path | None) -> Trace:
 
         return recorded.load(trace)
     from shedders.contest.scenario import load_scenario
-    from shedders.contest.workload import made
+    from shedders.contest.workload import scenario_trace
 
-    return made(load_scenario(str(scenario)), seed)
+    return scenario_trace(load_scenario(str(scenario)), seed)
 
 
 def _file_name(scenario: str, seed: int, contender: str) -> str:

@@ -23,7 +23,7 @@ from shedders.cli.contest.options import (
     parse_seeds,
     write_pictures,
 )
-from shedders.cli.contest.own_cluster import Own, own_source
+from shedders.cli.contest.own_cluster import OwnCluster, own_source
 from shedders.cli.options import looking
 from shedders.cli.results import say_written, show, write_file
 from statechannel.cli.kit.failures import CommandError
@@ -101,7 +101,7 @@ def compare(
     output: OutputAs = Output.TABLE,
 ) -> None:
     """Compare contenders on the same traces; for a snapshot, history or trace, recommend a strategy and settings."""
-    own = Own(snapshot, history, trace)
+    own = OwnCluster(snapshot, history, trace)
     _refuse_both(own, scenarios or [], held_out=held_out)
     if hours is not None and snapshot is None:
         raise CommandError(
@@ -118,10 +118,10 @@ def compare(
         out=None if out is None else make_folder(out),
         again=again,
         output=output,
-        suits=own.given,
+        suits=own.is_set,
         command=_command(scenarios or [], contenders or [], seeds, own, held_out=held_out),
     )
-    if not own.given:
+    if not own.is_set:
         contest(asked, _sources(scenarios or [], held_out=held_out))
         return
     with scratch_folder(asked.out) as folder:
@@ -140,8 +140,8 @@ def _sources(names: Sequence[str], *, held_out: bool) -> list[TraceSource]:
     return chosen_scenarios(names)
 
 
-def _refuse_both(own: Own, scenarios: Sequence[str], *, held_out: bool) -> None:
-    if own.count > 1 or (own.given and (scenarios or held_out)):
+def _refuse_both(own: OwnCluster, scenarios: Sequence[str], *, held_out: bool) -> None:
+    if own.count > 1 or (own.is_set and (scenarios or held_out)):
         raise CommandError(
             "scenarios, --snapshot, --history and --trace are mutually exclusive",
             hint="Use one of them.",
@@ -149,7 +149,9 @@ def _refuse_both(own: Own, scenarios: Sequence[str], *, held_out: bool) -> None:
         )
 
 
-def _command(scenarios: Sequence[str], contenders: Sequence[str], seeds: str, own: Own, *, held_out: bool) -> str:
+def _command(
+    scenarios: Sequence[str], contenders: Sequence[str], seeds: str, own: OwnCluster, *, held_out: bool
+) -> str:
     words = ["statechannel", "simulate", "compare", *scenarios]
     for contender in contenders:
         words += ["--contenders", contender]
@@ -180,17 +182,17 @@ def contest(asked: CompareOptions, sources: Sequence[TraceSource], extra: Sequen
     from shedders.contest.comparison import compared
     from shedders.contest.contenders import contenders
     from shedders.contest.recommendation import recommended
-    from shedders.contest.result_store import KeptRuns
+    from shedders.contest.result_store import ResultStore
     from shedders.contest.runner import program_digest, run_all
     from shedders.contest.runs import ContestRun
 
     field = [*contenders(contender_names(asked.contenders)), *extra]
     runs = [ContestRun(source, seed, contender) for source in sources for seed in asked.seeds for contender in field]
-    kept = None if asked.out is None else KeptRuns(asked.out, program_digest(), again=asked.again)
+    kept = None if asked.out is None else ResultStore(asked.out, program_digest(), again=asked.again)
     shown_seed = asked.seeds[0]
     with progress(f"{len(runs)} runs", len(runs), unit="runs") as update:
         try:
-            rans = run_all(runs, jobs=asked.jobs, kept=kept, told=update, whole=lambda run: run.seed == shown_seed)
+            rans = run_all(runs, jobs=asked.jobs, kept=kept, progress=update, whole=lambda run: run.seed == shown_seed)
         except KeyboardInterrupt:
             if asked.out is not None:
                 say(f"finished runs are kept in {asked.out}: the same command continues with the others")
@@ -289,5 +291,5 @@ def _tell_kept(rans: Sequence[RunResult]) -> None:
 def _end(rans: Sequence[RunResult]) -> None:
     failed = [ran for ran in rans if ran.outcome is None]
     if failed:
-        say(f"{len(failed)} of {len(rans)} runs failed; the first: {failed[0].run.said}: {failed[0].error}")
+        say(f"{len(failed)} of {len(rans)} runs failed; the first: {failed[0].run.title}: {failed[0].error}")
         raise typer.Exit(ExitCode.FAILED)

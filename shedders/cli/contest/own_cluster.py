@@ -22,7 +22,7 @@ LEAST_S: Final = 300.0
 
 
 @dataclass(frozen=True, slots=True)
-class Own:
+class OwnCluster:
     """Options that name the cluster.
 
     Attributes:
@@ -47,12 +47,12 @@ class Own:
         return len(self.words) // 2
 
     @property
-    def given(self) -> bool:
+    def is_set(self) -> bool:
         """Whether any is set."""
         return self.count > 0
 
 
-def own_source(own: Own, folder: Path, connect: Connect, *, hours: float) -> tuple[TraceSource, list[Contender]]:
+def own_source(own: OwnCluster, folder: Path, connect: Connect, *, hours: float) -> tuple[TraceSource, list[Contender]]:
     """Trace source of the cluster, and an additional contender: the settings that a snapshot's cluster uses now.
 
     Args:

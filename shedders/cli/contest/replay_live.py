@@ -25,7 +25,7 @@ from shedders.cli.contest.options import (
     need_extra,
     parse_seeds,
 )
-from shedders.cli.contest.own_cluster import Own, own_source
+from shedders.cli.contest.own_cluster import OwnCluster, own_source
 from shedders.cli.results import write_file
 from shedders.cli.times import parse_length_ms
 from statechannel.cli.kit.failures import CommandError
@@ -88,7 +88,7 @@ def replay_live(
     folder = None if out is None else make_folder(out)
     recording = record(connect(), length_s)
     write_file(history, recording.content())
-    summary = recording.told()
+    summary = recording.summary()
     say(
         f"{summary['records']} reports of {summary['brokers']} brokers over {duration(summary['span_ms'])} are in {history}"
     )
@@ -98,7 +98,7 @@ def replay_live(
         if output is Output.JSON:
             print_json({"file": str(history), **summary})
         return
-    own = Own(history=history)
+    own = OwnCluster(history=history)
     asked = CompareOptions(
         contenders=contenders or (),
         seeds=chosen_seeds,
@@ -168,7 +168,7 @@ class Recording:
             )
         )
 
-    def told(self) -> dict[str, Any]:
+    def summary(self) -> dict[str, Any]:
         """Summary for `--output json`."""
         times = [at_ms for _, _, at_ms in self._lines]
         return {

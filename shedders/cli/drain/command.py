@@ -8,7 +8,16 @@ from typing import Annotated, Any
 import typer
 
 from shedders.cli.drain import cordons
-from shedders.cli.drain.follower import Drained, DrainRequest, broker_of, check, drain, new_id, require_empty, resumable
+from shedders.cli.drain.follower import (
+    DrainRequest,
+    DrainResult,
+    broker_of,
+    check,
+    drain,
+    new_id,
+    require_empty,
+    resumable,
+)
 from shedders.cli.policy.write import By
 from shedders.cli.progress_bars import bar
 from shedders.model.amounts import are, count, were
@@ -63,7 +72,7 @@ def drain_(
     request = DrainRequest(broker, drain_id, rate_per_s, force, why or "", by, timeout)
     with bar() as shown:
         drained = drain(connection, request, shown)
-    _tell(drained, output)
+    _report(drained, output)
     require_empty(drained)
 
 
@@ -120,7 +129,7 @@ def _id_of(connection: Connection, broker: str, operation: str | None) -> str:
     return operation
 
 
-def _tell(drained: Drained, output: Output) -> None:
+def _report(drained: DrainResult, output: Output) -> None:
     if output is Output.JSON:
         print_json(drained.fields())
         return

@@ -17,15 +17,15 @@ from statechannel.errors import ExitCode
 
 
 @dataclass(frozen=True, slots=True)
-class Cordoned:
+class DrainCordon:
     """Broker that is cordoned.
 
     Attributes:
-        made: By this command; else it was cordoned already.
+        by_this_command: Else it was cordoned already.
     """
 
     broker: str
-    made: bool
+    by_this_command: bool
 
 
 def key_of(broker: str) -> PolicyKey:
@@ -54,7 +54,7 @@ def cordon_of(effective: EffectivePolicies, broker: str) -> PolicyEntry | None:
     return next(entries, None)
 
 
-def cordon(connection: Connection, broker: str, drain: str, *, why: str, by: str | None) -> Cordoned:
+def cordon(connection: Connection, broker: str, drain: str, *, why: str, by: str | None) -> DrainCordon:
     """Cordon a broker for a drain; a cordon that an operator has set is left as it is.
 
     Raises:
@@ -66,15 +66,15 @@ def cordon(connection: Connection, broker: str, drain: str, *, why: str, by: str
         say(
             f"note: {broker} is cordoned by {before.author.text or 'an unknown user'} already{said}; that cordon is left as it is"
         )
-        return Cordoned(broker, made=False)
+        return DrainCordon(broker, by_this_command=False)
     if drained_by(before) == drain:
-        return Cordoned(broker, made=False)
+        return DrainCordon(broker, by_this_command=False)
     # Contradictions of policies are reported by the drain, per bundle.
     done = put(connection, key_of(broker), {}, by=by, why=why[:WHY_MAX], until_ms=None, force=True, drain=drain)
     _require(done, f"cordon of {broker}")
     for trouble in done.judged.troubles:
         say(f"note: {trouble}")
-    return Cordoned(broker, made=before is None)
+    return DrainCordon(broker, by_this_command=before is None)
 
 
 def uncordon(connection: Connection, broker: str, *, force: bool) -> PolicyWriteResult:

@@ -11,18 +11,18 @@ from typing import Any, Final
 
 from ulid import ULID
 
-from shedders.cli.drain.cordons import Cordoned, cordon, cordon_of, drained_by, standing_of, take_back
+from shedders.cli.drain.cordons import DrainCordon, cordon, cordon_of, drained_by, standing_of, take_back
 from shedders.cli.leader_request import (
     NO_EXTENSION,
     LeaderAnswer,
     LoggedRequest,
-    Sent,
+    SentRequest,
     follow,
     may_be_asked_again,
     requests,
     send,
 )
-from shedders.cli.progress_bars import Bar
+from shedders.cli.progress_bars import ProgressBars
 from shedders.model.amounts import count
 from statechannel.cli.kit.connection import Connection
 from statechannel.cli.kit.failures import CommandError
@@ -70,7 +70,7 @@ class DrainRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class Drained:
+class DrainResult:
     """Result of a drain.
 
     Attributes:
@@ -176,7 +176,7 @@ def new_id() -> str:
     return str(ULID())
 
 
-def drain(connection: Connection, request: DrainRequest, bar: Bar) -> Drained:
+def drain(connection: Connection, request: DrainRequest, bar: ProgressBars) -> DrainResult:
     """Drain a broker; returns when no further bundle can be moved, even if some are left.
 
     Raises:
@@ -220,17 +220,17 @@ class _Watch:
         begun: Another leader may have started the drain before the one that answered.
     """
 
-    def __init__(self, connection: Connection, request: DrainRequest, bar: Bar, *, begun: bool) -> None:
+    def __init__(self, connection: Connection, request: DrainRequest, bar: ProgressBars, *, begun: bool) -> None:
         self.begun = begun
         self._connection = connection
         self._request = request
         self._bar = bar
-        self._holdings = Holdings(connection)
+        self._holdings = BundleCounts(connection)
         self._total = 0
         self._begun_s = time.monotonic()
         self._ends_s = self._begun_s + request.within_s
 
-    def until_answered(self, sent: Sent | None, *, first: bool) -> LeaderAnswer:
+    def until_answered(self, sent: SentRequest | None, *, first: bool) -> LeaderAnswer:
         """Send the request, and retry until a leader answers it."""
         answer = LeaderAnswer(None, None)
         while True:
@@ -247,7 +247,7 @@ class _Watch:
             self.begun = self.begun or not _is_not_begun(answer.outcome)
             time.sleep(min(AGAIN_S, max(0.0, self._ends_s - time.monotonic())))
 
-    def _send(self, left_s: float, *, first: bool) -> Sent:
+    def _send(self, left_s: float, *, first: bool) -> SentRequest:
         request = self._request
         args = {
             "broker": request.broker,
@@ -286,11 +286,11 @@ def _is_not_begun(outcome: Outcome | None) -> bool:
 
 
 def _judged(
-    connection: Connection, request: DrainRequest, cordoned: Cordoned, answer: LeaderAnswer, *, begun: bool
-) -> Drained:
+    connection: Connection, request: DrainRequest, cordoned: DrainCordon, answer: LeaderAnswer, *, begun: bool
+) -> DrainResult:
     outcome = answer.outcome
     if isinstance(outcome, Done):
-        return Drained(request, outcome.facts, answer.broker, outcome.result)
+        return DrainResult(request, outcome.facts, answer.broker, outcome.result)
     if not isinstance(outcome, Rejected | NotFound):
         raise CommandError(f"the leader answered with {cell(str(outcome))}", code=ExitCode.UNKNOWN)
     reason = str(outcome.reason)
@@ -302,12 +302,12 @@ def _judged(
         )
     nothing = reason == NOTHING_MOVED or (not begun and _is_not_begun(outcome))
     # Otherwise a broker that is half empty would be assigned bundles again.
-    if cordoned.made and nothing and take_back(connection, request.broker, request.drain):
+    if cordoned.by_this_command and nothing and take_back(connection, request.broker, request.drain):
         message += " (the cordon was removed)"
     raise CommandError(f"rejected ({reason}): {message}", hint=hint, code=ExitCode.REJECTED)
 
 
-def require_empty(drained: Drained) -> None:
+def require_empty(drained: DrainResult) -> None:
     """Fail if bundles are left.
 
     Raises:
@@ -328,7 +328,7 @@ _REST = 4.0
 _LEAST_WAIT_S = 0.5
 
 
-class Holdings:
+class BundleCounts:
     """Bundle counts by broker, refreshed with at most a fifth of the time.
 
     Attributes:

@@ -19,7 +19,7 @@ from typing import Any, Final
 from shedders.cli.drain.cordons import cordon_of, drained_by, standing_of, uncordon
 from shedders.cli.drain.follower import AGAIN_S, ASK, DrainRequest, drain, is_asked_again, new_id, require_empty
 from shedders.cli.leader_request import follow, requests, send
-from shedders.cli.progress_bars import Bar
+from shedders.cli.progress_bars import ProgressBars
 from statechannel.cli.kit.connection import Connection
 from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.output import say
@@ -60,7 +60,7 @@ class RestartRequest:
 
 
 @dataclass(slots=True)
-class Progressed:
+class RestartProgress:
     """Progress of a restart, read from the requests topic.
 
     Attributes:
@@ -72,9 +72,9 @@ class Progressed:
     before: dict[str, str] = field(default_factory=dict)
 
 
-def progressed(connection: Connection, restart: str) -> Progressed:
+def progressed(connection: Connection, restart: str) -> RestartProgress:
     """Read the progress of a restart from the log."""
-    progress = Progressed()
+    progress = RestartProgress()
     for request in requests(connection, ASK):
         args = request.request.args
         broker, incarnation, brokers = args.get("broker"), args.get("incarnation"), args.get("brokers")
@@ -148,7 +148,7 @@ def require_argument(words: Sequence[str], broker: str) -> None:
 class Restart:
     """Execution of one rolling restart by this command."""
 
-    def __init__(self, connection: Connection, request: RestartRequest, bar: Bar) -> None:
+    def __init__(self, connection: Connection, request: RestartRequest, bar: ProgressBars) -> None:
         self._connection = connection
         self._request = request
         self._bar = bar
@@ -184,7 +184,7 @@ class Restart:
             if turn is None:
                 return results
             others = len(brokers) - len(done) - 1
-            results.append(self._one(turn, brokers, known.before, registry, others=others))
+            results.append(self._restart_broker(turn, brokers, known.before, registry, others=others))
             done.add(turn)
 
     @staticmethod
@@ -209,7 +209,7 @@ class Restart:
 
     # --- one broker -------------------------------------------------------------------------------------------------
 
-    def _one(
+    def _restart_broker(
         self, name: str, brokers: Sequence[str], before: dict[str, str], registry: Registry, *, others: int
     ) -> dict[str, Any]:
         begun_s = time.monotonic()

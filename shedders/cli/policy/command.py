@@ -12,7 +12,7 @@ from shedders.balancer.setting_names import is_known
 from shedders.cli.policy import write
 from shedders.cli.policy.checks import sentence
 from shedders.cli.policy.transfer import export_policies, import_policies
-from shedders.cli.policy.write import By, Force_, book_of, nothing_there, put, shown, take_away, tell
+from shedders.cli.policy.write import By, Force_, book_of, nothing_there, put, report_result, shown, take_away
 from shedders.cli.times import parse_until_ms
 from shedders.policies.contradictions import Contradiction
 from shedders.policies.effective import EffectivePolicies, Force, PolicyEntry
@@ -65,7 +65,7 @@ def set_(
     value = value_from(policy_kind, rest)
     until_ms = None if until is None else parse_until_ms(until, now_ms())
     key = made_key(policy_kind, name, override=until is not None)
-    tell(put(connect(), key, value, by=by, why=why, until_ms=until_ms, force=force), output)
+    report_result(put(connect(), key, value, by=by, why=why, until_ms=until_ms, force=force), output)
 
 
 @app.command()
@@ -82,7 +82,7 @@ def delete(
 ) -> None:
     """Delete a policy, unless the remaining policies contradict each other."""
     policy_kind, name = named(kind, name)
-    tell(take_away(connect(), made_key(policy_kind, name, override=override), force=force), output)
+    report_result(take_away(connect(), made_key(policy_kind, name, override=override), force=force), output)
 
 
 @app.command()

@@ -11,7 +11,7 @@ import typer
 
 from shedders.cli.policy import command
 from shedders.cli.policy.command import KindWord, NameWord
-from shedders.cli.policy.write import By, Force_, put, take_away, tell
+from shedders.cli.policy.write import By, Force_, put, report_result, take_away
 from shedders.cli.times import parse_length_ms
 from shedders.policies.kinds import CLUSTER, PolicyKind, name_and_words, value_from
 from shedders.policies.record import made_key
@@ -114,7 +114,7 @@ def end(
 ) -> None:
     """End an override before it expires, unless the remaining policies contradict each other."""
     policy_kind, name = command.named("setting" if kind == "threshold" else kind, name)
-    tell(take_away(connect(), made_key(policy_kind, name, override=True), force=force), output)
+    report_result(take_away(connect(), made_key(policy_kind, name, override=True), force=force), output)
 
 
 app.command("list")(command.list_overrides)
@@ -135,4 +135,4 @@ def _put(
     value = value_from(kind, rest)
     until_ms = now_ms() + parse_length_ms(length, "--for")
     key = made_key(kind, name, override=True)
-    tell(put(connect(), key, value, by=by, why=why, until_ms=until_ms, force=force), output)
+    report_result(put(connect(), key, value, by=by, why=why, until_ms=until_ms, force=force), output)

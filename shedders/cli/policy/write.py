@@ -93,7 +93,7 @@ def book_of(connection: Connection, *, create: bool = False) -> PolicyBook:
     """Read the policies; empty if their topic does not exist.
 
     Raises:
-        TopicMissingError: There is no such channel.
+        TopicMissingError: The channel does not exist.
         TopicPolicyError: The topic of policies has invalid settings.
     """
     topics, timeout_s = topics_of(connection), connection.timeout_s
@@ -200,7 +200,7 @@ def nothing_there(effective: EffectivePolicies, key: PolicyKey) -> CommandError:
     return CommandError(f"{what} {key.kind} {key.name} not found", hint=hint, code=ExitCode.NOT_FOUND)
 
 
-def tell(done: PolicyWriteResult, output: Output) -> None:
+def report_result(done: PolicyWriteResult, output: Output) -> None:
     """Print the result, and end the command with its exit code.
 
     Raises:

@@ -168,7 +168,7 @@ def chosen(place: ExecutionPlace, plan_id: str | None, book: StateBook | None) -
     """Id of the plan that the arguments mean.
 
     Raises:
-        CommandError: There is no plan.
+        CommandError: No plan exists.
     """
     from shedders.kafka_rebalance.execution.journal import plan_ids
     from shedders.kafka_rebalance.execution.session import alive_holder

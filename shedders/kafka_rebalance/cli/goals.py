@@ -11,7 +11,7 @@ from statechannel.cli.kit.options import OutputAs
 from statechannel.cli.kit.output import Output, print_json, print_table, stdout
 
 if TYPE_CHECKING:
-    from shedders.kafka_rebalance.planning.registry import Explained
+    from shedders.kafka_rebalance.planning.registry import GoalDescription
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, help="Goals of a plan: list, explain.")
 
@@ -77,7 +77,7 @@ def explain(
     stdout().print(goal.text, markup=False)
 
 
-def _fields(goal: Explained) -> dict[str, Any]:
+def _fields(goal: GoalDescription) -> dict[str, Any]:
     return {
         "name": goal.name,
         "hard": goal.hard,

@@ -39,7 +39,7 @@ Replace = Annotated[bool, typer.Option("--replace", help="Overwrite existing fil
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Files:
+class OutputFiles:
     """Files to write in addition to the plan; None: not requested.
 
     Attributes:

@@ -15,7 +15,7 @@ from shedders.cli.results import say_written
 from shedders.cli.times import parse_length_ms
 from shedders.kafka_rebalance.cli.arguments import need_extra, partitions_settings
 from shedders.kafka_rebalance.cli.outcome import (
-    Files,
+    OutputFiles,
     ReassignmentOut,
     Replace,
     RollbackOut,
@@ -145,7 +145,7 @@ def plan(
     output: OutputAs = Output.TABLE,
 ) -> None:
     """Plan a rebalance of a Kafka cluster and write the plan to a file; nothing is moved."""
-    files = Files(reassignment=reassignment, rollback=rollback, replace=replace_)
+    files = OutputFiles(reassignment=reassignment, rollback=rollback, replace=replace_)
     files.check(out, read=(layout, loads, capacities))
     if out is None:
         check_writable(Path("partition-plan.json"))  # its name is known only after the search
@@ -207,7 +207,7 @@ def _planned(source: PlanSource, request: PlanRequest) -> ReassignmentPlan:
     return replace(result, made_at_ms=time.time_ns() // 1_000_000)
 
 
-def _write(path: Path, result: ReassignmentPlan, files: Files, *, own_name: bool) -> None:
+def _write(path: Path, result: ReassignmentPlan, files: OutputFiles, *, own_name: bool) -> None:
     from shedders.kafka_rebalance.planning.plan_file import write_plan
 
     if own_name and path.exists():

@@ -47,7 +47,7 @@ def show_loads(
     """Print averages and their completeness, incomplete ones included.
 
     Raises:
-        StateChannelError: There is no sample topic, Kafka is out of reach, or there are too many samples for one process.
+        StateChannelError: The sample topic is missing, Kafka is out of reach, or there are too many samples for one process.
     """
     from loaddata.samples.current_loads import read_loads
 
@@ -133,7 +133,7 @@ SHOWN_MAX: Final = 50
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class SampleSchedule:
     """Schedule of samples.
 
     Attributes:
@@ -254,7 +254,7 @@ def sample(
     from loaddata.samples.sources import SourceOptions, open_source
 
     named = source or (FILE if from_file else "prometheus" if endpoint or server else LOG_DIRS)
-    pace = Pace(interval_s or settings.sample.interval_s, gap_s, count if repeat else 1, failures_max)
+    pace = SampleSchedule(interval_s or settings.sample.interval_s, gap_s, count if repeat else 1, failures_max)
     with _admin(connection, settings) as admin:
         options = SourceOptions(
             endpoints=tuple(endpoint or ()),
@@ -309,7 +309,7 @@ class _Rounds:
         source: PartitionSource,
         admin: KafkaAdminClient,
         topic: SampleTopic,
-        pace: Pace,
+        pace: SampleSchedule,
         to_file: Path | None,
         *,
         dry_run: bool,
@@ -350,7 +350,7 @@ class _Rounds:
             self._made = True
         taken = self._look()
         written = 0 if self._dry_run else self._write(taken)
-        document = told(taken, written)
+        document = round_fields(taken, written)
         if output is Output.JSON:
             if self._dry_run:
                 document |= {"taken": [_row(sample) for sample in taken.samples]}
@@ -411,7 +411,7 @@ def _to_file(path: Path, taken: SampledMinute) -> int:
         ) from error
 
 
-def told(taken: SampledMinute, written: int) -> dict[str, Any]:
+def round_fields(taken: SampledMinute, written: int) -> dict[str, Any]:
     """Result of a round, as JSON."""
     at_ms = max((sample.taken_at_ms for sample in taken.samples), default=None)
     return {

@@ -11,7 +11,7 @@ import typer
 from shedders.cli.results import say_written
 from shedders.kafka_rebalance.cli.arguments import partitions_settings
 from shedders.kafka_rebalance.cli.outcome import (
-    Files,
+    OutputFiles,
     ReassignmentOut,
     Replace,
     RollbackOut,
@@ -69,7 +69,7 @@ def show(
     output: OutputAs = Output.TABLE,
 ) -> None:
     """Show a plan: moves, amounts, and goals and brokers before and after."""
-    files = Files(reassignment=reassignment, rollback=rollback, picture=picture, replace=replace_)
+    files = OutputFiles(reassignment=reassignment, rollback=rollback, picture=picture, replace=replace_)
     files.check(read=(file, layout))
     settings = partitions_settings(connect.settings())
     plan = _plan(connect, settings, file, layout)
@@ -97,7 +97,7 @@ def _plan(connect: Connect, settings: PartitionsSettings, file: Path, layout: Pa
 
     raw = read_raw(file, lambda message, hint: PlanUnusableError(message, hint=hint))
     if looks_like_reassignment(raw):
-        return _given(connect, settings, raw, file, layout)
+        return _foreign_plan(connect, settings, raw, file, layout)
     if layout is not None:
         raise CommandError(
             "--layout applies to files of kafka-reassign-partitions; a plan includes its layout",
@@ -107,7 +107,7 @@ def _plan(connect: Connect, settings: PartitionsSettings, file: Path, layout: Pa
     return parse_plan(raw, str(file))
 
 
-def _given(
+def _foreign_plan(
     connect: Connect, settings: PartitionsSettings, raw: bytes, file: Path, layout: Path | None
 ) -> ReassignmentPlan:
     """A reassignment of another tool, as a plan without goals."""

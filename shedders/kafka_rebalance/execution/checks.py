@@ -91,7 +91,7 @@ def _partitions(plan: ReassignmentPlan, layout: ClusterLayout, *, begun: bool) -
     lost = []
     for move in plan.moves:
         stand = stand_of(move, layout.topics.get(move.topic), plan.topic_ids.get(move.topic, ""))
-        if stand.standing in LOST:
+        if stand.state in LOST:
             lost.append(stand.reason)
     if lost:
         more = f" (and {len(lost) - SHOWN} more)" if len(lost) > SHOWN else ""
@@ -123,7 +123,7 @@ def _brokers(plan: ReassignmentPlan, layout: ClusterLayout) -> Iterator[Executio
 def _open(plan: ReassignmentPlan, layout: ClusterLayout) -> Iterator[PartitionMove]:
     for move in plan.moves:
         stand = stand_of(move, layout.topics.get(move.topic), plan.topic_ids.get(move.topic, ""))
-        if stand.standing is not MoveState.DONE and stand.standing not in LOST:
+        if stand.state is not MoveState.DONE and stand.state not in LOST:
             yield move
 
 
@@ -198,7 +198,7 @@ def settled_layout(
     while True:
         layout = read_layout(admin, now_ms=now_ms(), timeout_s=timeout_s)
         lost = any(
-            stand_of(move, layout.topics.get(move.topic), plan.topic_ids.get(move.topic, "")).standing in LOST
+            stand_of(move, layout.topics.get(move.topic), plan.topic_ids.get(move.topic, "")).state in LOST
             for move in plan.moves
         )
         if not lost or layout.cluster_id != plan.cluster_id or time.monotonic() >= ends_s:

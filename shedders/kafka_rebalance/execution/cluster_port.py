@@ -123,7 +123,7 @@ class ClusterPort:
     def _copied(
         self, topics: Mapping[str, KafkaTopic], alive: frozenset[int]
     ) -> dict[tuple[str, int, int], int] | None:
-        """Bytes of replicas that are being added; those of a broker that does not answer are missing, which is no progress."""
+        """Bytes of replicas that are being added; those of a broker that does not answer are missing, without progress."""
         asked: dict[int, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
         for topic in topics.values():
             for partition in topic.partitions:

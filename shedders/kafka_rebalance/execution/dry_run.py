@@ -79,7 +79,7 @@ def _steps(plan: ReassignmentPlan, layout: ClusterLayout, pace: PaceSettings) ->
     for number, move in enumerate(plan.moves):
         topic = layout.topics.get(move.topic)
         stand = stand_of(move, topic, plan.topic_ids.get(move.topic, ""))
-        if topic is None or stand.standing in LOST or stand.standing is MoveState.DONE:
+        if topic is None or stand.state in LOST or stand.state is MoveState.DONE:
             continue
         partition = topic.partitions[move.partition]
         target = next_target(move, partition.replicas, one_replica=pace.one_replica)

@@ -38,7 +38,7 @@ class StateFolderError(PartitionsError):
 
 
 @contextmanager
-def _told(doing: str, path: Path) -> Iterator[None]:
+def _state_errors(doing: str, path: Path) -> Iterator[None]:
     try:
         yield
     except (OSError, ValueError) as error:  # ValueError: a path with a null character
@@ -65,7 +65,7 @@ def plan_ids(root: Path) -> list[str]:
     Raises:
         StateFolderError: It cannot be read.
     """
-    with _told("read", root):
+    with _state_errors("read", root):
         if not root.exists():
             return []
         folders = [folder for folder in root.iterdir() if _NAME.fullmatch(folder.name) and (folder / PLAN).exists()]
@@ -78,7 +78,7 @@ def has_plan(folder: Path) -> bool:
     Raises:
         StateFolderError: It cannot be read.
     """
-    with _told("read", folder):
+    with _state_errors("read", folder):
         return (folder / PLAN).exists()
 
 
@@ -93,7 +93,7 @@ def write_durable(path: Path, raw: bytes) -> None:
     Raises:
         StateFolderError: It cannot be written.
     """
-    with _told("write", path):
+    with _state_errors("write", path):
         path.parent.mkdir(parents=True, exist_ok=True)
         part = path.with_name(f".{path.name}.part")
         with part.open("wb") as file:
@@ -119,7 +119,7 @@ def read_journal(folder: Path) -> list[dict[str, Any]]:
         StateFolderError: It cannot be read, or is broken before its last line.
     """
     path = folder / JOURNAL
-    with _told("read", path):
+    with _state_errors("read", path):
         raw = path.read_bytes() if path.exists() else b""
     return [event for event, _ in _events(raw, path)]
 
@@ -153,14 +153,14 @@ class Journal:
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / JOURNAL
-        with _told("write", self._path):
+        with _state_errors("write", self._path):
             folder.mkdir(parents=True, exist_ok=True)
             raw = self._path.read_bytes() if self._path.exists() else b""
         whole = 0
         self.events: list[dict[str, Any]] = []
         for event, whole in _events(raw, self._path):  # noqa: B007 - the last end is used
             self.events.append(event)
-        with _told("write", self._path):
+        with _state_errors("write", self._path):
             self._file = self._path.open("ab", buffering=0)
             if whole < len(raw):  # torn by a crash of the last executor
                 self._file.truncate(whole)
@@ -170,7 +170,7 @@ class Journal:
     def append(self, event: Mapping[str, Any]) -> None:
         """Append an event and sync it to disk. A failed append leaves no partial line, so later ones can succeed."""
         line = orjson.dumps(event, option=orjson.OPT_APPEND_NEWLINE)
-        with _told("write", self._path):
+        with _state_errors("write", self._path):
             try:
                 written = 0
                 while written < len(line):
@@ -204,7 +204,7 @@ def cluster_lock(root: Path, cluster_id: str) -> Iterator[None]:
     """
     name = re.sub(r"[^A-Za-z0-9_-]", "_", cluster_id) or "unknown"
     path = root / f"{name}.lock"
-    with _told("lock", path):
+    with _state_errors("lock", path):
         root.mkdir(parents=True, exist_ok=True)
         handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     try:
@@ -313,7 +313,7 @@ class ExecutionLedger:
         return self._heard, other
 
 
-class Heart:
+class HeartbeatSender:
     """Heartbeats of this executor on the topic, from a separate thread; a context manager.
 
     Args:
@@ -325,7 +325,7 @@ class Heart:
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="partitions-heart", daemon=True)
 
-    def __enter__(self) -> Heart:
+    def __enter__(self) -> HeartbeatSender:
         self._thread.start()
         return self
 

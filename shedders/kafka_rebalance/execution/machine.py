@@ -1,8 +1,8 @@
 """Pure state machine of a plan's execution: observations in, effects out; no clock, no I/O, no threads.
 
 Each step tells from the cluster where each partition stands (`standing`), stops if something went wrong (`stops`), and else
-lets as many partitions set out as the pace allows (`choosing`), throttled (`throttling`). It keeps in mind only what it has
-asked a moment ago and not seen yet. A machine made anew from the journal goes on where the last one was killed.
+starts as many moves as the pace allows (`choosing`), throttled (`throttling`). It remembers only requests that are
+not visible yet. A new machine continues from the journal where the last one crashed.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from shedders.kafka_rebalance.execution import events
 from shedders.kafka_rebalance.execution.batches import InFlight, PartitionStep, choose, concerned, in_order
-from shedders.kafka_rebalance.execution.move_states import MoveState, Stand, next_target, stand_of, unsafe
+from shedders.kafka_rebalance.execution.move_states import MoveState, MoveStatus, next_target, stand_of, unsafe
 from shedders.kafka_rebalance.execution.stops import AFTER_MENDING, SHOWN, StopWatch
 from shedders.kafka_rebalance.execution.throttle import TOPIC, Copy, Throttling
 from shedders.kafka_rebalance.execution.values import (
@@ -82,7 +82,7 @@ class ExecutionMachine:
         self._throttle_taken: tuple[bool, int | None] = (False, None)
         self._stop: ExecutionStop | None = None
         self._stopping_since_s: float | None = None
-        self.stands: dict[Key, Stand] = {}
+        self.stands: dict[Key, MoveStatus] = {}
         self.ended: ExecutionEnd | None = None
 
     @property
@@ -127,12 +127,12 @@ class ExecutionMachine:
             effects += self._go_on(now_s, seen)
         return tuple(effects)
 
-    def told(self, effect: Effect, answer: CallAnswer, now_s: float) -> None:
+    def take_result(self, effect: Effect, answer: CallAnswer, now_s: float) -> None:
         """Take in the result of an effect. One of unknown result is observed before it is retried."""
         if isinstance(effect, JournalWrite):
             self._recorded.take({"event": effect.event, **effect.facts})
         elif isinstance(effect, SetConfigs):
-            self._throttling.told(effect, answer)
+            self._throttling.take_result(effect, answer)
             if self._throttling.refusals >= self._pace.attempts_max and self._stop is None:
                 reason = f"the throttle cannot be set: {self._throttling.reason}"
                 self.stop(ExecutionStop(kind=StopKind.FAILED, reason=reason, hint=AFTER_MENDING))
@@ -156,20 +156,18 @@ class ExecutionMachine:
             stand = stand_of(move, seen.topics.get(move.topic), self._plan.topic_ids.get(move.topic, ""))
             was = self.stands.get(key)
             # Later changes by others to a finished partition are left alone; but its leader may have moved from a lost broker.
-            if was is not None and was.standing is MoveState.DONE and stand.standing is not MoveState.ELECT:
+            if was is not None and was.state is MoveState.DONE and stand.state is not MoveState.ELECT:
                 continue
             self.stands[key] = stand
             partition, asked = seen.partition(key), self._asked.get(key)
             if asked is not None and partition is not None:
-                arrived = (
-                    frozenset(partition.replicas) == asked.target and was is not None and was.standing in _SETS_OUT
-                )
-                if partition.in_motion or arrived or stand.standing is not (was or stand).standing:
+                arrived = frozenset(partition.replicas) == asked.target and was is not None and was.state in _SETS_OUT
+                if partition.in_motion or arrived or stand.state is not (was or stand).state:
                     del self._asked[key]
         done = [
             key
             for key, stand in self.stands.items()
-            if stand.standing is MoveState.DONE and key not in self._recorded.moved
+            if stand.state is MoveState.DONE and key not in self._recorded.moved
         ]
         if done:
             yield JournalWrite(event=events.MOVED, facts={"partitions": [list(key) for key in done]})
@@ -203,12 +201,12 @@ class ExecutionMachine:
         if self._wish is ExecutionRequest.CANCEL:
             yield from self._cancel(now_s, seen)
             return
-        moving = [key for key, stand in self.stands.items() if stand.standing is MoveState.MOVING]
+        moving = [key for key, stand in self.stands.items() if stand.state is MoveState.MOVING]
         if self._wish is ExecutionRequest.PAUSE:
             if not moving:
                 yield from self._throttling.restore(self._throttling.left)
             return
-        if all(stand.standing is MoveState.DONE for stand in self.stands.values()):
+        if all(stand.state is MoveState.DONE for stand in self.stands.values()):
             self.stop(ExecutionStop(kind=StopKind.DONE))
             return
         yield from self._elections(now_s, seen)
@@ -217,7 +215,7 @@ class ExecutionMachine:
         if throttle is None:
             untold = ", ".join(" ".join(resource) for resource in self._throttling.unknown[:SHOWN])
             why = f"the throttle settings of {untold} cannot be read"
-            held |= {key: why for key, stand in self.stands.items() if stand.standing is not MoveState.DONE}
+            held |= {key: why for key, stand in self.stands.items() if stand.state is not MoveState.DONE}
             chosen = []
         yield from throttle or ()
         yield from self._start(chosen)
@@ -229,7 +227,7 @@ class ExecutionMachine:
         for key, stand in self.stands.items():
             partition = seen.partition(key)
             leader = self._moves[key].leader_after
-            if stand.standing is not MoveState.ELECT or partition is None or leader not in partition.isr:
+            if stand.state is not MoveState.ELECT or partition is None or leader not in partition.isr:
                 continue
             if leader in seen.alive and not self._recent(self._elected_s, key, now_s):
                 keys.append(key)
@@ -243,17 +241,17 @@ class ExecutionMachine:
         orders: list[PartitionStep] = []
         held: dict[Key, str] = {}
         for key, stand in self.stands.items():
-            if stand.standing not in _SETS_OUT and stand.standing is not MoveState.REORDER:
+            if stand.state not in _SETS_OUT and stand.state is not MoveState.REORDER:
                 continue
             if key in self._refused:
                 continue
             if self._just_asked(key, now_s):
-                if stand.standing in _SETS_OUT:
+                if stand.state in _SETS_OUT:
                     step, _ = self._step_of(key, seen)
                     flight.take(step.brokers, step.size_bytes)
                 continue
             step, why = self._step_of(key, seen)
-            if stand.standing is MoveState.REORDER:
+            if stand.state is MoveState.REORDER:
                 orders.append(step)
             elif why:
                 held[key] = why
@@ -320,7 +318,7 @@ class ExecutionMachine:
         yield Submit(batch=batch, targets=targets)
 
     def _finished_topics(self) -> Iterable[Effect]:
-        going = {key[0] for key, stand in self.stands.items() if stand.standing is not MoveState.DONE}
+        going = {key[0] for key, stand in self.stands.items() if stand.state is not MoveState.DONE}
         over = [resource for resource in self._throttling.left if resource[0] == TOPIC and resource[1] not in going]
         if self._throttling.rate is None:
             over = list(self._throttling.left)
@@ -328,7 +326,7 @@ class ExecutionMachine:
 
     def _nothing_left(self, now_s: float, moving: list[Key], chosen: list[PartitionStep], held: dict[Key, str]) -> None:
         """End if no move is in flight and none may start."""
-        open_ones = {key for key, stand in self.stands.items() if stand.standing is not MoveState.DONE}
+        open_ones = {key for key, stand in self.stands.items() if stand.state is not MoveState.DONE}
         if open_ones and open_ones <= set(self._refused):
             shown = "; ".join(f"{named(key)}: {why}" for key, why in sorted(self._refused.items())[:3])
             self.stop(
@@ -342,7 +340,7 @@ class ExecutionMachine:
         elections = {
             key: f"broker {self._moves[key].leader_after}, the new leader, does not lead yet"
             for key, stand in self.stands.items()
-            if stand.standing is MoveState.ELECT
+            if stand.state is MoveState.ELECT
         }
         idle = not moving and not chosen and not any(self._just_asked(key, now_s) for key in open_ones)
         waiting = held | elections if idle and open_ones - set(self._refused) <= set(held) | set(elections) else {}
@@ -354,7 +352,7 @@ class ExecutionMachine:
 
     def _cancel(self, now_s: float, seen: Observation) -> Iterable[Effect]:
         """Revert moves in flight, and then restore the old order of replicas, which Kafka does not."""
-        moving = [key for key, stand in self.stands.items() if stand.standing is MoveState.MOVING]
+        moving = [key for key, stand in self.stands.items() if stand.state is MoveState.MOVING]
         again = [key for key in moving if not self._recent(self._withdrawn_s, key, now_s)]
         if again and self._withdrawals < self._pace.attempts_max:
             self._withdrawals += 1
@@ -367,7 +365,7 @@ class ExecutionMachine:
         targets = {}
         for key, stand in self.stands.items():
             partition = seen.partition(key)
-            if stand.standing is MoveState.WAITING and partition is not None and key in self._withdrawn_s:
+            if stand.state is MoveState.WAITING and partition is not None and key in self._withdrawn_s:
                 if partition.replicas != self._moves[key].before and key not in self._refused:
                     targets[key] = self._moves[key].before
         if targets:

@@ -33,15 +33,15 @@ LOST = frozenset({MoveState.CHANGED, MoveState.GONE})
 
 
 @dataclass(frozen=True, slots=True)
-class Stand:
+class MoveStatus:
     """State of one partition; `reason`: why it cannot continue."""
 
-    standing: MoveState
+    state: MoveState
     reason: str = ""
 
 
-_WAITING, _PARTLY, _MOVING = Stand(MoveState.WAITING), Stand(MoveState.PARTLY), Stand(MoveState.MOVING)
-_REORDER, _ELECT, _DONE = Stand(MoveState.REORDER), Stand(MoveState.ELECT), Stand(MoveState.DONE)
+_WAITING, _PARTLY, _MOVING = MoveStatus(MoveState.WAITING), MoveStatus(MoveState.PARTLY), MoveStatus(MoveState.MOVING)
+_REORDER, _ELECT, _DONE = MoveStatus(MoveState.REORDER), MoveStatus(MoveState.ELECT), MoveStatus(MoveState.DONE)
 
 
 def stages(before: Sequence[int], after: Sequence[int]) -> tuple[tuple[int, ...], ...]:
@@ -80,7 +80,7 @@ def target_of(partition: KafkaPartition) -> tuple[int, ...]:
     return tuple(replica for replica in partition.replicas if replica not in partition.removing)
 
 
-def stand_of(move: PartitionMove, topic: KafkaTopic | None, topic_id: str) -> Stand:
+def stand_of(move: PartitionMove, topic: KafkaTopic | None, topic_id: str) -> MoveStatus:
     """State of a partition.
 
     Args:
@@ -90,21 +90,23 @@ def stand_of(move: PartitionMove, topic: KafkaTopic | None, topic_id: str) -> St
     """
     key = (move.topic, move.partition)
     if topic is None:
-        return Stand(MoveState.GONE, f"topic {move.topic} was deleted")
+        return MoveStatus(MoveState.GONE, f"topic {move.topic} was deleted")
     if topic_id and topic.topic_id and topic.topic_id != topic_id:
-        return Stand(MoveState.GONE, f"topic {move.topic} was deleted and created again since the plan was made")
+        return MoveStatus(MoveState.GONE, f"topic {move.topic} was deleted and created again since the plan was made")
     if move.partition >= len(topic.partitions):
-        return Stand(MoveState.GONE, f"partition {named(key)} does not exist")
+        return MoveStatus(MoveState.GONE, f"partition {named(key)} does not exist")
     partition = topic.partitions[move.partition]
     if not partition.in_motion:
         return _resting(move, partition)
     target = target_of(partition)
     if frozenset(target) in {frozenset(stage) for stage in stages(move.before, move.after)}:
         return _MOVING
-    return Stand(MoveState.CHANGED, f"{named(key)} is being reassigned to {list(target)}, which is not in the plan")
+    return MoveStatus(
+        MoveState.CHANGED, f"{named(key)} is being reassigned to {list(target)}, which is not in the plan"
+    )
 
 
-def _resting(move: PartitionMove, partition: KafkaPartition) -> Stand:
+def _resting(move: PartitionMove, partition: KafkaPartition) -> MoveStatus:
     if partition.replicas == move.after:
         return _DONE if partition.leader == move.leader_after else _ELECT
     has = frozenset(partition.replicas)
@@ -114,7 +116,7 @@ def _resting(move: PartitionMove, partition: KafkaPartition) -> Stand:
         return _WAITING
     if has in {frozenset(stage) for stage in stages(move.before, move.after)}:
         return _PARTLY
-    return Stand(
+    return MoveStatus(
         MoveState.CHANGED,
         f"{named((move.topic, move.partition))} has replicas {list(partition.replicas)}; "
         f"the plan moves it from {list(move.before)} to {list(move.after)}",

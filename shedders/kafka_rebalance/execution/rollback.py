@@ -35,12 +35,12 @@ def reverse(plan: ReassignmentPlan, layout: ClusterLayout, *, made_at_ms: int) -
     for move in plan.moves:
         key = (move.topic, move.partition)
         stand = stand_of(move, layout.topics.get(move.topic), plan.topic_ids.get(move.topic, ""))
-        if stand.standing is MoveState.MOVING:
+        if stand.state is MoveState.MOVING:
             raise ExecutionRefusedError(
                 f"{named(key)} is still in flight",
                 hint="Wait for its end, or revert it with `statechannel partitions cancel`.",
             )
-        if stand.standing in LOST:
+        if stand.state in LOST:
             remarks.append(f"stays as it is: {stand.reason}")
             continue
         now = layout.topics[move.topic].partitions[move.partition]

@@ -126,7 +126,7 @@ class Runner:
             self._away_since_s = None
             for effect in machine.step(self._now_s(), seen):
                 answer = self._perform(effect)
-                machine.told(effect, answer, self._now_s())
+                machine.take_result(effect, answer, self._now_s())
                 # Later effects depend on it: no move starts without its throttle.
                 if answer.outcome is not CallOutcome.ACCEPTED or (isinstance(effect, SetConfigs) and answer.refused):
                     break

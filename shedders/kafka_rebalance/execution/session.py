@@ -24,7 +24,7 @@ from shedders.kafka_rebalance.execution.journal import (
     BEATS,
     PLAN,
     ExecutionLedger,
-    Heart,
+    HeartbeatSender,
     Journal,
     cluster_lock,
     folder_of,
@@ -188,7 +188,7 @@ def execute(
             )  # another executor worked in between
         else:
             stack.callback(_leave, topic, plan.id, executor)
-        stack.enter_context(Heart(topic, plan.id, executor, every_s=pace.executor_away_s / BEATS))
+        stack.enter_context(HeartbeatSender(topic, plan.id, executor, every_s=pace.executor_away_s / BEATS))
         # Only now, as the previous holder of the cluster may have written until it left.
         of_topic = topic.read().book(plan.id)
         there = of_topic.in_order()

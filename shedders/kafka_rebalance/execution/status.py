@@ -16,7 +16,7 @@ from shedders.kafka_rebalance.execution.values import named
 
 if TYPE_CHECKING:
     from loaddata.samples.layout import KafkaTopic
-    from shedders.kafka_rebalance.execution.move_states import Stand
+    from shedders.kafka_rebalance.execution.move_states import MoveStatus
     from shedders.kafka_rebalance.execution.session import ExecutionPlace, KnownPlan
     from shedders.kafka_rebalance.execution.values import Key
     from shedders.kafka_rebalance.planning.plan import ReassignmentPlan
@@ -55,7 +55,7 @@ class ExecutionProgress:
 
 def progress_of(
     plan: ReassignmentPlan,
-    stands: Mapping[Key, Stand],
+    stands: Mapping[Key, MoveStatus],
     topics: Mapping[str, KafkaTopic],
     copied: Mapping[tuple[str, int, int], int] | None,
     *,
@@ -76,16 +76,16 @@ def progress_of(
         stand = stands.get(key)
         if stand is None or not size or not move.added:
             continue
-        if stand.standing in _ARRIVED:
+        if stand.state in _ARRIVED:
             done_bytes += move.copied_bytes
-        elif stand.standing in {MoveState.MOVING, MoveState.PARTLY}:
+        elif stand.state in {MoveState.MOVING, MoveState.PARTLY}:
             partition = topics[move.topic].partitions[move.partition]
             there = [broker for broker in move.added if broker in partition.replicas and broker not in partition.adding]
             done_bytes += size * len(there)
             done_bytes += sum(min(size, (copied or {}).get((*key, broker), 0)) for broker in partition.adding)
     total = plan.copied_bytes
     rate = done_bytes / elapsed_s if done_bytes and elapsed_s > 0 else None
-    counts = Counter(str(stand.standing) for stand in stands.values())
+    counts = Counter(str(stand.state) for stand in stands.values())
     return ExecutionProgress(
         partitions=dict(sorted(counts.items())),
         total=len(plan.moves),

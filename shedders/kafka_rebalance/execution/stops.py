@@ -13,7 +13,7 @@ from shedders.kafka_rebalance.execution.move_states import FINISHED, MoveState
 from shedders.kafka_rebalance.execution.values import ExecutionStop, StopKind, named
 
 if TYPE_CHECKING:
-    from shedders.kafka_rebalance.execution.move_states import Stand
+    from shedders.kafka_rebalance.execution.move_states import MoveStatus
     from shedders.kafka_rebalance.execution.values import Key, Observation
     from shedders.kafka_rebalance.planning.plan import PartitionMove, ReassignmentPlan
     from shedders.kafka_rebalance.settings import PaceSettings
@@ -63,7 +63,7 @@ class StopWatch:
         return self._extra
 
     def look(
-        self, now_s: float, seen: Observation, stands: Mapping[Key, Stand], moves: Mapping[Key, PartitionMove]
+        self, now_s: float, seen: Observation, stands: Mapping[Key, MoveStatus], moves: Mapping[Key, PartitionMove]
     ) -> ExecutionStop | None:
         """The most severe reason to stop, if any."""
         self._first_alive = self._first_alive or seen.alive
@@ -81,7 +81,7 @@ class StopWatch:
             kind=StopKind.HELD, reason=f"{len(why)} partitions cannot be moved ({shown})", hint=AFTER_MENDING
         )
 
-    def _learn(self, seen: Observation, stands: Mapping[Key, Stand]) -> None:
+    def _learn(self, seen: Observation, stands: Mapping[Key, MoveStatus]) -> None:
         for name, topic in seen.topics.items():
             count = self._counts.setdefault(name, len(topic.partitions))
             if len(topic.partitions) > count:
@@ -106,7 +106,7 @@ class StopWatch:
         self._extra = extra - self._baseline
 
     def _reasons(
-        self, now_s: float, seen: Observation, stands: Mapping[Key, Stand], moves: Mapping[Key, PartitionMove]
+        self, now_s: float, seen: Observation, stands: Mapping[Key, MoveStatus], moves: Mapping[Key, PartitionMove]
     ) -> Iterator[ExecutionStop]:
         if seen.replaced_by:
             yield ExecutionStop(
@@ -135,7 +135,7 @@ class StopWatch:
         yield from self._stalled(now_s, seen, stands)
 
     def _brokers(
-        self, now_s: float, seen: Observation, stands: Mapping[Key, Stand], moves: Mapping[Key, PartitionMove]
+        self, now_s: float, seen: Observation, stands: Mapping[Key, MoveStatus], moves: Mapping[Key, PartitionMove]
     ) -> Iterator[ExecutionStop]:
         away = self._first_alive - seen.alive
         many = len(away) >= VANISHED_MIN and len(away) * VANISHED_SHARE >= len(self._first_alive)
@@ -145,9 +145,7 @@ class StopWatch:
                 reason=f"brokers {sorted(away)} of {len(self._first_alive)} are not alive",
                 hint=AFTER_MENDING,
             )
-        needed = {
-            broker for key, stand in stands.items() if stand.standing not in FINISHED for broker in moves[key].after
-        }
+        needed = {broker for key, stand in stands.items() if stand.state not in FINISHED for broker in moves[key].after}
         for broker in sorted(needed):
             if self._lasts(now_s, ("away", broker), broker not in seen.alive, self._pace.broker_grace_s):
                 yield ExecutionStop(
@@ -156,15 +154,15 @@ class StopWatch:
                     hint=AFTER_MENDING,
                 )
 
-    def _lost(self, now_s: float, stands: Mapping[Key, Stand]) -> Iterator[ExecutionStop]:
+    def _lost(self, now_s: float, stands: Mapping[Key, MoveStatus]) -> Iterator[ExecutionStop]:
         for key, stand in stands.items():
-            gone, changed = stand.standing is MoveState.GONE, stand.standing is MoveState.CHANGED
+            gone, changed = stand.state is MoveState.GONE, stand.state is MoveState.CHANGED
             if self._lasts(now_s, ("lost", key), gone or changed, self._pace.settle_s):
                 kind = StopKind.TOPIC_GONE if gone else StopKind.CHANGED
                 yield ExecutionStop(kind=kind, reason=stand.reason, hint=NEW_PLAN)
 
-    def _stalled(self, now_s: float, seen: Observation, stands: Mapping[Key, Stand]) -> Iterator[ExecutionStop]:
-        moving = [key for key, stand in stands.items() if stand.standing is MoveState.MOVING]
+    def _stalled(self, now_s: float, seen: Observation, stands: Mapping[Key, MoveStatus]) -> Iterator[ExecutionStop]:
+        moving = [key for key, stand in stands.items() if stand.state is MoveState.MOVING]
         for key in moving:
             partition = seen.at(key)
             before = self._progress.get(key)

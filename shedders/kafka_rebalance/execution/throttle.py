@@ -174,7 +174,7 @@ class Throttling:
         self._fresh = frozenset(configs)
         self._known.update({resource: dict(settings) for resource, settings in configs.items()})
 
-    def told(self, effect: SetConfigs, answer: CallAnswer) -> None:
+    def take_result(self, effect: SetConfigs, answer: CallAnswer) -> None:
         """Take in the result of a change: accepted ones are known, all others must be read again."""
         for resource, changes in effect.changes.items():
             if answer.outcome is CallOutcome.ACCEPTED and resource not in answer.refused:

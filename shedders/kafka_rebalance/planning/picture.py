@@ -37,7 +37,7 @@ _BEFORE, _AFTER = "#b9c2cf", COLOURS[0]
 
 class _Panel(NamedTuple):
     title: str
-    told: Callable[[float], str]
+    text_of: Callable[[float], str]
     before: list[float]
     after: list[float]
 
@@ -58,7 +58,7 @@ def plan_picture(plan: ReassignmentPlan) -> Plot:
             axes.axhline(mean, color=INK, linewidth=0.7, linestyle=(0, (3, 2)), label="mean after")
             axes.set_title(panel.title)
             axes.set_ylim(0, 1.08 * max(1e-9, *panel.before, *panel.after))
-            axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _, label=panel.told: label(value)))
+            axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _, label=panel.text_of: label(value)))
         for axes in axes_list[len(panels) :]:
             axes.set_axis_off()
         if panels:

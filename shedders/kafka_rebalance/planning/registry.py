@@ -44,7 +44,7 @@ MODES: Final = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Explained:
+class GoalDescription:
     """Description of one goal.
 
     Attributes:
@@ -76,12 +76,12 @@ class Explained:
         return f"{self.share:g} {self.share_of}" if self.share_of else "none"
 
 
-def every() -> tuple[Explained, ...]:
+def every() -> tuple[GoalDescription, ...]:
     """All goals in the order of planning, then those that belong to a mode."""
     return tuple(_of(goal) for goal in (*available().values(), *OF_MODES.values()))
 
 
-def explained(name: str) -> Explained:
+def explained(name: str) -> GoalDescription:
     """Description of a goal, by name.
 
     Raises:
@@ -90,12 +90,12 @@ def explained(name: str) -> Explained:
     return _of(OF_MODES[name] if name in OF_MODES else find(name))
 
 
-def _of(goal: type[Goal]) -> Explained:
+def _of(goal: type[Goal]) -> GoalDescription:
     text = inspect.getdoc(goal) or ""
     with_mode = goal.name in MODES
     modes = MODES[goal.name] if with_mode else tuple(mode.value for mode in PlanMode if goal.name in DEFAULTS[mode])
     modes = ("all modes",) if len(modes) == len(PlanMode) else modes
-    return Explained(
+    return GoalDescription(
         name=goal.name,
         hard=goal.hard,
         unit=goal.unit,

@@ -138,7 +138,7 @@ def _witnesses(goals: Iterable[GoalOutcome]) -> Mapping[str, list[str]]:
 
 
 def _goal(goal: GoalOutcome) -> tuple[str, ...]:
-    def told(field: str) -> str:
+    def both_texts(field: str) -> str:
         return _both(goal, lambda spread: amount(getattr(spread, field), goal.unit))
 
     return (
@@ -147,9 +147,9 @@ def _goal(goal: GoalOutcome) -> tuple[str, ...]:
         f"{goal.range_share:.4g}" if goal.range_share else "-",
         _STATUS[goal.status],
         _both(goal, lambda spread: str(spread.violations)),
-        told("low"),
-        told("high"),
-        told("std"),
+        both_texts("low"),
+        both_texts("high"),
+        both_texts("std"),
         str(goal.moves),
         f"{goal.took_s:.2f}",
     )
@@ -183,17 +183,17 @@ def brokers_grid(plan: ReassignmentPlan, *, most: int | None = BROKERS_SHOWN) ->
 
 
 def _broker(change: BrokerChange) -> tuple[str, ...]:
-    def told(field: str, text: Callable[[float], str]) -> str:
+    def both_texts(field: str, text: Callable[[float], str]) -> str:
         return _changed(change.before, change.after, field, text)
 
     return (
         f"{change.id}" if change.alive else f"{change.id} (down)",
         change.rack or "-",
-        told("replicas", str),
-        told("leaders", str),
-        told("disk_bytes", size),
-        told("bytes_in_per_s", rate),
-        told("bytes_out_per_s", rate),
+        both_texts("replicas", str),
+        both_texts("leaders", str),
+        both_texts("disk_bytes", size),
+        both_texts("bytes_in_per_s", rate),
+        both_texts("bytes_out_per_s", rate),
         _passes(change.replicas_in, change.bytes_in),
         _passes(change.replicas_out, change.bytes_out),
     )

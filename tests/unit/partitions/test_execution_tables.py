@@ -54,7 +54,7 @@ STANDS = [
 def test_where_a_partition_stands(facts: dict[str, Any], expected: MoveState) -> None:
     topic = KafkaTopic(name="t", partitions=(KafkaPartition(partition=0, **facts),), topic_id="id")
     stand = stand_of(MOVE, topic, "id")
-    assert stand.standing is expected
+    assert stand.state is expected
     assert bool(stand.reason) is (expected is MoveState.CHANGED)
 
 
@@ -64,7 +64,7 @@ def test_a_topic_that_is_gone_or_made_anew() -> None:
     )
     assert "deleted" in stand_of(MOVE, None, "id").reason
     assert "created again" in stand_of(MOVE, topic, "id").reason
-    assert stand_of(MOVE, topic, "").standing is MoveState.WAITING
+    assert stand_of(MOVE, topic, "").state is MoveState.WAITING
 
 
 @pytest.mark.parametrize(

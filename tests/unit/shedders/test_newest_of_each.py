@@ -8,7 +8,7 @@ import pytest
 
 from loaddata.report.record import BrokerLoadReport
 from loaddata.view.table_view import LoadTopicRecord, TableView
-from shedders.cli.live_source import NewestOfEach
+from shedders.cli.live_source import NewestRecords
 from tests.support.load_reports import null, read, record
 
 
@@ -29,7 +29,7 @@ def test_the_fold_of_what_is_kept_is_the_fold_of_all(seed: int) -> None:
             records.append(null(name, offset, rng.randrange(offset + 1)))
         else:
             records.append(record(name, offset, seq=offset + 1))
-    kept = NewestOfEach(100, 10**9)
+    kept = NewestRecords(100, 10**9)
     for one in records:
         kept.add(one)
     assert len(kept.records) <= 16
@@ -43,14 +43,14 @@ def test_the_fold_of_what_is_kept_is_the_fold_of_all(seed: int) -> None:
 
 def test_what_finds_no_room_is_left_out_and_counted() -> None:
     size_bytes = len(record("b1").value or b"") + 2
-    kept = NewestOfEach(100, 2 * size_bytes)
+    kept = NewestRecords(100, 2 * size_bytes)
     for offset, name in enumerate(["b1", "b2", "b3", "b1", "b4"]):
         kept.add(record(name, offset, seq=offset + 1))
     assert ([one.offset for one in kept.records], kept.left_out) == ([1, 3], 2)
     kept.clear()
     kept.add(record("b3", 0))
     assert ([one.offset for one in kept.records], kept.left_out) == ([0], 0)
-    few = NewestOfEach(1, 10**9)
+    few = NewestRecords(1, 10**9)
     for offset, name in enumerate(["b1", "b2", "b1"]):
         few.add(null(name, offset, 0))
     assert ([one.offset for one in few.records], few.left_out) == ([2], 1)

@@ -50,23 +50,23 @@ def test_every_profile_can_be_used(name: str) -> None:
 def test_the_upstream_profiles_are_upstream_wherever_there_is_a_switch() -> None:
     for name in ("upstream-defaults", "upstream-extensible"):
         for kind in ("shedding", "placement"):
-            assert choose(snapshot(profile=name), kind).told["upstream"] is True
+            assert choose(snapshot(profile=name), kind).settings_fields["upstream"] is True
         assert part_settings(snapshot(profile=name), "filters", FilterSettings).upstream
         assert part_settings(snapshot(profile=name), "splitting", SplitSettings).upstream
 
 
 def test_the_upstream_defaults_are_those_of_broker_conf() -> None:
-    shedding = choose(snapshot(profile="upstream-defaults"), "shedding").told
+    shedding = choose(snapshot(profile="upstream-defaults"), "shedding").settings_fields
     assert (shedding["threshold_percent"], shedding["history_share"]) == (10.0, 0.9)
     assert shedding["min_unload_mib_per_s"] == 10.0
-    assert choose(snapshot(profile="upstream-defaults"), "placement").told["overloaded_percent"] == 85.0
+    assert choose(snapshot(profile="upstream-defaults"), "placement").settings_fields["overloaded_percent"] == 85.0
 
 
 def test_the_recommendation_for_production() -> None:
-    uniform = choose(snapshot(profile="production"), "shedding").told
+    uniform = choose(snapshot(profile="production"), "shedding").settings_fields
     assert (uniform["max_rate_difference_percent"], uniform["max_throughput_ratio"]) == (50.0, 4.0)
     assert (uniform["max_bundles_per_cycle"], uniform["max_unload_share"]) == (5, 0.5)
-    assert choose(snapshot(profile="production"), "placement").told["overloaded_percent"] == 120.0
+    assert choose(snapshot(profile="production"), "placement").settings_fields["overloaded_percent"] == 120.0
     split = part_settings(snapshot(profile="production"), "splitting", SplitSettings)
     assert (split.max_bundles, split.max_topics, split.max_sessions) == (512, 100, 1000)
     assert (split.max_msg_rate, split.max_bandwidth_mib, split.unload_children) == (10_000, 100, False)
@@ -86,9 +86,9 @@ def test_the_nearest_choice_wins() -> None:
         profile="production",
         settings={"shedding": {"uniform": {"max_unload_share": 0.3, "grace_s": 7}}},  # type: ignore[arg-type]
     )
-    told = choose(named, "shedding", values={"grace_s": 9}).told
+    told = choose(named, "shedding", values={"grace_s": 9}).settings_fields
     assert (told["max_bundles_per_cycle"], told["max_unload_share"], told["grace_s"]) == (5, 0.3, 9)
-    assert choose(named, "shedding", profile="production").told["max_unload_share"] == 0.5
+    assert choose(named, "shedding", profile="production").settings_fields["max_unload_share"] == 0.5
     assert choose(named, "shedding", name="overload").name == "overload"
     other = named.model_copy(update={"strategies": named.strategies.model_copy(update={"shedding": "threshold"})})
     assert choose(other, "shedding").name == "threshold"
@@ -104,7 +104,7 @@ def test_flags_are_for_the_strategy_or_for_what_stands_around_it() -> None:
     assert flags.own == {"grace_s": "5"}
     chosen, pipeline = pipeline_of(snapshot(), flags=flags)
     assert pipeline.settings.max_topics == 7
-    assert chosen.told["gap_percent"] == 3.0
+    assert chosen.settings_fields["gap_percent"] == 3.0
 
 
 @pytest.mark.parametrize(
@@ -171,5 +171,5 @@ def test_a_strategy_that_cannot_be_used_is_refused(name: str, why: str) -> None:
 def test_settings_survive_json() -> None:
     for name in PROFILES:
         for kind in KINDS:
-            told = choose(snapshot(profile=name), kind).told
+            told = choose(snapshot(profile=name), kind).settings_fields
             assert json.loads(json.dumps(told)) == told

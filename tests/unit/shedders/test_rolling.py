@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from shedders.cli.drain import rolling
-from shedders.cli.drain.follower import Drained, DrainRequest
+from shedders.cli.drain.follower import DrainRequest, DrainResult
 from shedders.cli.drain.rolling import Restart, RestartRequest, progressed
-from shedders.cli.leader_request import LeaderAnswer, LoggedRequest, Sent
+from shedders.cli.leader_request import LeaderAnswer, LoggedRequest, SentRequest
 from shedders.policies.effective import EffectivePolicies, Force, PolicyEntry
 from shedders.policies.kinds import PolicyKind
 from shedders.policies.record import Author, PolicyKey
@@ -45,14 +45,14 @@ class World:
         self.asked += 1
         return LeaderAnswer(self.answers.pop(0) if self.answers else Done("1", "fresh", {"late": []}), "b1")
 
-    def drain(self, _: object, wish: DrainRequest, __: object) -> Drained:
+    def drain(self, _: object, wish: DrainRequest, __: object) -> DrainResult:
         self.done.append(f"drain {wish.broker}")
         self.cordons[wish.broker] = Author("me", wish.drain).by
         args = {"broker": wish.broker, "drain": wish.drain, **(wish.extra or {})}
         request = Request(wish.drain, RequestCommand.EXTENSION.value, 0, args, "me")
         self.requests.append(LoggedRequest(request, len(self.requests), None, open=False))
         left = [{"bundle": "t/n/x", "why": "it is pinned"}][: self.left]
-        return Drained(wish, {"moved": 3, "left": left, "left_count": self.left}, "b2", "drained")
+        return DrainResult(wish, {"moved": 3, "left": left, "left_count": self.left}, "b2", "drained")
 
     def command(self, words: list[str], **_: object) -> Any:
         name = words[-1]
@@ -93,7 +93,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
     monkeypatch.setattr(rolling, "standing_of", made.standing)
     monkeypatch.setattr(rolling, "uncordon", made.uncordon)
     monkeypatch.setattr(rolling, "requests", lambda *_: iter(made.requests))
-    monkeypatch.setattr(rolling, "send", lambda *_: Sent("1", 0, 1.0))
+    monkeypatch.setattr(rolling, "send", lambda *_: SentRequest("1", 0, 1.0))
     monkeypatch.setattr(rolling, "follow", made.follow)
     monkeypatch.setattr(rolling, "AGAIN_S", 0.01)
     monkeypatch.setattr(rolling, "LOOK_S", 0.01)
@@ -225,7 +225,7 @@ def test_a_cordon_of_a_person_stays(world: World) -> None:
     world.cordons["b2"] = "disk"
     real = world.drain
 
-    def keep(connection: object, wish: DrainRequest, bar: object) -> Drained:
+    def keep(connection: object, wish: DrainRequest, bar: object) -> DrainResult:
         found = real(connection, wish, bar)
         world.cordons["b2"] = "disk"
         return found

@@ -327,7 +327,7 @@ def test_upstream_profiles_cut_where_pulsar_does(profile: str) -> None:
     chosen = choose(case("d7-split-profile"), "split", profile=profile)
     whole = Bundle("t/n/0x00000000_0xffffffff", "a", topics=(TopicLoad("persistent://t/n/x", 1, 1, 1, 1, 1),))
     assert list(chosen.found(chosen.settings).positions(whole)) == [0x7FFFFFFF]
-    assert chosen.told["upstream"] is True
+    assert chosen.settings_fields["upstream"] is True
 
 
 @pytest.mark.parametrize(

@@ -70,7 +70,7 @@ def test_several_at_once() -> None:
         ("our", "no manager"),
         ("modular/avg@upstream", "not of that form"),
         ("modular/avg+avg@best", "not of that form"),
-        ("profile/nope", "no profile"),
+        ("profile/nope", "unknown profile"),
         ("", "no manager"),
     ],
 )

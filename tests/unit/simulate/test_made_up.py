@@ -6,7 +6,7 @@ import pytest
 
 from loaddata.measure.synthetic import SimulatedSettings
 from shedders.contest.contenders import contender
-from shedders.contest.synthetic_trace import MadeUpTrace
+from shedders.contest.synthetic_trace import SyntheticTrace
 from shedders.contest.trace import Namespace
 from shedders.contest.world import ContestWorld, simulate
 from statechannel.protocol.bundle import bundle_key, namespace_bounds
@@ -21,8 +21,8 @@ QUICK = (
 """Ours, ten times as fast as usual."""
 
 
-def trace(steps: int = 240) -> MadeUpTrace:
-    return MadeUpTrace(
+def trace(steps: int = 240) -> SyntheticTrace:
+    return SyntheticTrace(
         SETTINGS,
         3,
         brokers=BROKERS,

@@ -11,7 +11,7 @@ from shedders.contest import recorded
 from shedders.contest.recorded import HEADER, RecordedTrace, TraceFileError, load, save
 from shedders.contest.scenario import load_scenario, parse_scenario
 from shedders.contest.trace import Demand
-from shedders.contest.workload import made
+from shedders.contest.workload import scenario_trace
 from statechannel.errors import StateChannelError
 from tests.unit.simulate.test_workload import APP, BASE, DYNAMIC, equal
 
@@ -36,7 +36,7 @@ def lists(value):
 
 @pytest.fixture(scope="module")
 def short():
-    return made(parse_scenario((BASE.replace("hours = 2", "hours = 1") + DYNAMIC).encode()), 5)
+    return scenario_trace(parse_scenario((BASE.replace("hours = 2", "hours = 1") + DYNAMIC).encode()), 5)
 
 
 @pytest.fixture
@@ -77,7 +77,7 @@ def test_numpy_reads_it_without_pickled_objects(saved):
 
 def test_events_and_later_namespaces_are_kept(tmp_path):
     for name in ("lookup-storm", "rolling-restart", "held-out/blind-growth"):
-        trace = made(load_scenario(name), 1)
+        trace = scenario_trace(load_scenario(name), 1)
         trace.steps = 3
         save(trace, tmp_path / "a.npz")
         assert load(tmp_path / "a.npz").events == list(trace.events)
@@ -86,7 +86,7 @@ def test_events_and_later_namespaces_are_kept(tmp_path):
 
 def test_too_much_is_refused_before_anything_is_written(short, tmp_path, monkeypatch):
     monkeypatch.setattr(recorded, "DEMAND_MAX_BYTES", 1_000)
-    with pytest.raises(TraceFileError, match="at most 1,000 are kept") as caught:
+    with pytest.raises(TraceFileError, match="more than 1,000") as caught:
         save(short, tmp_path / "a.npz")
     assert "fewer hours" in caught.value.hint
     assert list(tmp_path.iterdir()) == []
@@ -144,25 +144,34 @@ def refused(path):
         ({"kind": "x"}, "kind: expected 'statechannel-trace', got 'x'"),
         ({"format": 2}, "format: expected 1, got 2"),
         ({"extra": 1}, "extra is not a field of the format"),
-        ({"steps": 0}, "steps: greater than or equal to 1 is wanted"),
-        ({"steps": 10**9}, "steps: less than or equal to 50000 is wanted"),
+        ({"steps": 0}, "steps: expected greater than or equal to 1"),
+        ({"steps": 10**9}, "steps: expected less than or equal to 50000"),
         ({"step_s": "NaN"}, "step_s: expected a finite number"),
         ({"judged": [[5, 4]]}, "judged: a span ends before it begins"),
         ({"machines": []}, "owners: a broker is not a machine of the trace"),
         ({"machines": [{"name": "b-2"}, {"name": "b-1"}]}, "machines: not sorted by name"),
-        ({"machines": [{"name": "b 1"}]}, "machines[0].name: a broker id is wanted"),
+        ({"machines": [{"name": "b 1"}]}, "machines[0].name: expected a broker id"),
         ({"machines": [{"name": "b-1", "cores": 0}, {"name": "b-2"}]}, "machines[0]: expected limits from 0.001"),
-        ({"namespaces": [{"name": "app", "bundles": 4}]}, "namespaces[0].name: tenant/namespace is wanted"),
-        ({"namespaces": [{"name": "a/b", "bundles": 0}]}, "namespaces[0].bundles: 1 to 32768 are wanted"),
-        ({"namespaces": [{"name": "a/b", "bundles": 2, "bounds": [0, 9, 7]}]}, "namespaces[0].bounds: 3 bounds"),
-        ({"namespaces": [{"name": "a/b", "bundles": 2, "owners": ["b-1"]}]}, "namespaces[0].owners: one a bundle"),
+        ({"namespaces": [{"name": "app", "bundles": 4}]}, "namespaces[0].name: expected tenant/namespace"),
+        ({"namespaces": [{"name": "a/b", "bundles": 0}]}, "namespaces[0].bundles: expected 1 to 32768"),
+        (
+            {"namespaces": [{"name": "a/b", "bundles": 2, "bounds": [0, 9, 7]}]},
+            "namespaces[0].bounds: expected 3 ascending bounds",
+        ),
+        (
+            {"namespaces": [{"name": "a/b", "bundles": 2, "owners": ["b-1"]}]},
+            "namespaces[0].owners: expected one per bundle",
+        ),
         ({"namespaces": []}, "units/namespace.npy: expected numbers from 0 to -1"),
         (
             {"events": [{"at_s": 1, "what": "lost", "broker": "b-9"}]},
             "events[0]: expected a broker or namespace of the trace",
         ),
         ({"events": [{"at_s": 1, "what": "melts", "broker": "b-1"}]}, "events[0].what"),
-        ({"events": [{"at_s": 1, "what": "slow", "broker": "b-1", "factor": 0}]}, "events[0].factor: from 0.001"),
+        (
+            {"events": [{"at_s": 1, "what": "slow", "broker": "b-1", "factor": 0}]},
+            "events[0].factor: expected at least 0.001",
+        ),
         (
             {"events": [{"at_s": 1, "what": "lossy", "broker": "b-1", "factor": 2}]},
             "events[0].factor: expected 0 to 1",
@@ -193,11 +202,11 @@ def test_a_header_that_contradicts_itself(saved, values, said):
         ("units/position.npy", npy(np.zeros(40)), "expected int64 (40,), got float64 (40,)"),
         ("steps/00009.npy", None, "steps/00009.npy is missing"),
         ("steps/00009.npy", b"x", "steps/00009.npy: not a valid numpy array"),
-        ("steps/00009.npy", npy(np.full(40, np.nan)), "steps/00009.npy: finite numbers from 0 to 1e+30 are wanted"),
-        ("steps/00009.npy", npy(np.full(40, 1e300)), "steps/00009.npy: finite numbers from 0 to 1e+30 are wanted"),
-        ("steps/00009.npy", npy(np.full(40, -1.0)), "steps/00009.npy: finite numbers from 0 to 1e+30 are wanted"),
-        ("steps/00009.npy", npy(np.array([{}] * 40, dtype=object), allow_pickle=True), "found object (40,)"),
-        ("steps/00009.npy", npy(np.ones(40))[:-8], "steps/00009.npy: float64 (40,) is wanted"),
+        ("steps/00009.npy", npy(np.full(40, np.nan)), "steps/00009.npy: expected finite numbers from 0 to 1e+30"),
+        ("steps/00009.npy", npy(np.full(40, 1e300)), "steps/00009.npy: expected finite numbers from 0 to 1e+30"),
+        ("steps/00009.npy", npy(np.full(40, -1.0)), "steps/00009.npy: expected finite numbers from 0 to 1e+30"),
+        ("steps/00009.npy", npy(np.array([{}] * 40, dtype=object), allow_pickle=True), "got object (40,)"),
+        ("steps/00009.npy", npy(np.ones(40))[:-8], "steps/00009.npy: expected float64 (40,)"),
         ("steps/00009.npy", b"x" * 9_000, "9,000 bytes, expected at most 4,416"),
     ],
 )
@@ -218,4 +227,4 @@ def test_a_damaged_file(saved):
         start = file.getinfo("steps/00005.npy").header_offset
     raw[start + 60 : start + 200] = bytes(140)
     saved.write_bytes(raw)
-    assert "steps/00005.npy: it is damaged" in refused(saved)
+    assert "steps/00005.npy: corrupt" in refused(saved)

@@ -12,7 +12,7 @@ import orjson
 import psutil
 import pytest
 
-from shedders.contest.result_store import KeptRuns, RunsFolderError, file_name
+from shedders.contest.result_store import ResultStore, RunsFolderError, file_name
 from shedders.contest.runner import program_digest, run_all
 from shedders.contest.runs import ContestRun, RunResult
 from tests.support.contest_plays import play, runs
@@ -37,7 +37,7 @@ def test_results_come_in_the_order_of_the_runs_whoever_is_first():
 def test_a_run_that_raises_or_whose_process_dies_ends_no_other():
     told: list[int] = []
     wanted = runs("a", "raises", "dies", "b", "c", seeds=(1,))
-    found = run_all(wanted, jobs=2, play=play, told=told.append)
+    found = run_all(wanted, jobs=2, play=play, progress=told.append)
     assert names(found) == [(run.contender.name, run.seed) for run in wanted]
     errors = {one.run.contender.name: one.error for one in found}
     assert errors["raises"] == "KeyError: 'no such broker'"
@@ -82,7 +82,7 @@ def counted(tmp_path: Path):
 
     def again(wanted: list[ContestRun], program: str = "one", **more: bool) -> tuple[list[RunResult], list[str]]:
         played.clear()
-        return run_all(wanted, kept=KeptRuns(tmp_path, program, **more), play=once), list(played)
+        return run_all(wanted, kept=ResultStore(tmp_path, program, **more), play=once), list(played)
 
     return again
 
@@ -111,7 +111,7 @@ def test_a_result_of_another_scenario_contender_or_program_is_none(counted):
 @pytest.mark.parametrize("content", [b"", b"[]", b"{", b'{"made_of": {}}', b"\xff"])
 def test_a_file_that_is_no_result_is_run_and_written_over(tmp_path, counted, content):
     run = runs("a", seeds=(1,))[0]
-    place = KeptRuns(tmp_path, "one").place(run)
+    place = ResultStore(tmp_path, "one").place(run)
     place.parent.mkdir(parents=True)
     place.write_bytes(content)
     assert counted([run])[1] == ["a-1"]
@@ -119,7 +119,7 @@ def test_a_file_that_is_no_result_is_run_and_written_over(tmp_path, counted, con
 
 
 def test_failed_runs_are_not_kept(tmp_path):
-    folder = KeptRuns(tmp_path, "one")
+    folder = ResultStore(tmp_path, "one")
     wanted = runs("raises", "a", seeds=(1,))
     run_all(wanted, kept=folder, play=alone)
     assert [folder.find(run) is not None for run in wanted] == [False, True]
@@ -128,7 +128,7 @@ def test_failed_runs_are_not_kept(tmp_path):
 def test_a_folder_that_cannot_be_written_to_is_named(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(RunsFolderError, match="results cannot be kept in"):
-        KeptRuns(tmp_path / "file", "one")
+        ResultStore(tmp_path / "file", "one")
 
 
 def test_names_of_files_are_safe_and_differ():

@@ -19,7 +19,7 @@ from shedders.contest.sources import (
     trace_made,
     usual_scenarios,
 )
-from shedders.contest.workload import made
+from shedders.contest.workload import scenario_trace
 from shedders.snapshots.cluster import snapshot_of
 from tests.support.snapshots import Shape, cluster
 
@@ -69,12 +69,12 @@ def test_the_digest_is_of_the_content():
 @pytest.fixture
 def saved(tmp_path):
     path = tmp_path / "t.npz"
-    save(made(load_scenario("swap-trap"), 3), path)
+    save(scenario_trace(load_scenario("swap-trap"), 3), path)
     return file_source(SourceKind.TRACE, path, "t")
 
 
 def test_seed_1_is_what_was_recorded(saved):
-    recorded = made(load_scenario("swap-trap"), 3)
+    recorded = scenario_trace(load_scenario("swap-trap"), 3)
     same = trace_made(saved, AS_RECORDED)
     for step in (0, 7, recorded.steps - 1):
         for one, other in zip(same.demand(step), recorded.demand(step), strict=True):

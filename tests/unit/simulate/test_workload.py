@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shedders.contest.demand_noise import NoiseLayer, Swell, WaveOf
+from shedders.contest.demand_noise import LoadSwell, NamespaceWave, NoiseLayer
 from shedders.contest.draws import drawn, shuffled
 from shedders.contest.scenario import load_scenario, parse_scenario
 from shedders.contest.topics import TotalCapacity, topics_of
-from shedders.contest.trace import Happening, TraceEvent
-from shedders.contest.workload import made
+from shedders.contest.trace import TraceEvent, TraceEventKind
+from shedders.contest.workload import scenario_trace
 from statechannel.protocol.bundle import topic_hash
 
 BASE = """
@@ -35,7 +35,7 @@ topics = 40
 
 
 def trace_of(extra=APP, seed=1, base=BASE):
-    return made(parse_scenario((base + extra).encode()), seed)
+    return scenario_trace(parse_scenario((base + extra).encode()), seed)
 
 
 def equal(one, other):
@@ -85,7 +85,7 @@ def test_large_messages_fill_the_network():
 
 def test_loads_follow_zipf_and_none_is_above_its_top():
     scenario = parse_scenario((BASE + APP + "zipf = 1.0\ntopic_max = 0.1\n").encode())
-    topics = topics_of(scenario, 1, made(scenario, 1).machines)
+    topics = topics_of(scenario, 1, scenario_trace(scenario, 1).machines)
     loads = np.sort(topics.dominant)[::-1]
     assert loads[0] == 0.1
     free = np.flatnonzero(loads < 0.1)
@@ -204,13 +204,13 @@ def test_noise_never_takes_more_than_there_is():
 
 
 def test_a_wave_by_hand():
-    wave = WaveOf(0.5, 86_400.0, (0.0, 21_600.0), np.array([0, 0, 1]))
+    wave = NamespaceWave(0.5, 86_400.0, (0.0, 21_600.0), np.array([0, 0, 1]))
     assert wave.at(0.0).tolist() == [1, 1, 1.5]
     assert wave.at(64_800.0) == pytest.approx([0.5, 0.5, 1])
 
 
 def test_a_swell_by_hand():
-    swell = Swell(np.array([0]), np.array([3.0]), 100.0, 200.0, 300.0)
+    swell = LoadSwell(np.array([0]), np.array([3.0]), 100.0, 200.0, 300.0)
     assert [swell.height(at_s) for at_s in (0, 100, 150, 200, 299, 300)] == [0, 0, 0.5, 1, 1, 0]
 
 
@@ -259,8 +259,8 @@ def test_a_namespace_wants_nothing_before_it_is_created():
         cpu = trace.demand(step).cpu
         assert [int(cpu[trace.units.namespace == one].sum() > 0) for one in (0, 1)] == there
     assert trace.events == [
-        TraceEvent(1_800, Happening.CREATE, namespace="sim/app-1"),
-        TraceEvent(1_840, Happening.CREATE, namespace="sim/app-2"),
+        TraceEvent(1_800, TraceEventKind.CREATE, namespace="sim/app-1"),
+        TraceEvent(1_840, TraceEventKind.CREATE, namespace="sim/app-2"),
     ]
 
 
@@ -360,7 +360,7 @@ def test_idle_bundles_are_dealt_out_by_number():
 
 
 def test_a_step_of_a_hundred_thousand_topics_is_quick():
-    trace = made(load_scenario("day"), 1)
+    trace = scenario_trace(load_scenario("day"), 1)
     assert len(trace.units.position) == 100_000
     took = []
     for step in range(0, trace.steps, 144):

@@ -6,7 +6,7 @@ import pytest
 
 from shedders.contest.contenders import contender
 from shedders.contest.outcome import RunOutcome
-from shedders.contest.trace import Costs, Happening, Namespace, TraceEvent, TraceMachine
+from shedders.contest.trace import Costs, Namespace, TraceEvent, TraceEventKind, TraceMachine
 from shedders.contest.world import ContestWorld, simulate
 from tests.support.plain_trace import PlainTrace
 
@@ -24,7 +24,7 @@ def _trace(
     **more: object,
 ) -> PlainTrace:
     spaces = [Namespace("t/n", 16, owners=owners), Namespace("t/later", 8)]
-    if not any(one.what is Happening.CREATE for one in events):
+    if not any(one.what is TraceEventKind.CREATE for one in events):
         spaces.pop()
     rates = [RATES for _ in spaces]
     return PlainTrace(MACHINES[:machines], spaces, rates, steps=steps, events=events, **more)  # type: ignore[arg-type]
@@ -48,9 +48,9 @@ def _outcome(trace: PlainTrace, name: str = MENDED) -> RunOutcome:
 @pytest.mark.parametrize("name", [MENDED, UPSTREAM, "modular/avg+avg@upstream"])
 def test_the_same_run_gives_the_same_outcome_bit_for_bit(name: str) -> None:
     events = [
-        TraceEvent(200.0, Happening.LOST, "b1"),
-        TraceEvent(400.0, Happening.JOIN, "b1"),
-        TraceEvent(300.0, Happening.LOSSY, "b2", 0.5),
+        TraceEvent(200.0, TraceEventKind.LOST, "b1"),
+        TraceEvent(400.0, TraceEventKind.JOIN, "b1"),
+        TraceEvent(300.0, TraceEventKind.LOSSY, "b2", 0.5),
     ]
     first, second = (_outcome(_trace(events, owners=["b0"] * 16), name) for _ in range(2))
     assert first.digest() == second.digest()
@@ -67,7 +67,7 @@ def test_everything_that_is_looked_up_is_served() -> None:
 def test_a_lost_broker_costs_what_it_takes_to_notice() -> None:
     owners = ["b0"] * 4 + ["b1"] * 12
     world = _ran(
-        _trace([TraceEvent(100.0, Happening.LOST, "b0")], owners=owners, steps=7, costs=Costs(loss_detect_s=6.0))
+        _trace([TraceEvent(100.0, TraceEventKind.LOST, "b0")], owners=owners, steps=7, costs=Costs(loss_detect_s=6.0))
     )
     assert "b0" not in _held(world)
     assert sum(_held(world).values()) == 16
@@ -77,7 +77,7 @@ def test_a_lost_broker_costs_what_it_takes_to_notice() -> None:
 def test_a_broker_that_leaves_hands_over() -> None:
     owners = ["b0"] * 4 + ["b1"] * 12
     costs = Costs(transfer_gap_s=0.25)
-    world = _ran(_trace([TraceEvent(100.0, Happening.LEAVE, "b1")], owners=owners, steps=7, costs=costs))
+    world = _ran(_trace([TraceEvent(100.0, TraceEventKind.LEAVE, "b1")], owners=owners, steps=7, costs=costs))
     assert "b1" not in _held(world)
     assert sum(_held(world).values()) == 16
     assert world.meter.measures().unavailable_bundle_s == 12 * 0.25
@@ -85,7 +85,7 @@ def test_a_broker_that_leaves_hands_over() -> None:
 
 
 def test_nobody_is_left() -> None:
-    events = [TraceEvent(100.0, Happening.LOST, "b0"), TraceEvent(200.0, Happening.JOIN, "b0")]
+    events = [TraceEvent(100.0, TraceEventKind.LOST, "b0"), TraceEvent(200.0, TraceEventKind.JOIN, "b0")]
     world = _ran(_trace(events, machines=1, owners=["b0"] * 16, steps=15))
     assert _held(world) == {"b0": 16}
     # 6 s to notice, and 100 s in which there is nobody.
@@ -93,14 +93,14 @@ def test_nobody_is_left() -> None:
 
 
 def test_a_broker_joins_empty_and_is_given_load() -> None:
-    trace = _trace([TraceEvent(60.0, Happening.JOIN, "b3")], steps=120)
+    trace = _trace([TraceEvent(60.0, TraceEventKind.JOIN, "b3")], steps=120)
     world = _ran(trace, "modular/avg+avg@recommended,shedding.avg.low_threshold=2,shedding.avg.hit_count_low=1")
     assert world.meter.series().loads["b3"][:3] == [None] * 3
     assert _held(world)["b3"] > 0
 
 
 def test_a_namespace_that_is_created_is_placed_within_a_minute() -> None:
-    trace = _trace([TraceEvent(100.0, Happening.CREATE, namespace="t/later")], owners=["b0"] * 16, steps=10)
+    trace = _trace([TraceEvent(100.0, TraceEventKind.CREATE, namespace="t/later")], owners=["b0"] * 16, steps=10)
     world = _ran(trace)
     assert sum(_held(world).values()) == 24
     assert 0 < world.meter.measures().unavailable_bundle_s <= 8 * 60.0
@@ -109,7 +109,7 @@ def test_a_namespace_that_is_created_is_placed_within_a_minute() -> None:
 def test_a_slow_broker_is_full_and_looks_idle() -> None:
     owners = [f"b{one % 4}" for one in range(16)]
     quick = _ran(_trace(owners=owners, steps=4))
-    slow = _ran(_trace([TraceEvent(0.0, Happening.SLOW, "b0", 0.02)], owners=owners, steps=4))
+    slow = _ran(_trace([TraceEvent(0.0, TraceEventKind.SLOW, "b0", 0.02)], owners=owners, steps=4))
     assert slow.meter.series().loads["b0"][3] == pytest.approx(quick.meter.series().loads["b0"][3] * 50)  # type: ignore[operator]
     told, honest = (one._told().loads["b0"].load.max_resource_usage for one in (slow, quick))
     assert told < honest
@@ -125,7 +125,7 @@ def test_what_its_broker_served_from_the_start_is_measured() -> None:
 
 
 def test_a_silent_broker_tells_nothing_new() -> None:
-    world = _ran(_trace([TraceEvent(0.0, Happening.SILENT, "b0", 0.0)], owners=["b0"] * 16, steps=4))
+    world = _ran(_trace([TraceEvent(0.0, TraceEventKind.SILENT, "b0", 0.0)], owners=["b0"] * 16, steps=4))
     assert sorted(world._told().loads) == ["b1", "b2", "b3"]
 
 
@@ -192,7 +192,7 @@ def test_only_our_leader_decides_at_once_after_a_split(name: str, at_once: bool)
 def test_what_a_leaving_broker_hands_over_was_not_shed(name: str, remembered: bool) -> None:
     """Pulsar's leader remembers what it has unloaded itself; ours reads in the log what has moved."""
     owners = ["b0"] * 4 + ["b1"] * 12
-    world = _ran(_trace([TraceEvent(20.0, Happening.LEAVE, "b1")], owners=owners, steps=2), name)
+    world = _ran(_trace([TraceEvent(20.0, TraceEventKind.LEAVE, "b1")], owners=owners, steps=2), name)
     assert bool(world.manager._cluster().recent.bundles) is remembered
     assert bool(world.manager._cluster().recent.brokers) is remembered
 
@@ -200,13 +200,13 @@ def test_what_a_leaving_broker_hands_over_was_not_shed(name: str, remembered: bo
 def test_a_leaving_broker_unloads_where_the_manager_does() -> None:
     owners = ["b0"] * 4 + ["b1"] * 12
     costs = Costs(transfer_gap_s=0.25, unload_gap_s=1.0)
-    world = _ran(_trace([TraceEvent(20.0, Happening.LEAVE, "b1")], owners=owners, steps=2, costs=costs), UPSTREAM)
+    world = _ran(_trace([TraceEvent(20.0, TraceEventKind.LEAVE, "b1")], owners=owners, steps=2, costs=costs), UPSTREAM)
     assert world.meter.measures().unavailable_bundle_s == 12 * 1.0
 
 
 def test_what_pulsars_leader_placed_counts_once() -> None:
     """As on its way or as served, not as both until the next reading."""
-    trace = _trace([TraceEvent(60.0, Happening.CREATE, namespace="t/later")], owners=EVENLY, steps=6)
+    trace = _trace([TraceEvent(60.0, TraceEventKind.CREATE, namespace="t/later")], owners=EVENLY, steps=6)
     world = _ran(trace, UPSTREAM)
     assert world.manager._stale is not None
     at_s, cluster = world.manager._stale
