@@ -40,7 +40,7 @@ _BY_LEADER = frozenset(
 )
 
 
-class DeskView(Protocol):
+class CoordinatorView(Protocol):
     """The part of the broker's view of the cluster that requests need."""
 
     @property
@@ -71,7 +71,7 @@ class DeskView(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class DeskOptions:
+class CoordinatorOptions:
     """Bounds of a desk.
 
     Attributes:
@@ -104,7 +104,7 @@ class _Open:
     sent_at_s: float = float("-inf")
 
 
-class RequestDesk:
+class RequestCoordinator:
     """Open requests, and this broker's part in them. In the loop's thread only.
 
     Args:
@@ -116,18 +116,18 @@ class RequestDesk:
 
     def __init__(
         self,
-        around: DeskView,
+        around: CoordinatorView,
         *,
         append: Callable[[str, bytes], None],
         submit: Callable[[Command, Callable[[Outcome], None]], None],
         ask_extension: Callable[[ExtensionAsk, Callable[[Outcome], None]], None] | None = None,
-        options: DeskOptions | None = None,
+        options: CoordinatorOptions | None = None,
     ) -> None:
         self._around = around
         self._append = append
         self._submit = submit
         self._ask_extension = ask_extension or Handlers(0).give
-        self._options = options or DeskOptions()
+        self._options = options or CoordinatorOptions()
         self._open: dict[str, _Open] = {}
         self._open_bytes = 0
         self._touched: dict[str, None] = {}

@@ -26,7 +26,7 @@ from statechannel.errors import ExitCode
 from statechannel.protocol.codec import is_new_broker_id
 from statechannel.settings import Settings
 
-LAST_WORDS_S = 1.0
+FINAL_LOG_S = 1.0
 _STUCK = "the event loop is stuck; the process ends itself, and its bundles are repaired"
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, help="Broker processes.")
@@ -293,7 +293,7 @@ def on_stuck(*, events: bool) -> Callable[[], None]:
         sys.stderr.flush()
 
     def end() -> None:
-        within(LAST_WORDS_S, say)  # what holds the loop may be one of the pipes
+        within(FINAL_LOG_S, say)  # what holds the loop may be one of the pipes
         os._exit(ExitCode.BUG)
 
     return end

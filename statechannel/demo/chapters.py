@@ -33,7 +33,7 @@ def topic_names(namespace: str, parts: int) -> list[str]:
 
 @dataclass(slots=True)
 class Chapters:
-    """Base class of the stories; `tell` runs one.
+    """Base class of the stories; `run` runs one.
 
     Attributes:
         promises: Checked promises.
@@ -49,7 +49,7 @@ class Chapters:
     topics: list[str] = field(default_factory=list)
     name: str = field(default_factory=command_name)
 
-    def tell(self) -> None:
+    def run(self) -> None:
         """Run the whole story; raises `DemoError` if it cannot continue."""
         raise NotImplementedError
 

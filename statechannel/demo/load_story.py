@@ -63,7 +63,7 @@ class LaunchStory(Chapters):
     sampler: Sampler | None = None
     launch_ms: int = 0
 
-    def tell(self) -> None:
+    def run(self) -> None:
         """Run the whole story, up to the plot; raises `DemoError` if it cannot continue."""
         self.start_kafka()
         self._start_brokers()

@@ -37,7 +37,7 @@ def run_demo(
     story = story_of(cluster, narrator, Promises(narrator))
     went_well = False
     try:
-        story.tell()
+        story.run()
         went_well = not story.promises.broken
         if keep and went_well:
             _go_on(story)

@@ -43,7 +43,7 @@ class Story(Chapters):
     topics: list[str] = field(default_factory=lambda: topic_names(NAMESPACE, 2 * BUNDLES))
     all_written_ms: int = 0
 
-    def tell(self) -> None:
+    def run(self) -> None:
         """Run the whole story, up to the audit; raises `DemoError` if it cannot continue."""
         self.start_kafka()
         self._start_brokers()

@@ -89,24 +89,24 @@ def _stay(
     began_s = time.monotonic()
     try:
         with ExitStack() as stack:
-            lookout = stack.enter_context(Lookout(connection, inputs))
-            _read_up(lookout, connection)
+            follower = stack.enter_context(Lookout(connection, inputs))
+            _read_up(follower, connection)
             show = _shower(stack, output)
             shown_s = 0.0
             while max_s is None or time.monotonic() - began_s < max_s:
                 if time.monotonic() - shown_s >= every_s:
-                    show(lookout.figures(incidents))
+                    show(follower.figures(incidents))
                     shown_s = time.monotonic()
-                lookout.turn()
+                follower.turn()
     except KeyboardInterrupt:
         return  # the way to end it
 
 
-def _read_up(lookout: Lookout, connection: Connection) -> None:
+def _read_up(follower: Lookout, connection: Connection) -> None:
     """The first read; of a compacted log it ends before a heartbeat vouches for it."""
     with waiting("reading the log", connection.timeout_s) as tick:
-        while not lookout.ready:
-            lookout.turn()
+        while not follower.ready:
+            follower.turn()
             tick("")
 
 

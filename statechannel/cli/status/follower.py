@@ -63,7 +63,7 @@ class Lookout:
             self._registry_end = span.end
             self._heartbeats = self._registry.follow(span.start)
             stack.callback(_close, self._heartbeats)
-            self._pool = ThreadPoolExecutor(len(self._parts) + 2, thread_name_prefix="lookout")
+            self._pool = ThreadPoolExecutor(len(self._parts) + 2, thread_name_prefix="follower")
             stack.callback(self._pool.shutdown, cancel_futures=True)
             self._stack = stack.pop_all()
         return self
