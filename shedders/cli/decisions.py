@@ -26,7 +26,7 @@ from shedders.decisions.topic import DecisionReader
 from statechannel.cli.kit.channel_view import not_found
 from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.live_log import now_ms
-from statechannel.cli.kit.options import Connect, OutputAs, reaching
+from statechannel.cli.kit.options import Connect, OutputAs, with_connection
 from statechannel.cli.kit.output import Output, cell, duration, moment, print_json, print_json_line, print_table, stdout
 from statechannel.errors import ExitCode
 
@@ -38,7 +38,7 @@ _OTHERS_SHOWN = 200
 
 
 @app.callback(invoke_without_command=True)
-@reaching
+@with_connection
 def decisions(
     connect: Connect,
     ctx: typer.Context,
@@ -98,7 +98,7 @@ def decisions(
 
 
 @app.command()
-@reaching
+@with_connection
 def show(
     connect: Connect,
     decision: Annotated[str, typer.Argument(metavar="ID", help="A decision's id, or `last`.")],

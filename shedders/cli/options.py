@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from shedders.snapshots.model import Snapshot
-from statechannel.cli.kit.options import BootstrapServers, Channel, ClientFile, ClientProperties, Config, wears
+from statechannel.cli.kit.options import BootstrapServers, Channel, ClientFile, ClientProperties, Config, set_options
 from statechannel.cli.kit.output import cell, say
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ EveryOption = Annotated[
 def looking(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command the options by which a live cluster is found; its first argument is a `Connect`.
 
-    As `statechannel.cli.kit.options.reaching`, but `--set` is left to the strategies.
+    As `statechannel.cli.kit.options.with_connection`, but `--set` is left to the strategies.
     """
 
     @wraps(command)
@@ -64,7 +64,7 @@ def looking(command: Callable[..., Any]) -> Callable[..., Any]:
 
     shared = inspect.signature(_place, eval_str=True).parameters
     own = list(inspect.signature(command, eval_str=True).parameters.values())[1:]
-    wears(run, [*own, *shared.values()])
+    set_options(run, [*own, *shared.values()])
     return run
 
 

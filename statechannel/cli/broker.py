@@ -19,7 +19,7 @@ from statechannel.broker.supervision import within
 from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.live_log import now_ms
 from statechannel.cli.kit.logs import set_up_logs
-from statechannel.cli.kit.options import Connect, reaching
+from statechannel.cli.kit.options import Connect, with_connection
 from statechannel.cli.kit.output import print_json_line, say, silence_stdout
 from statechannel.demo.plane import PROTOCOL, DataPlane
 from statechannel.errors import ExitCode
@@ -86,7 +86,7 @@ class SimulatedHooks(BrokerHooks):
 
 
 @app.command()
-@reaching
+@with_connection
 def run(
     connect: Connect,
     broker_id: Annotated[str, typer.Option("--id", metavar="ID", help="Broker id, unique among live brokers.")],

@@ -103,7 +103,7 @@ class AuditOptions:
 def audit_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options of the log to a command; its first argument is an `AuditOptions`.
 
-    A command with an argument `as_of` of its own resolves its moments itself. Goes below `reaching`.
+    A command with an argument `as_of` of its own resolves its moments itself. Goes below `with_connection`.
     """
     own = list(inspect.signature(command, eval_str=True).parameters.values())[1:]
     names = {parameter.name for parameter in own}

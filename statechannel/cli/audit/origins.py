@@ -18,14 +18,14 @@ from statechannel.cli.audit.options import AuditOptions, audit_options
 from statechannel.cli.audit.parts import about, log_line
 from statechannel.cli.kit.connection import Connection
 from statechannel.cli.kit.live_log import now_ms, open_tail
-from statechannel.cli.kit.options import reaching
+from statechannel.cli.kit.options import with_connection
 from statechannel.cli.kit.output import moment, print_json_lists, print_table, say, stdout
 from statechannel.engine.membership import decode_member
 from statechannel.protocol.log import RecordRead, Topic
 from statechannel.protocol.states import State
 
 
-@reaching
+@with_connection
 @audit_options
 def origins(
     asked: AuditOptions,

@@ -17,13 +17,13 @@ from statechannel.audit.spool import Spool
 from statechannel.cli.audit import part_tables, tables
 from statechannel.cli.audit.options import AuditOptions, audit_options
 from statechannel.cli.kit.failures import CommandError
-from statechannel.cli.kit.options import reaching
+from statechannel.cli.kit.options import with_connection
 from statechannel.cli.kit.output import print_json_lists, say, stdout
 from statechannel.errors import ExitCode
 from statechannel.protocol.bundle import FULL_UPPER, KeyParts, parse_key
 
 
-@reaching
+@with_connection
 @audit_options
 def history_of(
     asked: AuditOptions,
@@ -44,7 +44,7 @@ def history_of(
     part_tables.history(title, rows)
 
 
-@reaching
+@with_connection
 @audit_options
 def gaps_of(
     asked: AuditOptions,
@@ -95,7 +95,7 @@ def _holds(bundle: str, wanted: KeyParts) -> bool:
     return parts.lower <= wanted.lower and (wanted.lower < parts.upper or parts.upper == FULL_UPPER)
 
 
-@reaching
+@with_connection
 @audit_options
 def rejected(asked: AuditOptions) -> None:
     """Count rejected records by reason, by writer, and by the writer of the accepted record that came first."""
@@ -108,7 +108,7 @@ def rejected(asked: AuditOptions) -> None:
     part_tables.rejected(answer, untold=tables.untold(result))
 
 
-@reaching
+@with_connection
 @audit_options
 def diff(
     asked: AuditOptions,

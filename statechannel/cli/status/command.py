@@ -15,7 +15,7 @@ from statechannel.audit.incidents import ChannelIncidents
 from statechannel.audit.registry_incidents import RegistryStory
 from statechannel.cli.kit.channel_view import read_channel
 from statechannel.cli.kit.connection import Connection
-from statechannel.cli.kit.options import Connect, OutputAs, reaching
+from statechannel.cli.kit.options import Connect, OutputAs, with_connection
 from statechannel.cli.kit.output import Output, moment, print_json, print_json_line, stdout, waiting
 from statechannel.cli.kit.registry import read_registry
 from statechannel.cli.kit.remarks import remarks
@@ -31,7 +31,7 @@ _LEAST_ROWS = 4
 
 
 @app.command()
-@reaching
+@with_connection
 def status(
     connect: Connect,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Refresh until interrupted.")] = False,
