@@ -105,7 +105,7 @@ class Story(Chapters):
         n = self.narrator
         n.step("A split")
         topic, owner = self._topic_of_somebody()
-        n.say("One record replaces a bundle by its halves; the owner keeps serving, so there is no gap.")
+        n.say("One record replaces a bundle by its halves; the owner keeps serving, without a gap.")
         noticed = len(self.writer.gaps())
         self.command("split", topic)
         self.until_served()

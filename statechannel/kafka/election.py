@@ -145,7 +145,7 @@ class LeaderElection:
         """Take over leadership that the library holds without having reported it.
 
         A member that stands again during a rebalance keeps its assignment: for the library nothing is new then, so
-        there is no callback, and the channel would have no leader while this member lives. Checked now and then, and
+        the callback is not called, and the channel would have no leader while this member lives. Checked now and then, and
         not immediately after stepping down: losses in between are reported by then.
         """
         now_s = self._clock()

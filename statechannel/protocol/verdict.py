@@ -49,7 +49,7 @@ MEANING: dict[Verdict, str] = {
     Verdict.PURGED: "the tombstone of a key that does not exist",
     Verdict.UNDECODABLE: "not a record of the channel",
     Verdict.ASSERT_EQUAL: "restates the accepted state",
-    Verdict.ASSERT_STALE: "restates a state that is no longer, or never was, accepted",
+    Verdict.ASSERT_STALE: "restates an outdated state, or one that was never accepted",
     Verdict.DUPLICATE: "a copy of the accepted record",
     Verdict.UNKNOWN_BUNDLE: "this bundle is not in the ring of an existing namespace",
     Verdict.STALE_VERSION: "another change was first",
