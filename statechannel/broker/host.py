@@ -152,7 +152,7 @@ class Host:
         self._desk = RequestCoordinator(
             self._around,
             append=self._append_request,
-            submit=self._give,
+            submit=self._submit,
             ask_extension=self.handlers.give,
             options=self.options.desk,
         )
@@ -332,10 +332,10 @@ class Host:
             if not future.done():
                 future.set_result(outcome)
 
-        self._give(command, report)
+        self._submit(command, report)
         return future
 
-    def _give(self, command: Command, report: Callable[[Outcome], None]) -> None:
+    def _submit(self, command: Command, report: Callable[[Outcome], None]) -> None:
         arguments.check(command)
         if self._stopping is not None:
             raise ChannelStoppedError(self._stopping)

@@ -40,7 +40,7 @@ def run_demo(
         story.run()
         went_well = not story.promises.broken
         if keep and went_well:
-            _go_on(story)
+            _keep_running(story)
     except StateChannelError as error:
         look = places_to_look(cluster, first=getattr(error, "log", None))
         narrator.failed(str(error), look)
@@ -48,7 +48,7 @@ def run_demo(
     else:
         return story.promises.broken
     finally:
-        with _undisturbed():
+        with _ignore_interrupts():
             story.close()
             if not (keep and went_well):
                 _end(cluster, narrator, keep_files=not went_well)
@@ -71,7 +71,7 @@ def places_to_look(cluster: DemoCluster, *, first: Path | None = None) -> str:
     return f"Read {', '.join(names)}" if names else f"Read the files in {cluster.folder}"
 
 
-def _go_on(story: Chapters) -> None:
+def _keep_running(story: Chapters) -> None:
     cluster, narrator = story.cluster, story.narrator
     narrator.step("The cluster keeps running")
     narrator.command(f"export {ADDRESS_VARIABLE}={cluster.address}")
@@ -84,7 +84,7 @@ def _go_on(story: Chapters) -> None:
 
 
 @contextmanager
-def _undisturbed() -> Iterator[None]:
+def _ignore_interrupts() -> Iterator[None]:
     """Ignore a second Ctrl-C, which would leave processes behind; the clean-up has its own time limits."""
     before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

@@ -122,7 +122,7 @@ class LeaderElection:
             self._enter_or_leave()
         # Polled also while not standing: that is how the library gets to leave the group.
         message = self._consumer.poll(self._poll_s)
-        self._sit_where_seated()
+        self._adopt_assignment()
         error = None if message is None else message.error()
         if error is not None:
             _log.warning("election: %s", describe(error, self._settings.secrets()))
@@ -141,7 +141,7 @@ class LeaderElection:
             _log.warning("election: the loop has made no progress for %.1f s, resigning", halted_s)
         return False
 
-    def _sit_where_seated(self) -> None:
+    def _adopt_assignment(self) -> None:
         """Take over leadership that the library holds without having reported it.
 
         A member that stands again during a rebalance keeps its assignment: for the library nothing is new then, so

@@ -48,7 +48,7 @@ def broker_request(command: Callable[..., BrokerRequest]) -> Callable[..., Any]:
         _finish(answer, output, request.done)
 
     own = list(inspect.signature(command, eval_str=True).parameters.values())
-    set_options(run, [*own, *inspect.signature(_asking, eval_str=True).parameters.values()])
+    set_options(run, [*own, *inspect.signature(_request_options, eval_str=True).parameters.values()])
     return with_connection(run)
 
 
@@ -63,7 +63,7 @@ def _against(request: BrokerRequest, connection: Connection, *, wait: bool) -> R
         return None  # the request waits for a broker, and nobody can be asked before
 
 
-def _asking(timeout: Timeout = None, no_wait: NoWait = False, output: OutputAs = Output.TABLE) -> None:
+def _request_options(timeout: Timeout = None, no_wait: NoWait = False, output: OutputAs = Output.TABLE) -> None:
     """The options themselves, as a signature."""
 
 

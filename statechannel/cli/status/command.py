@@ -91,7 +91,7 @@ def _stay(
         with ExitStack() as stack:
             follower = stack.enter_context(Lookout(connection, inputs))
             _read_up(follower, connection)
-            show = _shower(stack, output)
+            show = _display(stack, output)
             shown_s = 0.0
             while max_s is None or time.monotonic() - began_s < max_s:
                 if time.monotonic() - shown_s >= every_s:
@@ -110,7 +110,7 @@ def _read_up(follower: Lookout, connection: Connection) -> None:
             tick("")
 
 
-def _shower(stack: ExitStack, output: Output) -> Callable[[dict[str, Any]], None]:
+def _display(stack: ExitStack, output: Output) -> Callable[[dict[str, Any]], None]:
     if output is Output.JSON:
         return print_json_line
     console = stdout()
