@@ -26,7 +26,7 @@ from shedders.decisions.topic import DecisionReader
 from statechannel.cli.kit.channel_view import not_found
 from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.live_log import now_ms
-from statechannel.cli.kit.options import Connect, OutputAs, reaching
+from statechannel.cli.kit.options import Connect, OutputAs, with_connection
 from statechannel.cli.kit.output import Output, cell, duration, moment, print_json, print_json_line, print_table, stdout
 from statechannel.errors import ExitCode
 
@@ -40,7 +40,7 @@ _OTHERS_SHOWN = 200
 
 
 @app.callback(invoke_without_command=True)
-@reaching
+@with_connection
 def decisions(
     connect: Connect,
     ctx: typer.Context,
@@ -104,7 +104,7 @@ def decisions(
 
 
 @app.command()
-@reaching
+@with_connection
 def show(
     connect: Connect,
     decision: Annotated[str, typer.Argument(metavar="ID", help="Id of the decision, or `last`.")],

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from shedders.snapshots.model import Snapshot
-from statechannel.cli.kit.options import BootstrapServers, Channel, ClientFile, ClientProperties, Config, wears
+from statechannel.cli.kit.options import BootstrapServers, Channel, ClientFile, ClientProperties, Config, set_options
 from statechannel.cli.kit.output import cell, say
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ EveryOption = Annotated[
 def looking(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the connection options of a live cluster to a command; its first argument is a `Connect`.
 
-    As `statechannel.cli.kit.options.reaching`, but `--set` is left to the strategies.
+    As `statechannel.cli.kit.options.with_connection`, but `--set` is left to the strategies.
     """
 
     @wraps(command)
@@ -66,7 +66,7 @@ def looking(command: Callable[..., Any]) -> Callable[..., Any]:
 
     shared = inspect.signature(_place, eval_str=True).parameters
     own = list(inspect.signature(command, eval_str=True).parameters.values())[1:]
-    wears(run, [*own, *shared.values()])
+    set_options(run, [*own, *shared.values()])
     return run
 
 

@@ -13,7 +13,7 @@ import typer
 
 from shedders.cli.leader_request import EXTENSION, NO_EXTENSION, may_be_asked_again
 from statechannel.broker.request_record import RequestCommand
-from statechannel.cli.kit.broker_request import BrokerRequest, wishing
+from statechannel.cli.kit.broker_request import BrokerRequest, broker_request
 from statechannel.cli.kit.connection import Connection
 from statechannel.cli.kit.options import Connect, Reason
 from statechannel.cli.kit.requests import RequestAnswer, ask
@@ -33,7 +33,7 @@ Force = Annotated[bool, typer.Option("--force", help="Skip the check of policies
 
 
 @app.command()
-@wishing
+@broker_request
 def transfer(
     _: Connect,
     name: Name,
@@ -47,7 +47,7 @@ def transfer(
 
 
 @unload_app.command()
-@wishing
+@broker_request
 def unload(
     _: Connect,
     name: Name,

@@ -19,7 +19,7 @@ from statechannel.cli.kit.channel_view import locate, not_found, read_channel
 from statechannel.cli.kit.connection import Connection
 from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.live_log import now_ms
-from statechannel.cli.kit.options import Connect, OutputAs, reaching
+from statechannel.cli.kit.options import Connect, OutputAs, with_connection
 from statechannel.cli.kit.output import Output, cell, moment, print_json, say, stdout
 from statechannel.cli.kit.past_requests import requests_seen
 from statechannel.errors import ExitCode
@@ -34,7 +34,7 @@ Name = Annotated[str, typer.Argument(metavar="BUNDLE|TOPIC", help="tenant/namesp
 
 
 @app.command()
-@reaching
+@with_connection
 def why(
     connect: Connect,
     name: Name,
@@ -60,7 +60,7 @@ def why(
 
 
 @not_app.command("why-not")
-@reaching
+@with_connection
 def why_not(
     connect: Connect,
     name: Name,

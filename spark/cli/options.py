@@ -13,7 +13,7 @@ from typer import Argument, Option
 from spark.core.running import RETRIES, STOP_TIMEOUT_S
 from spark.core.streaming import Streaming
 from statechannel.cli.kit.failures import CommandError
-from statechannel.cli.kit.options import BootstrapServers, Channel, ClientProperties, Config, SettingFlags, wears
+from statechannel.cli.kit.options import BootstrapServers, Channel, ClientProperties, Config, SettingFlags, set_options
 from statechannel.errors import ExitCode
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def streaming(command: Callable[..., Any]) -> Callable[..., Any]:
 
     shared = inspect.signature(_common, eval_str=True).parameters
     own = list(inspect.signature(command, eval_str=True).parameters.values())[1:]
-    wears(run, [*own, *shared.values()])
+    set_options(run, [*own, *shared.values()])
     return run
 
 

@@ -175,7 +175,7 @@ class Gaps:
         what, before = _BEFORE_LOG, None
         if not change.forced and change.from_ is not None and change.state in (State.RELEASING, State.ASSIGNING):
             before = change.from_
-            what = f"{_let_go(change.from_, change.to)[1]}, {_BEFORE_LOG}"
+            what = f"{_release_cause(change.from_, change.to)[1]}, {_BEFORE_LOG}"
         elif not certain:
             what = _NOT_TOLD
         gap = Gap(
@@ -237,7 +237,7 @@ class Gaps:
             self._unserved.discard(bundle)
             return
         if change.state is State.RELEASING:
-            self._begin(record, change, bundle, *_let_go(change.from_, change.to), change.from_)
+            self._begin(record, change, bundle, *_release_cause(change.from_, change.to), change.from_)
         elif bundle not in self._open and bundle not in self._unserved:
             if _had_owner(change):
                 self._begin(record, change, bundle, GapCause.BEFORE_LOG, _BEFORE_LOG, None)
@@ -322,7 +322,7 @@ class Gaps:
         self._ended(replace(held.gap, end=end, end_offset=record.offset, end_ms=end_ms, after=owner))
 
 
-def _let_go(source: str | None, to: str | None) -> tuple[GapCause, str]:
+def _release_cause(source: str | None, to: str | None) -> tuple[GapCause, str]:
     """Cause of the gap that an accepted Releasing begins, with its description."""
     cause = GapCause.UNLOAD if to is None else GapCause.TRANSFER
     return cause, f"{cause.value} from {source}" + ("" if to is None else f" to {to}")

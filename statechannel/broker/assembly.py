@@ -15,7 +15,7 @@ from statechannel.broker.observe.health import routes
 from statechannel.broker.observe.metrics import Metrics
 from statechannel.broker.observe.observer import Availability
 from statechannel.broker.parts import KafkaLog
-from statechannel.broker.requests import DeskOptions
+from statechannel.broker.requests import CoordinatorOptions
 from statechannel.broker.supervision import RestartPolicy
 from statechannel.engine.engine import Engine
 from statechannel.kafka.acl_rules import OWN_ENDS, Role
@@ -79,7 +79,7 @@ def host_options(settings: Settings) -> HostOptions:
         driver=DriverOptions(
             inbox_limit=settings.limits.inbox_max, inbox_limit_bytes=settings.limits.inbox_max_mib * 2**20
         ),
-        desk=DeskOptions(
+        desk=CoordinatorOptions(
             open_max=requests.open_max,
             open_max_bytes=requests.open_max_mib * 2**20,
             remembered=requests.remembered_max,

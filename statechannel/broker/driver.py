@@ -209,9 +209,9 @@ class Driver:
             now = self._now()
             self.last_progress_s = time.monotonic()
             if now.mono_s >= self._engine.wake_at_s:
-                self._give(now, _TICK)
+                self._step(now, _TICK)
             elif self._taken:
-                self._give(now, self._taken.popleft())
+                self._step(now, self._taken.popleft())
             else:
                 self._taken += self.inbox.take(_BATCH)
                 if not self._taken:
@@ -231,7 +231,7 @@ class Driver:
                 return False
         return True
 
-    def _give(self, now: Now, item: Input) -> None:
+    def _step(self, now: Now, item: Input) -> None:
         self._remember(self._current)
         self._current = item.records if isinstance(item, RecordsRead) else (item,)
         self.steps += 1

@@ -38,7 +38,7 @@ class ExtensionAsk:
 
 Handler = Callable[[ExtensionAsk], Awaitable["Outcome"]]
 """Answers a request. Its exceptions become `internal-error`; it is cancelled when the member stops."""
-Tell = Callable[["Outcome"], None]
+Report = Callable[["Outcome"], None]
 ANSWER_MAX_S = 7_200.0
 """A request waits at most an hour; one that others joined meanwhile may take that long again."""
 
@@ -48,7 +48,7 @@ class _Answering:
     """One request in progress, with its callbacks."""
 
     task: asyncio.Task[Outcome]
-    tell: list[Tell] = field(default_factory=list)
+    reports: list[Report] = field(default_factory=list)
 
 
 class Handlers:
@@ -72,12 +72,12 @@ class Handlers:
         """Register the handler of an extension."""
         self._handlers[extension] = handler
 
-    def give(self, ask: ExtensionAsk, report: Tell) -> None:
+    def give(self, ask: ExtensionAsk, report: Report) -> None:
         """Start a request; `report` is called once, later, with the outcome."""
         running = self._running.get(ask.operation)
         if running is not None:
             # The requests topic was read anew, and this broker's claim with it: it is not begun a second time.
-            running.tell.append(report)
+            running.reports.append(report)
             return
         handler = self._handlers.get(ask.extension)
         if handler is None:
@@ -104,7 +104,7 @@ class Handlers:
             outcome: Outcome = Unknown(ask.operation, "the broker that executed it has stopped", "Ask again.")
         else:
             outcome = running.task.result()
-        for report in running.tell:
+        for report in running.reports:
             try:
                 report(outcome)
             except Exception:

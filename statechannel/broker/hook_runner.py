@@ -177,7 +177,7 @@ class HookRunner:
     def call(self, effect: CallHook) -> None:
         """Call a hook; one that is not overridden ends at once."""
         if effect.hook not in self._wanted:
-            self._tell(effect, None)
+            self._notify_engine(effect, None)
             return
         call = _Call(effect)
         self._open.add(call)
@@ -281,7 +281,7 @@ class HookRunner:
                 self._on_problem(effect.hook, error)
         if self._on_end is not None:
             self._on_end(effect, time.monotonic() - call.asked_s, error)
-        self._tell(effect, error)
+        self._notify_engine(effect, error)
         self._changed.set()
 
     def _over(self, call: _Call) -> None:
@@ -307,7 +307,7 @@ class HookRunner:
             del self._lanes[effect.bundle]
         self._changed.set()
 
-    def _tell(self, effect: CallHook, error: str | None) -> None:
+    def _notify_engine(self, effect: CallHook, error: str | None) -> None:
         if effect.hook_id:
             self._feed(HookFinished(effect.hook_id, error))
 

@@ -20,10 +20,10 @@ from statechannel.broker.handlers import Handlers
 from statechannel.broker.hook_runner import HookCounts, HookRunner
 from statechannel.broker.hooks import BrokerHooks
 from statechannel.broker.inbox import InboxLane
-from statechannel.broker.observe.collector import ReplayCalm, short_walks
+from statechannel.broker.observe.collector import ReplayGcPause, gc_exclusion
 from statechannel.broker.observe.observer import Observer
 from statechannel.broker.request_record import Request, RequestCommand
-from statechannel.broker.requests import DeskOptions, RequestDesk
+from statechannel.broker.requests import CoordinatorOptions, RequestCoordinator
 from statechannel.broker.supervision import LOOP_CLOSED, SeatRequest, Watchdog, abandon, log_evidence, within
 from statechannel.engine import commands
 from statechannel.engine.commands import Command, Outcome
@@ -67,7 +67,7 @@ _log = SafeLogger(__name__)
 CLOSING_SLACK_S = 3.0
 """Extra time for hooks and Kafka clients beyond their own bounds at the end."""
 CLOSING_BEAT_S = 0.1
-LAST_WORDS_S = 1.0
+FINAL_LOG_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ class HostOptions:
     observe_s: float = 1.0
     debt_alarm_s: float = 900.0
     driver: DriverOptions = field(default_factory=DriverOptions)
-    desk: DeskOptions = field(default_factory=DeskOptions)
+    desk: CoordinatorOptions = field(default_factory=CoordinatorOptions)
 
 
 class TooManyCommandsError(ChannelStoppedError):
@@ -151,10 +151,10 @@ class Host:
             on_end=self._watch.hook_ended,
         )
         self.handlers = Handlers(self.options.extension_requests_max)
-        self._desk = RequestDesk(
+        self._desk = RequestCoordinator(
             self._around,
             append=self._append_request,
-            submit=self._give,
+            submit=self._submit,
             ask_extension=self.handlers.give,
             options=self.options.desk,
         )
@@ -163,7 +163,7 @@ class Host:
         self._tokens = self._desk_tokens = self._closing_beats = 0
         self._observed_s = self._beats_until_s = 0.0
         self._caught_up = asyncio.Event()
-        self._calm = ReplayCalm()
+        self._calm = ReplayGcPause()
         self._ended: asyncio.Future[Stopped] | None = None
         self._stopping: Stopped | None = None
         self._left_behind: Stopped | None = None
@@ -188,7 +188,7 @@ class Host:
             lambda: self._driver.last_progress_s,
         )
         self._calm.begin()
-        short_walks.begin()
+        gc_exclusion.begin()
         self._driver.start()
         self._watchdog.start()
 
@@ -263,7 +263,7 @@ class Host:
         except Exception:
             _log.exception("closing-failed")
         finally:
-            short_walks.end()
+            gc_exclusion.end()
             if stopped.reason == LOG_AWAY:
                 stopped = self._stopping = after_all(
                     stopped, registered=self._log.registered, left=self._around.left_behind()
@@ -296,13 +296,13 @@ class Host:
             self.metrics.stuck(stuck=True)
             _log.critical("loop-stuck", seconds=self.options.watchdog_s, stack=stack)
 
-        within(LAST_WORDS_S, say)
+        within(FINAL_LOG_S, say)
         if self._on_stuck is not None:
             try:
                 self._on_stuck()
             except Exception as error:
                 raised = error
-                within(LAST_WORDS_S, lambda: _log.error("on-stuck-raised", exc_info=raised))
+                within(FINAL_LOG_S, lambda: _log.error("on-stuck-raised", exc_info=raised))
 
     def _loop_closed(self) -> None:
         """In any thread: the embedder's loop was closed while this member was open."""
@@ -312,7 +312,7 @@ class Host:
                 lambda: self._seat.ask(stand=False),
                 lambda: self._log.close(self.options.close_timeout_s),
                 lambda: self._calm.end(keep=False),
-                short_walks.end,
+                gc_exclusion.end,
                 lambda: None if self.endpoint is None else self.endpoint.close(),
                 self._watch.close,
             )
@@ -330,14 +330,14 @@ class Host:
         """
         future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
 
-        def tell(outcome: Outcome) -> None:
+        def report(outcome: Outcome) -> None:
             if not future.done():
                 future.set_result(outcome)
 
-        self._give(command, tell)
+        self._submit(command, report)
         return future
 
-    def _give(self, command: Command, report: Callable[[Outcome], None]) -> None:
+    def _submit(self, command: Command, report: Callable[[Outcome], None]) -> None:
         arguments.check(command)
         if self._stopping is not None:
             raise ChannelStoppedError(self._stopping)
@@ -501,7 +501,7 @@ class Host:
 
 
 class EngineSurroundings:
-    """View of the engine for requests and hooks (see `requests.DeskView`)."""
+    """View of the engine for requests and hooks (see `requests.CoordinatorView`)."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine

@@ -40,7 +40,7 @@ _BY_LEADER = frozenset(
 )
 
 
-class DeskView(Protocol):
+class CoordinatorView(Protocol):
     """The part of the broker's view of the cluster that requests need."""
 
     @property
@@ -71,7 +71,7 @@ class DeskView(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class DeskOptions:
+class CoordinatorOptions:
     """Bounds of a desk.
 
     Attributes:
@@ -104,7 +104,7 @@ class _Open:
     sent_at_s: float = float("-inf")
 
 
-class RequestDesk:
+class RequestCoordinator:
     """Open requests, and this broker's part in them. In the loop's thread only.
 
     Args:
@@ -116,18 +116,18 @@ class RequestDesk:
 
     def __init__(
         self,
-        around: DeskView,
+        around: CoordinatorView,
         *,
         append: Callable[[str, bytes], None],
         submit: Callable[[Command, Callable[[Outcome], None]], None],
         ask_extension: Callable[[ExtensionAsk, Callable[[Outcome], None]], None] | None = None,
-        options: DeskOptions | None = None,
+        options: CoordinatorOptions | None = None,
     ) -> None:
         self._around = around
         self._append = append
         self._submit = submit
         self._ask_extension = ask_extension or Handlers(0).give
-        self._options = options or DeskOptions()
+        self._options = options or CoordinatorOptions()
         self._open: dict[str, _Open] = {}
         self._open_bytes = 0
         self._touched: dict[str, None] = {}
@@ -217,7 +217,7 @@ class RequestDesk:
         self.refused += 1
         remember(self._refusals, request.id, request.deadline_ms, self._options.remembered)
 
-    def _say_refusals(self) -> None:
+    def _write_refusals(self) -> None:
         """Write some refusals at a time: the producer's queue cannot take ten thousand replies in one turn."""
         for identifier in list(islice(self._refusals, _WRITTEN_AT_ONCE)):
             if self._refusals.pop(identifier) >= self._log_ms:
@@ -254,7 +254,7 @@ class RequestDesk:
         """After each turn of the loop: `review`, if needed."""
         whole = now_s - self._reviewed_s >= self._options.review_s
         if self._refusals and self._read_to_end and self._answers_for_all:
-            self._say_refusals()
+            self._write_refusals()
         if self._open and (self._touched or self._review_all or whole):
             if whole:
                 self._reviewed_s = now_s
@@ -300,7 +300,7 @@ class RequestDesk:
         elif request.problem:
             if self._answers_for_all:
                 self._answer(entry, Rejected("bad-request", request.problem), now_s)
-        elif (entry.claimer is None or not around.is_alive(*entry.claimer)) and self._concerns_us(request):
+        elif (entry.claimer is None or not around.is_alive(*entry.claimer)) and self._is_addressed(request):
             claim = Progress(request.id, ProgressStage.CLAIMED, around.broker, around.incarnation, entry.claimed_at)
             self._repeat(entry, request_record.encode(claim), now_s)
 
@@ -309,7 +309,7 @@ class RequestDesk:
         """Whether requests that are not addressed to a broker id are for this one; the first claim in the log decides."""
         return self._around.leading or self._around.deputizing
 
-    def _concerns_us(self, request: Request) -> bool:
+    def _is_addressed(self, request: Request) -> bool:
         around = self._around
         if request.asked == RequestCommand.SHUTDOWN:
             return request.broker == around.broker

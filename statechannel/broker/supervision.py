@@ -26,7 +26,7 @@ LOOP_CLOSED = Stopped(
     "the event loop was closed while this member was open: it does not read or write any more, and its bundles are repaired; "
     "close the channel before its loop ends",
 )
-LAST_WORDS_S = 1.0
+FINAL_LOG_S = 1.0
 
 
 class _Stand(Protocol):
@@ -78,7 +78,7 @@ def abandon(stopped: Stopped, closing: Sequence[Callable[[], object]]) -> None:
     """
 
     def close_all() -> None:
-        within(LAST_WORDS_S, lambda: _log.critical("stopped", reason=stopped.reason, detail=stopped.detail))
+        within(FINAL_LOG_S, lambda: _log.critical("stopped", reason=stopped.reason, detail=stopped.detail))
         for close in closing:
             try:
                 close()

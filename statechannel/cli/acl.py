@@ -11,7 +11,7 @@ import typer
 from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.kafka_wait import notify_if_slow
 from statechannel.cli.kit.live_log import describe_topic
-from statechannel.cli.kit.options import Connect, OutputAs, reaching
+from statechannel.cli.kit.options import Connect, OutputAs, with_connection
 from statechannel.cli.kit.output import Output, print_json, print_table, say
 from statechannel.errors import ExitCode
 from statechannel.kafka.acl_rules import (
@@ -42,7 +42,7 @@ _PRINCIPAL_HELP = "Kafka principal, e.g. User:b1."
 
 
 @app.command()
-@reaching
+@with_connection
 def show(
     connect: Connect,
     role: RoleOption,
@@ -69,7 +69,7 @@ def show(
 
 
 @app.command()
-@reaching
+@with_connection
 def apply(
     connect: Connect,
     role: RoleOption,
@@ -111,7 +111,7 @@ def apply(
 
 
 @app.command()
-@reaching
+@with_connection
 def check(connect: Connect, role: RoleOption, output: OutputAs = Output.TABLE) -> None:
     """Check the rights of this client itself, over the connection of this command; exit code 11 if one is missing."""
     connection = connect()

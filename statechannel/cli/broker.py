@@ -19,14 +19,14 @@ from statechannel.broker.supervision import within
 from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.live_log import now_ms
 from statechannel.cli.kit.logs import set_up_logs
-from statechannel.cli.kit.options import Connect, reaching
+from statechannel.cli.kit.options import Connect, with_connection
 from statechannel.cli.kit.output import print_json_line, say, silence_stdout
 from statechannel.demo.plane import PROTOCOL, DataPlane
 from statechannel.errors import ExitCode
 from statechannel.protocol.codec import is_new_broker_id
 from statechannel.settings import Settings
 
-LAST_WORDS_S = 1.0
+FINAL_LOG_S = 1.0
 _STUCK = "the event loop is stuck; the process ends itself, and its bundles are repaired"
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, help="Broker processes.")
@@ -86,7 +86,7 @@ class SimulatedHooks(BrokerHooks):
 
 
 @app.command()
-@reaching
+@with_connection
 def run(
     connect: Connect,
     broker_id: Annotated[str, typer.Option("--id", metavar="ID", help="Broker id, unique among live brokers.")],
@@ -293,7 +293,7 @@ def on_stuck(*, events: bool) -> Callable[[], None]:
         sys.stderr.flush()
 
     def end() -> None:
-        within(LAST_WORDS_S, say)  # what holds the loop may be one of the pipes
+        within(FINAL_LOG_S, say)  # what holds the loop may be one of the pipes
         os._exit(ExitCode.BUG)
 
     return end

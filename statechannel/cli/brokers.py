@@ -8,7 +8,7 @@ import typer
 
 from statechannel.audit.views import LogViews
 from statechannel.cli.kit.channel_view import read_channel
-from statechannel.cli.kit.options import Connect, OutputAs, reaching
+from statechannel.cli.kit.options import Connect, OutputAs, with_connection
 from statechannel.cli.kit.output import Output, duration, print_json, print_table
 from statechannel.cli.kit.registry import Registry, read_registry
 from statechannel.cli.kit.remarks import Remarks, remarks
@@ -18,7 +18,7 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
 @app.command()
-@reaching
+@with_connection
 def brokers(connect: Connect, output: OutputAs = Output.TABLE) -> None:
     """List the live brokers, and those lost within the last minute."""
     connection = connect()

@@ -8,7 +8,7 @@ import typer
 
 from statechannel.audit.views import NAMESPACES
 from statechannel.cli.kit.channel_view import not_found, read_channel
-from statechannel.cli.kit.options import Connect, OutputAs, reaching
+from statechannel.cli.kit.options import Connect, OutputAs, with_connection
 from statechannel.cli.kit.output import Output, print_json, print_table
 from statechannel.protocol.keys import KeyState
 from statechannel.protocol.states import State
@@ -17,7 +17,7 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
 @app.command()
-@reaching
+@with_connection
 def bundles(
     connect: Connect,
     namespace: Annotated[str | None, typer.Option("--namespace", metavar="TENANT/NAMESPACE")] = None,

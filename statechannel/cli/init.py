@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from statechannel.cli.kit.kafka_wait import notify_if_slow
-from statechannel.cli.kit.options import Connect, OutputAs, reaching
+from statechannel.cli.kit.options import Connect, OutputAs, with_connection
 from statechannel.cli.kit.output import Output, print_json, print_table, say
 from statechannel.kafka.topics import create_topics, verify_topics
 
@@ -15,7 +15,7 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
 @app.command()
-@reaching
+@with_connection
 def init(
     connect: Connect,
     partitions: Annotated[

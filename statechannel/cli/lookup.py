@@ -10,7 +10,7 @@ from statechannel.broker.request_record import RequestCommand
 from statechannel.cli.kit.channel_view import locate, read_channel
 from statechannel.cli.kit.connection import Connection
 from statechannel.cli.kit.failures import CommandError
-from statechannel.cli.kit.options import Connect, OutputAs, Timeout, reaching
+from statechannel.cli.kit.options import Connect, OutputAs, Timeout, with_connection
 from statechannel.cli.kit.output import Output, print_json, print_table
 from statechannel.cli.kit.registry import Registry, read_registry
 from statechannel.cli.kit.requests import RequestAnswer, ask, require_success
@@ -24,7 +24,7 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
 @app.command()
-@reaching
+@with_connection
 def lookup(
     connect: Connect,
     name: Annotated[str, typer.Argument(metavar="TOPIC|BUNDLE")],

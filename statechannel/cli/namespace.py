@@ -9,10 +9,10 @@ import typer
 
 from statechannel.audit.views import NAMESPACES
 from statechannel.broker.request_record import RequestCommand
-from statechannel.cli.kit.broker_request import BrokerRequest, wishing
+from statechannel.cli.kit.broker_request import BrokerRequest, broker_request
 from statechannel.cli.kit.channel_view import not_found, read_channel
 from statechannel.cli.kit.failures import CommandError
-from statechannel.cli.kit.options import Connect, OutputAs, reaching
+from statechannel.cli.kit.options import Connect, OutputAs, with_connection
 from statechannel.cli.kit.output import Output, print_json, print_table, stdout
 from statechannel.errors import ExitCode
 from statechannel.protocol.bundle import MAX_CHILDREN, is_namespace
@@ -25,7 +25,7 @@ Name = Annotated[str, typer.Argument(metavar="TENANT/NAMESPACE")]
 
 
 @app.command()
-@wishing
+@broker_request
 def create(
     connect: Connect,
     name: Name,
@@ -43,7 +43,7 @@ def create(
 
 
 @app.command()
-@wishing
+@broker_request
 def delete(_: Connect, name: Name) -> BrokerRequest:
     """Unload all bundles of a namespace and delete it."""
     _require_namespace(name)
@@ -51,7 +51,7 @@ def delete(_: Connect, name: Name) -> BrokerRequest:
 
 
 @app.command("list")
-@reaching
+@with_connection
 def list_(connect: Connect, output: OutputAs = Output.TABLE) -> None:
     """List the namespaces."""
     views = read_channel(connect())
@@ -67,7 +67,7 @@ def list_(connect: Connect, output: OutputAs = Output.TABLE) -> None:
 
 
 @app.command()
-@reaching
+@with_connection
 def show(connect: Connect, name: Name, output: OutputAs = Output.TABLE) -> None:
     """Show one namespace: its states, owners, and the bundles that were split."""
     _require_namespace(name)

@@ -9,7 +9,7 @@ import typer
 from statechannel.audit.history import HistoryLine, history_fields, history_line
 from statechannel.audit.operations import OperationsSeen
 from statechannel.cli.kit.channel_view import not_found, read_channel
-from statechannel.cli.kit.options import Connect, OutputAs, reaching
+from statechannel.cli.kit.options import Connect, OutputAs, with_connection
 from statechannel.cli.kit.output import Output, duration, moment, print_json, print_table, stdout
 from statechannel.cli.kit.past_requests import requests_seen
 from statechannel.engine.operation_fold import Operation
@@ -20,7 +20,7 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None, help="Operations 
 
 
 @app.command("list")
-@reaching
+@with_connection
 def list_(
     connect: Connect,
     limit: Annotated[int, typer.Option("--limit", min=1, help="Number of newest operations to list.")] = 50,
@@ -54,7 +54,7 @@ def list_(
 
 
 @app.command()
-@reaching
+@with_connection
 def show(
     connect: Connect,
     operation: Annotated[str, typer.Argument(metavar="OPERATION")],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import typer
 
 from statechannel.broker.request_record import RequestCommand
-from statechannel.cli.kit.broker_request import BrokerRequest, wishing
+from statechannel.cli.kit.broker_request import BrokerRequest, broker_request
 from statechannel.cli.kit.options import Connect
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, help="Repair of bundles that lost their owner.")
@@ -17,7 +17,7 @@ def _group() -> None:
 
 
 @app.command()
-@wishing
+@broker_request
 def resume(_: Connect) -> BrokerRequest:
     """Resume repair after a pause because many brokers were lost at once."""
     return BrokerRequest(RequestCommand.RESUME_REPAIR, {}, "repair resumed")

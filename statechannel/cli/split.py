@@ -9,7 +9,7 @@ import orjson
 import typer
 
 from statechannel.broker.request_record import Addressee, RequestCommand
-from statechannel.cli.kit.broker_request import BrokerRequest, wishing
+from statechannel.cli.kit.broker_request import BrokerRequest, broker_request
 from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.options import Connect, Reason
 from statechannel.cli.lookup import require_name
@@ -23,7 +23,7 @@ EXTENSION = "balancer"
 
 
 @app.command()
-@wishing
+@broker_request
 def split(
     _: Connect,
     name: Annotated[str, typer.Argument(metavar="BUNDLE|TOPIC")],

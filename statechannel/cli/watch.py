@@ -14,7 +14,7 @@ from statechannel.cli.kit.channel_follower import FollowedPartition, open_follow
 from statechannel.cli.kit.connection import Connection
 from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.kafka_wait import Pulse
-from statechannel.cli.kit.options import Connect, OutputAs, reaching
+from statechannel.cli.kit.options import Connect, OutputAs, with_connection
 from statechannel.cli.kit.output import Output, moment, print_json_line, say, stdout
 from statechannel.errors import ExitCode
 from statechannel.protocol.bundle import is_namespace, partition_of
@@ -30,7 +30,7 @@ OVERRULED_TOLD = 20
 
 
 @app.command()
-@reaching
+@with_connection
 def watch(
     connect: Connect,
     namespace: Annotated[str | None, typer.Option("--namespace", metavar="TENANT/NAMESPACE")] = None,

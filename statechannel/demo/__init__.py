@@ -1,1 +1,1 @@
-"""The demo: three brokers with a toy data plane, a client that notices every gap, and an audit that explains them all."""
+"""Demo: three brokers with a toy data plane, a client that notices every gap, and an audit that explains them all."""

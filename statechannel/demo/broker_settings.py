@@ -1,4 +1,4 @@
-"""What the brokers of the demo are told, as a file that its reader can look at and use again."""
+"""Settings of the demo's brokers, as a file that the reader can inspect and reuse."""
 
 _BALANCER = """\
 [extensions.balancer]
@@ -20,12 +20,12 @@ history = 0.5
 report_threshold_percent = 2
 
 """
-"""What both demos ask of the balancer, and of how load is measured and told; neither has braces, as one is filled in."""
+"""Settings shared by both demos; without braces, as one file is a format string."""
 
 SETTINGS = (
     """\
-# Settings of the demo's brokers. Load is made up: a few topics are heavy, most are light, all follow a wave.
-# The balancer looks every two seconds instead of every minute, and waits for less than it would in production.
+# Settings of the demo's brokers. Load is simulated: a few topics are heavy, most are light, all follow a wave.
+# The balancer runs every two seconds instead of every minute, with shorter waits than in production.
 
 """
     + _BALANCER
@@ -50,8 +50,8 @@ grace_s = 5
 
 LAUNCH_SETTINGS = (
     """\
-# Settings of the brokers of `demo --balance`. Load is made up: three namespaces are as busy as each other, until one becomes
-# much busier. The balancer looks every two seconds instead of every minute, and waits for less than it would in production.
+# Settings of the brokers of `demo --balance`. Load is simulated: three namespaces are equally busy, until one becomes
+# much busier. The balancer runs every two seconds instead of every minute, with shorter waits than in production.
 
 """
     + _BALANCER

@@ -1,4 +1,4 @@
-"""What the stories of the demo are told with: Kafka, broker processes, a client, and commands whose answers are shown."""
+"""Building blocks of the demo's stories: Kafka, broker processes, a client, and commands with their output."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from statechannel.demo.promises import Promises
 from statechannel.demo.served import place_of_topic
 
 SERVED_S = 40.0
-"""Longest wait until every topic is served again: the loss of an owner shows after 6 s, a lost leader costs 6 s more."""
+"""Longest wait until every topic is served again: a lost owner is detected after 6 s, a lost leader costs 6 s more."""
 _POLL_S = 0.1
 
 
 def topic_names(namespace: str, parts: int) -> list[str]:
-    """One topic in each of so many equal parts of the ring."""
+    """One topic in each of a number of equal parts of the ring."""
     names: dict[int, str] = {}
     for number in itertools.count(1):
         topic = f"{namespace}/orders-{number}"
@@ -33,11 +33,11 @@ def topic_names(namespace: str, parts: int) -> list[str]:
 
 @dataclass(slots=True)
 class Chapters:
-    """See the module; a story says what happens (`tell`).
+    """Base class of the stories; `run` runs one.
 
     Attributes:
-        promises: What was checked, and whether it held.
-        EXAMPLES: Commands to try on a cluster that goes on running; `{topic}` is one of its topics.
+        promises: Checked promises.
+        EXAMPLES: Commands to try on a cluster that keeps running; `{topic}` is one of its topics.
     """
 
     EXAMPLES: ClassVar[Sequence[str]] = ()
@@ -49,8 +49,8 @@ class Chapters:
     topics: list[str] = field(default_factory=list)
     name: str = field(default_factory=command_name)
 
-    def tell(self) -> None:
-        """Everything; raises `DemoError` where it cannot go on."""
+    def run(self) -> None:
+        """Run the whole story; raises `DemoError` if it cannot continue."""
         raise NotImplementedError
 
     def close(self) -> None:
@@ -61,20 +61,22 @@ class Chapters:
     # --- steps that all have ----------------------------------------------------------------------------------------
 
     def start_kafka(self) -> None:
-        """A Kafka, and the topics in it."""
+        """Start Kafka and create the topics."""
         n = self.narrator
         n.step("A real Kafka")
-        n.say(f"One Kafka broker on the loopback interface; everything lies in {self.cluster.folder}.")
+        n.say(f"One Kafka broker on the loopback interface; all data is in {self.cluster.folder}.")
         kafka = self.command("kafka", "up", "--folder", str(self.cluster.kafka_folder), timeout_s=FIRST_START_S)
         self.cluster.address = kafka["bootstrap_servers"]
-        n.good(f"it serves at {self.cluster.address}, pid {kafka['pid']}")
+        n.good(f"it listens on {self.cluster.address}, pid {kafka['pid']}")
         n.say("Every later command finds it by this variable:")
         n.command(f"export STATECHANNEL_KAFKA__BOOTSTRAP_SERVERS={self.cluster.address}")
         kafka = self.command("init")
-        n.good(f"{len(kafka['topics'])} topics: the channel (compacted), the registry, requests, and the leader's seat")
+        n.good(
+            f"{len(kafka['topics'])} topics: the channel (compacted), the registry, requests, and the leader election"
+        )
 
     def start_brokers(self, brokers: Sequence[str]) -> None:
-        """Broker processes, until each has caught up."""
+        """Start broker processes, and wait until each has caught up."""
         started = []
         for broker in brokers:
             self.narrator.command(f"{self.name} {' '.join(self.cluster.broker_command(broker))} &")
@@ -97,17 +99,17 @@ class Chapters:
         return self.client
 
     def command(self, *args: str, timeout_s: float = COMMAND_S) -> dict[str, Any]:
-        """Show a command and run it; its JSON."""
+        """Show a command and run it; returns its JSON."""
         self.narrator.command(f"{self.name} {' '.join(args)}")
         return self.cluster.ask(*args, timeout_s=timeout_s)
 
     def show(self, command: str, *columns: str) -> None:
-        """A command that lists, as a table."""
+        """Show a listing command as a table."""
         rows = self.command(command)[command]
         self.narrator.table(columns, [[_cell(row, column) for column in columns] for row in rows])
 
     def print(self, *args: str) -> None:
-        """A command whose answer is for people."""
+        """Show a command with its text output."""
         self.narrator.command(f"{self.name} {' '.join(args)}")
         ran = self.cluster.run(*args)
         if ran.code != 0:
@@ -115,12 +117,12 @@ class Chapters:
         self.narrator.output(ran.stdout)
 
     def bundles(self) -> list[dict[str, Any]]:
-        """All bundles as the log has them."""
+        """All bundles by the log."""
         bundles: list[dict[str, Any]] = self.cluster.ask("bundles")["bundles"]
         return bundles
 
     def until_served(self, *, lost: str | None = None) -> float:
-        """Wait until every topic's last write was taken; returns the seconds."""
+        """Wait until every topic's last write was accepted; returns the seconds."""
         begun_s = time.monotonic()
         while time.monotonic() - begun_s < SERVED_S:
             unserved = self.writer.unserved()
@@ -128,7 +130,7 @@ class Chapters:
                 return time.monotonic() - begun_s
             time.sleep(_POLL_S)
         raise DemoError(
-            f"after {SERVED_S:.0f} s nobody takes writes to {', '.join(self.writer.unserved()) or f'bundles of {lost}'}",
+            f"after {SERVED_S:.0f} s no broker accepts writes to {', '.join(self.writer.unserved()) or f'bundles of {lost}'}",
             log=self.cluster.living()[0].log if self.cluster.living() else None,
         )
 

@@ -1,7 +1,7 @@
-"""A client that writes to every topic several times a second, each write at the broker that owns the topic's bundle.
+"""Demo client that writes to every topic several times a second, at the broker that owns the topic's bundle.
 
-It knows brokers only by their answers: it asks any of them who owns a topic, writes there, follows a hint where the bundle
-has moved, and asks again when nobody takes the write. Runs on a loop of its own in a thread.
+It asks any broker for the owner of a topic, writes there, follows redirects if the bundle
+has moved, and looks it up again if the write is refused. Runs on its own loop in a thread.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Client:
 
     Args:
         topics: Full names or `tenant/namespace/topic`.
-        urls: Brokers to ask first, all of them if need be.
+        urls: Initial brokers.
     """
 
     def __init__(self, topics: Sequence[str], urls: Sequence[str]) -> None:
@@ -46,24 +46,24 @@ class Client:
         self._failure: BaseException | None = None
 
     def start(self) -> None:
-        """Begin to write."""
+        """Start writing."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Write no more; returns when the last write has ended. May be called twice."""
+        """Stop writing; returns when the last write has ended. May be called twice."""
         if self._thread.is_alive():
             with contextlib.suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self._stop.set)
             self._thread.join(_STOP_S)
 
     def add_broker(self, url: str) -> None:
-        """Another broker that may be asked."""
+        """Add another broker."""
         with self._lock:
             if url not in self._urls:
                 self._urls.append(url)
 
     def unserved(self) -> list[str]:
-        """Topics of which no write is taken just now.
+        """Topics whose writes are currently refused.
 
         Raises:
             RuntimeError: The client itself failed.
@@ -75,19 +75,19 @@ class Client:
             return [*never, *self._notebook.unserved]
 
     def gaps(self) -> list[NoticedGap]:
-        """What it noticed so far."""
+        """Gaps noticed so far."""
         with self._lock:
             return self._notebook.gaps()
 
     @property
     def broken(self) -> list[str]:
-        """Answers that must never be given."""
+        """Answers that violate the protocol."""
         with self._lock:
             return list(self._notebook.broken)
 
     @property
     def writes(self) -> int:
-        """Writes taken so far."""
+        """Number of accepted writes."""
         with self._lock:
             return self._notebook.writes
 
@@ -120,7 +120,7 @@ class Client:
             await asyncio.sleep(WRITE_INTERVAL_S if taken else RETRY_INTERVAL_S)
 
     async def _compare_claims(self) -> None:
-        """Ask every broker what it serves: two owners show here, too, where only one of them is written to."""
+        """Query every broker for what it serves: this also shows a second owner that is not written to."""
         while True:
             with self._lock:
                 urls = list(self._urls)
@@ -182,7 +182,7 @@ async def _ask_once(url: str, do: str, timeout_s: float) -> dict[str, Any]:
 
 
 def ask_broker(url: str, do: str, timeout_s: float = ANSWER_S) -> dict[str, Any]:
-    """Ask one broker one thing, `serving` or `digest`, from plain code.
+    """Send one request, `serving` or `digest`, to one broker, from synchronous code.
 
     Raises:
         LinkDownError: It did not answer.

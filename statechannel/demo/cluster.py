@@ -1,4 +1,4 @@
-"""The processes of the demo: a Kafka and brokers on loopback, in a temporary folder, all ended by pid."""
+"""Processes of the demo: Kafka and brokers on loopback, in a temporary folder, all ended by pid."""
 
 from __future__ import annotations
 
@@ -27,32 +27,32 @@ ADDRESS_VARIABLE = f"{ENV_PREFIX}KAFKA__BOOTSTRAP_SERVERS"
 READY_S = 60.0
 COMMAND_S = 60.0
 FIRST_START_S = 600.0
-"""Kafka's start, where its jars have to be fetched first."""
+"""Time-out of Kafka's first start, including the download of its jars."""
 END_S = 20.0
 FOLDER_PREFIX = "statechannel-demo-"
 FOLDERS_KEPT = 5
-"""Folders of earlier runs that stay where a run failed or was told to keep its cluster: each takes some 40 MB."""
+"""Folders kept from earlier runs that failed or used --keep: each takes some 40 MB."""
 _POLL_S = 0.05
 
 
 def command_path() -> Path:
-    """The `statechannel` command that belongs to this interpreter.
+    """The `statechannel` command of this interpreter.
 
     Raises:
-        DemoError: There is none.
+        DemoError: It is not installed.
     """
     beside = Path(sys.executable).parent / "statechannel"
     path = beside if beside.exists() else shutil.which("statechannel")
     if path is None:
         raise DemoError(
-            "the command `statechannel` is not installed beside this Python",
+            "the command `statechannel` is not installed for this Python",
             hint="Run `make setup`, or install the package.",
         )
     return Path(path)
 
 
 def command_name() -> str:
-    """The command as the user has to type it in this folder."""
+    """The command as typed by the user in this folder."""
     path = command_path()
     on_path = shutil.which("statechannel")
     if on_path is not None and Path(on_path).resolve() == path.resolve():
@@ -72,13 +72,13 @@ class EndedCommand:
 
     @property
     def error(self) -> str:
-        """What it says went wrong. Its hint is left out: it is for somebody who has a Kafka to take care of."""
+        """Its error message, without the hint, which does not apply to the demo."""
         lines = [line.strip() for line in self.stderr.splitlines() if line.strip() and not line.startswith("hint: ")]
         messages = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
-        return "; ".join(messages or lines[-3:]) or "it said nothing"
+        return "; ".join(messages or lines[-3:]) or "no output"
 
     def json(self) -> dict[str, Any]:
-        """What it printed as JSON.
+        """Its JSON output.
 
         Raises:
             DemoError: That is not JSON.
@@ -111,8 +111,8 @@ class DemoCluster:
     """Kafka and brokers in one folder.
 
     Attributes:
-        own_ms: What preparing a bundle takes the simulated brokers.
-        release_ms: What letting one go takes them.
+        own_ms: Simulated preparation time of a bundle.
+        release_ms: Simulated release latency.
     """
 
     folder: Path
@@ -124,7 +124,7 @@ class DemoCluster:
 
     @classmethod
     def make(cls, *, own_ms: int, release_ms: int) -> DemoCluster:
-        """A cluster in a temporary folder of its own; nothing runs yet. Of those of earlier runs the newest few stay."""
+        """A cluster in a new temporary folder, not started yet. The newest folders of earlier runs are kept."""
         forget_old_folders()
         cluster = cls(Path(tempfile.mkdtemp(prefix=FOLDER_PREFIX)), own_ms, release_ms)
         cluster.settings.write_text(SETTINGS)
@@ -146,7 +146,7 @@ class DemoCluster:
         return KafkaServer(self.kafka_folder).log_path
 
     def environment(self) -> dict[str, str]:
-        """Environment of every command: the user's, without settings that would change what the demo shows."""
+        """Environment of every command: the user's, without settings that would change the demo."""
         kept = {
             name: value
             for name, value in os.environ.items()
@@ -201,7 +201,7 @@ class DemoCluster:
         return ["broker", "run", "--id", broker, "--data-port", "0", *simulated, "--config", str(self.settings)]
 
     def start_broker(self, broker: str) -> DemoBroker:
-        """Start a broker process; `wait_ready` tells when it has caught up."""
+        """Start a broker process; `wait_ready` waits until it has caught up."""
         self._starts += 1
         events = self.folder / f"{broker}-{self._starts}.events"
         log = self.folder / f"{broker}-{self._starts}.log"
@@ -238,7 +238,7 @@ class DemoCluster:
             time.sleep(_POLL_S)
 
     def living(self) -> list[DemoBroker]:
-        """Brokers whose process runs."""
+        """Brokers with a running process."""
         return [broker for broker in self.brokers.values() if broker.process.poll() is None]
 
     def kill_broker(self, broker: DemoBroker) -> None:
@@ -277,7 +277,7 @@ class DemoCluster:
 
 
 def forget_old_folders(keep: int = FOLDERS_KEPT) -> None:
-    """Remove what failed or kept runs left behind, but for the newest; never where a Kafka still runs."""
+    """Remove folders of failed or kept runs, except the newest and those with a running Kafka."""
     mine = [
         (facts.st_mtime, folder)
         for folder in Path(tempfile.gettempdir()).glob(f"{FOLDER_PREFIX}*")
@@ -289,6 +289,6 @@ def forget_old_folders(keep: int = FOLDERS_KEPT) -> None:
 
 
 def events_of(broker: DemoBroker) -> list[dict[str, Any]]:
-    """What the broker has told so far; a line that is still being written is left out."""
+    """Events of the broker so far, without an incomplete last line."""
     whole = broker.events.read_bytes().rpartition(b"\n")[0]
     return [orjson.loads(line) for line in whole.splitlines() if line]

@@ -8,10 +8,10 @@ from statechannel.errors import StateChannelError
 
 
 class DemoError(StateChannelError):
-    """The demo cannot go on, or what it shows did not come out as promised.
+    """The demo cannot continue, or a promise did not hold.
 
     Attributes:
-        log: A file that tells more.
+        log: A log file with details.
     """
 
     def __init__(self, message: str, *, hint: str = "", log: Path | None = None) -> None:

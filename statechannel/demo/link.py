@@ -1,4 +1,4 @@
-"""The client's side of the toy data plane: one connection to a broker, shared by everybody who asks it something."""
+"""Client side of the toy data plane: one shared connection to a broker."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from statechannel.demo.plane import LINE_BYTES_MAX
 
 
 class LinkDownError(Exception):
-    """The broker does not listen, or the connection broke, or no answer came in time."""
+    """The broker does not listen, the connection was lost, or no answer arrived in time."""
 
 
 class DemoLink:
-    """A connection that is made when needed and made again when it broke.
+    """A connection that is opened on demand and reopened after a failure.
 
     Args:
         url: `demo://127.0.0.1:PORT`.
@@ -33,10 +33,10 @@ class DemoLink:
         self._making = asyncio.Lock()
 
     async def ask(self, do: str, timeout_s: float, **args: Any) -> dict[str, Any]:
-        """Ask and wait for the answer.
+        """Send a request and wait for the answer.
 
         Raises:
-            LinkDownError: There was none.
+            LinkDownError: There was no answer.
         """
         number = next(self._numbers)
         answer: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()

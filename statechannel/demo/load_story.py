@@ -1,4 +1,4 @@
-"""What happens in `demo --balance`: a namespace becomes three times as busy at once, and the cluster balances itself."""
+"""Story of `demo --balance`: a namespace suddenly becomes three times as busy, and the cluster balances itself."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ BUNDLES = 16
 """Of each namespace."""
 BROKERS = ("b1", "b2", "b3", "b4")
 HOME = "b1"
-"""All of the launch lies here until it begins."""
+"""All bundles of the launch are on this broker until it begins."""
 FACTOR = 3
 SPREAD_MAX = 0.15
-"""The busiest broker and the idlest are at the end no further apart than this part of a machine."""
+"""Maximum final difference between the busiest and the idlest broker, as a fraction of a machine."""
 STEADY_S = 10.0
-"""So long it is watched after it has settled."""
+"""Observation time after it has settled."""
 _LATE_S = 2.0
 _POLL_S = 0.2
 _SHOWN = 6
@@ -41,8 +41,8 @@ class LaunchStory(Chapters):
     """One run of `demo --balance`.
 
     Attributes:
-        folder: Where the plot is written.
-        quiet_s: So long after the start of the brokers the launch begins.
+        folder: Folder of the plot.
+        quiet_s: Time from the start of the brokers to the launch.
     """
 
     EXAMPLES: ClassVar[Sequence[str]] = (
@@ -63,8 +63,8 @@ class LaunchStory(Chapters):
     sampler: Sampler | None = None
     launch_ms: int = 0
 
-    def tell(self) -> None:
-        """Everything, up to the plot; raises `DemoError` where it cannot go on."""
+    def run(self) -> None:
+        """Run the whole story, up to the plot; raises `DemoError` if it cannot continue."""
         self.start_kafka()
         self._start_brokers()
         self._create_namespaces()
@@ -85,11 +85,11 @@ class LaunchStory(Chapters):
 
     def _start_brokers(self) -> None:
         n = self.narrator
-        n.step(f"{len(BROKERS)} brokers with load that is made up")
+        n.step(f"{len(BROKERS)} brokers with simulated load")
         n.say(
-            "Each is a process of its own, and reports how busy it is. What its topics do is made up, a function of the "
-            f"time that all brokers agree on: in {self.quiet_s:.0f} s from now the topics of {LAUNCH} will have {FACTOR} times "
-            "as much to do."
+            "Each is a separate process, and reports its load. The load of its topics is simulated, a function of the "
+            f"time that is the same for all brokers: in {self.quiet_s:.0f} s the topics of {LAUNCH} will have {FACTOR} times "
+            "the load."
         )
         # The setting knows whole seconds, and the mark of the plot has to be where the load begins.
         from_s = round(_now_ms() / 1_000 + self.quiet_s)
@@ -103,16 +103,16 @@ class LaunchStory(Chapters):
     def _create_namespaces(self) -> None:
         n = self.narrator
         n.step(f"{len(NAMESPACES)} namespaces of {BUNDLES} bundles")
-        n.say(f"All of {LAUNCH} is kept on {HOME}: so far it is as quiet as the others.")
+        n.say(f"All of {LAUNCH} is pinned to {HOME}: so far it is as quiet as the others.")
         self.command("policy", "set", "pin", LAUNCH, HOME)
         for namespace in NAMESPACES:
             self.command("namespace", "create", namespace, "--bundles", str(BUNDLES))
-        n.good(f"{len(NAMESPACES) * BUNDLES} bundles; nobody serves them before somebody asks")
+        n.good(f"{len(NAMESPACES) * BUNDLES} bundles; each is unassigned until its first lookup")
 
     def _start_client(self) -> None:
         n = self.narrator
         n.step(f"A client writes to {len(self.topics)} topics, one in each bundle")
-        n.say("The first lookup of a bundle has it placed: where there is most room, as far as the reports tell.")
+        n.say("The first lookup of a bundle assigns it: to the broker with the most room, by the load reports.")
         self.client = Client(self.topics, [broker.url for broker in self.cluster.living()])
         self.client.start()
         took_s = self.until_served()
@@ -134,14 +134,14 @@ class LaunchStory(Chapters):
         series = self._sampler.series
         series.mark("launch", self.launch_ms)
         n.say(
-            f"All of it on {HOME}. The leader hears of it by the next report, decides every other second, and moves "
-            "bundles to where there is room, a part of the load at a time."
+            f"All of it on {HOME}. The leader sees it in the next report, decides every other second, and moves "
+            "bundles to brokers with room, a part of the load at a time."
         )
         balanced = until_settled(self.cluster, self.launch_ms, len(BROKERS))
         settled_ms = _now_ms()
         n.command(f"{self.name} decisions --moves-only")
         moves = [move for _, move in balanced.moves]
-        n.say(f"says of {len(moves)} moves in {len(balanced.decisions)} decisions, the first of which are:")
+        n.say(f"lists {len(moves)} moves in {len(balanced.decisions)} decisions; the first are:")
         n.table(
             ("bundle", "from", "to", "result", "why"),
             [
@@ -157,7 +157,7 @@ class LaunchStory(Chapters):
 
     def _after(self) -> None:
         n = self.narrator
-        n.step("What has come of it")
+        n.step("The result")
         self._wait_until(_now_ms() + round(STEADY_S * 1_000))
         self._sampler.stop()
         series, after = self._sampler.series, self._lately()
@@ -171,8 +171,8 @@ class LaunchStory(Chapters):
         )
         back = series.returned()
         self.promises.all(
-            [f"{bundle} came back to where it was" for bundle in back],
-            f"none of {len(series.moves)} moves brought a bundle back to where it had been",
+            [f"{bundle} came back to its first broker" for bundle in back],
+            f"none of {len(series.moves)} moves brought a bundle back",
         )
         self.until_served()
         self._writer_ends()
@@ -186,24 +186,24 @@ class LaunchStory(Chapters):
         for path in files:
             n.good(f"{path}")
         if why:
-            n.say(f"There is no picture: {why}")
+            n.say(f"No plot: {why}")
 
     # --- parts of steps ---------------------------------------------------------------------------------------------
 
     @property
     def _sampler(self) -> Sampler:
         if self.sampler is None:
-            raise RuntimeError("nobody has begun to read the loads")
+            raise RuntimeError("the loads are not being read")
         return self.sampler
 
     def _writer_ends(self) -> None:
-        """What the client noticed."""
+        """Check the gaps noticed by the client."""
         self.writer.stop()
         gaps = [gap.length_ms for gap in self.writer.gaps() if gap.length_ms is not None]
         longest = f"the longest gap of a topic {max(gaps) / 1_000:.1f} s" if gaps else "no gap noticed"
         self.promises.all(
             self.writer.broken,
-            f"{self.writer.writes:,} writes, none taken by two owners or by one that was over; {longest}",
+            f"{self.writer.writes:,} writes, none accepted by two owners or by a former one; {longest}",
         )
 
     def _lately(self) -> dict[str, float]:
@@ -237,24 +237,24 @@ def _now_ms() -> int:
 
 
 def story_in(folder: Path, quiet_s: float) -> Callable[[DemoCluster, Narrator, Promises], Chapters]:
-    """Makes the story for `run_demo`, with its plot in a folder."""
+    """Create the story for `run_demo`, with its plot in a folder."""
     return lambda cluster, narrator, promises: LaunchStory(cluster, narrator, promises, folder=folder, quiet_s=quiet_s)
 
 
 CALM = 3
-"""So many decisions in a row that could have moved something and did not, and it has settled."""
+"""Number of consecutive decisions without moves after which it has settled."""
 COOLING = "CoolDown"
-"""Reason of a decision that waits for the brokers' figures after a move."""
+"""Reason of a decision that waits for new load reports after a move."""
 SETTLED_S = 120.0
 _COMMAND_POLL_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class Balanced:
-    """What the balancer did.
+    """Decisions of the balancer.
 
     Attributes:
-        decisions: Those that moved something, the oldest first.
+        decisions: Those with moves, the oldest first.
         before: Each broker's score at the first of them; after: at the newest decision.
     """
 
@@ -264,26 +264,26 @@ class Balanced:
 
     @property
     def moves(self) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
-        """Each move that set out, with its decision."""
+        """Each started move, with its decision."""
         return ((decision, move) for decision in self.decisions for move in _begun(decision))
 
     @property
     def unsettled(self) -> Sequence[str]:
-        """Moves that did not end well, in words."""
+        """Moves that did not succeed, as sentences."""
         return [f"{move['bundle']}: {move['result']}" for _, move in self.moves if move["result"] != "done"]
 
 
 def spread(scores: dict[str, float]) -> float:
-    """How far the brokers are apart."""
+    """Difference between the busiest and the idlest broker."""
     return max(scores.values()) - min(scores.values()) if scores else 0.0
 
 
 def until_settled(cluster: DemoCluster, since_ms: int, brokers: int) -> Balanced:
-    """Wait until the balancer has moved something and then found nothing more to move.
+    """Wait until the balancer has moved bundles and then made no more moves.
 
     Args:
-        since_ms: Decisions before this are not looked at.
-        brokers: So many brokers have to be judged.
+        since_ms: Earlier decisions are ignored.
+        brokers: Number of brokers that must have scores.
 
     Raises:
         DemoError: It takes too long.
@@ -301,7 +301,7 @@ def until_settled(cluster: DemoCluster, since_ms: int, brokers: int) -> Balanced
         if moved and calm and len(sheds[-1]["scores"]) == brokers:
             return Balanced(moved, moved[0]["scores"], sheds[-1]["scores"])
         if time.monotonic() > until_s:
-            reason = sheds[-1]["why"] if sheds else listed[-1]["why"] if listed else "nothing at all"
+            reason = sheds[-1]["why"] if sheds else listed[-1]["why"] if listed else "nothing"
             raise DemoError(
                 f"the cluster was not balanced within {SETTLED_S:.0f} s; the newest decision says: {reason}"
             )

@@ -1,4 +1,4 @@
-"""Tells the story of the demo on standard output: steps, the commands to type, what came of them."""
+"""Output of the demo: steps, the commands to type, and their results."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 _WIDTH = 100
-"""Where there is no terminal, and at most on one: prose is not read beyond."""
+"""Width of the text without a terminal, and maximum width on one."""
 _INDENT = "   "
 
 
@@ -31,21 +31,21 @@ class Narrator:
         return time.monotonic() - self._begun_s
 
     def step(self, title: str) -> None:
-        """A new chapter."""
+        """Print the title of the next step."""
         self._step += 1
         self._title(f"{self._step}. {title}")
 
     def clean_up(self) -> None:
-        """The end, whatever came before it: it has no number, since no step may have led to it."""
+        """Print the title of the end, without a number."""
         self._title("Clean-up")
 
     @property
     def where(self) -> str:
-        """The step that is being told."""
+        """The current step."""
         return f"step {self._step}" if self._step else "the beginning"
 
     def failed(self, text: str, look: str) -> None:
-        """The story cannot go on."""
+        """Print that the story cannot continue."""
         self._prose(f"[failed] {self.where}: {text}", "bold red")
         self._prose(look, "")
 
@@ -56,28 +56,28 @@ class Narrator:
         self._print(line)
 
     def say(self, text: str) -> None:
-        """A sentence."""
+        """Print a sentence."""
         self._prose(text, "")
 
     def good(self, text: str) -> None:
-        """Something came out as promised."""
+        """Print a promise that held."""
         self._prose(f"[ok] {text}", "green")
 
     def bad(self, text: str) -> None:
-        """Something did not."""
+        """Print a promise that did not hold."""
         self._prose(f"[FAILED] {text}", "bold red")
 
     def command(self, text: str) -> None:
-        """A command as the user could type it."""
+        """Print a command as the user could type it."""
         self._print(Text(f"{_INDENT}$ {text}", style="bold"))
 
     def output(self, text: str) -> None:
-        """What a command printed."""
+        """Print the output of a command."""
         for line in text.rstrip().splitlines():
             self._print(Text(f"{_INDENT}  {line.rstrip()}", style="dim"))
 
     def table(self, headers: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-        """A small table."""
+        """Print a small table."""
         table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
         for header in headers:
             table.add_column(Text(header), overflow="fold")
@@ -99,7 +99,7 @@ class Narrator:
 
 
 def milliseconds(length_ms: int | None) -> str:
-    """A length of time for people."""
+    """A duration as text."""
     if length_ms is None:
         return "-"
     return f"{length_ms} ms" if length_ms < 1_000 else f"{length_ms / 1_000:.1f} s"  # noqa: PLR2004 - of units

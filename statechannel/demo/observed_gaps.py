@@ -1,6 +1,6 @@
-"""What a client notices: gaps in service, and answers that two owners, or a stale one, must have given. Pure.
+"""Gaps in service noticed by a client, and answers that show two owners or a stale one. Pure.
 
-Times are wall-clock milliseconds, since they are compared with the log's.
+Times are wall-clock milliseconds, as they are compared with the log's.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from statechannel.demo.served import place_of_bundle, place_of_topic
 
 
 class NoticedGap(NamedTuple):
-    """Time in which writes of a bundle's topics failed.
+    """Interval in which writes to a bundle's topics failed.
 
     Attributes:
-        start_ms: The first write that nobody took.
-        end_ms: The first that was taken again; None while they fail.
-        bundle: Bundle that took the write in the end (after a split a child); before that the last one known.
+        start_ms: The first refused write.
+        end_ms: The first accepted write after it; None while they fail.
+        bundle: Bundle that accepted the write in the end (after a split a child); before that the last known one.
     """
 
     bundle: str
@@ -35,7 +35,7 @@ class NoticedGap(NamedTuple):
 
 
 class AcceptedWrite(NamedTuple):
-    """A write, or a claim to serve, that a broker answered with its generation."""
+    """A write, or a claim to serve, answered by a broker with its generation."""
 
     broker: str
     bundle: str
@@ -53,11 +53,11 @@ class _Topic:
 
 @dataclass(slots=True)
 class Notebook:
-    """Everything that a client noticed.
+    """Observations of a client.
 
     Attributes:
-        broken: Sentences about answers that must never be given: two owners of one generation, or a generation that was
-            already over when it was asked.
+        broken: Sentences on answers that violate the protocol: two owners of one generation, or a generation that had
+            already ended.
     """
 
     topics: dict[str, _Topic] = field(default_factory=dict)
@@ -66,7 +66,7 @@ class Notebook:
     _newest: dict[str, AcceptedWrite] = field(default_factory=dict)
 
     def taken(self, topic: str, taken: AcceptedWrite) -> None:
-        """A write was taken."""
+        """Note an accepted write."""
         held = self.topics.setdefault(topic, _Topic())
         held.writes += 1
         self._check(topic, taken)
@@ -79,14 +79,14 @@ class Notebook:
         held.last = taken
 
     def claimed(self, claim: AcceptedWrite) -> None:
-        """A broker said that it serves a bundle."""
+        """Note a broker's claim to serve a bundle."""
         place = place_of_bundle(claim.bundle)
         for topic in self.topics:
             if place.holds(*place_of_topic(topic)):
                 self._check(topic, claim)
 
     def failed(self, topic: str, at_ms: int) -> None:
-        """Nobody took a write. Before the first one was taken that is no gap: nobody has served the topic yet."""
+        """Note a refused write. Before the first accepted one this is not a gap: the topic was never served."""
         held = self.topics.setdefault(topic, _Topic())
         if held.last is not None and held.failing_since_ms is None:
             held.failing_since_ms = at_ms
@@ -108,16 +108,16 @@ class Notebook:
 
     @property
     def writes(self) -> int:
-        """Writes taken so far."""
+        """Number of accepted writes."""
         return sum(topic.writes for topic in self.topics.values())
 
     @property
     def unserved(self) -> list[str]:
-        """Topics whose last write was not taken, or that never had one taken."""
+        """Topics whose last write was refused, or that never had an accepted one."""
         return [name for name, held in self.topics.items() if held.last is None or held.failing_since_ms is not None]
 
     def gaps(self) -> list[NoticedGap]:
-        """All gaps by start, a bundle's at a time: what its topics noticed at the same time is one gap."""
+        """All gaps by start and bundle: simultaneous gaps of a bundle's topics are one gap."""
         still_open = [
             NoticedGap(held.last.bundle, held.failing_since_ms, None, held.last.broker, None)
             for held in self.topics.values()
@@ -147,17 +147,17 @@ def _same(gap: NoticedGap, other: NoticedGap) -> bool:
 
 
 CLOCK_MS = 250
-"""How much earlier than the log a client may see a change: a record is stamped when it is appended, and acted on later."""
+"""How much earlier than in the log a client may see a change: a record is stamped when appended, and applied later."""
 LATE_MS = 1_500
-"""How much later than the log a client may see the end: hooks, its own retries and lookups."""
+"""How much later than in the log a client may see the end: hooks, its own retries and lookups."""
 SEEN_FROM_MS = 500
 """A client that writes four times a second cannot miss a gap of this length."""
 EXPLAINED = frozenset({"transfer", "unload", "owner-lost"})
-"""Causes that name what happened; any other one means that the log cannot tell."""
+"""Known causes; any other one means that the log does not show the cause."""
 
 
 class AuditedGap(NamedTuple):
-    """A gap as `statechannel audit --gaps --output json` has it."""
+    """A gap in `statechannel audit --gaps --output json`."""
 
     bundle: str
     cause: str
@@ -170,7 +170,7 @@ class AuditedGap(NamedTuple):
 
     @classmethod
     def of(cls, fields: Mapping[str, Any]) -> AuditedGap:
-        """Out of the audit's JSON."""
+        """Parse the audit's JSON."""
         return cls(
             fields["bundle"],
             fields["cause"],
@@ -184,7 +184,7 @@ class AuditedGap(NamedTuple):
 
 
 class Pair(NamedTuple):
-    """A gap of the audit, and what the client noticed of it."""
+    """A gap of the audit, with the client's one."""
 
     audited: AuditedGap
     noticed: NoticedGap | None
@@ -192,11 +192,11 @@ class Pair(NamedTuple):
 
 @dataclass(slots=True)
 class GapComparison:
-    """What came out.
+    """Result of a comparison.
 
     Attributes:
         pairs: Every gap of the audit, by start.
-        problems: Sentences; none: the two agree.
+        problems: Sentences; empty if both agree.
     """
 
     pairs: list[Pair] = field(default_factory=list)
@@ -206,11 +206,11 @@ class GapComparison:
 def compare(
     audited: Sequence[AuditedGap], noticed: Sequence[NoticedGap], *, topics: Iterable[str], since_ms: int, until_ms: int
 ) -> GapComparison:
-    """Pair them up.
+    """Match the audit's gaps with the client's.
 
     Args:
-        topics: What the client wrote to.
-        since_ms, until_ms: When it wrote to all of them.
+        topics: Topics of the client.
+        since_ms, until_ms: Interval in which it wrote to all of them.
     """
     places = [place_of_topic(topic) for topic in topics]
     comparison = GapComparison()
@@ -245,19 +245,19 @@ def _problems_of(
     gap: AuditedGap, seen: NoticedGap | None, places: Sequence[tuple[str, int]], *, since_ms: int, until_ms: int
 ) -> Iterable[str]:
     if gap.cause not in EXPLAINED:
-        yield f"the audit cannot tell why {gap.bundle} was not served ({gap.cause}: {gap.why})"
+        yield f"the audit has no cause for the gap of {gap.bundle} ({gap.cause}: {gap.why})"
     if gap.end_ms is None:
-        yield f"{gap.bundle} is not served by anybody ({gap.why})"
+        yield f"{gap.bundle} is not served ({gap.why})"
         return
     written = any(place_of_bundle(gap.bundle).holds(*place) for place in places)
     in_sight_ms = min(gap.end_ms, until_ms) - max(gap.start_ms, since_ms)
     if seen is None and written and in_sight_ms > SEEN_FROM_MS:
-        yield f"the audit tells of a gap of {in_sight_ms} ms in {gap.bundle} that the client did not notice ({gap.why})"
+        yield f"the audit has a gap of {in_sight_ms} ms in {gap.bundle} that the client did not notice ({gap.why})"
 
 
 def _problems_of_end(noticed: NoticedGap, audited: Sequence[AuditedGap]) -> Iterable[str]:
     if noticed.end_ms is None:
-        yield f"writes to {noticed.bundle} fail still"
+        yield f"writes to {noticed.bundle} still fail"
         return
     ends = [gap.end_ms for gap in audited if gap.end_ms is not None]
     if ends and noticed.end_ms > max(ends) + LATE_MS:

@@ -1,6 +1,6 @@
-"""The broker's side of the toy data plane: a loopback port that accepts a write only for a bundle that is served here.
+"""Broker side of the toy data plane: a loopback port that accepts writes only for bundles that are served here.
 
-A line of JSON in, a line of JSON out, matched by `id`; several requests of a connection may be open at once. Try it:
+One line of JSON in, one line out, matched by `id`; several requests of a connection may be open at once. Try it:
 `echo '{"id": 1, "do": "write", "topic": "public/default/orders"}' | nc 127.0.0.1 PORT`
 """
 
@@ -31,7 +31,7 @@ LOOKUP_S_MAX = 30.0
 
 
 class DataPlane:
-    """Listens on a loopback port from `start` to `close`; hooks tell it what is served.
+    """Listens on a loopback port from `start` to `close`; hooks notify it of what is served.
 
     Args:
         broker: Id of this broker, named in every answer.
@@ -48,7 +48,7 @@ class DataPlane:
         """Listen.
 
         Args:
-            port: 0 takes a free one.
+            port: 0 picks a free one.
 
         Returns:
             The URL to be advertised.
@@ -60,11 +60,11 @@ class DataPlane:
         return f"{PROTOCOL}://{LOOPBACK}:{self._server.sockets[0].getsockname()[1]}"
 
     def attach(self, channel: StateChannel) -> None:
-        """From now on lookups are answered."""
+        """Start to answer lookups."""
         self._channel = channel
 
     async def close(self) -> None:
-        """Listen no longer; open connections end."""
+        """Stop listening; open connections end."""
         if self._server is not None:
             self._server.close()
         for task in list(self._tasks):
@@ -72,7 +72,7 @@ class DataPlane:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Not a coroutine: asyncio would tell of each task that `close` cancels as of an error."""
+        """Not a coroutine: asyncio would report each task cancelled by `close` as an error."""
         task = asyncio.ensure_future(self._connected(reader, writer))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -119,7 +119,7 @@ class DataPlane:
                 case "bundles":
                     answer = self._bundles()
                 case _:
-                    answer = {"ok": False, "why": "say write, lookup, serving, digest, status or bundles"}
+                    answer = {"ok": False, "why": "use write, lookup, serving, digest, status or bundles"}
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             return {"ok": False, "why": f"not understood: {type(error).__name__}: {error}"}
         except ChannelStoppedError as error:
@@ -135,7 +135,7 @@ class DataPlane:
         return {"ok": False, "why": "not served here", "moved": self.served.forward(topic)}
 
     def _may_serve(self, serving: Serving) -> bool:
-        """Before the channel is open hooks alone tell; then it knows whether the lease holds at this moment."""
+        """Before the channel is open only hooks count; afterwards the channel also checks the lease."""
         return self._channel is None or self._channel.serves(serving.bundle) == serving.generation
 
     async def _lookup(self, topic: str, timeout_s: float) -> dict[str, Any]:
@@ -156,14 +156,14 @@ class DataPlane:
         return {"ok": True, "digest": digest, "applied": {str(partition): at for partition, at in applied.items()}}
 
     def _status(self) -> dict[str, Any]:
-        """How this member stands, and whom it hears."""
+        """Status of this member, with the live brokers."""
         if self._channel is None:
             return {"ok": False, "why": "still joining"}
         heard = {broker.broker: broker.incarnation for broker in self._channel.brokers()}
         return {"ok": True, "status": self._channel.status(), "heard": heard}
 
     def _bundles(self) -> dict[str, Any]:
-        """Every live bundle as this member knows it: state, owner, generation."""
+        """Every live bundle by this member's view: state, owner, generation."""
         if self._channel is None:
             return {"ok": False, "why": "still joining"}
         bundles = self._channel.picture().bundles

@@ -1,4 +1,4 @@
-"""What the demo promises, and whether it held."""
+"""Promises of the demo, and their checks."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from statechannel.demo.narrator import Narrator
 from statechannel.demo.observed_gaps import AuditedGap, GapComparison, compare
 
 DIGEST_S = 10.0
-"""Longest wait until all brokers have applied what the audit has read."""
+"""Longest wait until all brokers have applied the audited log."""
 _POLL_S = 0.2
 
 
 @dataclass(slots=True)
 class Promises:
-    """Collects what was checked; tells it at once.
+    """Collects and prints checked promises.
 
     Attributes:
-        broken: What did not hold.
-        touched: Bundles that a step has used already.
+        broken: Promises that did not hold.
+        touched: Bundles already used by a step.
     """
 
     narrator: Narrator
@@ -33,7 +33,7 @@ class Promises:
     touched: set[str] = field(default_factory=set)
 
     def check(self, held: bool, text: str) -> None:
-        """Note whether something held."""
+        """Note whether a promise held."""
         if held:
             self.kept += 1
             self.narrator.good(text)
@@ -51,21 +51,21 @@ class Promises:
     def gaps(
         self, audit: dict[str, Any], client: Client, *, topics: Iterable[str], since_ms: int, until_ms: int
     ) -> GapComparison:
-        """The client's gaps against the audit's."""
+        """Compare the client's gaps with the audit's."""
         audited = [AuditedGap.of(fields) for fields in audit["gaps"]]
         noticed = client.gaps()
         comparison = compare(audited, noticed, topics=topics, since_ms=since_ms, until_ms=until_ms)
         self.all(
             comparison.problems,
-            f"the audit tells {len(audited)} gaps, each with its cause; the client noticed {len(noticed)} in "
+            f"the audit has {len(audited)} gaps, each with its cause; the client noticed {len(noticed)} in "
             f"{client.writes:,} writes, and each is one of the audit's",
         )
-        self.all(client.broken, "no write was taken by two owners, or by one that was over")
+        self.all(client.broken, "no write was accepted by two owners, or by a former one")
         return comparison
 
 
 def alone_at_the_end(promises: Promises, bundles: Sequence[dict[str, Any]], brokers: Sequence[DemoBroker]) -> None:
-    """Every bundle is served by exactly one broker, and that one is its owner by the log."""
+    """Check that every bundle is served by exactly one broker, its owner by the log."""
     serving: dict[str, list[str]] = {}
     for broker in brokers:
         try:
@@ -88,7 +88,7 @@ def alone_at_the_end(promises: Promises, bundles: Sequence[dict[str, Any]], brok
 
 
 def same_digest(promises: Promises, cluster: DemoCluster) -> None:
-    """All brokers, and an audit of the same log, hold the same accepted states."""
+    """Check that all brokers, and an audit of the same log, have the same accepted states."""
     until_s = time.monotonic() + DIGEST_S
     while True:
         expected = cluster.ask("audit")["digest"]
@@ -101,7 +101,7 @@ def same_digest(promises: Promises, cluster: DemoCluster) -> None:
         for broker, digest in digests.items()
         if digest != expected
     ]
-    promises.all(differing, f"digest {expected[:16]}... of the audit is that of {', '.join(digests)}, too")
+    promises.all(differing, f"digest {expected[:16]}... of the audit is also that of {', '.join(digests)}")
 
 
 def _digest_of(broker: DemoBroker) -> str | None:

@@ -1,4 +1,4 @@
-"""One run of the demo with its end: what it has started is ended, whatever happens."""
+"""Run of the demo, which always ends the processes that it has started."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ def run_demo(
     keep: bool = False,
     story_of: Callable[[DemoCluster, Narrator, Promises], Chapters] = Story,
 ) -> list[str]:
-    """Tell a story and clean up.
+    """Run a story and clean up.
 
     Args:
-        keep: Leave the cluster running if all went well.
+        keep: Leave the cluster running on success.
 
     Returns:
         The promises that did not hold.
 
     Raises:
-        DemoError: It could not go on.
+        DemoError: It could not continue.
     """
     story = story_of(cluster, narrator, Promises(narrator))
     went_well = False
     try:
-        story.tell()
+        story.run()
         went_well = not story.promises.broken
         if keep and went_well:
-            _go_on(story)
+            _keep_running(story)
     except StateChannelError as error:
         look = places_to_look(cluster, first=getattr(error, "log", None))
         narrator.failed(str(error), look)
@@ -48,7 +48,7 @@ def run_demo(
     else:
         return story.promises.broken
     finally:
-        with _undisturbed():
+        with _ignore_interrupts():
             story.close()
             if not (keep and went_well):
                 _end(cluster, narrator, keep_files=not went_well)
@@ -64,28 +64,28 @@ def _end(cluster: DemoCluster, narrator: Narrator, *, keep_files: bool) -> None:
 
 
 def places_to_look(cluster: DemoCluster, *, first: Path | None = None) -> str:
-    """Where it may be written what went wrong: Kafka's log, and those of the brokers."""
+    """Hint with the log files that may have the cause: Kafka's and the brokers'."""
     logs = [cluster.kafka_log, *(broker.log for broker in cluster.brokers.values())]
     others = [path for path in logs if path.exists() and path != first]
     names = [str(path) for path in ([first] if first is not None else []) + others]
-    return f"Read {', '.join(names)}" if names else f"Read what lies in {cluster.folder}"
+    return f"Read {', '.join(names)}" if names else f"Read the files in {cluster.folder}"
 
 
-def _go_on(story: Chapters) -> None:
+def _keep_running(story: Chapters) -> None:
     cluster, narrator = story.cluster, story.narrator
-    narrator.step("It goes on running")
+    narrator.step("The cluster keeps running")
     narrator.command(f"export {ADDRESS_VARIABLE}={cluster.address}")
     for example in story.EXAMPLES:
         narrator.command(f"{story.name} {example.format(topic=story.topics[0])}")
-    narrator.say("And when you have seen enough:")
+    narrator.say("To end it:")
     narrator.command(f"kill {' '.join(str(broker.pid) for broker in cluster.living())}")
     narrator.command(f"{story.name} kafka down --folder {cluster.kafka_folder}")
     narrator.command(f"rm -r {cluster.folder}")
 
 
 @contextmanager
-def _undisturbed() -> Iterator[None]:
-    """A second Ctrl-C must not leave half of the processes behind; the clean-up has bounds of its own."""
+def _ignore_interrupts() -> Iterator[None]:
+    """Ignore a second Ctrl-C, which would leave processes behind; the clean-up has its own time limits."""
     before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield

@@ -1,4 +1,4 @@
-"""How busy the brokers of the demo are over time, and what was moved when: asked of the brokers once a second, for the plot."""
+"""Load of the demo's brokers over time, with the moves: read from the brokers once a second, for the plot."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from statechannel.demo.cluster import DemoBroker
 from statechannel.demo.link import LinkDownError
 
 PLOTS = "statechannel.demo_plots"
-"""Entry points that draw a series: called with its JSON object and a folder, they give the files that they have written."""
+"""Entry points that draw a series: called with its JSON object and a folder, they return the written files."""
 NAME = "balance"
 FORMAT = 1
 _EVERY_S = 1.0
 _ANSWER_S = 2.0
 _STOP_S = 5.0
 _LATELY = 5
-"""Readings of which a broker's load is the mean: noise does not count."""
+"""Number of readings averaged for a broker's load, to reduce noise."""
 
 
 @dataclass(slots=True)
 class LoadSeries:
-    """Load by broker at each moment: its most used resource, as a part of what its machine can do.
+    """Load by broker at each moment: its most used resource, as a fraction of the machine.
 
     Attributes:
-        begun_ms: Wall time from which all times are counted.
-        marks: Times at which something was done, with a word for it.
+        begun_ms: Wall time of the origin of all times.
+        marks: Times of actions, with a label.
     """
 
     begun_ms: int
@@ -43,7 +43,7 @@ class LoadSeries:
     marks: list[tuple[float, str]] = field(default_factory=list)
 
     def add(self, at_s: float, loads: Mapping[str, float | None]) -> None:
-        """One reading of all brokers."""
+        """Add one reading of all brokers."""
         self.at_s.append(at_s)
         for name in loads.keys() - self.loads.keys():
             self.loads[name] = [None] * (len(self.at_s) - 1)
@@ -51,11 +51,11 @@ class LoadSeries:
             known.append(loads.get(name))
 
     def mark(self, text: str, at_ms: int) -> None:
-        """Something was done."""
+        """Mark an action."""
         self.marks.append(((at_ms - self.begun_ms) / 1_000, text))
 
     def moved(self, decisions: Iterable[Mapping[str, Any]]) -> None:
-        """Note the moves of decisions, as `statechannel decisions` lists them, in the order in which they were decided."""
+        """Note the moves of decisions, as listed by `statechannel decisions`, in the order of the decisions."""
         self.moves = [
             {
                 "at_s": (decision["at_ms"] - self.begun_ms) / 1_000,
@@ -67,7 +67,7 @@ class LoadSeries:
         ]
 
     def returned(self) -> Sequence[str]:
-        """Bundles that came back to a broker that they had left."""
+        """Bundles that came back to an earlier broker."""
         left: dict[str, set[str]] = {}
         bundles: dict[str, None] = {}
         for move in self.moves:
@@ -87,7 +87,7 @@ class LoadSeries:
         return means
 
     def worst(self) -> dict[str, float]:
-        """The loads at the moment at which the brokers were furthest apart."""
+        """The loads at the moment of the greatest difference."""
         moments = [
             {name: load for name, loads in sorted(self.loads.items()) if (load := loads[at]) is not None}
             for at in range(len(self.at_s))
@@ -99,7 +99,7 @@ class LoadSeries:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """As an object; times in seconds since the first reading."""
+        """Object for JSON; times in seconds since the start."""
         return {
             "kind": "balance-series",
             "format": FORMAT,
@@ -111,16 +111,16 @@ class LoadSeries:
         }
 
     def write(self, folder: Path) -> tuple[list[Path], str]:
-        """Write it down, and have it drawn by whoever can.
+        """Write the series as JSON, and draw it with an installed plotter.
 
         Returns:
-            The files, and why there is no plot; empty if there is one.
+            The files, and the reason without a plot, else empty.
         """
         folder.mkdir(parents=True, exist_ok=True)
         document = self.to_json()
         path = folder / f"{NAME}.json"
         path.write_bytes(orjson.dumps(document, option=orjson.OPT_INDENT_2))
-        files, why = [path], "nothing that draws it is installed"
+        files, why = [path], "no plotter is installed"
         for point in entry_points(group=PLOTS):
             try:
                 draw: Callable[[Mapping[str, Any], Path], Sequence[Path]] = point.load()
@@ -133,10 +133,10 @@ class LoadSeries:
 
 
 class Sampler:
-    """Reads the loads once a second from `start` to `stop`, in a thread of its own.
+    """Reads the loads once a second from `start` to `stop`, in its own thread.
 
     Args:
-        brokers: Those to be asked; asked for anew each time.
+        brokers: Returns the current brokers; called each time.
     """
 
     def __init__(self, brokers: Callable[[], Sequence[DemoBroker]]) -> None:
@@ -150,7 +150,7 @@ class Sampler:
         self._thread.start()
 
     def stop(self) -> None:
-        """Read no more. May be called twice, and without `start`."""
+        """Stop reading. May be called twice, and without `start`."""
         self._ended.set()
         if self._thread.is_alive():
             self._thread.join(_STOP_S)
@@ -164,7 +164,7 @@ class Sampler:
 
 
 def _load_of(broker: DemoBroker) -> float | None:
-    """What a broker says that it has measured last; None where it does not answer."""
+    """Last load measured by a broker; None if it does not answer."""
     try:
         answer = ask_broker(broker.url, "status", _ANSWER_S)
         load = answer["status"]["extensions"]["balancer"]["load"]["now"]

@@ -1,4 +1,4 @@
-"""What happens in the demo, step by step."""
+"""Story of the demo, step by step."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ class Story(Chapters):
     topics: list[str] = field(default_factory=lambda: topic_names(NAMESPACE, 2 * BUNDLES))
     all_written_ms: int = 0
 
-    def tell(self) -> None:
-        """Everything, up to the audit; raises `DemoError` where it cannot go on."""
+    def run(self) -> None:
+        """Run the whole story, up to the audit; raises `DemoError` if it cannot continue."""
         self.start_kafka()
         self._start_brokers()
         self._create_namespace()
@@ -61,25 +61,23 @@ class Story(Chapters):
 
     def _start_brokers(self) -> None:
         n = self.narrator
-        n.step("Three brokers, each a process of its own")
-        n.say("They store nothing; each has a port that takes writes for the bundles that it serves, and no others.")
+        n.step("Three brokers, each a separate process")
+        n.say("They store nothing; each has a port that accepts writes only for the bundles that it serves.")
         self.start_brokers(BROKERS)
-        n.say(
-            "They balance themselves by load; until its turn comes, an override keeps the balancer from moving anything:"
-        )
+        n.say("They balance load automatically; for now an override keeps the balancer from moving bundles:")
         self.command("override", "shedding", "off", "--for", "1h", "--why", "the steps before")
 
     def _create_namespace(self) -> None:
         n = self.narrator
         n.step(f"A namespace of {BUNDLES} bundles")
-        n.say("One record creates it with all its bundles. Nobody serves them before somebody asks.")
+        n.say("One record creates it with all its bundles. Each is unassigned until its first lookup.")
         self.command("namespace", "create", NAMESPACE, "--bundles", str(BUNDLES))
         n.good(f"{NAMESPACE} has {BUNDLES} bundles")
 
     def _start_client(self) -> None:
         n = self.narrator
         n.step(f"A client writes to {len(self.topics)} topics, four times a second each")
-        n.say("It asks any broker who owns a topic, and writes there. The first lookup of a bundle has it assigned.")
+        n.say("It asks any broker for the owner of a topic, and writes there. The first lookup of a bundle assigns it.")
         self.client = Client(self.topics, [broker.url for broker in self.cluster.living()])
         self.client.start()
         took_s = self.until_served()
@@ -93,7 +91,7 @@ class Story(Chapters):
         topic, owner = self._topic_of_somebody()
         to = next(broker for broker in BROKERS if broker != owner)
         n.say(
-            f"{owner} serves the bundle of {topic}; {to} shall have it. The destination is named before the source lets go."
+            f"{owner} serves the bundle of {topic}; it is moved to {to}. The destination is set before the source releases it."
         )
         self.command("transfer", topic, "--dest", to)
         self.until_served()
@@ -107,27 +105,27 @@ class Story(Chapters):
         n = self.narrator
         n.step("A split")
         topic, owner = self._topic_of_somebody()
-        n.say("One record replaces a bundle by its halves; the owner goes on serving, so nobody notices a gap.")
+        n.say("One record replaces a bundle by its halves; the owner keeps serving, without a gap.")
         noticed = len(self.writer.gaps())
         self.command("split", topic)
         self.until_served()
         live = self.cluster.ask("bundles", "--namespace", NAMESPACE)["bundles"]
         self.promises.check(len(live) == BUNDLES + 1, f"the namespace has {len(live)} bundles, still served by {owner}")
-        self.promises.check(len(self.writer.gaps()) == noticed, "the client noticed nothing of it")
+        self.promises.check(len(self.writer.gaps()) == noticed, "the client noticed no gap")
 
     def _kill(self) -> DemoBroker:
         n = self.narrator
-        n.step("kill -9 of one broker, the leader at that")
+        n.step("kill -9 of one broker, the leader")
         leader = self.cluster.ask("brokers")["leader"]
         killed = self.cluster.brokers.get(leader or "")
         if killed is None:
-            raise DemoError(f"no broker of the demo leads (leader: {leader})")
+            raise DemoError(f"no broker of the demo is leader (leader: {leader})")
         orphans = sum(bundle["owner"] == killed.id for bundle in self._bundles())
         n.command(f"kill -9 {killed.pid}")
         self.cluster.kill_broker(killed)
         n.say(
-            f"{killed.id} is gone, and with it the service of {orphans} bundles. Nobody has been told: the others miss its "
-            "heartbeats after 6 s, elect a leader, and that one gives the bundles to new owners."
+            f"{killed.id} is gone, and {orphans} bundles are unserved. The others detect the loss by its missing "
+            "heartbeats after 6 s, elect a leader, and the leader assigns the bundles to new owners."
         )
         took_s = self.until_served(lost=killed.id)
         n.good(f"every topic is served again {took_s:.1f} s after the kill")
@@ -137,7 +135,7 @@ class Story(Chapters):
     def _start_again(self, killed: DemoBroker) -> None:
         n = self.narrator
         n.step(f"{killed.id} comes back")
-        n.say("A new process under the old id reads the log as any newcomer does; it owns nothing at first.")
+        n.say("A new process under the old id reads the log like any new broker; it owns nothing at first.")
         n.command(f"{self.name} {' '.join(self.cluster.broker_command(killed.id))} &")
         again = self.cluster.start_broker(killed.id)
         self.cluster.wait_ready(again)
@@ -147,9 +145,9 @@ class Story(Chapters):
     def _drain(self, killed: DemoBroker) -> None:
         n = self.narrator
         leaving = next(broker for broker in self.cluster.living() if broker.id != killed.id)
-        n.step(f"{leaving.id} is restarted in order")
+        n.step(f"{leaving.id} is restarted gracefully")
         serving = sum(bundle["owner"] == leaving.id for bundle in self._bundles())
-        n.say(f"On SIGTERM it hands its {serving} bundles over, resigns, says goodbye and ends.")
+        n.say(f"On SIGTERM it hands over its {serving} bundles, resigns, sends a goodbye and ends.")
         n.command(f"kill {leaving.pid}")
         begun_s = time.monotonic()
         code = self.cluster.drain_broker(leaving, SERVED_S)
@@ -168,14 +166,14 @@ class Story(Chapters):
         n = self.narrator
         n.step("The cluster balances itself")
         n.say(
-            "Brokers report their load, and the leader moves bundles from the busiest to the idlest. Load is made up here: a "
-            "few topics are heavy, and nobody has evened things out since brokers went and came back."
+            "Brokers report their load, and the leader moves bundles from the busiest to the idlest. Load is simulated here: a "
+            "few topics are heavy, and nothing has been balanced since the restarts."
         )
         begun_ms = _now_ms()
         self.command("override", "end", "shedding")
         balanced = until_settled(self.cluster, begun_ms, len(BROKERS))
         n.command(f"{self.name} decisions --moves-only")
-        n.say("says, in short:")
+        n.say("prints, in short:")
         moves = list(balanced.moves)
         n.table(
             ("bundle", "from", "to", "result", "why"),
@@ -203,8 +201,8 @@ class Story(Chapters):
 
     def _audit(self) -> None:
         n = self.narrator
-        n.step("The audit: what does the log say happened?")
-        n.say("It reads the same topic as the brokers, with the same rules, and tells every gap with its cause.")
+        n.step("The audit: what happened, by the log?")
+        n.say("It reads the same topic as the brokers, with the same rules, and lists every gap with its cause.")
         until_ms = _now_ms()
         self.writer.stop()
         answer = self.command("audit", "--gaps")
@@ -237,7 +235,7 @@ class Story(Chapters):
         return bundles
 
     def _topic_of_somebody(self) -> tuple[str, str]:
-        """A topic and its owner: that of the bundle with the highest range, so that each step has another."""
+        """A topic and its owner, of the unused bundle with the highest range, so that each step has another."""
         used = self.promises.touched
         for bundle in self._bundles():
             place = place_of_bundle(bundle["bundle"])

@@ -69,7 +69,7 @@ def diagnose(log: str, console: str, *, log_path: Path) -> StartFailure:
         for phrase, cause in _KNOWN:
             if phrase in text:
                 return StartFailure(_with_line(cause.what, text, phrase), cause.hint, cause.port_in_use)
-    line = _telling_line(log) or _telling_line(console) or _last_line(console)
+    line = _error_line(log) or _error_line(console) or _last_line(console)
     what = line or "it ended without output"
     return StartFailure(what, f"read {log_path}")
 
@@ -79,7 +79,7 @@ def _with_line(what: str, text: str, phrase: str) -> str:
     return f"{what} ({_shorten(line)})"
 
 
-def _telling_line(text: str) -> str | None:
+def _error_line(text: str) -> str | None:
     lines = text.splitlines()
     causes = [line for line in lines if line.lstrip().startswith("Caused by:")]
     if causes:

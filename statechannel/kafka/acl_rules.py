@@ -206,7 +206,7 @@ def compare(
     """Compare a role's rules with the ACLs of a principal (and of `User:*`)."""
     wanted, existing = tuple(rules), tuple(bindings)
     forbidden = tuple((rule, binding) for rule in wanted for binding in existing if binding.forbids(rule))
-    relevant = [binding for binding in existing if binding.allows and _about(binding, channel)]
+    relevant = [binding for binding in existing if binding.allows and _concerns_channel(binding, channel)]
     beyond = [binding for binding in relevant if not any(_needs(binding, rule) for rule in wanted)]
     return AclComparison(
         tuple(rule for rule in wanted if not any(binding.grants(rule, host) for binding in existing)),
@@ -223,7 +223,7 @@ def _needs(binding: Binding, rule: AclRule) -> bool:
     return exactly and binding.pattern == "literal" and (binding.operation == rule.right or lesser)
 
 
-def _about(binding: Binding, channel: str) -> bool:
+def _concerns_channel(binding: Binding, channel: str) -> bool:
     if binding.pattern == "prefixed":
         return binding.name.startswith(channel) or channel.startswith(binding.name)
     return binding.name in ("*", channel) or binding.name.startswith(f"{channel}-")

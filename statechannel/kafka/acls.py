@@ -100,7 +100,7 @@ class AclAdmin(BoundedAdmin):
             doing,
             lambda left_s: self._admin.describe_cluster(include_authorized_operations=True, request_timeout=left_s),
         )
-        operations = {_word(operation) for operation in cluster.authorized_operations or ()}
+        operations = {_operation_name(operation) for operation in cluster.authorized_operations or ()}
         if Right.DESCRIBE not in operations:
             raise translate(KafkaError(KafkaError.CLUSTER_AUTHORIZATION_FAILED), doing)
         if Right.DESCRIBE_CONFIGS in operations and not self._has_authorizer(cluster.nodes[0].id):
@@ -174,7 +174,7 @@ class AclAdmin(BoundedAdmin):
                     return None
                 raise
             operations = description.authorized_operations
-            return None if operations is None else frozenset(_word(operation) for operation in operations)
+            return None if operations is None else frozenset(_operation_name(operation) for operation in operations)
 
         return self._patiently(once)
 
@@ -202,7 +202,7 @@ def require_rights(
         raise RightsMissingError(role, user_of(settings), channel, missing)
 
 
-def _word(operation: AclOperation) -> str:
+def _operation_name(operation: AclOperation) -> str:
     return "".join(part.capitalize() for part in operation.name.split("_"))
 
 
@@ -213,6 +213,6 @@ def _binding(entry: Any) -> Binding:
         entry.resource_pattern_type.name.lower(),
         entry.principal,
         entry.host,
-        _word(entry.operation),
+        _operation_name(entry.operation),
         entry.permission_type is AclPermissionType.ALLOW,
     )

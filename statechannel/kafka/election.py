@@ -122,7 +122,7 @@ class LeaderElection:
             self._enter_or_leave()
         # Polled also while not standing: that is how the library gets to leave the group.
         message = self._consumer.poll(self._poll_s)
-        self._sit_where_seated()
+        self._adopt_assignment()
         error = None if message is None else message.error()
         if error is not None:
             _log.warning("election: %s", describe(error, self._settings.secrets()))
@@ -141,11 +141,11 @@ class LeaderElection:
             _log.warning("election: the loop has made no progress for %.1f s, resigning", halted_s)
         return False
 
-    def _sit_where_seated(self) -> None:
+    def _adopt_assignment(self) -> None:
         """Take over leadership that the library holds without having reported it.
 
         A member that stands again during a rebalance keeps its assignment: for the library nothing is new then, so
-        there is no callback, and the channel would have no leader while this member lives. Checked now and then, and
+        the callback is not called, and the channel would have no leader while this member lives. Checked now and then, and
         not immediately after stepping down: losses in between are reported by then.
         """
         now_s = self._clock()

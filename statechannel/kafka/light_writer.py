@@ -240,11 +240,11 @@ class LightWriter:
             return
         if error is None:
             self._delivered_s = time.monotonic()
-        elif error.code() == KafkaError._MSG_TIMED_OUT and self._stands_still():
+        elif error.code() == KafkaError._MSG_TIMED_OUT and self._is_stalled():
             self._fatal = describe(error, self._secrets)
         self._ended("" if error is None else describe(error, self._secrets))
 
-    def _stands_still(self) -> bool:
+    def _is_stalled(self) -> bool:
         patience_ms = _STALLED_AFTER_TIMEOUTS * self._tuning.delivery_timeout_ms
         return (time.monotonic() - self._delivered_s) * 1000 >= patience_ms
 

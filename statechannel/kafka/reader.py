@@ -419,11 +419,11 @@ class LogReader:
                 self._break(partition, findings.broken[place])
             elif partition.state is not _State.OPEN and findings.clears(place, partition.doubted_s):
                 self._end_doubt(partition)
-        stalled = [p for p in self._partitions.values() if p.state is _State.OPEN and self._stands_still(p, findings)]
+        stalled = [p for p in self._partitions.values() if p.state is _State.OPEN and self._is_stalled(p, findings)]
         if stalled:
             self._renew_consumer(stalled)
 
-    def _stands_still(self, partition: _Partition, findings: TopicFindings) -> bool:
+    def _is_stalled(self, partition: _Partition, findings: TopicFindings) -> bool:
         return partition.stall.look(self._polls.polled_s, partition.position, findings.ends.get(partition.place))
 
     def _renew_consumer(self, stalled: list[_Partition]) -> None:

@@ -142,7 +142,7 @@ class LogWriter:
             self._refuse(effect, "the producer's queue is full (_QUEUE_FULL)")
         except KafkaException as error:
             session.pending.discard(effect.token)
-            self._tell_denied(self._names[effect.topic], error)
+            self._log_denied(self._names[effect.topic], error)
             self._refuse(effect, describe(error, self._settings.secrets()))
 
     def flush(self, timeout_s: float) -> bool:
@@ -229,19 +229,19 @@ class LogWriter:
             self._sink(delivery_report(token, msg.offset(), session.number))
         else:
             if is_access_denied(error):
-                self._tell_denied(msg.topic() or "", error)
-            if error.fatal() or self._stands_still(session, error):
+                self._log_denied(msg.topic() or "", error)
+            if error.fatal() or self._is_stalled(session, error):
                 self._fatal = describe(error, self._settings.secrets())
             self._sink(self._unknown(session, token, describe(error, self._settings.secrets())))
         self._answered(session, token)
 
-    def _stands_still(self, session: _Session, error: KafkaError) -> bool:
+    def _is_stalled(self, session: _Session, error: KafkaError) -> bool:
         """Whether nothing was delivered since a timed-out record was queued: Kafka is down, or the client is stuck."""
         silence_ms = (time.monotonic() - session.delivered_s) * 1000
         late = error.code() == KafkaError._MSG_TIMED_OUT
         return late and session is self._session and silence_ms >= self._settings.tuning.delivery_timeout_ms
 
-    def _tell_denied(self, topic: str, error: KafkaError | KafkaException) -> None:
+    def _log_denied(self, topic: str, error: KafkaError | KafkaException) -> None:
         """Log once that writing to a topic is denied; otherwise only safe mode would show."""
         if is_access_denied(error) and topic not in self._denied:
             self._denied.add(topic)

@@ -1,1 +1,1 @@
-"""Everything that decides a verdict: records, accepted states, the fold of a log, and how a reader joins it. Pure."""
+"""Protocol of the channel: records, accepted states, the fold of a log, and the join of a reader. Pure."""

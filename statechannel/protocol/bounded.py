@@ -1,4 +1,4 @@
-"""Tables that keep their newest entries, so that what others write cannot fill the memory."""
+"""Bounded tables that keep their newest entries, so that foreign input cannot exhaust memory."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ Value = TypeVar("Value")
 
 
 def remember(table: dict[Key, Value], key: Key, value: Value, limit: int) -> None:
-    """Put an entry into a table as its newest; beyond the limit the oldest is forgotten."""
+    """Put an entry into a table as its newest; beyond the limit the oldest is dropped."""
     table.pop(key, None)
     table[key] = value
     if len(table) > limit:

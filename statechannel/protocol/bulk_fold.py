@@ -1,8 +1,8 @@
-"""The bulk of a replay: plain moves of bundles, which nearly all records are, taken in without a detour.
+"""Fast path of a replay for plain moves of bundles, which are nearly all records.
 
-Nothing is judged here by rules of its own: a record that passes is one that `codec`, `resolver` and `Ledger` accept by
-the very tables used here, and whatever is not seen at once to pass goes through `View.read`. It saves the objects that
-only somebody who asks for a judgement needs, and so more than half of the time.
+It has no rules of its own: a record that passes is one that `codec`, `resolver` and `Debts` accept by
+the same tables, and all others go through `View.read`. It saves the objects that
+are only needed for a judgement, and so more than half of the time.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ _ACCEPTED, _UNSUPPORTED = Verdict.ACCEPTED, Verdict.UNSUPPORTED_FORMAT
 
 
 class _Taken(NamedTuple):
-    """How far a bulk reader came.
+    """Progress of a bulk reader.
 
     Attributes:
-        position: The next offset that it would read.
-        accepted: Number of plain moves among what it took in.
-        newer_format: That of the record at which it stopped; 0 where it did not stop for one.
+        position: The next offset to read.
+        accepted: Number of plain moves among the applied records.
+        newer_format: That of the record at which it stopped; 0 if it did not stop for one.
     """
 
     position: int
@@ -59,24 +59,24 @@ class _Taken(NamedTuple):
 
 
 def read_many(view: View, records: Iterable[Row], position: int, end: int, restated: Restated | None = None) -> int:
-    """Take in records from `position` as `View.read` would, for as long as they have no gap and lie below `end`.
+    """Apply records from `position` as `View.read` would, while they have no gap and are below `end`.
 
     Args:
-        records: As `RecordRead` has them.
-        restated: Told every stale assert.
+        records: In the form of `RecordRead`.
+        restated: Called with every stale assert.
 
     Returns:
-        The next position: of the first record that was not taken in. A record in a newer format is not, nor is the mark
+        The next position: of the first record that was not applied. A record in a newer format is not, nor is the mark
         of a cold start.
     """
     return _read(view, records, position, end, None, restated).position
 
 
 def judge_many(view: View, records: Iterable[Row], verdicts: Counter[Verdict]) -> tuple[int, int] | None:
-    """Take in all records as `View.read` would, with gaps between them or without, and count the verdicts.
+    """Apply all records as `View.read` would, with or without gaps between them, and count the verdicts.
 
     Returns:
-        Offset and format of a record in a newer format: nothing behind it was taken in. None where there was none.
+        Offset and format of a record in a newer format: no later record was applied. None if there was none.
     """
     taken = _read(view, records, 0, 0, verdicts)
     if taken.accepted:

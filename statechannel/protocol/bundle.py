@@ -1,4 +1,4 @@
-"""Names and ring arithmetic: keys of the channel, hash ranges, and which bundle a topic falls into.
+"""Names and ring arithmetic: keys of the channel, hash ranges, and the bundle of a topic.
 
 Source: Pulsar's `NamespaceBundleFactory` and `NamespaceBundles` (boundaries, CRC-32 of the full topic name) and
 protocol.md section 2 (keys, partitions).
@@ -38,7 +38,7 @@ _TOPIC = re.compile(rf"(?:(persistent|non-persistent)://)?({_NAME}/{_NAME})/(.+)
 
 
 class KeyParts(NamedTuple):
-    """A well-formed namespace key (`lower` is -1) or bundle key, taken apart."""
+    """The parts of a well-formed namespace key (`lower` is -1) or bundle key."""
 
     namespace: str
     lower: int
@@ -51,7 +51,7 @@ class KeyParts(NamedTuple):
 
 
 def parse_key(key: bytes) -> KeyParts | None:
-    """Take a key apart by its letters only; None for a key of no known form (control keys are not looked at here)."""
+    """Parse a key; None for a key of unknown form (control keys are handled elsewhere)."""
     match = _KEY.fullmatch(key)
     if match is None:
         return None
@@ -62,7 +62,7 @@ def parse_key(key: bytes) -> KeyParts | None:
 
 
 def range_name(lower: int, upper: int) -> str:
-    """Name of a hash range: `0xLLLLLLLL_0xUUUUUUUU`, lower-closed, upper-open but at the end of the ring."""
+    """Name of a hash range: `0xLLLLLLLL_0xUUUUUUUU`, lower-closed, upper-open except at the end of the ring."""
     return f"0x{lower:08x}_0x{upper:08x}"
 
 
@@ -72,7 +72,7 @@ def bundle_key(namespace: str, lower: int, upper: int) -> str:
 
 
 def parse_range(text: str) -> tuple[int, int] | None:
-    """Bounds of a range string, judged by its letters only; None if it is not one."""
+    """Bounds of a range string; None if it is malformed."""
     match = _RANGE_ONLY.fullmatch(text)
     return None if match is None else (int(match.group(1), 16), int(match.group(2), 16))
 
@@ -88,12 +88,12 @@ def is_bundle(text: str) -> bool:
 
 
 def is_mistyped_bundle(text: str) -> bool:
-    """Whether a name without a domain ends like the range of a bundle and is none: hardly anybody means that topic."""
+    """Whether a name without a domain ends like a malformed range of a bundle: probably not meant as a topic."""
     return _LIKE_BUNDLE.fullmatch(text) is not None and not is_bundle(text)
 
 
 def split_topic(topic: str) -> tuple[str, str] | None:
-    """Namespace and full name of a topic, or None if it names no namespace.
+    """Namespace and full name of a topic, or None if it has no namespace.
 
     `tenant/namespace/topic` means `persistent://tenant/namespace/topic`, as in Pulsar's `TopicName`.
     """
@@ -105,7 +105,7 @@ def split_topic(topic: str) -> tuple[str, str] | None:
 
 
 def split_typed_topic(name: str) -> tuple[str, str] | None:
-    """The same of a name that somebody typed: None, too, for one that `is_mistyped_bundle`; with its domain it is a topic."""
+    """The same for user input: also None for `is_mistyped_bundle`; with its domain such a name is a topic."""
     return None if is_mistyped_bundle(name) else split_topic(name)
 
 
@@ -136,7 +136,7 @@ def even_bounds(count: int, lower: int, upper: int) -> list[int]:
     """`count + 1` bounds that divide a range evenly, as Pulsar's `range_equally_divide` (steps are rounded down).
 
     Raises:
-        ValueError: The range is too small for so many parts, or the count is out of bounds.
+        ValueError: The range is too small for the count, or the count is out of bounds.
     """
     if not 1 <= count <= MAX_CHILDREN:
         raise ValueError(f"a range is divided into 1 to {MAX_CHILDREN} parts, not {count}")
@@ -150,7 +150,7 @@ def bounds_at(lower: int, upper: int, positions: Iterable[int]) -> list[int]:
     """Bounds of the parts of a range that is cut at the given hashes.
 
     Raises:
-        ValueError: A position lies outside the range, on its edge, or is named twice; or there is none.
+        ValueError: A position is outside the range, on its edge, or duplicated; or there is none.
     """
     cuts = sorted(positions)
     if not cuts:
@@ -162,9 +162,9 @@ def bounds_at(lower: int, upper: int, positions: Iterable[int]) -> list[int]:
 
 
 def numbers_of(children: Sequence[str]) -> array[int] | None:
-    """Lower and upper bound of each range string, one after the other; None where one of them is no range string.
+    """Lower and upper bound of each range string, one after the other; None if one of them is malformed.
 
-    All of a ring at once: 32,768 children, looked at one by one, would hold up a loop for longer than it may stand.
+    Vectorized: 32,768 children, parsed one by one, would block the loop for too long.
     """
     try:
         text = "".join(children)
@@ -179,7 +179,7 @@ def numbers_of(children: Sequence[str]) -> array[int] | None:
 
 
 def joined_bounds(numbers: array[int]) -> array[int] | None:
-    """Bounds of contiguous, non-empty ranges in order, from what `numbers_of` found; None where they are anything else."""
+    """Bounds of contiguous, non-empty ranges in order, from the result of `numbers_of`; None if they are not."""
     lower, upper = numbers[0::2], numbers[1::2]
     if not numbers or lower[1:] != upper[:-1] or not all(map(lt, lower, upper)):
         return None
@@ -187,7 +187,7 @@ def joined_bounds(numbers: array[int]) -> array[int] | None:
 
 
 def bounds_of(children: Sequence[str]) -> array[int] | None:
-    """Bounds of contiguous, non-empty child ranges in order; None where they are anything else."""
+    """Bounds of contiguous, non-empty child ranges in order; None if they are not."""
     numbers = numbers_of(children)
     return None if numbers is None else joined_bounds(numbers)
 

@@ -1,6 +1,6 @@
-"""Strict bytes of channel records: decode and encode (records.md).
+"""Codec of channel records, with strict decoding (records.md).
 
-What cannot be decoded is rejected the same way by everyone, so every rule here is part of the protocol. Unknown fields
+Undecodable records are rejected by every reader, so every rule here is part of the protocol. Unknown fields
 are kept and ignored, and so are known fields in records that do not have them.
 """
 
@@ -65,29 +65,29 @@ class NewerFormat(NamedTuple):
 
 
 class Undecodable(NamedTuple):
-    """Not a record; `why` is for people."""
+    """Not a record; `why` is a sentence."""
 
     why: str
 
 
 def is_broker_id(text: object) -> TypeGuard[str]:
-    """Whether this may stand as a broker id or an incarnation."""
+    """Whether this is a valid broker id or incarnation."""
     return isinstance(text, str) and _BROKER(text) is not None
 
 
 def is_new_broker_id(text: object) -> TypeGuard[str]:
     """Whether a broker may be started with this id.
 
-    The log may hold ids that begin with `-`, and they are judged. None is added: as an argument of a command it is an option.
+    The log may hold ids that begin with `-`, and they are judged. New ones are refused: in a command line they are options.
     """
     return is_broker_id(text) and not text.startswith("-")
 
 
 def load_object(value: bytes, newest: int = NEWEST_FORMAT) -> dict[str, Any] | NewerFormat | Undecodable:
-    """Parse a value as far as every record goes: one JSON object of a known format.
+    """Parse the common part of a value: one JSON object of a known format.
 
     Args:
-        newest: The newest format that this reader knows; it knows the older ones, too.
+        newest: The newest format that this reader knows; it also knows the older ones.
     """
     try:
         loaded = orjson.loads(value)
@@ -108,7 +108,7 @@ def load_object(value: bytes, newest: int = NEWEST_FORMAT) -> dict[str, Any] | N
 
 
 def newer_format(key: bytes | None, value: bytes | None, newest: int = NEWEST_FORMAT) -> int:
-    """The format that stops a reader at this record; 0 for all that it understands."""
+    """The newer format that stops a reader at this record; 0 for known formats."""
     if value is None or (key is not None and key[:1] == b"!") or _NEWER(value) is None:
         return 0
     loaded = load_object(value, newest)
@@ -139,7 +139,7 @@ def _unknown_format(number: object, newest: int) -> NewerFormat | Undecodable:
 
 
 def _depth(value: bytes) -> int:
-    """Nesting of a valid JSON text; of the text, so that a member which a later one of its name replaces counts too."""
+    """Nesting of a valid JSON text, including members that a later one of the same name replaces."""
     steps = _STRINGS(b"", value).translate(_STEPS, _NO_BRACKETS)  # one up, one down: no line of Python for a bracket
     return max(accumulate(array("b", steps)), default=0)
 
@@ -150,7 +150,7 @@ def decode(value: bytes, *, namespace: bool, newest: int = NEWEST_FORMAT) -> Rec
 
 
 def decode_heartbeat(value: bytes | None, newest: int = NEWEST_FORMAT) -> Record | None:
-    """Decode the value of `!heartbeat`; None for whatever does not count as one."""
+    """Decode the value of `!heartbeat`; None if it is invalid."""
     record = None if value is None else decode_form(value, _HEARTBEAT_FORMS, newest=newest)
     if not isinstance(record, Record):
         return None
@@ -166,10 +166,10 @@ def decode_form(  # noqa: C901, PLR0912
 ) -> Record | NewerFormat | Undecodable:
     """Decode a record of the given forms.
 
-    The hot path of replay: fields are checked in place, and names that were seen before are not matched again.
+    The hot path of replay: fields are checked in place, and known names are not matched again.
 
     Args:
-        known: An id that is known to be well-formed: the accepted one, which the base of most proposals is.
+        known: A well-formed id: the accepted one, which is the base of most proposals.
         newest: The newest format that this reader knows.
     """
     loaded = load_object(value, newest)
@@ -237,7 +237,7 @@ def decode_form(  # noqa: C901, PLR0912
 
 
 def _name(text: str) -> str | None:
-    """A broker id or an incarnation, or None if it may not be one; what may be is remembered once, up to a bound."""
+    """A valid broker id or incarnation, or None; valid ones are interned, up to a bound."""
     if _BROKER(text) is None:
         return None
     if len(NAMES) < NAMES_MAX:
@@ -257,7 +257,7 @@ def _with_children(record: Record) -> Record | Undecodable:
 
 
 def encode(fields: dict[str, Any]) -> bytes:
-    """Bytes of a record; the writer of the fields answers for their form."""
+    """Bytes of a record; the caller is responsible for valid fields."""
     return orjson.dumps(fields)
 
 
@@ -275,10 +275,10 @@ class NotJsonError(ValueError):
 
 
 def top_level_format(value: bytes) -> Any:
-    """The member `format` of a JSON object of any depth; None where there is none or the value is not an object.
+    """The member `format` of a JSON object of any depth; None without one, or if the value is not an object.
 
     Raises:
-        NotJsonError: The value is not JSON at all.
+        NotJsonError: The value is not JSON.
     """
     try:
         text = value.decode("utf-8")

@@ -1,4 +1,4 @@
-"""Marks of cold starts: which of a partition's `!cold-start` records count (protocol.md section 5)."""
+"""Marks of cold starts: validity of a partition's `!cold-start` records (protocol.md section 5)."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 
 class Mark(NamedTuple):
-    """What a `!cold-start` record says.
+    """Content of a `!cold-start` record.
 
     Attributes:
-        writer: Incarnation of the process that took its view for the truth.
+        writer: Incarnation of the process that accepted its view as the truth.
         through: Offset through which it had read the partition then.
     """
 
@@ -27,7 +27,7 @@ class Mark(NamedTuple):
 
 
 def decode_mark(value: bytes | None) -> Mark | None:
-    """What a `!cold-start` record says; None for whatever is not one."""
+    """Content of a `!cold-start` record; None for other records."""
     try:
         loaded = orjson.loads(value or b"")
     except orjson.JSONDecodeError:
@@ -43,10 +43,10 @@ def decode_mark(value: bytes | None) -> Mark | None:
 
 
 def counts(through: int, offset: int, word: int) -> bool:
-    """Whether a mark counts; it is void where anybody who knew the history gave its word between `through` and the mark.
+    """Whether a mark counts; it is void if a writer that knew the history wrote a heartbeat between `through` and the mark.
 
-    The log alone says so: neither a cold start that was given up while its mark was on its way nor a late copy of an old
-    mark overturns anything.
+    The log alone decides: neither a cold start that was abandoned while its mark was in flight nor a late copy of an old
+    mark has an effect.
 
     Args:
         through: Offset through which the mark's writer had read the partition.
@@ -57,11 +57,11 @@ def counts(through: int, offset: int, word: int) -> bool:
 
 
 class Marks:
-    """The marks of one partition, read in the order of the log; bytes that are no mark are none.
+    """The marks of one partition, in log order; malformed ones are ignored.
 
     Attributes:
         newest: Offset of the newest mark that counts; -1 without one.
-        mark: What it says.
+        mark: Its content.
     """
 
     def __init__(self) -> None:
@@ -70,9 +70,9 @@ class Marks:
         self._word = -1
 
     def control_read(self, record: RecordRead, newest_format: int = NEWEST_FORMAT) -> Record | Mark | None:
-        """Take in any record: the heartbeat that it is, or the mark that counts; None for everything else.
+        """Apply any record; returns a heartbeat, or a mark that counts; None for everything else.
 
-        What a heartbeat vouches for is the caller's own question.
+        The caller checks what a heartbeat vouches for.
         """
         if record.key == codec.HEARTBEAT_KEY:
             heartbeat = codec.decode_heartbeat(record.value, newest_format)
@@ -84,11 +84,11 @@ class Marks:
         return None
 
     def heartbeat_read(self, offset: int) -> None:
-        """A heartbeat that decodes: its writer knew the history."""
+        """Note a valid heartbeat: its writer knew the history."""
         self._word = offset
 
     def read(self, offset: int, value: bytes | None) -> bool:
-        """Take in what stands on the key of the marks; whether it is a mark that counts."""
+        """Apply a record on the key of the marks; returns whether it is a mark that counts."""
         mark = decode_mark(value)
         if mark is None or not counts(mark.through, offset, self._word):
             return False

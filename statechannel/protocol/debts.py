@@ -1,4 +1,4 @@
-"""Debts: which keys the cleaner may show wrongly until a clean record settles them (protocol.md section 3)."""
+"""Debts: keys that a reader of the cleaned log may see wrongly until a clean record settles them (protocol.md section 3)."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ class Debt:
     Attributes:
         since_offset: The record that began it.
         newest_offset: The newest unclean record; for a debt that a clean record began, the offset that settled before.
-        highest_version: Highest version of an unclean record since; -1 where none has one.
-        seen_s: When this process noticed it, by its monotonic clock; None before. It is never judged by.
+        highest_version: Highest version of an unclean record since; -1 if none has one.
+        seen_s: When this process noticed it, by its monotonic clock; None before. Verdicts do not depend on it.
     """
 
     __slots__ = ("highest_version", "newest_offset", "seen_s", "since_offset")
@@ -36,7 +36,7 @@ class Debts:
         self.open: dict[KeyState, Debt] = {}
 
     def unclean(self, key: KeyState, offset: int, version: int) -> None:
-        """A rejected or undecodable record, a duplicate, a stale assert: it hides older records from the cleaner."""
+        """Note an unclean record (rejected, undecodable, duplicate, stale assert): after compaction it hides older records."""
         debt = self.open.get(key)
         if debt is None:
             self.open[key] = Debt(offset, offset, version)
@@ -45,7 +45,7 @@ class Debts:
         debt.highest_version = max(debt.highest_version, version)
 
     def clean(self, key: KeyState, offset: int, covers: int, version: int) -> None:
-        """An accepted proposal or an equal assert: it settles its key if it saw enough."""
+        """Note an accepted proposal or an equal assert: it settles its key if its `covers` is high enough."""
         debt = self.open.get(key) if self.open else None
         covers_settled = covers >= key.settled
         if debt is None:
@@ -59,5 +59,5 @@ class Debts:
 
     @property
     def oldest(self) -> Debt | None:
-        """The debt that was begun first."""
+        """The oldest debt."""
         return next(iter(self.open.values()), None)

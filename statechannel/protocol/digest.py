@@ -1,4 +1,4 @@
-"""The digest of accepted states: equal digests mean equal views (records.md section 8)."""
+"""Digest of accepted states: equal digests mean equal views (records.md section 8)."""
 
 from __future__ import annotations
 
@@ -37,5 +37,5 @@ def line(key: KeyState) -> bytes:
 def line_of(
     name: str, version: int, state: str | None, from_: str | None, to: str | None, accepted_id: str | None
 ) -> bytes:
-    """The line of a key that is known by its fields."""
+    """The line of a key with the given fields."""
     return orjson.dumps([name, version, state, from_, to, accepted_id]) + b"\n"

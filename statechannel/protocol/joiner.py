@@ -1,4 +1,4 @@
-"""The lenient reader of a joining member, and the walk that turns what it holds into a view (protocol.md sections 4 and 5)."""
+"""Lenient reader of a joining member, and the conversion of its records into a view (protocol.md sections 4 and 5)."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ class HeldRecord(NamedTuple):
 
 
 class Joiner:
-    """Reads one partition leniently: what was taken may be wrong until the join is complete (R4).
+    """Reads one partition leniently: held records may be wrong until the join is complete (R4).
 
     Attributes:
         held: Record held for each key.
-        last: Offset of the last record of every key of this partition, whatever it was.
+        last: Offset of the last record of every key of this partition.
         nulls: Keys whose last record is a null.
         applied: Offset of the last record read; -1 before the first.
         stopped: Newer format that stopped the reader; 0 if none did.
@@ -51,7 +51,7 @@ class Joiner:
         self._parts: dict[bytes, KeyParts] = {}
 
     def read(self, offset: int, key: bytes | None, value: bytes | None) -> None:
-        """Take a record in, or skip it (R4)."""
+        """Apply a record, or skip it (R4)."""
         if self.stopped:
             return
         parts = self._known(key)
@@ -92,12 +92,12 @@ class Joiner:
         self.applied = offset
 
     def hold(self, key: bytes, held: HeldRecord) -> None:
-        """Begin with a record that is held already."""
+        """Start with a held record."""
         self._known(key)
         self.held[key] = held
 
     def take(self, offset: int, key: bytes, record: Record) -> None:
-        """Take a record of a key of this partition iff it is newer than the one held, or has seen it (R4)."""
+        """Hold a record of a key of this partition iff it is newer than the held one, or has seen it (R4)."""
         self._known(key)
         held = self.held.get(key)
         if held is not None and record.covers < held.offset:
@@ -107,9 +107,9 @@ class Joiner:
         self.held[key] = HeldRecord(offset, record)
 
     def view(self) -> View:
-        """Walk the tree from the namespaces (R5): the accepted states as far as this joiner can know them.
+        """Walk the tree from the namespaces (R5): the accepted states as known to this joiner.
 
-        The last record of each key counts as the one that settled it.
+        The last record of each key counts as its settling one.
         """
         view = View(self.partition, self.partitions, self.newest_format)
         view.applied = self.applied
@@ -148,7 +148,7 @@ class Joiner:
 
 
 def possible(record: Record, parts: KeyParts) -> bool:
-    """Whether anybody could accept the record on its face: its children cover its key (protocol.md section 4)."""
+    """Whether the record is acceptable on its face: its children cover its key (protocol.md section 4)."""
     if record.children is None:
         return True
     if parts.is_namespace:
@@ -157,7 +157,7 @@ def possible(record: Record, parts: KeyParts) -> bool:
 
 
 def _restore(view: View, key: KeyState, held: HeldRecord) -> None:
-    """Make a held record the key's state. An assert tells the accepted id, but not who wrote the accepted record."""
+    """Make a held record the key's state. An assert has the accepted id, but not the writer of the accepted record."""
     record = held.record
     if record.kind is Kind.PROPOSAL:
         if record.base != key.accepted_id:
@@ -180,7 +180,7 @@ def _restore(view: View, key: KeyState, held: HeldRecord) -> None:
 
 
 def _server(record: Record) -> Writer | None:
-    """The serving process as an assert tells it, for information: without it the owner resumes, and lookups wait."""
+    """The serving process named by an assert, for information: without it the owner resumes, and lookups wait."""
     server = record.raw.get("server")
     if type(server) is not dict:
         return None
@@ -191,14 +191,14 @@ def _server(record: Record) -> Writer | None:
 
 
 class Aside:
-    """One lenient reading of a partition, cut where somebody vouches for it (protocol.md section 5, steps 1 to 3).
+    """One lenient read of a partition, up to the offset that a heartbeat vouches for (protocol.md section 5, steps 1 to 3).
 
-    Everything through the offset N that is vouched for is taken leniently, the rest is judged strictly. N is known late, so the
-    records above the highest N so far wait here; what is too old to be judged by any N that can still come is taken at once.
+    Everything through this offset N is read leniently, the rest is judged strictly. N is known late, so the
+    records above the highest N so far are kept here; records too old to be judged by any possible N are applied at once.
 
     Attributes:
-        clean_to: M: the highest offset for which a heartbeat of this reading vouches; -1 without one.
-        floor: Nobody who vouches for less helps: offsets up to here are missing, were taken, or lie before a mark that counts.
+        clean_to: M: the highest offset that a heartbeat of this read vouches for; -1 without one.
+        floor: Minimum useful offset: those up to here are missing, were applied, or are before a mark that counts.
     """
 
     def __init__(
@@ -224,11 +224,11 @@ class Aside:
         self._newest_ms = 0
 
     def missing(self, through: int) -> None:
-        """Offsets up to this one were cleaned away: what hid them may lie anywhere."""
+        """Note that offsets up to this one were compacted: the records that hid them may be anywhere."""
         self.floor = max(self.floor, through)
 
     def read(self, record: RecordRead) -> None:
-        """Take in the next record."""
+        """Apply the next record."""
         self._kept.append(record)
         self._bytes += len(record.value or b"")
         control = self._marks.control_read(record, self._newest_format)
@@ -239,7 +239,7 @@ class Aside:
             self.clean_to = control.clean_to
 
     def release(self, end_offset: int) -> bool:
-        """Take what need not wait any more, below the end as of the start; False if more is left than may be kept."""
+        """Apply records that need not wait, below the end as of the start; False if the rest exceeds the limit."""
         kept = self._kept
         if kept and kept[-1].offset < end_offset:
             self._newest_ms = max(self._newest_ms, kept[-1].timestamp_ms)
@@ -259,10 +259,10 @@ class Aside:
         self.floor = max(self.floor, record.offset)
 
     def vouched_by_log(self, ended_ms: float) -> bool:
-        """Whether M serves as N without anybody's further word: nothing above it can have been cleaned, or hide anything.
+        """Whether M can be N without a further heartbeat: nothing above it can have been compacted, or hide records.
 
         Args:
-            ended_ms: Kafka's clock when the reading came to the end as of its start.
+            ended_ms: Kafka's clock when the read reached the end as of its start.
         """
         if self.clean_to < max(self.floor, 0):
             return False
@@ -270,11 +270,11 @@ class Aside:
         return all(record.timestamp_ms > oldest_ms for record in self._kept if record.offset > self.clean_to)
 
     def vouched_for(self, end_offset: int) -> bool:
-        """Whether somebody who had read all that was there at the start saw no debt."""
+        """Whether a writer that had read everything up to the start saw no debt."""
         return self.clean_to >= max(end_offset - 1, self.floor)
 
     def cut(self, through: int) -> list[RecordRead]:
-        """Take everything through an offset leniently; the rest."""
+        """Apply everything through an offset leniently; returns the rest."""
         kept = self._kept
         while kept and kept[0].offset <= through:
             self._take()

@@ -1,4 +1,4 @@
-"""What a reader holds of one key, and the ring of a namespace."""
+"""State of one key in a reader, and the ring of a namespace."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ class Writer(NamedTuple):
 
 
 class KeyState:
-    """The accepted state of one key, and what its debt is reckoned from.
+    """The accepted state of one key, and the basis of its debt.
 
     Attributes:
         lower, upper: Hash range of a bundle; -1 for a namespace.
         state: None while the key does not exist.
         bound: `bound_for` as it was counted in the view's load.
-        record_id: Id of the accepted record; of the parent's record where the state is derived.
+        record_id: Id of the accepted record; of the parent's record if the state is derived.
         derived: The state was derived from a parent's record; its id is `<record_id>/<range>`.
-        writer: Process that wrote the accepted record (the parent's, where derived).
-        server: Process whose record made it the owner, also while Releasing or Splitting; None where nobody knows.
-        was: State before the accepted record, where this reader saw it.
-        forced: The accepted record was a repair, or nobody knows (a join by an assert).
+        writer: Process that wrote the accepted record (the parent's, if derived).
+        server: Process whose record made it the owner, also while Releasing or Splitting; None if unknown.
+        was: State before the accepted record, if this reader saw it.
+        forced: The accepted record was a repair, or this is unknown (a join by an assert).
         bounds: Bounds of the children (Active, Deleted bundle).
         more: Fields of the accepted record that this version does not know (`unknown_fields`); None for most.
-        intent: `children` that a Splitting record names for information: where its splitter means to cut.
-        offset: Offset of the accepted record; -1 where nobody knows (lenient join of an assert keeps the assert's).
-        settled: Offset of the record that settled the key last; -1 if none did.
-        purged: The newest record of the key is the null that took it away.
+        intent: `children` of a Splitting record, for information: the planned split.
+        offset: Offset of the accepted record; -1 if unknown (lenient join of an assert keeps the assert's).
+        settled: Offset of the last record that settled the key; -1 if none did.
+        purged: The newest record of the key is its tombstone.
         ring: Ring that the key belongs to (a bundle) or spans (a namespace) while it exists.
     """
 
@@ -79,7 +79,7 @@ class KeyState:
         self.forget()
 
     def forget(self) -> None:
-        """The key does not exist (any more); what settled it is kept."""
+        """Mark the key as nonexistent; its settling offset is kept."""
         self.state: State | None = None
         self.bound = None
         self.version = 0
@@ -139,7 +139,7 @@ class KeyState:
 
     @property
     def bound_for(self) -> str | None:
-        """Broker that the bundle counts for in placement: where it is, or where it is on its way to."""
+        """Broker that the bundle counts for in placement: its owner, or the destination of its move."""
         if self.state is State.ASSIGNED or self.state is State.ASSIGNING:
             return self.to
         if self.state is State.RELEASING:
@@ -156,14 +156,14 @@ class KeyState:
 
 
 class Ring:
-    """The living tree of one namespace: its live leaves in ring order, and its Deleted parents.
+    """The tree of one namespace: its live leaves in ring order, and its Deleted parents.
 
     Attributes:
         live: Live bundles by lower bound.
-        parents: Deleted parents, kept as long as the namespace lives.
+        parents: Deleted parents, kept while the namespace exists.
         owned: Number of live bundles that are not Unassigned.
         highest: Highest version of the namespace and its bundles. Children of a split are above their parent, so the
-            maximum never shrinks while the namespace lives.
+            maximum never shrinks while the namespace exists.
     """
 
     __slots__ = ("highest", "live", "namespace", "owned", "parents")
@@ -176,7 +176,7 @@ class Ring:
         self.highest = version
 
     def at(self, place: int) -> KeyState:
-        """The live bundle that a hash falls into: O(log n)."""
+        """The live bundle of a hash: O(log n)."""
         index: int = self.live.bisect_right(place) - 1
         key: KeyState = self.live.peekitem(index)[1]
         return key

@@ -1,4 +1,4 @@
-"""Records of the channel's topics as readers hand them over."""
+"""Records of the channel's topics, as delivered by readers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Topic(StrEnum):
 class RecordRead(NamedTuple):
     """One record, in log order. `timestamp_ms` is the log's own time (LogAppendTime).
 
-    A named tuple, because replay makes one for every record of the log and it costs a third of a frozen dataclass.
+    A named tuple, because replay creates one for every record of the log and it costs a third of a frozen dataclass.
     """
 
     topic: Topic
@@ -30,7 +30,7 @@ class RecordRead(NamedTuple):
 
 
 class RecordsRead(NamedTuple):
-    """Records of one partition in log order, at least one: as if each came by itself, but a replay takes them faster.
+    """A non-empty batch of records of one partition in log order, equivalent to single records, but faster in a replay.
 
     Attributes:
         size_bytes: Of their values.

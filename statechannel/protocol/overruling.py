@@ -1,4 +1,4 @@
-"""A strict reader crosses a cold start: the asserts of the mark's writer are taken leniently (protocol.md section 5)."""
+"""Overruling by a cold start: a strict reader applies the asserts of the mark's writer leniently (protocol.md section 5)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ RESTATED_MAX = 1_000_000
 
 
 class OverruledState(NamedTuple):
-    """A key on which a cold start has overruled what this reader held for accepted: lines of the digest, None for no key."""
+    """A key whose accepted state a cold start has overruled: lines of the digest, None if the key does not exist."""
 
     key: str
     held: str | None
@@ -33,26 +33,26 @@ class OverruledState(NamedTuple):
 
 
 class Restated:
-    """Stale asserts since the newest word of somebody who knew the history: what a mark may still make count."""
+    """Stale asserts since the newest heartbeat of a writer that knew the history: a mark may still make them count."""
 
     def __init__(self) -> None:
         self._asserts: dict[tuple[bytes, str], tuple[int, Record]] = {}
 
     def read(self, offset: int, key: KeyState, record: Record) -> None:
-        """A stale assert; of those of one writer on one key only the newest can count."""
+        """Note a stale assert; of those of one writer on one key only the newest can count."""
         if len(self._asserts) < RESTATED_MAX:
             self._asserts[key.key, record.incarnation] = offset, record
 
     def heartbeat_read(self, offset: int) -> None:
-        """Somebody who knew the history spoke: no mark counts that tells of a view before.
+        """Note a heartbeat of a writer that knew the history: marks of earlier views are void.
 
-        Asserts behind it may be here already, where a whole portion was read at once.
+        Asserts after it may be here already, if a whole portion was read at once.
         """
         if self._asserts:
             self._asserts = {name: entry for name, entry in self._asserts.items() if entry[0] > offset}
 
     def control_read(self, record: RecordRead, marks: Marks, newest_format: int) -> list[tuple[int, bytes, Record]]:
-        """A control record: a heartbeat, or a mark; the asserts that it makes count, in the order of the log."""
+        """Apply a control record, a heartbeat or a mark; returns the asserts that now count, in log order."""
         control = marks.control_read(record, newest_format)
         if isinstance(control, Mark):
             return self.take(control)
@@ -61,7 +61,7 @@ class Restated:
         return []
 
     def take(self, mark: Mark) -> list[tuple[int, bytes, Record]]:
-        """The asserts that a mark makes count, in the order of the log."""
+        """The asserts that a mark makes count, in log order."""
         asserts, self._asserts = self._asserts, {}
         return sorted(
             (offset, name, record)
@@ -71,9 +71,9 @@ class Restated:
 
 
 def overrule(view: View, asserts: Sequence[tuple[int, bytes, Record]]) -> tuple[View, list[OverruledState]]:
-    """The view in which asserts were taken as a lenient reader takes them (R4, R5), and where it differs.
+    """The view after applying asserts like a lenient reader (R4, R5), with its differences.
 
-    Keys that they leave as they were keep all that is known of them; an assert that was taken settles its key.
+    Unchanged keys keep all their fields; an applied assert settles its key.
     """
     taken: dict[bytes, int] = {}
     joiner = Joiner(view.partition, view.partitions, view.newest_format)
@@ -107,7 +107,7 @@ def overrule(view: View, asserts: Sequence[tuple[int, bytes, Record]]) -> tuple[
 
 
 def _assert_of(key: KeyState) -> Record:
-    """What an assert of the accepted state would say, for the walk from the namespaces."""
+    """An assert of the accepted state, for the walk from the namespaces."""
     state = key.state or State.ABSENT
     held: tuple[Any, ...] = ("held", -1, "held", "held", {}, key.version, key.accepted_id, state, key.from_, key.to)
     record = Record(Kind.ASSERT, *held)
@@ -116,7 +116,7 @@ def _assert_of(key: KeyState) -> Record:
 
 
 def _row(name: str, joined: KeyRow | None, before: KeyRow | None, taken: int | None) -> KeyRow:
-    """A key as it stands now: as before, where the asserts have changed nothing of it."""
+    """The new state of a key: unchanged if the asserts have not changed it."""
     row = joined
     if joined is None or (before is not None and _accepted(joined) == _accepted(before)):
         row = before
@@ -125,7 +125,7 @@ def _row(name: str, joined: KeyRow | None, before: KeyRow | None, taken: int | N
         row = row._replace(offset=-1, bounds=None, writer=None, writer_incarnation=None, server=None, owner=None)
         row = row._replace(server_incarnation=None, was=None, forced=False, operation=None, flow=None, intent=None)
     if row is None:
-        raise ValueError(f"{name} is held by neither view")
+        raise ValueError(f"{name} is in neither view")
     if before is not None:
         row = row._replace(settled=before.settled, purged=before.purged, debt_since=before.debt_since)
         row = row._replace(debt_newest=before.debt_newest, debt_highest=before.debt_highest)

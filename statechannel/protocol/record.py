@@ -1,4 +1,4 @@
-"""A record of the channel after decoding (records.md)."""
+"""Decoded record of the channel (records.md)."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
 
 FORMAT = 1
-"""The first format of records, which every version writes as long as anybody is registered who knows no newer one."""
+"""The first format of records, written by every version while a registered broker knows no newer one."""
 NEWEST_FORMAT = 1
 """The newest format that this version reads (`statechannel.protocol.record`)."""
 
 
 class Kind(StrEnum):
-    """What a record wants."""
+    """Kind of a record."""
 
     PROPOSAL = "proposal"
     ASSERT = "assert"
@@ -28,14 +28,14 @@ class Kind(StrEnum):
 
 
 class Record:
-    """A decoded record. Fields that its kind and state do not have keep their defaults.
+    """A decoded record. Fields not used by its kind and state keep their defaults.
 
-    A plain slotted class, not a frozen dataclass: replay makes one for every record. Nobody changes it after decoding.
+    A plain slotted class, not a frozen dataclass: replay creates one for every record. Immutable after decoding.
 
     Attributes:
         base: Id of the accepted record built on (proposal) or restated (assert, the field `asserts`).
-        raw: The JSON object as read, for the fields that are never judged.
-        numbers: Of the children, where the decoder has them: lower and upper bound of each, one after the other.
+        raw: The JSON object, for the fields that verdicts do not depend on.
+        numbers: Of the children, if the decoder has them: lower and upper bound of each, one after the other.
     """
 
     __slots__ = (
@@ -88,7 +88,7 @@ class Record:
         self.clean_to = -1
 
     def bounds(self) -> array[int] | None:
-        """Bounds of the children, or None where they are not contiguous."""
+        """Bounds of the children, or None if they are not contiguous."""
         if self.children is None:
             return None
         if self.numbers is None:
@@ -96,7 +96,7 @@ class Record:
         return joined_bounds(self.numbers)
 
     def text(self, name: str) -> str | None:
-        """A field that is for people only: its value if it is a string, else None."""
+        """An informative field: its value if it is a string, else None."""
         value = self.raw.get(name)
         return value if isinstance(value, str) else None
 
@@ -105,7 +105,7 @@ _NAMED_MAX = 64
 
 
 def readable(newest: int) -> tuple[int, ...]:
-    """All formats that a version reads whose newest one this is: no version forgets an older one."""
+    """All formats read by a version with this newest one: every version reads all older ones."""
     return tuple(range(FORMAT, newest + 1))
 
 
@@ -114,17 +114,17 @@ def writable_format(members: Iterable[Collection[int]], own: Collection[int]) ->
 
     Args:
         members: The formats that each registered broker reads.
-        own: Those that the writer reads, and so can write.
+        own: Those that the writer reads, and can write.
 
     Returns:
-        The newest that all of them read. The oldest of its own where there is none: then somebody is stopped in any case.
+        The newest that all of them read. If there is none, the oldest of its own: then a broker is stopped in any case.
     """
     common = set(own).intersection(*members)
     return max(common, default=min(own))
 
 
 def formats_of(info: Mapping[str, Any]) -> frozenset[int]:
-    """The formats that a registry record names; one without them is of a version that reads the first one only."""
+    """The formats in a registry record; without them its version reads the first one only."""
     named = info.get("formats")
     if type(named) is not list or len(named) > _NAMED_MAX:
         return frozenset({FORMAT})

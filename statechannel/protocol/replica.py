@@ -1,4 +1,4 @@
-"""One partition as a member reads it: joining, caught up, or stopped (protocol.md section 5)."""
+"""Replica of one partition in a member: joining, caught up, or stopped (protocol.md section 5)."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 
 class Phase(StrEnum):
-    """How far a reader has come."""
+    """Phase of a reader."""
 
-    CLOSED = "closed"  # not opened yet, or opened anew
+    CLOSED = "closed"  # not opened yet, or to be opened again
     READING = "reading"  # to the end as of the start
     WAITING = "waiting"  # for a heartbeat that vouches for what was read
     CAUGHT_UP = "caught-up"
@@ -39,19 +39,19 @@ class Replica:
     """Reader of one partition.
 
     A log without gaps from offset 0 is judged strictly from the start, also across the marks of cold starts; at the first gap
-    the reader starts over leniently. A lenient reading ends at the offset for which somebody vouches: a heartbeat that comes
-    while the reader waits, or the newest clean one of the log itself, where nothing above it can have been cleaned.
+    the reader starts over leniently. A lenient read ends at the offset that a heartbeat vouches for: one that arrives
+    while the reader waits, or the newest clean one in the log, if nothing above it can have been compacted.
 
     Attributes:
-        view: Accepted state; only to be believed while `phase` is CAUGHT_UP (and last known while STOPPED or BROKEN).
+        view: Accepted state; only valid while `phase` is CAUGHT_UP (and last known while STOPPED or BROKEN).
         why: A sentence on the last change of phase.
         strict: Judged strictly from offset 0, as the log had no gap; to be read while `phase` is CAUGHT_UP.
         newer_format: The format that stopped the reader, at `stopped_at_s`.
         timestamp_ms: Log time of the newest record read.
-        read_at_s: When a record of the partition came last, be it a heartbeat; or when it was opened.
-        marks: Marks of cold starts that this reading has met.
-        overruled: Keys on which the newest of them has overruled what was judged before.
-        current_at_s: The newest moment at which nothing was in the log that was not read; None before the first one.
+        read_at_s: When the last record of the partition, including heartbeats, was read; or when it was opened.
+        marks: Marks of cold starts read so far.
+        overruled: Keys whose state the newest of them has overruled.
+        current_at_s: The newest moment at which the whole log was read; None before the first one.
     """
 
     def __init__(
@@ -94,21 +94,21 @@ class Replica:
 
     @property
     def caught_up(self) -> bool:
-        """Whether the view may be acted on."""
+        """Whether the view is valid for actions."""
         return self.phase is Phase.CAUGHT_UP
 
     @property
     def has_met_gap(self) -> bool:
-        """Whether the reader starts over because records were cleaned before it came to them."""
+        """Whether the reader starts over because records were compacted before it read them."""
         return self._has_gap
 
     @property
     def applied(self) -> int:
-        """Offset through which everything was taken in."""
+        """Offset through which everything was applied."""
         return self.position - 1
 
     def opened(self, now_s: float, first_offset: int, end_offset: int) -> None:
-        """The partition is read from its beginning, (again)."""
+        """Start to read the partition from its beginning."""
         self._opened_at_s = self.read_at_s = now_s
         self.position = 0
         self.end_offset = end_offset
@@ -125,7 +125,7 @@ class Replica:
         self._advance(now_s)
 
     def complete_as_of(self, as_of_s: float | None) -> None:
-        """Nothing was missing at a moment; None if none is known."""
+        """Note a moment at which the whole log was read; None if none is known."""
         if as_of_s is not None and (self.current_at_s is None or as_of_s > self.current_at_s):
             self.current_at_s = as_of_s
 
@@ -140,15 +140,15 @@ class Replica:
         )
 
     def learn_clock(self, ahead_ms: float) -> None:
-        """How far Kafka's clock is ahead of the monotonic one, at most; with it, whoever waits may find that it need not.
+        """Set the maximum lead of Kafka's clock over the monotonic one, which may end a wait.
 
-        Without it nobody knows how old a record was when the reading ended.
+        Without it the age of a record at the end of the read is unknown.
         """
         self._clock_ahead_ms = ahead_ms
         self._join()
 
     def read(self, now_s: float, record: RecordRead) -> Judgement | None:
-        """Take in one record; a judgement only where it is judged strictly, be it in replay or caught up."""
+        """Apply one record; returns a judgement if it is judged strictly, in replay or caught up."""
         if self.phase is Phase.CAUGHT_UP:
             return self._read_strictly(record)
         if self.phase not in (Phase.READING, Phase.WAITING):
@@ -176,7 +176,7 @@ class Replica:
         return judgement
 
     def _look_at(self, record: RecordRead) -> None:
-        """Heartbeats and marks, for whoever reads strictly: a mark that counts makes the asserts of its writer count."""
+        """Apply heartbeats and marks in a strict read: a mark that counts makes the asserts of its writer count."""
         asserts = self._restated.control_read(record, self.marks, self._newest)
         if asserts and self.phase is Phase.READING:
             self.view, self.overruled = overrule(self.view, asserts)
@@ -196,15 +196,15 @@ class Replica:
         self._join()
         if self.phase is Phase.WAITING and not aside.release(self.end_offset):
             self._start_over(
-                f"more than {self._kept_max} records, or {self._kept_max_bytes} bytes, came while waiting for a clean "
+                f"more than {self._kept_max} records, or {self._kept_max_bytes} bytes, arrived while waiting for a clean "
                 "heartbeat"
             )
 
     def read_many(self, now_s: float, records: Sequence[RecordRead]) -> int:
-        """Take in the first of these records as `read` would one by one; how many.
+        """Apply the first of these records as `read` would one by one; returns their number.
 
-        For the bulk of a replay: it stops before the tail of the log, from which operations are told record by record,
-        and so before whatever ends this reader's phase.
+        For the bulk of a replay: it stops before the tail of the log, in which operations are followed record by record,
+        and so before any record that ends this reader's phase.
         """
         if self.phase is not Phase.READING or self._aside is not None or now_s - self._opened_at_s > self._half_lag_s:
             return 0
@@ -236,7 +236,7 @@ class Replica:
         return judgement
 
     def reached(self, now_s: float, position: int) -> None:
-        """Everything below `position` was delivered; what is missing below it was cleaned away."""
+        """Note that everything below `position` was delivered; missing offsets were compacted."""
         if position <= self.position:
             return
         if self.phase is Phase.CAUGHT_UP:
@@ -247,20 +247,20 @@ class Replica:
                 self._advance(now_s)
 
     def _start_over_at_gap(self, offset: int) -> None:
-        self._start_over(f"offsets {self.position} to {offset - 1} were cleaned before this reader came to them")
+        self._start_over(f"offsets {self.position} to {offset - 1} were compacted before this reader reached them")
         self._has_gap = True
 
     def _gap(self, offset: int) -> bool:
-        """Offsets from `position` up to `offset` are missing; False if the reader has to start over for it."""
+        """Handle missing offsets from `position` up to `offset`; False if the reader has to start over."""
         if self._aside is None:
             if self.position > 0:
-                self._start_over(f"offsets {self.position} to {offset - 1} are missing: the log was cleaned")
+                self._start_over(f"offsets {self.position} to {offset - 1} are missing: the log was compacted")
                 self._has_gap = True
                 return False
             self._begin_lenient()
         if offset > self.end_offset:
             # Written after this join began and gone already: what hid it may lie above any heartbeat's clean_to.
-            self._start_over(f"offsets up to {offset - 1} were cleaned while this reader waited")
+            self._start_over(f"offsets up to {offset - 1} were compacted while this reader waited")
             self._has_gap = True
             return False
         if self._aside is not None:
@@ -286,7 +286,7 @@ class Replica:
             self._join()
 
     def _join(self) -> None:
-        """Switch to judging where somebody vouches for what was read, or the log itself does."""
+        """Switch to judging if a heartbeat vouches for the read records, or the log itself suffices."""
         aside = self._aside
         if self.phase is not Phase.WAITING or aside is None:
             return
@@ -294,7 +294,7 @@ class Replica:
             self._switch(aside, f"a heartbeat vouched for everything through offset {aside.clean_to}")
         elif self._clock_ahead_ms is not None and aside.vouched_by_log(self._ended_at_s * 1000 + self._clock_ahead_ms):
             why = f"the newest clean heartbeat vouches for everything through offset {aside.clean_to}"
-            self._switch(aside, f"{why}, and nothing above it can have been cleaned")
+            self._switch(aside, f"{why}, and nothing above it can have been compacted")
 
     def _switch(self, aside: Aside, why: str) -> None:
         later = aside.cut(aside.clean_to)
@@ -304,13 +304,13 @@ class Replica:
             self.view.read(record.offset, record.key, record.value)
 
     def assume(self) -> list[str]:
-        """Cold start: take what was read for the truth; the keys that have to be asserted."""
+        """Cold start: accept the view as the truth; returns the keys that have to be asserted."""
         aside = self._aside
         if aside is None:
             return []
         aside.cut(self.applied)
         self.view = aside.joiner.view()
-        self._catch_up("cold start: what was read is taken for the truth")
+        self._catch_up("cold start: the view is accepted as the truth")
         return [key.decode() for key in aside.joiner.last]
 
     def _catch_up(self, why: str) -> None:
@@ -328,15 +328,15 @@ class Replica:
         self.newer_format = newer_format
         self.why = (
             f"offset {offset} of partition {self.partition} is written in format {newer_format}, and this "
-            f"version reads up to format {self._newest}; upgrade to read on"
+            f"version reads up to format {self._newest}; upgrade to continue"
         )
 
     def start_over(self, why: str) -> None:
-        """Join again: what was judged here is not what counts any more."""
+        """Join again: states judged here are void."""
         self._start_over(why)
 
     def broken(self, why: str) -> None:
-        """The adapter saw that the topic is not the one that was opened."""
+        """Stop: the adapter detected that the topic is not the opened one."""
         self._break(why)
 
     def _break(self, why: str) -> None:

@@ -1,6 +1,6 @@
-"""The resolver: first valid wins. One record against one accepted state gives one verdict, and nothing else is looked at.
+"""Resolver: first valid wins. One record and one accepted state determine the verdict, and nothing else.
 
-Every reader of the log imports this; it changes nothing. The order of the checks is part of the protocol (protocol.md section 3).
+Every reader of the log uses it; it has no side effects. The order of the checks is part of the protocol (protocol.md section 3).
 Upstream: `ServiceUnitStateDataConflictResolver.shouldKeepLeft`, whose gaps (a version gap waives all checks, a tombstone is
 always valid) are closed here.
 """

@@ -1,4 +1,4 @@
-"""States and moves of the channel, as data.
+"""Tables of states and moves of the channel.
 
 The table below is the table of moves of protocol.md section 2; the resolver interprets it, and
 design/protocol.md is generated from it. Upstream: `ServiceUnitState.isValidTransition`, PIP-192 "Bundle State Lifecycles".
@@ -24,7 +24,7 @@ class State(StrEnum):
 
 
 class Action(StrEnum):
-    """Why a record was written; for people, never judged."""
+    """Reason of a record, informative; verdicts do not depend on it."""
 
     OWN = "own"
     RETURN = "return"
@@ -39,7 +39,7 @@ class Action(StrEnum):
 
 
 class Flow(StrEnum):
-    """The flow that a record belongs to; for people, never judged."""
+    """Flow of a record, informative; verdicts do not depend on it."""
 
     ASSIGNMENT = "assignment"
     TRANSFER = "transfer"
@@ -50,7 +50,7 @@ class Flow(StrEnum):
 
 
 class Who(StrEnum):
-    """What a record's `from` or `to` must be, seen from the accepted state."""
+    """Required `from` or `to` of a record, relative to the accepted state."""
 
     ANY = "any"
     NULL = "null"
@@ -61,7 +61,7 @@ class Who(StrEnum):
 
 
 class MoveCondition(StrEnum):
-    """What else must hold for a move to be listed at all."""
+    """Further condition of a move."""
 
     NOTHING = ""
     DESTINATION = "only if acc.to is set"

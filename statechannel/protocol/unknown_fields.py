@@ -1,7 +1,7 @@
-"""Fields that this version does not know: kept, and handed on where a record is restated or answered (records.md).
+"""Unknown fields of newer versions: kept, and passed on in asserts and reactions (records.md).
 
-A later version may write more fields in format 1. What an older one writes in between must not lose them: an assert stands
-in the log for the record that it restates, and a reaction tells what became of the one that it answers.
+A later version may write more fields in format 1. Records of older versions must not lose them: an assert replaces
+the record that it restates, and a reaction continues the one that it answers.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ KNOWN = frozenset(
 )
 """The fields of records.md; also `server`, which asserts of this version have."""
 KEPT_MAX_BYTES = 1024
-"""More than this of one record is not handed on: else a record near the limit of size could not be restated, and every key
-in memory could be made to weigh as much."""
+"""Maximum size of unknown fields that are passed on: otherwise a record near the size limit could not be restated, and each key
+could need that much memory."""
 
 
 def unknown_in(raw: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """The fields of a record that this version does not know; None where there are none, or too much of them."""
+    """The unknown fields of a record; None without any, or if they are too large."""
     if KNOWN.issuperset(raw):
         return None
     fields = {name: value for name, value in raw.items() if name not in KNOWN}

@@ -1,4 +1,4 @@
-"""Verdicts on records, in the order in which they are looked for: the first that applies is the verdict."""
+"""Verdicts on records, in the order of the checks: the first that applies is the verdict."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class Verdict(StrEnum):
-    """What every caught-up reader says of a record (protocol.md section 3)."""
+    """Verdict of every caught-up reader on a record (protocol.md section 3)."""
 
     CONTROL = "control"
     UNSUPPORTED_FORMAT = "unsupported-format"
@@ -44,21 +44,21 @@ REJECTIONS = (
 
 MEANING: dict[Verdict, str] = {
     Verdict.CONTROL: "a control key: not judged",
-    Verdict.UNSUPPORTED_FORMAT: "written in a newer format: judging of this partition stops here",
+    Verdict.UNSUPPORTED_FORMAT: "has a newer format: judging of this partition stops here",
     Verdict.WRONG_PARTITION: "its namespace belongs in another partition",
-    Verdict.PURGED: "the null that takes away a key which does not exist",
+    Verdict.PURGED: "the tombstone of a key that does not exist",
     Verdict.UNDECODABLE: "not a record of the channel",
-    Verdict.ASSERT_EQUAL: "restates what is accepted",
-    Verdict.ASSERT_STALE: "restates something that is no longer, or never was, accepted",
-    Verdict.DUPLICATE: "the accepted record once more",
-    Verdict.UNKNOWN_BUNDLE: "no such bundle in the ring of a living namespace",
-    Verdict.STALE_VERSION: "somebody else's change was first",
+    Verdict.ASSERT_EQUAL: "restates the accepted state",
+    Verdict.ASSERT_STALE: "restates an outdated state, or one that was never accepted",
+    Verdict.DUPLICATE: "a copy of the accepted record",
+    Verdict.UNKNOWN_BUNDLE: "this bundle is not in the ring of an existing namespace",
+    Verdict.STALE_VERSION: "another change was first",
     Verdict.VERSION_GAP: "the version is ahead of the accepted one by more than one",
-    Verdict.WRONG_BASE: "built on another record than the accepted one",
-    Verdict.ILLEGAL_MOVE: "no such move from the accepted state",
-    Verdict.WRONG_BROKER: "the brokers do not fit the accepted state",
+    Verdict.WRONG_BASE: "not based on the accepted record",
+    Verdict.ILLEGAL_MOVE: "this move is not allowed from the accepted state",
+    Verdict.WRONG_BROKER: "the brokers do not match the accepted state",
     Verdict.BAD_CHILDREN: "the children do not cover their parent exactly once",
     Verdict.NAMESPACE_IN_USE: "a live bundle of the namespace is not Unassigned",
     Verdict.ACCEPTED: "accepted",
 }
-"""A sentence for people beside each verdict."""
+"""Explanation of each verdict."""

@@ -1,6 +1,6 @@
-"""The fold of a caught-up reader: the accepted state of one partition, record by record (protocol.md sections 2 and 3).
+"""View of a caught-up reader: a fold of one partition into its accepted states (protocol.md sections 2 and 3).
 
-`View.read` costs O(log n) for every record but those that create or end a whole ring, whose cost is the size of that ring.
+`View.read` costs O(log n) for every record, except those that create or end a whole ring, whose cost is the size of the ring.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
 
 class Judgement(NamedTuple):
-    """What a reader says of one record.
+    """A reader's judgement of one record.
 
     Attributes:
-        record: The decoded record; None for control keys, nulls and what cannot be decoded.
-        key: The key's state, after the record; None for keys that no reader holds.
-        why: For people, where the verdict does not say it all.
+        record: The decoded record; None for control keys, nulls and undecodable values.
+        key: The key's state after the record; None for keys without a state.
+        why: Details in addition to the verdict.
         format: The newer format that stops the reader; 0 otherwise.
     """
 
@@ -58,10 +58,10 @@ class View:
 
     Attributes:
         applied: Offset of the last record read; -1 before the first.
-        keys: Every key of known form in its right partition that was ever read or derived and not forgotten.
-        writers: Processes whose records were accepted, by incarnation, the newest of them: only so that keys share one
-            object for each. Nothing is judged by it, and whoever holds less of it makes another one.
-        load: Number of bundles that each broker has or is about to have (placement counts those in flight).
+        keys: Every key of known form in its right partition that was read or derived and not forgotten.
+        writers: Newest processes whose records were accepted, by incarnation: only so that keys share one
+            object for each. Verdicts do not depend on it.
+        load: Number of bundles that each broker has or will have (placement counts those in flight).
     """
 
     def __init__(self, partition: int, partitions: int, newest_format: int = NEWEST_FORMAT) -> None:
@@ -76,7 +76,7 @@ class View:
         self.writers: dict[str, Writer] = {}
 
     def read(self, offset: int, key: bytes | None, value: bytes | None) -> Judgement:
-        """Judge one record and take it in."""
+        """Judge one record and apply it."""
         state = self.keys.get(key)  # type: ignore[arg-type]  # nothing is held under None
         if state is None:
             held = self._unheld(key, value)
@@ -111,7 +111,7 @@ class View:
         return Judgement(verdict, record, state)
 
     def _unheld(self, key: bytes | None, value: bytes | None) -> KeyState | Judgement:
-        """First sight of a key: its state if readers hold it, else the verdict."""
+        """First record of a key: its state if readers hold it, else the verdict."""
         if key is not None and key[:1] == b"!":
             return _CONTROL
         parts = None if key is None else parse_key(key)
@@ -131,7 +131,7 @@ class View:
             record = loaded if isinstance(loaded, Record) else None
         if parts is not None:
             return Judgement(Verdict.WRONG_PARTITION, record)
-        return _PURGED if value is None else Judgement(Verdict.UNDECODABLE, why="a key of no known form")
+        return _PURGED if value is None else Judgement(Verdict.UNDECODABLE, why="a key of unknown form")
 
     def _hold(self, state: KeyState) -> None:
         if state.state is None:
@@ -149,7 +149,7 @@ class View:
         return Judgement(Verdict.UNDECODABLE, None, state, "a null on a key that exists or is in debt")
 
     def accept(self, record: Record, key: KeyState, offset: int, *, derive: bool = True) -> None:
-        """Make an accepted proposal the key's state and, unless told not to, derive what follows from it."""
+        """Make an accepted proposal the key's state and, unless switched off, derive dependent states."""
         writer = self.writer_of(record.broker, record.incarnation)
         if key.lower < 0 and derive:
             self._accept_namespace(record, key)
@@ -166,7 +166,7 @@ class View:
             self.derive(key)
 
     def writer_of(self, broker: str, incarnation: str) -> Writer:
-        """The process of this name, as one object for all that it wrote, if it is not forgotten meanwhile."""
+        """The process of this name, as one shared object, unless forgotten meanwhile."""
         known = self.writers.get(incarnation)
         if known is None or known.broker != broker:
             known = Writer(broker, incarnation)
@@ -174,7 +174,7 @@ class View:
         return known
 
     def note(self, key: KeyState, record_id: str, writer: Writer, raw: dict[str, Any], offset: int) -> None:
-        """Note which record the key's new state comes from; what few records have is left empty."""
+        """Note the record of the key's new state; rare fields are only set if present."""
         key.record_id = record_id
         key.derived = False
         key.forced = False
@@ -199,7 +199,7 @@ class View:
             key.ring = Ring(key.namespace, record.version)
 
     def place(self, key: KeyState, state: State, version: int, from_: str | None, to: str | None) -> None:
-        """Set state and brokers of a key, and keep the counts that hang on them."""
+        """Set state and brokers of a key, and update the counts that depend on them."""
         was = key.state
         key.was = was
         key.state = state
@@ -297,7 +297,7 @@ class View:
         return state if state is not None and state.state is not None else None
 
     def existing(self) -> Iterator[KeyState]:
-        """Every key with an accepted state: namespaces, live bundles, Deleted parents of living namespaces."""
+        """Every key with an accepted state: namespaces, live bundles, Deleted parents of existing namespaces."""
         return (key for key in self.keys.values() if key.state is not None)
 
     def live(self) -> Iterator[KeyState]:

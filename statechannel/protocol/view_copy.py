@@ -1,7 +1,7 @@
-"""A copy of what a replica holds for accepted, taken bit by bit while records go on being read.
+"""Incremental copy of a replica's accepted states while records are being read.
 
-What a copy has is the state at one offset: that at which its last step ended. Nothing that was copied before and has changed
-since is in it, because each accepted record has an offset of its own, and each key tells the offset that its state is of.
+A copy is consistent at one offset: that of its last step. States that were copied before and have changed
+since are copied again, as each accepted record has its own offset, and each key has the offset of its state.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ ROUNDS_MAX = 100
 
 
 class ViewChangedError(RuntimeError):
-    """The view changed faster than it was copied: nothing is wrong with it, try again."""
+    """The view changed faster than it was copied; try again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class ViewCopy:
     """The lines of the digest, as of one offset.
 
     Attributes:
-        applied: Offset of the last record that the view had taken in.
+        applied: Offset of the last record that the view had applied.
         pieces: Lines, in no order.
     """
 
@@ -39,11 +39,11 @@ class ViewCopy:
 
 
 class ViewCopier:
-    """Copies one view. Between two steps the view may take in any number of records, in the same thread.
+    """Copies one view. Between two steps the view may apply any number of records, in the same thread.
 
     Args:
-        keys_a_step: Lines that one step writes at most; a step takes some microseconds for each. Besides, the last one looks
-            at the offset of every key once.
+        keys_a_step: Maximum number of lines per step; a step takes some microseconds for each. In addition, the last one checks
+            the offset of every key once.
     """
 
     def __init__(self, view: View, *, keys_a_step: int = 2_000) -> None:
@@ -56,10 +56,10 @@ class ViewCopier:
         self._rounds = 0
 
     def step(self) -> ViewCopy | None:
-        """Go on; the copy once it is there.
+        """Perform one step; returns the copy once it is complete.
 
         Raises:
-            ViewChangedError: Too many keys change again and again.
+            ViewChangedError: Too many keys keep changing.
         """
         lines = self._lines
         end = self._place + self._size
@@ -72,7 +72,7 @@ class ViewCopier:
         return self._ended()
 
     def _ended(self) -> ViewCopy | None:
-        """All is copied; what has changed meanwhile is copied anew, at once if it is little."""
+        """Finish: keys that have changed meanwhile are copied again, at once if they are few."""
         view, since = self._view, self._since
         changed = [key for key in view.keys.values() if key.offset > since]
         if len(changed) > self._size:

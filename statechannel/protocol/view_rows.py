@@ -1,8 +1,8 @@
-"""A view as plain rows, and back: what somebody needs who goes on judging where another one has stopped.
+"""Conversion of a view to plain rows and back, so that another reader can continue judging.
 
-Rows of one namespace are enough to judge the records of that namespace. Only what people are shown of a Splitting record
-(`intent`), and of the states before, is as good as the rows say; nothing of it is judged. Unknown fields (`more`) are not in
-them: those are for somebody who writes on, and whoever goes on from rows only reads.
+Rows of one namespace are enough to judge its records. Only informative fields of a Splitting record
+(`intent`), and of earlier states, may be incomplete; verdicts do not depend on them. Unknown fields (`more`) are not in
+them: they are for writers, and a reader of rows does not write.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ _OWNED = IN_FLIGHT | {State.ASSIGNED}
 
 
 class KeyRow(NamedTuple):
-    """One key of a view: what `KeyState` holds, the id as the next proposal must name it, and the key's debt.
+    """One key of a view: the fields of `KeyState`, the id as the next proposal must name it, and the key's debt.
 
     Attributes:
         lower: -1 for a namespace.
-        state: None where the key does not exist and is only remembered: for what settled it, or for its debt.
+        state: None if the key does not exist and is only remembered for its settling offset or its debt.
         bounds: Of the children (Active, Deleted bundle).
-        debt_since: None where the key is not in debt.
+        debt_since: None if the key is not in debt.
     """
 
     namespace: str
@@ -64,7 +64,7 @@ class KeyRow(NamedTuple):
 
 
 def dump(view: View) -> Iterator[KeyRow]:
-    """Every key that the view holds, in no particular order."""
+    """Every key of the view, in no particular order."""
     open_debts = view.ledger.open
     for key in view.keys.values():
         debt = open_debts.get(key)
@@ -103,7 +103,7 @@ def dump(view: View) -> Iterator[KeyRow]:
 
 
 def restore(partition: int, partitions: int, rows: Iterable[KeyRow], applied: int = -1) -> View:
-    """The view that the rows were taken from, or the part of it that they tell of.
+    """The view of the rows, or the part of it that they cover.
 
     Args:
         applied: Offset through which its writer had read the partition.

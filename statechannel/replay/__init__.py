@@ -1,1 +1,1 @@
-"""A finished log, judged as a replica would judge it: for audits and for Spark. Pure."""
+"""Replay of a finished log, judged as by a replica: for audits and for Spark. Pure."""

@@ -1,4 +1,4 @@
-"""Reads a finished log, or a prefix of it, the way a replica would, and counts what it finds (audit.md).
+"""Auditor of a finished log, or a prefix of it: reads it like a replica, and counts its findings (audit.md).
 
 Pure: records in, answer out. The local engine and the Spark jobs call the same functions.
 """
@@ -33,15 +33,15 @@ if TYPE_CHECKING:
 
 
 class GapsError(ValueError):
-    """A log with gaps was to be read in full."""
+    """A full read of a log with gaps was requested."""
 
 
 class Moment(Protocol):
-    """What an audit looks at: the records up to an offset (the same in each partition), or up to a time."""
+    """Prefix of an audit: the records up to an offset (the same in each partition), or up to a time."""
 
     @property
     def offset(self) -> int | None:
-        """The offset, where one was named."""
+        """The offset, if one was given."""
         ...
 
     def __call__(self, record: RecordRead) -> bool:
@@ -64,7 +64,7 @@ def audit_join(
     oldest_kept_ms: int,
     observe: Observer | None = None,
 ) -> PartitionAudit:
-    """Read as a joining member would (protocol.md section 5); the records are gone through twice.
+    """Read as a joining member would (protocol.md section 5), in two passes over the records.
 
     Args:
         oldest_kept_ms: See `join_facts`.
@@ -89,12 +89,12 @@ def audit_part(
 
 @dataclass(slots=True)
 class AuditFindings:
-    """What an audit's answer is made of: found in one part of a log, and added up over all of them.
+    """Findings of an audit in one part of a log, or their sum over several parts.
 
     Attributes:
-        owners: Broker to number of bundles that it serves.
+        owners: Number of bundles served by each broker.
         bundles: Live ones. `namespaces`: Active ones.
-        debts: Partition, key, and what the answer says of it.
+        debts: Partition, key, and row of the answer.
         stops: By partition.
     """
 
@@ -107,7 +107,7 @@ class AuditFindings:
     tentative: bool = False
 
     def add(self, other: AuditFindings) -> None:
-        """Take in what was found in another part."""
+        """Add the findings of another part."""
         self.verdicts.update(other.verdicts)
         self.owners.update(other.owners)
         self.bundles += other.bundles
@@ -118,7 +118,7 @@ class AuditFindings:
 
 
 def findings_of(part: PartitionAudit) -> AuditFindings:
-    """What one part adds to the answer."""
+    """Findings of one part."""
     partition = part.view.partition
     findings = AuditFindings(
         verdicts=Counter(part.verdicts), debts=[*_debts(partition, part.view)], tentative=part.tentative
@@ -152,7 +152,7 @@ def _debts(partition: int, view: View) -> Iterator[tuple[int, bytes, dict[str, A
 def summary(
     findings: AuditFindings, *, digest: str, records: int, end_offsets: Mapping[int, int], read: str
 ) -> dict[str, Any]:
-    """The audit's answer as audit.md lists it."""
+    """The audit's answer (audit.md)."""
     verdicts = findings.verdicts
     answer: dict[str, Any] = {
         "digest": digest,
@@ -198,12 +198,12 @@ def audit(
         by_partition: All records of each partition in order; partitions that are listed in `end_offsets` may be missing.
         read: `full`, `join` or `auto`.
         now_ms: When the log was exported (milliseconds since 1970).
-        as_of: True for the records up to the moment asked for; each partition is read up to its first other record.
-        each_part: Told what was found in each partition, in order.
-        tell_complete: Told from when on the log tells all (`completeness`).
+        as_of: True for records in the prefix; each partition is read up to its first other record.
+        each_part: Called with the findings of each partition, in order.
+        tell_complete: Called with the completeness of the log (`completeness`).
 
     Raises:
-        GapsError: `full` was asked for and a partition has gaps.
+        GapsError: `full` was requested and a partition has gaps.
     """
     partitions = len(end_offsets)
     prefixes = {partition: prefix(by_partition.get(partition, ()), as_of) for partition in sorted(end_offsets)}
@@ -240,11 +240,11 @@ def audit(
 
 
 def completeness(gapped: Mapping[int, CompleteFrom | None], unsure: Sequence[int]) -> dict[str, Any]:
-    """What an answer says of logs with gaps: from when on each is complete, and which do not tell what was asked.
+    """Completeness of logs with gaps: from where on each is complete, and which do not hold the answer.
 
     Args:
-        gapped: Partitions with gaps, and from where on they tell all; None where nobody vouches for anything.
-        unsure: Partitions whose states at the moment asked for are not known.
+        gapped: Partitions with gaps, and from where on they are complete; None without a usable heartbeat.
+        unsure: Partitions whose states at the moment of the audit are unknown.
     """
     if not gapped:
         return {}
@@ -267,7 +267,7 @@ def reading_of(read: str, gapped: Sequence[int]) -> str:
         gapped: Partitions with gaps.
 
     Raises:
-        GapsError: `full` was asked for and a partition has gaps.
+        GapsError: `full` was requested and a partition has gaps.
     """
     if read == "full" and gapped:
         raise GapsError(f"partition {gapped[0]} has gaps: it was compacted, so it can only be read as a joiner does")
@@ -275,7 +275,7 @@ def reading_of(read: str, gapped: Sequence[int]) -> str:
 
 
 def prefix(records: Sequence[RecordRead], as_of: Moment | None) -> Sequence[RecordRead]:
-    """The records of a partition up to the moment asked for: those before its first other record."""
+    """The records of a partition in the prefix: those before its first other record."""
     if as_of is None:
         return records
     for index, record in enumerate(records):
@@ -285,7 +285,7 @@ def prefix(records: Sequence[RecordRead], as_of: Moment | None) -> Sequence[Reco
 
 
 def _end_of(taken: int, records: Sequence[RecordRead], end_offset: int, as_of: Moment | None) -> int:
-    """Where a prefix ends: a time ends right before the first later record."""
+    """End of a prefix: a time ends right before the first later record."""
     if as_of is not None and as_of.offset is not None:
         return min(end_offset, as_of.offset + 1)
     return end_offset if taken == len(records) else records[taken].offset

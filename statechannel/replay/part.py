@@ -1,6 +1,6 @@
-"""Reads a part of a log, a partition or some of its namespaces, by the facts that were settled for the whole of it.
+"""Reader of a part of a log, a partition or some of its namespaces, by the facts of the whole partition.
 
-What is read may come in pieces, so that whoever has the records of several partitions in his hands can hand each to its reader.
+Records may be passed in pieces, so that a caller with records of several partitions can pass each to its reader.
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ if TYPE_CHECKING:
 
 
 class JoinObserver(Protocol):
-    """Looks on while records are taken leniently."""
+    """Observer of leniently read records."""
 
     def taken(self, record: RecordRead, decoded: Record) -> None:
         """The joining reader now holds this record for its key."""
         ...
 
     def joined(self, view: View, *, sure: bool) -> None:
-        """This is the view that the joining reader ends with, before anything is judged by it.
+        """The final view of the joining reader, before anything is judged by it.
 
         Args:
-            sure: Somebody vouches for it.
+            sure: A heartbeat vouches for it.
         """
         ...
 
 
 @dataclass(slots=True)
 class PartitionAudit:
-    """What was found in one partition.
+    """Findings of one partition.
 
     Attributes:
         strict_from: Offset from which records were judged strictly; None if none was.
@@ -58,11 +58,11 @@ class PartitionAudit:
 
 
 class PartReader:
-    """Reads records in the order of their offsets, as many pieces as there are.
+    """Reads records in the order of their offsets, in any number of pieces.
 
     Args:
-        observe: Told every record that is judged strictly. Where nobody listens, the bulk is judged without a detour.
-        join_observer: Told what is taken leniently.
+        observe: Called with every record that is judged strictly. Without it, the fast path is used.
+        join_observer: Called with leniently read records.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class PartReader:
         )
 
     def read(self, records: Iterable[Row]) -> None:
-        """Read on. The records are tuples as `RecordRead` has them."""
+        """Read more records, tuples in the form of `RecordRead`."""
         if self._ended:
             return
         rows = iter(records)
@@ -101,11 +101,11 @@ class PartReader:
 
     @property
     def view(self) -> View:
-        """The accepted states as far as it was read; nothing of them while records are taken leniently."""
+        """The accepted states so far; empty during a lenient read."""
         return self._audit.view
 
     def result(self) -> PartitionAudit:
-        """What was found in all that was read."""
+        """Findings of all records read."""
         if self._joiner is not None:
             self._joined(self._joiner)
         self._ended = True
@@ -119,7 +119,7 @@ class PartReader:
             yield row
 
     def _join(self, joiner: Joiner, rows: Iterator[Row]) -> Iterator[Row]:
-        """Take in what is to be taken leniently; the rest is passed on."""
+        """Apply the records to be read leniently; returns the rest."""
         is_lenient, read, observer = self._facts.is_lenient, joiner.read, self._join_observer
         for row in rows:
             _, _, offset, _, key, value = row

@@ -1,7 +1,7 @@
-"""What has to be known of a whole partition before its namespaces can be judged apart (records.md; protocol.md section 5).
+"""Survey of a whole partition before its namespaces can be judged separately (records.md; protocol.md section 5).
 
-Everything else that a reader knows belongs to one namespace, so that the records of each can be read by another process:
-they need the facts gathered here, and nothing of one another.
+All other state of a reader belongs to one namespace, so that the records of each can be read by a different process:
+they only need the facts gathered here.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ if TYPE_CHECKING:
 
 
 class FormatStop(NamedTuple):
-    """Where a newer format stopped the reading of a partition."""
+    """Position at which a newer format stopped the read of a partition."""
 
     offset: int
     format: int
 
 
 class ReadFacts(NamedTuple):
-    """How a partition is to be read.
+    """Facts that determine how a partition is read.
 
     Attributes:
-        lenient_to: Offset through which records are taken as a joining reader takes them; those behind it are judged.
+        lenient_to: Offset through which records are read leniently; later ones are judged.
             -1: none, the log has no gaps from offset 0 on.
-        stop: The first record of a newer format; nothing behind it is looked at.
-        tentative: Nobody vouches for what a join would find: all is taken leniently, and may be wrong.
+        stop: The first record of a newer format; later ones are ignored.
+        tentative: No heartbeat vouches for the result of a join: all is read leniently, and may be wrong.
     """
 
     lenient_to: int = -1
@@ -40,16 +40,16 @@ class ReadFacts(NamedTuple):
     tentative: bool = False
 
     def is_lenient(self, offset: int) -> bool:
-        """Whether the record at this offset is taken without a verdict."""
+        """Whether the record at this offset is read leniently."""
         return self.tentative or offset <= self.lenient_to
 
 
 class CompleteFrom(NamedTuple):
-    """From where on a log with gaps tells all.
+    """Point from which on a log with gaps is complete.
 
     Attributes:
-        story_from: Whatever is read behind this offset is judged strictly: what happened is known from the next one on.
-        states_from: Offset of the heartbeat that vouches for it: a reading up to it, or further, knows the accepted states.
+        story_from: Later records are judged strictly: the history is known from the next offset on.
+        states_from: Offset of the heartbeat that vouches for it: a read up to it, or further, knows the accepted states.
         since_ms: Its log time.
     """
 
@@ -59,16 +59,16 @@ class CompleteFrom(NamedTuple):
 
 
 STRICT = ReadFacts()
-"""The facts of a log without gaps from offset 0 on whose stop, if any, is found where it lies."""
+"""The facts of a log without gaps from offset 0 on; its stop, if any, is found during the read."""
 
 
 def has_gaps(records: Sequence[RecordRead], end_offset: int) -> bool:
-    """Whether a partition's records are anything but all the offsets from 0 up to the end offset."""
+    """Whether a partition's records are not all offsets from 0 up to the end offset."""
     return len(records) != end_offset or (bool(records) and records[-1].offset != end_offset - 1)
 
 
 def usable_clean_to(key: bytes | None, value: bytes | None, offset: int) -> int:
-    """What a heartbeat at this offset vouches for; -1 for every other record."""
+    """The offset that a heartbeat at this offset vouches for; -1 for every other record."""
     if key != codec.HEARTBEAT_KEY:
         return -1
     return _usable(codec.decode_heartbeat(value), offset)
@@ -79,10 +79,10 @@ def _usable(heartbeat: Record | None, offset: int) -> int:
 
 
 def join_facts(records: Iterable[RecordRead], *, oldest_kept_ms: int) -> ReadFacts:
-    """How a log with gaps is read: as a joining member would, with the highest `clean_to` that the log offers.
+    """Facts for a log with gaps: read as by a joining member, with the highest `clean_to` in the log.
 
     Args:
-        oldest_kept_ms: Records above that point with a time stamp up to this one may have hidden others from the cleaner.
+        oldest_kept_ms: Records above that point with a timestamp up to this one may have hidden others before compaction.
     """
     stop, clean_to, newest_old = None, -1, -1
     for record in records:
@@ -97,13 +97,13 @@ def join_facts(records: Iterable[RecordRead], *, oldest_kept_ms: int) -> ReadFac
 
 
 class Knowing:
-    """Finds the first point from which on a log with gaps tells all; it is told every record up to the stop, in order.
+    """Finds the first point from which on a log with gaps is complete; feed it every record up to the stop, in order.
 
-    A joining reader takes the newest heartbeat that vouches. For what happened the oldest one is as good, if nothing behind
-    the offset for which it vouches can have been cleaned away: no record there is as old as the compaction lag, no offset is
-    missing, and nobody has started cold (decision 0054); a void mark, and whatever else stands on that key, changes nothing.
+    A joining reader uses the newest vouching heartbeat. For the history the oldest one is as good, if nothing after
+    its offset can have been compacted: no record there is as old as the compaction lag, no offset is
+    missing, and there was no cold start (decision 0054); a void mark, or junk on that key, has no effect.
 
-    Where none of the oldest will do, it is the newest that vouches for all that is old.
+    If none of the oldest qualifies, it is the newest that vouches for all old records.
     """
 
     def __init__(self, oldest_kept_ms: int) -> None:
@@ -116,7 +116,7 @@ class Knowing:
         self._highest: CompleteFrom | None = None
 
     def take(self, record: RecordRead) -> None:
-        """The next record."""
+        """Apply the next record."""
         if record.offset != self._next:
             self._rise(record.offset - 1)
         self._next = record.offset + 1
@@ -142,7 +142,7 @@ class Knowing:
 
     @property
     def known(self) -> CompleteFrom | None:
-        """What was found; None where nobody vouches for all that is old."""
+        """The point; None without a heartbeat that vouches for all old records."""
         if self._first is not None:
             return self._first
         highest = self._highest
@@ -150,7 +150,7 @@ class Knowing:
 
 
 def known_of(records: Iterable[RecordRead], *, oldest_kept_ms: int) -> CompleteFrom | None:
-    """See `Knowing`; records behind a newer format are not looked at."""
+    """The point of `Knowing` for records up to a newer format."""
     knowing = Knowing(oldest_kept_ms)
     for record in records:
         if codec.newer_format(record.key, record.value):
@@ -160,7 +160,7 @@ def known_of(records: Iterable[RecordRead], *, oldest_kept_ms: int) -> CompleteF
 
 
 def story_facts(facts: ReadFacts, known: CompleteFrom | None) -> ReadFacts:
-    """How a partition with gaps is read for what happened in it: as for its states, but judged strictly from earlier on."""
+    """Facts for the history of a partition with gaps: as for its states, but judged strictly from earlier on."""
     if facts.tentative or known is None or known.story_from >= facts.lenient_to:
         return facts
     return facts._replace(lenient_to=known.story_from)

@@ -38,18 +38,18 @@ def unknown_in(tree: Mapping[str, Any], origin: str) -> Iterator[str]:
     every = [f"{group}.{name}" for group, fields in names.items() for name in fields]
     for group, values in tree.items():
         if group == EXTENSIONS and isinstance(values, Mapping):
-            yield from _odd_extensions(values, origin)
+            yield from _extension_problems(values, origin)
         elif group not in names:
-            yield f"{origin}: unknown group of settings `{group}`.{_meant(group, names, every)}"
+            yield f"{origin}: unknown group of settings `{group}`.{_suggestion(group, names, every)}"
         elif not isinstance(values, Mapping):
             yield f"{origin}: `{group}` is a group of settings, not a setting.{_listed(names[group])}"
         else:
             for name in values:
                 if name not in names[group]:
-                    yield f"{origin}: unknown setting `{group}.{name}`.{_meant(f'{group}.{name}', every, every)}"
+                    yield f"{origin}: unknown setting `{group}.{name}`.{_suggestion(f'{group}.{name}', every, every)}"
 
 
-def _odd_extensions(values: Mapping[str, Any], origin: str) -> Iterator[str]:
+def _extension_problems(values: Mapping[str, Any], origin: str) -> Iterator[str]:
     """Errors in the extensions' group; their own settings are checked when they are created."""
     for name, own in values.items():
         if not isinstance(own, Mapping):
@@ -68,11 +68,11 @@ def unknown_variables(environ: Iterable[str]) -> Iterator[str]:
             continue
         if upper in whole or any(upper.startswith(f"{name}{ENV_DELIMITER}") for name in every):
             continue  # a group as JSON, or an entry of a setting that is a mapping
-        meant = _meant(upper, [*every, *OTHER_VARIABLES], every)
+        meant = _suggestion(upper, [*every, *OTHER_VARIABLES], every)
         yield f"the environment: unknown setting {variable}.{meant}"
 
 
-def _meant(wrong: str, first: Iterable[str], second: Iterable[str]) -> str:
+def _suggestion(wrong: str, first: Iterable[str], second: Iterable[str]) -> str:
     names = get_close_matches(wrong, [*first], n=1) or get_close_matches(wrong, [*second], n=1, cutoff=0.5)
     names = names or _same_last_word(wrong, second)
     return f" Did you mean `{names[0]}`?" if names else ""

@@ -78,7 +78,7 @@ class Pieces:
     def __init__(self, driver: Driver) -> None:
         self.reset()
         self._driver = driver
-        give, perform, look = driver._give, driver._perform, driver._on_progress
+        give, perform, look = driver._step, driver._perform, driver._on_progress
 
         def given(now: Now, item: Input) -> None:
             before, began_s = len(driver._effects), time.thread_time()
@@ -98,7 +98,7 @@ class Pieces:
                 look()
             self.look_cpu_max_ms = max(self.look_cpu_max_ms, (time.thread_time() - began_s) * 1000)
 
-        driver._give, driver._perform, driver._on_progress = given, performed, looked  # type: ignore[method-assign]
+        driver._step, driver._perform, driver._on_progress = given, performed, looked  # type: ignore[method-assign]
 
     def reset(self) -> None:
         self.piece_cpu_max_ms = self.look_cpu_max_ms = 0.0

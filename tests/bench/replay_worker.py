@@ -19,7 +19,7 @@ import orjson
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from statechannel.broker.driver import Driver
-from statechannel.broker.observe.collector import ReplayCalm
+from statechannel.broker.observe.collector import ReplayGcPause
 from statechannel.engine.config import EngineConfig, Identity
 from statechannel.engine.effects import Effect, RestartReading
 from statechannel.engine.engine import Engine
@@ -85,7 +85,7 @@ def floor(settings: ClientSettings, topic: str, end: int, take: Callable[[Any], 
 def replica(settings: ClientSettings, topics: ChannelTopics, end: int) -> dict[str, Any]:
     """The library's reader and the core's replica until it is caught up."""
     infos = verify_topics(settings, topics, timeout_s=30).topics
-    calm = ReplayCalm()
+    calm = ReplayGcPause()
     watch = Stopwatch()
     calm.begin()  # as the runtime does while a member joins
     found = Replica(0, 1, compaction_lag_s=3600, kept_records_max=1_000_000)
@@ -126,7 +126,7 @@ def replica(settings: ClientSettings, topics: ChannelTopics, end: int) -> dict[s
 def engine(settings: ClientSettings, topics: ChannelTopics, end: int) -> dict[str, Any]:
     """The library's reader, inbox and driver, and the whole engine, until it has caught up with the channel."""
     infos = verify_topics(settings, topics, timeout_s=30).topics
-    calm = ReplayCalm()
+    calm = ReplayGcPause()
     watch = Stopwatch()
     calm.begin()
     identity = Identity("bench", "bench-1", bytes(16), time.time_ns() // 1_000_000, {})

@@ -90,7 +90,7 @@ def test_hints_are_whole_sentences_about_commands_that_exist(name: str) -> None:
 
 
 def test_a_hint_names_what_was_asked_about() -> None:
-    late = Rejected("stale-version", "tenant/ns/0x00000000_0x80000000: somebody else's change was first")
+    late = Rejected("stale-version", "tenant/ns/0x00000000_0x80000000: another change was first")
     assert "`statechannel audit --history 'persistent://tenant/ns/my topic'`" in hint_for(
         late, name="persistent://tenant/ns/my topic"
     )

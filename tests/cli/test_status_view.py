@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from statechannel.cli.kit.output import Output, stdout
-from statechannel.cli.status.command import _shower
+from statechannel.cli.status.command import _display
 from statechannel.cli.status.tables import render
 
 AT = 1_750_000_000_000
@@ -133,7 +133,7 @@ def test_a_terminal_that_cannot_go_back_is_shown_block_after_block(monkeypatch: 
     terminal = Terminal()
     monkeypatch.setattr("sys.stdout", terminal)
     with ExitStack() as stack:
-        show = _shower(stack, Output.TABLE)
+        show = _display(stack, Output.TABLE)
         show(figures())
         show(figures())
     assert terminal.getvalue().count("bundle-state at kafka:9092") == 2

@@ -71,7 +71,7 @@ def test_a_newer_format_waits_for_the_last_old_broker_and_stops_one_that_comes_l
 
         mixed.spawn("late")
         mixed.wait(lambda: mixed.one("late").get("mode") == "safe")
-        assert "is written in format 2, and this version reads up to format 1; upgrade to read on" in mixed.log_of(
+        assert "is written in format 2, and this version reads up to format 1; upgrade to continue" in mixed.log_of(
             "late"
         )
         assert not mixed.one("late")["accepting"]

@@ -16,7 +16,7 @@ from statechannel.broker.request_record import (
     command_of,
     decode,
 )
-from statechannel.broker.requests import RequestDesk
+from statechannel.broker.requests import RequestCoordinator
 from statechannel.engine.commands import CreateNamespace
 from statechannel.engine.inputs import PartitionOpened
 from statechannel.protocol.bundle import FULL_UPPER, MAX_CHILDREN, bounds_of, children_of
@@ -97,7 +97,7 @@ def test_a_desk_survives_them_and_answers_every_bad_request_with_its_reason(valu
         check(command)
         given_.append(command)
 
-    desk = RequestDesk(Leader(), append=lambda _, value: log.append(value), submit=submit)
+    desk = RequestCoordinator(Leader(), append=lambda _, value: log.append(value), submit=submit)
     desk.opened(PartitionOpened(Topic.REQUESTS, 0, 0, 0))
     for offset, value in enumerate(values):
         desk.read(RecordRead(Topic.REQUESTS, 0, offset, 1_000_000, b"op1", value))

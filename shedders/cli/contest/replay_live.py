@@ -30,7 +30,7 @@ from shedders.cli.results import write_file
 from shedders.cli.times import parse_length_ms
 from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.folders import make_folder
-from statechannel.cli.kit.options import Connect, OutputAs, reaching
+from statechannel.cli.kit.options import Connect, OutputAs, with_connection
 from statechannel.cli.kit.output import Output, duration, print_json, progress, say
 from statechannel.errors import ExitCode
 from statechannel.files import check_writable
@@ -44,7 +44,7 @@ HELD_MAX_BYTES: Final = 512 * 2**20
 _LOOK_S: Final = 0.2
 
 
-@reaching
+@with_connection
 def replay_live(
     connect: Connect,
     max_time: Annotated[

@@ -23,7 +23,7 @@ from shedders.cli.progress_bars import bar
 from shedders.model.amounts import are, count, were
 from statechannel.cli.kit.connection import Connection
 from statechannel.cli.kit.failures import CommandError
-from statechannel.cli.kit.options import Connect, OutputAs, reaching
+from statechannel.cli.kit.options import Connect, OutputAs, with_connection
 from statechannel.cli.kit.output import Output, print_json, print_table, say, stdout
 from statechannel.errors import ExitCode
 
@@ -46,7 +46,7 @@ Within = Annotated[
 
 
 @app.command("drain")
-@reaching
+@with_connection
 def drain_(
     connect: Connect,
     broker: BrokerWord,
@@ -77,7 +77,7 @@ def drain_(
 
 
 @uncordon_app.command()
-@reaching
+@with_connection
 def uncordon(
     connect: Connect,
     broker: BrokerWord,

@@ -13,7 +13,7 @@ from shedders.cli.drain.rolling import Restart, RestartRequest, progressed, requ
 from shedders.cli.policy.write import By
 from shedders.cli.progress_bars import bar
 from statechannel.cli.kit.failures import CommandError
-from statechannel.cli.kit.options import Connect, OutputAs, reaching
+from statechannel.cli.kit.options import Connect, OutputAs, with_connection
 from statechannel.cli.kit.output import Output, print_json, say, stdout
 from statechannel.errors import ExitCode
 
@@ -21,7 +21,7 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
 @app.command()
-@reaching
+@with_connection
 def rolling_restart(
     connect: Connect,
     broker: Annotated[

@@ -21,7 +21,7 @@ from shedders.policies.record import made_key
 from statechannel.cli.kit.connection import Connection
 from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.live_log import now_ms
-from statechannel.cli.kit.options import Connect, OutputAs, reaching
+from statechannel.cli.kit.options import Connect, OutputAs, with_connection
 from statechannel.cli.kit.output import Output, moment, print_json, print_table, say
 from statechannel.errors import ExitCode
 
@@ -40,7 +40,7 @@ NameWord = Annotated[str, typer.Argument(metavar="[NAME]", help="Omitted for kin
 
 
 @app.command("set")
-@reaching
+@with_connection
 def set_(
     connect: Connect,
     kind: KindWord,
@@ -69,7 +69,7 @@ def set_(
 
 
 @app.command()
-@reaching
+@with_connection
 def delete(
     connect: Connect,
     kind: KindWord,
@@ -86,7 +86,7 @@ def delete(
 
 
 @app.command()
-@reaching
+@with_connection
 def get(connect: Connect, kind: KindWord, name: NameWord = CLUSTER, output: OutputAs = Output.TABLE) -> None:
     """Show one policy and its override."""
     policy_kind, name = named(kind, name)
@@ -102,7 +102,7 @@ def get(connect: Connect, kind: KindWord, name: NameWord = CLUSTER, output: Outp
 
 
 @app.command("list")
-@reaching
+@with_connection
 def list_(
     connect: Connect,
     kind: Annotated[str | None, typer.Option("--kind", metavar="KIND", help="Show only policies of this kind.")] = None,
@@ -116,7 +116,7 @@ def list_(
     _list(connect(), only, output, overrides=overrides, lapsed=lapsed, check=check)
 
 
-@reaching
+@with_connection
 def list_overrides(
     connect: Connect,
     lapsed: Annotated[bool, typer.Option("--lapsed", help="Include expired overrides.")] = False,

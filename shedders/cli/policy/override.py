@@ -16,7 +16,7 @@ from shedders.cli.times import parse_length_ms
 from shedders.policies.kinds import CLUSTER, PolicyKind, name_and_words, value_from
 from shedders.policies.record import made_key
 from statechannel.cli.kit.live_log import now_ms
-from statechannel.cli.kit.options import Connect, OutputAs, reaching
+from statechannel.cli.kit.options import Connect, OutputAs, with_connection
 from statechannel.cli.kit.output import Output
 
 app = typer.Typer(
@@ -30,7 +30,7 @@ Why = Annotated[str, typer.Option("--why", help="Reason of the override, for peo
 
 
 @app.command()
-@reaching
+@with_connection
 def pin(
     connect: Connect,
     subject: Annotated[str, typer.Argument(metavar="BUNDLE|NAMESPACE")],
@@ -46,7 +46,7 @@ def pin(
 
 
 @app.command()
-@reaching
+@with_connection
 def cordon(
     connect: Connect,
     broker: Annotated[str, typer.Argument(metavar="BROKER")],
@@ -61,7 +61,7 @@ def cordon(
 
 
 @app.command()
-@reaching
+@with_connection
 def exclude(
     connect: Connect,
     namespace: Annotated[str, typer.Argument(metavar="TENANT/NAMESPACE")],
@@ -75,7 +75,7 @@ def exclude(
 
 
 @app.command()
-@reaching
+@with_connection
 def shedding(
     connect: Connect,
     state: Annotated[str, typer.Argument(metavar="on|off")],
@@ -89,7 +89,7 @@ def shedding(
 
 
 @app.command()
-@reaching
+@with_connection
 def threshold(
     connect: Connect,
     name: Annotated[str, typer.Argument(metavar="SETTING", help="shedding.STRATEGY.NAME, filters.NAME, ...")],
@@ -104,7 +104,7 @@ def threshold(
 
 
 @app.command()
-@reaching
+@with_connection
 def end(
     connect: Connect,
     kind: KindWord,

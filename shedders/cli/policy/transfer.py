@@ -18,7 +18,7 @@ from statechannel.cli.kit.connection import Connection
 from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.kafka_wait import naming_address
 from statechannel.cli.kit.live_log import now_ms
-from statechannel.cli.kit.options import Connect, OutputAs, reaching
+from statechannel.cli.kit.options import Connect, OutputAs, with_connection
 from statechannel.cli.kit.output import Output, print_json, progress, say
 from statechannel.errors import ExitCode
 from statechannel.files import FileUnwritableError
@@ -28,7 +28,7 @@ _NAMED = 5
 _HINT = "Write the file again with `statechannel policy export FILE`."
 
 
-@reaching
+@with_connection
 def export_policies(
     connect: Connect,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="Output file.")],
@@ -58,7 +58,7 @@ def export_policies(
         say(f"{len(records)} policies written to {file}")
 
 
-@reaching
+@with_connection
 def import_policies(
     connect: Connect,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="File written by `statechannel policy export`.")],

@@ -23,7 +23,7 @@ from shedders.kafka_rebalance.cli.execution import (
 )
 from shedders.model.amounts import count, size
 from statechannel.cli.kit.failures import CommandError
-from statechannel.cli.kit.options import Connect, OutputAs, reaching
+from statechannel.cli.kit.options import Connect, OutputAs, with_connection
 from statechannel.cli.kit.output import Output, duration, print_json, print_table, say, stdout
 from statechannel.errors import ExitCode
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 _WAVES_SHOWN = 20
 
 
-@reaching
+@with_connection
 def apply(
     connect: Connect,
     plan_file: Annotated[Path, typer.Argument(metavar="PLAN", help="Plan file written by `partitions plan`.")],

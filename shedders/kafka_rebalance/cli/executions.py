@@ -23,7 +23,7 @@ from shedders.kafka_rebalance.errors import PlanUnknownError
 from shedders.model.amounts import rate, size
 from shedders.model.amounts import rate as told_rate
 from statechannel.cli.kit.failures import CommandError
-from statechannel.cli.kit.options import Connect, OutputAs, reaching
+from statechannel.cli.kit.options import Connect, OutputAs, with_connection
 from statechannel.cli.kit.output import Output, duration, moment, print_json, print_table, say, stdout, waiting
 from statechannel.errors import ExitCode
 
@@ -108,7 +108,7 @@ def _answer(place: ExecutionPlace, plan_id: str, wish: ExecutionRequest) -> str:
     )
 
 
-@reaching
+@with_connection
 def cancel(connect: Connect, plan_id: PlanId = None, state: State = None, output: OutputAs = Output.TABLE) -> None:
     """Cancel a plan: revert moves in flight and remove throttles; finished moves stay (`rollback` reverts them)."""
     place = place_of(connect, state)
@@ -123,7 +123,7 @@ def cancel(connect: Connect, plan_id: PlanId = None, state: State = None, output
     tell_end(plan, carry_out(place, plan, wish=ExecutionRequest.CANCEL), output)
 
 
-@reaching
+@with_connection
 def pause(connect: Connect, plan_id: PlanId = None, state: State = None, output: OutputAs = Output.TABLE) -> None:
     """Pause a plan: start no further moves; moves in flight finish. `resume` continues."""
     place = place_of(connect, state)
@@ -132,7 +132,7 @@ def pause(connect: Connect, plan_id: PlanId = None, state: State = None, output:
     tell_executor(place, plan_id, ExecutionRequest.PAUSE, output, hint="No executor runs it, so no moves are started.")
 
 
-@reaching
+@with_connection
 def resume(
     connect: Connect,
     plan_id: PlanId = None,
@@ -163,7 +163,7 @@ def resume(
     tell_end(past.plan, carry_out(place, past.plan, accept_unmet=accept_unmet), output)
 
 
-@reaching
+@with_connection
 def status(connect: Connect, plan_id: PlanId = None, state: State = None, output: OutputAs = Output.TABLE) -> None:
     """Show the progress of a plan: partitions, bytes, rate, time left, executor, reason of a stop, throttles left."""
     place = place_of(connect, state)

@@ -14,13 +14,13 @@ from shedders.kafka_rebalance.cli.plan import LoadsFile, Window
 from shedders.kafka_rebalance.cli.source import seen
 from shedders.model.amounts import count
 from statechannel.cli.kit.failures import CommandError
-from statechannel.cli.kit.options import Connect, OutputAs, reaching
+from statechannel.cli.kit.options import Connect, OutputAs, with_connection
 from statechannel.cli.kit.output import Output, print_json, say
 from statechannel.errors import ExitCode
 from statechannel.files import check_writable
 
 
-@reaching
+@with_connection
 def layout(
     connect: Connect,
     out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="Output file.")],

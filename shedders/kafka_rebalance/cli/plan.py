@@ -28,7 +28,7 @@ from shedders.kafka_rebalance.cli.outcome import (
 from shedders.kafka_rebalance.cli.request import PlanOptions, request_of
 from shedders.kafka_rebalance.cli.source import seen
 from statechannel.cli.kit.failures import CommandError
-from statechannel.cli.kit.options import Connect, OutputAs, reaching
+from statechannel.cli.kit.options import Connect, OutputAs, with_connection
 from statechannel.cli.kit.output import Output, print_json, say
 from statechannel.errors import ExitCode
 from statechannel.files import check_writable
@@ -53,7 +53,7 @@ LoadsFile = Annotated[
 ]
 
 
-@reaching
+@with_connection
 def plan(
     connect: Connect,
     add_brokers: Annotated[

@@ -18,12 +18,12 @@ from shedders.kafka_rebalance.cli.execution import (
 )
 from shedders.kafka_rebalance.cli.executions import running_plan
 from statechannel.cli.kit.failures import CommandError
-from statechannel.cli.kit.options import Connect, OutputAs, reaching
+from statechannel.cli.kit.options import Connect, OutputAs, with_connection
 from statechannel.cli.kit.output import Output, print_json, say, stdout
 from statechannel.errors import ExitCode
 
 
-@reaching
+@with_connection
 def rollback(
     connect: Connect,
     plan_id: Annotated[str, typer.Argument(metavar="PLAN-ID", help="Id of the plan to roll back.")],

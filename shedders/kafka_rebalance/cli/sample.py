@@ -13,7 +13,7 @@ import typer
 from shedders.cli.times import parse_length_ms
 from shedders.kafka_rebalance.cli.arguments import need_extra, partitions_settings
 from statechannel.cli.kit.failures import CommandError
-from statechannel.cli.kit.options import Connect, OutputAs, reaching
+from statechannel.cli.kit.options import Connect, OutputAs, with_connection
 from statechannel.cli.kit.output import (
     Output,
     cell,
@@ -149,7 +149,7 @@ class SampleSchedule:
     failures_max: int
 
 
-@reaching
+@with_connection
 def sample(
     connect: Connect,
     *,

@@ -22,7 +22,7 @@ from shedders.kafka_rebalance.cli.outcome import (
 from shedders.kafka_rebalance.cli.plan import LayoutFile
 from shedders.kafka_rebalance.cli.source import seen
 from statechannel.cli.kit.failures import CommandError
-from statechannel.cli.kit.options import Connect, OutputAs, reaching
+from statechannel.cli.kit.options import Connect, OutputAs, with_connection
 from statechannel.cli.kit.output import Output, print_json
 from statechannel.errors import ExitCode
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from shedders.kafka_rebalance.settings import PartitionsSettings
 
 
-@reaching
+@with_connection
 def show(
     connect: Connect,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="Plan file, or JSON of kafka-reassign-partitions.")],

@@ -144,7 +144,7 @@ def report_data(export: ExportFile, question: ReportQuestion, *, progress: Progr
     for area in overview.areas.values():
         area.end(now_ms)
     for name, parts in zip(question.wanted, wanted, strict=True):
-        if not _is_told(name, parts, overview.tree.records):
+        if not _is_in_log(name, parts, overview.tree.records):
             raise NotInLogError(name)
     chosen = choose(overview.tree.records, overview.gaps.by_bundle, wanted, limits.bundles)
     return {
@@ -164,7 +164,7 @@ def report_data(export: ExportFile, question: ReportQuestion, *, progress: Progr
     }
 
 
-def _is_told(name: str, parts: KeyParts, keys: Iterable[bytes]) -> bool:
+def _is_in_log(name: str, parts: KeyParts, keys: Iterable[bytes]) -> bool:
     """Whether the log has the bundle of that exact name, or a record of the namespace or the topic."""
     if parse_key(name.encode()) is not None and not parts.is_namespace:
         return any(key == name.encode() for key in keys)

@@ -25,7 +25,7 @@ _replays = 0
 _before = gc.get_threshold()
 
 
-class ReplayCalm:
+class ReplayGcPause:
     """One replay; several members in one process may replay at the same time. Both methods may be called twice."""
 
     def __init__(self) -> None:
@@ -59,7 +59,7 @@ class ReplayCalm:
             gc.freeze()
 
 
-class ShortWalks:
+class GcExclusion:
     """After a long full collection, excludes the survivors from the next ones. One for the whole process."""
 
     def __init__(self) -> None:
@@ -95,4 +95,4 @@ class ShortWalks:
 
 
 _OLDEST = 2
-short_walks = ShortWalks()
+gc_exclusion = GcExclusion()

@@ -64,17 +64,17 @@ class EventLog:
         if make is None:
             if self._counted is not None:
                 self._counted(name)
-            self._say(name, facts, otherwise=name == "mode.changed" and facts.get("mode") == Mode.NORMAL)
+            self._log_event(name, facts, otherwise=name == "mode.changed" and facts.get("mode") == Mode.NORMAL)
         else:
             elsewhere = not self._concerns(name, facts)
             if (Level.DEBUG if elsewhere else Level.INFO) >= self._least:
-                self._say(name, facts, otherwise=elsewhere, make=make)
+                self._log_event(name, facts, otherwise=elsewhere, make=make)
 
     def emit(self, name: str, **facts: Any) -> None:
         """Log an event of the runtime; from any thread."""
         if self._counted is not None:
             self._counted(name)
-        self._say(name, facts)
+        self._log_event(name, facts)
 
     def _concerns(self, name: str, facts: Mapping[str, Any]) -> bool:
         if name != "record.accepted":
@@ -82,7 +82,7 @@ class EventLog:
         record, me = facts["record"], self._broker
         return me in (record.to, record.from_, record.broker)
 
-    def _say(
+    def _log_event(
         self,
         name: str,
         facts: Mapping[str, Any],

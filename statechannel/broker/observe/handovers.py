@@ -16,7 +16,7 @@ FLOWS = frozenset({"assignment", "transfer", "unload", "split", "repair", "names
 LOST = "lost"
 
 
-class _Flight(NamedTuple):
+class _Handover(NamedTuple):
     """A bundle in flight.
 
     Attributes:
@@ -34,7 +34,7 @@ class _Flight(NamedTuple):
     seen_s: float
 
 
-class Landing(NamedTuple):
+class HandoverPhase(NamedTuple):
     """The end of a phase, and of the hand-over if complete.
 
     Attributes:
@@ -54,14 +54,14 @@ class Landing(NamedTuple):
     since_ms: int
 
 
-class Flights:
+class HandoverTimings:
     """Follows accepted records. Hand-overs that began earlier are not timed."""
 
     def __init__(self, at_once_max: int = 100_000) -> None:
         self._max = at_once_max
-        self._flying: dict[bytes, _Flight] = {}
+        self._flying: dict[bytes, _Handover] = {}
 
-    def accepted(self, record: Record, read: RecordRead, now_s: float) -> Landing | None:
+    def accepted(self, record: Record, read: RecordRead, now_s: float) -> HandoverPhase | None:
         """Apply an accepted record; returns what it ended."""
         key, state, at_ms = read.key or b"", record.state, read.timestamp_ms
         before = self._flying.pop(key, None)
@@ -77,13 +77,13 @@ class Flights:
         elif state is State.RELEASING and record.to is not None:
             unserved_ms = at_ms
         if flying:
-            first = before or _Flight(state, at_ms, at_ms, -1, cause, now_s)
-            flight = _Flight(state, at_ms, first.began_ms, unserved_ms, cause, first.seen_s)
+            first = before or _Handover(state, at_ms, at_ms, -1, cause, now_s)
+            flight = _Handover(state, at_ms, first.began_ms, unserved_ms, cause, first.seen_s)
             remember(self._flying, key, flight, self._max)
         if before is None:
             return None
         served = state is State.ASSIGNED
-        return Landing(
+        return HandoverPhase(
             flow,
             _PHASES.get(before.state, "none"),
             max(0, at_ms - before.since_ms) / 1_000,

@@ -17,7 +17,7 @@ from statechannel.broker.observe.metric_table import METRICS, PREFIX, MetricKind
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from statechannel.broker.observe.handovers import Landing
+    from statechannel.broker.observe.handovers import HandoverPhase
     from statechannel.broker.observe.metric_table import Metric
     from statechannel.engine.effects import Emit, Hook
 
@@ -102,7 +102,7 @@ class Metrics:
             self._child("lookups", answer).inc()
             self._child("lookup_wait_seconds", answer).observe(took_s)
 
-    def landed(self, landing: Landing) -> None:
+    def landed(self, landing: HandoverPhase) -> None:
         """Observe a phase of a move that a record of this member ended."""
         self._child("handoff_seconds", landing.flow, landing.phase).observe(landing.phase_s)
         if landing.whole_s is not None:

@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING
 
 from statechannel.broker import outcomes
-from statechannel.broker.observe.handovers import Flights
+from statechannel.broker.observe.handovers import HandoverTimings
 from statechannel.engine.commands import Lookup
 from statechannel.engine.freshness import lag_s
 from statechannel.engine.inputs import AppendFailed
@@ -37,7 +37,7 @@ class Observer:
     def __init__(
         self, engine: Engine, metrics: Metrics, traces: Traces | None = None, *, debt_alarm_s: float = 900.0
     ) -> None:
-        self.flights = Flights()
+        self.flights = HandoverTimings()
         self._engine = engine
         self._metrics = metrics
         self._traces = traces

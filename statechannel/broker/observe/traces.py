@@ -50,7 +50,7 @@ except ImportError as missing:
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import SpanProcessor
 
-    from statechannel.broker.observe.handovers import Landing
+    from statechannel.broker.observe.handovers import HandoverPhase
     from statechannel.engine.commands import Command, Outcome
     from statechannel.engine.effects import CallHook
     from statechannel.protocol.log import RecordRead
@@ -113,7 +113,7 @@ class Traces:
 
     # --- what happened ----------------------------------------------------------------------------------------------
 
-    def accepted(self, record: Record, read: RecordRead, landing: Landing | None) -> None:
+    def accepted(self, record: Record, read: RecordRead, landing: HandoverPhase | None) -> None:
         """Add an accepted record of this member: it ends a phase, and perhaps the operation."""
         operation = record.text("operation")
         if operation is None:

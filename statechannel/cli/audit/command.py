@@ -34,7 +34,7 @@ from statechannel.cli.audit.origins import origins
 from statechannel.cli.audit.parts import diff, gaps_of, history_of, not_named, rejected, title_of
 from statechannel.cli.audit.report import report
 from statechannel.cli.audit.verify import verify as verify_replicas
-from statechannel.cli.kit.options import BootstrapServers, Connect, OutputAs, reaching
+from statechannel.cli.kit.options import BootstrapServers, Connect, OutputAs, with_connection
 from statechannel.cli.kit.output import Output, print_json_lists, progress, say
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -42,7 +42,7 @@ export_app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
 @app.callback(invoke_without_command=True)
-@reaching
+@with_connection
 def audit(
     connect: Connect,
     context: typer.Context,
@@ -186,7 +186,7 @@ app.command("report")(report)
 
 
 @export_app.command()
-@reaching
+@with_connection
 def export(
     connect: Connect,
     file: Annotated[Path | None, typer.Argument(metavar="FILE", help="Output file; replaced if it exists.")] = None,

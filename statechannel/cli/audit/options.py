@@ -80,7 +80,7 @@ class AuditOptions:
         return load_engine(self.engine)(question, progress=progress)
 
     @contextmanager
-    def standing_still(self) -> Iterator[AuditOptions]:
+    def as_file(self) -> Iterator[AuditOptions]:
         """The same log for several questions: a live topic is exported once, to a temporary file."""
         if not isinstance(self.source, LiveSource) or self.engine != LOCAL:
             yield self
@@ -100,10 +100,10 @@ class AuditOptions:
             )
 
 
-def asking(command: Callable[..., Any]) -> Callable[..., Any]:
+def audit_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options of the log to a command; its first argument is an `AuditOptions`.
 
-    A command with an argument `as_of` of its own resolves its moments itself. Goes below `reaching`.
+    A command with an argument `as_of` of its own resolves its moments itself. Goes below `with_connection`.
     """
     own = list(inspect.signature(command, eval_str=True).parameters.values())[1:]
     names = {parameter.name for parameter in own}

@@ -14,19 +14,19 @@ from statechannel.audit.engine import LiveSource, Wants
 from statechannel.audit.origins import MEANING, OperationCause, Origin, OriginTopic, origins_document, without_origin
 from statechannel.broker import request_record
 from statechannel.broker.request_record import Request, RequestCommand
-from statechannel.cli.audit.options import AuditOptions, asking
+from statechannel.cli.audit.options import AuditOptions, audit_options
 from statechannel.cli.audit.parts import about, log_line
 from statechannel.cli.kit.connection import Connection
 from statechannel.cli.kit.live_log import now_ms, open_tail
-from statechannel.cli.kit.options import reaching
+from statechannel.cli.kit.options import with_connection
 from statechannel.cli.kit.output import moment, print_json_lists, print_table, say, stdout
 from statechannel.engine.membership import decode_member
 from statechannel.protocol.log import RecordRead, Topic
 from statechannel.protocol.states import State
 
 
-@reaching
-@asking
+@with_connection
+@audit_options
 def origins(
     asked: AuditOptions,
     every: Annotated[

@@ -15,16 +15,16 @@ from statechannel.audit.errors import AuditQuestionError
 from statechannel.audit.history import History, meant
 from statechannel.audit.spool import Spool
 from statechannel.cli.audit import part_tables, tables
-from statechannel.cli.audit.options import AuditOptions, asking
+from statechannel.cli.audit.options import AuditOptions, audit_options
 from statechannel.cli.kit.failures import CommandError
-from statechannel.cli.kit.options import reaching
+from statechannel.cli.kit.options import with_connection
 from statechannel.cli.kit.output import print_json_lists, say, stdout
 from statechannel.errors import ExitCode
 from statechannel.protocol.bundle import FULL_UPPER, KeyParts, parse_key
 
 
-@reaching
-@asking
+@with_connection
+@audit_options
 def history_of(
     asked: AuditOptions,
     name: Annotated[
@@ -44,8 +44,8 @@ def history_of(
     part_tables.history(title, rows)
 
 
-@reaching
-@asking
+@with_connection
+@audit_options
 def gaps_of(
     asked: AuditOptions,
     of: Annotated[
@@ -53,7 +53,7 @@ def gaps_of(
     ] = None,
 ) -> None:
     """List the intervals in which no broker served a bundle, with cause and length; worst and sum by namespace."""
-    with asked.standing_still() as still:
+    with asked.as_file() as still:
         result = still.answer(Wants(gaps=True, cuts=True))
         rows, sums = _of(result, of)
         if of is not None and not len(rows) and not still.answer(Wants(history=of)).named:
@@ -95,8 +95,8 @@ def _holds(bundle: str, wanted: KeyParts) -> bool:
     return parts.lower <= wanted.lower and (wanted.lower < parts.upper or parts.upper == FULL_UPPER)
 
 
-@reaching
-@asking
+@with_connection
+@audit_options
 def rejected(asked: AuditOptions) -> None:
     """Count rejected records by reason, by writer, and by the writer of the accepted record that came first."""
     result = asked.answer(Wants(rejected=True, cuts=True))
@@ -108,8 +108,8 @@ def rejected(asked: AuditOptions) -> None:
     part_tables.rejected(answer, untold=tables.untold(result))
 
 
-@reaching
-@asking
+@with_connection
+@audit_options
 def diff(
     asked: AuditOptions,
     t1: Annotated[str, typer.Argument(metavar="T1", help="Offset or time, as for --as-of; inclusive.")],
@@ -121,7 +121,7 @@ def diff(
         raise AuditQuestionError("diff compares T1 with T2 and does not support --as-of.", hint="Remove --as-of.")
     first, second = parse_as_of(t1, "T1"), None if t2 is None else parse_as_of(t2, "T2")
     t2 = t2 or "the end"
-    with asked.standing_still() as still:
+    with asked.as_file() as still:
         before = still.answer(Wants(states=True, cuts=True), first)
         after = still.answer(Wants(states=True, cuts=True), second)
     _in_order(before, after, t1, t2)

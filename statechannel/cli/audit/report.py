@@ -19,17 +19,17 @@ from statechannel.audit.local import open_export
 from statechannel.audit.report.data import ReportLimits, ReportQuestion, report_data
 from statechannel.audit.transfer.export_file import ExportFile
 from statechannel.audit.views import NotInLogError
-from statechannel.cli.audit.options import AuditOptions, asking
+from statechannel.cli.audit.options import AuditOptions, audit_options
 from statechannel.cli.audit.parts import not_named
-from statechannel.cli.kit.options import reaching
+from statechannel.cli.kit.options import with_connection
 from statechannel.cli.kit.output import moment, print_json, progress, say
 from statechannel.files import check_writable, new_file
 
 _DEFAULT = ReportLimits()
 
 
-@reaching
-@asking
+@with_connection
+@audit_options
 def report(
     asked: AuditOptions,
     out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE.html", help="Output file.")],

@@ -14,7 +14,7 @@ from statechannel.audit.transfer.import_plan import DEFAULT_HEADROOM, ImportPlan
 from statechannel.audit.transfer.import_run import Importer, ImportStage
 from statechannel.audit.views import LogViews, read_views
 from statechannel.cli.kit.failures import CommandError
-from statechannel.cli.kit.options import Connect, OutputAs, reaching
+from statechannel.cli.kit.options import Connect, OutputAs, with_connection
 from statechannel.cli.kit.output import Output, moment, print_json, print_table, progress, say
 from statechannel.cli.kit.remarks import remark_unchained
 from statechannel.errors import ExitCode
@@ -24,7 +24,7 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
 @app.command()
-@reaching
+@with_connection
 def import_(
     connect: Connect,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="Export file, written by `statechannel export`.")],

@@ -21,7 +21,7 @@ from statechannel.protocol.log import Topic
 _AGAIN = "Run the same command again: it resumes the import."
 _CLOSE_S = 5.0
 
-Told = Callable[[int], None]
+Advance = Callable[[int], None]
 
 
 def refuse_live_brokers(connection: Connection) -> None:
@@ -52,7 +52,7 @@ def survey(connection: Connection, importer: Importer) -> None:
     importer.surveyed()
 
 
-def carry_out(connection: Connection, importer: Importer, advance: Told) -> None:
+def carry_out(connection: Connection, importer: Importer, advance: Advance) -> None:
     """Write what is missing, one partition after the other, between marks in all of them.
 
     Args:
@@ -75,7 +75,7 @@ def carry_out(connection: Connection, importer: Importer, advance: Told) -> None
 class _Writing:
     """A writer, and a reader of one partition at a time."""
 
-    def __init__(self, connection: Connection, importer: Importer, advance: Told) -> None:
+    def __init__(self, connection: Connection, importer: Importer, advance: Advance) -> None:
         self._connection = connection
         self._importer = importer
         self._advance = advance

@@ -15,7 +15,7 @@ from statechannel.cli.doctor.findings import DoctorCheck, DoctorFinding, Severit
 from statechannel.cli.doctor.gather import facts_here, facts_of_kafka
 from statechannel.cli.doctor.plugins import plugins
 from statechannel.cli.kit.connection import Connection, connection_of
-from statechannel.cli.kit.options import Connect, OutputAs, reaching
+from statechannel.cli.kit.options import Connect, OutputAs, with_connection
 from statechannel.cli.kit.output import Output, cell, print_json, stdout
 from statechannel.errors import StateChannelError
 from statechannel.settings import Settings, SettingsError
@@ -34,7 +34,7 @@ _TIMEOUT_S = 5.0
 
 
 @app.command()
-@reaching
+@with_connection
 def doctor(
     connect: Connect,
     timeout_s: Annotated[

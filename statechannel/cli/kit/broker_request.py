@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from statechannel.broker.request_record import RequestCommand
 from statechannel.cli.kit.failures import CommandError
-from statechannel.cli.kit.options import Connect, NoWait, OutputAs, Timeout, reaching, wears
+from statechannel.cli.kit.options import Connect, NoWait, OutputAs, Timeout, set_options, with_connection
 from statechannel.cli.kit.output import Output, print_json, say, stdout
 from statechannel.cli.kit.requests import RequestAnswer, ask, require_success
 from statechannel.errors import ExitCode
@@ -34,7 +34,7 @@ class BrokerRequest:
     refused: Callable[[Connection], RequestAnswer | None] | None = None
 
 
-def wishing(command: Callable[..., BrokerRequest]) -> Callable[..., Any]:
+def broker_request(command: Callable[..., BrokerRequest]) -> Callable[..., Any]:
     """Turn a function that returns a request into a command: adds `--timeout`, `--no-wait`, `--output` and connection options."""
 
     @wraps(command)
@@ -48,8 +48,8 @@ def wishing(command: Callable[..., BrokerRequest]) -> Callable[..., Any]:
         _finish(answer, output, request.done)
 
     own = list(inspect.signature(command, eval_str=True).parameters.values())
-    wears(run, [*own, *inspect.signature(_asking, eval_str=True).parameters.values()])
-    return reaching(run)
+    set_options(run, [*own, *inspect.signature(_request_options, eval_str=True).parameters.values()])
+    return with_connection(run)
 
 
 def _against(request: BrokerRequest, connection: Connection, *, wait: bool) -> RequestAnswer | None:
@@ -63,7 +63,7 @@ def _against(request: BrokerRequest, connection: Connection, *, wait: bool) -> R
         return None  # the request waits for a broker, and nobody can be asked before
 
 
-def _asking(timeout: Timeout = None, no_wait: NoWait = False, output: OutputAs = Output.TABLE) -> None:
+def _request_options(timeout: Timeout = None, no_wait: NoWait = False, output: OutputAs = Output.TABLE) -> None:
     """The options themselves, as a signature."""
 
 

@@ -79,7 +79,7 @@ OWN_FLAGS = "own_flags"
 """A command with an argument of this name receives the `--set` flags without a group in their names: its own settings."""
 
 
-def reaching(command: Callable[..., Any]) -> Callable[..., Any]:
+def with_connection(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the connection options to a command; its first argument is a `Connect`.
 
     A command that reads one of these options itself declares it as its own.
@@ -98,7 +98,7 @@ def reaching(command: Callable[..., Any]) -> Callable[..., Any]:
     shared = inspect.signature(_place, eval_str=True).parameters
     own = dict(list(inspect.signature(command, eval_str=True).parameters.items())[1:])
     asked = [option for name, option in own.items() if name != OWN_FLAGS]
-    wears(run, [*asked, *(option for name, option in shared.items() if name not in own)])
+    set_options(run, [*asked, *(option for name, option in shared.items() if name not in own)])
     return run
 
 
@@ -106,7 +106,7 @@ def _has_group(flag: str) -> bool:
     return "." in flag.partition("=")[0]
 
 
-def wears(function: Callable[..., Any], options: list[inspect.Parameter]) -> None:
+def set_options(function: Callable[..., Any], options: list[inspect.Parameter]) -> None:
     """Set the options of a function; `--output` comes after the connection options."""
     last = ["channel", "output", "config", "properties_file", "properties", "flags"]
     options = sorted(options, key=lambda option: last.index(option.name) if option.name in last else -1)

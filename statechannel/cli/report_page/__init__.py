@@ -68,7 +68,7 @@ def render(report: Mapping[str, Any], origin: ReportOrigin) -> str:
             source=origin.source,
             as_of=origin.as_of,
             made_ms=origin.made_ms,
-            how_chosen="of those asked for" if origin.wanted else "those with the longest gaps and the most records",
+            how_chosen="of the requested ones" if origin.wanted else "those with the longest gaps and the most records",
             version=metadata.version("statechannel"),
             others=OTHERS,
             tentative=any(partition["tentative"] for partition in partitions),

@@ -15,7 +15,7 @@ from statechannel.audit.incidents import ChannelIncidents
 from statechannel.audit.registry_incidents import RegistryStory
 from statechannel.cli.kit.channel_view import read_channel
 from statechannel.cli.kit.connection import Connection
-from statechannel.cli.kit.options import Connect, OutputAs, reaching
+from statechannel.cli.kit.options import Connect, OutputAs, with_connection
 from statechannel.cli.kit.output import Output, moment, print_json, print_json_line, stdout, waiting
 from statechannel.cli.kit.registry import read_registry
 from statechannel.cli.kit.remarks import remarks
@@ -31,7 +31,7 @@ _LEAST_ROWS = 4
 
 
 @app.command()
-@reaching
+@with_connection
 def status(
     connect: Connect,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Refresh until interrupted.")] = False,
@@ -89,28 +89,28 @@ def _stay(
     began_s = time.monotonic()
     try:
         with ExitStack() as stack:
-            lookout = stack.enter_context(Lookout(connection, inputs))
-            _read_up(lookout, connection)
-            show = _shower(stack, output)
+            follower = stack.enter_context(Lookout(connection, inputs))
+            _read_up(follower, connection)
+            show = _display(stack, output)
             shown_s = 0.0
             while max_s is None or time.monotonic() - began_s < max_s:
                 if time.monotonic() - shown_s >= every_s:
-                    show(lookout.figures(incidents))
+                    show(follower.figures(incidents))
                     shown_s = time.monotonic()
-                lookout.turn()
+                follower.turn()
     except KeyboardInterrupt:
         return  # the way to end it
 
 
-def _read_up(lookout: Lookout, connection: Connection) -> None:
+def _read_up(follower: Lookout, connection: Connection) -> None:
     """The first read; of a compacted log it ends before a heartbeat vouches for it."""
     with waiting("reading the log", connection.timeout_s) as tick:
-        while not lookout.ready:
-            lookout.turn()
+        while not follower.ready:
+            follower.turn()
             tick("")
 
 
-def _shower(stack: ExitStack, output: Output) -> Callable[[dict[str, Any]], None]:
+def _display(stack: ExitStack, output: Output) -> Callable[[dict[str, Any]], None]:
     if output is Output.JSON:
         return print_json_line
     console = stdout()

@@ -63,7 +63,7 @@ class Lookout:
             self._registry_end = span.end
             self._heartbeats = self._registry.follow(span.start)
             stack.callback(_close, self._heartbeats)
-            self._pool = ThreadPoolExecutor(len(self._parts) + 2, thread_name_prefix="lookout")
+            self._pool = ThreadPoolExecutor(len(self._parts) + 2, thread_name_prefix="follower")
             stack.callback(self._pool.shutdown, cancel_futures=True)
             self._stack = stack.pop_all()
         return self
@@ -84,12 +84,12 @@ class Lookout:
         """
         self._ask_for_remarks()
         waits = [self._pool.submit(part.wait) for part in self._parts]
-        self._hear(self._pool.submit(next, self._heartbeats, []).result())
+        self._read_registry(self._pool.submit(next, self._heartbeats, []).result())
         for part, wait in zip(self._parts, waits, strict=True):
             self._take(part, wait.result())
         self._beat()
 
-    def _hear(self, records: Sequence[RecordRead]) -> None:
+    def _read_registry(self, records: Sequence[RecordRead]) -> None:
         self._fold.take(records)
         if records and records[-1].offset + 1 >= self._registry_end:
             if self._registry_end <= 0:

@@ -116,7 +116,7 @@ def test_a_namespace_that_is_not_there(source: Source) -> None:
     with pytest.raises(ImportRefusedError, match="namespace t/other does not exist") as caught:
         plan_import([source.view], only=["t/n", "t/other"])
     assert caught.value.exit_code == 5
-    with pytest.raises(ImportRefusedError, match="there is no namespace in the log"):
+    with pytest.raises(ImportRefusedError, match="no namespaces in the log"):
         plan_import([View(0, 1)])
 
 

@@ -322,7 +322,7 @@ def test_a_namespace_may_have_one_bundle() -> None:
     "key",
     [
         pytest.param(None, id="no key"),
-        pytest.param(b"junk", id="a key of no known form"),
+        pytest.param(b"junk", id="a key of unknown form"),
         pytest.param(b"!note", id="a control key"),
         pytest.param(b"!", id="a control key without a name"),
         pytest.param(b"t/n/0x00000000_0x8000000", id="nearly a bundle"),

@@ -87,11 +87,11 @@ def test_each_disagreement_is_said() -> None:
         ([], [NoticedGap(LOW, 2_000, 2_400, "b1", "b2")], "that is not in the audit"),
         ([told(2_000, 2_400, HIGH)], [NoticedGap(LOW, 2_000, 2_400, "b1", "b2")], "that is not in the audit"),
         ([told(2_000, 8_000)], [], "did not notice"),
-        ([told(2_000, None)], [NoticedGap(LOW, 2_000, None, "b1", None)], "not served by anybody"),
-        ([told(2_000, 2_400)], [NoticedGap(LOW, 2_000, None, "b1", None)], "fail still"),
+        ([told(2_000, None)], [NoticedGap(LOW, 2_000, None, "b1", None)], "is not served"),
+        ([told(2_000, 2_400)], [NoticedGap(LOW, 2_000, None, "b1", None)], "still fail"),
         ([told(2_000, 2_400)], [NoticedGap(LOW, 2_000, 6_000, "b1", "b2")], "after the audit's end"),
         ([told(2_000, 2_400)], [NoticedGap(LOW, 1_000, 2_400, "b1", "b2")], "before the audit's"),
-        ([told(2_000, 2_400, cause="repair")], [], "cannot tell why"),
+        ([told(2_000, 2_400, cause="repair")], [], "has no cause for the gap"),
     ]
     for told_gaps, noticed, words in cases:
         found = problems(told_gaps, noticed)

@@ -100,7 +100,7 @@ def test_it_is_written_and_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize(
     ("points", "said"),
     [
-        ([], "nothing that draws it is installed"),
+        ([], "no plotter is installed"),
         ([Point(ModuleNotFoundError("No module named 'matplotlib'"))], "install statechannel[simulate]"),
     ],
 )

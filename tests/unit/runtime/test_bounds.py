@@ -261,7 +261,7 @@ def test_a_look_at_all_writes_a_bounded_number_at_a_time() -> None:
 
 def test_what_outlives_a_long_walk_is_left_out_of_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
     frozen = gc.get_freeze_count()
-    collector.short_walks.begin()
+    collector.gc_exclusion.begin()
     try:
         monkeypatch.setattr(collector, "LONG_WALK_S", 60.0)
         gc.collect()
@@ -272,9 +272,9 @@ def test_what_outlives_a_long_walk_is_left_out_of_the_next(monkeypatch: pytest.M
         gc.collect()
         assert gc.get_freeze_count() > frozen + 1_000
     finally:
-        collector.short_walks.end()
+        collector.gc_exclusion.end()
         gc.unfreeze()
-    assert collector.short_walks._on_collection not in gc.callbacks
+    assert collector.gc_exclusion._on_collection not in gc.callbacks
 
 
 @pytest.mark.parametrize(

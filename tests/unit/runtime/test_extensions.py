@@ -184,7 +184,7 @@ def test_settings_of_an_extension_that_is_not_there_are_refused_and_what_is_ther
 
 
 def test_what_is_no_extension_is_refused(point: Any) -> None:
-    with pytest.raises(ExtensionError, match="is not an extension: object lacks a part"):
+    with pytest.raises(ExtensionError, match="is not an extension: object does not implement the port"):
         make_installed(settings(a={"kind": "odd"}))
 
 
@@ -192,7 +192,7 @@ def test_what_is_no_extension_is_refused(point: Any) -> None:
     ("what", "error", "text"),
     [
         ("nothing_there", ExtensionError, "cannot be imported"),
-        ("failing_maker", ExtensionError, "cannot be made: KeyError"),
+        ("failing_maker", ExtensionError, "cannot be created: KeyError"),
         ("refusing_maker", SettingsError, "too large"),
     ],
 )

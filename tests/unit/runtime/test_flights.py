@@ -1,6 +1,6 @@
 """How long moves take, and for how long nobody served."""
 
-from statechannel.broker.observe.handovers import Flights, Landing
+from statechannel.broker.observe.handovers import HandoverPhase, HandoverTimings
 from statechannel.protocol.log import RecordRead, Topic
 from statechannel.protocol.record import Kind, Record
 from statechannel.protocol.states import State
@@ -12,10 +12,10 @@ class Log:
     """Accepted records at log times of one's choice."""
 
     def __init__(self) -> None:
-        self.flights = Flights()
+        self.flights = HandoverTimings()
         self.offset = 0
 
-    def accept(self, at_ms: int, state: State, flow: str | None = "transfer", **more) -> Landing | None:
+    def accept(self, at_ms: int, state: State, flow: str | None = "transfer", **more) -> HandoverPhase | None:
         raw = {"flow": flow, **({"lost": more.pop("lost")} if "lost" in more else {})}
         record = Record(Kind.PROPOSAL, "id", 0, "b1", "i1", raw, 1, None, state, **more)
         self.offset += 1
@@ -79,7 +79,7 @@ def test_words_of_others_are_no_labels_and_junk_is_no_time() -> None:
 def test_what_was_not_seen_to_begin_is_not_timed_and_the_table_is_bounded() -> None:
     log = Log()
     assert log.accept(1_000, State.ASSIGNED, to="b2") is None
-    flights = Flights(at_once_max=10)
+    flights = HandoverTimings(at_once_max=10)
     record = Record(Kind.PROPOSAL, "id", 0, "b1", "i1", {}, 1, None, State.ASSIGNING, to="b1")
     for number in range(100):
         flights.accepted(record, RecordRead(Topic.CHANNEL, 0, number, 5, str(number).encode(), b""), 1.0)

@@ -8,7 +8,7 @@ import pytest
 
 from statechannel.broker import request_record
 from statechannel.broker.request_record import Reply, Request, RequestError, command_of, decode, encode
-from statechannel.broker.requests import DeskOptions, RequestDesk
+from statechannel.broker.requests import CoordinatorOptions, RequestCoordinator
 from statechannel.engine.commands import (
     AwaitOperation,
     Command,
@@ -59,12 +59,12 @@ class World:
         self.now_s = 0.0
         self.time_ms = 1_000_000
 
-    def desk(self, broker: str, **options: int) -> RequestDesk:
-        desk = RequestDesk(
+    def desk(self, broker: str, **options: int) -> RequestCoordinator:
+        desk = RequestCoordinator(
             self.around[broker],
             append=self.append,
             submit=lambda command, tell: self.given[broker].append((command, tell)),
-            options=DeskOptions(**options),
+            options=CoordinatorOptions(**options),
         )
         desk.opened(PartitionOpened(Topic.REQUESTS, 0, 0, len(self.log)))
         return desk
@@ -237,7 +237,7 @@ def test_lost_appends_are_written_again_and_not_too_often() -> None:
     world = World("b1")
     world.around["b1"].leading = True
     lost: list[bytes] = []
-    desk = RequestDesk(world.around["b1"], append=lambda _, value: lost.append(value), submit=lambda *_: None)
+    desk = RequestCoordinator(world.around["b1"], append=lambda _, value: lost.append(value), submit=lambda *_: None)
     desk.opened(PartitionOpened(Topic.REQUESTS, 0, 0, 0))
     world.ask("op1", "create-namespace", namespace="a/b")
     desk.read(world.log[0])
@@ -269,7 +269,7 @@ def test_a_command_that_cannot_be_given_is_answered_and_the_desk_goes_on() -> No
     def refuse(command: Command, tell: Callable[[Outcome], None]) -> None:
         raise RuntimeError("no room")
 
-    desk = RequestDesk(world.around["b1"], append=world.append, submit=refuse)
+    desk = RequestCoordinator(world.around["b1"], append=world.append, submit=refuse)
     desk.opened(PartitionOpened(Topic.REQUESTS, 0, 0, 0))
     world.desks["b1"] = desk
     world.ask("op1", "create-namespace", namespace="a/b")
@@ -346,7 +346,7 @@ def test_a_request_that_nobody_can_answer_is_forgotten_some_time_after_its_deadl
     world.given["b1"][0][1](Done("op1", "created"))
     world.turns()
     assert len(world.desks["b1"]) == 1
-    world.time_ms += 30_000 + DeskOptions().linger_ms + 1
+    world.time_ms += 30_000 + CoordinatorOptions().linger_ms + 1
     world.append("other", b"junk")
     world.turns()
     assert len(world.desks["b1"]) == 0

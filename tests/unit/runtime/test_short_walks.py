@@ -15,11 +15,11 @@ class Held:
 
 
 @pytest.fixture
-def walks(monkeypatch: pytest.MonkeyPatch) -> Iterator[collector.ShortWalks]:
+def walks(monkeypatch: pytest.MonkeyPatch) -> Iterator[collector.GcExclusion]:
     monkeypatch.setattr(collector, "LONG_WALK_S", 0.0)
     gc.collect()
     gc.unfreeze()
-    found = collector.ShortWalks()
+    found = collector.GcExclusion()
     found.begin()
     yield found
     found.end()
@@ -27,7 +27,7 @@ def walks(monkeypatch: pytest.MonkeyPatch) -> Iterator[collector.ShortWalks]:
 
 
 def test_a_circle_that_outlived_a_long_walk_is_freed_by_the_walk_over_everything(
-    walks: collector.ShortWalks, monkeypatch: pytest.MonkeyPatch
+    walks: collector.GcExclusion, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     held = Held()
     gone = weakref.ref(held)
@@ -43,7 +43,7 @@ def test_a_circle_that_outlived_a_long_walk_is_freed_by_the_walk_over_everything
     assert gone() is None
 
 
-def test_nothing_is_done_to_the_process_once_the_last_member_has_ended(walks: collector.ShortWalks) -> None:
+def test_nothing_is_done_to_the_process_once_the_last_member_has_ended(walks: collector.GcExclusion) -> None:
     walks.begin()
     walks.end()
     assert walks._on_collection in gc.callbacks

@@ -10,7 +10,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import StatusCode
 from ulid import ULID
 
-from statechannel.broker.observe.handovers import Landing
+from statechannel.broker.observe.handovers import HandoverPhase
 from statechannel.broker.observe.traces import Traces, TracesError, exporting, root_span_id_of, trace_id_of
 from statechannel.engine.commands import Rejected, Started, Transfer
 from statechannel.engine.effects import CallHook, Hook
@@ -40,7 +40,7 @@ def accepted(state: State, at_ms: int) -> tuple[Record, RecordRead]:
 
 def test_the_last_record_exports_the_root_from_the_command_on() -> None:
     at_ms = ASKED_MS + 100
-    landing = Landing("transfer", "acquire", 0.05, 0.09, None, "transfer", ASKED_MS + 10, ASKED_MS + 50)
+    landing = HandoverPhase("transfer", "acquire", 0.05, 0.09, None, "transfer", ASKED_MS + 10, ASKED_MS + 50)
     child, root = spans_of(lambda traces: traces.accepted(*accepted(State.ASSIGNED, at_ms), landing))
     assert root.parent is None or root.parent.span_id == 0
     assert (root.context.trace_id, root.context.span_id) == (trace_id_of(OPERATION), root_span_id_of(OPERATION))
