@@ -14,7 +14,7 @@ class ExitCode(IntEnum):
     USAGE = 2  # wrong arguments; nothing was done
     REJECTED = 3  # the cluster refused it, with a reason
     UNDETERMINED = 4  # not known within the time allowed
-    NOT_FOUND = 5  # no such namespace, bundle, broker or operation; or nobody serves it
+    NOT_FOUND = 5  # the namespace, bundle, broker or operation does not exist, or is not served
     NO_BROKER = 6  # no broker is alive, or none took up the request in time
     BAD_EXPORT = 7  # a malformed export file or snapshot, or one that cannot be read or written
     BAD_SETTINGS = 8

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 REPLACEMENT: Final = "\ufffd"
 
-# What brokers wrote into the log must not steer the terminal of whoever looks: control characters, and those that turn the
+# Text that brokers wrote into the log must not control a reader's terminal: control characters, and those that turn the
 # direction of text around. Nor must a byte of a path or a variable that is no text end it: such bytes are lone surrogates.
 _CONTROLS: Final = (
     *range(0x20),

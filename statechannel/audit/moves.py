@@ -21,7 +21,7 @@ HOUR_MS = 3_600_000
 class MoveCause(StrEnum):
     """Cause of a change of owner."""
 
-    ASSIGNMENT = "assignment"  # nobody had served it
+    ASSIGNMENT = "assignment"  # it had no owner
     TRANSFER = "transfer"
     UNLOAD = "unload"  # its owner had let go of it, and another was named later
     OWNER_LOST = "owner-lost"  # forced, and the record says who was lost

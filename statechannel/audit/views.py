@@ -109,7 +109,7 @@ def read_views(
         if has_gaps(records, end_offset):
             oldest_kept_ms = export.header.exported_at_ms - compaction_lag_ms
             facts = join_facts(records, oldest_kept_ms=oldest_kept_ms)
-            if observers:  # whoever listens is told of all that the log still tells, not of the last second
+            if observers:  # observers get the whole available log, not only the last second
                 facts = story_facts(facts, known_of(records, oldest_kept_ms=oldest_kept_ms))
             part = audit_part(partition, partitions, records, facts, observe)
         else:

@@ -99,7 +99,7 @@ class Driver:
         self._timer: asyncio.TimerHandle | None = None
         self._recent: deque[Input] = deque(maxlen=self._options.evidence)
         self._current: Sequence[Input] = ()
-        self._context = copy_context()  # not that of whoever happens to wake us
+        self._context = copy_context()  # not that of the thread that wakes us
         self._running = False
         self._ending = threading.Lock()
         self._scheduled = False
@@ -180,7 +180,7 @@ class Driver:
 
     def _pump(self) -> None:
         """Process queued inputs for at most one time slice."""
-        self._scheduled = False  # whoever puts something from here on asks for another turn
+        self._scheduled = False  # inputs put from here on request another turn
         if not self._running:
             return
         self.stalls.begin()

@@ -76,7 +76,7 @@ class Handlers:
         """Start a request; `report` is called once, later, with the outcome."""
         running = self._running.get(ask.operation)
         if running is not None:
-            # The requests topic was read anew, and this broker's claim with it: it is not begun a second time.
+            # The requests topic was read again, with this broker's claim: the request is not started a second time.
             running.reports.append(report)
             return
         handler = self._handlers.get(ask.extension)

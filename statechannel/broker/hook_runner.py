@@ -222,7 +222,7 @@ class HookRunner:
     def _returned(self, call: _Call, ended: asyncio.Future[None]) -> None:
         raised = None if ended.cancelled() else ended.exception()  # taken in any case, or asyncio complains
         if isinstance(raised, HookRunsOnError):
-            if not call.reported:  # somebody else cancelled the task
+            if not call.reported:  # the task was cancelled from outside
                 self._report(call, f"{call.effect.hook} was cancelled")
                 self._late.add(call)
             raised.ended.add_done_callback(lambda ended: self._returned(call, ended))

@@ -233,7 +233,9 @@ class Host:
         self._beats_until_s = time.monotonic() + self.options.hooks_close_s + CLOSING_SLACK_S
         self._beat()
         if stopped.reason == "id-in-use" and not self._caught_up.is_set():
-            _log.debug("stopped", reason=stopped.reason, detail=stopped.detail)  # whoever opens it gets it as an error
+            _log.debug(
+                "stopped", reason=stopped.reason, detail=stopped.detail
+            )  # the caller of `open` gets it as an error
         elif stopped.reason != LOG_AWAY:  # whether its goodbye is in the log shows while the clients close
             log_end(stopped)
         self._seat.ask(stand=False)
@@ -425,7 +427,7 @@ class Host:
             self._requests_topic(item)
             return True
         if isinstance(item, PartitionOpened) and item.topic is Topic.CHANNEL:
-            self._calm.begin()  # a replay begins, whoever asked for it
+            self._calm.begin()  # a replay begins
         return False
 
     def _divert_record(self, record: RecordRead) -> bool:

@@ -101,7 +101,7 @@ class LoopThread:
         async def run() -> None:
             await last()
 
-        with self._finishing:  # whoever comes second waits until it is closed
+        with self._finishing:  # a second caller waits until it is closed
             if self._ended:
                 return
             try:

@@ -60,7 +60,7 @@ class Addressee(StrEnum):
     """Broker that answers a request to an extension."""
 
     LEADER = "leader"
-    OWNER = "owner"  # of the bundle called `name`; the leader where nobody serves it
+    OWNER = "owner"  # of the bundle called `name`; the leader if it is unserved
     BROKER = "broker"  # the one called `broker`
 
 

@@ -284,7 +284,7 @@ class RequestCoordinator:
 
     def _review(self, entry: _Open, now_s: float) -> None:
         if entry.request.deadline_ms + self._options.linger_ms < self._log_ms:
-            # Answered or not (a reply may be refused by Kafka for ever): nobody waits for it any more.
+            # Answered or not (Kafka may refuse a reply for ever): no caller waits for it any more.
             self._end(entry.request.id)
         elif entry.reply is not None:
             self._repeat(entry, entry.reply, now_s)

@@ -69,7 +69,7 @@ class DemoLink:
                 if waiting is not None and not waiting.done():
                     waiting.set_result(answer)
         except (OSError, ValueError):
-            pass  # the same as an end: whoever waits is told below
+            pass  # the same as an end: waiting callers are notified below
         finally:
             self._writer = None
             writer.close()

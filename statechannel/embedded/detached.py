@@ -25,7 +25,7 @@ class BrokerState(StrEnum):
     STOPPED = "stopped"
     CRASHED = "crashed"  # it ended without an orderly stop: killed, or by a failure that its log tells
     STARTING = "starting"
-    SUSPENDED = "suspended"  # its process was stopped (SIGSTOP): it lives, answers nobody, and goes on at SIGCONT
+    SUSPENDED = "suspended"  # its process was suspended (SIGSTOP): it does not answer, and resumes at SIGCONT
     RUNNING = "running"
 
 

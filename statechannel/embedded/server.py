@@ -224,7 +224,7 @@ class KafkaServer:
             write_record(self._layout, record)
             self._wait_ready(broker, port, log_offset, after_a_kill=after_a_kill)
         except BaseException:
-            # Also on Ctrl-C: no broker stays behind that nobody was told of.
+            # Also on Ctrl-C: do not leave an unreported broker behind.
             _send(broker.kill)
             process.wait_gone(broker, self._options.stop_timeout_s)
             raise

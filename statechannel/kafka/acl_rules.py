@@ -41,7 +41,7 @@ class Right(StrEnum):
 ALL: Final = "All"
 ANY_HOST: Final = "*"
 _IMPLIED: Mapping[str, frozenset[str]] = MappingProxyType(
-    # By Kafka's authorizer: whoever may do the latter may do the former.
+    # By Kafka's authorizer: the latter implies the former.
     {
         Right.DESCRIBE: frozenset({Right.READ, Right.WRITE, "Delete", "Alter"}),
         Right.DESCRIBE_CONFIGS: frozenset({"AlterConfigs"}),

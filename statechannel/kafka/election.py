@@ -165,7 +165,7 @@ class LeaderElection:
             _log.warning("election: not run for %.1f s, standing again", silent_s)
             self._notify(elected=False)
             self._looked_s = now_s
-            self._leave()  # the next step stands anew
+            self._leave()  # the next step stands again
 
     def _enter_or_leave(self) -> None:
         if not self._candidate:

@@ -196,7 +196,7 @@ def children_of(bounds: Sequence[int]) -> list[str]:
     """Range names between neighbouring bounds."""
     try:
         words = array("I", bounds)
-    except OverflowError:  # what nobody can decode is written all the same, and rejected when it is read back
+    except OverflowError:  # undecodable children are written all the same, and rejected when read back
         return [range_name(lower, upper) for lower, upper in pairwise(bounds)]
     if len(words) < _FEWEST_BOUNDS:
         return []

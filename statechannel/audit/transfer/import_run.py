@@ -382,7 +382,7 @@ class Importer:
 
     def _forced(self, key: KeyState) -> dict[str, Any] | None:
         planned = self._planned[key.namespace]
-        # What reactions write copies the operation; only what nobody has touched is derived.
+        # Records of reactions copy the operation; only untouched bundles are still derived.
         untouched = key.derived and key.state is State.UNASSIGNED and key.operation == self.plan.operation
         owner = planned.owners[bisect_left(planned.bounds, key.lower)]
         if not untouched or key.version != planned.version or owner is None:

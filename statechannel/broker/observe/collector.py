@@ -40,7 +40,7 @@ class ReplayGcPause:
             self._running = True
             _replays += 1
             if _replays == 1:
-                gc.unfreeze()  # what a view was that is read anew now may go
+                gc.unfreeze()  # objects of a view that is read again may be freed
                 _before = gc.get_threshold()
                 gc.set_threshold(*REPLAY_THRESHOLDS)
 

@@ -136,7 +136,7 @@ def routes(host: Host, loop: asyncio.AbstractEventLoop, *, timeout_s: float) -> 
                 f"the loop did not copy the states within {timeout_s:g} s", hint="Try again; check /healthz."
             ) from error
 
-    # Both take processor time that the loop wants too: few at once, and the others are told so.
+    # Both compete with the loop for processor time: few at once, further ones are refused.
     room = threading.BoundedSemaphore(HEAVY_MAX)
 
     def heavy(parts: Callable[[ReplicaCopy], Iterable[bytes]]) -> Iterator[bytes]:
@@ -146,7 +146,7 @@ def routes(host: Host, loop: asyncio.AbstractEventLoop, *, timeout_s: float) -> 
             )
         try:
             copy = copied()
-            yield b""  # so that whoever starts this generator hears of a refusal before anything is sent
+            yield b""  # so that the caller of this generator gets a refusal before anything is sent
             yield from parts(copy)
         finally:
             room.release()

@@ -138,7 +138,7 @@ def _try(failed: dict[str, Failed], name: str, learn: Callable[[], T], *, report
     try:
         return learn()
     except StateChannelError as error:
-        # A topic that is missing is told by the check of topics.
+        # A missing topic is reported by the check of topics.
         failed[name] = Failed(str(error).rstrip("."), error.hint, reported or isinstance(error, TopicMissingError))
     except OSError as error:
         failed[name] = Failed(f"{error.filename or name}: {error.strerror}", reported=reported)

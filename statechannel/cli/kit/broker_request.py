@@ -60,7 +60,7 @@ def _against(request: BrokerRequest, connection: Connection, *, wait: bool) -> R
     except CommandError as error:
         if wait or error.exit_code != ExitCode.NO_BROKER:
             raise
-        return None  # the request waits for a broker, and nobody can be asked before
+        return None  # the request waits for a broker, which cannot be queried before
 
 
 def _request_options(timeout: Timeout = None, no_wait: NoWait = False, output: OutputAs = Output.TABLE) -> None:

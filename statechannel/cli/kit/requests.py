@@ -80,7 +80,7 @@ def ask(
             key=request.id.encode(),
             value=request_record.encode(request, timeout_s=wait_s, at_ms=now_ms()),
             timeout_s=connection.timeout_s,
-            repeatable=True,  # whoever reads requests knows them by their ids
+            repeatable=True,  # readers of requests deduplicate them by id
         )
     if not wait:
         if absence:

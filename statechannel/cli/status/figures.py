@@ -112,7 +112,7 @@ def leadership(registry: Registry, story: RegistryStory, at_ms: int) -> dict[str
     process = None if leader is None else story.processes.get(leader.broker)
     leads_ms = None if process is None else process.leads_since_ms
     term = None if leader is None else leader.info.get("term")
-    since = max(story.led_ms or 0, story.heard_from_ms)  # while nobody was heard nobody could lead
+    since = max(story.led_ms or 0, story.heard_from_ms)  # without heartbeats there was no leader
     without_ms = None if leader is not None or not since else max(0, at_ms - since)
     return {
         "leader": leader_name(registry),

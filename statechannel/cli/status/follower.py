@@ -116,7 +116,7 @@ class Lookout:
         self._beat_s = time.monotonic()
         if answers:
             if self.blind_since_ms is not None:
-                self._fold.hear_all()  # we were cut off: nobody's silence counts from before now
+                self._fold.hear_all()  # we were cut off: earlier silence does not count for any broker
             self._answered_s, self.blind_since_ms = self._beat_s, None
         elif self.blind_since_ms is None and self._beat_s - self._answered_s >= NOTIFY_AFTER_S:
             self.blind_since_ms = self._clock.now_ms() - round((self._beat_s - self._answered_s) * 1_000)

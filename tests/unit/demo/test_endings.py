@@ -21,7 +21,7 @@ def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_broken_promise_is_a_failure_and_keeps_the_logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Story, "tell", lambda story: story.promises.check(False, "b1 and b2 both served x"))
+    monkeypatch.setattr(Story, "run", lambda story: story.promises.check(False, "b1 and b2 both served x"))
     result = CliRunner().invoke(app, ["--keep"])
     assert isinstance(result.exception, CommandError)
     assert result.exception.exit_code == 1
@@ -36,7 +36,7 @@ def test_demo_that_cannot_go_on_cleans_up_and_says_why(tmp_path: Path, monkeypat
     def stuck(story: Story) -> None:
         raise DemoError("broker b1 was not ready within 60 s", log=story.cluster.folder / "b1-1.log")
 
-    monkeypatch.setattr(Story, "tell", stuck)
+    monkeypatch.setattr(Story, "run", stuck)
     result = CliRunner().invoke(app, [])
     assert isinstance(result.exception, DemoError)
     assert result.exception.hint.startswith("Read ")
@@ -57,7 +57,7 @@ def test_failed_step_says_which_and_where_to_look_and_the_end_is_no_step(
         story.cluster.kafka_log.touch()
         story.cluster.ask("namespace", "create", "t/n")
 
-    monkeypatch.setattr(Story, "tell", stuck)
+    monkeypatch.setattr(Story, "run", stuck)
     monkeypatch.setattr(DemoCluster, "run", lambda *_, **__: EndedCommand(10, "", refused))
     result = CliRunner().invoke(app, [])
     told = " ".join(result.output.split())
@@ -82,6 +82,6 @@ def test_folders_of_earlier_runs_are_removed_but_for_the_newest(tmp_path: Path) 
 
 
 def test_demo_that_went_well_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Story, "tell", lambda story: story.promises.check(True, "all is well"))
+    monkeypatch.setattr(Story, "run", lambda story: story.promises.check(True, "all is well"))
     assert CliRunner().invoke(app, []).exit_code == 0
     assert list(tmp_path.iterdir()) == []
