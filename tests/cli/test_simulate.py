@@ -117,7 +117,7 @@ def test_a_saved_trace_is_run_as_its_scenario(run: Run) -> None:
 
 
 def test_bad_words_for_run_are_told(run: Run) -> None:
-    refused(run("simulate", "run"), ExitCode.USAGE, "either a scenario or --trace")
+    refused(run("simulate", "run"), ExitCode.USAGE, "a scenario or --trace is required")
     refused(run("simulate", "run", "calm", "--trace", "t"), ExitCode.USAGE, "mutually exclusive")
     refused(run("simulate", "run", "clam"), ExitCode.BAD_EXPORT, "did you mean calm?")
     refused(run("simulate", "run", "none.toml"), ExitCode.BAD_EXPORT, "none.toml", "No such file")
@@ -158,7 +158,7 @@ def test_compare_writes_all_results_and_does_not_repeat_runs(run: Run) -> None:
     assert Path("out/churn.svg").is_file()
     assert "| ours |" in Path("out/tables.md").read_text()
     again = run(*words)
-    assert "4 of 4 runs were there already" in again.stderr
+    assert "4 of 4 runs were reused" in again.stderr
     assert again.stdout == result.stdout
     # Another scenario under the same name is another one.
     Path("tiny.toml").write_text(TINY.replace("zipf = 0.5", "zipf = 0.6"))
@@ -193,7 +193,7 @@ def test_bad_words_for_compare_are_told(run: Run) -> None:
     refused(run("simulate", "compare", "tiny.toml", "--contenders", "nobody"), ExitCode.BAD_SETTINGS, "nobody")
     refused(run("simulate", "compare", "tiny.toml", "--contenders", "ours,foo"), ExitCode.BAD_SETTINGS, "foo")
     refused(run("simulate", "compare", "tiny.toml", "--contenders", ""), ExitCode.BAD_SETTINGS, "no name")
-    refused(run("simulate", "compare", "tiny.toml", "--hours", "1"), ExitCode.USAGE, "--hours is for --snapshot")
+    refused(run("simulate", "compare", "tiny.toml", "--hours", "1"), ExitCode.USAGE, "--hours requires --snapshot")
     refused(run("simulate", "compare", "tiny.toml", "--seeds", "1-100000"), ExitCode.USAGE, "too many seeds")
     refused(run("simulate", "compare", "tiny.toml", "no-such"), ExitCode.BAD_EXPORT, "no-such")
 

@@ -34,9 +34,9 @@ def test_it_has_settled_once_it_stays_close() -> None:
 
 
 def test_what_has_no_moment_in_common_is_refused() -> None:
-    with pytest.raises(ValueError, match="no moment"):
+    with pytest.raises(ValueError, match="no common moment"):
         differences(LIVE, LoadRun([9.0], {"b1": [0.1], "b2": [0.1]}, []), 0.0)
-    with pytest.raises(ValueError, match="no moment"):
+    with pytest.raises(ValueError, match="no common moment"):
         differences(LIVE, LoadRun([0.0], {"b1": [0.1]}, []), 0.0)
 
 
