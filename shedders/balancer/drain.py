@@ -359,7 +359,7 @@ def _is_rate(value: object) -> bool:
 
 
 def _not_leader() -> Rejected:
-    return Rejected("not-leader", "this broker is no longer the leader", "Retry.")
+    return Rejected("not-leader", "this broker has lost the leadership", "Retry.")
 
 
 def _not_cordoned(broker: str, *, was: bool) -> Rejected:

@@ -84,7 +84,7 @@ class MoveChecks:
             return Rejected("bad-request", "`name` is a text, `destination` a text or left out")
         channel = self._ports.channel
         if channel.term < 0:
-            return Rejected("not-leader", "this broker is no longer the leader", "Retry.")
+            return Rejected("not-leader", "this broker has lost the leadership", "Retry.")
         if self._ports.standing() is None:
             return Rejected("policies-unread", "the leader has not read the policies yet", "Try again in a moment.")
         bundle = channel.locate(name)
@@ -118,7 +118,7 @@ class MoveChecks:
         ends_s = clocks.mono_s() + ask.timeout_s
         while True:
             if self._ports.channel.term < 0:
-                return Rejected("not-leader", "this broker is no longer the leader", "Retry.")
+                return Rejected("not-leader", "this broker has lost the leadership", "Retry.")
             late = self._late()
             if not late or clocks.mono_s() + LOOK_S >= ends_s:
                 facts = {"late": late[:LATE_SHOWN_MAX], "late_count": len(late)}

@@ -291,7 +291,7 @@ def test_a_new_leader_is_asked_again_and_nobodys_answer_is_no_leave(
 ) -> None:
     ANSWERS[:] = [Rejected("not-leader", "ask again"), Done("1", "may-take")]
     assert run("unload", "t/n/x", *PLACE).exit_code == 0
-    ANSWERS[:] = [Rejected("not-leader", "this broker is no longer the leader", "Ask again.")] * 4
+    ANSWERS[:] = [Rejected("not-leader", "this broker has lost the leadership", "Ask again.")] * 4
     result = run("unload", "t/n/x", *PLACE)
     assert result.exit_code == 3
     assert "not-leader" in result.stderr
