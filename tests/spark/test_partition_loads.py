@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka import Producer
 
 from loaddata.samples.averages import Averager, Window
-from loaddata.samples.loads import PartitionLoadsRun as Loads
+from loaddata.samples.loads import PartitionLoads as Loads
 from loaddata.samples.loads_file import LoadsFileError, read_loads_file
 from loaddata.samples.sample import PartitionSample
 from loaddata.samples.sample_record import InvalidSampleReason, encode, key_of

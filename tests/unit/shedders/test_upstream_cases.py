@@ -179,7 +179,7 @@ HOT = "t/n/0x00000000_0x80000000"
 def split_hits(snapshot: Snapshot, memory: dict[str, Any]) -> tuple[dict[str, int], list[str]]:
     when = part_settings(snapshot, SPLITTING, SplitSettings)
     chosen = choose(snapshot, "split")
-    algorithm: SplitAlgorithm = chosen.found(chosen.settings)
+    algorithm: SplitAlgorithm = chosen.strategy(chosen.settings)
     (look,) = run_splits(cluster_of(snapshot), when, algorithm, memory)
     return dict(look.memory["hits"]), [one.bundle for one in look.splits if one.positions]
 
@@ -326,7 +326,7 @@ def test_a_policy_holds_for_the_second_choice_too() -> None:
 def test_upstream_profiles_cut_where_pulsar_does(profile: str) -> None:
     chosen = choose(case("d7-split-profile"), "split", profile=profile)
     whole = Bundle("t/n/0x00000000_0xffffffff", "a", topics=(TopicLoad("persistent://t/n/x", 1, 1, 1, 1, 1),))
-    assert list(chosen.found(chosen.settings).positions(whole)) == [0x7FFFFFFF]
+    assert list(chosen.strategy(chosen.settings).positions(whole)) == [0x7FFFFFFF]
     assert chosen.settings_fields["upstream"] is True
 
 

@@ -111,7 +111,7 @@ def test_a_slow_broker_is_full_and_looks_idle() -> None:
     quick = _ran(_trace(owners=owners, steps=4))
     slow = _ran(_trace([TraceEvent(0.0, TraceEventKind.SLOW, "b0", 0.02)], owners=owners, steps=4))
     assert slow.meter.series().loads["b0"][3] == pytest.approx(quick.meter.series().loads["b0"][3] * 50)  # type: ignore[operator]
-    told, honest = (one._told().loads["b0"].load.max_resource_usage for one in (slow, quick))
+    told, honest = (one._view().loads["b0"].load.max_resource_usage for one in (slow, quick))
     assert told < honest
     assert slow.meter.measures().refused_share > 0
 
@@ -126,7 +126,7 @@ def test_what_its_broker_served_from_the_start_is_measured() -> None:
 
 def test_a_silent_broker_tells_nothing_new() -> None:
     world = _ran(_trace([TraceEvent(0.0, TraceEventKind.SILENT, "b0", 0.0)], owners=["b0"] * 16, steps=4))
-    assert sorted(world._told().loads) == ["b1", "b2", "b3"]
+    assert sorted(world._view().loads) == ["b1", "b2", "b3"]
 
 
 def test_a_bundle_that_is_too_big_is_cut_by_its_owner() -> None:
