@@ -136,7 +136,7 @@ def test_the_contest_on_what_was_recorded_says_which_strategy_suits(
     # The same question, asked of the file.
     again = run("simulate", "compare", "--history", "load-history.jsonl", *words[1:], "--out", "out")
     assert again.exit_code == 0, again.stderr
-    assert "2 of 2 runs were there already" in again.stderr
+    assert "2 of 2 runs were reused" in again.stderr
 
 
 @pytest.mark.kafka
