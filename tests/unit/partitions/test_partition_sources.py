@@ -197,7 +197,7 @@ def test_options_that_contradict_each_other_or_the_cluster() -> None:
         source = EndpointSource(SourceOptions(endpoints=endpoints))
         with pytest.raises(SourceError, match=words):
             source.take(LAYOUT, taken_at_ms=0, mono_s=0.0)
-    with pytest.raises(SourceError, match="no source of samples named nobody"):
+    with pytest.raises(SourceError, match="unknown source of samples `nobody`"):
         open_source("nobody", SourceOptions())
 
 
