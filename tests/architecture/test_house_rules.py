@@ -78,3 +78,9 @@ def test_more_of_the_same_offends_and_less_of_it_shrinks():
 )
 def test_a_page_or_section_that_is_not_there_is_seen(text, dangling):
     assert house_rules.dangling_in(text) == dangling
+
+
+def test_reasons_are_given_for_files_that_are_there():
+    named = {*house_rules.KEPT_SMALL, *house_rules.READ_BACK_KEPT}
+    assert named <= set(house_rules.modules())
+    assert all(house_rules.KEPT_SMALL.values())

@@ -326,7 +326,9 @@ def test_more_policies_than_brokers_take_in_are_refused(channel: Channel) -> Non
 @pytest.mark.kafka
 def test_rejected_and_unknown_are_told_apart(channel: Channel, monkeypatch: pytest.MonkeyPatch) -> None:
     ends = {
-        "rejected": PolicyWritten(write.PolicyWriteOutcome.REJECTED, "too large", error=KafkaClientError("too large", hint="cut")),
+        "rejected": PolicyWritten(
+            write.PolicyWriteOutcome.REJECTED, "too large", error=KafkaClientError("too large", hint="cut")
+        ),
         "unknown": PolicyWritten(write.PolicyWriteOutcome.UNKNOWN, "no answer"),
     }
     for word, code, hint in (("rejected", 14, "cut"), ("unknown", 13, "policy get exclude t/n")):
