@@ -122,7 +122,7 @@ def test_bad_words_for_run_are_told(run: Run) -> None:
     refused(run("simulate", "run", "clam"), ExitCode.BAD_EXPORT, "did you mean calm?")
     refused(run("simulate", "run", "none.toml"), ExitCode.BAD_EXPORT, "none.toml", "No such file")
     refused(run("simulate", "run", "--trace", "tiny.toml"), ExitCode.BAD_EXPORT, "tiny.toml")
-    refused(run("simulate", "run", "tiny.toml", "--contender", "our"), ExitCode.BAD_SETTINGS, "no contender `our`")
+    refused(run("simulate", "run", "tiny.toml", "--contender", "our"), ExitCode.BAD_SETTINGS, "unknown contender `our`")
     setting = "ours,shedding.weighted-move.no_such=1"
     refused(run("simulate", "run", "tiny.toml", "--contender", setting), ExitCode.BAD_SETTINGS, "no_such")
     Path("file").touch()
