@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from statechannel.broker.supervision import RestartPolicy, Restarts
 from statechannel.kafka.light_topic import LightBatch, LightReader, LightReaderTuning, LightRecord
+from statechannel.logger import SafeLogger
 
 if TYPE_CHECKING:
     from statechannel.kafka.client_settings import ClientSettings
 
-_log = logging.getLogger(__name__)
+_log = SafeLogger(__name__)
 
 WAITING_BATCHES_MAX = 4
 """Decoded batches that wait for the loop; the reader's thread blocks beyond it."""
@@ -138,7 +139,7 @@ class TopicFollower(Generic[Decoded]):
         reader, self._reader = self._reader, None
         self._cancel_restart()
         if reader is not None and not await asyncio.to_thread(reader.close, timeout_s):
-            _log.warning("the reader of %s did not end within %g s", self._name, timeout_s)
+            _log.warning("topic-reader-late", topic=self._name, seconds=timeout_s)
 
     def _open(self) -> None:
         self._restart = None
@@ -172,10 +173,8 @@ class TopicFollower(Generic[Decoded]):
                 self._room.release()
 
     def _ended(self, session: int, error: BaseException) -> None:
-        try:
+        with suppress(RuntimeError):  # the loop has ended
             self._call(self._restart_later, session, error)
-        except RuntimeError:
-            _log.debug("the reader of %s ended after its loop", self._name)
 
     def _call(self, act: Callable[..., None], *args: object) -> None:
         if self._loop is not None:
@@ -192,7 +191,7 @@ class TopicFollower(Generic[Decoded]):
         if session != self._session or self._loop is None or self._restart is not None:
             return
         wait_s = self._restarts.failed(self._mono_s()) or self._policy.longest_wait_s
-        _log.error("following %s failed (%r); it is restarted in %g s", self._name, error, wait_s)
+        _log.error("topic-reader-failed", topic=self._name, error=repr(error), restart_in_s=wait_s)
         self._reader = None
         self._restart = self._loop.call_later(wait_s, self._open)
         self._on_failure()

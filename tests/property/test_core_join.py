@@ -318,7 +318,7 @@ def test_a_gap_in_what_was_written_since_the_join_began_starts_it_over() -> None
         else:
             replica.read(2.0, RecordRead(Topic.CHANNEL, 0, 6, 1, b"!note", b"x"))
         assert replica.phase is Phase.START_OVER
-        assert "5 were cleaned" in replica.why
+        assert "5 were compacted" in replica.why
 
 
 def test_a_replica_keeps_no_more_than_it_may_while_it_waits() -> None:

@@ -187,6 +187,13 @@ TABLE: tuple[EventKind, ...] = (
     EventKind("kafka.back", _I, ("away_s",), "Kafka answers again"),
     EventKind("part-failed", _E, ("part", "error", "restart_in_s"), "A thread ended; it is restarted"),
     EventKind(
+        "topic-reader-failed",
+        _E,
+        ("topic", "error", "restart_in_s"),
+        "The reader of a side topic ended; it is restarted",
+    ),
+    EventKind("topic-reader-late", _W, ("topic", "seconds"), "The reader of a side topic did not end in time"),
+    EventKind(
         "loop-stuck", _C, ("seconds", "stack"), "The event loop is stuck, at this place; `broker run` ends itself"
     ),
     EventKind("on-stuck-raised", _E, (), "The embedder's `on_stuck` raised"),

@@ -203,7 +203,7 @@ async def test_tables_show_it(world: World, capsys: pytest.CaptureFixture[str]) 
         book.add(one)
     begun, refused = deeds(book, world.decisions[0])
     assert (begun.to, begun.reason, begun.result) == ("split", BALANCE, "nothing-to-cut: one topic")
-    assert (refused.to, (refused.result or "").partition(":")[0]) == ("stays whole", "budget")
+    assert (refused.to, (refused.result or "").partition(":")[0]) == ("not split", "budget")
     assert done_count(world.decisions[0]) == 1
     decision = decide(CLUSTER, lambda _: Scripted(lambda *_: [], [wanted(0)]), {}, world.chosen.pipeline)
     part = cycle_part(1, decision)
