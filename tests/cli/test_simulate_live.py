@@ -148,7 +148,7 @@ def test_without_load_topics_or_reports_it_says_so(kafka: Kafka, topic_prefix: s
     Cluster(kafka, topic_prefix).close()
     result = run("simulate", "replay-live", *place, "--for", "0s")
     assert result.exit_code == ExitCode.NOT_FOUND
-    assert "hold no report" in result.stderr
+    assert "have no report" in result.stderr
     assert not Path("load-history.jsonl").exists()
 
 

@@ -168,7 +168,7 @@ async def test_a_topic_made_anew_opens_nothing_until_somebody_says_so(place: Pla
         assert cordons() == ["b1"]
         before = (await asyncio.to_thread(look_at, place.client, place.topics)).topic_id
         assert await place.make_anew() != before
-        await until(lambda: "made anew" in follower.doubt, "the other topic was not noticed")
+        await until(lambda: "created again" in follower.doubt, "the other topic was not noticed")
         await place.set(K.CORDON, "b2")
         await asyncio.sleep(2)
         assert cordons() == ["b1"]

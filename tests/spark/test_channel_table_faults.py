@@ -112,7 +112,7 @@ class TestFailures:
             (table, "published", False),
             (SnapshotStore, "publish", False),
             (SnapshotStore, "publish", True),
-            (PublishedChanges, "tell", False),
+            (PublishedChanges, "publish", False),
             (published, "changes", True),
         ]
         size, done = len(records) // len(steps), 0
