@@ -10,7 +10,7 @@ from shedders.balancer.settings import NAME, BalancerSettings, configured
 from shedders.decisions.book import DecisionBook
 from shedders.decisions.record import DecisionRecord, MoveEntry, PlacedEntry, Subject, UndecodableDecision
 from shedders.decisions.topic import DecisionReader, DecisionTopics, describe_decision_topic
-from shedders.model.amounts import move_rate
+from shedders.model.amounts import rate
 from statechannel.cli.kit.connection import Connection
 from statechannel.cli.kit.kafka_wait import naming_address, notify_if_slow
 from statechannel.cli.kit.output import print_table, say
@@ -120,7 +120,7 @@ def deeds(book: DecisionBook, record: DecisionRecord) -> Iterator[DecisionRow]:
         if isinstance(entry, MoveEntry):
             to = entry.destination or "anybody"
             to = "stays" if entry.refused is not None else f"{to} (swap)" if entry.swap else to
-            load = None if entry.load is None else move_rate(entry.load, entry.why)
+            load = None if entry.load is None else rate(entry.load, entry.load_unit)
             yield DecisionRow(
                 entry.bundle, entry.source, to, entry.reason, load, None, entry.refused or result, entry.why
             )

@@ -22,7 +22,7 @@ from shedders.cli.options import (
 )
 from shedders.cli.source import snapshot_from
 from shedders.decision.dry_run import Decision, run_cycles
-from shedders.model.amounts import count, move_rate
+from shedders.model.amounts import count, rate
 from shedders.model.moved_cluster import EVERY_S
 from shedders.snapshots.cluster import booked_of, cluster_of, rules_of, with_cluster
 from shedders.snapshots.file import write_snapshot
@@ -154,7 +154,7 @@ def _show(part: CyclePart, strategy: str, *, every_left: bool) -> None:
                 move.source,
                 move.destination or "stays",
                 move.reason,
-                None if move.load is None else move_rate(move.load, move.why),
+                None if move.load is None else rate(move.load, move.load_unit),
                 move.why if move.refused is None else f"{move.refused}; {move.why}",
             )
             for move in part.moves

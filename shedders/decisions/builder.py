@@ -430,6 +430,7 @@ class _Draft:
             planned=_name(short, checked.planned),
             reason=move.reason.value,
             load=float(move.load) if isfinite(move.load) else None,
+            load_unit=move.load_unit,
             swap=move.swap,
             refused=short.maybe(checked.refused or held),
             **self._deed(move.bundle, move.why, accepted=checked.refused is None),

@@ -12,6 +12,8 @@ from typing import Annotated, Final, Literal, NamedTuple
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, ValidationError
 
+from shedders.model.amounts import BYTES, LoadUnit
+
 FORMAT: Final = 1
 VALUE_MAX_BYTES: Final = 900_000
 DRAIN: Final = "drain"
@@ -83,6 +85,9 @@ class MoveEntry(Deed):
     planned: str | None = Field(description="The destination that the strategy named; null: left to the placement.")
     reason: str = Field(description="Upstream's reason.")
     load: Score = Field(description="Traffic that moves with it, in the strategy's own measure.")
+    load_unit: LoadUnit = Field(
+        BYTES, description="Unit of `load`; bytes a second where an earlier version left it out."
+    )
     swap: bool = Field(description="It is returned in exchange for others.")
     refused: str | None = Field(
         description="Why it was not executed: `filter: reason` or `budget: reason`; null: it was."

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from math import isfinite
+from typing import Final, Literal
 
-BYTES, MESSAGES = "B/s", "messages/s"
+LoadUnit = Literal["B/s", "messages/s"]
+BYTES: Final = "B/s"
+MESSAGES: Final = "messages/s"
 _PREFIXES = ("", "k", "M", "G", "T", "P")
 _STEP = 1_000.0
 _ROUNDS_UP = 999.95
@@ -21,14 +24,6 @@ def size(value_bytes: float) -> str:
     """An amount of data with its unit: `33.0 MB`, `950 B`."""
     text, scaled_unit = _scaled(value_bytes, BYTES)
     return f"{text} {scaled_unit.removesuffix('/s')}"
-
-
-def move_rate(value: float, why: str) -> str:
-    """The load of a move with its unit: in messages if the sentence of the move is in messages, else in bytes.
-
-    A move has a figure and a sentence. Strategies measure bytes unless they are set to count messages; the sentence has the unit.
-    """
-    return rate(value, MESSAGES if f" {MESSAGES}" in why else BYTES)
 
 
 def part_of(part: float, whole: float, unit: str = BYTES) -> str:

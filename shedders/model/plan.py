@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from shedders.model.amounts import BYTES, LoadUnit
+
 
 class Label(StrEnum):
     """Upstream's `UnloadDecision.Label`."""
@@ -37,7 +39,8 @@ class BundleMove:
 
     Attributes:
         destination: None if the placement is to choose (a plain unload).
-        load: The part of the source's traffic that goes with it, in the strategy's own measure (bytes or messages a second).
+        load: The part of the source's traffic that goes with it, in the strategy's own measure.
+        load_unit: Its unit: bytes or messages a second.
         why: A sentence for people, with the numbers that decided.
         swap: It is returned in exchange for others.
     """
@@ -49,6 +52,7 @@ class BundleMove:
     load: float
     why: str
     swap: bool = False
+    load_unit: LoadUnit = BYTES
 
 
 @dataclass(frozen=True, slots=True)

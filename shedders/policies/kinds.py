@@ -388,12 +388,9 @@ def value_from(kind: PolicyKind, words: Sequence[str]) -> dict[str, Any]:
         raise BadPolicyError(f"a policy of kind {kind} needs a value", hint=usage(kind))
     fields = complete(kind, values)
     if isinstance(fields, str):
-        raise BadPolicyError(f"{kind}: {fields}", hint=f"{usage(kind)}{_patterns_hint(fields)}")
+        patterns = f" {PATTERNS_HINT}" if any(field.form is PATTERNS for field in rule.fields) else ""
+        raise BadPolicyError(f"{kind}: {fields}", hint=f"{usage(kind)}{patterns}")
     return fields
-
-
-def _patterns_hint(wrong: str) -> str:
-    return f" {PATTERNS_HINT}" if "regular expression" in wrong else ""
 
 
 def usage(kind: PolicyKind) -> str:

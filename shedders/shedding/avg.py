@@ -14,7 +14,7 @@ from shedders.model.projection import Projection
 from shedders.model.readings import SheddingSettings, UsageSettings, may_receive
 from shedders.model.strategy import StrategySettings
 from shedders.shedding.avg_upstream import UpstreamPlans
-from shedders.shedding.draft import Draft, Measure, bytes_of, messages_of
+from shedders.shedding.draft import Draft, Measure, bytes_of, messages_of, unit_of
 from shedders.shedding.leveling import CanTake, LoadToGive
 
 HALF = 0.5
@@ -223,7 +223,7 @@ class AvgShedder:
             for bundle, weight in draft.weighed(pair[1], measure):
                 if 0 < weight <= quota:
                     why = f"{_scores_text(draft, pair)}; this is {weight:.6g} of {quota:.6g} that are left to give"
-                    draft.move(bundle, pair[1], Reason.OVERLOADED, weight, why, pair[0])
+                    draft.move(bundle, pair[1], Reason.OVERLOADED, weight, why, pair[0], unit_of(measure))
                     planned.put(bundle, pair[0])
                     quota -= weight
             return

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from shedders.model.amounts import BYTES, MESSAGES, rate
+from shedders.model.amounts import BYTES, MESSAGES, LoadUnit, rate
 from shedders.model.cluster import Bundle, Cluster
 from shedders.model.plan import Plan, Reason
 from shedders.model.readings import SheddingSettings, may_receive
@@ -100,8 +100,12 @@ class DeviationShedder:
             )
         return draft.plan("no broker deviates too far from the mean", Reason.HIT_COUNT)
 
+    @property
+    def _unit(self) -> LoadUnit:
+        return BYTES if self.settings.measure == "throughput" else MESSAGES
+
     def _rate(self, value: float) -> str:
-        return rate(value, BYTES if self.settings.measure == "throughput" else MESSAGES)
+        return rate(value, self._unit)
 
     def _corrected(self, draft: Draft, measure: Measure, spread: _Spread) -> None:
         excess = spread.mean * self.settings.min_excess_percent / 100
@@ -148,7 +152,7 @@ class DeviationShedder:
                     )
                     why = f"{why}, for {name} with {self._rate(least)}"
                     destination = name if self.settings.transfer else None
-                    draft.move(bundle, top, Reason.OVERLOADED, weight, why, destination)
+                    draft.move(bundle, top, Reason.OVERLOADED, weight, why, destination, self._unit)
                     spread.shift(top, name, weight, weight)
                     return name
         return None
@@ -175,7 +179,7 @@ class DeviationShedder:
                     why = (
                         f"{top} has {self._rate(highest)}, mean {self._rate(spread.mean)}; this is {self._rate(weight)}"
                     )
-                    draft.move(bundle, top, Reason.OVERLOADED, weight, why)
+                    draft.move(bundle, top, Reason.OVERLOADED, weight, why, unit=self._unit)
                     spread.shift(top, least[1], weight, -weight)
                     break
             else:

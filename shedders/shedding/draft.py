@@ -11,7 +11,7 @@ from typing import Any
 from loaddata.model.broker_load import BrokerLoad, ResourceWeights
 from loaddata.model.bundle_load import MessageAverage
 from shedders.filters.pins import pin_of
-from shedders.model.amounts import BYTES, MESSAGES, rate, seconds
+from shedders.model.amounts import BYTES, MESSAGES, LoadUnit, rate, seconds
 from shedders.model.cluster import Bundle, Cluster
 from shedders.model.plan import BundleMove, Label, Left, Plan, Reason
 from shedders.model.readings import MOST, SheddingSettings, is_sound, may_receive, no_decision, read
@@ -34,6 +34,11 @@ def bytes_of(load: MessageAverage | BrokerLoad) -> float:
 def messages_of(load: MessageAverage | BrokerLoad) -> float:
     """Messages a second in both directions."""
     return load.msg_rate
+
+
+def unit_of(measure: Measure) -> LoadUnit:
+    """The unit of a measure."""
+    return BYTES if measure is bytes_of else MESSAGES
 
 
 class Draft:
@@ -144,7 +149,7 @@ class Draft:
             situation: The broker's load, for messages.
             most: No more bundles than this.
         """
-        unit = BYTES if measure is bytes_of else MESSAGES
+        unit = unit_of(measure)
         chosen = level(self.weighed(need.source, measure), need, receivers, most) if receivers else []
         if not chosen:
             least = f"the least loaded has {receivers.least:.6g}" if receivers else "no broker takes bundles"
@@ -157,18 +162,25 @@ class Draft:
             )
             destination = receiver if self._settings.transfer else None
             self.planned[bundle.name] = receiver
-            self.move(bundle, need.source, reason, weight, why, destination)
+            self.move(bundle, need.source, reason, weight, why, destination, unit)
         return bool(chosen)
 
     def move(
-        self, bundle: Bundle, source: str, reason: Reason, load: float, why: str, destination: str | None = None
+        self,
+        bundle: Bundle,
+        source: str,
+        reason: Reason,
+        load: float,
+        why: str,
+        destination: str | None = None,
+        unit: LoadUnit = BYTES,
     ) -> None:
-        """Add a move."""
+        """Add a move; `unit` is that of its load."""
         self.counted += 1
         if bundle.namespace in self.cluster.policies.excluded:
             self.leave(bundle.name, "excluded", f"chosen and counted as moved, but {bundle.namespace} is excluded")
             return
-        self.moves.append(BundleMove(bundle.name, source, destination, reason, load, why))
+        self.moves.append(BundleMove(bundle.name, source, destination, reason, load, why, load_unit=unit))
 
     def plan(self, why: str, otherwise: Reason) -> Plan:
         """The plan.

@@ -14,7 +14,7 @@ from shedders.model.cluster import Cluster
 from shedders.model.plan import Plan, Reason
 from shedders.model.readings import SheddingSettings
 from shedders.model.strategy import StrategySettings
-from shedders.shedding.draft import Draft, Measure, bytes_of, messages_of
+from shedders.shedding.draft import Draft, Measure, bytes_of, messages_of, unit_of
 from shedders.shedding.leveling import CanTake, LoadToGive
 
 HALF = 0.5
@@ -220,7 +220,7 @@ class UniformLoadShedder:
                 return
             if weight <= quota:
                 why = f"{gap.text}; this is {weight:.0f} of {quota} that are left to give"
-                draft.move(bundle, gap.top, Reason.OVERLOADED, weight, why)
+                draft.move(bundle, gap.top, Reason.OVERLOADED, weight, why, unit=unit_of(gap.measure))
                 quota -= _as_int(weight)
 
     def _within(self, draft: Draft, why: str) -> tuple[str, Reason]:
@@ -241,7 +241,7 @@ def _extremes(draft: Draft, measure: Measure) -> _Gap:
             bottom, lowest = name, traffic
     if lowest <= _NOTHING:
         lowest = 1.0
-    unit = MESSAGES if measure is messages_of else BYTES
+    unit = unit_of(measure)
     return _Gap(measure, unit, top, highest, bottom, lowest, wide=False, floor=0.0)
 
 

@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from shedders.decision.dry_run import CheckedMove, Decision, SplitDecision
+from shedders.model.amounts import BYTES, LoadUnit
 from shedders.model.cuts import children
 from shedders.model.plan import Left, Placed
 from shedders.snapshots.model import BalancingPart
@@ -52,6 +53,7 @@ class MovePart(DocumentPart):
     )
     reason: str = Field(description="Upstream's reason.")
     load: Score = Field(description="Traffic that goes along, in the strategy's own measure.")
+    load_unit: LoadUnit = Field(BYTES, description="Unit of `load`.")
     swap: bool = Field(description="It is given back in exchange for others.")
     why: str
 
@@ -194,6 +196,7 @@ def _move(checked: CheckedMove) -> MovePart:
         refused=checked.refused,
         reason=move.reason.value,
         load=move.load if isfinite(move.load) else None,
+        load_unit=move.load_unit,
         swap=move.swap,
         why=move.why,
     )

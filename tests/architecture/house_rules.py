@@ -174,8 +174,10 @@ def reads_text(node: ast.AST) -> bool:
             return _is_text(node.func.value)
         return node.func.attr in MATCHING_CALLS and any(_is_text(part) for part in node.args)
     if isinstance(node, ast.Compare) and any(isinstance(op, ast.In | ast.NotIn) for op in node.ops):
-        literal = isinstance(node.left, ast.Constant) and isinstance(node.left.value, str)
-        return literal and _is_text(node.comparators[-1])
+        text = isinstance(node.left, ast.JoinedStr) or (
+            isinstance(node.left, ast.Constant) and isinstance(node.left.value, str)
+        )
+        return text and _is_text(node.comparators[-1])
     return False
 
 

@@ -21,6 +21,7 @@ def test_nothing_new_offends_and_what_was_mended_has_left_the_list(rule):
     [
         'record.why.startswith("drain ")',
         '"; " in outcome.detail',
+        'f" {unit}" in why',
         're.match("x", error.message)',
         'str(error).split(": ")',
         'head, _, tail = hint.partition("; ")',

@@ -35,6 +35,7 @@ from shedders.decisions.topic import (
     describe_decision_topic,
     open_decision_topic,
 )
+from shedders.model.amounts import MESSAGES
 from shedders.model.plan import Left, Placed
 from statechannel.audit.transfer.export_file import read_export, write_export
 from statechannel.audit.transfer.line import ExportHeader
@@ -191,7 +192,9 @@ def test_moves_only_has_a_line_for_each_bundle_with_its_end(
 
 PLACED = [Placed(name, "b3", "the least used", scores={"b3": 12.5}) for name in (ONE, f"{NAMESPACE}/{UPPER}")]
 MIXED = [
-    record(3, moves=[move(why="1000 messages/s of it")], placed=[Placed(WHOLE, "b2", "the idlest")]),
+    record(
+        3, moves=[move(why="1000 messages/s of it", load_unit=MESSAGES)], placed=[Placed(WHOLE, "b2", "the idlest")]
+    ),
     place_record(occasion(4), decision().cluster, PLACED),
 ]
 

@@ -126,7 +126,9 @@ def test_bad_words_for_run_are_told(run: Run) -> None:
     setting = "ours,shedding.weighted-move.no_such=1"
     refused(run("simulate", "run", "tiny.toml", "--contender", setting), ExitCode.BAD_SETTINGS, "no_such")
     Path("file").touch()
-    refused(run("simulate", "run", "tiny.toml", "--out", "file"), ExitCode.BAD_EXPORT, "the folder file cannot be made")
+    refused(
+        run("simulate", "run", "tiny.toml", "--out", "file"), ExitCode.BAD_EXPORT, "the folder file cannot be created"
+    )
     Path("bad.toml").write_text(TINY.replace("hours = 0.5", "hours = -1"))
     refused(run("simulate", "run", "bad.toml"), ExitCode.BAD_EXPORT, "hours")
 

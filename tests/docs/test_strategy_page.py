@@ -24,7 +24,7 @@ def test_the_example_keeps_every_rule() -> None:
     exec(block("writing-a-strategy.md", "python"), module.__dict__)
     findings = conform("shedding", "fewest", module.Fewest, hashes=False)
     assert [(one.rule, one.how) for one in findings if not one.passed] == []
-    how = next(one.how for one in findings if one.rule.startswith("it plans"))
+    how = next(one.how for one in findings if one.rule.startswith("its plans"))
     assert int(how.removesuffix(" moves checked")) > 0
 
 

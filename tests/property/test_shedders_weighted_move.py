@@ -158,7 +158,7 @@ def test_no_bundle_comes_back_within_half_an_hour(seed: int):
 
 def _left(found: Cluster, one: Bundle, names: list[str], booked: dict[str, list[str]]) -> tuple[float, list[str]]:
     placed = strategy().place(found, one, names, booked, {})
-    return float(placed.why.partition("it is there: ")[2].split()[0]), list(placed.best)
+    return float(placed.why.partition("with it: ")[2].split()[0]), list(placed.best)
 
 
 @given(st.integers(0, 10**6))

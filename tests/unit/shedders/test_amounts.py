@@ -2,7 +2,7 @@
 
 import pytest
 
-from shedders.model.amounts import MESSAGES, are, count, move_rate, part_of, rate, seconds, were
+from shedders.model.amounts import MESSAGES, are, count, part_of, rate, seconds, were
 
 
 @pytest.mark.parametrize(
@@ -22,11 +22,6 @@ from shedders.model.amounts import MESSAGES, are, count, move_rate, part_of, rat
 )
 def test_bytes_have_prefixes(value: float, text: str) -> None:
     assert rate(value) == text
-
-
-def test_the_rate_of_a_move_has_the_unit_of_its_sentence() -> None:
-    assert move_rate(32_990_795, "b1 has 40.0 MB/s") == "33.0 MB/s"
-    assert move_rate(4_000, "b1 has 40000 messages/s; this is 4000 messages/s") == "4000 messages/s"
 
 
 def test_messages_are_counted() -> None:
