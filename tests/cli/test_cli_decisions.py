@@ -499,5 +499,5 @@ def test_a_topic_that_is_compacted_is_refused(kafka: Kafka, topic_prefix: str) -
             return {topics.decisions: replace(policy, requirements=(replace(first, wanted="compact"), *rest))}
 
     TopicAdmin(client).create(Compacted(topic_prefix), partitions=1, replication_factor=1)
-    with pytest.raises(TopicPolicyError, match=r"cleanup\.policy is compact, wanted delete"):
+    with pytest.raises(TopicPolicyError, match=r"cleanup\.policy is compact, required delete"):
         open_decision_topic(client, topics, create=True, replication_factor=1)
