@@ -143,7 +143,11 @@ def test_a_snapshot_is_taken_from_the_topics(kafka: Kafka, topic_prefix: str, ru
 
     bare = run("snapshot", "take", *topics.place)
     assert bare.exit_code == 0, bare.stderr
-    for line in ("no topic of load reports", "the topic of decisions does not exist", "no broker has ever published any"):
+    for line in (
+        "no topic of load reports",
+        "the topic of decisions does not exist",
+        "no broker has ever published any",
+    ):
         assert line in bare.stderr
     assert json.loads(bare.stdout)["bundles"][BUNDLES[0]]["owner"] == "b1"
     assert json.loads(bare.stdout)["brokers"]["b1"]["load"] is None
