@@ -54,16 +54,18 @@ class StateChannelError(Exception):
         code: Stable code of the class: its name without `Error`, in words with hyphens.
         retryable: Whether the same call may succeed later, unchanged, and does no harm if it is repeated.
         hint: Next step, as a sentence; may be empty.
-        exit_code: Exit code of a command that ends with this error.
+        exit_code: Exit code of a command that ends with this error: that of the class, where none is passed.
     """
 
     code: str = "state-channel"
     retryable: bool = False
+    exit_code: ExitCode = ExitCode.FAILED
 
     def __init_subclass__(cls) -> None:
         cls.code = re.sub(r"(?<=[a-z])(?=[A-Z])", "-", cls.__name__.removesuffix("Error")).lower()
 
-    def __init__(self, message: str, *, hint: str = "", exit_code: ExitCode = ExitCode.FAILED) -> None:
+    def __init__(self, message: str, *, hint: str = "", exit_code: ExitCode | None = None) -> None:
         super().__init__(message)
         self.hint = hint
-        self.exit_code = exit_code
+        if exit_code is not None:
+            self.exit_code = exit_code

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaError, KafkaException
 
@@ -16,16 +16,13 @@ if TYPE_CHECKING:
 class KafkaAdapterError(StateChannelError):
     """Base of all errors of the adapter."""
 
-    usual_exit_code: ClassVar = ExitCode.KAFKA_FAILED
-
-    def __init__(self, message: str, *, hint: str = "") -> None:
-        super().__init__(message, hint=hint, exit_code=self.usual_exit_code)
+    exit_code = ExitCode.KAFKA_FAILED
 
 
 class ClientSettingRefusedError(KafkaAdapterError):
     """A client property is fixed by the design, or cannot be read."""
 
-    usual_exit_code = ExitCode.USAGE
+    exit_code = ExitCode.USAGE
 
 
 class KafkaUnavailableError(KafkaAdapterError):
@@ -36,7 +33,7 @@ class KafkaUnavailableError(KafkaAdapterError):
         address: Bootstrap servers; empty if the caller adds them.
     """
 
-    usual_exit_code = ExitCode.KAFKA_AWAY
+    exit_code = ExitCode.KAFKA_AWAY
     retryable = True
 
     def __init__(self, message: str, *, hint: str = "", silence: str = "", address: str = "") -> None:
@@ -58,25 +55,25 @@ class KafkaUnavailableError(KafkaAdapterError):
 class KafkaAccessDeniedError(KafkaAdapterError):
     """Authentication failed, or an ACL is missing."""
 
-    usual_exit_code = ExitCode.KAFKA_DENIED
+    exit_code = ExitCode.KAFKA_DENIED
 
 
 class TopicMissingError(KafkaAdapterError):
     """A topic of the channel does not exist."""
 
-    usual_exit_code = ExitCode.TOPIC_REFUSED
+    exit_code = ExitCode.TOPIC_REFUSED
 
 
 class TopicPolicyError(KafkaAdapterError):
     """A topic exists, but its settings void the protocol's guarantees."""
 
-    usual_exit_code = ExitCode.TOPIC_REFUSED
+    exit_code = ExitCode.TOPIC_REFUSED
 
 
 class AppendOutcomeUnknownError(KafkaAdapterError):
     """An append ended without an answer: the record may be in the log or may not."""
 
-    usual_exit_code = ExitCode.UNKNOWN
+    exit_code = ExitCode.UNKNOWN
 
 
 class KafkaClientError(KafkaAdapterError):

@@ -25,7 +25,7 @@ def test_each_code_becomes_its_own_error_with_a_hint(code: int, kind: type) -> N
     assert "doing this to that" in str(error)
     assert "words" in str(error)
     assert error.hint
-    assert error.exit_code == kind.usual_exit_code
+    assert error.exit_code == kind.exit_code
 
 
 def test_secrets_do_not_pass() -> None:
