@@ -12,27 +12,22 @@ class PartitionsError(StateChannelError):
 class RequestRefusedError(PartitionsError):
     """The inputs of a plan contradict the cluster or each other; nothing was planned."""
 
-    def __init__(self, message: str, *, hint: str = "") -> None:
-        super().__init__(message, hint=hint, exit_code=ExitCode.USAGE)
+    exit_code = ExitCode.USAGE
 
 
 class PlanUnusableError(PartitionsError):
     """A plan file cannot be read, or is for another cluster or an older layout."""
 
-    def __init__(self, message: str, *, hint: str = "") -> None:
-        super().__init__(message, hint=hint, exit_code=ExitCode.BAD_EXPORT)
+    exit_code = ExitCode.BAD_EXPORT
 
 
 class ExecutionRefusedError(PartitionsError):
     """The state of the cluster does not allow the plan to be started or continued; nothing was done."""
 
-    def __init__(self, message: str, *, hint: str = "") -> None:
-        super().__init__(message, hint=hint, exit_code=ExitCode.REJECTED)
+    exit_code = ExitCode.REJECTED
 
 
 class PlanUnknownError(ExecutionRefusedError):
     """The id of a plan is unknown."""
 
-    def __init__(self, message: str, *, hint: str = "") -> None:
-        super().__init__(message, hint=hint)
-        self.exit_code = ExitCode.NOT_FOUND
+    exit_code = ExitCode.NOT_FOUND

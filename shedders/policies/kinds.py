@@ -55,8 +55,7 @@ class PolicyKind(StrEnum):
 class BadPolicyError(StateChannelError):
     """A policy is not valid for its kind; nothing was written."""
 
-    def __init__(self, message: str, *, hint: str = "") -> None:
-        super().__init__(message, hint=hint, exit_code=ExitCode.USAGE)
+    exit_code = ExitCode.USAGE
 
 
 class Form(NamedTuple):

@@ -24,8 +24,7 @@ class ExportFileError(StateChannelError):
 class AuditQuestionError(StateChannelError):
     """The log cannot answer the question, or the question is invalid."""
 
-    def __init__(self, message: str, *, hint: str = "") -> None:
-        super().__init__(message, hint=hint, exit_code=ExitCode.USAGE)
+    exit_code = ExitCode.USAGE
 
 
 class ImportRefusedError(StateChannelError):
