@@ -34,19 +34,15 @@ class SafeLogger:
             _unwritten += 1
 
     def debug(self, event: str, **facts: Any) -> None:
-        """See `log`."""
         self.log(logging.DEBUG, event, **facts)
 
     def info(self, event: str, **facts: Any) -> None:
-        """See `log`."""
         self.log(logging.INFO, event, **facts)
 
     def warning(self, event: str, **facts: Any) -> None:
-        """See `log`."""
         self.log(logging.WARNING, event, **facts)
 
     def error(self, event: str, **facts: Any) -> None:
-        """See `log`."""
         self.log(logging.ERROR, event, **facts)
 
     def exception(self, event: str, **facts: Any) -> None:
@@ -54,7 +50,6 @@ class SafeLogger:
         self.log(logging.ERROR, event, exc_info=True, **facts)
 
     def critical(self, event: str, **facts: Any) -> None:
-        """See `log`."""
         self.log(logging.CRITICAL, event, **facts)
 
 

@@ -1,4 +1,4 @@
-# ruff: noqa: ARG002, D101, D102, D103
+# ruff: noqa: ARG002, D101
 """A broker in thirty lines: owns bundles, serves their topics, hands them over. Run: python broker.py ex1 HOST:PORT."""
 
 import asyncio

@@ -64,25 +64,20 @@ class MemberChannel:
         self._channel = channel
 
     def leading(self) -> bool:
-        """See `ChannelPort.leading`."""
         return self._channel.leading
 
     def registered(self) -> Iterable[str]:
-        """See `ChannelPort.registered`."""
         return (broker.broker for broker in self._channel.brokers())
 
     def positions(self) -> Mapping[int, int]:
-        """See `ChannelPort.positions`."""
         return self._channel.positions()
 
     def assigned(self) -> Iterable[OwnershipChange]:
-        """See `ChannelPort.assigned`."""
         for bundle in self._channel.picture().bundles:
             if bundle.state == State.ASSIGNED and bundle.owner is not None:
                 yield OwnershipChange(bundle.owner, bundle.partition, bundle.offset)
 
     def watch(self, limit: int) -> ChangeWatch:
-        """See `ChannelPort.watch`."""
         return self._channel.watch(limit)
 
 

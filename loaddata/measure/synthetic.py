@@ -100,12 +100,10 @@ class SimulatedSource:
     _namespaces: dict[str, list[_Topic]] = field(default_factory=dict)
 
     def bundles(self) -> Mapping[str, MeasuredBundle]:
-        """See `LoadSource.bundles`."""
         now_s = self.now_s()
         return {name: MeasuredBundle(self.stats(name, now_s)) for name in sorted(self.serving())}
 
     def topics(self, bundle: str) -> Sequence[TopicRates]:
-        """See `LoadSource.topics`."""
         if bundle not in set(self.serving()):
             return ()
         now_s = self.now_s()
@@ -184,7 +182,6 @@ class SimulatedHost:
     idle_percent: float = 3.0
 
     def read(self, now_s: float) -> HostUsage:  # noqa: ARG002 - the port's
-        """See `loaddata.source.HostSource.read`."""
         traffic = BrokerTraffic.of(bundle.stats for bundle in self.source.bundles().values())
         busy = (traffic.msg_rate_in + traffic.msg_rate_out) / self.msg_rate_max
         percent = min(100.0, self.idle_percent + (100 - self.idle_percent) * busy)

@@ -110,9 +110,7 @@ class MovingChannel(Protocol):
         """Send a command and wait for its answer."""
         ...
 
-    def ticket(self, operation: str) -> MoveTicket:
-        """The ticket of an operation."""
-        ...
+    def ticket(self, operation: str) -> MoveTicket: ...
 
 
 class EndedMove(NamedTuple):

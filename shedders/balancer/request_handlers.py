@@ -44,7 +44,6 @@ class RequestHandlers:
         self._checks = checks
 
     async def answer(self, ask: ExtensionAsk) -> Outcome:
-        """Answer a request."""
         match ask.ask:
             case "split":
                 return await self._splits.answer(ask)

@@ -39,7 +39,6 @@ class Choice(NamedTuple):
 
 
 def of_chosen(chosen: ActiveStrategies) -> Choice:
-    """The choice of the active strategies."""
     return Choice(
         chosen.profile,
         dict(chosen.names),

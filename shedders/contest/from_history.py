@@ -234,7 +234,6 @@ class FromHistory:
         return [*rates, share * whole[4], share * whole[5]]
 
     def demand(self, step: int) -> Demand:
-        """See `Trace.demand`."""
         if not 0 <= step < self.steps:
             raise IndexError(f"{self.name} has steps 0 to {self.steps - 1}, not {step}")
         known, by = self._told_rows[self._told[step]], self._told_by[self._told[step]]

@@ -167,7 +167,6 @@ class Plot(NamedTuple):
         return out.getvalue()
 
     def png(self, dpi: int = 110) -> bytes:
-        """As bytes."""
         with styled():
             out = io.BytesIO()
             self.figure.set_dpi(dpi)

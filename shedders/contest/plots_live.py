@@ -103,7 +103,6 @@ def _frame(axes: Axes, at_s: Sequence[float], loads: Mapping[str, Sequence[float
 
 
 def _ticks(axes: Axes, moved_s: Sequence[float], height: float, label: str) -> None:
-    """A tick for each move."""
     if moved_s:
         axes.plot(
             moved_s, [height] * len(moved_s), linestyle="none", marker="|", color=INK, markersize=7, markeredgewidth=0.7,

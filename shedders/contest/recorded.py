@@ -379,7 +379,6 @@ class VariedTrace:
         return getattr(self._trace, name)
 
     def demand(self, step: int) -> Demand:
-        """See `Trace.demand`."""
         return scaled(self._trace.demand(step), self._wavering.at(step * self._trace.step_s))
 
 

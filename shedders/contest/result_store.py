@@ -54,7 +54,6 @@ class ResultStore:
             raise RunsFolderError(folder, error.strerror or str(error)) from error
 
     def place(self, run: ContestRun) -> Path:
-        """Path of the result of a run."""
         return self._folder / file_name(run.source.name) / str(run.seed) / f"{file_name(run.contender.name)}.json"
 
     def find(self, run: ContestRun) -> RunResult | None:

@@ -60,7 +60,6 @@ class ScaledTrace:
         return self._wavering.at(step * self.step_s)
 
     def demand(self, step: int) -> Demand:
-        """See `Trace.demand`."""
         return scaled(self.base, self.factors(step))
 
 

@@ -75,7 +75,6 @@ class DecisionBook:
                 self._forget(next(iter(self._decisions)))
 
     def decision(self, decision_id: str) -> DecisionRecord | None:
-        """The decision with this id."""
         return self._decisions.get(decision_id)
 
     @property

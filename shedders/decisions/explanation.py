@@ -85,7 +85,6 @@ class Explanation:
     left_out: int = 0
 
     def to_json(self) -> dict[str, Any]:
-        """As an object for JSON."""
         return asdict(self)
 
 

@@ -71,7 +71,6 @@ class WhyNot:
     same: int
 
     def to_json(self) -> dict[str, Any]:
-        """As an object for JSON."""
         return asdict(self)
 
 

@@ -145,7 +145,6 @@ class WriteCounts:
     last_error: str = ""
 
     def to_json(self) -> dict[str, int | str]:
-        """As an object for JSON."""
         return asdict(self)
 
 

@@ -94,7 +94,6 @@ class AntiAffinity:
         self._tables: dict[str, _Group] = {}
 
     def group(self, namespace: str) -> str | None:
-        """The group of a namespace."""
         return self._groups.get(namespace)
 
     def changes(self, group: str) -> int:

@@ -64,7 +64,6 @@ class PolicyKey(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The key as text."""
         plain = f"{self.kind}/{self.name}"
         return f"{OVERRIDE}/{plain}" if self.override else plain
 

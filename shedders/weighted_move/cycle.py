@@ -84,7 +84,6 @@ class Cycle:
         self._waiting = 0
 
     def plan(self) -> Plan:
-        """The plan of this cycle."""
         draft = self._draft
         if draft.stopped is not None:
             return replace(draft.stopped, memory=self._memory.dumped())

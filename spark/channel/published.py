@@ -117,7 +117,6 @@ class PublishedChanges:
 
 
 def to_topic(kafka: Mapping[str, str], topic: str) -> Write:
-    """Writes to this topic."""
 
     def write(rows: DataFrame) -> None:
         rows.write.format("kafka").options(**kafka).option("topic", topic).save()

@@ -43,7 +43,6 @@ class Needed(NamedTuple):
     of: frozenset[str] = frozenset()
 
     def holds(self, row: KeyRow) -> bool:
-        """Whether this row is needed."""
         if self.everything or row.namespace in self.namespaces:
             return True
         return row.namespace in self.of and (row.lower < 0 or row.state is None or row.key in self.keys)

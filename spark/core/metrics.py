@@ -96,7 +96,6 @@ class JobMetrics(StreamingQueryListener):
         self.observed = self._gauge("observed", "What the job observed in its last batch.", "observation", "metric")
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 - Spark's name
-        """A query has started."""
         del event
         self.active.labels(self._job).inc()
 

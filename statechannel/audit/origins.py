@@ -86,9 +86,9 @@ class OriginTopic(Protocol):
     """
 
     @property
-    def name(self) -> str: ...  # noqa: D102
+    def name(self) -> str: ...
     @property
-    def since_ms(self) -> int: ...  # noqa: D102
+    def since_ms(self) -> int: ...
 
     def asker(self, begun: Mapping[str, Any]) -> OperationCause | None:
         """Its cause for an operation, by id or otherwise; whether that fits is checked elsewhere.

@@ -73,7 +73,6 @@ class Rejections:
             self.newest = _newest(self.newest)
 
     def add(self, group: RejectionGroup, tally: RejectionTally) -> None:
-        """Add a tally to a group."""
         held = self.tallies.get(group)
         if held is None and len(self.tallies) >= GROUPS_MAX:
             group = RejectionGroup(group.reason, OTHERS, None)

@@ -165,7 +165,6 @@ def function(name: str, value: object) -> None:
 
 
 def broker_id(name: str, value: object) -> None:
-    """A broker id."""
     text(name, value)
     if not is_new_broker_id(value):
         wrong_value(name, value, "1 to 128 of A-Za-z0-9_.:-, the first of them not -")

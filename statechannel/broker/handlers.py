@@ -69,7 +69,6 @@ class Handlers:
         return len(self._running)
 
     def register(self, extension: str, handler: Handler) -> None:
-        """Register the handler of an extension."""
         self._handlers[extension] = handler
 
     def give(self, ask: ExtensionAsk, report: Report) -> None:

@@ -70,7 +70,6 @@ class BegunCoroutine(Coroutine[Any, Any, None]):
         return self._coroutine.throw(error)
 
     def close(self) -> None:
-        """Close the coroutine."""
         self._coroutine.close()
 
     def __await__(self) -> Generator[Any, Any, None]:

@@ -118,7 +118,6 @@ class KafkaLog:
     def start(
         self, inbox: Inbox, on_end: Callable[[str, str], None], last_progress_s: Callable[[], float] | None = None
     ) -> None:
-        """See `KafkaParts.start`."""
         self._loop = asyncio.get_running_loop()
         if last_progress_s is not None and self._progress_limit_s is not None:
             self._progress = LoopProgress(last_progress_s, self._progress_limit_s)
@@ -195,7 +194,6 @@ class KafkaLog:
             self._part_failed(part, error)
 
     def append(self, effect: Append) -> None:
-        """See `KafkaParts.append`."""
         if effect.topic is Topic.REGISTRY:
             self._registry_token = effect.token
         if self._writer is not None:
@@ -210,28 +208,23 @@ class KafkaLog:
 
     @property
     def unanswered(self) -> int:
-        """See `KafkaParts.unanswered`."""
         return 0 if self._writer is None else self._writer.unanswered
 
     @property
     def registered(self) -> bool:
-        """See `KafkaParts.registered`."""
         return self._registered_token == self._registry_token > 0
 
     def restart_reading(self, topic: Topic, partition: int) -> None:
-        """See `KafkaParts.restart_reading`."""
         reader = self._readers.get(_part_of(topic))
         if reader is not None:
             reader.restart(topic, partition)
 
     def stand(self, *, stand: bool) -> None:
-        """See `KafkaParts.stand`."""
         self._candidate = stand
         if self._election is not None:
             self._election.stand(stand)
 
     def close(self, timeout_s: float) -> bool:
-        """See `KafkaParts.close`."""
         self._closing = True
         once_per_kind.closing(self._settings.client_id, closes=True)
         until_s = time.monotonic() + timeout_s

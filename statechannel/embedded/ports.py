@@ -52,7 +52,6 @@ def find_free(*, other_than: int | None = None) -> int:
 
 
 def is_free(port: int) -> bool:
-    """Return whether a port is free."""
     try:
         _bind(port)
     except OSError:

@@ -199,36 +199,29 @@ class Engine:
 
     @property
     def caught_up(self) -> bool:
-        """See `Context.caught_up`."""
         return self.context.caught_up
 
     @property
     def mode(self) -> Mode:
-        """See `Context.mode`."""
         return self.context.mode
 
     @property
     def leading(self) -> bool:
-        """See `Context.leading`."""
         return self.context.leading
 
     @property
     def deputizing(self) -> bool:
-        """See `Context.deputizing`."""
         return self.context.deputizing
 
     @property
     def draining(self) -> bool:
-        """See `Context.draining`."""
         return self.context.draining
 
     @property
     def accepting(self) -> bool:
-        """See `Context.accepting`."""
         return self.context.accepting
 
     def key(self, name: str) -> KeyState | None:
-        """See `Context.key`."""
         return self.context.key(name)
 
     def locate(self, name: str) -> KeyState | NotFound:
@@ -240,7 +233,6 @@ class Engine:
         return {} if self.stopped is not None else self.reactions.serving()
 
     def stop(self, reason: str, detail: str) -> None:
-        """See `Transitions.stop`."""
         self.transitions.stop(reason, detail)
 
     # --- the log ----------------------------------------------------------------------------------------------------

@@ -38,7 +38,6 @@ class FewestBundles:
     """
 
     def choose(self, bundle: str, candidates: Sequence[str], load: Mapping[str, int]) -> str | None:
-        """See `Placement.choose`."""
         if not candidates:
             return None
         start = sum(bundle.encode()) % len(candidates)

@@ -36,7 +36,6 @@ class SeatBounds:
 
     @classmethod
     def of(cls, config: EngineConfig) -> SeatBounds:
-        """The bounds of an engine."""
         expiry_s = config.member_expiry_s
         backup_s = BACKUP_AFTER_INTERVALS * config.heartbeat_interval_s
         return cls(

@@ -59,7 +59,6 @@ class LoadTopics(ChannelTopics):
 
     @property
     def broker_load(self) -> str:
-        """Topic of the brokers' loads."""
         return f"{self.channel}-{BROKER_LOAD}"
 
     @property

@@ -74,7 +74,6 @@ class LightCounts:
     last_error: str = ""
 
     def to_json(self) -> dict[str, int | str]:
-        """As an object for JSON."""
         return asdict(self)
 
 

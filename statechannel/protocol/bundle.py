@@ -46,7 +46,6 @@ class KeyParts(NamedTuple):
 
     @property
     def is_namespace(self) -> bool:
-        """Whether this is the key of a namespace."""
         return self.lower < 0
 
 
@@ -67,7 +66,6 @@ def range_name(lower: int, upper: int) -> str:
 
 
 def bundle_key(namespace: str, lower: int, upper: int) -> str:
-    """Key of a bundle."""
     return f"{namespace}/0x{lower:08x}_0x{upper:08x}"
 
 

@@ -59,5 +59,4 @@ class Debts:
 
     @property
     def oldest(self) -> Debt | None:
-        """The oldest debt."""
         return next(iter(self.open.values()), None)

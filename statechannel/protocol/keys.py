@@ -101,7 +101,6 @@ class KeyState:
 
     @property
     def is_namespace(self) -> bool:
-        """Whether this is the key of a namespace."""
         return self.lower < 0
 
     @property
@@ -111,7 +110,6 @@ class KeyState:
 
     @property
     def key(self) -> bytes:
-        """The key as bytes."""
         return self.name.encode()
 
     @property

@@ -118,7 +118,6 @@ class AuditFindings:
 
 
 def findings_of(part: PartitionAudit) -> AuditFindings:
-    """Findings of one part."""
     partition = part.view.partition
     findings = AuditFindings(
         verdicts=Counter(part.verdicts), debts=[*_debts(partition, part.view)], tentative=part.tentative

@@ -113,7 +113,6 @@ class EngineOptions:
 
 
 def draw_engine(seed: int) -> EngineOptions:
-    """The options of a seed."""
     rng = Random(f"engine options {seed}")
     later = Random(f"single connections {seed}")
     clients = Random(f"clients {seed}")

@@ -89,7 +89,6 @@ class SimStage(ABC):
         return [*self.logs, self.registry]
 
     def log(self, topic: Topic, partition: int) -> SimLog:
-        """One partition."""
         return self.registry if topic is Topic.REGISTRY else self.logs[partition]
 
     def partition_of(self, namespace: str) -> int:

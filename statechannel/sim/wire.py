@@ -301,7 +301,6 @@ class FloodLane(Enum):
 
 
 def lane_of(event: Input) -> FloodLane:
-    """The lane of an input."""
     match event:
         case LeadershipChanged():
             return FloodLane.MEMBERSHIP

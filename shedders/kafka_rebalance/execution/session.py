@@ -82,7 +82,6 @@ class ExecutionPlace:
 
     @contextmanager
     def topic(self) -> Iterator[StateTopic]:
-        """The state topic."""
         pace = self.settings.pace
         with StateTopic(
             self.client, self.settings.state_topic, away_s=pace.executor_away_s, timeout_s=self.timeout_s
@@ -335,6 +334,5 @@ class _Rollback:
         self._folder = folder
 
     def write(self, facts: Mapping[str, Any]) -> None:
-        """See `ExecutionLedger.on_batch`."""
         moves = [self._moves[str(topic), int(partition)] for topic, partition, *_ in facts["partitions"]]
         write_durable(self._folder / f"rollback-{int(facts['batch']):04}.json", to_json(moves, "before"))

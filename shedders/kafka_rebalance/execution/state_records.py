@@ -145,7 +145,6 @@ _TAKERS: Final = {
 
 
 def record(kind: str, plan_id: str, **facts: Any) -> bytes:
-    """Value of a record."""
     return orjson.dumps({"v": VERSION, "kind": kind, "plan": plan_id, **facts})
 
 

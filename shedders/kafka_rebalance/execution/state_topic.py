@@ -46,7 +46,6 @@ class StateTopics(ChannelTopics):
 
     @property
     def policies(self) -> Mapping[str, TopicPolicy]:
-        """Policy of the topic."""
         requirements = (
             Requirement("cleanup.policy", SettingRule.EXACTLY, "delete"),
             Requirement("message.timestamp.type", SettingRule.EXACTLY, "LogAppendTime"),

@@ -166,7 +166,6 @@ class Throttling:
         return tuple(sorted((wanted_ones | set(self._before)) - set(self._known)))
 
     def change(self, rate: int | None) -> None:
-        """Change the rate."""
         self._rate = rate
 
     def learn(self, configs: Configs) -> None:

@@ -70,7 +70,6 @@ def figures(cluster: VirtualCluster) -> list[BrokerFigures]:
 def broker_changes(
     cluster: VirtualCluster, before: Sequence[BrokerFigures], moves: Sequence[PartitionMove]
 ) -> tuple[BrokerChange, ...]:
-    """Changes of all brokers."""
     flow: NDArray[np.int64] = np.zeros((4, len(cluster.broker_ids)), dtype=np.int64)
     for move in moves:
         for brokers, row in ((move.added, 0), (move.removed, 1)):
@@ -103,7 +102,6 @@ def identity(cluster_id: str, layout: str, moves: Sequence[PartitionMove]) -> st
 
 
 def as_json(request: PlanRequest) -> dict[str, Any]:
-    """Request as JSON."""
     asked = request.capacities
     fields = ("disk_bytes", "bytes_in_per_s", "bytes_out_per_s", "cpu")
     return {

@@ -51,7 +51,6 @@ _SHORT: Final = 120
 
 
 def overview(plan: ReassignmentPlan, estimate: Estimate) -> Grid:
-    """Overview of a plan."""
     return Grid("", ("plan", plan.id), tuple(_overview(plan, estimate)))
 
 

@@ -85,7 +85,6 @@ class ExportedRecords(Sequence[RecordRead]):
         raise ExportFileError(f"{self._path} became shorter while it was read.")
 
     def _lines(self, number: int) -> Iterator[bytes]:
-        """Lines of the records from this one on."""
         with self._path.open("rb") as file:
             file.seek(self._positions[number // STRIDE])
             lines = (line for line in file if not line.isspace())

@@ -49,7 +49,6 @@ class HttpAnswer:
 
     @classmethod
     def json(cls, fields: Mapping[str, Any], status: int = HTTPStatus.OK) -> HttpAnswer:
-        """An object as JSON."""
         return cls(status, JSON, orjson.dumps(fields, option=orjson.OPT_APPEND_NEWLINE))
 
 
