@@ -23,17 +23,21 @@ REFUSED_BODY_MAX_BYTES: Final = 10_000
 """Bytes kept of an answer that refuses."""
 
 
-class HttpUnansweredError(StateChannelError):
+class HttpError(StateChannelError):
+    """A request did not bring its answer."""
+
+
+class HttpUnansweredError(HttpError):
     """No whole answer was received: the connection failed, broke off or timed out, or what came is not HTTP."""
 
     retryable = True
 
 
-class HttpTooLongError(StateChannelError):
+class HttpTooLongError(HttpError):
     """The answer is longer than the bound."""
 
 
-class HttpRefusedError(StateChannelError):
+class HttpRefusedError(HttpError):
     """The server answered with another status than 200.
 
     Attributes:
@@ -125,7 +129,8 @@ def _cause(error: BaseException) -> str:
         origin = error.exceptions[0] if isinstance(error, BaseExceptionGroup) else error.__cause__ or error.__context__
         if origin is None:
             # asyncio puts an address where the system's sentence would be.
-            system = os.strerror(error.errno) if isinstance(error, OSError) and (error.errno or 0) > 0 else ""
+            number = error.errno if isinstance(error, OSError) else None
+            system = os.strerror(number) if number is not None and number > 0 else ""
             return system or _shown(str(error)) or type(error).__name__
         error = origin
 
