@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 import tracemalloc
 from collections.abc import Callable
@@ -67,11 +68,13 @@ def calls_of(act: Callable[[], object]) -> int:
         number += event in ("call", "c_call")
 
     before = sys.getprofile()
+    gc.disable()  # a collection calls finalizers and callbacks of others
     sys.setprofile(count)
     try:
         act()
     finally:
         sys.setprofile(before)
+        gc.enable()
     return number
 
 

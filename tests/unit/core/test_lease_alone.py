@@ -179,3 +179,16 @@ def test_without_a_lease_who_hears_nothing_goes_on_serving_and_is_a_member():
     assert not mute(leased, 900.0)
     leased.tick(1_000.0)
     assert not leased.context.suspended
+
+
+@pytest.mark.parametrize(
+    ("silence_s", "mode", "suspended"),
+    [(6.0, Mode.STARTING, False), (6.01, Mode.STARTING, True), (60.0, Mode.NORMAL, False), (60.0, Mode.SAFE, False)],
+)
+def test_without_a_lease_only_who_is_not_a_member_yet_suspends_its_heartbeats(silence_s, mode, suspended):
+    leased = Leased(None)
+    leased.context.registry_mode, leased.context.registered = mode, mode is not Mode.STARTING
+    leased.tick(silence_s)
+    assert leased.context.suspended is suspended
+    expected = [("membership.suspended", {"silence_s": silence_s, "mute_s": 0.0})] if suspended else []
+    assert leased.context.events == expected
