@@ -19,8 +19,9 @@ from tests.support.waits import WAIT_S
 
 JUNK = b"a/b/junk"
 STEP_S = 0.002
-BEHIND_S = 12.0
-"""Three times safe mode's patience: a member that read its heartbeats behind the junk would be in safe mode by then."""
+SAFE_AFTER_S = 10.0
+BEHIND_S = 3 * SAFE_AFTER_S
+"""A member that read its heartbeats behind the junk would be in safe mode by then."""
 
 
 async def test_junk_in_the_channel_does_not_keep_a_member_from_hearing_itself(
@@ -39,7 +40,8 @@ async def test_junk_in_the_channel_does_not_keep_a_member_from_hearing_itself(
         changed(transitions, before)
 
     monkeypatch.setattr(Controls, "look_at", slowly)
-    settings = make_settings(kafka.bootstrap_servers, topic_prefix)
+    patient = {"membership": {"expiry_s": 2 * SAFE_AFTER_S}, "safe_mode": {"after_s": SAFE_AFTER_S}}
+    settings = make_settings(kafka.bootstrap_servers, topic_prefix, **patient)
     async with StateChannel.open(settings, broker="b1", create_topics=True, join_timeout_s=WAIT_S) as channel:
         await created(channel, "a/b", 1)
         before = await channel.lookup("a/b/t", WAIT_S)

@@ -10,7 +10,7 @@ from tests.support.waits import WAIT_S
 def make_settings(bootstrap: str, channel: str, /, **groups: dict) -> Settings:
     """Settings with times short enough for tests, long enough for a busy machine, in the relations checked at start."""
     found: dict[str, dict] = {
-        "kafka": {"bootstrap_servers": bootstrap},
+        "kafka": {"bootstrap_servers": bootstrap, "command_timeout_s": WAIT_S},
         "channel": {"name": channel},
         "membership": {"interval_s": 0.3, "expiry_s": 8.0},
         "safe_mode": {"after_s": 4.0, "settle_s": 3.0},
