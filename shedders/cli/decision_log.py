@@ -12,7 +12,7 @@ from shedders.decisions.record import DecisionRecord, MoveEntry, PlacedEntry, Su
 from shedders.decisions.topic import DecisionReader, DecisionTopics, describe_decision_topic
 from shedders.model.amounts import rate
 from statechannel.cli.kit.connection import Connection
-from statechannel.cli.kit.kafka_wait import naming_address, notify_if_slow
+from statechannel.cli.kit.live_log import naming_address, notify_if_slow
 from statechannel.cli.kit.output import print_table, say
 from statechannel.kafka.errors import TopicMissingError
 

@@ -18,7 +18,7 @@ from shedders.decisions.topic import is_cycle
 from shedders.policies.topic import PolicyTopics, policy_topic_exists, read_book
 from shedders.snapshots.file import parse_snapshot, snapshot_bytes
 from statechannel.cli.kit.channel_view import read_channel
-from statechannel.cli.kit.kafka_wait import naming_address, notify_if_slow
+from statechannel.cli.kit.live_log import naming_address, notify_if_slow
 from statechannel.cli.kit.registry import Registry, read_registry
 from statechannel.engine.cluster_view import BrokerSeen, BundleSeen
 from statechannel.kafka.errors import KafkaUnavailableError, TopicMissingError

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, MutableMapping
 from typing import Annotated, Any
 
+import structlog
 import typer
 
 from statechannel.api import BrokerHooks, StateChannel, Stopped
@@ -18,13 +20,14 @@ from statechannel.api.extensions import make_installed
 from statechannel.broker.supervision import within
 from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.live_log import now_ms
-from statechannel.cli.kit.logs import set_up_logs
 from statechannel.cli.kit.options import Connect, with_connection
 from statechannel.cli.kit.output import print_json_line, say, silence_stdout
 from statechannel.demo.plane import PROTOCOL, DataPlane
 from statechannel.errors import ExitCode
+from statechannel.printable import printable_lines
 from statechannel.protocol.codec import is_new_broker_id
 from statechannel.settings import Settings
+from statechannel.settings.groups_cluster import LogFormat
 
 FINAL_LOG_S = 1.0
 _STUCK = "the event loop is stuck; the process ends itself, and its bundles are repaired"
@@ -321,3 +324,43 @@ def _print_event(event: Mapping[str, Any]) -> None:
         print_json_line(event)
     except OSError:  # the watcher has gone; what is served goes on being served
         silence_stdout()
+
+
+def _harmless(_: Any, __: str, line: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Escapes control characters in messages of errors and libraries that bypass our logger."""
+    for name, value in line.items():
+        line[name] = printable_lines(value)
+    return line
+
+
+def set_up_logs(settings: Settings) -> None:
+    """Send every log line to standard error, in the level and format of the settings."""
+    level = logging.getLevelNamesMapping()[settings.observe.log_level.value.upper()]
+    shared: list[Any] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.processors.format_exc_info,
+        _harmless,
+    ]
+    renderer: Any = (
+        structlog.processors.JSONRenderer(default=str)
+        if settings.observe.log_format is LogFormat.JSON
+        else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), pad_event_to=0)
+    )
+    structlog.configure(
+        processors=[*shared, renderer],
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        cache_logger_on_first_use=False,
+    )
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=shared,
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, renderer],
+        )
+    )
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(level)

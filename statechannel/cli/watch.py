@@ -10,10 +10,10 @@ from typing import Annotated
 import typer
 
 from statechannel.audit.history import HistoryLine, history_fields, history_line
-from statechannel.cli.kit.channel_follower import FollowedPartition, open_followed
+from statechannel.cli.kit.channel_view import FollowedPartition, open_followed
 from statechannel.cli.kit.connection import Connection
 from statechannel.cli.kit.failures import CommandError
-from statechannel.cli.kit.kafka_wait import Pulse
+from statechannel.cli.kit.live_log import Pulse
 from statechannel.cli.kit.options import Connect, OutputAs, with_connection
 from statechannel.cli.kit.output import Output, moment, print_json_line, say, stdout
 from statechannel.errors import ExitCode

@@ -12,24 +12,26 @@ from typing import Any, Final
 from ulid import ULID
 
 from shedders.cli.drain.cordons import DrainCordon, cordon, cordon_of, drained_by, standing_of, take_back
-from shedders.cli.leader_request import (
-    NO_EXTENSION,
-    LeaderAnswer,
-    LoggedRequest,
-    SentRequest,
-    follow,
-    may_be_asked_again,
-    requests,
-    send,
-)
-from shedders.cli.progress_bars import ProgressBars
 from shedders.model.amounts import count
+from statechannel.broker.request_record import TIMEOUT_MAX_S, Addressee, RequestCommand
+from statechannel.cli.kit import requests
 from statechannel.cli.kit.connection import Connection
 from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.hints import hint_for
 from statechannel.cli.kit.live_log import describe_topic, now_ms, open_tail
-from statechannel.cli.kit.output import cell, say
+from statechannel.cli.kit.output import ProgressBars, cell, say
 from statechannel.cli.kit.registry import Registry, read_registry
+from statechannel.cli.kit.requests import (
+    BALANCER,
+    NO_EXTENSION,
+    LoggedRequest,
+    RequestAnswer,
+    SentRequest,
+    balancer_args,
+    extension_requests,
+    follow,
+    may_be_asked_again,
+)
 from statechannel.engine.commands import Done, NotFound, Outcome, Rejected
 from statechannel.errors import ExitCode
 from statechannel.kafka.errors import KafkaAdapterError
@@ -159,7 +161,7 @@ def newest(connection: Connection, drain: str) -> LoggedRequest | None:
     """Newest request of a drain."""
     every = [
         request
-        for request in requests(connection, ASK)
+        for request in extension_requests(connection, BALANCER, ASK)
         if drain in (request.request.id, request.request.args.get("drain"))
     ]
     return every[-1] if every else None
@@ -174,6 +176,15 @@ def broker_of(connection: Connection, drain: str) -> str | None:
 def new_id() -> str:
     """New id of a drain."""
     return str(ULID())
+
+
+def send(
+    connection: Connection, ask: str, args: Mapping[str, Any], wait_s: float, *, identifier: str | None = None
+) -> SentRequest:
+    """Write a request for the balancer of the leader."""
+    within_s = min(TIMEOUT_MAX_S, max(1.0, wait_s))
+    asked = balancer_args(ask, Addressee.LEADER, args)
+    return requests.send(connection, RequestCommand.EXTENSION, asked, within_s, identifier=identifier)
 
 
 def drain(connection: Connection, request: DrainRequest, bar: ProgressBars) -> DrainResult:
@@ -230,9 +241,9 @@ class _Watch:
         self._begun_s = time.monotonic()
         self._ends_s = self._begun_s + request.within_s
 
-    def until_answered(self, sent: SentRequest | None, *, first: bool) -> LeaderAnswer:
+    def until_answered(self, sent: SentRequest | None, *, first: bool) -> RequestAnswer:
         """Send the request, and retry until a leader answers it."""
-        answer = LeaderAnswer(None, None)
+        answer = RequestAnswer("", None)
         while True:
             left_s = self._ends_s - time.monotonic()
             if left_s <= 0:
@@ -270,14 +281,14 @@ class _Watch:
             self._request.broker, f"draining {self._request.broker}{by}", self._total - left, max(1, self._total)
         )
 
-    def _late(self, answer: LeaderAnswer) -> CommandError:
+    def _late(self, answer: RequestAnswer) -> CommandError:
         left = self._holdings.look(anyhow=True)[self._request.broker]
-        progress = f"last executed by {answer.broker}" if answer.broker else "no broker has started it"
+        progress = f"last executed by {answer.claimed_by}" if answer.claimed_by else "no broker has started it"
         return CommandError(
             f"{self._request.broker} has {count(left, 'bundle')} left after {self._request.within_s:g} s; {progress}",
             hint=f"It is still cordoned; continue with `statechannel drain {self._request.broker} "
             f"--operation {self._request.drain}`.",
-            code=ExitCode.UNDETERMINED if answer.broker else ExitCode.NO_BROKER,
+            code=ExitCode.UNDETERMINED if answer.claimed_by else ExitCode.NO_BROKER,
         )
 
 
@@ -286,18 +297,18 @@ def _is_not_begun(outcome: Outcome | None) -> bool:
 
 
 def _judged(
-    connection: Connection, request: DrainRequest, cordoned: DrainCordon, answer: LeaderAnswer, *, begun: bool
+    connection: Connection, request: DrainRequest, cordoned: DrainCordon, answer: RequestAnswer, *, begun: bool
 ) -> DrainResult:
     outcome = answer.outcome
     if isinstance(outcome, Done):
-        return DrainResult(request, outcome.facts, answer.broker, outcome.result)
+        return DrainResult(request, outcome.facts, answer.claimed_by, outcome.result)
     if not isinstance(outcome, Rejected | NotFound):
         raise CommandError(f"the leader answered with {cell(str(outcome))}", code=ExitCode.UNKNOWN)
     reason = str(outcome.reason)
     message, hint = outcome.message, hint_for(outcome, operation=request.drain)
     if reason == NO_EXTENSION:
         message, hint = (
-            f"the leader {answer.broker} does not run the balancing extension",
+            f"the leader {answer.claimed_by} does not run the balancing extension",
             "Run brokers with extensions.balancer.enabled=true.",
         )
     nothing = reason == NOTHING_MOVED or (not begun and _is_not_begun(outcome))

@@ -17,13 +17,12 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from shedders.cli.drain.cordons import cordon_of, drained_by, standing_of, uncordon
-from shedders.cli.drain.follower import AGAIN_S, ASK, DrainRequest, drain, is_asked_again, new_id, require_empty
-from shedders.cli.leader_request import follow, requests, send
-from shedders.cli.progress_bars import ProgressBars
+from shedders.cli.drain.follower import AGAIN_S, ASK, DrainRequest, drain, is_asked_again, new_id, require_empty, send
 from statechannel.cli.kit.connection import Connection
 from statechannel.cli.kit.failures import CommandError
-from statechannel.cli.kit.output import say
+from statechannel.cli.kit.output import ProgressBars, say
 from statechannel.cli.kit.registry import Registry, read_registry
+from statechannel.cli.kit.requests import BALANCER, extension_requests, follow
 from statechannel.engine.commands import Done
 from statechannel.engine.membership import Member
 from statechannel.errors import ExitCode
@@ -75,7 +74,7 @@ class RestartProgress:
 def progressed(connection: Connection, restart: str) -> RestartProgress:
     """Read the progress of a restart from the log."""
     progress = RestartProgress()
-    for request in requests(connection, ASK):
+    for request in extension_requests(connection, BALANCER, ASK):
         args = request.request.args
         broker, incarnation, brokers = args.get("broker"), args.get("incarnation"), args.get("brokers")
         if args.get("restart") != restart or not isinstance(broker, str) or not isinstance(incarnation, str):

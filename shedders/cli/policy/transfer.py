@@ -16,8 +16,7 @@ from shedders.policies.record import PolicyKey, PolicyRecord, UndecodablePolicy,
 from shedders.policies.topic import PolicyWriteOutcome, write_policy
 from statechannel.cli.kit.connection import Connection
 from statechannel.cli.kit.failures import CommandError
-from statechannel.cli.kit.kafka_wait import naming_address
-from statechannel.cli.kit.live_log import now_ms
+from statechannel.cli.kit.live_log import naming_address, now_ms
 from statechannel.cli.kit.options import Connect, OutputAs, with_connection
 from statechannel.cli.kit.output import Output, print_json, progress, say
 from statechannel.errors import ExitCode

@@ -31,8 +31,7 @@ from statechannel.cli.audit.options import (
     source_of,
 )
 from statechannel.cli.audit.origins import origins
-from statechannel.cli.audit.parts import diff, gaps_of, history_of, not_named, rejected, title_of
-from statechannel.cli.audit.report import report
+from statechannel.cli.audit.parts import diff, gaps_of, history_of, not_named, rejected, report, title_of
 from statechannel.cli.audit.verify import verify as verify_replicas
 from statechannel.cli.kit.options import BootstrapServers, Connect, OutputAs, with_connection
 from statechannel.cli.kit.output import Output, print_json_lists, progress, say

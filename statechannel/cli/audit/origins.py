@@ -18,14 +18,12 @@ from statechannel.cli.audit.options import AuditOptions, audit_options
 from statechannel.cli.audit.parts import about, log_line
 from statechannel.cli.kit.connection import Connection
 from statechannel.cli.kit.live_log import now_ms, open_tail
-from statechannel.cli.kit.options import with_connection
 from statechannel.cli.kit.output import moment, print_json_lists, print_table, say, stdout
 from statechannel.engine.membership import decode_member
 from statechannel.protocol.log import RecordRead, Topic
 from statechannel.protocol.states import State
 
 
-@with_connection
 @audit_options
 def origins(
     asked: AuditOptions,
@@ -44,7 +42,7 @@ def origins(
     """List the origin of each operation (request, decision, or rule of the brokers), and operations without an origin."""
     result = asked.answer(Wants(origins=True, cuts=True))
     looked_up = with_topics or isinstance(asked.source, LiveSource)
-    document = origins_document(result.origins or {}, _sources(asked.connect()) if looked_up else ())
+    document = origins_document(result.origins or {}, sources(asked.connect()) if looked_up else ())
     if not looked_up:
         say("note: requests and decisions are in separate topics, which were not read (--with-topics)")
     if not asked.table:
@@ -53,13 +51,6 @@ def origins(
         return
     log_line(asked, result)
     _show(document, document["operations"] if every else list(without_origin(document)))
-
-
-def _sources(connection: Connection) -> list[Any]:
-    # Files are audited on machines that have no Kafka client.
-    from statechannel.cli.audit.origins import sources
-
-    return sources(connection)
 
 
 def _show(document: Mapping[str, Any], rows: Iterable[Mapping[str, Any]]) -> None:
