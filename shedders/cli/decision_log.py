@@ -68,14 +68,12 @@ def tell_ended(reader: DecisionReader) -> None:
 
 
 def tell_junk(book: DecisionBook) -> None:
-    """Print a note on unreadable records."""
     if book.junk:
         counts = ", ".join(f"{count} {reason}" for reason, count in sorted(book.junk.items()))
         say(f"records that this version cannot read: {counts}")
 
 
 def tell_unreadable(record: UndecodableDecision, offset: int) -> None:
-    """Print a note on one unreadable record."""
     say(f"the record at offset {offset} cannot be read ({record.reason}): {record.why}")
 
 
@@ -149,7 +147,6 @@ class DecisionFilter(NamedTuple):
         return self.moves or self.placements
 
     def of(self, book: DecisionBook, record: DecisionRecord) -> list[DecisionRow]:
-        """Rows to show."""
         return [
             row
             for row in deeds(book, record)

@@ -33,7 +33,7 @@ from statechannel.cli.kit.channel_view import locate, not_found, read_channel
 from statechannel.cli.kit.connection import Connection
 from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.live_log import now_ms
-from statechannel.cli.kit.options import Connect, OutputAs, with_connection
+from statechannel.cli.kit.options import Connect, OutputAs, options_used, with_connection
 from statechannel.cli.kit.output import (
     Output,
     cell,
@@ -160,11 +160,10 @@ def show(
 
 def _nothing_given(ctx: typer.Context) -> None:
     """Reject options before the subcommand, which would be ignored."""
-    options = [name for name in ctx.params if str(ctx.get_parameter_source(name)).endswith("COMMANDLINE")]
+    options = options_used(ctx)
     if options:
-        option = {"max_seconds": "for", "properties": "X", "flags": "set"}.get(options[0], options[0]).replace("_", "-")
         raise CommandError(
-            f"the option {'-' if option == 'X' else '--'}{option} must follow `{ctx.invoked_subcommand}`",
+            f"the option {options[0]} must follow `{ctx.invoked_subcommand}`",
             hint=f"Put options last: `statechannel decisions {ctx.invoked_subcommand} ... OPTIONS`.",
             code=ExitCode.USAGE,
         )

@@ -68,7 +68,6 @@ Load = Callable[[Connect], Snapshot]
 
 
 def registered() -> dict[str, EntryPoint]:
-    """Registered words and their entry points."""
     return {point.name: point for point in entry_points(group=SOURCES)}
 
 

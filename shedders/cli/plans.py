@@ -305,7 +305,6 @@ class PlanOrBundle(TyperGroup):
     """Command group of `split plan ...`; with other arguments, `split` sends a request to the brokers."""
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
-        """Context of the command that the arguments name."""
         if args[:1] == [PLAN]:
             return super().make_context(info_name, args, parent, **extra)
         # Plans are made without the Kafka client.

@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Annotated, Any
 
 import structlog
@@ -57,31 +57,26 @@ class SimulatedHooks(BrokerHooks):
         self.events = events
 
     async def on_own(self, bundle: str, generation: int) -> None:
-        """Prepare."""
         self.print_event("own", bundle, generation=generation)
         await asyncio.sleep(self._own_s)
 
     async def on_serve(self, bundle: str, generation: int) -> None:
-        """Serve."""
         if self.plane is not None:
             self.plane.served.serve(bundle, generation)
         self.print_event("serve", bundle, generation=generation)
 
     async def on_release(self, bundle: str, generation: int, destination: str | None) -> None:
-        """Release."""
         if self.plane is not None:
             self.plane.served.release(bundle)
         await asyncio.sleep(self._release_s)
         self.print_event("release", bundle, generation=generation, destination=destination)
 
     async def on_moved(self, bundle: str, owner: str | None, urls: Mapping[str, str]) -> None:
-        """Redirect clients."""
         if self.plane is not None:
             self.plane.served.moved(bundle, urls.get(PROTOCOL))
         self.print_event("moved", bundle, owner=owner, urls=dict(urls))
 
     def print_event(self, event: str, bundle: str, **facts: Any) -> None:
-        """Write a line on standard output for each event."""
         if self.events:
             # The second clock is one for all processes of a machine, whatever their wall clocks say.
             at = {"at_ms": now_ms(), "mono_ns": time.monotonic_ns()}
@@ -201,29 +196,35 @@ async def _serve(
             raise CommandError(
                 f"--data-port {data_port} cannot be used: {error.strerror}", hint="0 picks a free one."
             ) from error
-    try:
-        return await _run(
-            settings, broker, hooks, listeners, create_topics=create_topics, join_s=join_s, budget_s=budget_s
+
+    def open_channel() -> Awaitable[StateChannel]:
+        return StateChannel.open(
+            settings,
+            broker=broker,
+            hooks=hooks,
+            listeners=listeners,
+            create_topics=create_topics,
+            join_timeout_s=join_s,
+            extensions=make_installed(settings),
+            on_stuck=on_stuck(events=hooks.events),
         )
+
+    try:
+        return await _run(open_channel, broker, hooks, listeners, budget_s)
     finally:
         if plane is not None:
             await plane.close()
 
 
 async def _run(
-    settings: Settings,
+    open_channel: Callable[[], Awaitable[StateChannel]],
     broker: str,
     hooks: SimulatedHooks,
     listeners: Mapping[str, str],
-    *,
-    create_topics: bool,
-    join_s: float | None,
     budget_s: float,
 ) -> Stopped:
     wanted = _signals()
-    opening = asyncio.ensure_future(
-        _open(settings, broker, hooks, listeners, create_topics=create_topics, join_s=join_s)
-    )
+    opening = asyncio.ensure_future(open_channel())
     stop = asyncio.ensure_future(wanted.wait())
     await asyncio.wait({opening, stop}, return_when=asyncio.FIRST_COMPLETED)
     if not opening.done():
@@ -246,27 +247,6 @@ async def _run(
         return await channel.shutdown(budget_s)
     stop.cancel()
     return await ended
-
-
-async def _open(
-    settings: Settings,
-    broker: str,
-    hooks: SimulatedHooks,
-    listeners: Mapping[str, str],
-    *,
-    create_topics: bool,
-    join_s: float | None,
-) -> StateChannel:
-    return await StateChannel.open(
-        settings,
-        broker=broker,
-        hooks=hooks,
-        listeners=listeners,
-        create_topics=create_topics,
-        join_timeout_s=join_s,
-        extensions=make_installed(settings),
-        on_stuck=on_stuck(events=hooks.events),
-    )
 
 
 def _signals() -> asyncio.Event:

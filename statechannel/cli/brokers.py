@@ -69,7 +69,6 @@ def brokers(connect: Connect, output: OutputAs = Output.TABLE) -> None:
 
 
 def leader_name(registry: Registry) -> str | None:
-    """Id of the leader."""
     return None if registry.leader is None else registry.leader.broker
 
 

@@ -13,7 +13,7 @@ from statechannel.cli.kit.channel_view import locate, not_found, read_channel
 from statechannel.cli.kit.connection import Connection
 from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.options import Connect, OutputAs, Timeout, with_connection
-from statechannel.cli.kit.output import Output, print_json, print_table, stdout
+from statechannel.cli.kit.output import Output, columns, print_json, print_table, stdout
 from statechannel.cli.kit.registry import Registry, read_registry
 from statechannel.cli.kit.requests import BrokerRequest, RequestAnswer, ask, broker_request, require_success
 from statechannel.engine.commands import BoundTo, Outcome, Owned, Undetermined, Unowned
@@ -64,7 +64,7 @@ def list_namespaces(connect: Connect, output: OutputAs = Output.TABLE) -> None:
         return
     print_table(
         ("namespace", "bundles", "served", "in flight", "version"),
-        [(ns["namespace"], ns["bundles"], ns["served"], ns["in_flight"], ns["version"]) for ns in rows],
+        columns(rows, "namespace", "bundles", "served", "in_flight", "version"),
         empty="no namespaces",
     )
 
@@ -159,24 +159,12 @@ def bundles(
         return
     print_table(
         ("bundle", "state", "served by", "destination", "generation", "version", "operation"),
-        [
-            (
-                row["bundle"],
-                row["state"],
-                row["owner"],
-                row["next"],
-                row["generation"],
-                row["version"],
-                row["operation"],
-            )
-            for row in rows
-        ],
+        columns(rows, "bundle", "state", "owner", "next", "generation", "version", "operation"),
         empty="no bundles",
     )
 
 
 def bundle_fields(key: KeyState) -> dict[str, Any]:
-    """A bundle for the JSON output."""
     bound_for = key.bound_for
     return {
         "bundle": key.name,

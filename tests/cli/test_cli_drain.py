@@ -11,7 +11,7 @@ from click.testing import Result
 from shedders.cli import transfer
 from shedders.cli.drain import follower
 from shedders.cli.drain.command import rate_of
-from shedders.cli.drain.cordons import DrainCordon, drained_by
+from shedders.cli.drain.cordons import drained_by
 from shedders.cli.drain.follower import DrainRequest, DrainResult, require_empty
 from shedders.cli.drain.rolling import next_of, words_of
 from shedders.policies.effective import Force, PolicyEntry
@@ -192,8 +192,8 @@ def test_a_cordon_is_taken_back_only_where_nothing_has_left(
         follower._judged(
             connection,
             DrainRequest("b1", OPERATION),
-            DrainCordon("b1", by_this_command=True),
             RequestAnswer("1", Rejected(reason, "said"), "b2"),
+            newly_cordoned=True,
             begun=begun,
         )
     assert done == ([f"b1 {OPERATION}"] if taken_back else [])

@@ -11,10 +11,11 @@ from typing import Any, Final
 
 from ulid import ULID
 
-from shedders.cli.drain.cordons import DrainCordon, cordon, cordon_of, drained_by, standing_of, take_back
+from shedders.cli.drain.cordons import cordon, cordon_of, drained_by, standing_of, take_back
 from shedders.model.amounts import count
 from statechannel.broker.request_record import TIMEOUT_MAX_S, Addressee, RequestCommand
 from statechannel.cli.kit import requests
+from statechannel.cli.kit.channel_view import not_found
 from statechannel.cli.kit.connection import Connection
 from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.hints import hint_for
@@ -93,12 +94,10 @@ class DrainResult:
 
     @property
     def left_count(self) -> int:
-        """Number of bundles that are left."""
         count_left = self.facts.get("left_count")
         return count_left if isinstance(count_left, int) else len(self.left)
 
     def fields(self) -> dict[str, Any]:
-        """As JSON has it."""
         known = ("moved", "began_with", "earlier_known", "left", "left_count", "reports_in_vain", "leads", "took_s")
         return {
             "operation": self.request.drain,
@@ -118,16 +117,10 @@ def check(connection: Connection, broker: str, *, force: bool) -> Registry:
     """
     registry = read_registry(connection)
     alive = registry.members.alive
-    if not alive:
-        raise CommandError(
-            "no broker is alive", hint="Start one with `statechannel broker run --id ID`.", code=ExitCode.NO_BROKER
-        )
+    require_alive(registry)
     if broker not in alive:
-        lost = registry.members.lost.get(broker)
-        if lost is None:
-            raise CommandError(
-                f"broker {broker} not found", hint="`statechannel brokers` lists them.", code=ExitCode.NOT_FOUND
-            )
+        if broker not in registry.members.lost:
+            raise broker_not_found(broker)
         if not force:
             raise CommandError(
                 f"broker {broker} is not alive; the leader reassigns its bundles automatically",
@@ -145,6 +138,18 @@ def check(connection: Connection, broker: str, *, force: bool) -> Registry:
     return registry
 
 
+def require_alive(registry: Registry) -> None:
+    """Raise if no broker is alive."""
+    if not registry.members.alive:
+        raise CommandError(
+            "no broker is alive", hint="Start one with `statechannel broker run --id ID`.", code=ExitCode.NO_BROKER
+        )
+
+
+def broker_not_found(broker: str) -> CommandError:
+    return not_found(f"broker {broker} not found", hint="`statechannel brokers` lists them.")
+
+
 def resumable(connection: Connection, broker: str) -> str | None:
     """Id of the running drain of this broker, or None.
 
@@ -158,7 +163,6 @@ def resumable(connection: Connection, broker: str) -> str | None:
 
 
 def newest(connection: Connection, drain: str) -> LoggedRequest | None:
-    """Newest request of a drain."""
     every = [
         request
         for request in extension_requests(connection, BALANCER, ASK)
@@ -168,13 +172,11 @@ def newest(connection: Connection, drain: str) -> LoggedRequest | None:
 
 
 def broker_of(connection: Connection, drain: str) -> str | None:
-    """Broker of a drain."""
     request = newest(connection, drain)
     return None if request is None else request.request.broker
 
 
 def new_id() -> str:
-    """New id of a drain."""
     return str(ULID())
 
 
@@ -197,7 +199,7 @@ def drain(connection: Connection, request: DrainRequest, bar: ProgressBars) -> D
     # A changed rate or force needs a new request of the same drain; without a change this command only watches.
     changes = request.force or request.rate_per_s is not None
     sent = under_way.sent if under_way is not None and under_way.open and not changes else None
-    cordoned = cordon(connection, request.broker, request.drain, why=request.why, by=request.by)
+    newly_cordoned = cordon(connection, request.broker, request.drain, why=request.why, by=request.by)
     bar.show(request.broker, f"draining {request.broker}", 0, 1)
     watch = _Watch(connection, request, bar, begun=under_way is not None)
     try:
@@ -210,7 +212,7 @@ def drain(connection: Connection, request: DrainRequest, bar: ProgressBars) -> D
         raise
     finally:
         bar.drop(request.broker)
-    return _judged(connection, request, cordoned, answer, begun=watch.begun)
+    return _judged(connection, request, answer, newly_cordoned=newly_cordoned, begun=watch.begun)
 
 
 def is_asked_again(outcome: Outcome | None, begun_s: float) -> bool:
@@ -297,7 +299,7 @@ def _is_not_begun(outcome: Outcome | None) -> bool:
 
 
 def _judged(
-    connection: Connection, request: DrainRequest, cordoned: DrainCordon, answer: RequestAnswer, *, begun: bool
+    connection: Connection, request: DrainRequest, answer: RequestAnswer, *, newly_cordoned: bool, begun: bool
 ) -> DrainResult:
     outcome = answer.outcome
     if isinstance(outcome, Done):
@@ -313,7 +315,7 @@ def _judged(
         )
     nothing = reason == NOTHING_MOVED or (not begun and _is_not_begun(outcome))
     # Otherwise a broker that is half empty would be assigned bundles again.
-    if cordoned.by_this_command and nothing and take_back(connection, request.broker, request.drain):
+    if newly_cordoned and nothing and take_back(connection, request.broker, request.drain):
         message += " (the cordon was removed)"
     raise CommandError(f"rejected ({reason}): {message}", hint=hint, code=ExitCode.REJECTED)
 

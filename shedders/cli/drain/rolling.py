@@ -17,7 +17,18 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from shedders.cli.drain.cordons import cordon_of, drained_by, standing_of, uncordon
-from shedders.cli.drain.follower import AGAIN_S, ASK, DrainRequest, drain, is_asked_again, new_id, require_empty, send
+from shedders.cli.drain.follower import (
+    AGAIN_S,
+    ASK,
+    DrainRequest,
+    broker_not_found,
+    drain,
+    is_asked_again,
+    new_id,
+    require_alive,
+    require_empty,
+    send,
+)
 from statechannel.cli.kit.connection import Connection
 from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.output import ProgressBars, say
@@ -191,13 +202,8 @@ class Restart:
         alive = registry.members.alive
         for name in wanted:
             if name not in alive:
-                raise CommandError(
-                    f"broker {name} not found", hint="`statechannel brokers` lists them.", code=ExitCode.NOT_FOUND
-                )
-        if not alive:
-            raise CommandError(
-                "no broker is alive", hint="Start one with `statechannel broker run --id ID`.", code=ExitCode.NO_BROKER
-            )
+                raise broker_not_found(name)
+        require_alive(registry)
         return sorted(set(wanted) or set(alive))
 
     def _is_done(self, name: str, before: Mapping[str, str], registry: Registry) -> bool:

@@ -183,7 +183,6 @@ class PolicyWriteResult:
     judged: PolicyChecks
 
     def fields(self) -> dict[str, Any]:
-        """As JSON has it."""
         record, written = self.record, self.written
         return {
             "kind": str(self.key.kind),
@@ -206,7 +205,6 @@ class PolicyWriteResult:
 
 
 def topics_of(connection: Connection) -> PolicyTopics:
-    """Topic of policies of that channel, with its topic policy."""
     return PolicyTopics(connection.topics.channel, connection.topics.lags)
 
 
@@ -311,7 +309,6 @@ def take_away(connection: Connection, key: PolicyKey, *, force: bool) -> PolicyW
 
 
 def nothing_there(effective: EffectivePolicies, key: PolicyKey) -> CommandError:
-    """Error for a policy that does not exist."""
     other = _newest(effective, key._replace(override=not key.override))
     hint = "`statechannel policy list` lists all policies."
     if other is not None:

@@ -111,7 +111,6 @@ def sources(connection: Connection) -> list[OriginTopic]:
 
 
 def requests(connection: Connection) -> Requests:
-    """The requests still in the topic."""
     requests = Requests()
     with _all(connection, Topic.REQUESTS) as (records, first_ms):
         for record in records:
@@ -157,7 +156,6 @@ class Requests:
     _askers: dict[str, OperationCause] = field(default_factory=dict)
 
     def take(self, record: RecordRead) -> None:
-        """Apply one record of the topic."""
         item = request_record.decode(record.value, record.timestamp_ms)
         if not isinstance(item, Request) or item.id in self._askers:
             return
@@ -194,7 +192,6 @@ class Shutdowns:
     _leaving: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
 
     def take(self, record: RecordRead) -> None:
-        """Apply one heartbeat."""
         info = decode_member(record.value)
         if info is None or (info.get("draining") is not True and info.get("leaving") is not True):
             return

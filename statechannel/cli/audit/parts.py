@@ -219,7 +219,6 @@ def title_of(name: str, option: str = "") -> str:
 
 
 def not_named(name: str) -> CommandError:
-    """The error for a name that is not in the log."""
     return CommandError(
         f"the log has no record of {name}",
         hint="Check the name; `statechannel namespace list` lists the namespaces, `statechannel bundles` the live bundles.",

@@ -14,7 +14,7 @@ from rich.text import Text
 from statechannel.audit.as_of import AsOf, Cut
 from statechannel.audit.engine import AuditResult, Rows
 from statechannel.audit.history import short_range
-from statechannel.cli.kit.output import duration, moment, print_table, stdout
+from statechannel.cli.kit.output import columns, duration, moment, print_table, stdout
 from statechannel.protocol.verdict import MEANING, Verdict
 
 _GAPS_SHOWN = 200
@@ -66,7 +66,7 @@ def show(result: AuditResult, history_title: str | None, cuts: MomentAndRest | N
         _blank()
         print_table(
             ("reason", "written by", "accepted instead of", "proposals"),
-            [(race["reason"], race["writer"], race["winner"], race["count"]) for race in result.races],
+            columns(result.races, "reason", "writer", "winner", "count"),
             title="Lost races: rejected proposals, and whose record was accepted instead",
         )
     if result.gaps is not None:
@@ -117,7 +117,7 @@ def _whole(result: AuditResult, cuts: MomentAndRest | None, unsure: Sequence[int
         _blank()
         print_table(
             ("key in debt", "since offset", "newest offset", "highest version"),
-            [(d["key"], d["since_offset"], d["newest_offset"], d["highest_version"]) for d in answer["debts"]],
+            columns(answer["debts"], "key", "since_offset", "newest_offset", "highest_version"),
         )
 
 
@@ -154,7 +154,6 @@ def _facts(answer: dict[str, Any], past: MomentAndRest | None, compacted: str = 
 
 
 def ends(answer: dict[str, Any]) -> str:
-    """End offsets by partition."""
     return ", ".join(f"{partition}: {end}" for partition, end in answer["end_offsets"].items())
 
 
@@ -338,7 +337,6 @@ def _why(row: Mapping[str, Any]) -> Iterator[str]:
 
 
 def gap_sums(rows: Sequence[Mapping[str, Any]]) -> None:
-    """Print the sums by namespace."""
     print_table(
         ("namespace", "gaps", "open", "sum", "worst", "of", "Unassigned on request"),
         [
@@ -381,7 +379,7 @@ def rejected(answer: Mapping[str, Any], *, untold: bool) -> None:
     stdout().print()
     print_table(
         ("reason", "written by", "accepted instead of", "records"),
-        [(row["reason"], row["writer"], row["winner"], row["records"]) for row in answer["groups"][:_GROUPS_SHOWN]],
+        columns(answer["groups"][:_GROUPS_SHOWN], "reason", "writer", "winner", "records"),
     )
     stdout().print()
     print_table(

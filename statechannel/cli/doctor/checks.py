@@ -141,7 +141,6 @@ class Severity(StrEnum):
 
     @property
     def rank(self) -> int:
-        """0 for the lowest."""
         return list(Severity).index(self)
 
 
@@ -213,13 +212,11 @@ _CODES = {
 
 
 def exit_code(findings: Iterable[DoctorFinding]) -> ExitCode:
-    """Exit code for the worst finding."""
     worst = max((finding.severity for finding in findings), key=lambda severity: severity.rank, default=Severity.OK)
     return _CODES.get(worst, ExitCode.OK)
 
 
 def finding_fields(finding: DoctorFinding) -> dict[str, Any]:
-    """A finding for the JSON output."""
     return {
         "check": finding.check,
         "severity": finding.severity.value,

@@ -53,7 +53,6 @@ def locate(views: LogViews, name: str) -> KeyState:
 
 
 def not_found(message: str, *, hint: str = "") -> CommandError:
-    """The error for a name that does not exist."""
     return CommandError(message, hint=hint, code=ExitCode.NOT_FOUND)
 
 
@@ -143,7 +142,6 @@ class FollowedPartition:
             )
 
     def close(self) -> None:
-        """End the reading."""
         batches, self._batches = self._batches, None
         if isinstance(batches, Generator):
             batches.close()

@@ -58,34 +58,45 @@ def naming_address(connection: Connection) -> Iterator[None]:
 
 
 class Pulse:
-    """For a command that runs until interrupted: report on standard error when Kafka stops answering, and when it is back.
+    """For a command that runs until interrupted: notices when Kafka stops answering, and when it is back.
 
     Args:
         tail: Any reader of the command; queried every `BEAT_S`, with a timeout of `ANSWER_S`.
+        went_away: Called with the seconds of silence, after `NOTIFY_AFTER_S`; by default it is reported on standard error.
+        came_back: Likewise, at the first answer after that.
     """
 
-    def __init__(self, connection: Connection, tail: PartitionTail) -> None:
-        self._address = connection.client.bootstrap_servers
+    def __init__(
+        self,
+        connection: Connection,
+        tail: PartitionTail,
+        *,
+        went_away: Callable[[float], None] | None = None,
+        came_back: Callable[[float], None] | None = None,
+    ) -> None:
+        kafka = f"Kafka at {connection.client.bootstrap_servers}"
+        self._went_away = went_away or (
+            lambda _: say(f"{kafka} does not answer; the display continues when it answers again (Ctrl-C ends it)")
+        )
+        self._came_back = came_back or (lambda silent_s: say(f"{kafka} answers again, after {silent_s:.0f} s"))
         self._tail = tail
         self._answered_s = self._asked_s = time.monotonic()
-        self._notified = False
+        self._away = False
 
     def beat(self) -> None:
         """Call this repeatedly."""
-        now_s = time.monotonic()
-        if now_s - self._asked_s < BEAT_S:
+        if time.monotonic() - self._asked_s < BEAT_S:
             return
         answers = self._tail.answers(ANSWER_S)
         self._asked_s = time.monotonic()
+        silent_s = self._asked_s - self._answered_s
         if answers:
-            if self._notified:
-                say(f"Kafka at {self._address} answers again, after {self._asked_s - self._answered_s:.0f} s")
-            self._answered_s, self._notified = self._asked_s, False
-        elif not self._notified and self._asked_s - self._answered_s >= NOTIFY_AFTER_S:
-            self._notified = True
-            say(
-                f"Kafka at {self._address} does not answer; the display continues when it answers again (Ctrl-C ends it)"
-            )
+            if self._away:
+                self._came_back(silent_s)
+            self._answered_s, self._away = self._asked_s, False
+        elif not self._away and silent_s >= NOTIFY_AFTER_S:
+            self._away = True
+            self._went_away(silent_s)
 
 
 def _notify(connection: Connection) -> None:
@@ -117,7 +128,6 @@ def describe_topic(connection: Connection, topic: Topic) -> TopicInfo:
 
 @contextmanager
 def open_tail(connection: Connection, topic: Topic, partition: int) -> Iterator[PartitionTail]:
-    """A reader of one partition."""
     tail = PartitionTail(
         connection.client,
         topic,

@@ -133,3 +133,13 @@ def _place(
     flags: SettingFlags = None,
 ) -> None:
     """The options themselves, as a signature."""
+
+
+def options_used(context: typer.Context) -> list[str]:
+    """Options of the command line, as a group that may run without a subcommand sees them."""
+    names = {parameter.name: parameter.opts[0] for parameter in context.command.params}
+    return [
+        names[name]
+        for name in context.params
+        if (source := context.get_parameter_source(name)) is not None and source.name == "COMMANDLINE"
+    ]

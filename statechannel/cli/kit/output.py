@@ -66,7 +66,6 @@ class _Console(Console):
 
 
 def print_json(value: object) -> None:
-    """One JSON document."""
     _note_printed()
     sys.stdout.write(_dumped(value, orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
 
@@ -156,6 +155,11 @@ def make_table(headers: Sequence[str], rows: Iterable[Sequence[object]], *, empt
     return table
 
 
+def columns(rows: Iterable[Mapping[str, object]], *names: str) -> list[tuple[object, ...]]:
+    """The named fields of each row, for a table."""
+    return [tuple(row[name] for name in names) for row in rows]
+
+
 def cell(value: object) -> str:
     """A value in a table; None is a dash."""
     if value is None or value == "":
@@ -182,7 +186,6 @@ def silence_stdout() -> None:
 
 
 def silence_stderr() -> None:
-    """The same for standard error."""
     sys.stderr = open(os.devnull, "w")  # noqa: SIM115, PTH123
 
 
@@ -198,7 +201,6 @@ def moment(timestamp_ms: int | None) -> str:
 
 
 def duration(length_ms: float | None) -> str:
-    """A duration in a suitable unit."""
     if length_ms is None:
         return "-"
     if length_ms < 1_000:  # noqa: PLR2004 - of units
@@ -267,14 +269,12 @@ class ProgressBars:
         self.seen = seen
 
     def show(self, name: str, text: str, done: int, total: int) -> None:
-        """Show the progress of a name."""
         task = self._tasks.get(name)
         if task is None:
             task = self._tasks[name] = self._progress.add_task("", total=total)
         self._progress.update(task, description=cell(text), completed=done, total=total)
 
     def drop(self, name: str) -> None:
-        """Remove the line of a name."""
         task = self._tasks.pop(name, None)
         if task is not None:
             self._progress.remove_task(task)
@@ -294,7 +294,6 @@ class ProgressBars:
 
 @contextmanager
 def bar() -> Iterator[ProgressBars]:
-    """Show progress bars for the duration of the context."""
     console = stderr()
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     seen = console.is_terminal

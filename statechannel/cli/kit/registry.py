@@ -28,7 +28,6 @@ class LogClock:
         self._ahead_ms: deque[int] = deque(maxlen=_KEPT)
 
     def heard(self, timestamp_ms: int) -> None:
-        """Note that a record has just arrived."""
         self._ahead_ms.append(now_ms() - timestamp_ms)
 
     @property

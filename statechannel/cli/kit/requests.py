@@ -51,7 +51,6 @@ class RequestAnswer:
     name: str = ""
 
     def fields(self) -> dict[str, Any]:
-        """As the JSON output has it."""
         fields: dict[str, Any] = {"operation": self.operation, "executed_by": self.claimed_by, "answer": "pending"}
         if self.outcome is not None:
             fields |= outcomes.to_json(self.outcome) | {"answer": outcomes.answer_of(self.outcome).value}

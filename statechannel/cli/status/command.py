@@ -19,7 +19,7 @@ from statechannel.broker import request_record
 from statechannel.broker.request_record import Reply, Request, RequestCommand
 from statechannel.cli.kit.channel_view import FollowedPartition, open_followed, read_channel
 from statechannel.cli.kit.connection import Connection
-from statechannel.cli.kit.live_log import ANSWER_S, BEAT_S, NOTIFY_AFTER_S, notify_if_slow, now_ms, open_tail
+from statechannel.cli.kit.live_log import Pulse, notify_if_slow, now_ms, open_tail
 from statechannel.cli.kit.options import Connect, OutputAs, with_connection
 from statechannel.cli.kit.output import Output, moment, print_json, print_json_line, stdout, waiting
 from statechannel.cli.kit.registry import LogClock, RegistryFold, read_registry
@@ -159,13 +159,13 @@ class StatusFollower:
         self._drains: list[Incident] = []
         self._asked: Future[tuple[Remarks, list[Incident]]] | None = None
         self._asked_s = 0.0
-        self._answered_s = self._beat_s = time.monotonic()
         self._stack = ExitStack()
 
     def __enter__(self) -> StatusFollower:
         with self._stack as stack:
             connection = self._connection
             self._registry: PartitionTail = stack.enter_context(open_tail(connection, Topic.REGISTRY, 0))
+            self._pulse = Pulse(connection, self._registry, went_away=self._went_away, came_back=self._came_back)
             self._parts = open_followed(connection, stack)
             with notify_if_slow(connection):
                 span = self._registry.span()
@@ -196,7 +196,7 @@ class StatusFollower:
         self._read_registry(self._pool.submit(next, self._heartbeats, []).result())
         for part, wait in zip(self._parts, waits, strict=True):
             self._take(part, wait.result())
-        self._beat()
+        self._pulse.beat()
 
     def _read_registry(self, records: Sequence[RecordRead]) -> None:
         self._fold.take(records)
@@ -217,18 +217,12 @@ class StatusFollower:
                 raise
         part.refuse_broken()
 
-    def _beat(self) -> None:
-        now_s = time.monotonic()
-        if now_s - self._beat_s < BEAT_S:
-            return
-        answers = self._registry.answers(ANSWER_S)
-        self._beat_s = time.monotonic()
-        if answers:
-            if self.blind_since_ms is not None:
-                self._fold.hear_all()  # we were cut off: earlier silence does not count for any broker
-            self._answered_s, self.blind_since_ms = self._beat_s, None
-        elif self.blind_since_ms is None and self._beat_s - self._answered_s >= NOTIFY_AFTER_S:
-            self.blind_since_ms = self._clock.now_ms() - round((self._beat_s - self._answered_s) * 1_000)
+    def _went_away(self, silent_s: float) -> None:
+        self.blind_since_ms = self._clock.now_ms() - round(silent_s * 1_000)
+
+    def _came_back(self, _: float) -> None:
+        self._fold.hear_all()  # we were cut off: earlier silence does not count for any broker
+        self.blind_since_ms = None
 
     def _seen_ms(self) -> int:
         """The log's estimated time: it stops while Kafka does not answer, so that no broker looks lost meanwhile."""
@@ -245,7 +239,6 @@ class StatusFollower:
             self._asked = self._pool.submit(lambda: (remarks(self._connection), drains_seen(self._connection)))
 
     def figures(self, incidents: int) -> dict[str, Any]:
-        """Document of `status`, as of now."""
         waiting = [part for part in self._parts if part.replica.phase not in (Phase.CAUGHT_UP, Phase.STOPPED)]
         reasons = [f"partition {part.partition}: {part.replica.why or 'is being read'}" for part in waiting]
         views = LogViews(
