@@ -304,13 +304,18 @@ def _removed(placed: Placed) -> str:
 class PlanOrBundle(TyperGroup):
     """Command group of `split plan ...`; with other arguments, `split` sends a request to the brokers."""
 
-    def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
-        if args[:1] == [PLAN]:
-            return super().make_context(info_name, args, parent, **extra)
+    @property
+    def otherwise(self) -> Any:
+        """Command that sends a request to the brokers."""
         # Plans are made without the Kafka client.
         from statechannel.cli.split import split_app as request_app
 
-        command = typer.main.get_command(request_app)
+        return typer.main.get_command(request_app)
+
+    def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
+        if args[:1] == [PLAN]:
+            return super().make_context(info_name, args, parent, **extra)
+        command = self.otherwise
         command.name = self.name
         command.epilog = "To plan splits: `statechannel split plan --help`."
         return command.make_context(info_name, args, parent, **extra)

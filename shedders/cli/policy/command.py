@@ -9,12 +9,12 @@ from typing import Annotated
 import typer
 
 from shedders.balancer.setting_names import is_known
+from shedders.cli.policy import write
 from shedders.cli.policy.transfer import export_policies, import_policies
 from shedders.cli.policy.write import (
     By,
     Force_,
     book_of,
-    live_cluster,
     nothing_there,
     put,
     report_result,
@@ -229,7 +229,7 @@ def _judged(entries: Iterable[PolicyEntry]) -> list[PolicyEntry]:
 def _contradictions(effective: EffectivePolicies, connection: Connection, *, check: bool) -> Iterable[Contradiction]:
     if not check:
         return ()
-    cluster = live_cluster(connection)
+    cluster = write.live_cluster(connection)
     if not cluster.brokers:
         raise CommandError(
             "no broker is alive, so the policies cannot be checked",
