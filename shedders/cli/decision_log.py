@@ -61,19 +61,19 @@ def reader_if_any(connection: Connection) -> Iterator[DecisionReader | None]:
         yield None
 
 
-def tell_ended(reader: DecisionReader) -> None:
+def warn_of_unread(reader: DecisionReader) -> None:
     """Print a note if older decisions were not read."""
     if reader.ended:
         say(f"older decisions were not read: {reader.ended} (extensions.{NAME}.recall_*)")
 
 
-def tell_junk(book: DecisionBook) -> None:
+def warn_of_junk(book: DecisionBook) -> None:
     if book.junk:
         counts = ", ".join(f"{count} {reason}" for reason, count in sorted(book.junk.items()))
         say(f"records that this version cannot read: {counts}")
 
 
-def tell_unreadable(record: UndecodableDecision, offset: int) -> None:
+def warn_of_unreadable(record: UndecodableDecision, offset: int) -> None:
     say(f"the record at offset {offset} cannot be read ({record.reason}): {record.why}")
 
 

@@ -16,9 +16,9 @@ from shedders.cli.decision_log import (
     done_count,
     print_deeds,
     reader_if_any,
-    tell_ended,
-    tell_junk,
-    tell_unreadable,
+    warn_of_junk,
+    warn_of_unread,
+    warn_of_unreadable,
 )
 from shedders.decisions.book import DecisionBook
 from shedders.decisions.bundle_trail import Trail
@@ -106,7 +106,7 @@ def decisions(
         for read in reader.read(since_ms=since_ms):
             book.add(read.record)
     records = [record for record in book.decisions if shown.any(record)]
-    tell_junk(book)
+    warn_of_junk(book)
     if output is Output.JSON:
         print_json(
             {
@@ -140,14 +140,14 @@ def show(
                 lambda record: isinstance(record, DecisionRecord),
                 behind=lambda record: isinstance(record, OutcomeRecord),
             )
-            tell_ended(reader)
+            warn_of_unread(reader)
         else:
             reads = list(reader.read(about=[wanted]))
     for read in reads:
         book.add(read.record)
     chosen = book.decisions[-1] if wanted == LAST and len(book) else book.decision(wanted)
     if chosen is None:
-        tell_junk(book)
+        warn_of_junk(book)
         raise not_found(
             f"decision {decision} not found",
             hint="`statechannel decisions --since 7d` lists decisions; they are kept for a week by default.",
@@ -252,7 +252,7 @@ def _follow(
         for read in batch:
             record = read.record
             if isinstance(record, UndecodableDecision):
-                tell_unreadable(record, read.offset)
+                warn_of_unreadable(record, read.offset)
             elif isinstance(record, DecisionRecord) and not shown.any(record):
                 continue
             elif output is Output.JSON:
@@ -299,7 +299,7 @@ def why(
     _settle(trail, views, name)
     book = _decisions_about(connection, trail, limit)
     answer = explain(trail, book, _origins(connection), steps_max=limit)
-    tell_junk(book)
+    warn_of_junk(book)
     whole = all(part.strict_from == 0 for part in views.parts)
     if output is Output.JSON:
         extra = {"tentative": views.tentative, "whole": whole, "decisions_found": len(book)}
@@ -330,10 +330,10 @@ def why_not(
         for read in () if reader is None else reader.newest(decisions, _sheds, behind=_no_placement):
             book.add(read.record)
         if reader is not None:
-            tell_ended(reader)
+            warn_of_unread(reader)
     since_ms = trail.there_since_ms
     answer = explain_not(key.name, key.owner, book, now_ms=now_ms(), since_ms=since_ms, decisions_max=decisions)
-    tell_junk(book)
+    warn_of_junk(book)
     if output is Output.JSON:
         print_json({"asked": name, **answer.to_json()})
     else:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -53,12 +53,6 @@ def print_remarks(snapshot_remarks: Iterable[str]) -> None:
     """Print remarks on a snapshot before the plan."""
     for remark in snapshot_remarks:
         say(cell(f"note: {remark}"))
-
-
-def with_memory(snapshot: Snapshot, kind: str, name: str, memory: dict[str, Any]) -> Snapshot:
-    """Copy of a snapshot with the present memory of a strategy."""
-    by_name = {**getattr(snapshot.memory, kind), name: memory}
-    return snapshot.model_copy(update={"memory": snapshot.memory.model_copy(update={kind: by_name})})
 
 
 SOURCES = "shedders.snapshots"

@@ -19,7 +19,6 @@ from shedders.cli.options import (
     SnapshotOption,
     print_remarks,
     snapshot_from,
-    with_memory,
 )
 from shedders.decision.dry_run import Decision, SplitDecision, place_all, run_cycles, run_splits, split_named
 from shedders.model.amounts import count, rate
@@ -156,9 +155,15 @@ def _around(source: Snapshot) -> Iterator[str]:
 
 
 def _after(source: Snapshot, strategy: str, placement: str, last: Decision, every_s: float) -> Snapshot:
-    after = with_memory(source, "shedding", strategy, dict(last.memory))
-    after = with_memory(after, "placement", placement, dict(last.placing_memory))
+    after = _with_memory(source, "shedding", strategy, dict(last.memory))
+    after = _with_memory(after, "placement", placement, dict(last.placing_memory))
     return with_cluster(after, last.after(every_s))
+
+
+def _with_memory(snapshot: Snapshot, kind: str, name: str, memory: dict[str, Any]) -> Snapshot:
+    """Copy of a snapshot with the present memory of a strategy."""
+    by_name = {**getattr(snapshot.memory, kind), name: memory}
+    return snapshot.model_copy(update={"memory": snapshot.memory.model_copy(update={kind: by_name})})
 
 
 def _print_moves(part: CyclePart, strategy: str, *, every_left: bool) -> None:

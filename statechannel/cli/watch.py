@@ -25,7 +25,7 @@ from statechannel.protocol.view import Judgement
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
-OVERRULED_TOLD = 20
+OVERRULED_SHOWN = 20
 """Maximum number of keys overruled by a cold start that are listed; the rest is counted."""
 
 
@@ -109,10 +109,10 @@ def _print_phase(part: FollowedPartition) -> None:
         )
     part.refuse_broken()
     say(f"partition {part.partition}: {replica.phase.value}" + (f" ({replica.why})" if replica.why else ""))
-    for key, held, asserted in replica.overruled[:OVERRULED_TOLD]:
+    for key, held, asserted in replica.overruled[:OVERRULED_SHOWN]:
         say(f"{key} was overruled by a cold start: {held or 'it did not exist'}; now {asserted or 'it does not exist'}")
-    if len(replica.overruled) > OVERRULED_TOLD:
-        say(f"{len(replica.overruled) - OVERRULED_TOLD} more keys were overruled by a cold start")
+    if len(replica.overruled) > OVERRULED_SHOWN:
+        say(f"{len(replica.overruled) - OVERRULED_SHOWN} more keys were overruled by a cold start")
     replica.overruled = []
 
 

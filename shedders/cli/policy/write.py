@@ -342,7 +342,7 @@ def report_result(done: PolicyWriteResult, output: Output) -> None:
         say(f"note: {text}")
     if written.superseded:
         say(f"note: {written.reason}")
-    _tell_skew(done)
+    _warn_of_skew(done)
     if output is Output.TABLE:
         record = done.record
         end = "" if record is None or record.until_ms is None else f", until {moment(record.until_ms)}"
@@ -350,7 +350,7 @@ def report_result(done: PolicyWriteResult, output: Output) -> None:
         stdout().print(f"{what} {act}{end} (offset {written.offset})", markup=False)
 
 
-def _tell_skew(done: PolicyWriteResult) -> None:
+def _warn_of_skew(done: PolicyWriteResult) -> None:
     record, logged_at_ms = done.record, done.written.logged_at_ms
     if record is None or record.until_ms is None or logged_at_ms is None:
         return

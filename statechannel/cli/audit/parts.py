@@ -80,7 +80,7 @@ def gaps_of(
         return
     log_line(asked, result)
     tables.gap_sums(sums)
-    tables.gaps(rows, untold=tables.untold(result))
+    tables.gaps(rows, answer_lost=tables.answer_lost(result))
 
 
 def _of(result: AuditResult, of: str | None) -> tuple[Any, list[dict[str, Any]]]:
@@ -120,7 +120,7 @@ def rejected(asked: AuditOptions) -> None:
         print_json_lists(about(asked, result) | {"rejected": answer}, {})
         return
     log_line(asked, result)
-    tables.rejected(answer, untold=tables.untold(result))
+    tables.rejected(answer, answer_lost=tables.answer_lost(result))
 
 
 @audit_options
@@ -161,7 +161,7 @@ def diff(
     for name, cut_at, text in (("T1", first, t1), ("T2", second, t2)):
         if cut_at is not None and cut_at.offset is not None and cut_at.offset >= _last_end(after):
             say(f"note: {name} {text} is past the end of every partition: it means the end of the log")
-    tables.differences(head, rows, untold=any(tables.untold(result) for result in (before, after)))
+    tables.differences(head, rows, answer_lost=any(tables.answer_lost(result) for result in (before, after)))
 
 
 def _last_end(result: AuditResult) -> int:

@@ -22,7 +22,7 @@ _OWNED_SHOWN = 1_000
 NOT_KNOWN = "unknown: the records were compacted"
 
 
-def untold(result: AuditResult) -> bool:
+def answer_lost(result: AuditResult) -> bool:
     """Whether no partition with records still holds the answer."""
     incomplete = result.complete.get("incomplete", ())
     ends = result.answer["end_offsets"]
@@ -71,12 +71,12 @@ def show(result: AuditResult, history_title: str | None, cuts: MomentAndRest | N
         )
     if result.gaps is not None:
         _blank()
-        gaps(result.gaps, untold=untold(result))
+        gaps(result.gaps, answer_lost=answer_lost(result))
     elif result.gap_count is not None and history_title is None:
         _blank()
         every, open_ = result.gap_count
         listed = f", of which {open_} open; --gaps lists them" if every else ""
-        shown = NOT_KNOWN if untold(result) and not every else f"{every}{listed}"
+        shown = NOT_KNOWN if answer_lost(result) and not every else f"{every}{listed}"
         stdout().print(f"gaps in service: {shown}")
     if result.moves is not None:
         _blank()
@@ -122,7 +122,7 @@ def _whole(result: AuditResult, cuts: MomentAndRest | None, unsure: Sequence[int
 
 
 def _none_rejected(result: AuditResult, compacted: str) -> str:
-    if untold(result):
+    if answer_lost(result):
         return f"rejected: {NOT_KNOWN}"
     return "none rejected in the counted part; `audit rejected` covers more" if compacted else "no record was rejected"
 
@@ -176,11 +176,11 @@ def completeness(complete: Mapping[str, Any]) -> None:
         )
 
 
-def gaps(gaps: Rows, *, untold: bool) -> None:
+def gaps(gaps: Rows, *, answer_lost: bool) -> None:
     """Print the newest gaps in service.
 
     Args:
-        untold: See there.
+        answer_lost: The records that held the answer were compacted.
     """
     lengths, certain = array("q"), 0
     for gap in gaps:
@@ -211,7 +211,7 @@ def gaps(gaps: Rows, *, untold: bool) -> None:
             for gap in deque(gaps, maxlen=_GAPS_SHOWN)
         ],
         title=title,
-        empty=NOT_KNOWN if untold else "no gap in the complete part of the log",
+        empty=NOT_KNOWN if answer_lost else "no gap in the complete part of the log",
     )
     if len(gaps) > _GAPS_SHOWN:
         stdout().print(f"(the newest {_GAPS_SHOWN}; all of them with --gaps --output json)")
@@ -357,17 +357,17 @@ def gap_sums(rows: Sequence[Mapping[str, Any]]) -> None:
     stdout().print()
 
 
-def rejected(answer: Mapping[str, Any], *, untold: bool) -> None:
+def rejected(answer: Mapping[str, Any], *, answer_lost: bool) -> None:
     """Print rejections by reason, by writer, with the winners, and the newest.
 
     Args:
-        untold: See `untold`.
+        answer_lost: The records that held the answer were compacted.
     """
     print_table(
         ("rejected", "records", "first", "last", "meaning"),
         [(row["reason"], row["records"], *_when(row), MEANING[Verdict(row["reason"])]) for row in answer["by_reason"]],
         title=f"Rejected: {answer['records']:,}",
-        empty=NOT_KNOWN if untold else "no record was rejected",
+        empty=NOT_KNOWN if answer_lost else "no record was rejected",
     )
     if not answer["records"]:
         return
@@ -422,11 +422,11 @@ def side(text: str, result: AuditResult) -> dict[str, Any]:
     }
 
 
-def differences(head: Mapping[str, Any], rows: Rows, *, untold: bool) -> None:
+def differences(head: Mapping[str, Any], rows: Rows, *, answer_lost: bool) -> None:
     """Print the differences between two moments.
 
     Args:
-        untold: See `untold`; of either moment.
+        answer_lost: See `answer_lost`; of either moment.
     """
     for name in ("from", "to"):
         side = head[name]
@@ -438,7 +438,7 @@ def differences(head: Mapping[str, Any], rows: Rows, *, untold: bool) -> None:
     print_table(
         ("what", "number"),
         [(name.replace("_", " "), count) for name, count in head["counts"].items()],
-        empty=NOT_KNOWN if untold else same,
+        empty=NOT_KNOWN if answer_lost else same,
     )
     if not len(rows):
         return
