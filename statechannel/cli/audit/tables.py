@@ -426,7 +426,7 @@ def differences(head: Mapping[str, Any], rows: Rows, *, answer_lost: bool) -> No
     """Print the differences between two moments.
 
     Args:
-        answer_lost: See `answer_lost`; of either moment.
+        answer_lost: The records that held the answer of either moment were compacted.
     """
     for name in ("from", "to"):
         side = head[name]
