@@ -12,7 +12,7 @@ from shedders.decisions.record import DecisionRecord, MoveEntry, PlacedEntry, Su
 from shedders.decisions.topic import DecisionReader, DecisionTopics, describe_decision_topic
 from shedders.model.amounts import rate
 from statechannel.cli.kit.connection import Connection
-from statechannel.cli.kit.kafka_wait import naming_address, notify_if_slow
+from statechannel.cli.kit.live_log import naming_address, notify_if_slow
 from statechannel.cli.kit.output import print_table, say
 from statechannel.kafka.errors import TopicMissingError
 
@@ -61,21 +61,19 @@ def reader_if_any(connection: Connection) -> Iterator[DecisionReader | None]:
         yield None
 
 
-def tell_ended(reader: DecisionReader) -> None:
+def warn_of_unread(reader: DecisionReader) -> None:
     """Print a note if older decisions were not read."""
     if reader.ended:
         say(f"older decisions were not read: {reader.ended} (extensions.{NAME}.recall_*)")
 
 
-def tell_junk(book: DecisionBook) -> None:
-    """Print a note on unreadable records."""
+def warn_of_junk(book: DecisionBook) -> None:
     if book.junk:
         counts = ", ".join(f"{count} {reason}" for reason, count in sorted(book.junk.items()))
         say(f"records that this version cannot read: {counts}")
 
 
-def tell_unreadable(record: UndecodableDecision, offset: int) -> None:
-    """Print a note on one unreadable record."""
+def warn_of_unreadable(record: UndecodableDecision, offset: int) -> None:
     say(f"the record at offset {offset} cannot be read ({record.reason}): {record.why}")
 
 
@@ -149,7 +147,6 @@ class DecisionFilter(NamedTuple):
         return self.moves or self.placements
 
     def of(self, book: DecisionBook, record: DecisionRecord) -> list[DecisionRow]:
-        """Rows to show."""
         return [
             row
             for row in deeds(book, record)

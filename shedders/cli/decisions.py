@@ -1,4 +1,4 @@
-"""`statechannel decisions`: the balancer's decisions, and its reasons for none."""
+"""`statechannel decisions`, `why` and `why-not`: the balancer's decisions, and its reasons for none."""
 
 from __future__ import annotations
 
@@ -15,20 +15,40 @@ from shedders.cli.decision_log import (
     deeds,
     done_count,
     print_deeds,
-    tell_ended,
-    tell_junk,
-    tell_unreadable,
+    reader_if_any,
+    warn_of_junk,
+    warn_of_unread,
+    warn_of_unreadable,
 )
-from shedders.cli.times import parse_since
 from shedders.decisions.book import DecisionBook
-from shedders.decisions.record import AnyRecord, DecisionRecord, OutcomeRecord, UndecodableDecision
+from shedders.decisions.bundle_trail import Trail
+from shedders.decisions.explanation import NOT_MADE, CommandOrigin, Explanation
+from shedders.decisions.explanation import why as explain
+from shedders.decisions.explanation_not_moved import WhyNot
+from shedders.decisions.explanation_not_moved import why_not as explain_not
+from shedders.decisions.record import AnyRecord, DecisionRecord, OutcomeRecord, Subject, UndecodableDecision
 from shedders.decisions.topic import DecisionReader
-from statechannel.cli.kit.channel_view import not_found
+from statechannel.audit.views import LogViews, NotInLogError
+from statechannel.cli.kit.channel_view import locate, not_found, read_channel
+from statechannel.cli.kit.connection import Connection
 from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.live_log import now_ms
-from statechannel.cli.kit.options import Connect, OutputAs, with_connection
-from statechannel.cli.kit.output import Output, cell, duration, moment, print_json, print_json_line, print_table, stdout
+from statechannel.cli.kit.options import Connect, OutputAs, options_used, with_connection
+from statechannel.cli.kit.output import (
+    Output,
+    cell,
+    duration,
+    moment,
+    print_json,
+    print_json_line,
+    print_table,
+    say,
+    stdout,
+)
+from statechannel.cli.kit.requests import requests_seen
+from statechannel.cli.kit.times import parse_since
 from statechannel.errors import ExitCode
+from statechannel.protocol.bundle import is_bundle
 
 app = typer.Typer(
     add_completion=False, rich_markup_mode=None, help="List the balancer's decisions, or show one: show ID."
@@ -86,7 +106,7 @@ def decisions(
         for read in reader.read(since_ms=since_ms):
             book.add(read.record)
     records = [record for record in book.decisions if shown.any(record)]
-    tell_junk(book)
+    warn_of_junk(book)
     if output is Output.JSON:
         print_json(
             {
@@ -120,14 +140,14 @@ def show(
                 lambda record: isinstance(record, DecisionRecord),
                 behind=lambda record: isinstance(record, OutcomeRecord),
             )
-            tell_ended(reader)
+            warn_of_unread(reader)
         else:
             reads = list(reader.read(about=[wanted]))
     for read in reads:
         book.add(read.record)
     chosen = book.decisions[-1] if wanted == LAST and len(book) else book.decision(wanted)
     if chosen is None:
-        tell_junk(book)
+        warn_of_junk(book)
         raise not_found(
             f"decision {decision} not found",
             hint="`statechannel decisions --since 7d` lists decisions; they are kept for a week by default.",
@@ -140,11 +160,10 @@ def show(
 
 def _nothing_given(ctx: typer.Context) -> None:
     """Reject options before the subcommand, which would be ignored."""
-    options = [name for name in ctx.params if str(ctx.get_parameter_source(name)).endswith("COMMANDLINE")]
+    options = options_used(ctx)
     if options:
-        option = {"max_seconds": "for", "properties": "X", "flags": "set"}.get(options[0], options[0]).replace("_", "-")
         raise CommandError(
-            f"the option {'-' if option == 'X' else '--'}{option} must follow `{ctx.invoked_subcommand}`",
+            f"the option {options[0]} must follow `{ctx.invoked_subcommand}`",
             hint=f"Put options last: `statechannel decisions {ctx.invoked_subcommand} ... OPTIONS`.",
             code=ExitCode.USAGE,
         )
@@ -233,7 +252,7 @@ def _follow(
         for read in batch:
             record = read.record
             if isinstance(record, UndecodableDecision):
-                tell_unreadable(record, read.offset)
+                warn_of_unreadable(record, read.offset)
             elif isinstance(record, DecisionRecord) and not shown.any(record):
                 continue
             elif output is Output.JSON:
@@ -255,3 +274,149 @@ def _lines(record: AnyRecord, shown: DecisionFilter) -> Iterator[str]:
     for row in shown.of(book, record) if shown.lines else deeds(book, record):
         begun = f" [{row.result}]" if row.result else ""
         yield f"    {row.bundle}  {row.source or '-'} -> {row.to}{begun}  {row.why}"
+
+
+why_app = typer.Typer(add_completion=False, rich_markup_mode=None)
+why_not_app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+_BEFORE_MS = 600_000
+
+Name = Annotated[str, typer.Argument(metavar="BUNDLE|TOPIC", help="tenant/namespace/0x..._0x..., or a topic.")]
+
+
+@why_app.command()
+@with_connection
+def why(
+    connect: Connect,
+    name: Name,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="Number of newest steps to show.")] = 20,
+    output: OutputAs = Output.TABLE,
+) -> None:
+    """Explain why a bundle is where it is: its moves and splits, with times, decisions and loads."""
+    trail = _trail(name)
+    connection = connect()
+    views = read_channel(connection, [trail.observe])
+    _settle(trail, views, name)
+    book = _decisions_about(connection, trail, limit)
+    answer = explain(trail, book, _origins(connection), steps_max=limit)
+    warn_of_junk(book)
+    whole = all(part.strict_from == 0 for part in views.parts)
+    if output is Output.JSON:
+        extra = {"tentative": views.tentative, "whole": whole, "decisions_found": len(book)}
+        print_json({"asked": name, **answer.to_json(), **extra})
+        return
+    _print_why(answer)
+    if not whole:
+        say("older records were compacted: earlier steps are no longer in the channel")
+
+
+@why_not_app.command("why-not")
+@with_connection
+def why_not(
+    connect: Connect,
+    name: Name,
+    decisions: Annotated[
+        int, typer.Option("--decisions", min=1, max=1_000, help="Number of recent decisions to search.")
+    ] = 20,
+    output: OutputAs = Output.TABLE,
+) -> None:
+    """Explain why the balancer leaves a bundle where it is, by the newest decisions on it, its broker and the cluster."""
+    trail = _trail(name)
+    connection = connect()
+    key = locate(read_channel(connection, [trail.observe]), name)
+    trail.settled(key.name, key.owner)
+    book = DecisionBook()
+    with reader_if_any(connection) as reader:
+        for read in () if reader is None else reader.newest(decisions, _sheds, behind=_no_placement):
+            book.add(read.record)
+        if reader is not None:
+            warn_of_unread(reader)
+    since_ms = trail.there_since_ms
+    answer = explain_not(key.name, key.owner, book, now_ms=now_ms(), since_ms=since_ms, decisions_max=decisions)
+    warn_of_junk(book)
+    if output is Output.JSON:
+        print_json({"asked": name, **answer.to_json()})
+    else:
+        _print_why_not(answer)
+
+
+def _sheds(record: object) -> bool:
+    return isinstance(record, DecisionRecord) and record.subject == Subject.SHED.value
+
+
+def _no_placement(record: AnyRecord) -> bool:
+    """Whether a record is not a placement; placements come in thousands, and do not explain what stays."""
+    return not isinstance(record, DecisionRecord) or record.subject != Subject.PLACE.value
+
+
+def _trail(name: str) -> Trail:
+    try:
+        return Trail(name)
+    except ValueError as error:
+        raise CommandError(
+            str(error), hint="Use tenant/namespace/0x..._0x... or tenant/namespace/topic.", code=ExitCode.USAGE
+        ) from error
+
+
+def _settle(trail: Trail, views: LogViews, name: str) -> None:
+    """Correct the trail by the accepted state, which takes precedence over the remaining records."""
+    try:
+        key = views.locate(name)
+    except NotInLogError as error:
+        if name not in trail.names and not _was_there(trail, name):
+            raise not_found(str(error), hint=error.hint) from error
+        return
+    trail.settled(key.name, key.owner)
+
+
+def _was_there(trail: Trail, name: str) -> bool:
+    """Whether the records show a topic whose namespace was deleted."""
+    return trail.title != name and bool(trail.changes)
+
+
+def _decisions_about(connection: Connection, trail: Trail, limit: int) -> DecisionBook:
+    book = DecisionBook()
+    names = trail.names
+    if not names:
+        return book
+    changes = trail.changes[-limit:]
+    since_ms = max(0, changes[0].began_ms - _BEFORE_MS) if changes else None
+    with reader_if_any(connection) as reader:
+        for read in () if reader is None else reader.read(since_ms=since_ms, about=names):
+            book.add(read.record)
+    return book
+
+
+def _origins(connection: Connection) -> dict[str, CommandOrigin]:
+    return {
+        name: CommandOrigin(request["by"] or "somebody", request["flow"])
+        for name, request in requests_seen(connection).items()
+    }
+
+
+def _print_why(answer: Explanation) -> None:
+    _line(f"{answer.title}: {answer.now}" if answer.title not in answer.now else answer.now)
+    if answer.left_out:
+        _line(f"({answer.left_out} older steps are not shown: --limit)")
+    for step in answer.steps:
+        _line("")
+        _line(f"{moment(step.at_ms)}  {step.said}")
+        if step.bundle != answer.bundle and is_bundle(step.bundle):
+            _line(f"    as bundle {step.bundle}")
+        if step.because:
+            _line(f"    {step.because}")
+        if step.result and step.what != NOT_MADE:
+            _line(f"    result in the balancer's log: {step.result}")
+        if step.operation:
+            _line(f"    operation {step.operation}")
+
+
+def _print_why_not(answer: WhyNot) -> None:
+    served = f"served by {answer.owner}" if answer.owner else "served by no broker"
+    _line(f"{answer.bundle}, {served}")
+    for sentence in answer.said:
+        _line(f"  {sentence}")
+
+
+def _line(text: str) -> None:
+    stdout().print(cell(text) if text else "", markup=False)

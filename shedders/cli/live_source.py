@@ -18,7 +18,7 @@ from shedders.decisions.topic import is_cycle
 from shedders.policies.topic import PolicyTopics, policy_topic_exists, read_book
 from shedders.snapshots.file import parse_snapshot, snapshot_bytes
 from statechannel.cli.kit.channel_view import read_channel
-from statechannel.cli.kit.kafka_wait import naming_address, notify_if_slow
+from statechannel.cli.kit.live_log import naming_address, notify_if_slow
 from statechannel.cli.kit.registry import Registry, read_registry
 from statechannel.engine.cluster_view import BrokerSeen, BundleSeen
 from statechannel.kafka.errors import KafkaUnavailableError, TopicMissingError
@@ -107,7 +107,6 @@ class _Log:
     accepted: list[AcceptedRecord] = field(default_factory=list)
 
     def observe(self, record: RecordRead, judgement: Judgement) -> None:
-        """Fold one record."""
         state, key = judgement.record, judgement.key
         if judgement.verdict is Verdict.ACCEPTED and state is not None and key is not None and not key.is_namespace:
             self.accepted.append(
@@ -301,7 +300,6 @@ class NewestRecords:
         self.left_out = 0
 
     def add(self, record: LoadTopicRecord) -> None:
-        """Add a record."""
         key = record.key or b""
         known = key in self._held
         value, null = self._held.get(key, (None, None))
@@ -315,7 +313,6 @@ class NewestRecords:
 
     @property
     def records(self) -> list[LoadTopicRecord]:
-        """Records in log order."""
         kept = [record for pair in self._held.values() for record in pair if record is not None]
         return sorted(kept, key=lambda record: record.offset)
 

@@ -1,20 +1,24 @@
-"""Options of several commands of balancing."""
+"""Options of several commands of balancing, and the snapshot that `--snapshot` names.
+
+It is a file, or a word under which a package offers snapshots (`live`). Such a package registers a `Load` under the entry point
+group `shedders.snapshots`; it is imported only when its word is used.
+"""
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterable
-from functools import cache, wraps
-from typing import TYPE_CHECKING, Annotated, Any
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from typing import Annotated
 
 import typer
 
+from shedders.snapshots.file import read_snapshot
 from shedders.snapshots.model import Snapshot
-from statechannel.cli.kit.options import BootstrapServers, Channel, ClientFile, ClientProperties, Config, set_options
+from statechannel.cli.kit.failures import CommandError
+from statechannel.cli.kit.options import Connect
 from statechannel.cli.kit.output import cell, say
-
-if TYPE_CHECKING:
-    from statechannel.cli.kit.connection import Connection
+from statechannel.errors import ExitCode
 
 SnapshotOption = Annotated[
     str,
@@ -45,48 +49,38 @@ EveryOption = Annotated[
 ]
 
 
-def looking(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the connection options of a live cluster to a command; its first argument is a `Connect`.
-
-    As `statechannel.cli.kit.options.with_connection`, but `--set` is left to the strategies.
-    """
-
-    @wraps(command)
-    def run(**options: Any) -> Any:
-        place = {name: options.pop(name) for name in shared}
-
-        @cache
-        def connected() -> Connection:
-            # Snapshots are also read on machines without a Kafka client.
-            from statechannel.cli.kit.connection import connect
-
-            return connect(**place, flags=None)
-
-        return command(connected, **options)
-
-    shared = inspect.signature(_place, eval_str=True).parameters
-    own = list(inspect.signature(command, eval_str=True).parameters.values())[1:]
-    set_options(run, [*own, *shared.values()])
-    return run
-
-
-def _place(
-    bootstrap_servers: BootstrapServers = None,
-    channel: Channel = None,
-    config: Config = None,
-    properties_file: ClientFile = None,
-    properties: ClientProperties = None,
-) -> None:
-    """Signature of the options."""
-
-
 def print_remarks(snapshot_remarks: Iterable[str]) -> None:
     """Print remarks on a snapshot before the plan."""
     for remark in snapshot_remarks:
         say(cell(f"note: {remark}"))
 
 
-def with_memory(snapshot: Snapshot, kind: str, name: str, memory: dict[str, Any]) -> Snapshot:
-    """Copy of a snapshot with the present memory of a strategy."""
-    by_name = {**getattr(snapshot.memory, kind), name: memory}
-    return snapshot.model_copy(update={"memory": snapshot.memory.model_copy(update={kind: by_name})})
+SOURCES = "shedders.snapshots"
+
+Load = Callable[[Connect], Snapshot]
+"""Function that takes a snapshot of the cluster that the options of the command name."""
+
+
+def registered() -> dict[str, EntryPoint]:
+    return {point.name: point for point in entry_points(group=SOURCES)}
+
+
+def snapshot_from(source: str, connect: Connect) -> Snapshot:
+    """The snapshot that `--snapshot` names.
+
+    Raises:
+        SnapshotError: The file cannot be read, or is not a snapshot.
+        CommandError: The entry point of this word cannot be loaded.
+    """
+    point = registered().get(source)
+    if point is None:
+        return read_snapshot(Path(source))
+    try:
+        load: Load = point.load()
+    except (ImportError, AttributeError) as error:
+        raise CommandError(
+            f"`--snapshot {source}` ({point.value}) cannot be loaded: {error}",
+            hint="The package that registers it is broken or missing; install it again.",
+            code=ExitCode.FAILED,
+        ) from error
+    return load(connect)

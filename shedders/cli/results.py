@@ -34,6 +34,5 @@ def write_file(path: Path, content: bytes) -> None:
 
 
 def say_written(paths: Sequence[Path] | Iterable[Path]) -> None:
-    """Print the paths of results."""
     for path in paths:
         say(f"written: {path}")

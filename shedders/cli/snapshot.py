@@ -9,8 +9,7 @@ from typing import Annotated
 
 import typer
 
-from shedders.cli.options import looking, print_remarks
-from shedders.cli.source import snapshot_from
+from shedders.cli.options import print_remarks, snapshot_from
 from shedders.filters.rules import FilterSettings
 from shedders.model.amounts import count
 from shedders.model.registry import KINDS, find, settings_of
@@ -23,7 +22,7 @@ from shedders.snapshots.model import Snapshot
 from shedders.snapshots.remarks import remarks
 from shedders.snapshots.selection import FILTERS, SPLITTING, choose, part_settings
 from shedders.split.settings import SplitSettings
-from statechannel.cli.kit.options import Connect, OutputAs
+from statechannel.cli.kit.options import Connect, OutputAs, with_kafka
 from statechannel.cli.kit.output import Output, cell, print_json, say, stdout
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, help="Snapshots of a cluster: take, check, schema.")
@@ -42,7 +41,7 @@ def group() -> None:
 
 
 @app.command()
-@looking
+@with_kafka
 def take(
     connect: Connect,
     file: Annotated[
@@ -63,7 +62,7 @@ def take(
 
 
 @app.command()
-@looking
+@with_kafka
 def check(
     connect: Connect,
     file: Annotated[str, typer.Argument(metavar="FILE", help="Snapshot file (design/snapshot.md).")],

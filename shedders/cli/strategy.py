@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Annotated, Any
 
 import typer
@@ -54,16 +54,7 @@ def list_(output: OutputAs = Output.TABLE) -> None:
     """List the strategies by kind, and the profiles."""
     installed = [_installed(kind, name) for kind, kind_info in KINDS.items() for name in available(kind_info.group)]
     if output is Output.JSON:
-        strategies = [
-            {
-                "kind": strategy.kind,
-                "name": strategy.name,
-                "origin": strategy.origin,
-                "about": strategy.about,
-                "trouble": strategy.trouble,
-            }
-            for strategy in installed
-        ]
+        strategies = [asdict(strategy) for strategy in installed]
         profiles = [
             {
                 "name": profile.name,

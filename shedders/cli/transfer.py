@@ -11,13 +11,19 @@ from typing import Annotated, Final
 
 import typer
 
-from shedders.cli.leader_request import EXTENSION, NO_EXTENSION, may_be_asked_again
-from statechannel.broker.request_record import RequestCommand
-from statechannel.cli.kit.broker_request import BrokerRequest, broker_request
+from statechannel.broker.request_record import Addressee, RequestCommand
+from statechannel.cli.bundles import require_name
 from statechannel.cli.kit.connection import Connection
 from statechannel.cli.kit.options import Connect, Reason
-from statechannel.cli.kit.requests import RequestAnswer, ask
-from statechannel.cli.lookup import require_name
+from statechannel.cli.kit.requests import (
+    NO_EXTENSION,
+    BrokerRequest,
+    RequestAnswer,
+    ask,
+    balancer_args,
+    broker_request,
+    may_be_asked_again,
+)
 from statechannel.engine.commands import Done, Rejected
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -86,7 +92,7 @@ def _reason(reason: str | None, *, force: bool) -> str | None:
 
 def _refused(connection: Connection, name: str, dest: str | None) -> RequestAnswer | None:
     """Rejection by the leader's extension; None: it allows the move, or does not run."""
-    args = {"extension": EXTENSION, "ask": "may-take", "to": "leader", "name": name, "destination": dest}
+    args = balancer_args("may-take", Addressee.LEADER, {"name": name, "destination": dest})
     answer = ask(connection, RequestCommand.EXTENSION, args)
     for _ in range(TRIES - 1):
         if not may_be_asked_again(answer.outcome):

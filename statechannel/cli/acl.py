@@ -9,8 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from statechannel.cli.kit.failures import CommandError
-from statechannel.cli.kit.kafka_wait import notify_if_slow
-from statechannel.cli.kit.live_log import describe_topic
+from statechannel.cli.kit.live_log import describe_topic, notify_if_slow
 from statechannel.cli.kit.options import Connect, OutputAs, with_connection
 from statechannel.cli.kit.output import Output, print_json, print_table, say
 from statechannel.errors import ExitCode

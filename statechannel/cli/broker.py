@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Annotated, Any
 
+import structlog
 import typer
 
 from statechannel.api import BrokerHooks, StateChannel, Stopped
@@ -18,13 +20,14 @@ from statechannel.api.extensions import make_installed
 from statechannel.broker.supervision import within
 from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.live_log import now_ms
-from statechannel.cli.kit.logs import set_up_logs
 from statechannel.cli.kit.options import Connect, with_connection
 from statechannel.cli.kit.output import print_json_line, say, silence_stdout
 from statechannel.demo.plane import PROTOCOL, DataPlane
 from statechannel.errors import ExitCode
+from statechannel.printable import printable_lines
 from statechannel.protocol.codec import is_new_broker_id
 from statechannel.settings import Settings
+from statechannel.settings.groups_cluster import LogFormat
 
 FINAL_LOG_S = 1.0
 _STUCK = "the event loop is stuck; the process ends itself, and its bundles are repaired"
@@ -54,31 +57,26 @@ class SimulatedHooks(BrokerHooks):
         self.events = events
 
     async def on_own(self, bundle: str, generation: int) -> None:
-        """Prepare."""
         self.print_event("own", bundle, generation=generation)
         await asyncio.sleep(self._own_s)
 
     async def on_serve(self, bundle: str, generation: int) -> None:
-        """Serve."""
         if self.plane is not None:
             self.plane.served.serve(bundle, generation)
         self.print_event("serve", bundle, generation=generation)
 
     async def on_release(self, bundle: str, generation: int, destination: str | None) -> None:
-        """Release."""
         if self.plane is not None:
             self.plane.served.release(bundle)
         await asyncio.sleep(self._release_s)
         self.print_event("release", bundle, generation=generation, destination=destination)
 
     async def on_moved(self, bundle: str, owner: str | None, urls: Mapping[str, str]) -> None:
-        """Redirect clients."""
         if self.plane is not None:
             self.plane.served.moved(bundle, urls.get(PROTOCOL))
         self.print_event("moved", bundle, owner=owner, urls=dict(urls))
 
     def print_event(self, event: str, bundle: str, **facts: Any) -> None:
-        """Write a line on standard output for each event."""
         if self.events:
             # The second clock is one for all processes of a machine, whatever their wall clocks say.
             at = {"at_ms": now_ms(), "mono_ns": time.monotonic_ns()}
@@ -198,29 +196,35 @@ async def _serve(
             raise CommandError(
                 f"--data-port {data_port} cannot be used: {error.strerror}", hint="0 picks a free one."
             ) from error
-    try:
-        return await _run(
-            settings, broker, hooks, listeners, create_topics=create_topics, join_s=join_s, budget_s=budget_s
+
+    def open_channel() -> Awaitable[StateChannel]:
+        return StateChannel.open(
+            settings,
+            broker=broker,
+            hooks=hooks,
+            listeners=listeners,
+            create_topics=create_topics,
+            join_timeout_s=join_s,
+            extensions=make_installed(settings),
+            on_stuck=on_stuck(events=hooks.events),
         )
+
+    try:
+        return await _run(open_channel, broker, hooks, listeners, budget_s)
     finally:
         if plane is not None:
             await plane.close()
 
 
 async def _run(
-    settings: Settings,
+    open_channel: Callable[[], Awaitable[StateChannel]],
     broker: str,
     hooks: SimulatedHooks,
     listeners: Mapping[str, str],
-    *,
-    create_topics: bool,
-    join_s: float | None,
     budget_s: float,
 ) -> Stopped:
     wanted = _signals()
-    opening = asyncio.ensure_future(
-        _open(settings, broker, hooks, listeners, create_topics=create_topics, join_s=join_s)
-    )
+    opening = asyncio.ensure_future(open_channel())
     stop = asyncio.ensure_future(wanted.wait())
     await asyncio.wait({opening, stop}, return_when=asyncio.FIRST_COMPLETED)
     if not opening.done():
@@ -243,27 +247,6 @@ async def _run(
         return await channel.shutdown(budget_s)
     stop.cancel()
     return await ended
-
-
-async def _open(
-    settings: Settings,
-    broker: str,
-    hooks: SimulatedHooks,
-    listeners: Mapping[str, str],
-    *,
-    create_topics: bool,
-    join_s: float | None,
-) -> StateChannel:
-    return await StateChannel.open(
-        settings,
-        broker=broker,
-        hooks=hooks,
-        listeners=listeners,
-        create_topics=create_topics,
-        join_timeout_s=join_s,
-        extensions=make_installed(settings),
-        on_stuck=on_stuck(events=hooks.events),
-    )
 
 
 def _signals() -> asyncio.Event:
@@ -321,3 +304,43 @@ def _print_event(event: Mapping[str, Any]) -> None:
         print_json_line(event)
     except OSError:  # the watcher has gone; what is served goes on being served
         silence_stdout()
+
+
+def _harmless(_: Any, __: str, line: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Escapes control characters in messages of errors and libraries that bypass our logger."""
+    for name, value in line.items():
+        line[name] = printable_lines(value)
+    return line
+
+
+def set_up_logs(settings: Settings) -> None:
+    """Send every log line to standard error, in the level and format of the settings."""
+    level = logging.getLevelNamesMapping()[settings.observe.log_level.value.upper()]
+    shared: list[Any] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.processors.format_exc_info,
+        _harmless,
+    ]
+    renderer: Any = (
+        structlog.processors.JSONRenderer(default=str)
+        if settings.observe.log_format is LogFormat.JSON
+        else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), pad_event_to=0)
+    )
+    structlog.configure(
+        processors=[*shared, renderer],
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        cache_logger_on_first_use=False,
+    )
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=shared,
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, renderer],
+        )
+    )
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(level)

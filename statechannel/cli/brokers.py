@@ -1,4 +1,4 @@
-"""Command `statechannel brokers`: members of the cluster."""
+"""Commands `statechannel brokers`: members of the cluster; and `statechannel repair resume`, after many were lost at once."""
 
 from __future__ import annotations
 
@@ -7,17 +7,19 @@ from typing import Any
 import typer
 
 from statechannel.audit.views import LogViews
+from statechannel.broker.request_record import RequestCommand
 from statechannel.cli.kit.channel_view import read_channel
 from statechannel.cli.kit.options import Connect, OutputAs, with_connection
 from statechannel.cli.kit.output import Output, duration, print_json, print_table
 from statechannel.cli.kit.registry import Registry, read_registry
 from statechannel.cli.kit.remarks import Remarks, remarks
+from statechannel.cli.kit.requests import BrokerRequest, broker_request
 from statechannel.engine.membership import Member
 
-app = typer.Typer(add_completion=False, rich_markup_mode=None)
+brokers_app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
-@app.command()
+@brokers_app.command()
 @with_connection
 def brokers(connect: Connect, output: OutputAs = Output.TABLE) -> None:
     """List the live brokers, and those lost within the last minute."""
@@ -67,7 +69,6 @@ def brokers(connect: Connect, output: OutputAs = Output.TABLE) -> None:
 
 
 def leader_name(registry: Registry) -> str | None:
-    """Id of the leader."""
     return None if registry.leader is None else registry.leader.broker
 
 
@@ -136,3 +137,18 @@ def _lag(applied: object, views: LogViews) -> int | None:
         at = applied.get(str(part.view.partition))
         lag += max(0, part.view.applied - at) if isinstance(at, int) else 0
     return lag
+
+
+repair_app = typer.Typer(add_completion=False, rich_markup_mode=None, help="Repair of bundles that lost their owner.")
+
+
+@repair_app.callback()
+def _group() -> None:
+    """Repair of bundles that lost their owner."""
+
+
+@repair_app.command()
+@broker_request
+def resume(_: Connect) -> BrokerRequest:
+    """Resume repair after a pause because many brokers were lost at once."""
+    return BrokerRequest(RequestCommand.RESUME_REPAIR, {}, "repair resumed")

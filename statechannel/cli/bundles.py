@@ -1,22 +1,136 @@
-"""Command `statechannel bundles`: the live bundles and their owners."""
+"""Commands `statechannel namespace create|list|show|delete`, `bundles` and `lookup`: what exists, and who serves it."""
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Annotated, Any
 
 import typer
 
 from statechannel.audit.views import NAMESPACES
-from statechannel.cli.kit.channel_view import not_found, read_channel
-from statechannel.cli.kit.options import Connect, OutputAs, with_connection
-from statechannel.cli.kit.output import Output, print_json, print_table
+from statechannel.broker.request_record import RequestCommand
+from statechannel.cli.kit.channel_view import locate, not_found, read_channel
+from statechannel.cli.kit.connection import Connection
+from statechannel.cli.kit.failures import CommandError
+from statechannel.cli.kit.options import Connect, OutputAs, Timeout, with_connection
+from statechannel.cli.kit.output import Output, columns, print_json, print_table, stdout
+from statechannel.cli.kit.registry import Registry, read_registry
+from statechannel.cli.kit.requests import BrokerRequest, RequestAnswer, ask, broker_request, require_success
+from statechannel.engine.commands import BoundTo, Outcome, Owned, Undetermined, Unowned
+from statechannel.errors import ExitCode
+from statechannel.protocol.bundle import MAX_CHILDREN, is_bundle, is_mistyped_bundle, is_namespace, split_topic
 from statechannel.protocol.keys import KeyState
 from statechannel.protocol.states import State
 
-app = typer.Typer(add_completion=False, rich_markup_mode=None)
+namespace_app = typer.Typer(add_completion=False, rich_markup_mode=None, help="Namespaces: create, list, show, delete.")
+
+Name = Annotated[str, typer.Argument(metavar="TENANT/NAMESPACE")]
 
 
-@app.command()
+@namespace_app.command("create")
+@broker_request
+def create_namespace(
+    connect: Connect,
+    name: Name,
+    bundles: Annotated[
+        int | None, typer.Option("--bundles", "-n", min=1, max=MAX_CHILDREN, help="Number of bundles; default 4.")
+    ] = None,
+) -> BrokerRequest:
+    """Create a namespace, with the same bundle boundaries as Pulsar."""
+    _require_namespace(name)
+    count = bundles or connect().settings.lookups.default_bundles
+    args = {"namespace": name, "bundles": count}
+    return BrokerRequest(
+        RequestCommand.CREATE_NAMESPACE, args, f"{name} created with {count} bundle{'' if count == 1 else 's'}"
+    )
+
+
+@namespace_app.command("delete")
+@broker_request
+def delete_namespace(_: Connect, name: Name) -> BrokerRequest:
+    """Unload all bundles of a namespace and delete it."""
+    _require_namespace(name)
+    return BrokerRequest(RequestCommand.DELETE_NAMESPACE, {"namespace": name}, f"{name} deleted")
+
+
+@namespace_app.command("list")
+@with_connection
+def list_namespaces(connect: Connect, output: OutputAs = Output.TABLE) -> None:
+    """List the namespaces."""
+    views = read_channel(connect())
+    rows = [_namespace_fields(key) for key in views.existing() if key.is_namespace and key.state is State.ACTIVE]
+    if output is Output.JSON:
+        print_json({"namespaces": rows, "tentative": views.tentative})
+        return
+    print_table(
+        ("namespace", "bundles", "served", "in flight", "version"),
+        columns(rows, "namespace", "bundles", "served", "in_flight", "version"),
+        empty="no namespaces",
+    )
+
+
+@namespace_app.command("show")
+@with_connection
+def show_namespace(connect: Connect, name: Name, output: OutputAs = Output.TABLE) -> None:
+    """Show one namespace: its states, owners, and the bundles that were split."""
+    _require_namespace(name)
+    views = read_channel(connect())
+    key = views.key(name)
+    if key is None or key.state is not State.ACTIVE:
+        was = " (it was deleted)" if key is not None else ""
+        raise not_found(f"namespace {name} does not exist{was}", hint=NAMESPACES)
+    fields = _namespace_fields(key) | _namespace_details(key) | {"tentative": views.tentative}
+    if output is Output.JSON:
+        print_json(fields)
+        return
+    print_table(
+        ("namespace", name),
+        [(title, fields[title]) for title in ("version", "bundles", "served", "in_flight", "splits", "created_by")],
+    )
+    stdout().print()
+    print_table(("state", "bundles"), list(fields["states"].items()))
+    stdout().print()
+    print_table(("owner", "bundles"), list(fields["owners"].items()), empty="no bundle has an owner")
+
+
+def _namespace_fields(key: KeyState) -> dict[str, Any]:
+    live = [] if key.ring is None else list(key.ring.live.values())
+    return {
+        "namespace": key.name,
+        "version": key.version,
+        "bundles": len(live),
+        "served": sum(bundle.owner is not None for bundle in live),
+        "in_flight": sum(bundle.state in (State.ASSIGNING, State.RELEASING, State.SPLITTING) for bundle in live),
+    }
+
+
+def _namespace_details(key: KeyState) -> dict[str, Any]:
+    ring = key.ring
+    live = [] if ring is None else list(ring.live.values())
+    states = Counter(bundle.state.value for bundle in live if bundle.state is not None)
+    owners = Counter(bundle.owner for bundle in live if bundle.owner is not None)
+    return {
+        "splits": 0 if ring is None else len(ring.parents),
+        "created_by": None if key.writer is None else key.writer.broker,
+        "operation": key.operation,
+        "states": dict(sorted(states.items())),
+        "owners": dict(sorted(owners.items())),
+    }
+
+
+def _require_namespace(name: str) -> None:
+    if not is_namespace(name):
+        raise CommandError(
+            f"`{name}` is not a namespace",
+            hint="Use tenant/namespace; both are 1 to 128 of A-Za-z0-9_=:.-",
+            code=ExitCode.USAGE,
+        )
+
+
+bundles_app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+
+@bundles_app.command()
 @with_connection
 def bundles(
     connect: Connect,
@@ -45,24 +159,12 @@ def bundles(
         return
     print_table(
         ("bundle", "state", "served by", "destination", "generation", "version", "operation"),
-        [
-            (
-                row["bundle"],
-                row["state"],
-                row["owner"],
-                row["next"],
-                row["generation"],
-                row["version"],
-                row["operation"],
-            )
-            for row in rows
-        ],
+        columns(rows, "bundle", "state", "owner", "next", "generation", "version", "operation"),
         empty="no bundles",
     )
 
 
 def bundle_fields(key: KeyState) -> dict[str, Any]:
-    """A bundle for the JSON output."""
     bound_for = key.bound_for
     return {
         "bundle": key.name,
@@ -76,3 +178,90 @@ def bundle_fields(key: KeyState) -> dict[str, Any]:
         "flow": key.flow,
         "offset": key.offset,
     }
+
+
+lookup_app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+
+@lookup_app.command()
+@with_connection
+def lookup(
+    connect: Connect,
+    name: Annotated[str, typer.Argument(metavar="TOPIC|BUNDLE")],
+    read_only: Annotated[
+        bool, typer.Option("--read-only", help="Only read the log; assign nothing. Needs no broker.")
+    ] = False,
+    timeout: Timeout = None,
+    output: OutputAs = Output.TABLE,
+) -> None:
+    """Look up the broker that serves a topic or bundle; assigns the bundle if it has no owner."""
+    require_name(name)
+    connection = connect()
+    if read_only:
+        answer = RequestAnswer("", _from_log(connection, name), name=name)
+    else:
+        wait_s = timeout or connection.settings.lookups.timeout_s
+        answer = ask(connection, RequestCommand.LOOKUP, {"name": name, "read_only": False}, timeout_s=wait_s)
+    if output is Output.JSON:
+        print_json(answer.fields())
+        require_success(answer)
+        return
+    require_success(answer)
+    outcome = answer.outcome
+    if isinstance(outcome, Owned):
+        stale = None if outcome.stale_age_s is None else f"{outcome.stale_age_s:.1f} s old"
+        rows: list[tuple[str, Any]] = [
+            ("bundle", outcome.bundle),
+            ("broker", outcome.broker),
+            ("generation", str(outcome.generation)),
+        ]
+        rows += [(f"{protocol} URL", url) for protocol, url in sorted(outcome.urls.items())]
+        print_table(("what", "value"), rows + ([("view", stale)] if stale else []))
+    elif isinstance(outcome, BoundTo):
+        print_table(("what", "value"), [("broker", outcome.broker), ("why", "the namespace is bound to it by rule")])
+
+
+def require_name(name: str) -> None:
+    """Refuse a name that is neither a topic nor a bundle, before any request.
+
+    Raises:
+        CommandError: The name is neither.
+    """
+    if is_mistyped_bundle(name):
+        raise CommandError(
+            f"`{name}` is not a bundle",
+            hint="Use tenant/namespace/0xLLLLLLLL_0xUUUUUUUU, lower-case, eight digits each; "
+            "a topic of that name: persistent://tenant/namespace/topic.",
+            code=ExitCode.USAGE,
+        )
+    if not is_bundle(name) and split_topic(name) is None:
+        raise CommandError(
+            f"`{name}` has no namespace, so it is neither a topic nor a bundle",
+            hint="Use tenant/namespace/topic, persistent://tenant/namespace/topic, or tenant/namespace/0x..._0x...",
+            code=ExitCode.USAGE,
+        )
+
+
+def _from_log(connection: Connection, name: str) -> Outcome:
+    registry = read_registry(connection)
+    namespace = name.rpartition("/")[0] if is_bundle(name) else (split_topic(name) or ("", ""))[0]
+    tenant, _, broker = namespace.partition("/")
+    if tenant in connection.settings.lookups.bound_tenants and broker in registry.members.alive:
+        return BoundTo(broker, registry.members.alive[broker].urls)
+    views = read_channel(connection)
+    key = locate(views, name)
+    if views.tentative:
+        return Undetermined("tentative", f"{key.name}: the log alone does not show the owner")
+    return _outcome(key, registry)
+
+
+def _outcome(key: KeyState, registry: Registry) -> Outcome:
+    if key.state is State.UNASSIGNED:
+        return Unowned(key.name)
+    owner = key.owner
+    if owner is None or key.generation is None or key.state is State.RELEASING:
+        return Undetermined("in-flight", f"{key.name} is {key.state}")
+    member = registry.members.alive.get(owner)
+    if member is None:
+        return Undetermined("owner-not-heard", f"owner {owner} of {key.name} is lost")
+    return Owned(key.name, owner, key.generation, member.urls)

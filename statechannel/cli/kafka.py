@@ -1,4 +1,4 @@
-"""Commands `statechannel kafka up|down|status` for the embedded Kafka."""
+"""Commands `statechannel kafka up|down|status` for the embedded Kafka, and `statechannel init` for a channel's topics."""
 
 from __future__ import annotations
 
@@ -11,22 +11,24 @@ import typer
 
 from statechannel.cli.kit.connection import embedded_folder, read_settings
 from statechannel.cli.kit.failures import CommandError
-from statechannel.cli.kit.options import Config, OutputAs, SettingFlags
+from statechannel.cli.kit.live_log import notify_if_slow
+from statechannel.cli.kit.options import Config, Connect, OutputAs, SettingFlags, with_connection
 from statechannel.cli.kit.output import Output, duration, print_json, print_table, say
 from statechannel.embedded import BrokerOptions, BrokerState, BrokerStatus, EmbeddedKafkaError, resume_hint
 from statechannel.embedded import down as stop_broker
 from statechannel.embedded import status as broker_status
 from statechannel.embedded import up as start_broker
 from statechannel.errors import ExitCode
+from statechannel.kafka.topics import create_topics, verify_topics
 from statechannel.settings import Settings
 
-app = typer.Typer(add_completion=False, rich_markup_mode=None, help="The embedded Kafka broker of this machine.")
+kafka_app = typer.Typer(add_completion=False, rich_markup_mode=None, help="The embedded Kafka broker of this machine.")
 
 Folder = Annotated[Path | None, typer.Option("--folder", metavar="DIR", help="Data folder of the broker.")]
 Port = Annotated[int | None, typer.Option("--port", min=1, max=65_535, help="Port on 127.0.0.1.")]
 
 
-@app.command()
+@kafka_app.command()
 def up(
     folder: Folder = None,
     port: Port = None,
@@ -45,7 +47,7 @@ def up(
         say("started" if started else "it was already running")
 
 
-@app.command()
+@kafka_app.command()
 def down(
     folder: Folder = None, output: OutputAs = Output.TABLE, config: Config = None, flags: SettingFlags = None
 ) -> None:
@@ -60,7 +62,7 @@ def down(
         say("stopped" if ran else f"no broker was running in {place}")
 
 
-@app.command()
+@kafka_app.command()
 def status(
     folder: Folder = None, output: OutputAs = Output.TABLE, config: Config = None, flags: SettingFlags = None
 ) -> None:
@@ -113,3 +115,59 @@ def _own_exit_code() -> Iterator[None]:
         yield
     except EmbeddedKafkaError as error:
         raise CommandError(str(error), hint=error.hint, code=ExitCode.LOCAL_KAFKA) from error
+
+
+init_app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+
+@init_app.command()
+@with_connection
+def init(
+    connect: Connect,
+    partitions: Annotated[
+        int | None,
+        typer.Option("--partitions", min=1, max=1_000, help="Partitions of the channel's topic; fixed at creation."),
+    ] = None,
+    replication_factor: Annotated[
+        int | None,
+        typer.Option("--replication-factor", min=1, max=15, help="Replicas of each topic. Default: the cluster's."),
+    ] = None,
+    output: OutputAs = Output.TABLE,
+) -> None:
+    """Create missing topics of a channel, and verify the settings of all."""
+    connection = connect()
+    chosen = connection.settings.channel
+    with notify_if_slow(connection):
+        create_topics(
+            connection.client,
+            connection.topics,
+            partitions=partitions or chosen.partitions,
+            replication_factor=replication_factor or chosen.replication_factor,
+            timeout_s=connection.timeout_s,
+        )
+        topics = verify_topics(connection.client, connection.topics, timeout_s=connection.timeout_s)
+    name = connection.topics.channel
+    if partitions is not None and topics.topics[name].partitions != partitions:
+        say(f"note: {name} has {topics.topics[name].partitions} partitions; the number is fixed at creation")
+    if output is Output.JSON:
+        print_json(
+            {
+                "channel": name,
+                "bootstrap_servers": connection.client.bootstrap_servers,
+                "topics": [
+                    {"name": info.name, "partitions": info.partitions, "replicas": info.replicas}
+                    for info in topics.topics.values()
+                ],
+                "advice": [str(difference) for difference in topics.differences],
+            }
+        )
+        return
+    print_table(
+        ("topic", "partitions", "replicas", "cleanup"),
+        [
+            (info.name, info.partitions, info.replicas, info.settings.get("cleanup.policy"))
+            for info in topics.topics.values()
+        ],
+    )
+    for difference in topics.differences:
+        say(f"advice: {difference}")

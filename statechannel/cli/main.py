@@ -27,7 +27,6 @@ class LazyCommands(TyperGroup):
     """A group whose commands come from entry points; help loads all of them, a call only its own."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """Names of all commands."""
         self._load_all(ctx, report=True)
         return sorted(self.commands)
 

@@ -11,7 +11,7 @@ from statechannel.audit.operations import OperationsSeen
 from statechannel.cli.kit.channel_view import not_found, read_channel
 from statechannel.cli.kit.options import Connect, OutputAs, with_connection
 from statechannel.cli.kit.output import Output, duration, moment, print_json, print_table, stdout
-from statechannel.cli.kit.past_requests import requests_seen
+from statechannel.cli.kit.requests import requests_seen
 from statechannel.engine.operation_fold import Operation
 from statechannel.protocol.log import RecordRead
 from statechannel.protocol.view import Judgement

@@ -10,10 +10,10 @@ from typing import Annotated
 import typer
 
 from statechannel.audit.history import HistoryLine, history_fields, history_line
-from statechannel.cli.kit.channel_follower import FollowedPartition, open_followed
+from statechannel.cli.kit.channel_view import FollowedPartition, open_followed
 from statechannel.cli.kit.connection import Connection
 from statechannel.cli.kit.failures import CommandError
-from statechannel.cli.kit.kafka_wait import Pulse
+from statechannel.cli.kit.live_log import Pulse
 from statechannel.cli.kit.options import Connect, OutputAs, with_connection
 from statechannel.cli.kit.output import Output, moment, print_json_line, say, stdout
 from statechannel.errors import ExitCode
@@ -25,7 +25,7 @@ from statechannel.protocol.view import Judgement
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
-OVERRULED_TOLD = 20
+OVERRULED_SHOWN = 20
 """Maximum number of keys overruled by a cold start that are listed; the rest is counted."""
 
 
@@ -109,10 +109,10 @@ def _print_phase(part: FollowedPartition) -> None:
         )
     part.refuse_broken()
     say(f"partition {part.partition}: {replica.phase.value}" + (f" ({replica.why})" if replica.why else ""))
-    for key, held, asserted in replica.overruled[:OVERRULED_TOLD]:
+    for key, held, asserted in replica.overruled[:OVERRULED_SHOWN]:
         say(f"{key} was overruled by a cold start: {held or 'it did not exist'}; now {asserted or 'it does not exist'}")
-    if len(replica.overruled) > OVERRULED_TOLD:
-        say(f"{len(replica.overruled) - OVERRULED_TOLD} more keys were overruled by a cold start")
+    if len(replica.overruled) > OVERRULED_SHOWN:
+        say(f"{len(replica.overruled) - OVERRULED_SHOWN} more keys were overruled by a cold start")
     replica.overruled = []
 
 

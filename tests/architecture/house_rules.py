@@ -108,7 +108,6 @@ KEPT_SMALL = {
     "statechannel.broker.loop_thread": "an event loop in a thread, for blocking callers",
     "statechannel.broker.observe.collector": "garbage collection pauses",
     "statechannel.broker.observe.stalls": "one measurement",
-    "statechannel.cli.kit.logs": "structlog's configuration for processes of the command line",
     "statechannel.demo.run": "the end of a demo, apart from its story",
     "statechannel.embedded.diagnosis": "causes in Kafka's log, as data",
     "statechannel.embedded.fetch": "Maven, which only the first start needs",

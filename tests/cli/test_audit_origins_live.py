@@ -24,7 +24,7 @@ LOWER_KEY = f"{NAMESPACE}/{LOWER}"
 def test_the_topics_say_who_asked(
     kafka: Kafka, topic_prefix: str, run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    point = EntryPoint("decisions", "shedders.cli.origins:decisions", origins.GROUP)
+    point = EntryPoint("decisions", "shedders.cli.plugins:decisions", origins.GROUP)
     monkeypatch.setattr(origins, "entry_points", lambda group: [point])
     client = ClientSettings(kafka.bootstrap_servers)
     place = ("--bootstrap-servers", kafka.bootstrap_servers, "--channel", topic_prefix)

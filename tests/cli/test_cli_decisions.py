@@ -13,9 +13,8 @@ from typing import Any
 import pytest
 from click.testing import Result
 
-from shedders.cli import decision_log, decisions, why
+from shedders.cli import decision_log, decisions
 from shedders.cli.decision_log import done_count
-from shedders.cli.times import parse_since
 from shedders.decision.dry_run import CheckedMove
 from shedders.decisions.builder import Executed, outcome_record, place_record, shed_record, skipped_record
 from shedders.decisions.recall import DecisionRead, RecallBounds
@@ -42,6 +41,7 @@ from statechannel.audit.transfer.line import ExportHeader
 from statechannel.audit.views import read_views
 from statechannel.cli import main
 from statechannel.cli.kit.failures import CommandError
+from statechannel.cli.kit.times import parse_since
 from statechannel.kafka.client_settings import ClientSettings
 from statechannel.kafka.errors import TopicMissingError, TopicPolicyError
 from statechannel.kafka.tail import append_and_wait
@@ -64,8 +64,8 @@ from tests.support.kafka_lanes import Kafka
 ONE = f"{NAMESPACE}/{LOWER}"
 POINTS = {
     "decisions": "shedders.cli.decisions:app",
-    "why": "shedders.cli.why:app",
-    "why-not": "shedders.cli.why:not_app",
+    "why": "shedders.cli.decisions:why_app",
+    "why-not": "shedders.cli.decisions:why_not_app",
 }
 HERE = ("--bootstrap-servers", "127.0.0.1:1")
 
@@ -135,7 +135,7 @@ def inject(monkeypatch: pytest.MonkeyPatch, *records: AnyRecord | UndecodableDec
         yield injected
 
     monkeypatch.setattr(decisions, "decision_reader", reader)
-    monkeypatch.setattr(why, "reader_if_any", reader)
+    monkeypatch.setattr(decisions, "reader_if_any", reader)
     return injected
 
 
@@ -144,9 +144,11 @@ def channel(monkeypatch: pytest.MonkeyPatch, folder: Path, log: ChannelLog) -> N
     path = folder / "log.jsonl"
     header = ExportHeader("chan", {0: len(log.records)}, log.at_ms)
     write_export(path, header, iter(log.records), now_ms=lambda: log.at_ms)
-    monkeypatch.setattr(why, "read_channel", lambda _, observers=(): read_views(read_export(path), observers=observers))
+    monkeypatch.setattr(
+        decisions, "read_channel", lambda _, observers=(): read_views(read_export(path), observers=observers)
+    )
     asked = {"op-9": {"by": "ann@desk", "flow": "transfer"}}
-    monkeypatch.setattr(why, "requests_seen", lambda _: asked)
+    monkeypatch.setattr(decisions, "requests_seen", lambda _: asked)
 
 
 def two_moves() -> ChannelLog:

@@ -11,17 +11,16 @@ from click.testing import Result
 from shedders.cli import transfer
 from shedders.cli.drain import follower
 from shedders.cli.drain.command import rate_of
-from shedders.cli.drain.cordons import DrainCordon, drained_by
+from shedders.cli.drain.cordons import drained_by
 from shedders.cli.drain.follower import DrainRequest, DrainResult, require_empty
 from shedders.cli.drain.rolling import next_of, words_of
-from shedders.cli.leader_request import LeaderAnswer, SentRequest, may_be_asked_again
 from shedders.policies.effective import Force, PolicyEntry
 from shedders.policies.kinds import PolicyKind
 from shedders.policies.record import Author, PolicyKey
 from statechannel.cli import main
-from statechannel.cli.kit import broker_request
+from statechannel.cli.kit import requests
 from statechannel.cli.kit.failures import CommandError
-from statechannel.cli.kit.requests import RequestAnswer
+from statechannel.cli.kit.requests import RequestAnswer, SentRequest, may_be_asked_again
 from statechannel.engine.commands import Done, NotFound, Outcome, Rejected, Undetermined, Unknown
 from tests.support import strategies
 
@@ -29,7 +28,7 @@ OPERATION = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
 COMMANDS = {
     "drain": "shedders.cli.drain.command:app",
     "uncordon": "shedders.cli.drain.command:uncordon_app",
-    "rolling-restart": "shedders.cli.drain.rolling_restart:app",
+    "rolling-restart": "shedders.cli.drain.command:rolling_restart_app",
     "transfer": "shedders.cli.transfer:app",
     "unload": "shedders.cli.transfer:unload_app",
 }
@@ -193,8 +192,8 @@ def test_a_cordon_is_taken_back_only_where_nothing_has_left(
         follower._judged(
             connection,
             DrainRequest("b1", OPERATION),
-            DrainCordon("b1", by_this_command=True),
-            LeaderAnswer(Rejected(reason, "said"), "b2"),
+            RequestAnswer("1", Rejected(reason, "said"), "b2"),
+            newly_cordoned=True,
             begun=begun,
         )
     assert done == ([f"b1 {OPERATION}"] if taken_back else [])
@@ -215,7 +214,7 @@ def test_whether_a_leader_before_may_have_begun_it(
 ) -> None:
     left, nothing = list(answers), Any
     monkeypatch.setattr(follower, "send", lambda *_, **__: SentRequest("1", 0, 1.0))
-    monkeypatch.setattr(follower, "follow", lambda *_: LeaderAnswer(left.pop(0), "b2"))
+    monkeypatch.setattr(follower, "follow", lambda *_: RequestAnswer("1", left.pop(0), "b2"))
     monkeypatch.setattr(follower, "BundleCounts", lambda _: nothing)
     monkeypatch.setattr(follower, "AGAIN_S", 0.0)
     connection: Any = None
@@ -240,7 +239,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, dict[str, Any]]]:
         return RequestAnswer("2", Done("2", "done"), "b1")
 
     monkeypatch.setattr(transfer, "ask", ask)
-    monkeypatch.setattr(broker_request, "ask", ask)
+    monkeypatch.setattr(requests, "ask", ask)
     monkeypatch.setattr(transfer, "AGAIN_S", 0.0)
     return found
 

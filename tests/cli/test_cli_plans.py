@@ -11,7 +11,7 @@ import pytest
 from click.testing import Result
 from pydantic import TypeAdapter
 
-from shedders.cli import source
+from shedders.cli import options
 from shedders.conformance.checker import conform
 from shedders.model.cluster import IsolationPolicy, Policies
 from shedders.model.strategy import SHEDDING
@@ -391,17 +391,17 @@ def test_snapshot_schema(document: str, run: Run) -> None:
 def test_snapshots_may_come_from_elsewhere(monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
 
     points = [
-        EntryPoint("live", "tests.cli.raising_strategy:taken", source.SOURCES),
-        EntryPoint("off", "no.such:x", source.SOURCES),
+        EntryPoint("live", "tests.cli.raising_strategy:taken", options.SOURCES),
+        EntryPoint("off", "no.such:x", options.SOURCES),
     ]
-    monkeypatch.setattr(source, "entry_points", lambda group: EntryPoints(points))
+    monkeypatch.setattr(options, "entry_points", lambda group: EntryPoints(points))
     assert run("snapshot", "check", "live").stdout.startswith("live: 2 brokers, ")
     refused(run("snapshot", "check", "off"), ExitCode.FAILED, "`--snapshot off` (no.such:x) cannot be loaded")
     assert run("snapshot", "check", "./s.json").exit_code == 0
 
 
 def test_without_anybody_who_offers_it_live_is_a_file(monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
-    monkeypatch.setattr(source, "entry_points", lambda group: EntryPoints())
+    monkeypatch.setattr(options, "entry_points", lambda group: EntryPoints())
     refused(run("shed", "plan", "--snapshot", "live"), ExitCode.BAD_EXPORT, "live: it cannot be read")
 
 

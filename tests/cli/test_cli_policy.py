@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 from click.testing import Result
 
-from shedders.cli.policy import command, override, write
-from shedders.cli.times import parse_length_ms, parse_until_ms
+from shedders.cli.policy import command, write
 from shedders.model.cluster import Broker, Bundle, Cluster
 from shedders.policies.book import PolicyBook
 from shedders.policies.kinds import PolicyKind
@@ -19,6 +18,7 @@ from shedders.policies.record import PolicyRecord, encode, made_key
 from shedders.policies.topic import PolicyTopics, PolicyWritten, read_book
 from statechannel.cli import main
 from statechannel.cli.kit.failures import CommandError
+from statechannel.cli.kit.times import parse_length_ms, parse_until_ms
 from statechannel.kafka.client_settings import ClientSettings
 from statechannel.kafka.errors import KafkaClientError
 from statechannel.kafka.tail import append_and_wait
@@ -28,7 +28,7 @@ from tests.support.kafka_lanes import Kafka
 from tests.support.waits import WAIT_S
 
 A = "t/n/0x00000000_0x80000000"
-COMMANDS = {"policy": "shedders.cli.policy.command:app", "override": "shedders.cli.policy.override:app"}
+COMMANDS = {"policy": "shedders.cli.policy.command:policy_app", "override": "shedders.cli.policy.command:override_app"}
 
 
 @pytest.fixture(autouse=True)
@@ -205,8 +205,7 @@ def test_an_override_lies_over_and_is_taken_back(channel: Channel, monkeypatch: 
     states = {one["override"]: one["state"] for one in channel("policy", "list")["policies"]}
     assert states == {True: "in-force", False: "overridden"}
     assert [one["why"] for one in channel("override", "list")["policies"]] == ["release"]
-    for module in (command, override):
-        monkeypatch.setattr(module, "now_ms", lambda: done["until_ms"])
+    monkeypatch.setattr(command, "now_ms", lambda: done["until_ms"])
     assert [one["state"] for one in channel("policy", "list")["policies"]] == ["in-force"]
     assert channel("override", "list")["policies"] == []
     assert [one["state"] for one in channel("override", "list", "--lapsed")["policies"]] == ["lapsed"]

@@ -20,7 +20,7 @@ from loaddata.report.record import (
     encode_top_bundles,
 )
 from loaddata.report.tombstone import Tombstone
-from shedders.cli import source
+from shedders.cli import options
 from shedders.decisions.builder import shed_record
 from shedders.decisions.topic import DecisionTopics, DecisionWriter, open_decision_topic
 from shedders.policies.kinds import PolicyKind
@@ -50,7 +50,7 @@ BUNDLES = [f"acme/orders/{one}" for one in RANGES]
 def installed(monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
     """Our commands and strategies; a file of settings in the current folder."""
     install(monkeypatch)
-    monkeypatch.setattr(source, "entry_points", lambda *, group: points(group))
+    monkeypatch.setattr(options, "entry_points", lambda *, group: points(group))
     Path("long.toml").write_text("[membership]\nexpiry_s = 300\n")
 
 

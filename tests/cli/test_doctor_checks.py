@@ -6,12 +6,21 @@ from typing import Any
 
 import pytest
 
-from shedders.cli.doctor import policy_findings
+from shedders.cli.plugins import policy_findings
 from shedders.policies.effective import EffectivePolicies
-from statechannel.cli.doctor import command, plugins
+from statechannel.cli.doctor import checks, command
+from statechannel.cli.doctor.checks import (
+    ClockFacts,
+    DoctorCheck,
+    DoctorFacts,
+    DoctorFinding,
+    Failed,
+    Severity,
+    WantedTopic,
+    examine,
+    exit_code,
+)
 from statechannel.cli.doctor.command import CHECKS
-from statechannel.cli.doctor.facts import ClockFacts, DoctorFacts, Failed, WantedTopic
-from statechannel.cli.doctor.findings import DoctorCheck, DoctorFinding, Severity, examine, exit_code
 from statechannel.embedded import BrokerState
 from statechannel.errors import ExitCode
 from statechannel.kafka.cluster import PartitionPlace, server_version
@@ -423,8 +432,8 @@ def test_a_plugin_that_cannot_be_used_is_a_finding(monkeypatch: pytest.MonkeyPat
         return loaded
 
     point = SimpleNamespace(name="theirs", value="x:y", load=load)
-    monkeypatch.setattr(plugins, "entry_points", lambda group: [point] if group == "statechannel.doctor" else [])
-    (plugin,) = [found for _, found in plugins.plugins()]
+    monkeypatch.setattr(checks, "entry_points", lambda group: [point] if group == "statechannel.doctor" else [])
+    (plugin,) = [found for _, found in checks.plugins()]
     (one,) = examine(plugin.checks, healthy())
     assert (one.check, one.severity) == ("theirs", Severity.WARNING)
     assert one.what == f"the checks of theirs cannot be loaded: {why}"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from statechannel.cli import watch
-from statechannel.cli.kit.channel_follower import FollowedPartition
+from statechannel.cli.kit.channel_view import FollowedPartition
 from statechannel.kafka.tail import Span
 from statechannel.protocol.digest import digest
 from statechannel.protocol.log import RecordRead

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from shedders.cli import remarks as of_policies
+from shedders.cli import plugins as of_policies
 from shedders.policies.book import PolicyBook
 from shedders.policies.kinds import PolicyKind
 from shedders.policies.record import PolicyKey, PolicyRecord, encode
@@ -32,7 +32,7 @@ def record(kind: PolicyKind, name: str, *, until_ms: int | None = None, **value:
 def said(monkeypatch: pytest.MonkeyPatch, *records: PolicyRecord) -> Remarks:
     monkeypatch.setattr(of_policies, "book_of", lambda _: book(*records))
     monkeypatch.setattr(of_policies, "now_ms", lambda: NOW_MS + 1)
-    return of_policies.policies(SimpleNamespace())  # type: ignore[arg-type]
+    return of_policies.policy_remarks(SimpleNamespace())  # type: ignore[arg-type]
 
 
 def test_nothing_is_laid_down(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from statechannel.broker.request_record import Request, RequestCommand
-from statechannel.cli.kit.past_requests import _asked
+from statechannel.cli.kit.requests import _asked
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,9 @@ from typer.testing import CliRunner
 
 from statechannel.broker.handlers import ExtensionAsk
 from statechannel.broker.request_record import Request, RequestCommand, command_of, decode, encode
-from statechannel.cli.kit import broker_request
+from statechannel.cli.kit import requests
 from statechannel.cli.kit.requests import RequestAnswer
-from statechannel.cli.split import app
+from statechannel.cli.split import split_app
 from statechannel.engine.commands import Done
 
 BUNDLE = "t/n/0x00000000_0x80000000"
@@ -25,12 +25,12 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[RequestCommand, dict[st
         found.append((what, {name: value for name, value in args.items() if value is not None}))
         return RequestAnswer(OPERATION, Done(OPERATION, "done"), "b1")
 
-    monkeypatch.setattr(broker_request, "ask", ask)
+    monkeypatch.setattr(requests, "ask", ask)
     return found
 
 
 def split(*args: str) -> str:
-    result = CliRunner().invoke(app, [BUNDLE, *args, "-b", "127.0.0.1:9"], catch_exceptions=False)
+    result = CliRunner().invoke(split_app, [BUNDLE, *args, "-b", "127.0.0.1:9"], catch_exceptions=False)
     assert result.exit_code == 0, result.output
     return result.output
 

@@ -8,13 +8,13 @@ import pytest
 from click.testing import Result
 from rich.console import Console
 
-from statechannel.cli.kit import kafka_wait, output
+from statechannel.cli.kit import live_log, output
 
 
 def test_a_kafka_that_is_away_is_named_while_it_is_waited_for_and_after(
     run: Callable[..., Result], closed_port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kafka_wait, "NOTIFY_AFTER_S", 0.2)
+    monkeypatch.setattr(live_log, "NOTIFY_AFTER_S", 0.2)
     address = f"127.0.0.1:{closed_port}"
     for command in (("bundles",), ("brokers",), ("lookup", "t/n/x"), ("init",)):
         result = run(*command, "--bootstrap-servers", address, "--set", "kafka.command_timeout_s=1")
@@ -40,29 +40,29 @@ def test_a_command_without_end_says_once_that_kafka_is_away_and_once_that_it_is_
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     now_s = [100.0]
-    monkeypatch.setattr(kafka_wait.time, "monotonic", lambda: now_s[0])
-    pulse = kafka_wait.Pulse(
+    monkeypatch.setattr(live_log.time, "monotonic", lambda: now_s[0])
+    pulse = live_log.Pulse(
         SimpleNamespace(client=SimpleNamespace(bootstrap_servers="h:1")), Asked([True, *[False] * 8, True])
     )
     told: list[tuple[float, str]] = []
     for _ in range(10):
-        now_s[0] += kafka_wait.BEAT_S
+        now_s[0] += live_log.BEAT_S
         pulse.beat()
         told += [(now_s[0] - 100.5, line) for line in capsys.readouterr().err.splitlines()]
-    assert [at_s for at_s, _ in told] == [kafka_wait.NOTIFY_AFTER_S, 4.5]
+    assert [at_s for at_s, _ in told] == [live_log.NOTIFY_AFTER_S, 4.5]
     assert told[0][1].startswith("Kafka at h:1 does not answer")
     assert told[1][1] == "Kafka at h:1 answers again, after 4 s"
 
 
 def test_a_question_that_waits_behind_a_fetch_is_no_outage(capsys: pytest.CaptureFixture[str], monkeypatch) -> None:
     now_s = [100.0]
-    monkeypatch.setattr(kafka_wait.time, "monotonic", lambda: now_s[0])
+    monkeypatch.setattr(live_log.time, "monotonic", lambda: now_s[0])
     patient = SimpleNamespace(
         answers=lambda timeout_s: timeout_s >= 1.0
     )  # as where nothing is written, on a busy machine
-    pulse = kafka_wait.Pulse(SimpleNamespace(client=SimpleNamespace(bootstrap_servers="h:1")), patient)
+    pulse = live_log.Pulse(SimpleNamespace(client=SimpleNamespace(bootstrap_servers="h:1")), patient)
     for _ in range(20):
-        now_s[0] += kafka_wait.BEAT_S
+        now_s[0] += live_log.BEAT_S
         pulse.beat()
     assert capsys.readouterr().err == ""
 

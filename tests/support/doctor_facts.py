@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from statechannel.audit.registry_incidents import RegistryStory
-from statechannel.cli.doctor.facts import ClockFacts, DoctorFacts, EmbeddedFacts, JavaFacts, WantedTopic
+from statechannel.cli.doctor.checks import ClockFacts, DoctorFacts, EmbeddedFacts, JavaFacts, WantedTopic
 from statechannel.cli.kit.registry import RegistryFold
 from statechannel.embedded import BrokerState
 from statechannel.kafka.cluster import KafkaCluster, KafkaNode, PartitionPlace

@@ -9,7 +9,7 @@ import structlog
 from structlog.testing import capture_logs
 
 from statechannel.broker.observe.event_log import EventLog
-from statechannel.cli.kit.logs import set_up_logs
+from statechannel.cli.broker import set_up_logs
 from statechannel.cli.kit.output import cell
 from statechannel.engine.effects import Emit
 from statechannel.logger import SafeLogger

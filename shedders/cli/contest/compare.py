@@ -24,11 +24,10 @@ from shedders.cli.contest.options import (
     write_pictures,
 )
 from shedders.cli.contest.own_cluster import OwnCluster, own_source
-from shedders.cli.options import looking
 from shedders.cli.results import say_written, show, write_file
 from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.folders import make_folder
-from statechannel.cli.kit.options import Connect, OutputAs
+from statechannel.cli.kit.options import Connect, OutputAs, with_kafka
 from statechannel.cli.kit.output import Output, print_json, progress, say
 from statechannel.errors import ExitCode
 
@@ -60,7 +59,7 @@ class CompareOptions:
     command: str
 
 
-@looking
+@with_kafka
 def compare(
     connect: Connect,
     scenarios: Annotated[

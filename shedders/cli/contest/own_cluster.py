@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from shedders.cli.source import registered, snapshot_from
+from shedders.cli.options import registered, snapshot_from
 from shedders.snapshots.file import write_snapshot
 from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.options import Connect

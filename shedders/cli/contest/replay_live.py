@@ -27,11 +27,11 @@ from shedders.cli.contest.options import (
 )
 from shedders.cli.contest.own_cluster import OwnCluster, own_source
 from shedders.cli.results import write_file
-from shedders.cli.times import parse_length_ms
 from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.folders import make_folder
 from statechannel.cli.kit.options import Connect, OutputAs, with_connection
 from statechannel.cli.kit.output import Output, duration, print_json, progress, say
+from statechannel.cli.kit.times import parse_length_ms
 from statechannel.errors import ExitCode
 from statechannel.files import check_writable
 
@@ -217,7 +217,7 @@ def record(connection: Connection, length_s: float) -> Recording:
 
 @contextmanager
 def _readers(connection: Connection, recording: Recording) -> Iterator[list[LightReader]]:
-    from statechannel.cli.kit.kafka_wait import naming_address, notify_if_slow
+    from statechannel.cli.kit.live_log import naming_address, notify_if_slow
     from statechannel.kafka.light_policy import LoadTopics
     from statechannel.kafka.light_topic import LightReader
     from statechannel.kafka.topics import TopicAdmin

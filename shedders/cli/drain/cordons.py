@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from shedders.cli.policy.write import PolicyWriteResult, book_of, put, take_away
 from shedders.policies.effective import EffectivePolicies, Force, PolicyEntry
 from shedders.policies.kinds import PolicyKind
@@ -14,18 +12,6 @@ from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.live_log import now_ms
 from statechannel.cli.kit.output import say
 from statechannel.errors import ExitCode
-
-
-@dataclass(frozen=True, slots=True)
-class DrainCordon:
-    """Broker that is cordoned.
-
-    Attributes:
-        by_this_command: Else it was cordoned already.
-    """
-
-    broker: str
-    by_this_command: bool
 
 
 def key_of(broker: str) -> PolicyKey:
@@ -43,7 +29,6 @@ def drained_by(entry: PolicyEntry | None) -> str | None:
 
 
 def standing_of(connection: Connection, *, create: bool = False) -> EffectivePolicies:
-    """Policies in force now."""
     return book_of(connection, create=create).at(now_ms())
 
 
@@ -54,8 +39,8 @@ def cordon_of(effective: EffectivePolicies, broker: str) -> PolicyEntry | None:
     return next(entries, None)
 
 
-def cordon(connection: Connection, broker: str, drain: str, *, why: str, by: str | None) -> DrainCordon:
-    """Cordon a broker for a drain; a cordon that an operator has set is left as it is.
+def cordon(connection: Connection, broker: str, drain: str, *, why: str, by: str | None) -> bool:
+    """Cordon a broker for a drain, and return whether it was not cordoned before; an operator's cordon is left as it is.
 
     Raises:
         CommandError: The cordon was rejected, or its result is unknown.
@@ -66,15 +51,15 @@ def cordon(connection: Connection, broker: str, drain: str, *, why: str, by: str
         say(
             f"note: {broker} is cordoned by {before.author.text or 'an unknown user'} already{said}; that cordon is left as it is"
         )
-        return DrainCordon(broker, by_this_command=False)
+        return False
     if drained_by(before) == drain:
-        return DrainCordon(broker, by_this_command=False)
+        return False
     # Contradictions of policies are reported by the drain, per bundle.
     done = put(connection, key_of(broker), {}, by=by, why=why[:WHY_MAX], until_ms=None, force=True, drain=drain)
     _require(done, f"cordon of {broker}")
     for trouble in done.judged.troubles:
         say(f"note: {trouble}")
-    return DrainCordon(broker, by_this_command=before is None)
+    return before is None
 
 
 def uncordon(connection: Connection, broker: str, *, force: bool) -> PolicyWriteResult:

@@ -11,25 +11,28 @@ from typing import Any, Final
 
 from ulid import ULID
 
-from shedders.cli.drain.cordons import DrainCordon, cordon, cordon_of, drained_by, standing_of, take_back
-from shedders.cli.leader_request import (
-    NO_EXTENSION,
-    LeaderAnswer,
-    LoggedRequest,
-    SentRequest,
-    follow,
-    may_be_asked_again,
-    requests,
-    send,
-)
-from shedders.cli.progress_bars import ProgressBars
+from shedders.cli.drain.cordons import cordon, cordon_of, drained_by, standing_of, take_back
 from shedders.model.amounts import count
+from statechannel.broker.request_record import TIMEOUT_MAX_S, Addressee, RequestCommand
+from statechannel.cli.kit import requests
+from statechannel.cli.kit.channel_view import not_found
 from statechannel.cli.kit.connection import Connection
 from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.hints import hint_for
 from statechannel.cli.kit.live_log import describe_topic, now_ms, open_tail
-from statechannel.cli.kit.output import cell, say
+from statechannel.cli.kit.output import ProgressBars, cell, say
 from statechannel.cli.kit.registry import Registry, read_registry
+from statechannel.cli.kit.requests import (
+    BALANCER,
+    NO_EXTENSION,
+    LoggedRequest,
+    RequestAnswer,
+    SentRequest,
+    balancer_args,
+    extension_requests,
+    follow,
+    may_be_asked_again,
+)
 from statechannel.engine.commands import Done, NotFound, Outcome, Rejected
 from statechannel.errors import ExitCode
 from statechannel.kafka.errors import KafkaAdapterError
@@ -91,12 +94,10 @@ class DrainResult:
 
     @property
     def left_count(self) -> int:
-        """Number of bundles that are left."""
         count_left = self.facts.get("left_count")
         return count_left if isinstance(count_left, int) else len(self.left)
 
     def fields(self) -> dict[str, Any]:
-        """As JSON has it."""
         known = ("moved", "began_with", "earlier_known", "left", "left_count", "reports_in_vain", "leads", "took_s")
         return {
             "operation": self.request.drain,
@@ -116,16 +117,10 @@ def check(connection: Connection, broker: str, *, force: bool) -> Registry:
     """
     registry = read_registry(connection)
     alive = registry.members.alive
-    if not alive:
-        raise CommandError(
-            "no broker is alive", hint="Start one with `statechannel broker run --id ID`.", code=ExitCode.NO_BROKER
-        )
+    require_alive(registry)
     if broker not in alive:
-        lost = registry.members.lost.get(broker)
-        if lost is None:
-            raise CommandError(
-                f"broker {broker} not found", hint="`statechannel brokers` lists them.", code=ExitCode.NOT_FOUND
-            )
+        if broker not in registry.members.lost:
+            raise broker_not_found(broker)
         if not force:
             raise CommandError(
                 f"broker {broker} is not alive; the leader reassigns its bundles automatically",
@@ -143,6 +138,18 @@ def check(connection: Connection, broker: str, *, force: bool) -> Registry:
     return registry
 
 
+def require_alive(registry: Registry) -> None:
+    """Raise if no broker is alive."""
+    if not registry.members.alive:
+        raise CommandError(
+            "no broker is alive", hint="Start one with `statechannel broker run --id ID`.", code=ExitCode.NO_BROKER
+        )
+
+
+def broker_not_found(broker: str) -> CommandError:
+    return not_found(f"broker {broker} not found", hint="`statechannel brokers` lists them.")
+
+
 def resumable(connection: Connection, broker: str) -> str | None:
     """Id of the running drain of this broker, or None.
 
@@ -156,24 +163,30 @@ def resumable(connection: Connection, broker: str) -> str | None:
 
 
 def newest(connection: Connection, drain: str) -> LoggedRequest | None:
-    """Newest request of a drain."""
     every = [
         request
-        for request in requests(connection, ASK)
+        for request in extension_requests(connection, BALANCER, ASK)
         if drain in (request.request.id, request.request.args.get("drain"))
     ]
     return every[-1] if every else None
 
 
 def broker_of(connection: Connection, drain: str) -> str | None:
-    """Broker of a drain."""
     request = newest(connection, drain)
     return None if request is None else request.request.broker
 
 
 def new_id() -> str:
-    """New id of a drain."""
     return str(ULID())
+
+
+def send(
+    connection: Connection, ask: str, args: Mapping[str, Any], wait_s: float, *, identifier: str | None = None
+) -> SentRequest:
+    """Write a request for the balancer of the leader."""
+    within_s = min(TIMEOUT_MAX_S, max(1.0, wait_s))
+    asked = balancer_args(ask, Addressee.LEADER, args)
+    return requests.send(connection, RequestCommand.EXTENSION, asked, within_s, identifier=identifier)
 
 
 def drain(connection: Connection, request: DrainRequest, bar: ProgressBars) -> DrainResult:
@@ -186,7 +199,7 @@ def drain(connection: Connection, request: DrainRequest, bar: ProgressBars) -> D
     # A changed rate or force needs a new request of the same drain; without a change this command only watches.
     changes = request.force or request.rate_per_s is not None
     sent = under_way.sent if under_way is not None and under_way.open and not changes else None
-    cordoned = cordon(connection, request.broker, request.drain, why=request.why, by=request.by)
+    newly_cordoned = cordon(connection, request.broker, request.drain, why=request.why, by=request.by)
     bar.show(request.broker, f"draining {request.broker}", 0, 1)
     watch = _Watch(connection, request, bar, begun=under_way is not None)
     try:
@@ -199,7 +212,7 @@ def drain(connection: Connection, request: DrainRequest, bar: ProgressBars) -> D
         raise
     finally:
         bar.drop(request.broker)
-    return _judged(connection, request, cordoned, answer, begun=watch.begun)
+    return _judged(connection, request, answer, newly_cordoned=newly_cordoned, begun=watch.begun)
 
 
 def is_asked_again(outcome: Outcome | None, begun_s: float) -> bool:
@@ -230,9 +243,9 @@ class _Watch:
         self._begun_s = time.monotonic()
         self._ends_s = self._begun_s + request.within_s
 
-    def until_answered(self, sent: SentRequest | None, *, first: bool) -> LeaderAnswer:
+    def until_answered(self, sent: SentRequest | None, *, first: bool) -> RequestAnswer:
         """Send the request, and retry until a leader answers it."""
-        answer = LeaderAnswer(None, None)
+        answer = RequestAnswer("", None)
         while True:
             left_s = self._ends_s - time.monotonic()
             if left_s <= 0:
@@ -270,14 +283,14 @@ class _Watch:
             self._request.broker, f"draining {self._request.broker}{by}", self._total - left, max(1, self._total)
         )
 
-    def _late(self, answer: LeaderAnswer) -> CommandError:
+    def _late(self, answer: RequestAnswer) -> CommandError:
         left = self._holdings.look(anyhow=True)[self._request.broker]
-        progress = f"last executed by {answer.broker}" if answer.broker else "no broker has started it"
+        progress = f"last executed by {answer.claimed_by}" if answer.claimed_by else "no broker has started it"
         return CommandError(
             f"{self._request.broker} has {count(left, 'bundle')} left after {self._request.within_s:g} s; {progress}",
             hint=f"It is still cordoned; continue with `statechannel drain {self._request.broker} "
             f"--operation {self._request.drain}`.",
-            code=ExitCode.UNDETERMINED if answer.broker else ExitCode.NO_BROKER,
+            code=ExitCode.UNDETERMINED if answer.claimed_by else ExitCode.NO_BROKER,
         )
 
 
@@ -286,23 +299,23 @@ def _is_not_begun(outcome: Outcome | None) -> bool:
 
 
 def _judged(
-    connection: Connection, request: DrainRequest, cordoned: DrainCordon, answer: LeaderAnswer, *, begun: bool
+    connection: Connection, request: DrainRequest, answer: RequestAnswer, *, newly_cordoned: bool, begun: bool
 ) -> DrainResult:
     outcome = answer.outcome
     if isinstance(outcome, Done):
-        return DrainResult(request, outcome.facts, answer.broker, outcome.result)
+        return DrainResult(request, outcome.facts, answer.claimed_by, outcome.result)
     if not isinstance(outcome, Rejected | NotFound):
         raise CommandError(f"the leader answered with {cell(str(outcome))}", code=ExitCode.UNKNOWN)
     reason = str(outcome.reason)
     message, hint = outcome.message, hint_for(outcome, operation=request.drain)
     if reason == NO_EXTENSION:
         message, hint = (
-            f"the leader {answer.broker} does not run the balancing extension",
+            f"the leader {answer.claimed_by} does not run the balancing extension",
             "Run brokers with extensions.balancer.enabled=true.",
         )
     nothing = reason == NOTHING_MOVED or (not begun and _is_not_begun(outcome))
     # Otherwise a broker that is half empty would be assigned bundles again.
-    if cordoned.by_this_command and nothing and take_back(connection, request.broker, request.drain):
+    if newly_cordoned and nothing and take_back(connection, request.broker, request.drain):
         message += " (the cordon was removed)"
     raise CommandError(f"rejected ({reason}): {message}", hint=hint, code=ExitCode.REJECTED)
 

@@ -17,13 +17,23 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from shedders.cli.drain.cordons import cordon_of, drained_by, standing_of, uncordon
-from shedders.cli.drain.follower import AGAIN_S, ASK, DrainRequest, drain, is_asked_again, new_id, require_empty
-from shedders.cli.leader_request import follow, requests, send
-from shedders.cli.progress_bars import ProgressBars
+from shedders.cli.drain.follower import (
+    AGAIN_S,
+    ASK,
+    DrainRequest,
+    broker_not_found,
+    drain,
+    is_asked_again,
+    new_id,
+    require_alive,
+    require_empty,
+    send,
+)
 from statechannel.cli.kit.connection import Connection
 from statechannel.cli.kit.failures import CommandError
-from statechannel.cli.kit.output import say
+from statechannel.cli.kit.output import ProgressBars, say
 from statechannel.cli.kit.registry import Registry, read_registry
+from statechannel.cli.kit.requests import BALANCER, extension_requests, follow
 from statechannel.engine.commands import Done
 from statechannel.engine.membership import Member
 from statechannel.errors import ExitCode
@@ -75,7 +85,7 @@ class RestartProgress:
 def progressed(connection: Connection, restart: str) -> RestartProgress:
     """Read the progress of a restart from the log."""
     progress = RestartProgress()
-    for request in requests(connection, ASK):
+    for request in extension_requests(connection, BALANCER, ASK):
         args = request.request.args
         broker, incarnation, brokers = args.get("broker"), args.get("incarnation"), args.get("brokers")
         if args.get("restart") != restart or not isinstance(broker, str) or not isinstance(incarnation, str):
@@ -192,13 +202,8 @@ class Restart:
         alive = registry.members.alive
         for name in wanted:
             if name not in alive:
-                raise CommandError(
-                    f"broker {name} not found", hint="`statechannel brokers` lists them.", code=ExitCode.NOT_FOUND
-                )
-        if not alive:
-            raise CommandError(
-                "no broker is alive", hint="Start one with `statechannel broker run --id ID`.", code=ExitCode.NO_BROKER
-            )
+                raise broker_not_found(name)
+        require_alive(registry)
         return sorted(set(wanted) or set(alive))
 
     def _is_done(self, name: str, before: Mapping[str, str], registry: Registry) -> bool:

@@ -1,4 +1,4 @@
-"""`statechannel policy set|get|list|delete|kinds|export|import`."""
+"""`statechannel policy set|get|list|delete|kinds|export|import`, and `statechannel override` for policies that expire."""
 
 from __future__ import annotations
 
@@ -10,10 +10,18 @@ import typer
 
 from shedders.balancer.setting_names import is_known
 from shedders.cli.policy import write
-from shedders.cli.policy.checks import sentence
 from shedders.cli.policy.transfer import export_policies, import_policies
-from shedders.cli.policy.write import By, Force_, book_of, nothing_there, put, report_result, shown, take_away
-from shedders.cli.times import parse_until_ms
+from shedders.cli.policy.write import (
+    By,
+    Force_,
+    book_of,
+    nothing_there,
+    put,
+    report_result,
+    sentence,
+    shown,
+    take_away,
+)
 from shedders.policies.contradictions import Contradiction
 from shedders.policies.effective import EffectivePolicies, Force, PolicyEntry
 from shedders.policies.kinds import CLUSTER, RULES, PolicyKind, canonical, kind_of, name_and_words, value_from
@@ -23,9 +31,10 @@ from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.live_log import now_ms
 from statechannel.cli.kit.options import Connect, OutputAs, with_connection
 from statechannel.cli.kit.output import Output, moment, print_json, print_table, say
+from statechannel.cli.kit.times import parse_length_ms, parse_until_ms
 from statechannel.errors import ExitCode
 
-app = typer.Typer(
+policy_app = typer.Typer(
     add_completion=False,
     rich_markup_mode=None,
     help="Policies of balancing and placement: set, get, list, delete, kinds, export, import.",
@@ -39,7 +48,7 @@ Words = Annotated[
 NameWord = Annotated[str, typer.Argument(metavar="[NAME]", help="Omitted for kinds that apply to the whole cluster.")]
 
 
-@app.command("set")
+@policy_app.command("set")
 @with_connection
 def set_(
     connect: Connect,
@@ -68,7 +77,7 @@ def set_(
     report_result(put(connect(), key, value, by=by, why=why, until_ms=until_ms, force=force), output)
 
 
-@app.command()
+@policy_app.command()
 @with_connection
 def delete(
     connect: Connect,
@@ -85,7 +94,7 @@ def delete(
     report_result(take_away(connect(), made_key(policy_kind, name, override=override), force=force), output)
 
 
-@app.command()
+@policy_app.command()
 @with_connection
 def get(connect: Connect, kind: KindWord, name: NameWord = CLUSTER, output: OutputAs = Output.TABLE) -> None:
     """Show one policy and its override."""
@@ -101,7 +110,7 @@ def get(connect: Connect, kind: KindWord, name: NameWord = CLUSTER, output: Outp
     _show(entries)
 
 
-@app.command("list")
+@policy_app.command("list")
 @with_connection
 def list_(
     connect: Connect,
@@ -163,7 +172,7 @@ def _list(
         say(f"note: unusable records: {counts}")
 
 
-@app.command()
+@policy_app.command()
 def kinds(output: OutputAs = Output.TABLE) -> None:
     """List the kinds of policies and their syntax."""
     if output is Output.JSON:
@@ -187,8 +196,8 @@ def kinds(output: OutputAs = Output.TABLE) -> None:
     )
 
 
-app.command("export")(export_policies)
-app.command("import")(import_policies)
+policy_app.command("export")(export_policies)
+policy_app.command("import")(import_policies)
 
 
 def named(kind: str, name: str) -> tuple[PolicyKind, str]:
@@ -248,3 +257,122 @@ def _show(entries: Iterable[PolicyEntry], empty: str = "") -> None:
         ],
         empty=empty,
     )
+
+
+override_app = typer.Typer(
+    add_completion=False,
+    rich_markup_mode=None,
+    help="Policies that expire: pin, cordon, exclude, shedding, threshold; list, end.",
+)
+
+For = Annotated[str, typer.Option("--for", metavar="LENGTH", help="Time until it expires, e.g. 90s, 30m, 2h, 7d.")]
+Why = Annotated[str, typer.Option("--why", help="Reason of the override, for people.")]
+
+
+@override_app.command()
+@with_connection
+def pin(
+    connect: Connect,
+    subject: Annotated[str, typer.Argument(metavar="BUNDLE|NAMESPACE")],
+    broker: Annotated[str, typer.Argument(metavar="BROKER")],
+    length: For,
+    why: Why,
+    by: By = None,
+    force: Force_ = False,
+    output: OutputAs = Output.TABLE,
+) -> None:
+    """Restrict a bundle or namespace to this broker; bundles on other brokers are not moved by the pin."""
+    _put(connect, PolicyKind.PIN, [subject, broker], length, why, by, output, force=force)
+
+
+@override_app.command()
+@with_connection
+def cordon(
+    connect: Connect,
+    broker: Annotated[str, typer.Argument(metavar="BROKER")],
+    length: For,
+    why: Why,
+    by: By = None,
+    force: Force_ = False,
+    output: OutputAs = Output.TABLE,
+) -> None:
+    """Assign no bundles to a broker."""
+    _put(connect, PolicyKind.CORDON, [broker], length, why, by, output, force=force)
+
+
+@override_app.command()
+@with_connection
+def exclude(
+    connect: Connect,
+    namespace: Annotated[str, typer.Argument(metavar="TENANT/NAMESPACE")],
+    length: For,
+    why: Why,
+    by: By = None,
+    output: OutputAs = Output.TABLE,
+) -> None:
+    """Exclude a namespace from shedding."""
+    _put(connect, PolicyKind.EXCLUDE, [namespace], length, why, by, output)
+
+
+@override_app.command()
+@with_connection
+def shedding(
+    connect: Connect,
+    state: Annotated[str, typer.Argument(metavar="on|off")],
+    length: For,
+    why: Why,
+    by: By = None,
+    output: OutputAs = Output.TABLE,
+) -> None:
+    """Switch automatic moves off or on."""
+    _put(connect, PolicyKind.SHEDDING, [state], length, why, by, output)
+
+
+@override_app.command()
+@with_connection
+def threshold(
+    connect: Connect,
+    name: Annotated[str, typer.Argument(metavar="SETTING", help="shedding.STRATEGY.NAME, filters.NAME, ...")],
+    value: Annotated[str, typer.Argument(metavar="VALUE")],
+    length: For,
+    why: Why,
+    by: By = None,
+    output: OutputAs = Output.TABLE,
+) -> None:
+    """Override a setting, such as a threshold."""
+    _put(connect, PolicyKind.SETTING, [name, value], length, why, by, output)
+
+
+@override_app.command()
+@with_connection
+def end(
+    connect: Connect,
+    kind: KindWord,
+    name: NameWord = CLUSTER,
+    force: Force_ = False,
+    output: OutputAs = Output.TABLE,
+) -> None:
+    """End an override before it expires, unless the remaining policies contradict each other."""
+    policy_kind, name = named("setting" if kind == "threshold" else kind, name)
+    report_result(take_away(connect(), made_key(policy_kind, name, override=True), force=force), output)
+
+
+override_app.command("list")(list_overrides)
+
+
+def _put(
+    connect: Connect,
+    kind: PolicyKind,
+    words: list[str],
+    length: str,
+    why: str,
+    by: str | None,
+    output: Output,
+    *,
+    force: bool = False,
+) -> None:
+    name, rest = name_and_words(kind, words)
+    value = value_from(kind, rest)
+    until_ms = now_ms() + parse_length_ms(length, "--for")
+    key = made_key(kind, name, override=True)
+    report_result(put(connect(), key, value, by=by, why=why, until_ms=until_ms, force=force), output)

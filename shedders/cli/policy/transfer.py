@@ -11,17 +11,16 @@ import orjson
 import typer
 
 from shedders.cli.policy.write import book_of, topics_of
+from shedders.cli.results import write_file
 from shedders.policies.effective import PolicyEntry
 from shedders.policies.record import PolicyKey, PolicyRecord, UndecodablePolicy, decode, decode_key, encode
 from shedders.policies.topic import PolicyWriteOutcome, write_policy
 from statechannel.cli.kit.connection import Connection
 from statechannel.cli.kit.failures import CommandError
-from statechannel.cli.kit.kafka_wait import naming_address
-from statechannel.cli.kit.live_log import now_ms
+from statechannel.cli.kit.live_log import naming_address, now_ms
 from statechannel.cli.kit.options import Connect, OutputAs, with_connection
 from statechannel.cli.kit.output import Output, print_json, progress, say
 from statechannel.errors import ExitCode
-from statechannel.files import FileUnwritableError
 
 _FORMAT = 1
 _NAMED = 5
@@ -42,14 +41,7 @@ def export_policies(
     records = {entry.key: _record(entry) for entry in entries if not entry.trouble}
     header = {"policies": _FORMAT, "topic": topics_of(connection).policy_topic, "exported_at_ms": at_ms}
     lines = [orjson.dumps(header), *(_line(record) for record in records.values())]
-    scratch = file.with_name(f".{file.name}.part")
-    try:
-        scratch.write_bytes(b"".join(line + b"\n" for line in lines))
-        scratch.replace(file)
-    except OSError as error:
-        raise FileUnwritableError(file, error) from error
-    finally:
-        scratch.unlink(missing_ok=True)
+    write_file(file, b"".join(line + b"\n" for line in lines))
     for name in unreadable:
         say(f"note: {name} cannot be read and is not in the file; it forbids until it is set or deleted")
     if output is Output.JSON:

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import getpass
-import socket
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, Final, NamedTuple
 
 import typer
 
 from shedders.balancer.cluster_inputs import ClusterInputs, broker_now
 from shedders.balancer.setting_names import checked
 from shedders.balancer.settings import NAME, configured
-from shedders.cli.policy.checks import PolicyChecks, judged, matters
-from shedders.model.cluster import Bundle, Cluster
+from shedders.model.amounts import are, count
+from shedders.model.cluster import Bundle, Cluster, IsolationPolicy
+from shedders.model.patterns import compiled
 from shedders.policies.book import PolicyBook
+from shedders.policies.contradictions import Contradiction
 from shedders.policies.effective import EffectivePolicies, Force, PolicyEntry
 from shedders.policies.kinds import BadPolicyError, PolicyKind, canonical
 from shedders.policies.record import SYSTEM, Author, PolicyKey, PolicyRecord, encode
@@ -30,14 +31,134 @@ from shedders.policies.topic import (
 from statechannel.cli.kit.channel_view import read_channel
 from statechannel.cli.kit.connection import Connection
 from statechannel.cli.kit.failures import CommandError
-from statechannel.cli.kit.kafka_wait import naming_address, notify_if_slow
-from statechannel.cli.kit.live_log import describe_topic, now_ms
+from statechannel.cli.kit.live_log import describe_topic, naming_address, notify_if_slow, now_ms
 from statechannel.cli.kit.output import Output, cell, duration, moment, print_json, say, stdout
 from statechannel.cli.kit.registry import read_registry
+from statechannel.cli.kit.requests import user_at_host
 from statechannel.engine.cluster_view import BrokerSeen
 from statechannel.errors import ExitCode
 from statechannel.kafka.topics import TopicAdmin
 from statechannel.protocol.log import Topic
+
+_OF_THE_CLUSTER: Final = frozenset(
+    {PolicyKind.ISOLATION, PolicyKind.ANTI_AFFINITY, PolicyKind.DOMAIN, PolicyKind.PIN, PolicyKind.CORDON}
+)
+
+
+class PolicyChecks(NamedTuple):
+    """Sentences on a policy before it is written or deleted.
+
+    Attributes:
+        troubles: Contradictions that the change causes.
+        notes: Oddities, and common misunderstandings.
+    """
+
+    troubles: Sequence[str] = ()
+    notes: Sequence[str] = ()
+
+
+def matters(key: PolicyKey, *, deleted: bool) -> bool:
+    """Whether the change must be checked against the cluster; deleting a cordon restricts nothing."""
+    return key.kind in _OF_THE_CLUSTER and not (deleted and key.kind is PolicyKind.CORDON)
+
+
+def judged(
+    key: PolicyKey, before: EffectivePolicies, after: EffectivePolicies, cluster: Cluster, *, deleted: bool, force: bool
+) -> PolicyChecks:
+    """Contradictions and oddities that the change causes.
+
+    Raises:
+        CommandError: Bundles would get no broker, and `force` is not set.
+    """
+    if not cluster.brokers:
+        return PolicyChecks(["no broker is alive, so these policies cannot be checked for contradictions"])
+    known = {(contradiction.kind, contradiction.policies) for contradiction in before.contradictions(cluster)}
+    new = [
+        contradiction
+        for contradiction in after.contradictions(cluster)
+        if (contradiction.kind, contradiction.policies) not in known
+    ]
+    # That no broker may take a bundle follows from the other contradictions, so these come first.
+    blocking = sorted(
+        (contradiction for contradiction in new if contradiction.blocks),
+        key=lambda contradiction: contradiction.kind == "nobody",
+    )
+    if blocking and not force:
+        more = f"; and {len(blocking) - 1} more" if len(blocking) > 1 else ""
+        raise CommandError(
+            f"the remaining policies contradict each other: {sentence(blocking[0])}{more}"
+            if deleted
+            else f"these policies contradict each other: {sentence(blocking[0])}{more}",
+            hint=f"Change or delete one of them{' first' if deleted else ''}; --force "
+            f"{'deletes' if deleted else 'writes'} it anyway, and the blocked bundles get no broker.",
+            code=ExitCode.REJECTED,
+        )
+    return PolicyChecks(
+        [sentence(contradiction) for contradiction in new], [] if deleted else list(_odd(key, after, cluster))
+    )
+
+
+def sentence(contradiction: Contradiction) -> str:
+    """Names of the policies, and the reason."""
+    return f"{', '.join(contradiction.policies)}: {contradiction.why}"
+
+
+def _odd(key: PolicyKey, after: EffectivePolicies, cluster: Cluster) -> Iterator[str]:
+    if key.kind is PolicyKind.ISOLATION:
+        every = after.policies.isolation
+        at = next((number for number, policy in enumerate(every) if policy.name == key.name), None)
+        if at is not None:
+            yield from _unmatched(every[at], cluster)
+            yield from _shadowed(every, at)
+
+    if key.kind is PolicyKind.PIN:
+        yield from _elsewhere(key.name, after.policies.pins, cluster)
+
+
+def _elsewhere(name: str, pins: Mapping[str, str], cluster: Cluster) -> Iterator[str]:
+    """Note on bundles that are served by another broker than the pinned one: a pin does not move them."""
+    broker = pins.get(name)
+    held = [name] if name in cluster.bundles else [bundle.name for bundle in cluster.bundles_in.get(name, ())]
+    # A bundle's own pin takes precedence over that of its namespace.
+    away = [
+        bundle
+        for bundle in sorted(held)
+        if cluster.bundles[bundle].owner not in (None, broker) and (bundle == name or bundle not in pins)
+    ]
+    if broker is None or not away:
+        return
+    where = (
+        f"it is on {cluster.bundles[name].owner}"
+        if away == [name]
+        else f"{count(len(away), 'bundle')} of it {are(len(away))} on another broker"
+    )
+    yield (
+        f"{where}; a pin does not move bundles; use statechannel transfer "
+        f"{away[0] if away == [name] else 'BUNDLE'} --dest {broker}"
+    )
+
+
+def _unmatched(policy: IsolationPolicy, cluster: Cluster) -> Iterator[str]:
+    """Notes on patterns that no broker matches, as namespaces that come later would get no broker."""
+    for part, texts in (("primary", policy.primary), ("secondary", policy.secondary)):
+        patterns = compiled(texts)
+        if not texts or isinstance(patterns, str):
+            continue
+        if not any(patterns.matches(broker.address) for broker in cluster.brokers.values()):
+            yield f"no known broker matches {part}={','.join(map(str, texts))} of isolation {policy.name}"
+
+
+def _shadowed(every: Sequence[IsolationPolicy], at: int) -> Iterator[str]:
+    """Notes on policies without effect, as an earlier one has all their patterns of namespaces."""
+    for first, policy in enumerate(every):
+        for second in range(first + 1, len(every)):
+            hidden = every[second]
+            if at in (first, second) and hidden.namespaces and set(hidden.namespaces) <= set(policy.namespaces):
+                yield (
+                    f"isolation {hidden.name} is never used: isolation {policy.name} comes before it and has the same "
+                    "namespaces"
+                )
+
 
 By = Annotated[str | None, typer.Option("--by", metavar="NAME", help="Author of the policy. Default: user@host.")]
 Force_ = Annotated[bool, typer.Option("--force", help="Write it even if policies then contradict each other.")]
@@ -62,7 +183,6 @@ class PolicyWriteResult:
     judged: PolicyChecks
 
     def fields(self) -> dict[str, Any]:
-        """As JSON has it."""
         record, written = self.record, self.written
         return {
             "kind": str(self.key.kind),
@@ -85,7 +205,6 @@ class PolicyWriteResult:
 
 
 def topics_of(connection: Connection) -> PolicyTopics:
-    """Topic of policies of that channel, with its topic policy."""
     return PolicyTopics(connection.topics.channel, connection.topics.lags)
 
 
@@ -129,7 +248,7 @@ def put(
         BadPolicyError, UnknownSettingError, StrategySettingsError: The policy is invalid.
         CommandError: It would contradict other policies; nothing was written.
     """
-    author = Author(by or who(), drain)
+    author = Author(by or user_at_host(), drain)
     if drain is None and author.person.startswith(SYSTEM):
         raise BadPolicyError(
             f"`{author.person}` is not the name of a person: names that begin with {SYSTEM} are reserved"
@@ -190,7 +309,6 @@ def take_away(connection: Connection, key: PolicyKey, *, force: bool) -> PolicyW
 
 
 def nothing_there(effective: EffectivePolicies, key: PolicyKey) -> CommandError:
-    """Error for a policy that does not exist."""
     other = _newest(effective, key._replace(override=not key.override))
     hint = "`statechannel policy list` lists all policies."
     if other is not None:
@@ -224,7 +342,7 @@ def report_result(done: PolicyWriteResult, output: Output) -> None:
         say(f"note: {text}")
     if written.superseded:
         say(f"note: {written.reason}")
-    _tell_skew(done)
+    _warn_of_skew(done)
     if output is Output.TABLE:
         record = done.record
         end = "" if record is None or record.until_ms is None else f", until {moment(record.until_ms)}"
@@ -232,7 +350,7 @@ def report_result(done: PolicyWriteResult, output: Output) -> None:
         stdout().print(f"{what} {act}{end} (offset {written.offset})", markup=False)
 
 
-def _tell_skew(done: PolicyWriteResult) -> None:
+def _warn_of_skew(done: PolicyWriteResult) -> None:
     record, logged_at_ms = done.record, done.written.logged_at_ms
     if record is None or record.until_ms is None or logged_at_ms is None:
         return
@@ -258,15 +376,6 @@ def _plain(value: Any) -> str:
     if isinstance(value, list):
         return ",".join(_plain(part) for part in value)
     return "none" if value is None else str(value)
-
-
-def who() -> str:
-    """Author of a policy: user@host."""
-    try:
-        user = getpass.getuser()
-    except (KeyError, OSError):
-        user = "somebody"
-    return f"{user}@{socket.gethostname()}"
 
 
 def live_cluster(connection: Connection) -> Cluster:

@@ -7,7 +7,6 @@ from typing import Annotated
 
 import typer
 
-from shedders.cli.times import parse_length_ms
 from shedders.kafka_rebalance.cli.arguments import partitions_settings
 from shedders.kafka_rebalance.cli.outcome import Replace, refuse_existing
 from shedders.kafka_rebalance.cli.plan import LoadsFile, Window
@@ -16,6 +15,7 @@ from shedders.model.amounts import count
 from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.options import Connect, OutputAs, with_connection
 from statechannel.cli.kit.output import Output, print_json, say
+from statechannel.cli.kit.times import parse_length_ms
 from statechannel.errors import ExitCode
 from statechannel.files import check_writable
 

@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shedders.cli.progress_bars import bar
 from shedders.cli.results import say_written
-from shedders.cli.times import parse_length_ms
 from shedders.kafka_rebalance.cli.arguments import need_extra, partitions_settings
 from shedders.kafka_rebalance.cli.outcome import (
     OutputFiles,
@@ -29,7 +27,8 @@ from shedders.kafka_rebalance.cli.request import PlanOptions, request_of
 from shedders.kafka_rebalance.cli.source import seen
 from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.options import Connect, OutputAs, with_connection
-from statechannel.cli.kit.output import Output, print_json, say
+from statechannel.cli.kit.output import Output, bar, print_json, say
+from statechannel.cli.kit.times import parse_length_ms
 from statechannel.errors import ExitCode
 from statechannel.files import check_writable
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from shedders.cli.times import parse_length_ms
 from shedders.kafka_rebalance.cli.arguments import parse_amount, parse_brokers, parse_goals
 from shedders.kafka_rebalance.planning.capacity import BrokerCapacity, Capacities
 from shedders.kafka_rebalance.planning.request import PlanMode, PlanRequest
 from statechannel.cli.kit.failures import CommandError
+from statechannel.cli.kit.times import parse_length_ms
 from statechannel.errors import ExitCode
 
 if TYPE_CHECKING:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from shedders.cli.times import parse_length_ms
 from shedders.kafka_rebalance.cli.arguments import need_extra, partitions_settings
 from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.options import Connect, OutputAs, with_connection
@@ -26,6 +25,7 @@ from statechannel.cli.kit.output import (
     stdout,
     waiting,
 )
+from statechannel.cli.kit.times import parse_length_ms
 from statechannel.errors import ExitCode, StateChannelError
 
 if TYPE_CHECKING:

@@ -31,10 +31,9 @@ from statechannel.cli.audit.options import (
     source_of,
 )
 from statechannel.cli.audit.origins import origins
-from statechannel.cli.audit.parts import diff, gaps_of, history_of, not_named, rejected, title_of
-from statechannel.cli.audit.report import report
+from statechannel.cli.audit.parts import diff, gaps_of, history_of, not_named, rejected, report, title_of
 from statechannel.cli.audit.verify import verify as verify_replicas
-from statechannel.cli.kit.options import BootstrapServers, Connect, OutputAs, with_connection
+from statechannel.cli.kit.options import BootstrapServers, Connect, OutputAs, options_used, with_connection
 from statechannel.cli.kit.output import Output, print_json_lists, progress, say
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -127,7 +126,7 @@ def audit(
 
 def _nothing_before(context: typer.Context) -> None:
     """Refuse options of `audit` itself before a subcommand: they would be ignored."""
-    options = _options_used(context)
+    options = options_used(context)
     if options:
         option = options[0]
         command = context.invoked_subcommand
@@ -137,21 +136,11 @@ def _nothing_before(context: typer.Context) -> None:
         )
 
 
-def _options_used(context: typer.Context) -> list[str]:
-    """Options of the command line."""
-    names = {parameter.name: parameter.opts[0] for parameter in context.command.params}
-    return [
-        names[name]
-        for name in context.params
-        if (source := context.get_parameter_source(name)) is not None and source.name == "COMMANDLINE"
-    ]
-
-
 def _alone(context: typer.Context) -> None:
     """Refuse options that --verify does not support: it compares at the replicas' own offsets only."""
     where = {"--file", "--bootstrap-servers", "--archive", "--channel", "--config", "-X", "--set", "--output"}
     other = [
-        name for name in _options_used(context) if name not in where | {"--verify", "--replica", "--compaction-lag-ms"}
+        name for name in options_used(context) if name not in where | {"--verify", "--replica", "--compaction-lag-ms"}
     ]
     if other:
         raise AuditQuestionError(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import inspect
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
 from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any
@@ -28,9 +28,10 @@ from statechannel.audit.engine import (
     load_engine,
 )
 from statechannel.audit.errors import AuditQuestionError
-from statechannel.cli.kit.options import BootstrapServers, Connect, OutputAs
-from statechannel.cli.kit.output import Output, progress
-from statechannel.cli.kit.remarks import remark_unchained
+from statechannel.audit.transfer.export_file import read_header
+from statechannel.audit.transfer.line import BadLine
+from statechannel.cli.kit.options import BootstrapServers, Connect, OutputAs, with_connection
+from statechannel.cli.kit.output import Output, progress, say
 
 File = Annotated[Path | None, typer.Option("--file", metavar="F", help="Export file to audit.")]
 Archive = Annotated[str | None, typer.Option("--archive", metavar="DIR", help="Audit archive (with --engine spark).")]
@@ -88,22 +89,13 @@ class AuditOptions:
         with tempfile.TemporaryDirectory(prefix="statechannel-audit-") as folder:
             path = Path(folder) / "export.jsonl"
             self.source.export(path)
-            yield AuditOptions(
-                ExportSource(path, made_here=True),
-                self.as_of,
-                self.read,
-                self.compaction_lag_ms,
-                self.engine,
-                self.options,
-                self.table,
-                self.connect,
-            )
+            yield replace(self, source=ExportSource(path, made_here=True))
 
 
 def audit_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options of the log to a command; its first argument is an `AuditOptions`.
+    """Add the options of the log and of the connection to a command; its first argument is an `AuditOptions`.
 
-    A command with an argument `as_of` of its own resolves its moments itself. Goes below `with_connection`.
+    A command with an argument `as_of` of its own resolves its moments itself.
     """
     own = list(inspect.signature(command, eval_str=True).parameters.values())[1:]
     names = {parameter.name for parameter in own}
@@ -128,7 +120,7 @@ def audit_options(command: Callable[..., Any]) -> Callable[..., Any]:
     first = inspect.Parameter("connect", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=Connect)
     keyword = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in (*own, *shared)]
     run.__signature__ = inspect.Signature([first, *keyword])  # type: ignore[attr-defined]
-    return run
+    return with_connection(run)
 
 
 def _log(
@@ -167,6 +159,13 @@ def source_of(file: Path | None, archive: str | None, bootstrap_servers: str | N
     from statechannel.cli.kit.live_log import live_source
 
     return live_source(connect())
+
+
+def remark_unchained(path: Path) -> None:
+    """Warn that edits of this file would not be detected; its reader reports all other problems."""
+    with suppress(OSError, BadLine):
+        if path.is_file() and read_header(path).digest is None:
+            say(f"note: {path} has no digest of its records: edits cannot be detected")
 
 
 def options_of(options: Sequence[str]) -> dict[str, str]:

@@ -18,14 +18,12 @@ from statechannel.cli.audit.options import AuditOptions, audit_options
 from statechannel.cli.audit.parts import about, log_line
 from statechannel.cli.kit.connection import Connection
 from statechannel.cli.kit.live_log import now_ms, open_tail
-from statechannel.cli.kit.options import with_connection
 from statechannel.cli.kit.output import moment, print_json_lists, print_table, say, stdout
 from statechannel.engine.membership import decode_member
 from statechannel.protocol.log import RecordRead, Topic
 from statechannel.protocol.states import State
 
 
-@with_connection
 @audit_options
 def origins(
     asked: AuditOptions,
@@ -44,7 +42,7 @@ def origins(
     """List the origin of each operation (request, decision, or rule of the brokers), and operations without an origin."""
     result = asked.answer(Wants(origins=True, cuts=True))
     looked_up = with_topics or isinstance(asked.source, LiveSource)
-    document = origins_document(result.origins or {}, _sources(asked.connect()) if looked_up else ())
+    document = origins_document(result.origins or {}, sources(asked.connect()) if looked_up else ())
     if not looked_up:
         say("note: requests and decisions are in separate topics, which were not read (--with-topics)")
     if not asked.table:
@@ -53,13 +51,6 @@ def origins(
         return
     log_line(asked, result)
     _show(document, document["operations"] if every else list(without_origin(document)))
-
-
-def _sources(connection: Connection) -> list[Any]:
-    # Files are audited on machines that have no Kafka client.
-    from statechannel.cli.audit.origins import sources
-
-    return sources(connection)
 
 
 def _show(document: Mapping[str, Any], rows: Iterable[Mapping[str, Any]]) -> None:
@@ -120,7 +111,6 @@ def sources(connection: Connection) -> list[OriginTopic]:
 
 
 def requests(connection: Connection) -> Requests:
-    """The requests still in the topic."""
     requests = Requests()
     with _all(connection, Topic.REQUESTS) as (records, first_ms):
         for record in records:
@@ -166,7 +156,6 @@ class Requests:
     _askers: dict[str, OperationCause] = field(default_factory=dict)
 
     def take(self, record: RecordRead) -> None:
-        """Apply one record of the topic."""
         item = request_record.decode(record.value, record.timestamp_ms)
         if not isinstance(item, Request) or item.id in self._askers:
             return
@@ -203,7 +192,6 @@ class Shutdowns:
     _leaving: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
 
     def take(self, record: RecordRead) -> None:
-        """Apply one heartbeat."""
         info = decode_member(record.value)
         if info is None or (info.get("draining") is not True and info.get("leaving") is not True):
             return

@@ -1,29 +1,46 @@
-"""Commands `statechannel audit history`, `gaps`, `rejected` and `diff`."""
+"""Commands `statechannel audit history`, `gaps`, `rejected`, `diff` and `report`."""
 
 from __future__ import annotations
 
+import os
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.text import Text
 
 from statechannel.audit import gap_sums
-from statechannel.audit.as_of import parse_as_of
+from statechannel.audit.as_of import AsOf, parse_as_of
 from statechannel.audit.difference import StateDifferences
-from statechannel.audit.engine import AuditResult, Wants
+from statechannel.audit.engine import (
+    LOCAL,
+    ArchiveSource,
+    AuditResult,
+    ExportSource,
+    Source,
+    Wants,
+    load_archive_export,
+)
 from statechannel.audit.errors import AuditQuestionError
 from statechannel.audit.history import History, meant
+from statechannel.audit.local import open_export
+from statechannel.audit.report.data import ReportLimits, ReportQuestion, report_data
 from statechannel.audit.spool import Spool
-from statechannel.cli.audit import part_tables, tables
+from statechannel.audit.transfer.export_file import ExportFile
+from statechannel.audit.views import NotInLogError
+from statechannel.cli.audit import tables
 from statechannel.cli.audit.options import AuditOptions, audit_options
 from statechannel.cli.kit.failures import CommandError
-from statechannel.cli.kit.options import with_connection
-from statechannel.cli.kit.output import print_json_lists, say, stdout
+from statechannel.cli.kit.output import moment, print_json, print_json_lists, progress, say, stdout
 from statechannel.errors import ExitCode
+from statechannel.files import check_writable, new_file
 from statechannel.protocol.bundle import FULL_UPPER, KeyParts, parse_key
 
 
-@with_connection
 @audit_options
 def history_of(
     asked: AuditOptions,
@@ -41,10 +58,9 @@ def history_of(
         print_json_lists({"of": name} | about(asked, result), {"history": rows})
         return
     log_line(asked, result)
-    part_tables.history(title, rows)
+    tables.history(title, rows)
 
 
-@with_connection
 @audit_options
 def gaps_of(
     asked: AuditOptions,
@@ -63,8 +79,8 @@ def gaps_of(
         print_json_lists(about(asked, result) | head, {"gaps": rows})
         return
     log_line(asked, result)
-    part_tables.gap_sums(sums)
-    tables.gaps(rows, untold=tables.untold(result))
+    tables.gap_sums(sums)
+    tables.gaps(rows, answer_lost=tables.answer_lost(result))
 
 
 def _of(result: AuditResult, of: str | None) -> tuple[Any, list[dict[str, Any]]]:
@@ -95,7 +111,6 @@ def _holds(bundle: str, wanted: KeyParts) -> bool:
     return parts.lower <= wanted.lower and (wanted.lower < parts.upper or parts.upper == FULL_UPPER)
 
 
-@with_connection
 @audit_options
 def rejected(asked: AuditOptions) -> None:
     """Count rejected records by reason, by writer, and by the writer of the accepted record that came first."""
@@ -105,10 +120,9 @@ def rejected(asked: AuditOptions) -> None:
         print_json_lists(about(asked, result) | {"rejected": answer}, {})
         return
     log_line(asked, result)
-    part_tables.rejected(answer, untold=tables.untold(result))
+    tables.rejected(answer, answer_lost=tables.answer_lost(result))
 
 
-@with_connection
 @audit_options
 def diff(
     asked: AuditOptions,
@@ -131,8 +145,8 @@ def diff(
     for row in differences.rows(before.states or (), after.states or ()):
         rows.append(row)
     head: dict[str, Any] = {
-        "from": part_tables.side(t1, before),
-        "to": part_tables.side(t2, after),
+        "from": tables.side(t1, before),
+        "to": tables.side(t2, after),
         "counts": dict(sorted(differences.counts.items())),
         "owners": differences.moved(),
     }
@@ -144,10 +158,10 @@ def diff(
     if not asked.table:
         print_json_lists(head, {"differences": rows})
         return
-    for name, moment, text in (("T1", first, t1), ("T2", second, t2)):
-        if moment is not None and moment.offset is not None and moment.offset >= _last_end(after):
+    for name, cut_at, text in (("T1", first, t1), ("T2", second, t2)):
+        if cut_at is not None and cut_at.offset is not None and cut_at.offset >= _last_end(after):
             say(f"note: {name} {text} is past the end of every partition: it means the end of the log")
-    part_tables.differences(head, rows, untold=any(tables.untold(result) for result in (before, after)))
+    tables.differences(head, rows, answer_lost=any(tables.answer_lost(result) for result in (before, after)))
 
 
 def _last_end(result: AuditResult) -> int:
@@ -205,9 +219,114 @@ def title_of(name: str, option: str = "") -> str:
 
 
 def not_named(name: str) -> CommandError:
-    """The error for a name that is not in the log."""
     return CommandError(
         f"the log has no record of {name}",
         hint="Check the name; `statechannel namespace list` lists the namespaces, `statechannel bundles` the live bundles.",
         code=ExitCode.NOT_FOUND,
     )
+
+
+_DEFAULT = ReportLimits()
+
+
+@audit_options
+def report(
+    asked: AuditOptions,
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE.html", help="Output file.")],
+    bundle: Annotated[
+        list[str] | None,
+        typer.Option("--bundle", metavar="BUNDLE", help="Show the timeline of this bundle; may be repeated."),
+    ] = None,
+    topic: Annotated[
+        list[str] | None,
+        typer.Option("--topic", metavar="TOPIC", help="Show the timelines of all bundles that held this topic."),
+    ] = None,
+    namespace: Annotated[
+        list[str] | None,
+        typer.Option("--namespace", metavar="NAMESPACE", help="Show the timelines of this namespace's bundles."),
+    ] = None,
+    bundles_max: Annotated[
+        int, typer.Option("--bundles-max", min=1, max=5_000, help="Maximum number of timelines, including ancestors.")
+    ] = _DEFAULT.bundles,
+    points_max: Annotated[
+        int, typer.Option("--points-max", min=10, max=5_000, help="Maximum number of points in a chart.")
+    ] = _DEFAULT.points,
+    rows_max: Annotated[
+        int, typer.Option("--rows-max", min=1, max=100_000, help="Maximum number of rows in a table.")
+    ] = _DEFAULT.rows,
+) -> None:
+    """Write the audit as one HTML page: owners over time, timelines of bundles, gaps, rejections; works offline."""
+    wanted = (*(bundle or ()), *(topic or ()), *(namespace or ()))
+    _check_page_path(out)
+    question = ReportQuestion(
+        read=asked.read,
+        as_of=asked.as_of,
+        compaction_lag_ms=asked.compaction_lag_ms,
+        wanted=wanted,
+        limits=ReportLimits(points=points_max, bundles=bundles_max, rows=rows_max),
+    )
+    try:
+        with _opened(asked) as export:
+            data = report_data(export, question, progress=progress)
+    except NotInLogError as error:
+        raise not_named(str(error)) from error
+    # Jinja is loaded only where a page is made.
+    from statechannel.cli.report_page import ReportOrigin, render
+
+    page = render(
+        data, ReportOrigin(_source_name(asked.source), _moment_of(asked.as_of), time.time_ns() // 1_000_000, wanted)
+    )
+    content = page.encode()
+    with new_file(out) as file:
+        file.write(content)
+    if asked.table:
+        gaps, rejected = data["gaps"], data["rejected"]
+        say(
+            f"{out}: {len(data['lanes'])} timelines, {gaps['all']:,} gaps ({gaps['open']:,} open), "
+            f"{rejected['all']:,} rejected records, {len(content) / 1024:,.0f} KiB; open it in a browser"
+        )
+    else:
+        print_json({"file": str(out), "size_bytes": len(content), **data})
+
+
+@contextmanager
+def _opened(asked: AuditOptions) -> Iterator[ExportFile]:
+    """The log as an export file; a live topic or an archive is exported to a temporary one."""
+    source = asked.source
+    if not isinstance(source, ArchiveSource):
+        if asked.engine != LOCAL:
+            raise AuditQuestionError(
+                "Reports use the local engine; other engines are only used to read an archive.",
+                hint="Remove --engine, or give an --archive.",
+            )
+        with open_export(source, progress) as export:
+            yield export
+        return
+    if asked.engine == LOCAL:
+        raise AuditQuestionError("The local engine does not read archives.", hint="Add `--engine spark`.")
+    with tempfile.TemporaryDirectory(prefix="statechannel-audit-") as folder:
+        path = Path(folder) / "export.jsonl"
+        load_archive_export(asked.engine)(source, path, asked.options, progress=progress)
+        with open_export(ExportSource(path, made_here=True), progress) as export:
+            yield export
+
+
+def _moment_of(as_of: AsOf | None) -> str | None:
+    if as_of is None:
+        return None
+    return moment(as_of.time_ms) if as_of.offset is None else f"offset {as_of.offset}"
+
+
+def _source_name(source: Source) -> str:
+    if isinstance(source, ExportSource):
+        return f"the export file {source.path.name}"
+    if isinstance(source, ArchiveSource):
+        return f"the archive {source.folder}"
+    return f"the live topic {source.topic} at {source.bootstrap_servers}"
+
+
+def _check_page_path(path: Path) -> None:
+    """Refuse an unusable path before the long read."""
+    if os.path.isdir(path):  # noqa: PTH112 - Path.is_dir fails of a name that is too long
+        raise AuditQuestionError(f"{path} is a folder.", hint="Give the path of a file.")
+    check_writable(path)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from statechannel.cli.doctor.facts import DoctorFacts
-from statechannel.cli.doctor.findings import DoctorCheck, DoctorFinding, Severity
+from statechannel.cli.doctor.checks import DoctorCheck, DoctorFacts, DoctorFinding, Severity
 from statechannel.cli.kit.output import duration
+from statechannel.engine.membership import Member
 from statechannel.protocol.record import FORMAT
 
 LAG_WARNING_MS = 5_000
@@ -127,17 +127,18 @@ def _stopped(facts: DoctorFacts) -> dict[str, dict[str, Any]]:
 def _cannot_read(facts: DoctorFacts, partition: str) -> list[str]:
     """Live brokers that do not read the format of a partition."""
     wanted = _stopped(facts)[partition]["format"]
-    alive = {} if facts.registry is None else facts.registry.members.alive
-    return [name for name, member in sorted(alive.items()) if wanted not in (member.info.get("formats") or [FORMAT])]
+    return [
+        name for name, member in sorted(_alive(facts).items()) if wanted not in (member.info.get("formats") or [FORMAT])
+    ]
 
 
 def clocks(facts: DoctorFacts) -> Iterator[DoctorFinding]:
     """Clocks of the brokers compared with the log's."""
-    if facts.story is None or facts.registry is None:
+    if facts.story is None:
         return
     if _nobody(facts):
         yield _NOBODY
-    for broker in sorted(facts.registry.members.alive):
+    for broker in sorted(_alive(facts)):
         process = facts.story.processes.get(broker)
         behind_ms = None if process is None else process.clock_behind_ms
         if behind_ms is not None and abs(behind_ms) > CLOCKS_WARNING_MS:
@@ -188,11 +189,9 @@ def leader(facts: DoctorFacts) -> Iterator[DoctorFinding]:
 
 def forged(facts: DoctorFacts) -> Iterator[DoctorFinding]:
     """Records under the name of a broker that did not write them."""
-    if facts.registry is None:
-        return
     if _nobody(facts):
         yield _NOBODY
-    for broker, member in sorted(facts.registry.members.alive.items()):
+    for broker, member in sorted(_alive(facts).items()):
         seen = _forged_of(member.info.get("forged"))
         if seen is None:
             continue
@@ -228,12 +227,10 @@ def _forged_of(fields: object) -> _Forged | None:
 
 def patience_alike(facts: DoctorFacts) -> Iterator[DoctorFinding]:
     """Whether all brokers and this command have the same expiry."""
-    if facts.registry is None:
-        return
     if _nobody(facts):
         yield _NOBODY
     brokers: dict[float, list[str]] = {}
-    for name, member in sorted(facts.registry.members.alive.items()):
+    for name, member in sorted(_alive(facts).items()):
         expiry_s = member.info.get("expiry_s")
         if isinstance(expiry_s, int | float):
             brokers.setdefault(float(expiry_s), []).append(name)
@@ -368,6 +365,10 @@ def log(facts: DoctorFacts) -> Iterator[DoctorFinding]:
     yield DoctorFinding(
         Severity.OK, f"the log is complete: {many} bundles, {assigned} assigned, {waiting} not{on_their_way}"
     )
+
+
+def _alive(facts: DoctorFacts) -> Mapping[str, Member]:
+    return {} if facts.registry is None else facts.registry.members.alive
 
 
 def _nobody(facts: DoctorFacts) -> bool:

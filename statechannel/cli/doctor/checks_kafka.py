@@ -1,18 +1,141 @@
-"""Checks of the Kafka cluster: reachability, brokers, and broker settings that conflict with ours."""
+"""Checks of this machine, of the Kafka cluster, and of the channel's topics and their settings."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from statechannel.cli.doctor.facts import DoctorFacts
-from statechannel.cli.doctor.findings import DoctorCheck, DoctorFinding, Severity
+from statechannel.cli.doctor.checks import DoctorCheck, DoctorFacts, DoctorFinding, Severity, WantedTopic
+from statechannel.cli.kit.output import duration
+from statechannel.embedded import BrokerState
 from statechannel.kafka.cluster import server_version
+from statechannel.kafka.topic_policy import LEADER
+from statechannel.kafka.topics import TopicSettingDifference, differences_of
 from statechannel.protocol.log import Topic
-from statechannel.settings.relations import FAR_BELOW
+from statechannel.settings.relations import FAR_BELOW, RELATIONS
 
 if TYPE_CHECKING:
     from statechannel.kafka.topics import TopicInfo
+
+
+MIB = 1024 * 1024
+CLOCK_WARNING_MS = 1_000
+"""Ages are shown in seconds: an error of a second is visible."""
+_LITTLE_FREE = 0.05
+_FREE_TIMES = 10
+
+
+def settings(facts: DoctorFacts) -> Iterator[DoctorFinding]:
+    """Settings that are invalid, or contradict each other."""
+    for problem in facts.problems:
+        yield DoctorFinding(
+            Severity.CRITICAL,
+            problem.rstrip("."),
+            "No broker starts with these settings."
+            + ("" if facts.settings_known else " Kafka is not queried until they are fixed."),
+            "Change it where it is set (`--set`, STATECHANNEL_ variables, `--config`); design/settings.md lists all settings.",
+        )
+    if not facts.problems:
+        yield DoctorFinding(Severity.OK, f"settings are valid, and the {len(RELATIONS)} rules between them are met")
+
+
+def java(facts: DoctorFacts) -> Iterator[DoctorFinding]:
+    """Java, needed by the embedded Kafka and the Spark jobs."""
+    failed = facts.failed.get("java")
+    if failed is not None:
+        used = facts.embedded is not None and facts.embedded.used
+        yield DoctorFinding(
+            Severity.ERROR if used else Severity.INFO,
+            failed.what,
+            "The embedded Kafka cannot be started again."
+            if used
+            else "Only the embedded Kafka and Spark jobs need it.",
+            failed.hint if used else "",
+        )
+    elif facts.java is not None:
+        yield DoctorFinding(Severity.OK, f"Java {facts.java.major} at {facts.java.executable}")
+
+
+_NEXT = {
+    BrokerState.STOPPED: "`statechannel kafka up`",
+    BrokerState.SUSPENDED: "`kill -CONT` its process, which `statechannel kafka status` names.",
+}
+
+
+def embedded(facts: DoctorFacts) -> Iterator[DoctorFinding]:
+    """The embedded Kafka of this machine: whether it runs, and its disk."""
+    kafka = facts.embedded
+    if kafka is None or not (kafka.used or kafka.exists):
+        yield DoctorFinding(Severity.OK, "this machine has no embedded Kafka")
+        return
+    if kafka.state is BrokerState.CRASHED:
+        yield DoctorFinding(
+            Severity.CRITICAL if kafka.used else Severity.INFO,
+            f"the embedded Kafka of {kafka.folder} crashed",
+            "The channel cannot be read or written." if kafka.used else "It is not the Kafka of this channel.",
+            f"Read the end of {kafka.log}, then `statechannel kafka up`." if kafka.used else "",
+        )
+    elif kafka.state is not BrokerState.RUNNING and kafka.used:
+        yield DoctorFinding(
+            Severity.CRITICAL,
+            f"the embedded Kafka of {kafka.folder} is {kafka.state}",
+            "The channel cannot be read or written.",
+            _NEXT.get(kafka.state, "Wait; `statechannel kafka status`."),
+        )
+    yield from _disk(facts)
+
+
+def _disk(facts: DoctorFacts) -> Iterator[DoctorFinding]:
+    kafka = facts.embedded
+    if kafka is None:
+        return
+    share = kafka.free_bytes / kafka.total_bytes if kafka.total_bytes else 0.0
+    what = (
+        f"{kafka.free_bytes // MIB:,} MiB free ({share:.0%}) on the disk of {kafka.folder}, "
+        f"whose data takes {kafka.data_bytes // MIB:,} MiB"
+    )
+    if kafka.free_bytes < kafka.least_free_bytes:
+        severity = Severity.CRITICAL if kafka.used else Severity.WARNING
+    elif kafka.free_bytes < _FREE_TIMES * kafka.least_free_bytes:
+        severity = Severity.ERROR if kafka.used else Severity.INFO
+    elif share < _LITTLE_FREE:
+        severity = Severity.WARNING if kafka.used else Severity.INFO
+    else:
+        yield DoctorFinding(Severity.OK, what)
+        return
+    yield DoctorFinding(
+        severity,
+        what,
+        f"Kafka stops on a full disk, and does not start with less than {kafka.least_free_bytes // MIB} MiB.",
+        "Free space on that disk. Never delete files in the folder while it runs.",
+    )
+
+
+def clock(facts: DoctorFacts) -> Iterator[DoctorFinding]:
+    """This machine's clock compared with Kafka's."""
+    ahead_ms = facts.clock.ahead_ms
+    if ahead_ms is None:
+        newest_ms = facts.clock.newest_ahead_ms
+        if newest_ms is not None and newest_ms < -CLOCK_WARNING_MS:
+            ahead_ms = newest_ms
+        else:
+            yield DoctorFinding(
+                Severity.INFO, "this machine's clock cannot be compared with Kafka's: no heartbeat arrived"
+            )
+            return
+    apart = f"{duration(abs(ahead_ms))} {'ahead of' if ahead_ms > 0 else 'behind'} Kafka's"
+    if abs(ahead_ms) < CLOCK_WARNING_MS:
+        yield DoctorFinding(Severity.OK, f"this machine's clock is {apart}, including the delay of a record")
+        return
+    much = abs(ahead_ms) >= facts.settings.membership.expiry_s * 1_000
+    yield DoctorFinding(
+        Severity.ERROR if much else Severity.WARNING,
+        f"this machine's clock is {apart}",
+        "Brokers are not affected: they use the log's time and monotonic clocks. But ages that "
+        "commands show here, `--since` and `--as-of` with times, and the ends of overrides are wrong by that much.",
+        "Synchronize the clock of this machine or of the Kafka brokers by NTP (`chronyc tracking`, `timedatectl`).",
+    )
+
 
 _BYTES_A_KEY = 24
 _LOAD = 0.9
@@ -175,11 +298,132 @@ def _lease(facts: DoctorFacts) -> Iterator[DoctorFinding]:
             )
 
 
+WHY: dict[str, str] = {
+    "cleanup.policy": "The only record of a key may be deleted, or nothing is ever compacted.",
+    "message.timestamp.type": "With producer timestamps a slow clock voids the compaction lag, on which late joins depend.",
+    "min.compaction.lag.ms": "Records are compacted before debts are paid and joins have ended: late joiners may be wrong.",
+    "max.compaction.lag.ms": "A quiet topic is compacted late, joins read more, and a tombstone may go before every replica "
+    "has removed the records before it.",
+    "segment.ms": "Only closed segments are compacted.",
+    "delete.retention.ms": "A reader that was offline may miss tombstones; below max.compaction.lag.ms one replica "
+    "of the topic may bring back records that another has removed.",
+    "retention.ms": "Records are deleted before all their readers have read them.",
+    "unclean.leader.election.enable": "A replica that lacks acknowledged records may become leader: they are lost.",
+    "max.message.bytes": "Records of a size that the format allows are refused.",
+    "min.insync.replicas": "With too few acknowledged records may be lost; with all replicas required, one that is "
+    "offline stops all writes.",
+    "min.cleanable.dirty.ratio": "Compaction runs later, and joins read more.",
+    "segment.bytes": "Segments are closed, and so compacted, later.",
+    "partitions": "Ordering, and the election of one leader, depend on it.",
+}
+
+
+def topic_settings(facts: DoctorFacts) -> Iterator[DoctorFinding]:
+    """Each topic's settings compared with the required ones."""
+    well = 0
+    missing = [topic for topic in facts.wanted if topic.name not in facts.topics]
+    yield from _missing(missing)
+    for wanted in facts.wanted:
+        info = facts.topics.get(wanted.name)
+        if info is None:
+            continue
+        differences = differences_of(info, wanted.policy, facts.address or "HOST:PORT")
+        well += not differences
+        for difference in differences:
+            yield _different(wanted, difference)
+    if well:
+        yield DoctorFinding(Severity.OK, f"{well} of {len(facts.wanted)} topics have the required settings")
+
+
+def _missing(missing: Sequence[WantedTopic]) -> Iterator[DoctorFinding]:
+    needed = [topic.name for topic in missing if not topic.optional]
+    if needed:
+        yield DoctorFinding(
+            Severity.CRITICAL,
+            f"topics that do not exist: {', '.join(needed)}",
+            "Brokers do not start without them, and running ones stop.",
+            "Check --channel; `statechannel init` creates them. If they were deleted, restore the channel from an export.",
+        )
+    optional = [f"{topic.name} ({topic.owner})" for topic in missing if topic.optional]
+    if optional:
+        yield DoctorFinding(Severity.INFO, f"topics that have not been needed yet: {', '.join(optional)}")
+
+
+def _different(wanted: WantedTopic, difference: TopicSettingDifference) -> DoctorFinding:
+    rests = wanted.policy.role in (Topic.CHANNEL, LEADER)
+    hard = Severity.CRITICAL if rests else Severity.ERROR
+    return DoctorFinding(
+        hard if difference.hard else Severity.WARNING,
+        f"{difference.topic}: {difference.setting} is {difference.actual}, required {difference.wanted}",
+        WHY.get(difference.setting, "The protocol depends on it.")
+        + (" Brokers refuse to start with it." if difference.hard and not wanted.optional else ""),
+        difference.command,
+    )
+
+
+def replicas(facts: DoctorFacts) -> Iterator[DoctorFinding]:
+    """Leaders and replicas of every partition."""
+    single: list[str] = []
+    partitions = 0
+    for wanted in facts.wanted:
+        info = facts.topics.get(wanted.name)
+        for place in facts.places.get(wanted.name, ()):
+            partitions += 1
+            name = f"{wanted.name}-{place.partition}"
+            required = int(info.settings.get("min.insync.replicas", "1")) if info is not None else 1
+            away = sorted(set(place.replicas) - set(place.in_sync))
+            if place.leader is None:
+                yield DoctorFinding(
+                    Severity.CRITICAL,
+                    f"partition {name} has no leader; its replicas are on Kafka brokers {_these(place.replicas)}",
+                    "It can be neither read nor written.",
+                    f"Bring Kafka broker {_these(place.in_sync or place.replicas)} back.",
+                )
+            elif len(place.in_sync) < required <= len(place.replicas):  # with more `topics` says so
+                yield DoctorFinding(
+                    Severity.CRITICAL,
+                    f"partition {name} has {len(place.in_sync)} replicas in sync, and min.insync.replicas is {required}",
+                    "All writes to it are refused.",
+                    f"Bring Kafka broker {_these(away)} back.",
+                )
+            elif away:
+                yield DoctorFinding(
+                    Severity.WARNING,
+                    f"partition {name} is under-replicated: Kafka broker {_these(away)} is behind or offline",
+                    "It tolerates one failure less. A replica that is offline for longer than delete.retention.ms may bring back "
+                    "deleted records.",
+                    f"Bring Kafka broker {_these(away)} back, or find out why it lags.",
+                )
+            if len(place.replicas) == 1 and place.leader is not None:
+                single.append(wanted.name)
+    nodes = 0 if facts.cluster is None else len(facts.cluster.nodes)
+    if single:
+        names = ", ".join(dict.fromkeys(single))
+        yield DoctorFinding(
+            Severity.WARNING if nodes > 1 else Severity.INFO,
+            f"only one of {nodes} Kafka brokers holds {names}" if nodes > 1 else "one Kafka broker holds everything",
+            "If its disk is lost, the channel is lost.",
+            "Raise the number of replicas to 3 (kafka-reassign-partitions.sh)." if nodes > 1 else "",
+        )
+    elif partitions:
+        yield DoctorFinding(Severity.OK, f"all {partitions} partitions have leaders and replicas")
+
+
+def _these(nodes: tuple[int, ...] | list[int]) -> str:
+    return " and ".join(str(node) for node in nodes) or "?"
+
+
 CHECKS = (
+    DoctorCheck("settings", "settings and the rules between them", settings),
+    DoctorCheck("java", "Java", java),
+    DoctorCheck("embedded-kafka", "the embedded Kafka and its disk", embedded, needs=("embedded",)),
+    DoctorCheck("clock", "this machine's clock and Kafka's", clock, needs=("kafka", "registry")),
     DoctorCheck("kafka", "whether Kafka answers", reachable),
     DoctorCheck("versions", "versions of client and Kafka", versions, needs=("kafka",)),
     DoctorCheck(
         "kafka-settings", "settings of the Kafka brokers match ours", broker_settings, needs=("kafka", "nodes")
     ),
     DoctorCheck("patience", "time-outs match each other and the topic's lag", patience, needs=("kafka", "topics")),
+    DoctorCheck("topics", "the topics' settings", topic_settings, needs=("kafka", "topics")),
+    DoctorCheck("replicas", "partitions' leaders and replicas", replicas, needs=("kafka", "topics")),
 )

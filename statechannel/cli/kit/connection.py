@@ -45,12 +45,10 @@ class Connection:
 def read_settings(
     config: Path | None, flags: Sequence[str] | None, overrides: Mapping[str, Mapping[str, Any]] | None = None
 ) -> Settings:
-    """Settings from the options of a command."""
     return load(config=config, flags=flags or (), overrides=overrides)
 
 
 def embedded_folder(settings: Settings) -> Path:
-    """Data folder of the embedded Kafka."""
     return settings.embedded.folder or user_data_path("statechannel", appauthor=False) / "kafka"
 
 

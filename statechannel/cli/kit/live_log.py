@@ -1,7 +1,8 @@
-"""Readers of a live channel's topics: a whole topic, or an export to a file."""
+"""Topics of a live channel: readers, an export to a file, and waits for a Kafka that answers slowly or not at all."""
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -11,12 +12,99 @@ from statechannel.audit.engine import LiveSource
 from statechannel.audit.transfer.export_file import write_export
 from statechannel.audit.transfer.line import ExportHeader
 from statechannel.cli.kit.connection import Connection
-from statechannel.cli.kit.kafka_wait import naming_address, notify_if_slow
-from statechannel.cli.kit.output import progress
-from statechannel.kafka.errors import TopicMissingError
+from statechannel.cli.kit.output import progress, say
+from statechannel.kafka.errors import KafkaUnavailableError, TopicMissingError
 from statechannel.kafka.tail import PartitionTail, Span
 from statechannel.kafka.topics import TopicAdmin, TopicInfo
 from statechannel.protocol.log import RecordRead, Topic
+
+NOTIFY_AFTER_S = 2.0
+BEAT_S = 0.5
+ANSWER_S = 1.5
+"""A fetch waits for records for up to 0.5 s, and the client's next call waits behind it."""
+
+
+@contextmanager
+def notify_if_slow(connection: Connection) -> Iterator[None]:
+    """Wrap a command's first calls to Kafka: report on standard error if they are slow.
+
+    Raises:
+        KafkaUnavailableError: As the calls raised it, with the address and what to do.
+    """
+    timer = threading.Timer(NOTIFY_AFTER_S, _notify, (connection,))
+    timer.daemon = True
+    timer.start()
+    try:
+        with naming_address(connection):
+            yield
+    finally:
+        timer.cancel()
+
+
+@contextmanager
+def naming_address(connection: Connection) -> Iterator[None]:
+    """Add the address to the error if Kafka is unreachable."""
+    address = connection.client.bootstrap_servers
+    try:
+        yield
+    except KafkaUnavailableError as error:
+        if error.address:
+            raise
+        raise error.at(
+            address,
+            hint="Start one here with `statechannel kafka up`, or check the address: --bootstrap-servers, "
+            "setting kafka.bootstrap_servers.",
+        ) from error
+
+
+class Pulse:
+    """For a command that runs until interrupted: notices when Kafka stops answering, and when it is back.
+
+    Args:
+        tail: Any reader of the command; queried every `BEAT_S`, with a timeout of `ANSWER_S`.
+        went_away: Called with the seconds of silence, after `NOTIFY_AFTER_S`; by default it is reported on standard error.
+        came_back: Likewise, at the first answer after that.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        tail: PartitionTail,
+        *,
+        went_away: Callable[[float], None] | None = None,
+        came_back: Callable[[float], None] | None = None,
+    ) -> None:
+        kafka = f"Kafka at {connection.client.bootstrap_servers}"
+        self._went_away = went_away or (
+            lambda _: say(f"{kafka} does not answer; the display continues when it answers again (Ctrl-C ends it)")
+        )
+        self._came_back = came_back or (lambda silent_s: say(f"{kafka} answers again, after {silent_s:.0f} s"))
+        self._tail = tail
+        self._answered_s = self._asked_s = time.monotonic()
+        self._away = False
+
+    def beat(self) -> None:
+        """Call this repeatedly."""
+        if time.monotonic() - self._asked_s < BEAT_S:
+            return
+        answers = self._tail.answers(ANSWER_S)
+        self._asked_s = time.monotonic()
+        silent_s = self._asked_s - self._answered_s
+        if answers:
+            if self._away:
+                self._came_back(silent_s)
+            self._answered_s, self._away = self._asked_s, False
+        elif not self._away and silent_s >= NOTIFY_AFTER_S:
+            self._away = True
+            self._went_away(silent_s)
+
+
+def _notify(connection: Connection) -> None:
+    say(
+        f"Kafka at {connection.client.bootstrap_servers} has not answered yet; "
+        f"waiting for at most {connection.timeout_s:g} s (setting kafka.command_timeout_s)"
+    )
+
 
 _EVERY = 1_000
 
@@ -40,7 +128,6 @@ def describe_topic(connection: Connection, topic: Topic) -> TopicInfo:
 
 @contextmanager
 def open_tail(connection: Connection, topic: Topic, partition: int) -> Iterator[PartitionTail]:
-    """A reader of one partition."""
     tail = PartitionTail(
         connection.client,
         topic,

@@ -84,10 +84,20 @@ def with_connection(command: Callable[..., Any]) -> Callable[..., Any]:
 
     A command that reads one of these options itself declares it as its own.
     """
+    return _with_place(command, dict(inspect.signature(_place, eval_str=True).parameters))
 
+
+def with_kafka(command: Callable[..., Any]) -> Callable[..., Any]:
+    """As `with_connection`, for a command whose own settings are given by `--set`."""
+    shared = dict(inspect.signature(_place, eval_str=True).parameters)
+    del shared["flags"]
+    return _with_place(command, shared)
+
+
+def _with_place(command: Callable[..., Any], shared: Mapping[str, inspect.Parameter]) -> Callable[..., Any]:
     @wraps(command)
     def run(**arguments: Any) -> Any:
-        place = {name: arguments[name] for name in shared}
+        place = {"flags": None} | {name: arguments[name] for name in shared}
         if OWN_FLAGS in own:
             flags = place["flags"] or []
             arguments[OWN_FLAGS] = [flag for flag in flags if not _has_group(flag)]
@@ -95,7 +105,6 @@ def with_connection(command: Callable[..., Any]) -> Callable[..., Any]:
 
         return command(Connect(place), **{name: value for name, value in arguments.items() if name in own})
 
-    shared = inspect.signature(_place, eval_str=True).parameters
     own = dict(list(inspect.signature(command, eval_str=True).parameters.items())[1:])
     asked = [option for name, option in own.items() if name != OWN_FLAGS]
     set_options(run, [*asked, *(option for name, option in shared.items() if name not in own)])
@@ -124,3 +133,13 @@ def _place(
     flags: SettingFlags = None,
 ) -> None:
     """The options themselves, as a signature."""
+
+
+def options_used(context: typer.Context) -> list[str]:
+    """Options of the command line, as a group that may run without a subcommand sees them."""
+    names = {parameter.name: parameter.opts[0] for parameter in context.command.params}
+    return [
+        names[name]
+        for name in context.params
+        if (source := context.get_parameter_source(name)) is not None and source.name == "COMMANDLINE"
+    ]

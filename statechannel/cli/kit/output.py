@@ -1,4 +1,4 @@
-"""Output of results: aligned tables, or JSON for programs; data on standard output, all else on standard error."""
+"""Output of results: aligned tables, or JSON for programs; data on standard output, progress and all else on standard error."""
 
 from __future__ import annotations
 
@@ -13,7 +13,15 @@ from typing import Any
 
 import orjson
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TaskProgressColumn,
+    TextColumn,
+    TimeElapsedColumn,
+)
 from rich.status import Status
 from rich.table import Table
 from rich.text import Text
@@ -58,7 +66,6 @@ class _Console(Console):
 
 
 def print_json(value: object) -> None:
-    """One JSON document."""
     _note_printed()
     sys.stdout.write(_dumped(value, orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
 
@@ -148,6 +155,11 @@ def make_table(headers: Sequence[str], rows: Iterable[Sequence[object]], *, empt
     return table
 
 
+def columns(rows: Iterable[Mapping[str, object]], *names: str) -> list[tuple[object, ...]]:
+    """The named fields of each row, for a table."""
+    return [tuple(row[name] for name in names) for row in rows]
+
+
 def cell(value: object) -> str:
     """A value in a table; None is a dash."""
     if value is None or value == "":
@@ -174,7 +186,6 @@ def silence_stdout() -> None:
 
 
 def silence_stderr() -> None:
-    """The same for standard error."""
     sys.stderr = open(os.devnull, "w")  # noqa: SIM115, PTH123
 
 
@@ -190,7 +201,6 @@ def moment(timestamp_ms: int | None) -> str:
 
 
 def duration(length_ms: float | None) -> str:
-    """A duration in a suitable unit."""
     if length_ms is None:
         return "-"
     if length_ms < 1_000:  # noqa: PLR2004 - of units
@@ -244,3 +254,48 @@ def waiting(doing: str, at_most_s: float) -> Iterator[Callable[[str], None]]:
     finally:
         for status in shown:
             status.stop()
+
+
+class ProgressBars:
+    """Lines of progress, one per name.
+
+    Attributes:
+        seen: Whether standard error is a terminal; if not, callers need not compute the progress.
+    """
+
+    def __init__(self, shown: Progress, *, seen: bool) -> None:
+        self._progress = shown
+        self._tasks: dict[str, TaskID] = {}
+        self.seen = seen
+
+    def show(self, name: str, text: str, done: int, total: int) -> None:
+        task = self._tasks.get(name)
+        if task is None:
+            task = self._tasks[name] = self._progress.add_task("", total=total)
+        self._progress.update(task, description=cell(text), completed=done, total=total)
+
+    def drop(self, name: str) -> None:
+        task = self._tasks.pop(name, None)
+        if task is not None:
+            self._progress.remove_task(task)
+
+    @contextmanager
+    def hidden(self) -> Iterator[None]:
+        """Hide the lines while other output is written to the terminal."""
+        if not self.seen:
+            yield
+            return
+        self._progress.stop()
+        try:
+            yield
+        finally:
+            self._progress.start()
+
+
+@contextmanager
+def bar() -> Iterator[ProgressBars]:
+    console = stderr()
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    seen = console.is_terminal
+    with Progress(*columns, console=console, transient=True, disable=not seen) as shown:
+        yield ProgressBars(shown, seen=seen)

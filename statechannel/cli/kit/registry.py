@@ -1,19 +1,44 @@
-"""Members of the cluster, for commands, which do not join: a fold of the registry topic, as of now."""
+"""Members of the cluster, for commands, which do not join: a fold of the registry topic, as of now; and Kafka's clock."""
 
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from statechannel.cli.kit.connection import Connection
-from statechannel.cli.kit.kafka_wait import notify_if_slow
-from statechannel.cli.kit.live_log import now_ms, open_tail
+from statechannel.cli.kit.live_log import notify_if_slow, now_ms, open_tail
 from statechannel.cli.kit.output import waiting
 from statechannel.engine.membership import LostMember, Member, Membership, decode_member
 from statechannel.kafka.tail import PartitionTail
 from statechannel.protocol.log import RecordRead, Topic
+
+_KEPT = 60
+
+
+class LogClock:
+    """The log's current time, estimated from records that were received as they were written.
+
+    The least delay of the last sixty is taken as the transport delay plus the clocks' difference.
+    """
+
+    def __init__(self) -> None:
+        self._ahead_ms: deque[int] = deque(maxlen=_KEPT)
+
+    def heard(self, timestamp_ms: int) -> None:
+        self._ahead_ms.append(now_ms() - timestamp_ms)
+
+    @property
+    def ahead_ms(self) -> int | None:
+        """How far this machine's clock is ahead of the log's; negative: behind; None before the first record."""
+        return min(self._ahead_ms, default=None)
+
+    def now_ms(self) -> int:
+        """The log's current time; this machine's before the first record."""
+        return now_ms() - (self.ahead_ms or 0)
+
 
 _LEAST_WINDOW_S = 60.0
 

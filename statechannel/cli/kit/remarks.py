@@ -1,21 +1,18 @@
-"""Remarks of other packages on the cluster and its brokers, shown by `brokers` and `status`: cordons, for example.
+"""Remarks on the cluster and its brokers, shown by `brokers` and `status`: cordons, for example.
 
-They register in the entry point group `statechannel.remarks`: a function of the connection that returns `Remarks`.
+Packages register them in the entry point group `statechannel.remarks`: a function of the connection that returns `Remarks`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from importlib.metadata import entry_points
-from pathlib import Path
 from typing import NamedTuple
 
-from statechannel.audit.transfer.export_file import read_header
-from statechannel.audit.transfer.line import BadLine
 from statechannel.cli.kit.connection import Connection
-from statechannel.cli.kit.output import say
+from statechannel.cli.kit.registry import read_registry
 from statechannel.errors import StateChannelError
+from statechannel.protocol.record import held_back_by
 
 GROUP = "statechannel.remarks"
 
@@ -43,8 +40,14 @@ def remarks(connection: Connection) -> Remarks:
     return Remarks(cluster, brokers)
 
 
-def remark_unchained(path: Path) -> None:
-    """Warn that edits of this file would not be detected; its reader reports all other problems."""
-    with suppress(OSError, BadLine):
-        if path.is_file() and read_header(path).digest is None:
-            say(f"note: {path} has no digest of its records: edits cannot be detected")
+def formats(connection: Connection) -> Remarks:
+    """Brokers that keep the others from writing the newest format; empty if all read the same."""
+    members = read_registry(connection, listen=False).members.alive
+    newest, waits_for = held_back_by({broker: member.formats for broker, member in members.items()})
+    if not waits_for:
+        return Remarks()
+    remark = f"does not read format {newest}: upgrade it (design/upgrades.md)"
+    return Remarks(
+        [f"format {newest} is not written until these brokers are upgraded or stopped: {', '.join(waits_for)}"],
+        dict.fromkeys(waits_for, remark),
+    )

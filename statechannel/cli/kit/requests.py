@@ -1,30 +1,35 @@
-"""Requests to the cluster through the requests topic, and their replies (design/requests-topic.md)."""
+"""Requests to the cluster through the requests topic, and their replies; commands that send one (design/requests-topic.md)."""
 
 from __future__ import annotations
 
 import getpass
+import inspect
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import wraps
+from typing import Any, Final
 
 from ulid import ULID
 
 from statechannel.broker import outcomes, request_record
-from statechannel.broker.request_record import Progress, ProgressStage, Reply, Request, RequestCommand
+from statechannel.broker.request_record import Addressee, Progress, ProgressStage, Reply, Request, RequestCommand
 from statechannel.cli.kit.connection import Connection
 from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.hints import hint_for
-from statechannel.cli.kit.kafka_wait import naming_address
-from statechannel.cli.kit.live_log import describe_topic, now_ms, open_tail
-from statechannel.cli.kit.output import duration, say, waiting
+from statechannel.cli.kit.live_log import describe_topic, naming_address, now_ms, open_tail
+from statechannel.cli.kit.options import Connect, NoWait, OutputAs, Timeout, set_options, with_connection
+from statechannel.cli.kit.output import Output, duration, print_json, say, stdout, waiting
 from statechannel.cli.kit.registry import read_registry
 from statechannel.engine.commands import NotFound, Outcome, Rejected, Undetermined, Unknown, Unowned
 from statechannel.errors import ExitCode
 from statechannel.kafka.tail import append_and_wait
-from statechannel.protocol.log import Topic
+from statechannel.protocol.log import RecordRead, Topic
 
+BALANCER: Final = "balancer"
+"""The extension of brokers that places, moves and splits bundles."""
+NO_EXTENSION: Final = "no-extension"
 _REPLY_GRACE_S = 3.0
 _START_ONE = "Start one with `statechannel broker run --id ID`; `statechannel brokers` lists the live ones."
 
@@ -46,11 +51,78 @@ class RequestAnswer:
     name: str = ""
 
     def fields(self) -> dict[str, Any]:
-        """As the JSON output has it."""
         fields: dict[str, Any] = {"operation": self.operation, "executed_by": self.claimed_by, "answer": "pending"}
         if self.outcome is not None:
             fields |= outcomes.to_json(self.outcome) | {"answer": outcomes.answer_of(self.outcome).value}
         return fields
+
+
+@dataclass(frozen=True, slots=True)
+class SentRequest:
+    """Request in the log, at `offset`."""
+
+    id: str
+    offset: int
+    wait_s: float
+
+
+def send(
+    connection: Connection,
+    asked: RequestCommand,
+    args: Mapping[str, Any],
+    wait_s: float,
+    *,
+    identifier: str | None = None,
+) -> SentRequest:
+    """Write a request; arguments that are None are left out.
+
+    Raises:
+        KafkaAdapterError: Kafka is out of reach, refuses the request, or the result is unknown.
+    """
+    filled = {name: value for name, value in args.items() if value is not None}
+    request = Request(identifier or str(ULID()), asked.value, 0, filled, user_at_host())
+    with naming_address(connection):
+        offset = append_and_wait(
+            connection.client,
+            connection.topics.names[Topic.REQUESTS],
+            0,
+            key=request.id.encode(),
+            value=request_record.encode(request, timeout_s=wait_s, at_ms=now_ms()),
+            timeout_s=connection.timeout_s,
+            repeatable=True,  # readers of requests deduplicate them by id
+        )
+    return SentRequest(request.id, offset, wait_s)
+
+
+def follow(
+    connection: Connection, sent: SentRequest, progress: Callable[[str | None], None] = lambda _: None
+) -> RequestAnswer:
+    """Wait for the reply to a request; without one in time, the outcome of the answer is None.
+
+    Args:
+        progress: Called repeatedly with the broker that executes it.
+    """
+    claimed_by: str | None = None
+    started: Mapping[str, Any] | None = None
+    ends_s = time.monotonic() + sent.wait_s + _REPLY_GRACE_S
+    with open_tail(connection, Topic.REQUESTS, 0) as tail:
+        for batch in tail.follow(sent.offset + 1, stop=lambda: time.monotonic() > ends_s):
+            for record in batch:
+                if record.key != sent.id.encode():
+                    continue
+                item = request_record.decode(record.value, record.timestamp_ms)
+                if isinstance(item, Progress):
+                    claimed_by = item.broker
+                    started = item.facts if item.stage is ProgressStage.STARTED else started
+                elif isinstance(item, Reply):
+                    return RequestAnswer(sent.id, outcomes.from_json(item.outcome), item.broker, started)
+            progress(claimed_by)
+    return RequestAnswer(sent.id, None, claimed_by, started)
+
+
+def balancer_args(ask: str, to: Addressee, args: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments of a request to the balancer of the leader or of a bundle's owner."""
+    return {"extension": BALANCER, "ask": ask, "to": to.value, **args}
 
 
 def ask(
@@ -71,23 +143,20 @@ def ask(
     absence = _absence(connection, listen=wait)
     if absence and wait:
         raise CommandError(absence, hint=_START_ONE, code=ExitCode.NO_BROKER)
-    request = Request(str(ULID()), asked.value, 0, {k: v for k, v in args.items() if v is not None}, _who())
-    with naming_address(connection):
-        offset = append_and_wait(
-            connection.client,
-            connection.topics.names[Topic.REQUESTS],
-            0,
-            key=request.id.encode(),
-            value=request_record.encode(request, timeout_s=wait_s, at_ms=now_ms()),
-            timeout_s=connection.timeout_s,
-            repeatable=True,  # readers of requests deduplicate them by id
-        )
+    sent = send(connection, asked, args, wait_s)
     if not wait:
         if absence:
             say(f"note: {absence}; the request waits {wait_s:.0f} s for one")
-        return RequestAnswer(request.id, None)
-    name = str(args.get("name") or args.get("namespace") or "")
-    return replace(_await(connection, request, offset + 1, wait_s + _REPLY_GRACE_S), name=name)
+        return RequestAnswer(sent.id, None)
+    with waiting(f"waiting for {asked}", wait_s + _REPLY_GRACE_S) as tick:
+        answer = follow(
+            connection,
+            sent,
+            lambda broker: tick(f"; broker {broker} executes it" if broker else "; no broker has claimed it yet"),
+        )
+    if answer.outcome is None:
+        raise _unanswered(answer, asked, wait_s + _REPLY_GRACE_S)
+    return replace(answer, name=str(args.get("name") or args.get("namespace") or ""))
 
 
 def _absence(connection: Connection, *, listen: bool) -> str:
@@ -103,33 +172,32 @@ def _absence(connection: Connection, *, listen: bool) -> str:
     return f"no broker is alive: {last.broker} {'left' if left else 'was last heard'} {ago} ago"
 
 
-def _await(connection: Connection, request: Request, start: int, wait_s: float) -> RequestAnswer:
-    claimed_by: str | None = None
-    started: Mapping[str, Any] | None = None
-    begun_s = time.monotonic()
-    with open_tail(connection, Topic.REQUESTS, 0) as tail, waiting(f"waiting for {request.asked}", wait_s) as tick:
-        for batch in tail.follow(start, stop=lambda: time.monotonic() - begun_s > wait_s):
-            tick(f"; broker {claimed_by} executes it" if claimed_by else "; no broker has claimed it yet")
-            for record in batch:
-                if record.key != request.id.encode():
-                    continue
-                item = request_record.decode(record.value, record.timestamp_ms)
-                if isinstance(item, Progress):
-                    claimed_by = item.broker
-                    started = item.facts if item.stage is ProgressStage.STARTED else started
-                elif isinstance(item, Reply):
-                    return RequestAnswer(request.id, outcomes.from_json(item.outcome), item.broker, started)
-    if claimed_by is None:
-        raise CommandError(
-            f"no broker claimed the request {request.id} ({request.asked}) within {wait_s:.0f} s",
+def _unanswered(answer: RequestAnswer, asked: RequestCommand, waited_s: float) -> CommandError:
+    request = f"the request {answer.operation} ({asked})"
+    if answer.claimed_by is None:
+        return CommandError(
+            f"no broker claimed {request} within {waited_s:.0f} s",
             hint="Check that a broker is running and caught up: `statechannel brokers`.",
             code=ExitCode.NO_BROKER,
         )
-    raise CommandError(
-        f"broker {claimed_by} has claimed the request {request.id} ({request.asked}), but did not answer within {wait_s:.0f} s",
-        hint=f"It may still succeed: `statechannel operation show {request.id}`.",
+    return CommandError(
+        f"broker {answer.claimed_by} has claimed {request}, but did not answer within {waited_s:.0f} s",
+        hint=f"It may still succeed: `statechannel operation show {answer.operation}`.",
         code=ExitCode.UNKNOWN,
     )
+
+
+_AGAIN = frozenset(
+    {"not-leader", "busy", "joining", "starting-mode", "safe-mode", "settling-mode", "draining", "policies-unread"}
+)
+"""Reasons to retry a request, with another broker or the same."""
+
+
+def may_be_asked_again(outcome: Outcome | None) -> bool:
+    """Whether a request ended without a result, so that a retry is safe."""
+    if isinstance(outcome, Rejected):
+        return str(outcome.reason) in _AGAIN
+    return outcome is None or isinstance(outcome, Unknown | Undetermined)
 
 
 def require_success(answer: RequestAnswer) -> None:
@@ -173,9 +241,175 @@ def _refused(
     return CommandError(message + age, hint=hint_for(outcome, name=answer.name, operation=answer.operation), code=code)
 
 
-def _who() -> str:
+def user_at_host() -> str:
+    """Who runs this command, for people."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError):
         user = "somebody"
     return f"{user}@{socket.gethostname()}"
+
+
+# --- commands that send one request ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerRequest:
+    """The request of a command.
+
+    Attributes:
+        done: Message printed when the request succeeded.
+        refused: Checked first: the answer if something prevents the request, None if nothing does.
+    """
+
+    asked: RequestCommand
+    args: Mapping[str, Any]
+    done: str
+    refused: Callable[[Connection], RequestAnswer | None] | None = None
+
+
+def broker_request(command: Callable[..., BrokerRequest]) -> Callable[..., Any]:
+    """Turn a function that returns a request into a command: adds `--timeout`, `--no-wait`, `--output` and connection options."""
+
+    @wraps(command)
+    def run(connect: Connect, timeout: float | None, no_wait: bool, output: Output, **arguments: Any) -> None:
+        request = command(connect, **arguments)
+        answer = _prevented(request, connect(), wait=not no_wait)
+        if answer is None:
+            answer = ask(connect(), request.asked, request.args, timeout_s=timeout, wait=not no_wait)
+        _finish(answer, output, request.done)
+
+    own = list(inspect.signature(command, eval_str=True).parameters.values())
+    set_options(run, [*own, *inspect.signature(_request_options, eval_str=True).parameters.values()])
+    return with_connection(run)
+
+
+def _prevented(request: BrokerRequest, connection: Connection, *, wait: bool) -> RequestAnswer | None:
+    if request.refused is None:
+        return None
+    try:
+        return request.refused(connection)
+    except CommandError as error:
+        if wait or error.exit_code != ExitCode.NO_BROKER:
+            raise
+        return None  # the request waits for a broker, which cannot be queried before
+
+
+def _request_options(timeout: Timeout = None, no_wait: NoWait = False, output: OutputAs = Output.TABLE) -> None:
+    """The options themselves, as a signature."""
+
+
+def _finish(answer: RequestAnswer, output: Output, done: str) -> None:
+    if output is Output.JSON:
+        print_json(answer.fields())
+        require_success(answer)
+        return
+    require_success(answer)
+    if answer.outcome is None:
+        say(f"request written; `statechannel operation show {answer.operation}` shows its progress")
+        return
+    stdout().print(f"{done} (operation {answer.operation}, by {answer.claimed_by})", markup=False)
+
+
+# --- requests of the past ---------------------------------------------------------------------------------------------
+
+
+def read_requests(connection: Connection) -> Iterator[tuple[RecordRead, Request | Progress | Reply]]:
+    """Valid records of the requests topic, the oldest first."""
+    with open_tail(connection, Topic.REQUESTS, 0) as tail:
+        for record in tail.records(tail.span()):
+            item = request_record.decode(record.value, record.timestamp_ms)
+            if item is not None:
+                yield record, item
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedRequest:
+    """Request to an extension, read from the log.
+
+    Attributes:
+        reply: None: there is none; `open`: a broker may still answer.
+    """
+
+    request: Request
+    offset: int
+    reply: Reply | None
+    open: bool
+
+    @property
+    def sent(self) -> SentRequest:
+        """The request, to follow it."""
+        return SentRequest(self.request.id, self.offset, max(1.0, (self.request.deadline_ms - now_ms()) / 1_000))
+
+
+def extension_requests(connection: Connection, extension: str, ask: str) -> Iterator[LoggedRequest]:
+    """Requests of one kind to an extension, the oldest first."""
+    asked: dict[str, tuple[Request, int]] = {}
+    replies: dict[str, Reply] = {}
+    newest_ms = 0
+    for record, item in read_requests(connection):
+        newest_ms = max(newest_ms, record.timestamp_ms)
+        if isinstance(item, Request):
+            if item.args.get("extension") == extension and item.args.get("ask") == ask:
+                asked.setdefault(item.id, (item, record.offset))
+        elif isinstance(item, Reply):
+            replies.setdefault(item.id, item)
+    at_ms = max(newest_ms, now_ms())
+    for identifier, (request, offset) in asked.items():
+        reply = replies.get(identifier)
+        yield LoggedRequest(request, offset, reply, open=reply is None and at_ms < request.deadline_ms)
+
+
+def requests_seen(connection: Connection) -> dict[str, dict[str, Any]]:
+    """Requests in the requests topic, by operation: a JSON-able object for each."""
+    rows: dict[str, dict[str, Any]] = {}
+    for record, item in read_requests(connection):
+        if isinstance(item, Request):
+            rows.setdefault(item.id, _asked(item, record.timestamp_ms))
+        elif item.id in rows:
+            _apply(rows[item.id], item, record.timestamp_ms)
+    return rows
+
+
+def _asked(request: Request, at_ms: int) -> dict[str, Any]:
+    return {
+        "operation": request.id,
+        "flow": _flow(request),
+        "name": request.name,
+        "status": "asked" if request.deadline_ms >= now_ms() else "expired",
+        "result": None,
+        "message": request.problem or None,
+        "began_ms": at_ms,
+        "changed_ms": at_ms,
+        "by": request.by,
+        "executed_by": None,
+        "destination": request.args.get("destination"),
+    }
+
+
+def _flow(request: Request) -> str:
+    """The command; for an extension the extension's own command, as `extension` alone says nothing."""
+    ask = request.args.get("ask")
+    return ask if request.asked == RequestCommand.EXTENSION.value and isinstance(ask, str) and ask else request.asked
+
+
+def _apply(row: dict[str, Any], item: Progress | Reply, at_ms: int) -> None:
+    if row["status"] in ("ended", "failed"):
+        return
+    row["executed_by"] = item.broker
+    row["changed_ms"] = at_ms
+    if isinstance(item, Progress):
+        row["status"] = "running"
+        return
+    outcome: Mapping[str, Any] = item.outcome
+    accepted = outcome.get("answer") == "accepted"
+    row["status"] = "ended" if accepted else "failed" if outcome.get("answer") == "rejected" else "unknown"
+    row["result"] = outcome.get("result") or outcome.get("reason") or outcome.get("outcome")
+    row["message"] = _message(outcome)
+
+
+def _message(outcome: Mapping[str, Any]) -> str | None:
+    try:
+        return getattr(outcomes.from_json(outcome), "message", None)
+    except ValueError:  # anybody may write a reply
+        return None

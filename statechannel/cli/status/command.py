@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from typing import Annotated, Any
 
@@ -11,18 +12,27 @@ import typer
 from rich.live import Live
 from rich.text import Text
 
-from statechannel.audit.incidents import ChannelIncidents
+from statechannel.audit.incidents import ChannelIncidents, Incident, IncidentKind, seconds
 from statechannel.audit.registry_incidents import RegistryStory
-from statechannel.cli.kit.channel_view import read_channel
+from statechannel.audit.views import LogViews
+from statechannel.broker import request_record
+from statechannel.broker.request_record import Reply, Request, RequestCommand
+from statechannel.cli.kit.channel_view import FollowedPartition, open_followed, read_channel
 from statechannel.cli.kit.connection import Connection
+from statechannel.cli.kit.live_log import Pulse, notify_if_slow, now_ms, open_tail
 from statechannel.cli.kit.options import Connect, OutputAs, with_connection
 from statechannel.cli.kit.output import Output, moment, print_json, print_json_line, stdout, waiting
-from statechannel.cli.kit.registry import read_registry
-from statechannel.cli.kit.remarks import remarks
-from statechannel.cli.status.drains import drains_seen
+from statechannel.cli.kit.registry import LogClock, RegistryFold, read_registry
+from statechannel.cli.kit.remarks import Remarks, remarks
 from statechannel.cli.status.figures import GAP_OVER_S, INCIDENTS, StatusInputs, figures
-from statechannel.cli.status.follower import Lookout
 from statechannel.cli.status.tables import render
+from statechannel.errors import StateChannelError
+from statechannel.kafka.errors import KafkaUnavailableError
+from statechannel.kafka.tail import PartitionTail
+from statechannel.protocol.log import RecordRead, Topic
+from statechannel.protocol.replica import Phase
+from statechannel.replay.part import PartitionAudit
+from statechannel.replay.survey import FormatStop
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
@@ -89,7 +99,7 @@ def _stay(
     began_s = time.monotonic()
     try:
         with ExitStack() as stack:
-            follower = stack.enter_context(Lookout(connection, inputs))
+            follower = stack.enter_context(StatusFollower(connection, inputs))
             _read_up(follower, connection)
             show = _display(stack, output)
             shown_s = 0.0
@@ -102,7 +112,7 @@ def _stay(
         return  # the way to end it
 
 
-def _read_up(follower: Lookout, connection: Connection) -> None:
+def _read_up(follower: StatusFollower, connection: Connection) -> None:
     """The first read; of a compacted log it ends before a heartbeat vouches for it."""
     with waiting("reading the log", connection.timeout_s) as tick:
         while not follower.ready:
@@ -123,3 +133,175 @@ def _display(stack: ExitStack, output: Output) -> Callable[[dict[str, Any]], Non
         return line_by_line
     live = stack.enter_context(Live(console=console, screen=True, auto_refresh=False, vertical_overflow="crop"))
     return lambda fields: live.update(render(fields, at_most=max(_LEAST_ROWS, console.height // 5)), refresh=True)
+
+
+_REMARKS_EVERY_S = 15.0
+
+
+class StatusFollower:
+    """A context manager. Nothing is read twice, except where a broker would also rejoin: after a gap in the log or a cold start.
+
+    Args:
+        inputs: Observers of everything that is read.
+
+    Attributes:
+        blind_since_ms: Time by the log's clock since which Kafka does not answer; None while it does.
+    """
+
+    def __init__(self, connection: Connection, inputs: StatusInputs) -> None:
+        self.blind_since_ms: int | None = None
+        self._connection = connection
+        self._inputs = inputs
+        self._clock = LogClock()
+        expiry_s = connection.settings.membership.expiry_s
+        self._fold = RegistryFold(expiry_s, observe=inputs.story.observe, clock=self._seen_ms)
+        self._remarks = Remarks()
+        self._drains: list[Incident] = []
+        self._asked: Future[tuple[Remarks, list[Incident]]] | None = None
+        self._asked_s = 0.0
+        self._stack = ExitStack()
+
+    def __enter__(self) -> StatusFollower:
+        with self._stack as stack:
+            connection = self._connection
+            self._registry: PartitionTail = stack.enter_context(open_tail(connection, Topic.REGISTRY, 0))
+            self._pulse = Pulse(connection, self._registry, went_away=self._went_away, came_back=self._came_back)
+            self._parts = open_followed(connection, stack)
+            with notify_if_slow(connection):
+                span = self._registry.span()
+            self._registry_end = span.end
+            self._heartbeats = self._registry.follow(span.start)
+            stack.callback(_close, self._heartbeats)
+            self._pool = ThreadPoolExecutor(len(self._parts) + 2, thread_name_prefix="follower")
+            stack.callback(self._pool.shutdown, cancel_futures=True)
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    @property
+    def ready(self) -> bool:
+        """Whether log and registry were read to their ends as of the start."""
+        return self._registry_end <= 0 and all(part.following for part in self._parts)
+
+    def turn(self) -> None:
+        """Apply new records; waits briefly if there are none.
+
+        Raises:
+            CommandError: The topic was re-created or truncated.
+        """
+        self._ask_for_remarks()
+        waits = [self._pool.submit(part.wait) for part in self._parts]
+        self._read_registry(self._pool.submit(next, self._heartbeats, []).result())
+        for part, wait in zip(self._parts, waits, strict=True):
+            self._take(part, wait.result())
+        self._pulse.beat()
+
+    def _read_registry(self, records: Sequence[RecordRead]) -> None:
+        self._fold.take(records)
+        if records and records[-1].offset + 1 >= self._registry_end:
+            if self._registry_end <= 0:
+                self._clock.heard(records[-1].timestamp_ms)
+            self._registry_end = 0
+        elif not records:
+            self._registry_end = 0  # a quiet moment: its end was reached, whatever retention took away meanwhile
+
+    def _take(self, part: FollowedPartition, records: list[RecordRead]) -> None:
+        judged = part.read(records) if part.following else part.open()
+        try:
+            for record, judgement in judged:
+                self._inputs.observe(record, judgement)
+        except KafkaUnavailableError:
+            if not part.opened:
+                raise
+        part.refuse_broken()
+
+    def _went_away(self, silent_s: float) -> None:
+        self.blind_since_ms = self._clock.now_ms() - round(silent_s * 1_000)
+
+    def _came_back(self, _: float) -> None:
+        self._fold.hear_all()  # we were cut off: earlier silence does not count for any broker
+        self.blind_since_ms = None
+
+    def _seen_ms(self) -> int:
+        """The log's estimated time: it stops while Kafka does not answer, so that no broker looks lost meanwhile."""
+        return self._clock.now_ms() if self.blind_since_ms is None else self.blind_since_ms
+
+    def _ask_for_remarks(self) -> None:
+        """Refresh remarks in another thread: other packages query Kafka themselves."""
+        if self._asked is not None:
+            if not self._asked.done():
+                return
+            (self._remarks, self._drains), self._asked = self._asked.result(), None
+            self._asked_s = time.monotonic()
+        if self.blind_since_ms is None and (not self._asked_s or time.monotonic() - self._asked_s > _REMARKS_EVERY_S):
+            self._asked = self._pool.submit(lambda: (remarks(self._connection), drains_seen(self._connection)))
+
+    def figures(self, incidents: int) -> dict[str, Any]:
+        waiting = [part for part in self._parts if part.replica.phase not in (Phase.CAUGHT_UP, Phase.STOPPED)]
+        reasons = [f"partition {part.partition}: {part.replica.why or 'is being read'}" for part in waiting]
+        views = LogViews(
+            tuple(_audited(part) for part in self._parts), tuple(part.replica.timestamp_ms for part in self._parts)
+        )
+        fields = figures(
+            views,
+            self._fold.registry(),
+            self._inputs,
+            Remarks([*reasons, *self._remarks.cluster], self._remarks.brokers),
+            channel=self._connection.topics.channel,
+            bootstrap_servers=self._connection.client.bootstrap_servers,
+            drains=self._drains,
+            incidents=incidents,
+        )
+        return fields | {"at_ms": self._clock.now_ms(), "blind_since_ms": self.blind_since_ms}
+
+
+def _close(batches: Iterator[list[RecordRead]]) -> None:
+    if isinstance(batches, Generator):
+        batches.close()
+
+
+def _audited(part: FollowedPartition) -> PartitionAudit:
+    replica = part.replica
+    stopped = replica.phase is Phase.STOPPED
+    return PartitionAudit(
+        replica.view,
+        stop=FormatStop(replica.position, replica.newer_format) if stopped else None,
+        tentative=not stopped and not replica.caught_up,
+    )
+
+
+_BACK_MS = 3_600_000
+
+
+def drains_seen(connection: Connection) -> list[Incident]:
+    """Drains in the requests topic; empty if it cannot be read, which `doctor` reports."""
+    try:
+        with open_tail(connection, Topic.REQUESTS, 0) as tail:
+            return drains_of(tail.records(tail.span(from_time_ms=now_ms() - _BACK_MS)))
+    except StateChannelError:
+        return []
+
+
+def drains_of(records: Iterable[RecordRead]) -> list[Incident]:
+    """Drains among requests and their replies, by the time of the request."""
+    drains: dict[str, tuple[str, Incident]] = {}
+    for record in records:
+        item = request_record.decode(record.value, record.timestamp_ms)
+        if (
+            isinstance(item, Request)
+            and item.asked == RequestCommand.EXTENSION.value
+            and item.args.get("ask") == "drain"
+        ):
+            broker = str(item.args.get("broker"))
+            by = f", by {item.by}" if item.by else ""
+            message = f"{broker} is being drained{by}"
+            drains.setdefault(item.id, (broker, Incident(record.timestamp_ms, IncidentKind.DRAIN, message)))
+        elif isinstance(item, Reply) and item.id in drains:
+            broker, asked = drains[item.id]
+            took = seconds(record.timestamp_ms - asked.at_ms)
+            ended = item.outcome.get("result") or item.outcome.get("reason") or item.outcome.get("why")
+            message = f"the drain of {broker} ended after {took}: {ended or item.outcome.get('outcome')}"
+            drains[item.id] = (broker, asked._replace(message=message))
+    return [incident for _, incident in drains.values()]

@@ -38,11 +38,9 @@ class StatusInputs:
     incidents: ChannelIncidents = field(default_factory=lambda: ChannelIncidents(GAP_OVER_S * 1_000))
 
     def observers(self) -> list[Observe]:
-        """Observers of judged records."""
         return [self.times.observe, self.rates.observe, self.incidents.observe]
 
     def observe(self, record: RecordRead, judgement: Judgement) -> None:
-        """Apply one judged record."""
         for observer in self.observers():
             observer(record, judgement)
 

@@ -12,7 +12,7 @@ from statechannel.audit.rates import WINDOWS_MIN, grouped
 from statechannel.cli.kit.output import cell, duration, make_table, moment
 
 _SHOWN = 50
-_LAG_TOLD_MS = 1_000
+_LAG_SHOWN_MS = 1_000
 
 
 def render(fields: dict[str, Any], *, at_most: int = _SHOWN) -> RenderableType:
@@ -147,7 +147,7 @@ def _trouble(row: dict[str, Any]) -> tuple[bool, bool, bool, str]:
 def _lag(row: dict[str, Any]) -> str:
     if row["lag_records"] is None:
         return cell(None)
-    late = f" ({duration(row['lag_ms'])})" if (row["lag_ms"] or 0) >= _LAG_TOLD_MS else ""
+    late = f" ({duration(row['lag_ms'])})" if (row["lag_ms"] or 0) >= _LAG_SHOWN_MS else ""
     return f"{row['lag_records']}{late}"
 
 

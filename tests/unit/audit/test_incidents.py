@@ -7,7 +7,7 @@ import pytest
 
 from statechannel.audit.incidents import ChannelIncidents, Incident, IncidentKind, newest
 from statechannel.audit.registry_incidents import RegistryStory
-from statechannel.cli.status.drains import drains_of
+from statechannel.cli.status.command import drains_of
 from statechannel.engine.membership import decode_member
 from statechannel.protocol.log import RecordRead, Topic
 from statechannel.replay.auditor import audit_full

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from shedders.cli.origins import Decisions
+from shedders.cli.plugins import Decisions
 from shedders.decisions.builder import Executed
 from shedders.decisions.record import PlacedEntry, SplitEntry
 from statechannel.audit import local

@@ -66,7 +66,7 @@ async def test_a_loop_that_stands_still_while_closing_is_told_of() -> None:
 CHILD = """
 import asyncio, sys, time
 from statechannel.cli import broker
-from statechannel.cli.kit.logs import set_up_logs
+from statechannel.cli.broker import set_up_logs
 from statechannel.broker.host import HostOptions
 from tests.support.lone_member import lone_host, lone_settings
 

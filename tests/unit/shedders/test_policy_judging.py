@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from shedders.cli.policy import write
-from shedders.cli.policy.checks import judged, matters
+from shedders.cli.policy.write import judged, matters
 from shedders.model.cluster import Broker, Bundle, Cluster
 from shedders.policies.book import PolicyBook
 from shedders.policies.kinds import BadPolicyError, PolicyKind

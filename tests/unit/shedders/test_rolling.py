@@ -11,12 +11,12 @@ import pytest
 from shedders.cli.drain import rolling
 from shedders.cli.drain.follower import DrainRequest, DrainResult
 from shedders.cli.drain.rolling import Restart, RestartRequest, progressed
-from shedders.cli.leader_request import LeaderAnswer, LoggedRequest, SentRequest
 from shedders.policies.effective import EffectivePolicies, Force, PolicyEntry
 from shedders.policies.kinds import PolicyKind
 from shedders.policies.record import Author, PolicyKey
 from statechannel.broker.request_record import Request, RequestCommand
 from statechannel.cli.kit.failures import CommandError
+from statechannel.cli.kit.requests import LoggedRequest, RequestAnswer, SentRequest
 from statechannel.engine.commands import Done, Outcome, Rejected, Unknown
 from statechannel.engine.membership import Member
 from statechannel.errors import ExitCode
@@ -40,10 +40,10 @@ class World:
         self.answers: list[Outcome | None] = []
         self.asked = 0
 
-    def follow(self, *_: object) -> LeaderAnswer:
+    def follow(self, *_: object) -> RequestAnswer:
         """Whoever is asked whether reports are fresh."""
         self.asked += 1
-        return LeaderAnswer(self.answers.pop(0) if self.answers else Done("1", "fresh", {"late": []}), "b1")
+        return RequestAnswer("1", self.answers.pop(0) if self.answers else Done("1", "fresh", {"late": []}), "b1")
 
     def drain(self, _: object, wish: DrainRequest, __: object) -> DrainResult:
         self.done.append(f"drain {wish.broker}")
@@ -92,7 +92,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
     monkeypatch.setattr(rolling, "read_registry", made.registry)
     monkeypatch.setattr(rolling, "standing_of", made.standing)
     monkeypatch.setattr(rolling, "uncordon", made.uncordon)
-    monkeypatch.setattr(rolling, "requests", lambda *_: iter(made.requests))
+    monkeypatch.setattr(rolling, "extension_requests", lambda *_: iter(made.requests))
     monkeypatch.setattr(rolling, "send", lambda *_: SentRequest("1", 0, 1.0))
     monkeypatch.setattr(rolling, "follow", made.follow)
     monkeypatch.setattr(rolling, "AGAIN_S", 0.01)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from shedders.cli.decision_log import deeds, done_count
-from shedders.cli.shed import _show
+from shedders.cli.plans import _print_moves
 from shedders.decision.dry_run import decide, nonsense
 from shedders.decisions.book import DecisionBook
 from shedders.decisions.builder import BALANCE
@@ -208,7 +208,7 @@ async def test_tables_show_it(world: World, capsys: pytest.CaptureFixture[str]) 
     decision = decide(CLUSTER, lambda _: Scripted(lambda *_: [], [wanted(0)]), {}, world.chosen.pipeline)
     part = cycle_part(1, decision)
     assert [one.bundle for one in part.splits] == [key(0)]
-    _show(part, "scripted", every_left=False)
+    _print_moves(part, "scripted", every_left=False)
     shown = " ".join(capsys.readouterr().out.split())
     assert f"to be split why {key(0)} it alone is 40 % of b1" in shown
 

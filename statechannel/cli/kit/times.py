@@ -1,4 +1,4 @@
-"""Parsers of durations and times in options."""
+"""Durations and times in options."""
 
 from __future__ import annotations
 
@@ -13,15 +13,17 @@ LONGEST_MS: Final = 366 * 86_400_000
 """Longest duration of an override."""
 
 _PART = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,3})?)(ms|s|m|h|d)", re.ASCII)
-_WHOLE = re.compile(r"(?:[0-9]{1,9}(?:\.[0-9]{1,3})?(?:ms|s|m|h|d))+", re.ASCII)
+_WHOLE = re.compile(rf"(?:{_PART.pattern})+", re.ASCII)
+_LIKE_A_DURATION = re.compile(r"(?:[0-9.]+(?:ms|s|m|h|d))+", re.ASCII)
+_STAMP = re.compile(r"([0-9]{12,14})ms", re.ASCII)
 _MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
+_PERMANENT: Final = "for a permanent policy, use `statechannel policy set`."
+_KEPT: Final = "decisions are kept for a week by default."
 
-_STANDING: Final = "for a permanent policy, use `statechannel policy set`."
 
-
-def parse_length_ms(text: str, option: str, *, beyond: str = _STANDING) -> int:
+def parse_length_ms(text: str, option: str, *, beyond: str = _PERMANENT) -> int:
     """Parse a duration such as `30m`, `2h` or `1h30m`.
 
     Args:
@@ -51,57 +53,47 @@ def parse_until_ms(text: str, now_ms: int) -> int:
     Raises:
         CommandError: The text is none of them, in the past, or more than a year ahead.
     """
-    if re.fullmatch(r"[0-9]{12,14}ms", text, re.ASCII):
-        until_ms = int(text.removesuffix("ms"))
-    elif _WHOLE.fullmatch(text):
+    until_ms = _time_ms(text)
+    if until_ms is None and _WHOLE.fullmatch(text):
         return now_ms + parse_length_ms(text, "--until")
-    else:
-        until_ms = _time_ms(text)
+    if until_ms is None:
+        raise CommandError(
+            f"--until {text}: neither a time nor a duration",
+            hint="Examples: 2026-01-01T00:00:00Z, 1767225600000ms, 30m.",
+            code=ExitCode.USAGE,
+        )
     if not now_ms < until_ms <= now_ms + LONGEST_MS:
         what = "is in the past" if until_ms <= now_ms else "is more than a year ahead"
         raise CommandError(f"--until {text} {what}", hint="For a permanent policy, omit --until.", code=ExitCode.USAGE)
     return until_ms
 
 
-def _time_ms(text: str) -> int:
-    try:
-        moment = datetime.fromisoformat(text)
-        moment = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
-        return (moment - _EPOCH) // timedelta(milliseconds=1)
-    except (ValueError, OverflowError):
-        raise CommandError(
-            f"--until {text}: neither a time nor a duration",
-            hint="Examples: 2026-01-01T00:00:00Z, 1767225600000ms, 30m.",
-            code=ExitCode.USAGE,
-        ) from None
-
-
-_LENGTH = re.compile(r"[0-9.]+(?:ms|s|m|h|d)(?:[0-9.]+(?:ms|s|m|h|d))*", re.ASCII)
-_STAMP = re.compile(r"([0-9]{12,14})ms", re.ASCII)
-_BEYOND = "decisions are kept for a week by default."
-
-
 def parse_since(text: str, now_ms: int) -> int:
-    """Milliseconds since 1970.
-
-    Args:
-        text: `90s`, `1h30m`, `7d`; ISO 8601 (UTC by default); or `...ms` since 1970.
+    """Parse a past time, as milliseconds since 1970: a duration before now, or a time as `parse_until_ms` reads it.
 
     Raises:
         CommandError: The text is none of them.
     """
-    stamp = _STAMP.fullmatch(text)
-    if stamp:
-        return int(stamp.group(1))
-    if _LENGTH.fullmatch(text):
-        return max(0, now_ms - parse_length_ms(text, "--since", beyond=_BEYOND))
-    try:
-        at = datetime.fromisoformat(text)
-        at = at if at.tzinfo is not None else at.replace(tzinfo=UTC)
-        return max(0, (at - _EPOCH) // timedelta(milliseconds=1))
-    except (ValueError, OverflowError):
+    since_ms = _time_ms(text)
+    if since_ms is None and _LIKE_A_DURATION.fullmatch(text):
+        since_ms = now_ms - parse_length_ms(text, "--since", beyond=_KEPT)
+    if since_ms is None:
         raise CommandError(
             f"--since {text} is neither a time nor a duration",
             hint="Examples: 15m, 2h, 7d, 2026-01-01T00:00:00Z, 1767225600000ms.",
             code=ExitCode.USAGE,
-        ) from None
+        )
+    return max(0, since_ms)
+
+
+def _time_ms(text: str) -> int | None:
+    """Milliseconds since 1970 of `...ms` or ISO 8601 (UTC by default); None: the text is neither."""
+    stamp = _STAMP.fullmatch(text)
+    if stamp:
+        return int(stamp[1])
+    try:
+        at = datetime.fromisoformat(text)
+        at = at if at.tzinfo is not None else at.replace(tzinfo=UTC)
+        return (at - _EPOCH) // timedelta(milliseconds=1)
+    except (ValueError, OverflowError):
+        return None
