@@ -164,11 +164,7 @@ class TotalsBefore:
     seen: dict[tuple[NameRule, Part], tuple[float, float]] = field(default_factory=dict)
 
     def rate(self, rule: NameRule, part: Part, total: float, at_s: float) -> FigureOrHole:
-        """Growth per second since the look before; a hole where there was none, or where it went back (a restart).
-
-        Args:
-            at_s: Monotonic time of this look.
-        """
+        """Growth per second since the look before; a hole where there was none, or where it went back (a restart)."""
         checked = sound(total)
         if isinstance(checked, Hole):
             return checked
@@ -180,13 +176,7 @@ class TotalsBefore:
 
 
 def reading_of(points: Iterable[SeriesPoint], before: TotalsBefore, at_s: float) -> BrokerReading:
-    """The reading of a broker from its series.
-
-    Args:
-        points: All that it exports; what is not asked for is left out.
-        before: Its totals of the look before; this look's take their place.
-        at_s: Monotonic time.
-    """
+    """The reading of a broker from all that it exports; its totals replace those of the look before, in `before`."""
     series = grouped(points)
     return assembled({figure: _figures(figure, series, before, at_s) for figure in Figure})
 
@@ -271,13 +261,7 @@ def checked_url(url: str) -> str:
 
 
 def get(url: str, *, timeout_s: float, bytes_max: int, retries: int = 0) -> bytes:
-    """The answer's body.
-
-    Args:
-        url: As `checked_url` took it.
-        timeout_s: Bound of each try, from the connection to the last byte.
-        bytes_max: Longest body.
-        retries: Further tries where the server is away or busy.
+    """The answer's body. `timeout_s` bounds each try from the connection to the last byte; a busy server is asked again.
 
     Raises:
         AnswerError: There is none.
