@@ -14,8 +14,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from loaddata.samples.layout import ClusterLayout
-from loaddata.samples.loads import PartitionLoads
+from loaddata.samples.partitions import ClusterLayout, PartitionLoads
 from shedders.kafka_rebalance.planning.planner import plan_partitions
 from shedders.kafka_rebalance.planning.request import PlanMode, PlanRequest
 from tests.support.kafka_tools import Generator, generator

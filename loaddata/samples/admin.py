@@ -10,7 +10,6 @@ import logging
 import os
 import ssl
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -66,7 +65,6 @@ class _CauseCollector(logging.Handler):
         self.causes: list[BaseException] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        """See the class."""
         arguments = record.args if isinstance(record.args, tuple) else ()
         self.causes = [*self.causes, *(argument for argument in arguments if isinstance(argument, BaseException))][-8:]
 
@@ -167,7 +165,7 @@ def translate_error(
     cause = problem
     if known and isinstance(problem, kafka_python.KafkaTimeoutError):
         cause = next((each for each in reversed(known) if _denied(each)), known[-1])
-    words = str(cause) or type(cause).__name__
+    words = words_of(cause)
     if isinstance(cause, kafka_python.KafkaError) and type(cause).__name__ not in words:
         words = f"{words} ({type(cause).__name__})"
     for secret in secrets:
@@ -199,6 +197,11 @@ def translate_error(
     return KafkaClientError(f"Kafka refused or failed {doing}: {words}", hint="See the broker's log for the cause.")
 
 
+def words_of(error: BaseException) -> str:
+    """An error's message; its name where it has none."""
+    return str(error) or type(error).__name__
+
+
 def _denied(problem: BaseException) -> bool:
     return isinstance(problem, _DENIED) or "CERTIFICATE_VERIFY" in str(problem) or "[SSL" in str(problem)
 
@@ -211,7 +214,6 @@ def ask(admin: KafkaAdminClient, call: Callable[[], Answer], *, timeout_s: float
     Raises:
         kafka.errors.KafkaError: What the last try raised; see `kafka_errors`.
     """
-    began_s = time.monotonic()
 
     def attempt() -> Answer:
         try:
@@ -222,7 +224,7 @@ def ask(admin: KafkaAdminClient, call: Callable[[], Answer], *, timeout_s: float
 
     tries = Retrying(
         retry=retry_if_exception_type(_AWAY),
-        stop=stop_before_delay(max(0.0, timeout_s - (time.monotonic() - began_s))),
+        stop=stop_before_delay(max(0.0, timeout_s)),
         wait=wait_random_exponential(multiplier=_FIRST_PAUSE_S, max=_LONGEST_PAUSE_S),
         reraise=True,
     )

@@ -20,8 +20,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from loaddata.samples.loads import CPU_UNITS, PartitionLoad, PartitionLoads, PartitionResource
-from loaddata.samples.sample import PartitionSample
+from loaddata.samples.partitions import CPU_UNITS, PartitionLoad, PartitionLoads, PartitionResource, PartitionSample
 from statechannel.errors import StateChannelError
 
 SCALE: Final = 1_000
@@ -237,24 +236,3 @@ def sums_of(cells: array[int]) -> Sums:
         counts.append(len(row) - missing)
     first = next((at // width for at, cell in enumerate(cells) if cell != MISSING), len(cells) // width)
     return Sums((totals[0], totals[1], totals[2], totals[3]), (counts[0], counts[1], counts[2], counts[3]), first)
-
-
-def average(
-    samples: Iterable[PartitionSample], *, from_ms: int, to_ms: int, interval_s: float, completeness_min: float = 0.0
-) -> PartitionLoads:
-    """Loads of all partitions that have samples in a window, in bounded memory.
-
-    Args:
-        samples: In the order in which they were written; they may be of any time.
-        from_ms: Start of the window, wall clock; within an interval, that interval counts whole.
-        to_ms: Its end, likewise; a sample of that moment does not count where it begins an interval.
-        interval_s: Time between two samples of a partition.
-        completeness_min: Partitions with a smaller part of the window measured are left out: not known.
-
-    Raises:
-        TooManySamplesError: More partitions than may be held.
-    """
-    averager = Averager(Window(from_ms, to_ms, max(1, round(interval_s * 1_000))))
-    for sample in samples:
-        averager.add(sample)
-    return averager.loads(completeness_min=completeness_min)

@@ -19,9 +19,14 @@ from types import MappingProxyType
 from typing import Final
 
 from loaddata.model.figures import FIGURE_MAX
-from loaddata.samples.layout import ClusterLayout, KafkaBroker, KafkaPartition
-from loaddata.samples.loads import PartitionLoad, PartitionResource
-from loaddata.samples.sample import PartitionSample
+from loaddata.samples.partitions import (
+    ClusterLayout,
+    KafkaBroker,
+    KafkaPartition,
+    PartitionLoad,
+    PartitionResource,
+    PartitionSample,
+)
 
 LEADER_WEIGHT: Final = 3
 """A byte from a client costs the CPU as much as three bytes of replication."""
@@ -127,13 +132,8 @@ def cpu_share(
     """
     used, part = sound(cpu, 1.0), sound(partition_in)
     clients, replication = sound(broker_in), sound(replication_in)
-    for figure in (used, part, clients, replication):
-        if isinstance(figure, Hole):
-            return figure
-    assert not isinstance(used, Hole)  # noqa: S101 - for the type checker
-    assert not isinstance(part, Hole)  # noqa: S101
-    assert not isinstance(clients, Hole)  # noqa: S101
-    assert not isinstance(replication, Hole)  # noqa: S101
+    if isinstance(used, Hole) or isinstance(part, Hole) or isinstance(clients, Hole) or isinstance(replication, Hole):
+        return next(figure for figure in (used, part, clients, replication) if isinstance(figure, Hole))
     whole = clients * LEADER_WEIGHT + replication
     if whole == 0:
         return Hole.ZERO_DENOMINATOR

@@ -1,23 +1,37 @@
-"""A reader of a Kafka cluster's layout: a handful of calls, none per topic, so that a large cluster is read in seconds.
+"""A reader of a Kafka cluster's layout and of the loads of its partitions, as a plan needs them.
 
-One call for the brokers, one for all topics, one for what is being reassigned, one for each thousand topics' least in-sync
-replicas, and one for each broker's log directories. What a broker does not answer becomes a remark, never a guess.
+The layout takes a handful of calls, none per topic, so that a large cluster is read in seconds: one for the brokers, one for all
+topics, one for what is being reassigned, one for each thousand topics' least in-sync replicas, and one for each broker's log
+directories. What a broker does not answer becomes a remark, never a guess. Loads are averages of the sample topic, else sizes
+of the log directories; their source is named.
 """
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Any, Final
 
 from kafka import KafkaAdminClient
 from kafka import errors as kafka_python
 from kafka.admin import ConfigResource
 
-from loaddata.samples.admin import ask, kafka_errors
-from loaddata.samples.layout import ClusterLayout, KafkaBroker, KafkaPartition, KafkaTopic, LogDir
-from loaddata.samples.loads import PartitionLoad, PartitionLoads
+from loaddata.samples.admin import ask, kafka_errors, words_of
+from loaddata.samples.averages import Averager, Place, Window
+from loaddata.samples.cluster_files import LoadsFileError, read_loads_file
+from loaddata.samples.partitions import (
+    ClusterLayout,
+    KafkaBroker,
+    KafkaPartition,
+    KafkaTopic,
+    LogDir,
+    PartitionLoad,
+    PartitionLoads,
+)
+from loaddata.samples.sample_topic import ReadCounts, SampleTopic
 
 TOPICS_AT_ONCE: Final = 1_000
 """Topics of one question for settings: about 100 KB of an answer."""
@@ -51,7 +65,7 @@ def read_layout(admin: KafkaAdminClient, *, now_ms: int, timeout_s: float = 30.0
     return ClusterLayout(
         cluster_id=str(cluster.get("cluster_id") or ""),
         brokers=_brokers(admin, cluster["brokers"], topics, timeout_s, remarks),
-        topics={name: _with_min_isr(topics[name], least.get(name)) for name in sorted(topics)},
+        topics={name: replace(topics[name], min_isr=least.get(name, 1)) for name in sorted(topics)},
         read_at_ms=now_ms,
         remarks=tuple(remarks),
     )
@@ -101,7 +115,7 @@ def read_replica_sizes(
         except (kafka_python.KafkaError, OSError) as error:
             failed = error
             if silent is not None:
-                silent.append(f"broker {broker.id} did not list its log directories: {_words(error)}")
+                silent.append(f"broker {broker.id} did not list its log directories: {words_of(error)}")
             continue
         answered = True
         for topic_name, number, size in _sizes_in(directories):
@@ -162,7 +176,7 @@ def _directories(admin: KafkaAdminClient, broker: int, timeout_s: float, remarks
     try:
         directories = _log_dirs(admin, broker, {}, timeout_s)
     except (kafka_python.KafkaError, OSError) as error:
-        remarks.append(f"broker {broker} did not list its log directories: {_words(error)}")
+        remarks.append(f"broker {broker} did not list its log directories: {words_of(error)}")
         return ()
     if not directories:  # the library does not look at the answer's error
         remarks.append(f"broker {broker} listed no log directory: this client may not Describe the cluster")
@@ -200,18 +214,19 @@ def _topic_of(
     name, parts = described["name"], sorted(described["partitions"], key=lambda part: int(part["partition_index"]))
     problem = described["error_code"]
     if problem or [part["partition_index"] for part in parts] != list(range(len(parts))) or not parts:
-        why = _words(kafka_python.for_code(problem)()) if problem else "it is being made or deleted"
+        why = words_of(kafka_python.for_code(problem)()) if problem else "it is being made or deleted"
         remarks.append(f"topic {name} is left out: {why}")
         return None
     return KafkaTopic(
         name=name,
-        partitions=tuple(_partition_of(part, moving.get((name, part["partition_index"]), {})) for part in parts),
+        partitions=tuple(partition_of(part, moving.get((name, part["partition_index"]), {})) for part in parts),
         topic_id=_id_of(described.get("topic_id")),
         internal=bool(described.get("is_internal", False)),
     )
 
 
-def _partition_of(described: Mapping[str, Any], moving: Mapping[str, Any]) -> KafkaPartition:
+def partition_of(described: Mapping[str, Any], moving: Mapping[str, Any]) -> KafkaPartition:
+    """A partition as kafka-python describes it; `moving` is its reassignment under way, if any."""
     leader = described["leader_id"]
     return KafkaPartition(
         partition=described["partition_index"],
@@ -241,19 +256,142 @@ def _min_isr(admin: KafkaAdminClient, names: Sequence[str], timeout_s: float, re
             value = entries.get(MIN_ISR, {}).get("value")
             if value is not None:
                 least[name] = int(value)
-    unknown = Counter(name not in least for name in names)[True]
+    unknown = sum(name not in least for name in names)
     if unknown:
         remarks.append(f"{MIN_ISR} of {unknown} topics is not known (no DescribeConfigs on them?): 1 is assumed")
     return least
 
 
-def _with_min_isr(topic: KafkaTopic, min_isr: int | None) -> KafkaTopic:
-    if min_isr is None:
-        return topic
-    return KafkaTopic(
-        name=topic.name, partitions=topic.partitions, topic_id=topic.topic_id, min_isr=min_isr, internal=topic.internal
+@dataclass(frozen=True, slots=True)
+class ReadLoads:
+    """Averages of a sample topic, and what they are made from.
+
+    Attributes:
+        loads: Of all partitions that have samples; `source` says in a sentence where they are from.
+        minutes: Minutes of the window that have a sample of any partition.
+        window: What was asked for.
+        counts: What was read, including records that are not samples.
+        incomplete: Partitions that were left out since too little of the window was measured.
+    """
+
+    loads: PartitionLoads
+    minutes: int
+    window: Window
+    counts: ReadCounts
+    incomplete: int
+
+
+def read_loads(
+    topic: SampleTopic,
+    *,
+    now_ms: int,
+    window_s: float,
+    interval_s: float,
+    completeness_min: float = 0.0,
+    cluster: str = "",
+) -> ReadLoads | None:
+    """Averages of the last `window_s`; None: there is no such topic.
+
+    Args:
+        topic: Where the samples are.
+        now_ms: Wall clock.
+        window_s: Time before now over which samples count.
+        interval_s: Time between two samples of a partition.
+        completeness_min: Partitions with a smaller part of the window measured are left out.
+        cluster: Samples of other clusters do not count; empty: all do.
+
+    Raises:
+        KafkaAdapterError: Kafka does not answer.
+        TooManySamplesError: There are more than the plain reader may hold.
+    """
+    if topic.partitions() is None:
+        return None
+    window = Window.until(now_ms, window_s=window_s, interval_s=interval_s)
+    averager = Averager(window)
+    counts = ReadCounts()
+    for sample in topic.read(window.from_ms, counts=counts, cluster=cluster, on_part=averager.close_part):
+        averager.add(sample)
+    every = len(averager.loads().of)
+    source = f"samples of {averager.minutes} of {window.slots} intervals of {interval_s:g} s (topic {topic.name})"
+    loads = averager.loads(completeness_min=completeness_min, source=source)
+    return ReadLoads(loads, averager.minutes, window, counts, every - len(loads.of))
+
+
+def loads_now(
+    admin: KafkaAdminClient,
+    layout: ClusterLayout,
+    topic: SampleTopic,
+    *,
+    now_ms: int,
+    window_s: float,
+    interval_s: float,
+    completeness_min: float = 0.0,
+    timeout_s: float = 30.0,
+    file: Path | None = None,
+) -> PartitionLoads:
+    """What is known of the load of each partition: `PartitionLoads.source` says from where.
+
+    Averages that the Spark job has made, if `file` names them (a file, or the job's table); else those of the sample topic, if
+    the window has samples; a partition without a size in any sample has that of its log directory. Without any
+    sample sizes are all that is known. Partitions that the cluster has no more are left out.
+
+    Raises:
+        KafkaAdapterError: Kafka does not answer.
+        TooManySamplesError: See `read_loads`.
+        LoadsFileError: The file cannot be used, or is older than the window.
+    """
+    places = [(each.name, part.partition) for each, part in layout.partitions()]
+    if file is not None:
+        averages = read_loads_file(file, cluster=layout.cluster_id, completeness_min=completeness_min)
+        if averages.to_ms < now_ms - window_s * 1_000:
+            raise LoadsFileError(
+                f"the loads of {file} ended {(now_ms - averages.to_ms) / 3_600_000:.1f} h ago",
+                hint="Check that samples are taken and that the job partition-loads runs, or ask for a longer window.",
+            )
+        return _completed(admin, layout, averages, places, averages.source, timeout_s)
+    read = read_loads(
+        topic,
+        now_ms=now_ms,
+        window_s=window_s,
+        interval_s=interval_s,
+        completeness_min=completeness_min,
+        cluster=layout.cluster_id,
     )
+    if read is None or not read.loads.of:
+        sizes = read_sizes(admin, layout, timeout_s=timeout_s)
+        why = f"no samples of the last {window_s / 3_600:g} h in topic {topic.name}"
+        if read is not None and read.incomplete:
+            why = f"the samples of {read.incomplete} partitions cover too little of the last {window_s / 3_600:g} h"
+        return replace(sizes, source=f"sizes of the log directories; {why}")
+    source = read.loads.source
+    if read.incomplete:
+        source += f"; {read.incomplete} partitions are too incomplete to count"
+    return _completed(admin, layout, read.loads, places, source, timeout_s)
 
 
-def _words(error: BaseException) -> str:
-    return str(error) or type(error).__name__
+def _completed(
+    admin: KafkaAdminClient,
+    layout: ClusterLayout,
+    loads: PartitionLoads,
+    places: list[Place],
+    source: str,
+    timeout_s: float,
+) -> PartitionLoads:
+    """Loads of the partitions that there are; sizes of the log directories where no other is known."""
+    of = {place: loads.of[place] for place in places if place in loads.of}
+    without = [place for place in places if place not in of or of[place].disk_bytes is None]
+    if without:
+        filled = with_sizes(of, without, read_sizes(admin, layout, timeout_s=timeout_s).of)
+        source += f"; sizes of {filled} partitions from the log directories"
+    return replace(loads, of={place: of[place] for place in places if place in of}, source=source)
+
+
+def with_sizes(of: dict[Place, PartitionLoad], without: list[Place], sizes: Mapping[Place, PartitionLoad]) -> int:
+    """Fill in the disk of partitions that have none; returns of how many."""
+    filled = 0
+    for place in without:
+        size = sizes[place].disk_bytes if place in sizes else None
+        if size is not None:
+            of[place] = replace(of[place], disk_bytes=size) if place in of else PartitionLoad(disk_bytes=size)
+            filled += 1
+    return filled

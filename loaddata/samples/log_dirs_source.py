@@ -18,11 +18,10 @@ from typing import Final, NamedTuple
 from kafka import KafkaAdminClient, TopicPartition
 from kafka import errors as kafka_python
 
-from loaddata.samples.admin import ask
+from loaddata.samples.admin import ask, words_of
 from loaddata.samples.formulas import BrokerReading, FigureOrHole, Hole, SampledMinute, samples_of
 from loaddata.samples.kafka_cluster import BROKER_S, read_replica_sizes
-from loaddata.samples.layout import ClusterLayout
-from loaddata.samples.loads import PartitionResource
+from loaddata.samples.partitions import ClusterLayout, PartitionResource
 from loaddata.samples.sources import PartitionSource, SourceError, SourceOptions
 
 NAME: Final = "log-dirs"
@@ -122,7 +121,7 @@ class LogDirsSource:
             try:
                 bounds = self._bounds(list(log_bytes))
             except (kafka_python.KafkaError, OSError) as error:
-                remarks.append(f"broker {broker} did not report where its logs end: {error or type(error).__name__}")
+                remarks.append(f"broker {broker} did not report where its logs end: {words_of(error)}")
                 bounds = {}
             looks = {part: Look(log_bytes[part], *bounds[part], mono_s, broker) for part in log_bytes if part in bounds}
             rates = {part: bytes_in(self._before.get(part), look) for part, look in looks.items()}

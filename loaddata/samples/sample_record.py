@@ -11,7 +11,7 @@ from zlib import crc32
 import orjson
 
 from loaddata.model.figures import LATEST_MS, is_count, is_figure
-from loaddata.samples.sample import FORMAT, PartitionSample
+from loaddata.samples.partitions import SAMPLE_FORMAT, PartitionSample
 
 VALUE_BYTES_MAX: Final = 4_096
 """Of one record; names of topics have at most 249 bytes."""
@@ -62,7 +62,7 @@ def encode(sample: PartitionSample) -> bytes:
     sample_or_reason = checked(figures)
     if isinstance(sample_or_reason, InvalidSampleReason):
         raise ValueError(f"a sample of {sample.topic}-{sample.partition}: {sample_or_reason}")  # noqa: TRY004 - of the right type
-    return orjson.dumps({"format": FORMAT, **figures})
+    return orjson.dumps({"format": SAMPLE_FORMAT, **figures})
 
 
 def decode(value: bytes | None, key: bytes | None = None) -> PartitionSample | InvalidSampleReason:
@@ -83,7 +83,7 @@ def decode(value: bytes | None, key: bytes | None = None) -> PartitionSample | I
     if not isinstance(loaded, dict):
         return InvalidSampleReason.NOT_A_SAMPLE
     format_name = loaded.pop("format", None)
-    if format_name != FORMAT:
+    if format_name != SAMPLE_FORMAT:
         number = _FORMATS.fullmatch(format_name) if isinstance(format_name, str) else None
         return InvalidSampleReason.NEWER_FORMAT if number and int(number[1]) > 1 else InvalidSampleReason.NOT_A_SAMPLE
     sample = checked(loaded)

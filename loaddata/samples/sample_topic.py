@@ -15,7 +15,7 @@ from typing import Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
-from loaddata.samples.sample import PartitionSample
+from loaddata.samples.partitions import PartitionSample
 from loaddata.samples.sample_record import InvalidSampleReason, decode_at, encode, home_of, key_of
 from statechannel.kafka.client_settings import ClientSettings
 from statechannel.kafka.cluster import ClusterAdmin

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any, Final, Protocol
 
 from loaddata.samples.formulas import Hole, SampledMinute
-from loaddata.samples.layout import ClusterLayout
+from loaddata.samples.partitions import ClusterLayout
 from statechannel.errors import ExitCode, StateChannelError
 
 GROUP: Final = "loaddata.partition_sources"
@@ -20,8 +20,7 @@ ANSWER_BYTES_MAX: Final = 64 * 2**20
 class SourceError(StateChannelError):
     """A source cannot be used with these options; nothing was measured."""
 
-    def __init__(self, message: str, *, hint: str = "", exit_code: ExitCode = ExitCode.USAGE) -> None:
-        super().__init__(message, hint=hint, exit_code=exit_code)
+    exit_code = ExitCode.USAGE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +74,6 @@ class PartitionSource(Protocol):
 
 
 def names() -> list[str]:
-    """Names of the sources that are installed."""
     return sorted(point.name for point in entry_points(group=GROUP))
 
 

@@ -20,6 +20,9 @@ class PlanUnusableError(PartitionsError):
 
     exit_code = ExitCode.BAD_EXPORT
 
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+
 
 class ExecutionRefusedError(PartitionsError):
     """The state of the cluster does not allow the plan to be started or continued; nothing was done."""

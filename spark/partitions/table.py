@@ -15,8 +15,8 @@ from pyspark.sql import Window as Over
 from pyspark.sql import functions as F
 
 from loaddata.samples.averages import MISSING, Place, Sums, Window, cells_of, load_of
-from loaddata.samples.loads import PartitionLoad
-from loaddata.samples.loads_file import NAME, lines_of
+from loaddata.samples.cluster_files import LOADS_NAME, lines_of
+from loaddata.samples.partitions import PartitionLoad
 from loaddata.samples.sample_record import InvalidSampleReason, decode_at
 from loaddata.samples.sample_topic import CLOCKS_MS
 from spark.core.archive import Archive, day_of
@@ -61,7 +61,7 @@ LOAD: Final = pa.schema(
         ("completeness", pa.float64()),
     ]
 )
-"""The load of a partition, as `loaddata.samples.loads.PartitionLoad`."""
+"""The load of a partition, as `loaddata.samples.partitions.PartitionLoad`."""
 
 
 def decoded(batches: Iterator[pa.RecordBatch], partitions: int, cluster: str) -> Iterator[pa.RecordBatch]:
@@ -235,7 +235,7 @@ class PartitionTable:
         place.files.create_dir(place.path, recursive=True)
         pq.write_table(table, f"{place.path}/part-0.parquet", filesystem=place.files)
         lines = lines_of(_loads_in(table), partitions=table.num_rows, **head)
-        (folder / NAME).write(b"".join(lines))
+        (folder / LOADS_NAME).write(b"".join(lines))
         return int(table.num_rows)
 
     def publish(self, base: Pointer | None, meta: dict[str, Any]) -> Pointer:

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from shedders.kafka_rebalance.planning.plan_file import plan_bytes
-from shedders.kafka_rebalance.planning.reassignment import to_json
+from shedders.kafka_rebalance.planning.plan_files import plan_bytes, to_json
 from statechannel.audit.transfer.export_file import write_export
 from statechannel.audit.transfer.line import ExportHeader
 from tests.cli.case_files import read_cases, shown, write_cases

@@ -14,7 +14,7 @@ from shedders.kafka_rebalance.cli import arguments, execution, executions
 from shedders.kafka_rebalance.execution import journal, session
 from shedders.kafka_rebalance.execution.state_records import StateBook, record
 from shedders.kafka_rebalance.execution.values import ExecutionEnd, ExecutionStop, StopKind
-from shedders.kafka_rebalance.planning.plan_file import plan_bytes, write_plan
+from shedders.kafka_rebalance.planning.plan_files import plan_bytes, write_plan
 from statechannel.cli.kit import failures
 from statechannel.cli.kit.output import Output
 from statechannel.errors import ExitCode

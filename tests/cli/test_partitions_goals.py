@@ -5,30 +5,30 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from shedders.kafka_rebalance.cli.goals import app
+from shedders.kafka_rebalance.cli.command import goals_app
 from shedders.kafka_rebalance.errors import RequestRefusedError
 from shedders.kafka_rebalance.planning.registry import OF_MODES, OWN
 
 
 def test_list_has_all_goals_in_their_order() -> None:
-    result = CliRunner().invoke(app, ["list", "--output", "json"])
+    result = CliRunner().invoke(goals_app, ["list", "--output", "json"])
     assert result.exit_code == 0
     assert [one["name"] for one in json.loads(result.stdout)["goals"]] == [*OWN, *OF_MODES]
-    table = CliRunner().invoke(app, ["list"], env={"COLUMNS": "300"}).stdout
+    table = CliRunner().invoke(goals_app, ["list"], env={"COLUMNS": "300"}).stdout
     assert all(name in table for name in (*OWN, *OF_MODES))
 
 
 def test_explain_prints_the_formula_and_the_source() -> None:
-    result = CliRunner().invoke(app, ["explain", "disk"])
+    result = CliRunner().invoke(goals_app, ["explain", "disk"])
     assert result.exit_code == 0
     assert "mean x (1 - range) <= bytes of its replicas <= mean x (1 + range)" in result.stdout
     assert "Source: Cruise Control's" in result.stdout
-    told = json.loads(CliRunner().invoke(app, ["explain", "cpu-capacity", "--output", "json"]).stdout)
+    told = json.loads(CliRunner().invoke(goals_app, ["explain", "cpu-capacity", "--output", "json"]).stdout)
     assert (told["hard"], told["range_share"], told["needs"]) == (True, 0.7, ["CPU"])
 
 
 def test_a_goal_that_does_not_exist_is_named_with_what_was_meant() -> None:
-    result = CliRunner().invoke(app, ["explain", "dsik"])
+    result = CliRunner().invoke(goals_app, ["explain", "dsik"])
     assert isinstance(result.exception, RequestRefusedError)
     with pytest.raises(RequestRefusedError, match="unknown goal `dsik`") as caught:
         raise result.exception

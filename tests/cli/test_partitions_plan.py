@@ -7,12 +7,10 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 
-from loaddata.samples.layout_file import read_layout_file, write_layout
-from loaddata.samples.loads import PartitionLoad
-from loaddata.samples.loads_file import lines_of
+from loaddata.samples.cluster_files import lines_of, read_layout_file, write_layout
+from loaddata.samples.partitions import PartitionLoad
 from shedders.kafka_rebalance.planning.plan import GoalStatus, ReassignmentPlan
-from shedders.kafka_rebalance.planning.plan_file import read_plan
-from shedders.kafka_rebalance.planning.reassignment import read_reassignment
+from shedders.kafka_rebalance.planning.plan_files import read_plan, read_reassignment
 from tests.docs.generate import ROOT
 from tests.twin.partition_state import layout_after
 

@@ -10,8 +10,7 @@ import pytest
 from click.testing import Result
 
 from shedders.kafka_rebalance.cli import arguments
-from shedders.kafka_rebalance.planning.plan_file import write_plan
-from shedders.kafka_rebalance.planning.reassignment import to_json
+from shedders.kafka_rebalance.planning.plan_files import to_json, write_plan
 from tests.docs.generate import ROOT
 from tests.unit.partitions.plans import MIB, MOVES, PLAN, move
 

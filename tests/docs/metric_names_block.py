@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from loaddata.samples.prometheus_series import Figure, NameRule, SeriesKind, rules_of
+from loaddata.samples.prometheus_source import Figure, NameRule, SeriesKind, rules_of
 
 
 def names() -> str:

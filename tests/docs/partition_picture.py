@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from loaddata.samples.layout_file import read_layout_file
+from loaddata.samples.cluster_files import read_layout_file
 from shedders.kafka_rebalance.planning.picture import plan_picture
 from shedders.kafka_rebalance.planning.plan import ReassignmentPlan
 from shedders.kafka_rebalance.planning.planner import plan_partitions

@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from shedders.kafka_rebalance.planning.registry import every
+from shedders.kafka_rebalance.planning.registry import OF_MODES, OWN, every
 from shedders.model.profiles import PROFILES
 from shedders.model.registry import KINDS, find
 from shedders.model.strategy import available
@@ -116,7 +116,7 @@ def _settings(model: type[BaseModel], bases: Sequence[type[BaseModel]]) -> Itera
 
 def goals_page() -> Iterator[str]:
     """Lines of design/partitions-goals.md."""
-    goals = [goal for goal in every() if goal.origin.startswith("shedders.")]
+    goals = [goal for goal in every() if goal.name in OWN or goal.name in OF_MODES]
     yield "# Goals of the rebalance planner"
     yield ""
     yield MADE
@@ -127,10 +127,10 @@ def goals_page() -> Iterator[str]:
     for goal in goals:
         cells = (
             f"[`{goal.name}`](#{goal.name})",
-            "hard" if goal.hard else "soft",
+            goal.kind,
             goal.range_text,
-            ", ".join(goal.needs) or "nothing",
-            ", ".join(goal.modes) or "no mode",
+            goal.needs_text,
+            goal.modes_text,
             goal.about,
         )
         yield f"| {' | '.join(cells)} |"

@@ -11,9 +11,8 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from typer.testing import CliRunner
 
-from loaddata.samples.layout_file import read_layout_file
-from shedders.kafka_rebalance.planning.plan_file import read_plan
-from shedders.kafka_rebalance.planning.reassignment import read_reassignment
+from loaddata.samples.cluster_files import read_layout_file
+from shedders.kafka_rebalance.planning.plan_files import read_plan, read_reassignment
 from statechannel.cli.main import app
 from tests.docs.generate import ROOT
 from tests.docs.partition_picture import LAYOUT, PICTURE, example_plan

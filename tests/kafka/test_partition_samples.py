@@ -8,19 +8,17 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from loaddata.samples.admin import open_admin
-from loaddata.samples.averages import average
-from loaddata.samples.current_loads import loads_now
 from loaddata.samples.formulas import Hole, SampledMinute
-from loaddata.samples.kafka_cluster import read_layout
-from loaddata.samples.loads import PartitionLoad
+from loaddata.samples.kafka_cluster import loads_now, read_layout
 from loaddata.samples.log_dirs_source import LogDirsSource
-from loaddata.samples.sample import PartitionSample
+from loaddata.samples.partitions import PartitionLoad, PartitionSample
 from loaddata.samples.sample_record import InvalidSampleReason, encode, key_of
 from loaddata.samples.sample_topic import ReadCounts, SampleTopic
 from statechannel.kafka.client_settings import ClientSettings
 from statechannel.kafka.errors import KafkaUnavailableError, TopicMissingError, TopicPolicyError
 from statechannel.kafka.topics import TopicAdmin
 from tests.support.kafka_lanes import Kafka
+from tests.support.sample_averages import average
 from tests.support.waits import WAIT_S
 
 pytestmark = pytest.mark.kafka

@@ -26,12 +26,12 @@ from typer.testing import CliRunner
 
 from loaddata.samples.admin import open_admin
 from loaddata.samples.kafka_cluster import read_layout, read_sizes
-from loaddata.samples.layout import ClusterLayout
+from loaddata.samples.partitions import ClusterLayout
 from shedders.kafka_rebalance.execution.cluster_port import ClusterPort
 from shedders.kafka_rebalance.execution.journal import read_journal
 from shedders.kafka_rebalance.execution.throttle import resources_of
 from shedders.kafka_rebalance.planning.plan import PartitionMove, ReassignmentPlan
-from shedders.kafka_rebalance.planning.plan_file import read_plan, write_plan
+from shedders.kafka_rebalance.planning.plan_files import read_plan, write_plan
 from statechannel.cli.main import app
 from statechannel.kafka.client_settings import ClientSettings
 from tests.faults.kafka_nodes import KafkaNodes

@@ -10,9 +10,9 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from loaddata.samples.layout import ClusterLayout, KafkaBroker
+from loaddata.samples.partitions import ClusterLayout, KafkaBroker
 from shedders.kafka_rebalance.planning.plan import PartitionMove
-from shedders.kafka_rebalance.planning.reassignment import to_json
+from shedders.kafka_rebalance.planning.plan_files import to_json
 from tests.support.kafka_tools import from_json, generator, reassign
 from tests.support.three_nodes import three_nodes, until
 from tests.support.waits import WAIT_S

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loaddata.samples.averages import Averager, TooManySamplesError, Window, average
-from loaddata.samples.loads import PartitionLoad
-from loaddata.samples.sample import PartitionSample
+from loaddata.samples.averages import Averager, TooManySamplesError, Window
+from loaddata.samples.partitions import PartitionLoad, PartitionSample
+from tests.support.sample_averages import average
 
 FIELDS = ("disk_bytes", "bytes_in_per_s", "bytes_out_per_s", "cpu_share")
 LOADS = ("disk_bytes", "bytes_in_per_s", "bytes_out_per_s", "cpu_units")

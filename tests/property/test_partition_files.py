@@ -8,13 +8,19 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from loaddata.samples.layout import ClusterLayout, KafkaBroker, KafkaPartition, KafkaTopic, LogDir
-from loaddata.samples.layout_file import LayoutUnusableError, read_layout_file, write_layout
-from loaddata.samples.loads import PartitionLoad, PartitionLoads
+from loaddata.samples.cluster_files import LayoutUnusableError, read_layout_file, write_layout
+from loaddata.samples.partitions import (
+    ClusterLayout,
+    KafkaBroker,
+    KafkaPartition,
+    KafkaTopic,
+    LogDir,
+    PartitionLoad,
+    PartitionLoads,
+)
 from shedders.kafka_rebalance.errors import PlanUnusableError
 from shedders.kafka_rebalance.planning.plan import GoalOutcome, GoalSpread, GoalStatus, PartitionMove, ReassignmentPlan
-from shedders.kafka_rebalance.planning.plan_file import parse_plan, plan_bytes
-from shedders.kafka_rebalance.planning.reassignment import parse_reassignment, to_json
+from shedders.kafka_rebalance.planning.plan_files import parse_plan, parse_reassignment, plan_bytes, to_json
 
 SLOW = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
 """Examples are drawn slowly on a machine that does much else."""

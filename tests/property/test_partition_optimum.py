@@ -6,8 +6,14 @@ from random import Random
 
 import pytest
 
-from loaddata.samples.layout import ClusterLayout, KafkaBroker, KafkaPartition, KafkaTopic
-from loaddata.samples.loads import PartitionLoad, PartitionLoads
+from loaddata.samples.partitions import (
+    ClusterLayout,
+    KafkaBroker,
+    KafkaPartition,
+    KafkaTopic,
+    PartitionLoad,
+    PartitionLoads,
+)
 from shedders.kafka_rebalance.planning.plan import GoalStatus
 from shedders.kafka_rebalance.planning.planner import plan_partitions
 from shedders.kafka_rebalance.planning.request import PlanMode, PlanRequest

@@ -6,16 +6,18 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shedders.kafka_rebalance.planning.changes import (
+from shedders.kafka_rebalance.planning.virtual_cluster import (
+    NOBODY,
     AddReplica,
+    Measure,
     MoveReplica,
     RemoveReplica,
     Reorder,
     Swap,
     SwitchLeader,
+    VirtualCluster,
     between,
 )
-from shedders.kafka_rebalance.planning.virtual_cluster import NOBODY, Measure, VirtualCluster
 from tests.support.clusters import random_cluster
 
 ARRAYS = ("replicas", "leader", "sums", "topic_replicas", "topic_leaders", "as_leader", "as_follower")

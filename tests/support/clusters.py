@@ -5,8 +5,14 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 
-from loaddata.samples.layout import ClusterLayout, KafkaBroker, KafkaPartition, KafkaTopic
-from loaddata.samples.loads import PartitionLoad, PartitionLoads
+from loaddata.samples.partitions import (
+    ClusterLayout,
+    KafkaBroker,
+    KafkaPartition,
+    KafkaTopic,
+    PartitionLoad,
+    PartitionLoads,
+)
 from shedders.kafka_rebalance.planning.plan import ReassignmentPlan
 
 

@@ -20,7 +20,7 @@ import kafka  # noqa: F401
 
 from shedders.kafka_rebalance.execution.runner import Runner
 from shedders.kafka_rebalance.execution.session import ExecutionPlace, execute
-from shedders.kafka_rebalance.planning.plan_file import read_plan
+from shedders.kafka_rebalance.planning.plan_files import read_plan
 from shedders.kafka_rebalance.settings import PaceSettings, PartitionsSettings
 from statechannel.kafka.client_settings import ClientSettings
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 
-from loaddata.samples.layout import ClusterLayout
+from loaddata.samples.partitions import ClusterLayout
 from statechannel.embedded.jars import KAFKA_VERSION, prepare_jars
 from statechannel.embedded.java import find_java
 from statechannel.embedded.pinned import PinnedJars

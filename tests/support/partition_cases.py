@@ -9,8 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from loaddata.samples.layout import ClusterLayout
-from loaddata.samples.loads import PartitionLoads
+from loaddata.samples.partitions import ClusterLayout, PartitionLoads
 from shedders.kafka_rebalance.errors import RequestRefusedError
 from shedders.kafka_rebalance.planning.plan import GoalStatus, ReassignmentPlan
 from shedders.kafka_rebalance.planning.planner import plan_partitions

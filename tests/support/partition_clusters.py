@@ -6,9 +6,17 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from loaddata.samples.layout import ClusterLayout, KafkaBroker, KafkaPartition, KafkaTopic, LogDir
-from loaddata.samples.loads import CPU_UNITS, PartitionLoad, PartitionLoads
-from shedders.kafka_rebalance.planning.capacity import BrokerCapacity, Capacities
+from loaddata.samples.partitions import (
+    CPU_UNITS,
+    ClusterLayout,
+    KafkaBroker,
+    KafkaPartition,
+    KafkaTopic,
+    LogDir,
+    PartitionLoad,
+    PartitionLoads,
+)
+from shedders.kafka_rebalance.planning.request import BrokerCapacity, Capacities
 
 MIB = 2**20
 RACKS = ("none", "even", "uneven", "mixed")

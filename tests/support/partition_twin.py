@@ -12,16 +12,16 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from loaddata.samples.layout import KafkaPartition, KafkaTopic
-from shedders.kafka_rebalance.execution.batches import concerned
-from shedders.kafka_rebalance.execution.events import ExecutionHistory
+from loaddata.samples.partitions import KafkaPartition, KafkaTopic
 from shedders.kafka_rebalance.execution.machine import ExecutionMachine
+from shedders.kafka_rebalance.execution.moves import concerned
 from shedders.kafka_rebalance.execution.runner import Runner
 from shedders.kafka_rebalance.execution.throttle import EVERYTHING
 from shedders.kafka_rebalance.execution.values import (
     CallAnswer,
     CallOutcome,
     ExecutionEnd,
+    ExecutionHistory,
     Key,
     Observation,
     OperatorRequests,

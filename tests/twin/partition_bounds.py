@@ -19,8 +19,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
 
-from loaddata.samples.layout import ClusterLayout
-from loaddata.samples.loads import PartitionLoads
+from loaddata.samples.partitions import ClusterLayout, PartitionLoads
 from shedders.kafka_rebalance.planning.request import PlanRequest
 from tests.twin import partition_measures as measures
 from tests.twin.partition_measures import rack_excess

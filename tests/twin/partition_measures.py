@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil, floor
 
-from loaddata.samples.layout import ClusterLayout, KafkaBroker
-from loaddata.samples.loads import CPU_UNITS, PartitionLoad, PartitionLoads
+from loaddata.samples.partitions import CPU_UNITS, ClusterLayout, KafkaBroker, PartitionLoad, PartitionLoads
 from shedders.kafka_rebalance.planning.request import PlanMode, PlanRequest
 from tests.twin.partition_state import Key, State, allowed_brokers, free, state_of, to_empty
 

@@ -19,8 +19,7 @@ from dataclasses import dataclass, field
 import highspy
 import numpy as np
 
-from loaddata.samples.layout import ClusterLayout
-from loaddata.samples.loads import PartitionLoads
+from loaddata.samples.partitions import ClusterLayout, PartitionLoads
 from shedders.kafka_rebalance.planning.request import PlanRequest
 from tests.twin import partition_measures as measures
 from tests.twin.partition_state import Key, State, allowed_brokers, free, state_of

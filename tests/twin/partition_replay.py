@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from loaddata.samples.layout import ClusterLayout
-from shedders.kafka_rebalance.planning.changes import (
+from loaddata.samples.partitions import ClusterLayout
+from shedders.kafka_rebalance.planning.virtual_cluster import (
     AddReplica,
     Move,
     MoveReplica,

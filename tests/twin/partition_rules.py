@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
-from loaddata.samples.layout import ClusterLayout
+from loaddata.samples.partitions import ClusterLayout
 from shedders.kafka_rebalance.planning.plan import PartitionMove, ReassignmentPlan
 from shedders.kafka_rebalance.planning.request import PlanMode, PlanRequest
 from tests.twin.partition_measures import most_in_rack, rack_excess

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from loaddata.samples.layout import ClusterLayout, KafkaPartition
+from loaddata.samples.partitions import ClusterLayout, KafkaPartition
 from shedders.kafka_rebalance.planning.plan import ReassignmentPlan
 from shedders.kafka_rebalance.planning.request import PlanMode, PlanRequest
 

@@ -193,8 +193,8 @@ def carry_out(
     place: ExecutionPlace, plan: ReassignmentPlan, *, accept_unmet: bool = False, wish: ExecutionRequest | None = None
 ) -> ExecutionEnd:
     """Execute a plan in the foreground with a progress bar; SIGINT or SIGTERM ends it in order, a second one at once."""
+    from shedders.kafka_rebalance.execution.overview import progress_of
     from shedders.kafka_rebalance.execution.session import execute
-    from shedders.kafka_rebalance.execution.status import progress_of
     from shedders.kafka_rebalance.execution.values import ExecutionRequest as Wishes
 
     begun_s = time.monotonic()

@@ -1,12 +1,25 @@
-"""Requests to the executor of a plan, on this or another host: written to the state topic, with its answer."""
+"""`statechannel partitions apply|status|pause|resume|cancel|rollback`: execution of plans.
+
+Requests to an executor, on this or another host, are written to the state topic; its answer is read from there.
+"""
 
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from shedders.kafka_rebalance.cli.execution import (
     AcceptUnmet,
+    BytesInFlight,
+    Execute,
+    MovesMax,
+    MovesPerBroker,
+    OneReplica,
+    Order,
     PlanId,
     State,
     Throttle,
@@ -20,18 +33,18 @@ from shedders.kafka_rebalance.cli.execution import (
     who,
 )
 from shedders.kafka_rebalance.errors import PlanUnknownError
-from shedders.model.amounts import rate, size
-from shedders.model.amounts import rate as told_rate
+from shedders.model.amounts import count, rate, size
 from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.options import Connect, OutputAs, with_connection
 from statechannel.cli.kit.output import Output, duration, moment, print_json, print_table, say, stdout, waiting
 from statechannel.errors import ExitCode
 
 if TYPE_CHECKING:
+    from shedders.kafka_rebalance.execution.overview import ExecutionStatus
     from shedders.kafka_rebalance.execution.session import ExecutionPlace
     from shedders.kafka_rebalance.execution.state_records import StateBook
-    from shedders.kafka_rebalance.execution.status import ExecutionStatus
     from shedders.kafka_rebalance.execution.values import ExecutionRequest
+    from shedders.kafka_rebalance.planning.plan import ReassignmentPlan
 
 
 ANSWER_S = 15.0
@@ -89,7 +102,7 @@ def _answer(place: ExecutionPlace, plan_id: str, wish: ExecutionRequest) -> str:
     Raises:
         CommandError: No answer in time.
     """
-    from shedders.kafka_rebalance.execution.events import recorded
+    from shedders.kafka_rebalance.execution.values import recorded
 
     ends_s = time.monotonic() + ANSWER_S + place.settings.pace.poll_s
     with place.topic() as topic, waiting(f"waiting for the executor of plan {plan_id}", ANSWER_S) as progress:
@@ -158,7 +171,7 @@ def resume(
     if throttle is not None:
         kept["throttle_bytes_per_s"] = rate_of(throttle)
     elif kept.get("throttle_bytes_per_s") is not None:
-        say(f"the throttle remains {told_rate(kept['throttle_bytes_per_s'])}")
+        say(f"the throttle remains {rate(kept['throttle_bytes_per_s'])}")
     place = as_before(place, kept)
     tell_end(past.plan, carry_out(place, past.plan, accept_unmet=accept_unmet), output)
 
@@ -167,8 +180,8 @@ def resume(
 def status(connect: Connect, plan_id: PlanId = None, state: State = None, output: OutputAs = Output.TABLE) -> None:
     """Show the progress of a plan: partitions, bytes, rate, time left, executor, reason of a stop, throttles left."""
     place = place_of(connect, state)
+    from shedders.kafka_rebalance.execution.overview import status_of
     from shedders.kafka_rebalance.execution.session import known
-    from shedders.kafka_rebalance.execution.status import status_of
 
     book, trouble = read_book(place)
     try:
@@ -179,7 +192,7 @@ def status(connect: Connect, plan_id: PlanId = None, state: State = None, output
         raise
     result = status_of(place, plan, now_ms=time.time_ns() // 1_000_000)
     if output is Output.JSON:
-        print_json(result.fields() | {"topic_trouble": None if trouble is None else str(trouble)})
+        print_json(asdict(result) | {"topic_trouble": None if trouble is None else str(trouble)})
         return
     print_table(("plan", result.plan_id), _rows(result))
     if trouble is not None:
@@ -208,3 +221,111 @@ def _rows(result: ExecutionStatus) -> list[tuple[str, Any]]:
         *(("refused", f"{name}: {why}") for name, why in result.refused.items()),
         *(("remark", text) for text in result.remarks),
     ]
+
+
+_WAVES_SHOWN = 20
+
+
+@with_connection
+def apply(
+    connect: Connect,
+    plan_file: Annotated[Path, typer.Argument(metavar="PLAN", help="Plan file written by `partitions plan`.")],
+    execute: Execute = False,
+    throttle: Throttle = None,
+    moves_per_broker: MovesPerBroker = None,
+    moves_max: MovesMax = None,
+    bytes_in_flight: BytesInFlight = None,
+    one_replica: OneReplica = None,
+    order: Order = None,
+    accept_unmet: AcceptUnmet = False,
+    state: State = None,
+    output: OutputAs = Output.TABLE,
+) -> None:
+    """Show what executing a plan would do: batches, bytes, checks. With --execute, execute it to its end."""
+    place = place_of(
+        connect,
+        state,
+        throttle_bytes_per_s=throttle,
+        moves_per_broker=moves_per_broker,
+        moves_max=moves_max,
+        bytes_in_flight=bytes_in_flight,
+        one_replica=one_replica,
+        order=order,
+    )
+    from shedders.kafka_rebalance.planning.plan_files import read_plan
+
+    plan = read_plan(plan_file)
+    if execute:
+        tell_end(plan, carry_out(place, plan, accept_unmet=accept_unmet), output)
+    else:
+        show_dry_run(place, plan, accept_unmet=accept_unmet, output=output)
+
+
+def show_dry_run(
+    place: ExecutionPlace, plan: ReassignmentPlan, *, accept_unmet: bool, output: Output, **more: Any
+) -> None:
+    """Print what would be done.
+
+    Raises:
+        CommandError: The plan would be refused.
+    """
+    from shedders.kafka_rebalance.execution.overview import dry_run
+
+    result = dry_run(place, plan, accept_unmet=accept_unmet)
+    if output is Output.JSON:
+        print_json(asdict(result) | more)
+    else:
+        sentence = f"plan {plan.id}: {count(len(plan.moves), 'partition')}, {result.open_count} of them not done yet"
+        stdout().print(f"{sentence}; {size(result.copied_bytes)} to copy", markup=False)
+        rows = [(n, wave.partitions, size(wave.copied_bytes)) for n, wave in enumerate(result.waves, 1)]
+        if rows:
+            print_table(("batch", "partitions", "copied"), rows[:_WAVES_SHOWN])
+        if len(rows) > _WAVES_SHOWN:
+            say(f"and {len(rows) - _WAVES_SHOWN} more")
+        reckoned = "; ".join(result.estimate.sentences())
+        say(f"takes about {duration(result.estimate.duration_s * 1_000)} ({reckoned})")
+        for finding in result.findings:
+            say(f"{'refused' if finding.refused else 'note'}: {finding.text}")
+    refused = [finding for finding in result.findings if finding.refused]
+    if refused:
+        raise CommandError(
+            f"plan {plan.id} would be refused: {refused[0].text}", hint=refused[0].hint, code=ExitCode.REJECTED
+        )
+    say("dry run: nothing was changed; use --execute to execute the plan")
+
+
+@with_connection
+def rollback(
+    connect: Connect,
+    plan_id: Annotated[str, typer.Argument(metavar="PLAN-ID", help="Id of the plan to roll back.")],
+    execute: Execute = False,
+    throttle: Throttle = None,
+    moves_per_broker: MovesPerBroker = None,
+    state: State = None,
+    output: OutputAs = Output.TABLE,
+) -> None:
+    """Roll back the executed moves of a plan, by a new plan with its own id. With --execute, execute that plan."""
+    place = place_of(connect, state, throttle_bytes_per_s=throttle, moves_per_broker=moves_per_broker)
+    from shedders.kafka_rebalance.execution.overview import way_back
+    from shedders.kafka_rebalance.execution.session import known
+
+    _, running, book = running_plan(place, plan_id)
+    if running:
+        raise CommandError(
+            f"plan {plan_id} is being executed",
+            hint=f"Cancel it first: `statechannel partitions cancel {plan_id}`.",
+            code=ExitCode.REJECTED,
+        )
+    back = way_back(place, known(place, plan_id, book).plan)
+    for text in back.remarks:
+        say(f"note: {text}")
+    if not back.moves:
+        if output is Output.JSON:
+            print_json({"plan": None, "undoes": plan_id, "partitions": 0})
+        else:
+            stdout().print(f"plan {plan_id} has no moves left to roll back", markup=False)
+        return
+    if execute:
+        tell_end(back, carry_out(place, back), output, undoes=plan_id)
+    else:
+        show_dry_run(place, back, accept_unmet=False, output=output, undoes=plan_id)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -19,7 +19,6 @@ from statechannel.errors import ExitCode
 from statechannel.files import check_writable
 
 if TYPE_CHECKING:
-    from shedders.kafka_rebalance.planning.estimate import Estimate
     from shedders.kafka_rebalance.planning.plan import PartitionMove, ReassignmentPlan
     from shedders.kafka_rebalance.settings import PartitionsSettings
 
@@ -92,7 +91,7 @@ class OutputFiles:
         Raises:
             StateChannelError: A file cannot be written.
         """
-        from shedders.kafka_rebalance.planning.reassignment import to_json
+        from shedders.kafka_rebalance.planning.plan_files import to_json
 
         if self.reassignment is not None:
             write_file(self.reassignment, to_json(plan.moves))
@@ -149,6 +148,7 @@ def document(
     plan: ReassignmentPlan, settings: PartitionsSettings, *, details: Sequence[PartitionMove] | None = None
 ) -> dict[str, Any]:
     """JSON document of `--output json`: the plan, with its moves only if they are requested."""
+    expected = estimate(plan.moves, settings)
     fields: dict[str, Any] = {
         "id": plan.id,
         "cluster_id": plan.cluster_id,
@@ -159,7 +159,7 @@ def document(
         "replicas_to_copy": sum(len(move.added) for move in plan.moves),
         "copied_bytes": plan.copied_bytes,
         "new_leaders": sum(move.leader_before != move.leader_after for move in plan.moves),
-        "estimate": estimate_document(estimate(plan.moves, settings)),
+        "estimate": asdict(expected) | {"assumed": list(expected.sentences())},
         "goals": [asdict(goal) for goal in plan.goals],
         "hard_goals_unmet": [goal.name for goal in plan.infeasible],
         "brokers": [asdict(broker) for broker in plan.brokers],
@@ -173,11 +173,6 @@ def document(
     return fields
 
 
-def estimate_document(result: Estimate) -> Mapping[str, Any]:
-    """Estimate with its assumptions."""
-    return asdict(result) | {"assumed": list(result.sentences())}
-
-
 def say_infeasible(plan: ReassignmentPlan) -> None:
     """Print the hard goals that are not met, with witnesses."""
     for goal in plan.infeasible:
@@ -185,12 +180,6 @@ def say_infeasible(plan: ReassignmentPlan) -> None:
 
 
 def print_next(commands: Sequence[str]) -> None:
-    """Print commands to run next."""
     stdout().print()
-    for line in _next(commands):
+    for line in ("Next:", *(f"    {command}" for command in commands)):
         stdout().print(line, markup=False)
-
-
-def _next(commands: Sequence[str]) -> Iterator[str]:
-    yield "Next:"
-    yield from (f"    {command}" for command in commands)

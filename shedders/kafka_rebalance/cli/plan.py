@@ -1,17 +1,21 @@
-"""`statechannel partitions plan`: planner of a rebalance; nothing is changed."""
+"""`statechannel partitions plan|show|layout`: plan a rebalance, show a plan, save a cluster's layout; nothing is changed."""
 
 from __future__ import annotations
 
+import hashlib
 import shlex
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from shedders.cli.results import say_written
-from shedders.kafka_rebalance.cli.arguments import need_extra, partitions_settings
+from shedders.kafka_rebalance.cli.arguments import need_extra
+from shedders.kafka_rebalance.cli.arguments import partitions_settings
+from shedders.kafka_rebalance.cli.arguments import PlanOptions
+from shedders.kafka_rebalance.cli.arguments import request_of
 from shedders.kafka_rebalance.cli.outcome import (
     OutputFiles,
     ReassignmentOut,
@@ -23,19 +27,27 @@ from shedders.kafka_rebalance.cli.outcome import (
     refuse_existing,
     say_infeasible,
 )
-from shedders.kafka_rebalance.cli.request import PlanOptions, request_of
-from shedders.kafka_rebalance.cli.source import seen
+from shedders.model.amounts import count
 from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.options import Connect, OutputAs, with_connection
-from statechannel.cli.kit.output import Output, bar, print_json, say
+from statechannel.cli.kit.output import Output
+from statechannel.cli.kit.output import bar
+from statechannel.cli.kit.output import print_json
+from statechannel.cli.kit.output import say
 from statechannel.cli.kit.times import parse_length_ms
+from statechannel.cli.kit.output import cell
+from statechannel.cli.kit.output import progress
 from statechannel.errors import ExitCode
 from statechannel.files import check_writable
 
 if TYPE_CHECKING:
-    from shedders.kafka_rebalance.cli.source import PlanSource
-    from shedders.kafka_rebalance.planning.plan import ReassignmentPlan
+    from collections.abc import Sequence
+
+    from loaddata.samples.partitions import ClusterLayout, PartitionLoads
+    from shedders.kafka_rebalance.planning.plan import PartitionMove, ReassignmentPlan
     from shedders.kafka_rebalance.planning.request import PlanRequest
+    from shedders.kafka_rebalance.settings import PartitionsSettings
+
 
 LayoutFile = Annotated[
     Path | None,
@@ -176,9 +188,8 @@ def plan(
         ),
         settings,
     )
-    window_s = None if window is None else parse_length_ms(window, "--window", beyond="use a shorter one.") / 1_000
     need_extra("numpy")
-    source = seen(connect, settings, file=layout, window_s=window_s, loads=loads)
+    source = seen(connect, settings, file=layout, window_s=_window_s(window), loads=loads)
     result = _planned(source, request)
     path = out or Path(f"partition-plan-{result.id}.json")
     _write(path, result, files, own_name=out is None)
@@ -207,7 +218,7 @@ def _planned(source: PlanSource, request: PlanRequest) -> ReassignmentPlan:
 
 
 def _write(path: Path, result: ReassignmentPlan, files: OutputFiles, *, own_name: bool) -> None:
-    from shedders.kafka_rebalance.planning.plan_file import write_plan
+    from shedders.kafka_rebalance.planning.plan_files import write_plan
 
     if own_name and path.exists():
         say(f"note: {path} exists already: the same moves were planned before; it is overwritten")
@@ -226,3 +237,243 @@ def _print_next(path: Path, result: ReassignmentPlan, *, live: bool) -> None:
     if live:
         commands.append(f"statechannel partitions apply {name}{accept} --execute")
     print_next(commands)
+
+
+def _window_s(window: str | None) -> float | None:
+    return None if window is None else parse_length_ms(window, "--window", beyond="use a shorter one.") / 1_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanSource:
+    """Inputs of a plan.
+
+    Attributes:
+        layout: Layout of the cluster.
+        loads: Known loads of its partitions.
+        live: Whether they are from the live cluster.
+    """
+
+    layout: ClusterLayout
+    loads: PartitionLoads
+    live: bool
+
+
+def seen(
+    connect: Connect,
+    settings: PartitionsSettings,
+    *,
+    file: Path | None,
+    window_s: float | None = None,
+    loads: Path | None = None,
+) -> PlanSource:
+    """Read layout and loads, from the file if one is named.
+
+    Args:
+        connect: Finds the cluster.
+        settings: Of the planner.
+        file: `kafka-layout/1`.
+        window_s: Time over which samples are averaged; None: from the settings.
+        loads: `kafka-loads/1`, or the table of the Spark job, in place of samples, or of the loads in the file.
+
+    Raises:
+        StateChannelError: The file is unusable; Kafka is out of reach, denies access or is too old; the extra is missing.
+    """
+    result = _from_cluster(connect, settings, window_s, loads) if file is None else _from_file(file, settings, loads)
+    for remark in result.layout.remarks:
+        say(cell(f"note: {remark}"))
+    if result.loads.source:
+        say(cell(f"loads: {result.loads.source}"))
+    return result
+
+
+def _from_file(file: Path, settings: PartitionsSettings, loads: Path | None) -> PlanSource:
+    from loaddata.samples.cluster_files import read_layout_file, read_loads_file
+
+    layout, known = read_layout_file(file)
+    if loads is not None:
+        known = read_loads_file(loads, cluster=layout.cluster_id, completeness_min=settings.sample.completeness_min)
+    return PlanSource(layout=layout, loads=known, live=False)
+
+
+def _from_cluster(
+    connect: Connect, settings: PartitionsSettings, window_s: float | None, file: Path | None
+) -> PlanSource:
+    need_extra("kafka")
+    from loaddata.samples.admin import open_admin
+    from loaddata.samples.kafka_cluster import loads_now, read_layout
+    from loaddata.samples.sample_topic import SampleTopic
+
+    connection = connect()
+    sample = settings.sample
+    window_s = window_s or sample.window_s
+    topic = SampleTopic(connection.client, sample.topic, window_s=window_s, timeout_s=connection.timeout_s)
+    timeout_s = max(connection.timeout_s, sample.timeout_s)
+    with progress("reading the cluster", 3) as update, open_admin(connection.client, timeout_s=timeout_s) as admin:
+        update(1)
+        now_ms = time.time_ns() // 1_000_000
+        layout = read_layout(admin, now_ms=now_ms, timeout_s=timeout_s)
+        update(2)
+        loads = loads_now(
+            admin,
+            layout,
+            topic,
+            now_ms=now_ms,
+            window_s=window_s,
+            interval_s=sample.interval_s,
+            completeness_min=sample.completeness_min,
+            timeout_s=timeout_s,
+            file=file,
+        )
+    return PlanSource(layout=layout, loads=loads, live=True)
+
+
+@with_connection
+def layout(
+    connect: Connect,
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="Output file.")],
+    window: Window = None,
+    loads: LoadsFile = None,
+    replace_: Replace = False,
+    output: OutputAs = Output.TABLE,
+) -> None:
+    """Save the layout of a cluster and the loads of its partitions, for `plan --layout`."""
+    refuse_existing(out, replace=replace_)
+    check_writable(out)
+    if window is not None and loads is not None:
+        raise CommandError(
+            "--window applies to samples, and --loads replaces samples", hint="Omit --window.", code=ExitCode.USAGE
+        )
+    settings = partitions_settings(connect.settings())
+    source = seen(connect, settings, file=None, window_s=_window_s(window), loads=loads)
+    from loaddata.samples.cluster_files import write_layout
+
+    write_layout(out, source.layout, source.loads)
+    partitions = sum(len(topic.partitions) for topic in source.layout.topics.values())
+    if output is Output.JSON:
+        print_json(
+            {
+                "file": str(out),
+                "cluster_id": source.layout.cluster_id,
+                "brokers": len(source.layout.brokers),
+                "topics": len(source.layout.topics),
+                "partitions": partitions,
+                "with_load": len(source.loads.of),
+                "source": source.loads.source,
+            }
+        )
+        return
+    known = f"{len(source.loads.of)} of them with a load from {source.loads.source or 'nowhere'}"
+    say(f"{count(len(source.layout.brokers), 'broker')}, {count(partitions, 'partition')}, {known}: written to {out}")
+
+
+@with_connection
+def show(
+    connect: Connect,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Plan file, or JSON of kafka-reassign-partitions.")],
+    details: Annotated[bool, typer.Option("--details", help="List the moves of replicas.")] = False,
+    topic: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--topic", metavar="PATTERN", help="List only moves of these topics (RE2, whole name); may be repeated."
+        ),
+    ] = None,
+    broker: Annotated[
+        list[int] | None,
+        typer.Option(
+            "--broker",
+            metavar="ID",
+            min=0,
+            max=2**31 - 1,
+            help="List only moves from or to this broker; may be repeated.",
+        ),
+    ] = None,
+    limit: Annotated[
+        int, typer.Option("--limit", metavar="N", min=0, max=10**9, help="Most moves to list; 0: all.")
+    ] = 50,
+    all_brokers: Annotated[bool, typer.Option("--all-brokers", help="List all brokers, even hundreds.")] = False,
+    layout: LayoutFile = None,
+    reassignment: ReassignmentOut = None,
+    rollback: RollbackOut = None,
+    picture: Annotated[
+        Path | None,
+        typer.Option("--picture", metavar="FILE", help="Draw the load of each broker before and after: .png or .svg."),
+    ] = None,
+    replace_: Replace = False,
+    output: OutputAs = Output.TABLE,
+) -> None:
+    """Show a plan: moves, amounts, and goals and brokers before and after."""
+    files = OutputFiles(reassignment=reassignment, rollback=rollback, picture=picture, replace=replace_)
+    files.check(read=(file, layout))
+    settings = partitions_settings(connect.settings())
+    plan = _plan(connect, settings, file, layout)
+    chosen = None
+    if details or topic or broker:
+        chosen = _chosen(plan.moves, topic or (), broker or ())
+    if output is Output.JSON:
+        print_json({"file": str(file), **document(plan, settings, details=_first(chosen, limit))})
+    else:
+        print_plan(plan, settings, details=chosen, most=limit or None, all_brokers=all_brokers)
+    say_written(files.write(plan))
+    if output is Output.TABLE:
+        say_infeasible(plan)
+
+
+def _first(moves: Sequence[PartitionMove] | None, limit: int) -> Sequence[PartitionMove] | None:
+    return moves if moves is None or not limit else moves[:limit]
+
+
+def _plan(connect: Connect, settings: PartitionsSettings, file: Path, layout: Path | None) -> ReassignmentPlan:
+    from loaddata.samples.strict_json import read_raw
+    from shedders.kafka_rebalance.errors import PlanUnusableError
+    from shedders.kafka_rebalance.planning.plan_files import looks_like_reassignment, parse_plan
+
+    raw = read_raw(file, PlanUnusableError)
+    if looks_like_reassignment(raw):
+        return _foreign_plan(connect, settings, raw, file, layout)
+    if layout is not None:
+        raise CommandError(
+            "--layout applies to files of kafka-reassign-partitions; a plan includes its layout",
+            hint="Omit --layout.",
+            code=ExitCode.USAGE,
+        )
+    return parse_plan(raw, str(file))
+
+
+def _foreign_plan(
+    connect: Connect, settings: PartitionsSettings, raw: bytes, file: Path, layout: Path | None
+) -> ReassignmentPlan:
+    """A reassignment of another tool, as a plan without goals."""
+    need_extra("numpy")
+    from shedders.kafka_rebalance.planning.plan import ReassignmentPlan
+    from shedders.kafka_rebalance.planning.plan_files import moves_of, parse_reassignment, to_json
+    from shedders.kafka_rebalance.planning.planner import broker_changes
+
+    wanted = parse_reassignment(raw, str(file))
+    source = seen(connect, settings, file=layout)
+    moves = moves_of(wanted, source.layout, source.loads, where=str(file))
+    same = len(wanted) - len(moves)
+    fingerprint = source.layout.fingerprint()
+    return ReassignmentPlan(
+        id=hashlib.sha256(fingerprint.encode() + to_json(moves)).hexdigest()[:16],
+        cluster_id=source.layout.cluster_id,
+        layout=fingerprint,
+        request={"mode": "given by Kafka's own tool"},
+        brokers=broker_changes(source.layout, source.loads, moves),
+        moves=moves,
+        remarks=(f"{same} of the {len(wanted)} partitions of the file stay as they are",) if same else (),
+    )
+
+
+def _chosen(moves: Sequence[PartitionMove], topics: Sequence[str], brokers: Sequence[int]) -> Sequence[PartitionMove]:
+    from shedders.model.patterns import compiled
+
+    patterns = compiled(topics)
+    if isinstance(patterns, str):
+        raise CommandError(f"--topic: {patterns}", hint="Use a regular expression (RE2).", code=ExitCode.USAGE)
+    wanted = set(brokers)
+    return [
+        move
+        for move in moves
+        if (not topics or patterns.matches(move.topic))
+        and (not wanted or not wanted.isdisjoint({*move.before, *move.after}))
+    ]

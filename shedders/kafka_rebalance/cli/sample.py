@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from kafka import KafkaAdminClient
 
     from loaddata.samples.formulas import SampledMinute
-    from loaddata.samples.loads import PartitionLoads
+    from loaddata.samples.partitions import PartitionLoads
     from loaddata.samples.sample_topic import SampleTopic
     from loaddata.samples.sources import PartitionSource
     from shedders.kafka_rebalance.settings import PartitionsSettings
@@ -49,7 +49,7 @@ def show_loads(
     Raises:
         StateChannelError: The sample topic is missing, Kafka is out of reach, or there are too many samples for one process.
     """
-    from loaddata.samples.current_loads import read_loads
+    from loaddata.samples.kafka_cluster import read_loads
 
     own = settings.sample
     window_s = (
@@ -112,7 +112,7 @@ def show_loads(
 
 
 def _rows(loads: PartitionLoads) -> Iterator[dict[str, Any]]:
-    from loaddata.samples.loads import CPU_UNITS
+    from loaddata.samples.partitions import CPU_UNITS
 
     for (topic, partition), load in loads.of.items():
         yield {
@@ -265,7 +265,9 @@ def sample(
             admin=admin,
             timeout_s=settings.sample.timeout_s,
         )
-        rounds = _Rounds(open_source(named, options), admin, topic, pace, to_file, dry_run=dry_run)
+        rounds = _Rounds(
+            source=open_source(named, options), admin=admin, topic=topic, pace=pace, to_file=to_file, dry_run=dry_run
+        )
         rounds.run(repeat=repeat, output=output, limit=limit)
 
 
@@ -301,32 +303,23 @@ def _brokers(values: Sequence[str]) -> Mapping[str, int]:
     return labels
 
 
+@dataclass(slots=True, kw_only=True)
 class _Rounds:
     """Successive rounds of samples."""
 
-    def __init__(
-        self,
-        source: PartitionSource,
-        admin: KafkaAdminClient,
-        topic: SampleTopic,
-        pace: SampleSchedule,
-        to_file: Path | None,
-        *,
-        dry_run: bool,
-    ) -> None:
-        self._source = source
-        self._admin = admin
-        self._topic = topic
-        self._pace = pace
-        self._to_file = to_file
-        self._dry_run = dry_run
-        self._made = False
-        self._looked = False
+    source: PartitionSource
+    admin: KafkaAdminClient
+    topic: SampleTopic
+    pace: SampleSchedule
+    to_file: Path | None
+    dry_run: bool
+    created: bool = False
+    looked: bool = False
 
     def run(self, *, repeat: bool, output: Output, limit: int) -> None:
         """Run all rounds; raise the last error after too many consecutive failures."""
         done = failures = 0
-        while self._pace.count is None or done < self._pace.count:
+        while self.pace.count is None or done < self.pace.count:
             if done:
                 self._sleep()
             done += 1
@@ -335,28 +328,28 @@ class _Rounds:
                 failures = 0
             except StateChannelError as error:
                 failures += 1
-                if not repeat or failures >= self._pace.failures_max or error.exit_code == ExitCode.USAGE:
+                if not repeat or failures >= self.pace.failures_max or error.exit_code == ExitCode.USAGE:
                     raise
-                say(cell(f"no sample ({failures} of at most {self._pace.failures_max} in a row): {error}"))
+                say(cell(f"no sample ({failures} of at most {self.pace.failures_max} in a row): {error}"))
 
     def _sleep(self) -> None:
         """Sleep until the next interval begins; all samplers share its boundaries."""
         now_s = time.time()
-        time.sleep(self._pace.interval_s - now_s % self._pace.interval_s)
+        time.sleep(self.pace.interval_s - now_s % self.pace.interval_s)
 
     def _round(self, *, repeat: bool, output: Output, limit: int) -> None:
-        if not (self._dry_run or self._to_file or self._made):
-            self._topic.create()
-            self._made = True
+        if not (self.dry_run or self.to_file or self.created):
+            self.topic.create()
+            self.created = True
         taken = self._look()
-        written = 0 if self._dry_run else self._write(taken)
+        written = 0 if self.dry_run else self._write(taken)
         document = round_fields(taken, written)
         if output is Output.JSON:
-            if self._dry_run:
-                document |= {"taken": [_row(sample) for sample in taken.samples]}
+            if self.dry_run:
+                document |= {"taken": [asdict(sample) for sample in taken.samples]}
             (print_json_line if repeat else print_json)(document)
         else:
-            _show(taken, document, rows=limit if self._dry_run else 0)
+            _show(taken, document, rows=limit if self.dry_run else 0)
         for remark in (*taken.remarks, *(f"broker {broker}: {why}" for broker, why in sorted(taken.silent.items()))):
             say(cell(f"note: {remark}"))
         if not taken.samples:
@@ -369,25 +362,25 @@ class _Rounds:
         from loaddata.samples.sources import looks_again
 
         taken = self._take()
-        if not self._looked and self._pace.gap_s and looks_again(taken):
-            say(f"measuring again in {self._pace.gap_s:g} s, as traffic is computed from growth")
-            time.sleep(self._pace.gap_s)
+        if not self.looked and self.pace.gap_s and looks_again(taken):
+            say(f"measuring again in {self.pace.gap_s:g} s, as traffic is computed from growth")
+            time.sleep(self.pace.gap_s)
             taken = self._take()
-        self._looked = True
+        self.looked = True
         return taken
 
     def _take(self) -> SampledMinute:
         from loaddata.samples.kafka_cluster import read_layout
 
         now_ms = time.time_ns() // 1_000_000
-        interval_ms = round(self._pace.interval_s * 1_000)
-        layout = read_layout(self._admin, now_ms=now_ms)
-        return self._source.take(layout, taken_at_ms=now_ms - now_ms % interval_ms, mono_s=time.monotonic())
+        interval_ms = round(self.pace.interval_s * 1_000)
+        layout = read_layout(self.admin, now_ms=now_ms)
+        return self.source.take(layout, taken_at_ms=now_ms - now_ms % interval_ms, mono_s=time.monotonic())
 
     def _write(self, taken: SampledMinute) -> int:
-        if self._to_file is not None:
-            return _to_file(self._to_file, taken)
-        written = self._topic.write(taken.samples)
+        if self.to_file is not None:
+            return _to_file(self.to_file, taken)
+        written = self.topic.write(taken.samples)
         if written.failed or written.refused:
             say(
                 cell(
@@ -412,7 +405,6 @@ def _to_file(path: Path, taken: SampledMinute) -> int:
 
 
 def round_fields(taken: SampledMinute, written: int) -> dict[str, Any]:
-    """Result of a round, as JSON."""
     at_ms = max((sample.taken_at_ms for sample in taken.samples), default=None)
     return {
         "at_ms": at_ms,
@@ -429,10 +421,6 @@ def round_fields(taken: SampledMinute, written: int) -> dict[str, Any]:
 def _why(taken: SampledMinute) -> str:
     reasons = [f"{figure}: {why} ({count})" for (figure, why), count in sorted(taken.holes.items())]
     return "; ".join(reasons[:3])
-
-
-def _row(sample: Any) -> dict[str, Any]:
-    return {name: getattr(sample, name) for name in type(sample).__slots__}
 
 
 def _show(taken: SampledMinute, document: Mapping[str, Any], *, rows: int) -> None:

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from loaddata.samples.kafka_cluster import read_layout
 from shedders.kafka_rebalance.errors import ExecutionRefusedError
-from shedders.kafka_rebalance.execution.move_states import LOST, MoveState, stand_of, target_of, unsafe
+from shedders.kafka_rebalance.execution.moves import LOST, MoveState, stands_of, target_of, unsafe
 from shedders.kafka_rebalance.execution.values import named
 
 if TYPE_CHECKING:
     from kafka import KafkaAdminClient
 
-    from loaddata.samples.layout import ClusterLayout
+    from loaddata.samples.partitions import ClusterLayout
+    from shedders.kafka_rebalance.execution.moves import MoveStatus
+    from shedders.kafka_rebalance.execution.values import Key
     from shedders.kafka_rebalance.planning.plan import PartitionMove, ReassignmentPlan
 
 
@@ -46,12 +48,15 @@ def findings(
     """
     if layout.cluster_id != plan.cluster_id:
         return [_other_cluster(plan, layout)]
+    stands = stands_of(plan, layout.topics)
+    done = {MoveState.DONE, *LOST}
+    open_moves = [move for move in plan.moves if stands[move.key].state not in done]
     results = [
         *_goals(plan, accept_unmet=accept_unmet),
-        *_partitions(plan, layout, begun=begun),
-        *_brokers(plan, layout),
+        *_partitions(plan, layout, stands, begun=begun),
+        *_brokers(open_moves, layout),
         *_foreign(plan, layout),
-        *_in_sync(plan, layout),
+        *_in_sync(open_moves, layout),
     ]
     return sorted(results, key=lambda finding: not finding.refused)
 
@@ -87,12 +92,10 @@ def _goals(plan: ReassignmentPlan, *, accept_unmet: bool) -> Iterator[ExecutionF
         )
 
 
-def _partitions(plan: ReassignmentPlan, layout: ClusterLayout, *, begun: bool) -> Iterator[ExecutionFinding]:
-    lost = []
-    for move in plan.moves:
-        stand = stand_of(move, layout.topics.get(move.topic), plan.topic_ids.get(move.topic, ""))
-        if stand.state in LOST:
-            lost.append(stand.reason)
+def _partitions(
+    plan: ReassignmentPlan, layout: ClusterLayout, stands: Mapping[Key, MoveStatus], *, begun: bool
+) -> Iterator[ExecutionFinding]:
+    lost = [stand.reason for stand in stands.values() if stand.state in LOST]
     if lost:
         more = f" (and {len(lost) - SHOWN} more)" if len(lost) > SHOWN else ""
         yield ExecutionFinding(
@@ -108,9 +111,9 @@ def _partitions(plan: ReassignmentPlan, layout: ClusterLayout, *, begun: bool) -
         )
 
 
-def _brokers(plan: ReassignmentPlan, layout: ClusterLayout) -> Iterator[ExecutionFinding]:
+def _brokers(open_moves: Iterable[PartitionMove], layout: ClusterLayout) -> Iterator[ExecutionFinding]:
     alive = {broker.id for broker in layout.brokers if broker.alive}
-    away = sorted({broker for move in _open(plan, layout) for broker in move.after} - alive)
+    away = sorted({broker for move in open_moves for broker in move.after} - alive)
     if away:
         yield ExecutionFinding(
             check="brokers",
@@ -120,15 +123,8 @@ def _brokers(plan: ReassignmentPlan, layout: ClusterLayout) -> Iterator[Executio
         )
 
 
-def _open(plan: ReassignmentPlan, layout: ClusterLayout) -> Iterator[PartitionMove]:
-    for move in plan.moves:
-        stand = stand_of(move, layout.topics.get(move.topic), plan.topic_ids.get(move.topic, ""))
-        if stand.state is not MoveState.DONE and stand.state not in LOST:
-            yield move
-
-
 def _foreign(plan: ReassignmentPlan, layout: ClusterLayout) -> Iterator[ExecutionFinding]:
-    planned = {(move.topic, move.partition) for move in plan.moves}
+    planned = {move.key for move in plan.moves}
     foreign = [
         f"{named((topic.name, partition.partition))} to {list(target_of(partition))}"
         for topic, partition in layout.partitions()
@@ -143,15 +139,15 @@ def _foreign(plan: ReassignmentPlan, layout: ClusterLayout) -> Iterator[Executio
         )
 
 
-def _in_sync(plan: ReassignmentPlan, layout: ClusterLayout) -> Iterator[ExecutionFinding]:
+def _in_sync(open_moves: Iterable[PartitionMove], layout: ClusterLayout) -> Iterator[ExecutionFinding]:
     never, later = [], []
-    for move in _open(plan, layout):
+    for move in open_moves:
         topic = layout.topics[move.topic]
         partition = topic.partitions[move.partition]
         if len(move.after) < min(topic.min_isr, len(move.before)):
-            never.append(f"{named((move.topic, move.partition))} would keep {len(move.after)}, minimum {topic.min_isr}")
+            never.append(f"{named(move.key)} would keep {len(move.after)}, minimum {topic.min_isr}")
         elif not partition.in_motion and (why := unsafe(partition, move.after, topic.min_isr)):
-            later.append(f"{named((move.topic, move.partition))}: {why}")
+            later.append(f"{named(move.key)}: {why}")
     if never:
         yield ExecutionFinding(
             check="min-isr",
@@ -170,7 +166,6 @@ _AGAIN_S: Final = 0.5
 
 
 def now_ms() -> int:
-    """Wall-clock time."""
     return time.time_ns() // 1_000_000
 
 
@@ -197,10 +192,7 @@ def settled_layout(
     ends_s = time.monotonic() + settle_s
     while True:
         layout = read_layout(admin, now_ms=now_ms(), timeout_s=timeout_s)
-        lost = any(
-            stand_of(move, layout.topics.get(move.topic), plan.topic_ids.get(move.topic, "")).state in LOST
-            for move in plan.moves
-        )
+        lost = any(stand.state in LOST for stand in stands_of(plan, layout.topics).values())
         if not lost or layout.cluster_id != plan.cluster_id or time.monotonic() >= ends_s:
             return layout
         wait(_AGAIN_S)

@@ -11,8 +11,9 @@ from kafka import TopicPartition
 from kafka import errors as kafka_python
 from kafka.admin import ConfigResource
 
-from loaddata.samples.admin import ask, kafka_errors
-from loaddata.samples.layout import KafkaPartition, KafkaTopic
+from loaddata.samples.admin import ask, kafka_errors, words_of
+from loaddata.samples.kafka_cluster import partition_of
+from loaddata.samples.partitions import KafkaTopic
 from shedders.kafka_rebalance.execution.throttle import BROKER, LISTS, RATES, TOPIC
 from shedders.kafka_rebalance.execution.values import CallAnswer, CallOutcome, Configs, Key, Observation, Resource
 
@@ -48,7 +49,7 @@ class ClusterPort:
     ) -> None:
         self._admin = admin
         self._topics = sorted({move.topic for move in plan.moves})
-        self._planned = {(move.topic, move.partition) for move in plan.moves}
+        self._planned = {move.key for move in plan.moves}
         self._min_isr = min_isr
         self._timeout_s = timeout_s
         self._timeout_ms = int(timeout_s * 1_000)
@@ -113,7 +114,7 @@ class ClusterPort:
             topics[name] = KafkaTopic(
                 name=name,
                 partitions=tuple(
-                    _partition(part, under_way.get((name, part["partition_index"]), {})) for part in parts
+                    partition_of(part, under_way.get((name, part["partition_index"]), {})) for part in parts
                 ),
                 topic_id=str(description.get("topic_id") or ""),
                 min_isr=self._min_isr.get(name, 1),
@@ -137,9 +138,9 @@ class ClusterPort:
             except (kafka_python.KafkaError, OSError):
                 return None
             for directory in answer["log_dirs"]:
-                for topic_told in directory["topics"]:
-                    for part in topic_told["partitions"]:
-                        key = (topic_told["name"], part["partition_index"], broker)
+                for reported in directory["topics"]:
+                    for part in reported["partitions"]:
+                        key = (reported["name"], part["partition_index"], broker)
                         sizes[key] = max(sizes.get(key, 0), part["partition_size"])
         return sizes
 
@@ -206,7 +207,7 @@ class ClusterPort:
                 answer = self._admin.alter_configs(resources, raise_on_unknown=False, incremental=True)
             except (kafka_python.KafkaError, OSError) as error:
                 # A change without an answer may have been made: the configuration is read again, so it counts as refused here.
-                refused.update(dict.fromkeys(group, _words(error)))
+                refused.update(dict.fromkeys(group, words_of(error)))
                 continue
             for kind, by_name in answer.items():
                 refused.update({(kind, name): result for name, result in by_name.items() if result != "OK"})
@@ -228,12 +229,12 @@ class ClusterPort:
             try:
                 answer = self._admin.alter_partition_reassignments(part, timeout_ms=self._timeout_ms)
             except kafka_python.AuthorizationError as error:
-                return CallAnswer(outcome=CallOutcome.REJECTED, refused=refused, reason=_words(error))
+                return CallAnswer(outcome=CallOutcome.REJECTED, refused=refused, reason=words_of(error))
             except (kafka_python.KafkaError, OSError, RuntimeError) as error:
-                return CallAnswer(outcome=CallOutcome.UNKNOWN, refused=refused, reason=_words(error))
+                return CallAnswer(outcome=CallOutcome.UNKNOWN, refused=refused, reason=words_of(error))
             for place, kind in answer.items():
                 if kind is not None and not issubclass(kind, kafka_python.NoReassignmentInProgressError):
-                    refused[place.topic, place.partition] = _words(kind())
+                    refused[place.topic, place.partition] = words_of(kind())
         return CallAnswer(outcome=CallOutcome.ACCEPTED, refused=refused)
 
     def elect(self, keys: tuple[Key, ...]) -> CallAnswer:
@@ -244,22 +245,5 @@ class ClusterPort:
         try:
             self._admin.elect_leaders(PREFERRED, dict(by_topic), timeout_ms=self._timeout_ms, raise_errors=False)
         except (kafka_python.KafkaError, OSError, RuntimeError) as error:
-            return CallAnswer(outcome=CallOutcome.UNKNOWN, reason=_words(error))
+            return CallAnswer(outcome=CallOutcome.UNKNOWN, reason=words_of(error))
         return CallAnswer(outcome=CallOutcome.ACCEPTED)
-
-
-def _partition(description: Mapping[str, Any], under_way: Mapping[str, list[int]]) -> KafkaPartition:
-    leader = int(description["leader_id"])
-    return KafkaPartition(
-        partition=description["partition_index"],
-        replicas=tuple(description["replica_nodes"]),
-        leader=None if leader < 0 else leader,
-        isr=tuple(description["isr_nodes"]),
-        offline=tuple(description.get("offline_replicas") or ()),
-        adding=tuple(under_way.get("adding_replicas", ())),
-        removing=tuple(under_way.get("removing_replicas", ())),
-    )
-
-
-def _words(error: BaseException) -> str:
-    return str(error) or type(error).__name__

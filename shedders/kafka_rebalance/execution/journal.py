@@ -184,7 +184,6 @@ class Journal:
         self.events.append(dict(event))
 
     def close(self) -> None:
-        """Close the file."""
         with suppress(OSError):  # each line is on disk already
             self._file.close()
 

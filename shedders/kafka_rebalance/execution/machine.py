@@ -1,7 +1,7 @@
 """Pure state machine of a plan's execution: observations in, effects out; no clock, no I/O, no threads.
 
-Each step tells from the cluster where each partition stands (`standing`), stops if something went wrong (`stops`), and else
-starts as many moves as the pace allows (`choosing`), throttled (`throttling`). It remembers only requests that are
+Each step reads the state of each partition from the cluster (`moves`), stops if something went wrong (`stops`), and else
+starts as many moves as the pace allows (`moves`), throttled (`throttle`). It remembers only requests that are
 not visible yet. A new machine continues from the journal where the last one crashed.
 """
 
@@ -11,9 +11,17 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from shedders.kafka_rebalance.execution import events
-from shedders.kafka_rebalance.execution.batches import InFlight, PartitionStep, choose, concerned, in_order
-from shedders.kafka_rebalance.execution.move_states import MoveState, MoveStatus, next_target, stand_of, unsafe
+from shedders.kafka_rebalance.execution.moves import (
+    InFlight,
+    MoveState,
+    MoveStatus,
+    PartitionStep,
+    choose,
+    in_order,
+    stands_of,
+    step_of,
+    unsafe,
+)
 from shedders.kafka_rebalance.execution.stops import AFTER_MENDING, SHOWN, StopWatch
 from shedders.kafka_rebalance.execution.throttle import TOPIC, Copy, Throttling
 from shedders.kafka_rebalance.execution.values import (
@@ -22,6 +30,7 @@ from shedders.kafka_rebalance.execution.values import (
     Effect,
     Elect,
     ExecutionEnd,
+    ExecutionEvent,
     ExecutionRequest,
     ExecutionStop,
     JournalWrite,
@@ -30,11 +39,11 @@ from shedders.kafka_rebalance.execution.values import (
     Submit,
     Withdraw,
     named,
+    resource_text,
 )
 
 if TYPE_CHECKING:
-    from shedders.kafka_rebalance.execution.events import ExecutionHistory
-    from shedders.kafka_rebalance.execution.values import Key, Observation, Resource
+    from shedders.kafka_rebalance.execution.values import ExecutionHistory, Key, Observation, Resource
     from shedders.kafka_rebalance.planning.plan import ReassignmentPlan
     from shedders.kafka_rebalance.settings import PaceSettings
 
@@ -67,7 +76,7 @@ class ExecutionMachine:
     def __init__(self, plan: ReassignmentPlan, pace: PaceSettings, recorded: ExecutionHistory) -> None:
         self._plan = plan
         self._pace = pace
-        self._moves = {(move.topic, move.partition): move for move in plan.moves}
+        self._moves = {move.key: move for move in plan.moves}
         self._number = {key: number for number, key in enumerate(self._moves)}
         self._throttling = Throttling(plan, pace.throttle_bytes_per_s, recorded)
         self._watch = StopWatch(plan, pace)
@@ -152,8 +161,7 @@ class ExecutionMachine:
     # --- observing ------------------------------------------------------------------------------------------------------
 
     def _look(self, now_s: float, seen: Observation) -> Iterable[Effect]:
-        for key, move in self._moves.items():
-            stand = stand_of(move, seen.topics.get(move.topic), self._plan.topic_ids.get(move.topic, ""))
+        for key, stand in stands_of(self._plan, seen.topics).items():
             was = self.stands.get(key)
             # Later changes by others to a finished partition are left alone; but its leader may have moved from a lost broker.
             if was is not None and was.state is MoveState.DONE and stand.state is not MoveState.ELECT:
@@ -170,10 +178,10 @@ class ExecutionMachine:
             if stand.state is MoveState.DONE and key not in self._recorded.moved
         ]
         if done:
-            yield JournalWrite(event=events.MOVED, facts={"partitions": [list(key) for key in done]})
+            yield JournalWrite(event=ExecutionEvent.MOVED, facts={"partitions": [list(key) for key in done]})
         stop = self._watch.look(now_s, seen, self.stands, self._moves)
         for text in self._watch.remarks:
-            yield JournalWrite(event=events.REMARK, facts={"text": text})
+            yield JournalWrite(event=ExecutionEvent.REMARK, facts={"text": text})
         self._watch.remarks.clear()
         cancelling = self._wish is ExecutionRequest.CANCEL or seen.asked.wish is ExecutionRequest.CANCEL
         if stop is not None and not (cancelling and stop.kind not in {StopKind.REPLACED, StopKind.OTHER_CLUSTER}):
@@ -184,14 +192,16 @@ class ExecutionMachine:
         if asked.throttle_changed and self._throttle_taken != (True, asked.throttle_bytes_per_s):
             self._throttle_taken = (True, asked.throttle_bytes_per_s)
             self._throttling.change(asked.throttle_bytes_per_s)
-            yield JournalWrite(event=events.PACE, facts={"pace": {"throttle_bytes_per_s": asked.throttle_bytes_per_s}})
+            yield JournalWrite(
+                event=ExecutionEvent.PACE, facts={"pace": {"throttle_bytes_per_s": asked.throttle_bytes_per_s}}
+            )
         if asked.wish is self._wish or self._wish is ExecutionRequest.CANCEL:
             return
         self._wish = asked.wish
         name = {
-            ExecutionRequest.GO: events.RESUMED,
-            ExecutionRequest.PAUSE: events.PAUSED,
-            ExecutionRequest.CANCEL: events.CANCELLING,
+            ExecutionRequest.GO: ExecutionEvent.RESUMED,
+            ExecutionRequest.PAUSE: ExecutionEvent.PAUSED,
+            ExecutionRequest.CANCEL: ExecutionEvent.CANCELLING,
         }[asked.wish]
         yield JournalWrite(event=name, facts={"by": asked.by})
 
@@ -213,8 +223,8 @@ class ExecutionMachine:
         chosen, held = self._choose(now_s, seen, moving)
         throttle = self._throttle(seen, moving, chosen)
         if throttle is None:
-            untold = ", ".join(" ".join(resource) for resource in self._throttling.unknown[:SHOWN])
-            why = f"the throttle settings of {untold} cannot be read"
+            unread = ", ".join(" ".join(resource) for resource in self._throttling.unknown[:SHOWN])
+            why = f"the throttle settings of {unread} cannot be read"
             held |= {key: why for key, stand in self.stands.items() if stand.state is not MoveState.DONE}
             chosen = []
         yield from throttle or ()
@@ -263,22 +273,12 @@ class ExecutionMachine:
         return [*chosen, *orders[: self._pace.leaders_at_once]], held
 
     def _step_of(self, key: Key, seen: Observation) -> tuple[PartitionStep, str]:
-        partition, move = seen.at(key), self._moves[key]
-        now = partition.replicas
-        target = next_target(move, now, one_replica=self._pace.one_replica)
-        added = [broker for broker in target if broker not in now]
-        why = unsafe(partition, target, seen.topics[key[0]].min_isr)
-        away = [broker for broker in added if broker not in seen.alive]
+        partition = seen.at(key)
+        step = step_of(self._moves[key], partition, one_replica=self._pace.one_replica, number=self._number[key])
+        why = unsafe(partition, step.target, seen.topics[key[0]].min_isr)
+        away = [broker for broker in step.target if broker not in partition.replicas and broker not in seen.alive]
         if away:
             why = f"broker {away[0]} is not alive"
-        step = PartitionStep(
-            key=key,
-            target=target,
-            brokers=concerned(partition.leader, now, target),
-            size_bytes=(move.size_bytes or 0) * len(added),
-            under_replicated=len(partition.isr) < len(now),
-            number=self._number[key],
-        )
         return step, why
 
     def _in_flight(self, seen: Observation, moving: list[Key]) -> InFlight:
@@ -307,14 +307,15 @@ class ExecutionMachine:
     def _start(self, chosen: list[PartitionStep]) -> Iterable[Effect]:
         if not chosen:
             return
+        yield from self._batch(
+            {step.key: step.target for step in chosen}, size_bytes=sum(step.size_bytes for step in chosen)
+        )
+
+    def _batch(self, targets: Mapping[Key, tuple[int, ...]], *, size_bytes: int) -> Iterable[Effect]:
         batch = self._recorded.batches + 1
-        targets = {step.key: step.target for step in chosen}
-        facts = {
-            "batch": batch,
-            "partitions": [[*step.key, list(step.target)] for step in chosen],
-            "size_bytes": sum(step.size_bytes for step in chosen),
-        }
-        yield JournalWrite(event=events.BATCH, facts=facts)
+        partitions = [[*key, list(target)] for key, target in targets.items()]
+        facts = {"batch": batch, "partitions": partitions, "size_bytes": size_bytes}
+        yield JournalWrite(event=ExecutionEvent.BATCH, facts=facts)
         yield Submit(batch=batch, targets=targets)
 
     def _finished_topics(self) -> Iterable[Effect]:
@@ -369,14 +370,7 @@ class ExecutionMachine:
                 if partition.replicas != self._moves[key].before and key not in self._refused:
                     targets[key] = self._moves[key].before
         if targets:
-            batch = self._recorded.batches + 1
-            facts = {
-                "batch": batch,
-                "partitions": [[*key, list(to)] for key, to in targets.items()],
-                "size_bytes": 0,
-            }
-            yield JournalWrite(event=events.BATCH, facts=facts)
-            yield Submit(batch=batch, targets=targets)
+            yield from self._batch(targets, size_bytes=0)
             return
         self.stop(ExecutionStop(kind=StopKind.CANCELLED))
 
@@ -384,7 +378,7 @@ class ExecutionMachine:
         if self._stopping_since_s is None:
             self._stopping_since_s = now_s
             facts = {"kind": str(stop.kind), "reason": stop.reason}
-            yield JournalWrite(event=events.STOPPING, facts=facts)
+            yield JournalWrite(event=ExecutionEvent.STOPPING, facts=facts)
         ours = stop.kind is not StopKind.REPLACED  # otherwise they belong to the other executor now
         if ours and self._throttling.left and now_s - self._stopping_since_s < RESTORE_S:
             yield from self._throttling.restore(self._throttling.left)
@@ -393,7 +387,7 @@ class ExecutionMachine:
         facts = {"kind": str(stop.kind), "reason": stop.reason, "hint": stop.hint}
         left = self._throttling.left if ours else ()
         yield JournalWrite(
-            event=events.ENDED, facts=facts | {"throttles_left": [events.resource_text(item) for item in left]}
+            event=ExecutionEvent.ENDED, facts=facts | {"throttles_left": [resource_text(item) for item in left]}
         )
         self.ended = ExecutionEnd(stop=stop, throttles_left=left)
         yield self.ended

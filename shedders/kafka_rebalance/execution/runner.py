@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
-from shedders.kafka_rebalance.execution import events
 from shedders.kafka_rebalance.execution.machine import RESTORE_S, ExecutionMachine
 from shedders.kafka_rebalance.execution.stops import AFTER_MENDING, GO_ON
 from shedders.kafka_rebalance.execution.values import (
@@ -16,6 +15,7 @@ from shedders.kafka_rebalance.execution.values import (
     Effect,
     Elect,
     ExecutionEnd,
+    ExecutionEvent,
     ExecutionStop,
     JournalWrite,
     Observation,
@@ -170,7 +170,7 @@ class Runner:
             return None
         ended = self._machine.give_up(ExecutionStop(kind=StopKind.KAFKA_AWAY, reason=str(error), hint=AFTER_MENDING))
         facts = {"kind": str(ended.stop.kind), "reason": ended.stop.reason, "hint": ended.stop.hint}
-        self._write(events.ENDED, facts)
+        self._write(ExecutionEvent.ENDED, facts)
         return ended
 
     def _write(self, event: str, facts: Mapping[str, Any]) -> None:

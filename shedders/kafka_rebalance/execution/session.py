@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,10 +17,8 @@ import psutil
 
 from loaddata.samples.admin import open_admin
 from shedders.kafka_rebalance.errors import ExecutionRefusedError, PlanUnknownError, PlanUnusableError
-from shedders.kafka_rebalance.execution import events
 from shedders.kafka_rebalance.execution.checks import findings, now_ms, refuse, settled_layout
 from shedders.kafka_rebalance.execution.cluster_port import ClusterPort
-from shedders.kafka_rebalance.execution.events import ExecutionHistory, recorded
 from shedders.kafka_rebalance.execution.journal import (
     BEATS,
     PLAN,
@@ -47,16 +46,23 @@ from shedders.kafka_rebalance.execution.state_records import (
 )
 from shedders.kafka_rebalance.execution.state_topic import StateTopic
 from shedders.kafka_rebalance.execution.stops import SHOWN
-from shedders.kafka_rebalance.execution.values import ExecutionEnd, ExecutionRequest, Observation
-from shedders.kafka_rebalance.planning.plan_file import parse_plan, plan_bytes, read_plan
-from shedders.kafka_rebalance.planning.reassignment import to_json
+from shedders.kafka_rebalance.execution.values import (
+    ExecutionEnd,
+    ExecutionEvent,
+    ExecutionHistory,
+    ExecutionRequest,
+    Observation,
+    recorded,
+)
+from shedders.kafka_rebalance.planning.plan_files import parse_plan, plan_bytes, read_plan, to_json
 from statechannel.kafka.errors import KafkaAdapterError
 
 if TYPE_CHECKING:
     from kafka import KafkaAdminClient
 
-    from loaddata.samples.layout import ClusterLayout
-    from shedders.kafka_rebalance.planning.plan import ReassignmentPlan
+    from loaddata.samples.partitions import ClusterLayout
+    from shedders.kafka_rebalance.execution.values import Key
+    from shedders.kafka_rebalance.planning.plan import PartitionMove, ReassignmentPlan
     from shedders.kafka_rebalance.settings import PartitionsSettings
     from statechannel.kafka.client_settings import ClientSettings
 
@@ -99,7 +105,6 @@ class KnownPlan:
 
     @property
     def recorded(self) -> ExecutionHistory:
-        """What the events come to."""
         return recorded(self.events)
 
 
@@ -120,8 +125,8 @@ def known(place: ExecutionPlace, plan_id: str, book: StateBook | None) -> KnownP
         PlanUnknownError: Neither the folder nor the topic has it.
     """
     folder = folder_of(place.root, plan_id)
-    of_topic = book.plans.get(plan_id) if book is not None else None
-    raw = of_topic.plan_bytes() if of_topic is not None else None
+    of_topic = book.plans.get(plan_id, PlanBook()) if book is not None else PlanBook()
+    raw = of_topic.plan_bytes()
     if has_plan(folder):
         plan = read_plan(folder / PLAN)
     elif raw is not None:
@@ -134,8 +139,8 @@ def known(place: ExecutionPlace, plan_id: str, book: StateBook | None) -> KnownP
             if ids
             else "No plan is known; use --state DIR.",
         )
-    there = of_topic.in_order() if of_topic is not None else []
-    return KnownPlan(plan=plan, events=merged(read_journal(folder), there), holder=alive_holder(book))
+    events = merged(read_journal(folder), of_topic.in_order())
+    return KnownPlan(plan=plan, events=events, holder=alive_holder(book))
 
 
 def alive_holder(book: StateBook | None) -> Holder | None:
@@ -177,16 +182,14 @@ def execute(
         stack.enter_context(cluster_lock(place.root, plan.cluster_id))
         topic = stack.enter_context(place.topic())
         admin = stack.enter_context(open_admin(place.client, timeout_s=place.timeout_s))
-        layout = _checked(place, admin, plan, wish, wait, accept_unmet=accept_unmet)
+        check = partial(_checked, place, admin, plan, wish, wait, accept_unmet=accept_unmet)
+        layout = check()
         topic.create(settings.replication_factor)
         _same_plan(plan, folder, topic.read().book(plan.id))
-        if _claim(topic, plan.id, executor, wish, wait, pace.executor_away_s):
-            stack.callback(_leave, topic, plan.id, executor)
-            layout = _checked(
-                place, admin, plan, wish, wait, accept_unmet=accept_unmet
-            )  # another executor worked in between
-        else:
-            stack.callback(_leave, topic, plan.id, executor)
+        waited = _claim(topic, plan.id, executor, wish, wait, pace.executor_away_s)
+        stack.callback(_leave, topic, plan.id, executor)
+        if waited:  # another executor worked in between
+            layout = check()
         stack.enter_context(HeartbeatSender(topic, plan.id, executor, every_s=pace.executor_away_s / BEATS))
         # Only now, as the previous holder of the cluster may have written until it left.
         of_topic = topic.read().book(plan.id)
@@ -198,14 +201,16 @@ def execute(
         for event in there:
             if event_name(event) not in here:
                 journal.append(event)
-        rollback = _Rollback(plan, folder)
-        ledger = ExecutionLedger(journal, topic, plan.id, executor, now_ms=now_ms, on_batch=rollback.write)
+        on_batch = partial(_write_rollback, {move.key: move for move in plan.moves}, folder)
+        ledger = ExecutionLedger(journal, topic, plan.id, executor, now_ms=now_ms, on_batch=on_batch)
         if not in_full:
             topic.append(plan.id, plan_records(plan.id, plan_bytes(plan)))
         in_topic = {event_name(event) for event in there}
         ledger.publish([event for event in journal.events if event_name(event) not in in_topic])
         kept = {} if wish is ExecutionRequest.CANCEL else {"pace": pace.model_dump(include=set(KEPT), mode="json")}
-        ledger.write(events.BEGUN, {"host": host_name(), "pid": os.getpid(), "by": by, "wish": str(wish), **kept})
+        ledger.write(
+            ExecutionEvent.BEGUN, {"host": host_name(), "pid": os.getpid(), "by": by, "wish": str(wish), **kept}
+        )
         min_isr = {name: topic.min_isr for name, topic in layout.topics.items()}
         port = ClusterPort(admin, plan, min_isr, timeout_s=place.timeout_s)
         machine = ExecutionMachine(plan, pace, recorded(in_order(journal.events)))
@@ -214,17 +219,14 @@ def execute(
         return runner.run()
 
 
-def ask(place: ExecutionPlace, plan_id: str, *, wish: ExecutionRequest | None, by: str, **throttle: int | None) -> None:
+def ask(place: ExecutionPlace, plan_id: str, *, wish: ExecutionRequest, by: str, **throttle: int | None) -> None:
     """Send a request to the executor of the plan, which reads it with its next observation.
 
     Raises:
         KafkaAdapterError: The request may have been written or not.
     """
-    facts: dict[str, Any] = {"by": by, **throttle}
-    if wish is not None:
-        facts["wish"] = str(wish)
     with place.topic() as topic:
-        topic.append(plan_id, [record("control", plan_id, **facts)])
+        topic.append(plan_id, [record("control", plan_id, by=by, **throttle, wish=str(wish))])
 
 
 def _checked(
@@ -326,13 +328,6 @@ def _leave(topic: StateTopic, plan_id: str, executor: str) -> None:
         return  # others notice the missing heartbeats
 
 
-class _Rollback:
-    """Rollback files: the former replicas of each batch, for Kafka's own tool."""
-
-    def __init__(self, plan: ReassignmentPlan, folder: Path) -> None:
-        self._moves = {(move.topic, move.partition): move for move in plan.moves}
-        self._folder = folder
-
-    def write(self, facts: Mapping[str, Any]) -> None:
-        moves = [self._moves[str(topic), int(partition)] for topic, partition, *_ in facts["partitions"]]
-        write_durable(self._folder / f"rollback-{int(facts['batch']):04}.json", to_json(moves, "before"))
+def _write_rollback(moves: Mapping[Key, PartitionMove], folder: Path, facts: Mapping[str, Any]) -> None:
+    batch = [moves[str(topic), int(partition)] for topic, partition, *_ in facts["partitions"]]
+    write_durable(folder / f"rollback-{int(facts['batch']):04}.json", to_json(batch, "before"))

@@ -9,11 +9,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from shedders.kafka_rebalance.execution.move_states import FINISHED, MoveState
+from shedders.kafka_rebalance.execution.moves import MoveState
 from shedders.kafka_rebalance.execution.values import ExecutionStop, StopKind, named
 
 if TYPE_CHECKING:
-    from shedders.kafka_rebalance.execution.move_states import MoveStatus
+    from shedders.kafka_rebalance.execution.moves import MoveStatus
     from shedders.kafka_rebalance.execution.values import Key, Observation
     from shedders.kafka_rebalance.planning.plan import PartitionMove, ReassignmentPlan
     from shedders.kafka_rebalance.settings import PaceSettings
@@ -145,7 +145,9 @@ class StopWatch:
                 reason=f"brokers {sorted(away)} of {len(self._first_alive)} are not alive",
                 hint=AFTER_MENDING,
             )
-        needed = {broker for key, stand in stands.items() if stand.state not in FINISHED for broker in moves[key].after}
+        needed = {
+            broker for key, stand in stands.items() if stand.state is not MoveState.DONE for broker in moves[key].after
+        }
         for broker in sorted(needed):
             if self._lasts(now_s, ("away", broker), broker not in seen.alive, self._pace.broker_grace_s):
                 yield ExecutionStop(

@@ -12,12 +12,18 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from shedders.kafka_rebalance.execution import events
-from shedders.kafka_rebalance.execution.values import CallAnswer, CallOutcome, Effect, JournalWrite, SetConfigs
+from shedders.kafka_rebalance.execution.values import (
+    CallAnswer,
+    CallOutcome,
+    Effect,
+    ExecutionEvent,
+    JournalWrite,
+    SetConfigs,
+    resource_text,
+)
 
 if TYPE_CHECKING:
-    from shedders.kafka_rebalance.execution.events import ExecutionHistory
-    from shedders.kafka_rebalance.execution.values import Configs, Key, Resource
+    from shedders.kafka_rebalance.execution.values import Configs, ExecutionHistory, Key, Resource
     from shedders.kafka_rebalance.planning.plan import ReassignmentPlan
 
 
@@ -151,7 +157,6 @@ class Throttling:
 
     @property
     def rate(self) -> int | None:
-        """Rate to apply."""
         return self._rate
 
     @property
@@ -199,12 +204,12 @@ class Throttling:
         if not self._seen_now(changes):
             return None
         before = {
-            events.resource_text(change): {name: self._known[change].get(name) for name in needed[change]}
+            resource_text(change): {name: self._known[change].get(name) for name in needed[change]}
             for change in changes
             if change not in self._before
         }
         facts = {"rate": self._rate, "before": before}
-        return [JournalWrite(event=events.THROTTLE, facts=facts), SetConfigs(changes=changes)]
+        return [JournalWrite(event=ExecutionEvent.THROTTLE, facts=facts), SetConfigs(changes=changes)]
 
     def restore(self, resources: Iterable[Resource]) -> list[Effect]:
         """Effects that restore these resources; call again until `left` has none of them.
@@ -224,8 +229,8 @@ class Throttling:
                 changes[resource] = change
         effects: list[Effect] = []
         if back:
-            texts = [events.resource_text(resource) for resource in back]
-            effects.append(JournalWrite(event=events.UNTHROTTLED, facts={"resources": texts}))
+            texts = [resource_text(resource) for resource in back]
+            effects.append(JournalWrite(event=ExecutionEvent.UNTHROTTLED, facts={"resources": texts}))
         if changes:
             effects.append(SetConfigs(changes=changes))
         return effects

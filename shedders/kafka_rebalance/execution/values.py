@@ -1,14 +1,14 @@
-"""Inputs and effects of the execution's state machine, as plain values."""
+"""Inputs, effects and events of the execution's state machine, and the state that the events fold to, as plain values."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Any
 
-from loaddata.samples.layout import KafkaPartition, KafkaTopic
+from loaddata.samples.partitions import KafkaPartition, KafkaTopic
 
 Key = tuple[str, int]
 """Topic and partition."""
@@ -185,3 +185,126 @@ class ExecutionStop:
     def good(self) -> bool:
         """Whether the execution did what was requested."""
         return self.kind in {StopKind.DONE, StopKind.CANCELLED}
+
+
+class ExecutionEvent(StrEnum):
+    """Name of an event of the journal."""
+
+    BEGUN = "begun"
+    BATCH = "batch"
+    MOVED = "moved"
+    REFUSED = "refused"
+    THROTTLE = "throttle"
+    UNTHROTTLED = "unthrottled"
+    PAUSED = "paused"
+    RESUMED = "resumed"
+    CANCELLING = "cancelling"
+    PACE = "pace"
+    REMARK = "remark"
+    STOPPING = "stopping"
+    ENDED = "ended"
+
+
+def resource_text(resource: Resource) -> str:
+    """A broker or topic as one word of JSON."""
+    return f"{resource[0]}/{resource[1]}"
+
+
+def resource_of(text: str) -> Resource:
+    """The inverse."""
+    kind, _, name = text.partition("/")
+    return kind, name
+
+
+@dataclass(slots=True)
+class ExecutionHistory:
+    """State folded from events: all that the cluster itself does not show.
+
+    Events of an unknown name, from a newer version, are ignored.
+
+    Attributes:
+        begun: How often an executor has started or continued.
+        executor: Newest executor.
+        began_at_ms: Time of the first start.
+        batches: Number of requested batches.
+        moved: Finished partitions, with the time.
+        refused: Partitions that Kafka refused, with the reason.
+        throttle_before: Throttle settings of brokers and topics before the execution, until they are restored.
+        rates: All rates that were set.
+        rate: Rate in force; None: no throttle.
+        pace: Newest requested value of each setting of the pace.
+        paused: Whether the plan is paused.
+        state: Newest of begun, paused, cancelling, stopping, ended.
+        stop: Kind, reason and hint of the end, if it has ended.
+        ended_at_ms: Time of the end.
+        remarks: Sentences.
+    """
+
+    begun: int = 0
+    executor: str = ""
+    began_at_ms: int = 0
+    batches: int = 0
+    moved: dict[Key, int] = field(default_factory=dict)
+    refused: dict[Key, str] = field(default_factory=dict)
+    throttle_before: dict[Resource, dict[str, str | None]] = field(default_factory=dict)
+    rates: set[str] = field(default_factory=set)
+    rate: int | None = None
+    pace: dict[str, Any] = field(default_factory=dict)
+    state: str = ""
+    stop: Mapping[str, str] | None = None
+    ended_at_ms: int = 0
+    newest_at_ms: int = 0
+    remarks: list[str] = field(default_factory=list)
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether it has begun and not ended, or ended before the plan was done."""
+        return bool(self.begun) and (self.stop is None or self.stop.get("kind") not in {"done", "cancelled"})
+
+    def take(self, event: Mapping[str, Any]) -> None:  # noqa: C901 - one case per event
+        at_ms = int(event.get("at_ms", 0))
+        self.newest_at_ms = max(self.newest_at_ms, at_ms)
+        match event.get("event"):
+            case ExecutionEvent.BEGUN:
+                self.begun += 1
+                self.executor = str(event.get("executor", ""))
+                self.began_at_ms = self.began_at_ms or at_ms
+                self.state, self.stop, self.ended_at_ms = ExecutionEvent.BEGUN, None, 0
+                self.refused.clear()
+                self.pace.update(event.get("pace") or {})
+            case ExecutionEvent.BATCH:
+                self.batches = max(self.batches, int(event["batch"]))
+            case ExecutionEvent.MOVED:
+                self.moved.update({(str(topic), int(partition)): at_ms for topic, partition in event["partitions"]})
+            case ExecutionEvent.REFUSED:
+                self.refused[str(event["topic"]), int(event["partition"])] = str(event["reason"])
+            case ExecutionEvent.THROTTLE:
+                for text, settings in event["before"].items():
+                    # The first are the settings of others; later ones may be those of an executor that crashed.
+                    self.throttle_before.setdefault(resource_of(text), dict(settings))
+                self.rate = event["rate"]
+                self.rates.add(str(event["rate"]))
+            case ExecutionEvent.UNTHROTTLED:
+                for text in event["resources"]:
+                    self.throttle_before.pop(resource_of(text), None)
+                if not self.throttle_before:
+                    self.rate = None
+            case ExecutionEvent.RESUMED:
+                self.state = ExecutionEvent.BEGUN
+            case ExecutionEvent.PAUSED | ExecutionEvent.CANCELLING | ExecutionEvent.STOPPING:
+                self.state = str(event["event"])
+            case ExecutionEvent.PACE:
+                self.pace.update(event["pace"])
+            case ExecutionEvent.REMARK:
+                self.remarks.append(str(event["text"]))
+            case ExecutionEvent.ENDED:
+                self.state = ExecutionEvent.ENDED
+                self.stop = {name: str(event.get(name, "")) for name in ("kind", "reason", "hint")}
+                self.ended_at_ms = at_ms
+
+
+def recorded(events: Iterable[Mapping[str, Any]]) -> ExecutionHistory:
+    history = ExecutionHistory()
+    for event in events:
+        history.take(event)
+    return history

@@ -1,22 +1,24 @@
-"""Goals of sums: what each broker carries is to lie in a range around the mean, or below a limit."""
+"""Goals of sums: what each broker carries should lie in a range around the mean, or below a share of its capacity."""
 
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from shedders.kafka_rebalance.goals.broker_sums import BrokerGoal
-from shedders.kafka_rebalance.goals.goal import exact, whole_range
+from loaddata.samples.partitions import CPU_UNITS
+from shedders.kafka_rebalance.goals.goal import BrokerGoal, exact, whole_range
 from shedders.kafka_rebalance.planning.leveling import level
 from shedders.kafka_rebalance.planning.limits import FAR
-from shedders.kafka_rebalance.planning.tally import broker_blocked
-from shedders.kafka_rebalance.planning.units import compared
+from shedders.kafka_rebalance.planning.plan import compared
 from shedders.kafka_rebalance.planning.virtual_cluster import LoadColumn, Measure
 
 if TYPE_CHECKING:
+    from loaddata.samples.partitions import ClusterLayout
+    from shedders.kafka_rebalance.planning.request import Capacities
     from shedders.kafka_rebalance.planning.search import Search
+    from shedders.kafka_rebalance.planning.virtual_cluster import VirtualCluster
 
 
 WORDS = {0: "size", 1: "bytes in", 2: "bytes out", 3: "CPU"}
@@ -25,25 +27,28 @@ WORDS = {0: "size", 1: "bytes in", 2: "bytes out", 3: "CPU"}
 class LeveledGoal(BrokerGoal):
     """A goal of sums that is reached by leveling."""
 
+    def _without_limits(self) -> None:
+        self.low = np.full(len(self.cells), -FAR, dtype=np.int64)
+        self.high = np.full(len(self.cells), FAR, dtype=np.int64)
+
     def _missing(self) -> str | None:
-        """Why there is nothing to go by."""
+        """Which figure is known of no partition; one that is missing for some partitions is a remark."""
         known = self.cluster.known
-        for one in self.needs:
-            without = int(np.count_nonzero(~known[:, one]))
+        for column in self.needs:
+            without = int(np.count_nonzero(~known[:, column]))
             if without == len(known):
-                return f"{WORDS[one]} is known of no partition"
+                return f"{WORDS[column]} is known of no partition"
             if without:
                 self.remarks.append(
-                    f"{self.name}: {WORDS[one]} of {without} of {len(known)} partitions is not known and counts as nothing"
+                    f"{self.name}: {WORDS[column]} of {without} of {len(known)} partitions is not known "
+                    "and counts as nothing"
                 )
         return None
 
-    def improve(self, search: Search) -> int:
-        """Make moves until none is found."""
-        return level(search, self)
+    def improve(self, search: Search) -> None:
+        level(search, self)
 
     def witness(self, search: Search) -> str:
-        """Where it is not met, and why."""
         beyond = np.where(self.cells, self.distance(self.values), 0)
         worst = int(beyond.argmax())
         value = int(self.values[worst])
@@ -51,7 +56,7 @@ class LeveledGoal(BrokerGoal):
         bound = int(self.high[worst] if above else self.low[worst])
         has, limit = compared(value, bound, self.unit)
         text = f"broker {self.cluster.broker_ids[worst]} has {has}, {'more' if above else 'less'} than {limit}"
-        return f"{text}; {broker_blocked(search, self, worst, above=above)}"
+        return f"{text}; {self.blocked(search, worst, above=above)}"
 
 
 class RangeGoal(LeveledGoal):
@@ -62,45 +67,42 @@ class RangeGoal(LeveledGoal):
     leading: ClassVar[bool] = False
 
     def prepare(self) -> str | None:
-        """Work out the ranges."""
         reason = self._missing()
         if reason is not None:
             return reason
-        scope = self.scope
-        self.cells = scope.leaders if self.leading else scope.homes
-        total = scope.total(self.measure)
-        count = len(self.cells)
-        self.low = np.full(count, -FAR, dtype=np.int64)
-        self.high = np.full(count, FAR, dtype=np.int64)
+        self.cells = self.scope.leaders if self.leading else self.scope.homes
+        self._without_limits()
+        total = self.scope.total(self.measure)
         for broker, part in self._parts().items():
             self.low[broker], self.high[broker] = whole_range(total, part, self.share)
         return None
 
     def _parts(self) -> dict[int, Fraction]:
-        """What of the total is each broker's: equal parts."""
+        """Share of the total that each broker should carry: equal parts."""
         cells = np.nonzero(self.cells)[0].tolist()
-        return {one: Fraction(1, len(cells)) for one in cells}
+        return {broker: Fraction(1, len(cells)) for broker in cells}
 
 
 class CapacityGoal(LeveledGoal):
-    """A hard goal of sums: no broker above a share of what it can carry."""
+    """A hard goal of sums: no broker above a share of what it can carry.
+
+    Attributes:
+        capacity: Field of `BrokerCapacity` that limits it.
+    """
 
     hard = True
     share_of = "of the capacity that may be used"
     default_share = 0.8
+    capacity: ClassVar[str]
 
     def capacities(self) -> dict[int, int]:
         """What brokers can carry, by place, where that is known."""
-        raise NotImplementedError
+        return requested_capacities(self.cluster, self.request.capacities, self.capacity)
 
     def prepare(self) -> str | None:
-        """Work out the ranges."""
-        scope = self.scope
-        self.cells = scope.homes
-        count = len(self.cells)
-        self.low = np.full(count, -FAR, dtype=np.int64)
-        self.high = np.full(count, FAR, dtype=np.int64)
-        known = {one: value for one, value in self.capacities().items() if self.cells[one]}
+        self.cells = self.scope.homes
+        self._without_limits()
+        known = {broker: value for broker, value in self.capacities().items() if self.cells[broker]}
         if not known:
             return "no capacity is known"
         reason = self._missing()
@@ -113,18 +115,35 @@ class CapacityGoal(LeveledGoal):
             self.remarks.append(f"{self.name}: the capacity of {without} brokers is not known; they are not limited")
         return None
 
-    def impossible(self) -> str:
-        """Why no placement meets it."""
+    def witness(self, search: Search) -> str:
         bounds = self.high[self.cells]
         total = self.scope.total(self.measure)
         if (bounds < FAR).all() and total > int(bounds.sum()):
             carried, limit = compared(total, int(bounds.sum()), self.unit)
             return f"all brokers together carry {carried}, more than the {limit} that they may"
-        return ""
+        return super().witness(search)
 
-    def witness(self, search: Search) -> str:
-        """Where it is not met, and why."""
-        return self.impossible() or super().witness(search)
+
+def requested_capacities(cluster: VirtualCluster, requested: Capacities, field: str) -> dict[int, Any]:
+    """One field of the requested capacities, by place: of the broker, else the default; unknown ones are left out."""
+    default = getattr(requested.default, field)
+    values = {
+        place: getattr(requested.of.get(broker, requested.default), field)
+        for place, broker in enumerate(cluster.broker_ids)
+    }
+    by_place = {place: default if value is None else value for place, value in values.items()}
+    return {place: value for place, value in by_place.items() if value is not None}
+
+
+def disk_capacities(cluster: VirtualCluster, layout: ClusterLayout, requested: Capacities) -> dict[int, int]:
+    """Bytes: as requested, else the sum of the online log directories, where all of them report theirs; 0 is not known."""
+    sizes: dict[int, int] = {}
+    for broker in layout.brokers:
+        online = [directory.total_bytes for directory in broker.log_dirs if not directory.offline]
+        reported = [size for size in online if size is not None]
+        if sum(reported) and len(reported) == len(online):
+            sizes[cluster.index[broker.id]] = sum(reported)
+    return sizes | requested_capacities(cluster, requested, "disk_bytes")
 
 
 class BytesIn(RangeGoal):
@@ -236,3 +255,149 @@ class Replicas(RangeGoal):
     name = "replicas"
     unit = "replicas"
     measure = Measure.REPLICAS
+
+
+class Disk(RangeGoal):
+    """Brokers' disks are equally full.
+
+    Formula, for each broker; where the disks of all brokers are known, its part is by capacity, else all parts are equal:
+
+        mean = bytes of all replicas x disk of the broker / disks of all brokers
+        mean x (1 - range) <= bytes of its replicas <= mean x (1 + range)
+
+    Moves: off a broker above its range go the pieces that together are little more than what is too much; a broker below is
+    filled up to its lower bound only, from the fullest. Swaps of a large replica for a small one where counts forbid moves.
+
+    Example: 100, 100 and 40 bytes with range 0.1 (72 to 88): 16 of each of the first two go to the third.
+
+    Source: Cruise Control's DiskUsageDistributionGoal.
+    """
+
+    name = "disk"
+    unit = "bytes"
+    needs = (LoadColumn.DISK,)
+    measure = Measure.DISK
+
+    def _parts(self) -> dict[int, Fraction]:
+        known = disk_capacities(self.cluster, self.scope.layout, self.request.capacities)
+        cells = np.nonzero(self.cells)[0].tolist()
+        if not all(broker in known for broker in cells):
+            return super()._parts()
+        whole = sum(known[broker] for broker in cells)
+        return {broker: Fraction(known[broker], whole) for broker in cells}
+
+
+class CpuCapacity(CapacityGoal):
+    """No broker's partitions take more CPU than a share of it; a follower takes a third of its leader's.
+
+    Formula, for each broker, in millionths of a broker's CPU:
+
+        CPU of its replicas <= capacity x share
+
+    Moves: leader switches first (no bytes), then replicas, then swaps.
+
+    Example: 900,000 and 100,000 of 1,000,000 each, share 0.7: 200,000 or more leave the first.
+
+    Source: Cruise Control's CpuCapacityGoal (cpu.capacity.threshold 0.7).
+    """
+
+    name = "cpu-capacity"
+    unit = "millionths of CPU"
+    default_share = 0.7
+    needs = (LoadColumn.CPU,)
+    measure = Measure.CPU
+    by_leader = True
+
+    def capacities(self) -> dict[int, int]:
+        shares = requested_capacities(self.cluster, self.request.capacities, "cpu")
+        return {place: round(share * CPU_UNITS) for place, share in shares.items()}
+
+
+class DiskCapacity(CapacityGoal):
+    """No broker's disks are fuller than a share of them.
+
+    Formula, for each broker whose disks are known (as asked for, else all of its log directories that are online):
+
+        bytes of its replicas <= disks x share
+
+    Moves: as those of disk, off brokers that have too much.
+
+    Example: disks of 100 bytes with share 0.8, 95 and 20 in use: 15 leave the first.
+
+    Source: Cruise Control's DiskCapacityGoal (disk.capacity.threshold 0.8).
+    """
+
+    name = "disk-capacity"
+    unit = "bytes"
+    needs = (LoadColumn.DISK,)
+    measure = Measure.DISK
+
+    def capacities(self) -> dict[int, int]:
+        return disk_capacities(self.cluster, self.scope.layout, self.request.capacities)
+
+
+class NetworkInCapacity(CapacityGoal):
+    """No broker takes in more than a share of what its network can.
+
+    Formula, for each broker whose capacity is known; followers fetch all that their leaders take in:
+
+        bytes in of the partitions that it leads or follows <= capacity x share
+
+    Moves: replicas off brokers above, first what copies the fewest bytes for the load that it takes along; then swaps.
+
+    Example: capacity 100 with share 0.8, 90 and 10 bytes/s: a replica of 10 bytes/s or more leaves the first.
+
+    Source: Cruise Control's NetworkInboundCapacityGoal (network.inbound.capacity.threshold 0.8).
+    """
+
+    name = "network-in-capacity"
+    unit = "bytes/s"
+    needs = (LoadColumn.BYTES_IN,)
+    measure = Measure.NET_IN
+    capacity = "bytes_in_per_s"
+
+
+class NetworkOutCapacity(CapacityGoal):
+    """No broker gives out more than a share of what its network can.
+
+    Formula, for each broker whose capacity is known; each follower fetches all that its leader takes in:
+
+        sum over partitions that it leads of (bytes out + bytes in x followers) <= capacity x share
+
+    Moves: leader switches first (no bytes), then leaders' replicas, then swaps.
+
+    Example: capacity 100 with share 0.8, 90 and 10 bytes/s: a partition of 10 bytes/s or more is led by the second instead.
+
+    Source: Cruise Control's NetworkOutboundCapacityGoal (network.outbound.capacity.threshold 0.8).
+    """
+
+    name = "network-out-capacity"
+    unit = "bytes/s"
+    needs = (LoadColumn.BYTES_OUT, LoadColumn.BYTES_IN)
+    measure = Measure.NET_OUT
+    by_leader = True
+    capacity = "bytes_out_per_s"
+
+
+class ReplicaCapacity(CapacityGoal):
+    """No broker holds more replicas than the limit that was asked for.
+
+    Formula, for each broker:
+
+        replicas of the broker <= limit x share
+
+    Moves: the smallest replicas off a broker that has too many, to the broker with the most room.
+
+    Example: limit 4 with 6, 2 and 1 replicas: two leave the first.
+
+    Source: Cruise Control's ReplicaCapacityGoal.
+    """
+
+    name = "replica-capacity"
+    unit = "replicas"
+    default_share = 1.0
+    measure = Measure.REPLICAS
+
+    def capacities(self) -> dict[int, int]:
+        most = self.request.replicas_max
+        return {} if most is None else dict.fromkeys(np.nonzero(self.cells)[0].tolist(), most)

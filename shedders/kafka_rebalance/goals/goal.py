@@ -1,21 +1,28 @@
-"""What every goal is: a measure over cells, a range, an excess, and moves that lessen it."""
+"""What every goal is: a measure over cells, a range, an excess, and moves that lessen it; and goals whose cells are brokers."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import numpy as np
 
+from shedders.kafka_rebalance.planning.limits import FAR
 from shedders.kafka_rebalance.planning.plan import GoalSpread
+from shedders.kafka_rebalance.planning.search import WITNESS_REPLICAS_MAX
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from shedders.kafka_rebalance.planning.limits import GoalLimits
     from shedders.kafka_rebalance.planning.request import PlanRequest
     from shedders.kafka_rebalance.planning.scope import Scope
     from shedders.kafka_rebalance.planning.search import Search
-    from shedders.kafka_rebalance.planning.virtual_cluster import LoadColumn, VirtualCluster
+    from shedders.kafka_rebalance.planning.virtual_cluster import LoadColumn, Measure, VirtualCluster
+
+_RICHEST: Final = 3
+"""Brokers with most to spare whose replicas are checked for a witness."""
 
 
 class Goal(ABC):
@@ -52,33 +59,24 @@ class Goal(ABC):
         self.remarks: list[str] = []
         self.moves_data = True
 
-    @abstractmethod
     def prepare(self) -> str | None:
-        """Work out the ranges. Returns why there is nothing to go by; None: it can be worked for."""
+        """Work out the ranges. Returns why there is no data for the goal; None: it can be worked for."""
+        return None
 
     @abstractmethod
     def measured(self) -> tuple[Any, Any]:
         """Values of all cells, and the distance of each from its range: two arrays of equal length."""
 
-    @abstractmethod
-    def limit(self, limits: GoalLimits) -> None:
-        """Lay its ranges down for later goals."""
+    def limit(self, limits: GoalLimits) -> None:  # noqa: B027 - goals without ranges
+        """Set its ranges for later goals. Without ranges: no later goal can undo what this one does."""
 
     @abstractmethod
-    def improve(self, search: Search) -> int:
-        """Make moves that lessen its excess until none is found; how many it made."""
+    def improve(self, search: Search) -> None:
+        """Make moves that lessen its excess until there is none left."""
 
     @abstractmethod
     def witness(self, search: Search) -> str:
         """Where it is not met, and why nothing helps."""
-
-    def impossible(self) -> str:
-        """Why no placement at all can meet it; empty where that is not known."""
-        return ""
-
-    def excess(self) -> int:
-        """Sum of the distances of all cells from their ranges."""
-        return int(self.measured()[1].sum())
 
     def spread(self) -> GoalSpread:
         """The measure as people read it."""
@@ -93,6 +91,98 @@ class Goal(ABC):
             mean=float(values.mean()),
             std=float(values.std()),
         )
+
+
+class BrokerGoal(Goal):
+    """A goal whose cells are brokers, and whose measure is a row of the cluster's sums.
+
+    Attributes:
+        by_leader: Whether a leader switch changes it.
+        low: B. high: B. cells: brokers that count, B.
+    """
+
+    measure: ClassVar[Measure]
+    by_leader: ClassVar[bool] = False
+
+    low: NDArray[np.int64]
+    high: NDArray[np.int64]
+    cells: NDArray[np.bool_]
+
+    @property
+    def values(self) -> NDArray[np.int64]:
+        """What brokers carry now. B."""
+        values: NDArray[np.int64] = self.cluster.sums[self.measure]
+        return values
+
+    def weight(self, partitions: Any, leads: Any) -> NDArray[np.int64]:
+        """What replicas weigh. n."""
+        return self.cluster.weight(partitions, leads, self.measure)
+
+    def distance(self, values: Any, brokers: Any = slice(None)) -> NDArray[np.int64]:
+        """How far values of brokers are from their ranges."""
+        above: NDArray[np.int64] = np.maximum(values - self.high[brokers], 0)
+        below: NDArray[np.int64] = np.maximum(self.low[brokers] - values, 0)
+        return above + below
+
+    def gain(self, weight: Any, sources: Any, to: Any) -> NDArray[np.int64]:
+        """How much less the excess is when this weight goes from brokers to others; n each."""
+        values = self.values
+        before = self.distance(values[sources], sources) + self.distance(values[to], to)
+        return before - self.distance(values[sources] - weight, sources) - self.distance(values[to] + weight, to)
+
+    def worth(self, weight: Any, sources: Any, to: Any) -> NDArray[np.int64]:
+        """As `gain` for what has to be copied: 0 where less than half of what moves lessens the excess.
+
+        The rest would push the taker as far out of its range as it helps the giver. It never breaks a limit.
+        """
+        gain = self.gain(weight, sources, to)
+        good = 2 * gain >= weight
+        if self.hard:
+            good = good & (self.values[to] + weight <= self.high[to])
+        worth: NDArray[np.int64] = np.where(good, np.maximum(gain, 0), 0)
+        return worth
+
+    def spare(self) -> NDArray[np.int64]:
+        """What brokers can give without falling below their range; all that they have, where a broker does not count. B."""
+        return np.where(self.cells, self.values - self.low, np.where(self.scope.sources, self.values, 0))
+
+    def relative(self) -> NDArray[np.float64]:
+        """Load of brokers in parts of their upper bounds: the one with the most room takes. B."""
+        bound = np.where((self.high > 0) & (self.high < FAR), self.high, 1).astype(np.float64)
+        return self.values / bound
+
+    def measured(self) -> tuple[Any, Any]:
+        return self.values[self.cells], self.distance(self.values)[self.cells]
+
+    def limit(self, limits: GoalLimits) -> None:
+        limits.narrow(self.measure, self.low, self.high)
+
+    def blocked(self, search: Search, broker: int, *, above: bool) -> str:
+        """Why nothing helps a broker that is out of the range."""
+        cluster, scope = search.cluster, search.scope
+        spare = np.where(np.arange(len(self.cells)) == broker, 0, self.spare())
+        sources = [broker] if above else np.argsort(-spare, kind="stable")[:_RICHEST].tolist()
+        held = [cluster.on_broker(source)[0][:WITNESS_REPLICAS_MAX] for source in sources]
+        partitions, here = np.concatenate(held), np.repeat(np.array(sources), [len(rows) for rows in held])
+        weight = self.weight(partitions, cluster.leader[partitions] == here)
+        heavy = weight > 0
+        if not heavy.any():
+            return "no replica there weighs anything" if above else "no other broker can give anything"
+        partitions, here, weight = partitions[heavy], here[heavy], weight[heavy]
+        free = scope.movable(partitions, here)
+        if not free.any():
+            return "none of the replicas that would help may move"
+        partitions, here, weight = partitions[free], here[free], weight[free]
+        values = self.values
+        gain = self.distance(values[here], here) - self.distance(values[here] - weight, here)
+        total = gain[:, None] + self.distance(values) - self.distance(values + weight[:, None])
+        total[np.arange(len(here)), here] = 0
+        useful = (total > 0) & scope.takers
+        if not above:
+            useful[:, np.arange(useful.shape[1]) != broker] = False
+        if not useful.any():
+            return f"the smallest replica that would help ({int(weight.min())} {self.unit}) is too large"
+        return search.forbidden(partitions, here, useful)
 
 
 def exact(share: float) -> Fraction:

@@ -9,7 +9,7 @@ import numpy as np
 
 from shedders.kafka_rebalance.goals.goal import Goal, whole_range
 from shedders.kafka_rebalance.planning.limits import FAR, TopicRange
-from shedders.kafka_rebalance.planning.tally import REPLICAS_MAX, forbidden
+from shedders.kafka_rebalance.planning.search import WITNESS_REPLICAS_MAX
 from shedders.kafka_rebalance.planning.virtual_cluster import LoadColumn
 
 if TYPE_CHECKING:
@@ -23,12 +23,12 @@ CHUNK: Final = 128
 
 
 class _Way(NamedTuple):
-    """From where to where a topic is levelled, and as long as what.
+    """From where to where a topic is levelled, and until when.
 
     Attributes:
         sources: B. takers: B.
-        floor: A broker that counts gives as long as it has more.
-        ceiling: A broker takes as long as it has less.
+        floor: A broker that counts gives while it has more.
+        ceiling: A broker takes while it has less.
     """
 
     sources: NDArray[np.bool_]
@@ -58,7 +58,6 @@ class TopicGoal(Goal):
         return self.cluster.topic_leaders if self.leading else self.cluster.topic_replicas
 
     def prepare(self) -> str | None:
-        """Work out the ranges."""
         scope, cluster = self.scope, self.cluster
         self.cells = scope.leaders if self.leading else scope.homes
         totals = self.counts[:, scope.homes].sum(axis=1, dtype=np.int64)
@@ -78,51 +77,41 @@ class TopicGoal(Goal):
 
     def _distance(self, topics: Any = slice(None)) -> NDArray[np.int64]:
         counts = self.counts[topics]
-        found: NDArray[np.int64] = np.maximum(counts - self.high[topics, None], 0)
-        found += np.maximum(self.low[topics, None] - counts, 0)
-        found[:, ~self.cells] = 0
-        return found
+        distance: NDArray[np.int64] = np.maximum(counts - self.high[topics, None], 0)
+        distance += np.maximum(self.low[topics, None] - counts, 0)
+        distance[:, ~self.cells] = 0
+        return distance
 
     def measured(self) -> tuple[Any, Any]:
-        """Values of the cells and their distances from the range."""
         free = self.scope.free_topics
         values = self.counts[free][:, self.cells]
         return values.ravel(), self._distance(free)[:, self.cells].ravel()
 
-    def excess(self) -> int:
-        """Sum of the distances of all cells."""
-        return int(self._distance().sum())
-
     def limit(self, limits: GoalLimits) -> None:
-        """Lay its ranges down for later goals."""
         limits.topics.append(TopicRange(self.leading, self.low, self.high, self.cells))
 
-    def improve(self, search: Search) -> int:
-        """Make moves until none is found."""
-        total = 0
-        while True:
-            made = 0
+    def improve(self, search: Search) -> None:
+        before = -1
+        while search.steps_made != before:
+            before = search.steps_made
             topics = np.nonzero(self._distance().any(axis=1))[0].tolist()
             for number, topic in enumerate(topics):
                 search.advance(number, len(topics))
-                while found := self._step(search, topic):
-                    made += found
-            total += made
-            if not made:
-                return total
+                while self._step(search, topic):
+                    pass
 
-    def _step(self, search: Search, topic: int) -> int:
+    def _step(self, search: Search, topic: int) -> bool:
         """Moves in a topic: from brokers above to those below, else off those above, else onto those below."""
         counts, low, high = self.counts[topic], int(self.low[topic]), int(self.high[topic])
         over, under = self.cells & (counts > high), self.cells & (counts < low)
         if not over.any() and not under.any():
-            return 0
+            return False
         givers = np.where(self.cells, counts > low, counts > 0)
         takers = self.cells & (counts < high)
         ways = [_Way(over, under, high, low), _Way(over, takers, high, high), _Way(givers, under, low, low)]
         ways = [way for way in ways if way.sources.any() and way.takers.any()]
         means = [self._switch] * self.leading + [self._move] * self.moves_data
-        return next((made for by in means for way in ways if (made := by(search, topic, way))), 0)
+        return any(move(search, topic, way) for move in means for way in ways)
 
     def _still(self, topic: int, way: _Way, source: int, to: int) -> bool:
         """Whether a move from here to there still helps."""
@@ -135,7 +124,7 @@ class TopicGoal(Goal):
         rows = np.arange(first[topic], first[topic + 1])
         return rows[~self.scope.frozen[rows]]
 
-    def _switch(self, search: Search, topic: int, way: _Way) -> int:
+    def _switch(self, search: Search, topic: int, way: _Way) -> bool:
         cluster, sources, to = self.cluster, way.sources, way.takers
         rows = self._rows(topic)
         rows = rows[search.scope.may_switch(rows)]
@@ -145,23 +134,23 @@ class TopicGoal(Goal):
         at, places = np.nonzero(fits)
         partitions, brokers = rows[at], held[at, places]
         if not len(partitions):
-            return 0
+            return False
         allowed = search.switches(partitions, brokers)
         partitions, brokers = partitions[allowed], brokers[allowed]
         counts = self.counts[topic]
         order = np.lexsort((partitions, brokers, counts[brokers], -counts[cluster.leader[partitions]]))
-        made = 0
+        moved = False
         for place in order.tolist():
             partition, broker = int(partitions[place]), int(brokers[place])
             leader = int(cluster.leader[partition])
             if leader == broker or not sources[leader] or not self._still(topic, way, leader, broker):
                 continue
-            if not made or search.limits.switch(partition, broker):
+            if not moved or search.limits.switch(partition, broker):
                 search.switch(partition, broker)
-                made += 1
-        return made
+                moved = True
+        return moved
 
-    def _move(self, search: Search, topic: int, way: _Way) -> int:
+    def _move(self, search: Search, topic: int, way: _Way) -> bool:
         cluster, sources = self.cluster, way.sources
         rows = self._rows(topic)
         held = cluster.replicas[rows]
@@ -178,47 +167,40 @@ class TopicGoal(Goal):
         order = np.lexsort((partitions, brokers, -fullness[brokers], -size, copied))
         partitions, brokers = partitions[order], brokers[order]
         takers = np.nonzero(way.takers & search.scope.takers)[0]
-        made = 0
-        for begin in range(0, len(partitions), CHUNK):
-            made = self._some(
-                search, topic, way, partitions[begin : begin + CHUNK], brokers[begin : begin + CHUNK], takers
-            )
-            if made:
-                break
-        return made
+        chunks = [slice(begin, begin + CHUNK) for begin in range(0, len(partitions), CHUNK)]
+        return any(self._move_some(search, topic, way, partitions[part], brokers[part], takers) for part in chunks)
 
-    def _some(self, search: Search, topic: int, way: _Way, partitions: Any, sources: Any, takers: Any) -> int:
-        """Move of these replicas, in order, what may be moved and still helps."""
-        found = search.moves(partitions, sources, takers)
-        rows = np.nonzero(found.any(axis=1))[0]
+    def _move_some(self, search: Search, topic: int, way: _Way, partitions: Any, sources: Any, takers: Any) -> bool:
+        """Move of these replicas, in order, what may be moved and still helps; whether one was moved."""
+        allowed = search.moves(partitions, sources, takers)
+        rows = np.nonzero(allowed.any(axis=1))[0]
         counts, full = self.counts[topic], search.cluster.sums[search.full_by]
         spare = np.where(self.cells, counts - way.floor, counts).tolist()
         open_ = np.ones(len(takers), dtype=bool)
-        made = 0
+        moved = False
         for row, partition, source in zip(
             rows.tolist(), partitions[rows].tolist(), sources[rows].tolist(), strict=True
         ):
             if spare[source] <= 0:
                 continue
-            choice = takers[found[row] & open_]
+            choice = takers[allowed[row] & open_]
             if not len(choice):
                 continue
             broker = int(choice[full[choice].argmin()])
-            if made and not search.can_move(partition, source, broker):
+            if moved and not search.can_move(partition, source, broker):
                 continue
             search.move(partition, source, broker)
-            made += 1
+            moved = True
             spare[source] -= 1
             if counts[broker] >= way.ceiling:
                 open_[takers == broker] = False
                 if not open_.any():
                     break
-        return made
+        return moved
 
     def witness(self, search: Search) -> str:
-        """Where it is not met, and why."""
         beyond = self._distance()
-        topic, broker = (int(one) for one in np.unravel_index(int(beyond.argmax()), beyond.shape))
+        topic, broker = map(int, np.unravel_index(int(beyond.argmax()), beyond.shape))
         value, low, high = int(self.counts[topic, broker]), int(self.low[topic]), int(self.high[topic])
         text = (
             f"broker {self.cluster.broker_ids[broker]} has {value} {self.unit} of topic {self.cluster.topics[topic]}, "
@@ -238,7 +220,7 @@ class TopicGoal(Goal):
         if self.leading:
             fits &= held == cluster.leader[rows, None]
         at, places = np.nonzero(fits)
-        partitions, here = rows[at][:REPLICAS_MAX], held[at, places][:REPLICAS_MAX]
+        partitions, here = rows[at][:WITNESS_REPLICAS_MAX], held[at, places][:WITNESS_REPLICAS_MAX]
         free = scope.movable(partitions, here)
         if not free.any():
             return "none of the replicas that would help may move"
@@ -250,7 +232,7 @@ class TopicGoal(Goal):
             useful[:, broker] = counts[here] > self.low[topic]
         if not useful.any():
             return "no broker has one to give or room for one"
-        return forbidden(search, partitions, here, useful)
+        return search.forbidden(partitions, here, useful)
 
 
 class TopicLeaders(TopicGoal):

@@ -12,16 +12,23 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from shedders.kafka_rebalance.planning.changes import MoveReplica, Reorder, Swap, SwitchLeader, between
-from shedders.kafka_rebalance.planning.virtual_cluster import LoadColumn
+from shedders.kafka_rebalance.planning.request import PlanMode
+from shedders.kafka_rebalance.planning.virtual_cluster import (
+    LoadColumn,
+    MoveReplica,
+    Reorder,
+    Swap,
+    SwitchLeader,
+    between,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from shedders.kafka_rebalance.goals.goal import Goal
-    from shedders.kafka_rebalance.planning.changes import Move
     from shedders.kafka_rebalance.planning.limits import GoalLimits
     from shedders.kafka_rebalance.planning.search import Search
+    from shedders.kafka_rebalance.planning.virtual_cluster import Move
 
 
 MOVED_MAX: Final = 100
@@ -214,11 +221,9 @@ def take_back(search: Search, limits: GoalLimits, *, leaders_first: bool) -> int
         Number of reverted moves.
     """
     total = 0
-    while True:
-        count = _take_back_pass(search, limits, leaders_first=leaders_first)
+    while count := _take_back_pass(search, limits, leaders_first=leaders_first):
         total += count
-        if not count:
-            return total
+    return total
 
 
 def changed(search: Search) -> Any:
@@ -291,13 +296,13 @@ def _leaders(search: Search, limits: GoalLimits, rows: Any, *, leaders_first: bo
 def _order(search: Search, partition: int, *, leaders_first: bool) -> int:
     """Restore the old order of a list that has no other change."""
     cluster, scope = search.cluster, search.scope
-    began = [broker for broker in scope.began[partition].tolist() if broker >= 0]
+    began = scope.former_holders(partition)
     here = cluster.holders(partition)
     if here == began or sorted(here) != sorted(began) or cluster.leader[partition] != scope.led[partition]:
         return 0
     if leaders_first and began[0] != cluster.leader[partition]:
         return 0
-    if scope.subjects_lead_nothing and scope.subjects[began[0]]:
+    if scope.mode is PlanMode.DEMOTE and scope.subjects[began[0]]:
         return 0
     leader = int(cluster.leader[partition])
     moves = between(partition, here, leader, began, leader)

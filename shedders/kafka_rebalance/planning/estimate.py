@@ -91,7 +91,6 @@ _BOUND = {
 
 
 def estimate(moves: Iterable[PartitionMove], settings: PartitionsSettings) -> Estimate:
-    """Estimate the duration of moves; see the formula above."""
     pace = settings.pace
     into, out, parts = Counter[int](), Counter[int](), Counter[int]()
     placed = switched = unknown = 0

@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from shedders.kafka_rebalance.goals.broker_sums import BrokerGoal
+    from shedders.kafka_rebalance.goals.goal import BrokerGoal
     from shedders.kafka_rebalance.planning.search import Search
 
     Way = Callable[[Search, BrokerGoal, int], bool]
 
 
 PIECES_MAX: Final = 48
-"""Pieces that are thought ahead."""
+"""Most pieces that are chosen together."""
 
 
 def preferred(
@@ -58,8 +58,8 @@ def _fit(partitions: NDArray[np.int64], weight: NDArray[np.int64], amount: int) 
     rest = np.concatenate((np.arange(split - 1, -1, -1), np.arange(split, len(sizes))))
     if chosen:
         rest = np.concatenate((np.array(chosen), rest[~np.isin(rest, chosen)]))
-    found: NDArray[np.int64] = rising[rest]
-    return found, max(1, len(chosen))
+    order: NDArray[np.int64] = rising[rest]
+    return order, max(1, len(chosen))
 
 
 def _pieces(sizes: NDArray[np.int64], amount: int) -> list[int]:
@@ -85,11 +85,11 @@ def _pieces(sizes: NDArray[np.int64], amount: int) -> list[int]:
 
 
 TRIED: Final = 12
-"""So many replicas of a broker are tried, the best fitting first."""
+"""Most replicas of a broker that are tried, the best fitting first."""
 LOOKED_AT: Final = 256
-"""So many of the swaps that were found are looked at, one after the other."""
+"""Most swaps that are checked one after the other."""
 PARTNERS: Final = 8
-"""With so many brokers, the most different first."""
+"""Most brokers to swap with, the most different first."""
 
 
 def swap_down(search: Search, goal: BrokerGoal, broker: int) -> bool:
@@ -98,17 +98,17 @@ def swap_down(search: Search, goal: BrokerGoal, broker: int) -> bool:
     mine, heavy = candidates(search, goal, broker)
     chosen = mine[_fitting(search, goal, mine, heavy, excess)]
     partners = _partners(search, goal, broker, goal.relative())
-    return any(_exchange(search, goal, chosen, broker, _all(search, one), one) for one in partners)
+    return any(_exchange(search, goal, chosen, broker, _all(search, partner), partner) for partner in partners)
 
 
 def swap_up(search: Search, goal: BrokerGoal, broker: int) -> bool:
     """Give a broker below its range more, by one swap."""
     missing = int(goal.low[broker] - goal.values[broker])
     here = _all(search, broker)
-    for one in _partners(search, goal, broker, -goal.relative()):
-        theirs, heavy = candidates(search, goal, one)
+    for partner in _partners(search, goal, broker, -goal.relative()):
+        theirs, heavy = candidates(search, goal, partner)
         chosen = theirs[_fitting(search, goal, theirs, heavy, missing)]
-        if _exchange(search, goal, chosen, one, here, broker):
+        if _exchange(search, goal, chosen, partner, here, broker):
             return True
     return False
 
@@ -116,14 +116,14 @@ def swap_up(search: Search, goal: BrokerGoal, broker: int) -> bool:
 def candidates(search: Search, goal: BrokerGoal, broker: int) -> tuple[Any, Any]:
     """Replicas on a broker that may move and weigh something, and what they weigh."""
     cluster, kept = search.cluster, search.kept
-    found = kept.get((goal.measure, broker))
-    if found is None or found[0] != cluster.changes[broker]:
+    entry = kept.get((goal.measure, broker))
+    if entry is None or entry[0] != cluster.changes[broker]:
         held, _ = cluster.on_broker(broker)
         weight = goal.weight(held, cluster.leader[held] == broker)
         held, weight = held[weight > 0], weight[weight > 0]
         free = search.scope.movable(held, np.full(len(held), broker))
-        found = kept[goal.measure, broker] = cluster.changes[broker], held[free], weight[free]
-    return found[1], found[2]
+        entry = kept[goal.measure, broker] = cluster.changes[broker], held[free], weight[free]
+    return entry[1], entry[2]
 
 
 def _partners(search: Search, goal: BrokerGoal, broker: int, key: Any) -> list[int]:
@@ -131,7 +131,7 @@ def _partners(search: Search, goal: BrokerGoal, broker: int, key: Any) -> list[i
     if not takers[broker]:
         return []
     order = np.lexsort((np.arange(len(key)), key)).tolist()
-    return [one for one in order if one != broker and goal.cells[one] and takers[one]][:PARTNERS]
+    return [partner for partner in order if partner != broker and goal.cells[partner] and takers[partner]][:PARTNERS]
 
 
 def _all(search: Search, broker: int) -> Any:
@@ -155,19 +155,19 @@ def _exchange(search: Search, goal: BrokerGoal, ones: Any, here: int, others: An
     at, also = np.nonzero(search.swaps(ones, here, others, there, gain > 0))
     if not len(at):
         return False
-    found, size = gain[at, also], cluster.load[:, LoadColumn.DISK]
+    gains, size = gain[at, also], cluster.load[:, LoadColumn.DISK]
     copied = size[ones[at]] + size[others[also]] + 1
-    order = np.lexsort((others[also], ones[at], -found, copied / found))[:LOOKED_AT]
+    order = np.lexsort((others[also], ones[at], -gains, copied / gains))[:LOOKED_AT]
     used: set[int] = set()
     yes = np.ones((1, 1), dtype=bool)
     for place in order.tolist():
         row, column, partition, other = int(at[place]), int(also[place]), int(ones[at[place]]), int(others[also[place]])
         if partition in used or other in used:
             continue
-        one, another = ones[row : row + 1], others[column : column + 1]
+        single, another = ones[row : row + 1], others[column : column + 1]
         if used:
             now = int(goal.worth(heavy[row] - light[column], here, there))
-            if now < int(gain[row, column]) or not search.swaps(one, here, another, there, yes)[0, 0]:
+            if now < int(gain[row, column]) or not search.swaps(single, here, another, there, yes)[0, 0]:
                 continue
         search.swap(partition, here, other, there)
         used |= {partition, other}
@@ -175,55 +175,50 @@ def _exchange(search: Search, goal: BrokerGoal, ones: Any, here: int, others: An
 
 
 CHUNKS: Final = (8, 32, 128, 512)
-"""So many candidates are looked at together: few at first, as one of the first often will do."""
+"""Candidates that are checked together: few at first, as one of the first often is good enough."""
 SWITCHES: Final = 16
-"""So many switches are made from one look, where they still bring what they did then."""
+"""Most switches from one check, as far as they still gain as much."""
 GROUPS: Final = (1, 4, 16, 64)
-"""So many brokers are looked at together for what they can give."""
+"""Brokers that are checked together for what they can give."""
 
 
-def level(search: Search, goal: BrokerGoal) -> int:
-    """Pass over all brokers out of range until a pass makes no move; how many moves it made."""
-    total = 0
-    while True:
-        made = 0
+def level(search: Search, goal: BrokerGoal) -> None:
+    """Pass over all brokers out of range until a pass makes no move."""
+    before = -1
+    while search.steps_made != before:
+        before = search.steps_made
         beyond = goal.distance(goal.values)
         places = np.nonzero(beyond)[0]
         order = places[np.lexsort((places, -beyond[places]))].tolist()
-        over = [one for one in order if goal.values[one] > goal.high[one]]
-        under = [one for one in order if goal.values[one] < goal.low[one]]
+        over = [broker for broker in order if goal.values[broker] > goal.high[broker]]
+        under = [broker for broker in order if goal.values[broker] < goal.low[broker]]
         for number, broker in enumerate(over):
             search.advance(number, len(order))
-            made += _unload(search, goal, broker)
+            _unload(search, goal, broker)
         for number, broker in enumerate(under, len(over)):
             search.advance(number, len(order))
-            made += _fill(search, goal, broker)
-        total += made
-        if not made:
-            return total
+            _fill(search, goal, broker)
 
 
-def _unload(search: Search, goal: BrokerGoal, broker: int) -> int:
+def _unload(search: Search, goal: BrokerGoal, broker: int) -> None:
     ways = [_switch_off] * goal.by_leader + [_move_off, swap_down] * goal.moves_data
-    return _by(ways, search, goal, broker, lambda: bool(goal.values[broker] > goal.high[broker]))
+    _by(ways, search, goal, broker, lambda: bool(goal.values[broker] > goal.high[broker]))
 
 
-def _fill(search: Search, goal: BrokerGoal, broker: int) -> int:
+def _fill(search: Search, goal: BrokerGoal, broker: int) -> None:
     ways = [_switch_on] * goal.by_leader + [_move_on, swap_up] * goal.moves_data
-    return _by(ways, search, goal, broker, lambda: bool(goal.values[broker] < goal.low[broker]))
+    _by(ways, search, goal, broker, lambda: bool(goal.values[broker] < goal.low[broker]))
 
 
-def _by(ways: Sequence[Way], search: Search, goal: BrokerGoal, broker: int, beyond: Callable[[], bool]) -> int:
+def _by(ways: Sequence[Way], search: Search, goal: BrokerGoal, broker: int, beyond: Callable[[], bool]) -> None:
     """Go each way as far as it leads, in order, and all again, until none leads on or the broker is in range."""
-    began = search.made
     while beyond():
-        before = search.made
+        before = search.steps_made
         for way in ways:
             while beyond() and way(search, goal, broker):
                 pass
-        if search.made == before:
+        if search.steps_made == before:
             break
-    return search.made - began
 
 
 # --- leader switches -------------------------------------------------------------------------
@@ -254,7 +249,7 @@ def _switch_on(search: Search, goal: BrokerGoal, broker: int) -> bool:
 
 
 def _switch_best(search: Search, goal: BrokerGoal, partitions: Any, to: Any) -> bool:
-    """Make switches that lessen the excess, the largest gains first, as long as each still helps; whether one was made."""
+    """Make switches that lessen the excess, the largest gains first, while each still helps; whether there was one."""
     cluster = search.cluster
     row = goal.measure
     weight = cluster.as_leader[row][partitions] - cluster.as_follower[row][partitions]
@@ -267,7 +262,7 @@ def _switch_best(search: Search, goal: BrokerGoal, partitions: Any, to: Any) -> 
     if not len(worth):
         return False
     order = worth[np.lexsort((to[worth], partitions[worth], goal.relative()[to[worth]], weight[worth], -gain[worth]))]
-    made, best = False, int(gain[order[0]])
+    moved, best = False, int(gain[order[0]])
     for place in order[:SWITCHES].tolist():
         partition, source, target = int(partitions[place]), int(sources[place]), int(to[place])
         if int(cluster.leader[partition]) != source or 2 * int(gain[place]) < best:
@@ -275,8 +270,8 @@ def _switch_best(search: Search, goal: BrokerGoal, partitions: Any, to: Any) -> 
         now = int(goal.gain(weight[place], source, target))
         if now == int(gain[place]) and search.limits.switch(partition, target):
             search.switch(partition, target)
-            made = True
-    return made
+            moved = True
+    return moved
 
 
 # --- moves -----------------------------------------------------------------------------------
@@ -319,20 +314,20 @@ def _place(
     search: Search, goal: BrokerGoal, broker: int, part: Any, heavy: Any, gain: Any, takers: Any, together: int
 ) -> None:
     """Move replicas to their best takers while the broker is above its range: pieces that belong together, then what fits."""
-    made = False
+    moved = False
     for row, weight in enumerate(heavy.tolist()):
         excess = int(goal.values[broker] - goal.high[broker])
         if excess <= 0:
             return
-        if made and row >= together and weight > excess:
+        if moved and row >= together and weight > excess:
             continue
         open_ = takers[gain[row] > 0]
         now = goal.worth(weight, broker, open_)
         now[goal.values[open_] + weight > goal.high[open_]] = 0
         to = int(open_[_best(now, goal.relative()[open_])]) if now.any() else -1
-        if to >= 0 and (not made or search.can_move(int(part[row]), broker, to)):
+        if to >= 0 and (not moved or search.can_move(int(part[row]), broker, to)):
             search.move(int(part[row]), broker, to)
-            made = True
+            moved = True
         else:
             together = 0  # without this piece the others no longer make up the amount
 
@@ -357,20 +352,20 @@ def _move_on(search: Search, goal: BrokerGoal, broker: int) -> bool:
     spare = np.where(np.arange(len(goal.cells)) == broker, 0, goal.spare())
     order = np.lexsort((np.arange(len(spare)), -spare))
     order = order[spare[order] > 0].tolist()
-    made = False
+    moved = False
     for begin, end in _chunks(len(order), GROUPS):
         if goal.values[broker] >= goal.low[broker]:
             break
-        given = [(source, *candidates(search, goal, source)) for source in order[begin:end]]
-        partitions = np.concatenate([one[1] for one in given])
-        weight = np.concatenate([one[2] for one in given])
-        sources = np.repeat([one[0] for one in given], [len(one[1]) for one in given])
+        offers = [(source, *candidates(search, goal, source)) for source in order[begin:end]]
+        partitions = np.concatenate([offer[1] for offer in offers])
+        weight = np.concatenate([offer[2] for offer in offers])
+        sources = np.repeat([offer[0] for offer in offers], [len(offer[1]) for offer in offers])
         useful = np.nonzero(goal.worth(weight, sources, broker))[0]
         useful = useful[search.moves_to(partitions[useful], sources[useful], broker)]
         if len(useful):
             _take(search, goal, broker, partitions[useful], sources[useful])
-            made = True
-    return made
+            moved = True
+    return moved
 
 
 def _take(search: Search, goal: BrokerGoal, broker: int, partitions: Any, sources: Any) -> None:
@@ -383,13 +378,13 @@ def _take(search: Search, goal: BrokerGoal, broker: int, partitions: Any, source
         partitions, sources, weight = partitions[easy], sources[easy], weight[easy]
     missing = int(goal.low[broker] - values[broker])
     order, together = preferred(partitions, weight, missing, _bytes(search, goal, partitions))
-    made = False
+    moved = False
     for number, place in enumerate(order.tolist()):
         partition, source, heavy = int(partitions[place]), int(sources[place]), int(weight[place])
         missing = int(goal.low[broker] - values[broker])
         if missing <= 0:
             return
-        if made:
+        if moved:
             if number >= together and heavy > missing:
                 continue
             falls = goal.cells[source] and values[source] - heavy < goal.low[source]
@@ -398,12 +393,12 @@ def _take(search: Search, goal: BrokerGoal, broker: int, partitions: Any, source
                 together = 0  # without this piece the others no longer make up the amount
                 continue
         search.move(partition, source, broker)
-        made = True
+        moved = True
 
 
 def _bytes(search: Search, goal: BrokerGoal, partitions: Any) -> NDArray[np.int64] | None:
     """What moving them copies; None where that is what the goal measures."""
     if goal.measure is Measure.DISK:
         return None
-    found: NDArray[np.int64] = search.cluster.load[partitions, LoadColumn.DISK]
-    return found
+    sizes: NDArray[np.int64] = search.cluster.load[partitions, LoadColumn.DISK]
+    return sizes

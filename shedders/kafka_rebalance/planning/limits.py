@@ -162,7 +162,6 @@ class GoalLimits:
         return self.cluster.topic_leaders if range_.leaders else self.cluster.topic_replicas
 
     def _give(self, partitions: Any, sources: Any, leads: Any) -> Mask:
-        """Whether these replicas may leave."""
         cluster = self.cluster
         allowed = np.ones(len(partitions), dtype=bool)
         for row in self.bound:

@@ -1,4 +1,4 @@
-"""Plan of a rebalance: moves with sizes and reasons, and goals and brokers before and after."""
+"""Plan of a rebalance: moves with sizes and reasons, goals and brokers before and after; and units of goals, for people."""
 
 from __future__ import annotations
 
@@ -7,8 +7,12 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from loaddata.samples.partitions import CPU_UNITS
+from shedders.model.amounts import count, rate, size
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
 
 FORMAT = "partition-plan/1"
 
@@ -94,6 +98,10 @@ class PartitionMove:
     leader_after: int
     size_bytes: int | None
     goals: tuple[str, ...]
+
+    @property
+    def key(self) -> tuple[str, int]:
+        return self.topic, self.partition
 
     @property
     def added(self) -> tuple[int, ...]:
@@ -184,3 +192,24 @@ class ReassignmentPlan:
         """
         refused = {GoalStatus.INFEASIBLE, GoalStatus.NOT_REACHED}
         return tuple(goal for goal in self.goals if goal.hard and goal.status in refused)
+
+
+def amount(value: float, unit: str) -> str:
+    """A value without the name of its unit of count: `33.0 MB`, `12`, `31.4%`."""
+    if unit == "bytes":
+        return size(value)
+    if unit == "bytes/s":
+        return rate(value)
+    if unit == "millionths of CPU":
+        return f"{value / CPU_UNITS:.1%}"
+    return f"{value:.0f}" if float(value).is_integer() else f"{value:.2f}"
+
+
+def compared(value: int, bound: int, unit: str) -> tuple[str, str]:
+    """A value with its unit, and its bound: exact if both would read the same."""
+    text, other = amount(value, unit), amount(bound, unit)
+    if text == other:
+        return f"{value} {unit}", str(bound)
+    if unit == "millionths of CPU":
+        return f"{text} of CPU", other
+    return (count(value, unit.removesuffix("s")) if text == str(value) else text), other

@@ -8,35 +8,46 @@ new brokers, the largest of few moves are reconsidered at the end.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import hashlib
+from collections import defaultdict
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+import orjson
+
+from loaddata.samples.partitions import CPU_UNITS
 from shedders.kafka_rebalance.goals.goal import Goal
-from shedders.kafka_rebalance.planning.byte_savings import reconsider, take_back, trade
+from shedders.kafka_rebalance.planning.byte_savings import changed, reconsider, take_back, trade
 from shedders.kafka_rebalance.planning.limits import GoalLimits
-from shedders.kafka_rebalance.planning.outcome import as_json, broker_changes, figures, identity, partition_moves
-from shedders.kafka_rebalance.planning.plan import GoalOutcome, GoalSpread, GoalStatus, ReassignmentPlan
+from shedders.kafka_rebalance.planning.plan import (
+    BrokerChange,
+    BrokerFigures,
+    GoalOutcome,
+    GoalSpread,
+    GoalStatus,
+    PartitionMove,
+    ReassignmentPlan,
+)
 from shedders.kafka_rebalance.planning.registry import DEFAULTS, OF_MODES, find
 from shedders.kafka_rebalance.planning.request import GoalChoice, PlanMode
-from shedders.kafka_rebalance.planning.request_checks import check, frozen
-from shedders.kafka_rebalance.planning.scope import Scope
+from shedders.kafka_rebalance.planning.scope import Scope, check, frozen
 from shedders.kafka_rebalance.planning.search import Search, SearchStep, TimeSpentError
-from shedders.kafka_rebalance.planning.virtual_cluster import LoadColumn, VirtualCluster
+from shedders.kafka_rebalance.planning.virtual_cluster import LoadColumn, Measure, VirtualCluster
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
-    from loaddata.samples.layout import ClusterLayout
-    from loaddata.samples.loads import PartitionLoads
+    from loaddata.samples.partitions import ClusterLayout, KafkaTopic, PartitionLoads
     from shedders.kafka_rebalance.planning.request import PlanRequest
 
 
 @dataclass(slots=True, kw_only=True)
 class _Work:
-    """Progress of one goal."""
+    """One goal of the search and its progress; `bit` stands for it in the reasons of moves, `no_data` is why it is left out."""
 
     goal: Goal
-    nothing: str | None
+    bit: int
+    no_data: str | None
     before: GoalSpread | None
     limits: GoalLimits
     earlier: tuple[Goal, ...]
@@ -79,7 +90,7 @@ def plan_partitions(
     search = Search(cluster, Scope(cluster, layout, request, stay), request, now_s=now_s, began_s=began_s, steps=steps)
     works = _prepare(search, request)
     before = figures(cluster)
-    complete = _run(search, works, clock, progress)
+    complete = _Run(search, clock, progress).run(works)
     outcomes = tuple(_outcome(search, work, complete=complete) for work in works)
     moves = partition_moves(search, [work.goal.name for work in works])
     remarks += _remarks(search, works, request, complete=complete)
@@ -90,9 +101,9 @@ def plan_partitions(
         layout=fingerprint,
         topic_ids={name: layout.topics[name].topic_id for name in sorted({move.topic for move in moves})},
         made_at_ms=layout.read_at_ms,
-        request=as_json(request),
+        request=orjson.loads(orjson.dumps(request, default=dict, option=orjson.OPT_NON_STR_KEYS)),
         goals=outcomes,
-        brokers=broker_changes(cluster, before, moves),
+        brokers=_broker_changes(cluster, before, figures(cluster), moves),
         moves=moves,
         complete=complete and not search.stinted,
         remarks=tuple(remarks),
@@ -125,85 +136,73 @@ def _prepare(search: Search, request: PlanRequest) -> list[_Work]:
         goal = goal_class(cluster, scope, choice.range_share, request)
         if request.mode is PlanMode.ADD_BROKERS and not request.goals and choice.name in {"bytes-in", "leaders"}:
             goal.moves_data = False
-        earlier = tuple(work.goal for work in works if work.nothing is None)
+        earlier = tuple(work.goal for work in works if work.no_data is None)
         limits = GoalLimits(cluster)
         for earlier_goal in earlier:
             earlier_goal.limit(limits)
-        nothing = goal.prepare()
-        spread = None if nothing is not None else goal.spread()
-        works.append(_Work(goal=goal, nothing=nothing, before=spread, limits=limits, earlier=earlier))
+        no_data = goal.prepare()
+        spread = None if no_data is not None else goal.spread()
+        bit = 1 << len(works)
+        works.append(_Work(goal=goal, bit=bit, no_data=no_data, before=spread, limits=limits, earlier=earlier))
     return works
 
 
-def _run(
-    search: Search,
-    works: list[_Work],
-    clock: Callable[[], float],
-    progress: Callable[[str, int, int], None] | None,
-) -> bool:
-    """Search to the end or until the time budget is spent; return whether it was completed.
+class _Run:
+    """The search for all goals: each starts when earlier ones can improve no further, so that these end as well as alone."""
 
-    Each goal starts when earlier ones can improve no further, so that these end at least as well as without it.
-    """
-    limits = GoalLimits(search.cluster)
-    active: list[tuple[int, _Work]] = []
-    try:
-        for bit, work in enumerate(works):
-            if work.nothing is None:
-                work.goal.limit(limits)
-                active.append((1 << bit, work))
-                if _work(search, work, 1 << bit, clock, progress):
-                    _settle(search, active, limits, clock, progress)
-        if search.scope.mode is PlanMode.ADD_BROKERS:
-            reconsider(search, [work.goal for _, work in active], lambda: _settle(search, active, limits, clock, None))
-    except TimeSpentError:
-        return False
-    return True
+    def __init__(
+        self, search: Search, clock: Callable[[], float], progress: Callable[[str, int, int], None] | None
+    ) -> None:
+        self._search, self._clock, self._progress = search, clock, progress
+        self._limits = GoalLimits(search.cluster)
+        self._active: list[_Work] = []
 
+    def run(self, works: list[_Work]) -> bool:
+        """Search to the end or until the time budget is spent; return whether it was completed."""
+        try:
+            for work in works:
+                if work.no_data is None:
+                    work.goal.limit(self._limits)
+                    self._active.append(work)
+                    if self._improve(work):
+                        self._settle()
+            if self._search.scope.mode is PlanMode.ADD_BROKERS:
+                self._progress = None
+                reconsider(self._search, [work.goal for work in self._active], self._settle)
+        except TimeSpentError:
+            return False
+        return True
 
-def _settle(
-    search: Search,
-    active: list[tuple[int, _Work]],
-    limits: GoalLimits,
-    clock: Callable[[], float],
-    progress: Callable[[str, int, int], None] | None,
-) -> None:
-    """Revert moves that these goals do not need and run them again, until nothing changes."""
-    leaders_first = any(work.goal.name == "preferred-leader" for _, work in active)
-    while True:
-        search.begin(active[-1][1].goal.name, 0, limits, ())
-        count = trade(search, limits) + take_back(search, limits, leaders_first=leaders_first)
-        for bit, work in active:
-            count += _work(search, work, bit, clock, progress)
-        if not count:
-            return
+    def _settle(self) -> None:
+        """Revert moves that these goals do not need and run them again, until nothing changes."""
+        search, limits = self._search, self._limits
+        leaders_first = any(work.goal.name == "preferred-leader" for work in self._active)
+        count = 1
+        while count:
+            search.begin(self._active[-1].goal.name, 0, limits, ())
+            count = trade(search, limits) + take_back(search, limits, leaders_first=leaders_first)
+            count += sum(self._improve(work) for work in self._active)
 
-
-def _work(
-    search: Search,
-    work: _Work,
-    bit: int,
-    clock: Callable[[], float],
-    progress: Callable[[str, int, int], None] | None,
-) -> int:
-    name = work.goal.name
-    search.begin(name, bit, work.limits, work.earlier)
-    if progress is not None:
-        show = progress
-        search.advance = lambda done, of: show(name, done, of)
-        progress(name, 0, 1)
-    began_s = clock()
-    before = search.made
-    try:
-        work.goal.improve(search)
-        work.reached = True
-        if progress is not None:
-            progress(name, 1, 1)
-    finally:
-        work.took_s += clock() - began_s
-        if search.trail is None:  # otherwise it is a trial
-            work.moves += search.made - before
-    return search.made - before
+    def _improve(self, work: _Work) -> int:
+        """Run one goal; return how many steps it made."""
+        search, name = self._search, work.goal.name
+        search.begin(name, work.bit, work.limits, work.earlier)
+        if self._progress is not None:
+            show = self._progress
+            search.advance = lambda done, of: show(name, done, of)
+            show(name, 0, 1)
+        began_s = self._clock()
+        before = search.steps_made
+        try:
+            work.goal.improve(search)
+            work.reached = True
+            if self._progress is not None:
+                self._progress(name, 1, 1)
+        finally:
+            work.took_s += self._clock() - began_s
+            if search.trail is None:  # otherwise it is a trial
+                work.moves += search.steps_made - before
+        return search.steps_made - before
 
 
 def _outcome(search: Search, work: _Work, *, complete: bool) -> GoalOutcome:
@@ -217,7 +216,7 @@ def _outcome(search: Search, work: _Work, *, complete: bool) -> GoalOutcome:
         "took_s": work.took_s,
     }
     if work.before is None:
-        return GoalOutcome(**result, status=GoalStatus.NO_DATA, witness=work.nothing or "")
+        return GoalOutcome(**result, status=GoalStatus.NO_DATA, witness=work.no_data or "")
     after = goal.spread()
     result |= {"before": work.before, "after": after}
     if not after.excess:
@@ -247,3 +246,100 @@ def _remarks(search: Search, works: list[_Work], request: PlanRequest, *, comple
     if request.goals and search.cluster.racks and all(goal.name != "rack-awareness" for goal in request.goals):
         remarks.append("rack-awareness is not among the goals: replicas of a partition may end up in one rack")
     return remarks
+
+
+def partition_moves(search: Search, names: Sequence[str]) -> tuple[PartitionMove, ...]:
+    """Moves of all changed partitions, in order.
+
+    Args:
+        search: Finished search.
+        names: Names of the goals, by their bits.
+    """
+    cluster, scope = search.cluster, search.scope
+    moves: list[PartitionMove] = []
+    for row in changed(search).tolist():
+        led, leader = int(scope.led[row]), int(cluster.leader[row])
+        bits = int(search.reasons[row])
+        moves.append(
+            PartitionMove(
+                topic=cluster.topics[cluster.topic_of[row]],
+                partition=int(cluster.partition_of[row]),
+                before=cluster.ids(scope.former_holders(row)),
+                after=cluster.ids(cluster.holders(row)),
+                leader_before=cluster.broker_ids[led] if led >= 0 else None,
+                leader_after=cluster.broker_ids[leader],
+                size_bytes=int(cluster.load[row, LoadColumn.DISK]) if cluster.known[row, LoadColumn.DISK] else None,
+                goals=tuple(name for place, name in enumerate(names) if bits >> place & 1),
+            )
+        )
+    return tuple(moves)
+
+
+def figures(cluster: VirtualCluster) -> list[BrokerFigures]:
+    has = [bool(cluster.known[:, column].any()) for column in LoadColumn]
+    sums = cluster.sums.T.tolist()
+    return [
+        BrokerFigures(
+            replicas=row[Measure.REPLICAS],
+            leaders=row[Measure.LEADERS],
+            disk_bytes=row[Measure.DISK] if has[LoadColumn.DISK] else None,
+            bytes_in_per_s=row[Measure.LEADER_IN] if has[LoadColumn.BYTES_IN] else None,
+            bytes_out_per_s=row[Measure.LEADER_OUT] if has[LoadColumn.BYTES_OUT] else None,
+            cpu=row[Measure.CPU] / CPU_UNITS if has[LoadColumn.CPU] else None,
+        )
+        for row in sums
+    ]
+
+
+def broker_changes(
+    layout: ClusterLayout, loads: PartitionLoads, moves: Sequence[PartitionMove]
+) -> tuple[BrokerChange, ...]:
+    """Brokers before and after moves that no search made, such as those of another tool."""
+    moved = {(move.topic, move.partition): move for move in moves}
+
+    def after(topic: KafkaTopic) -> KafkaTopic:
+        partitions = (
+            part if move is None else replace(part, replicas=move.after, leader=move.leader_after)
+            for part in topic.partitions
+            for move in [moved.get((topic.name, part.partition))]
+        )
+        return replace(topic, partitions=tuple(partitions))
+
+    cluster = VirtualCluster(layout, loads)
+    then = VirtualCluster(replace(layout, topics={name: after(topic) for name, topic in layout.topics.items()}), loads)
+    return _broker_changes(cluster, figures(cluster), figures(then), moves)
+
+
+def _broker_changes(
+    cluster: VirtualCluster,
+    before: Sequence[BrokerFigures],
+    after: Sequence[BrokerFigures],
+    moves: Sequence[PartitionMove],
+) -> tuple[BrokerChange, ...]:
+    comes, goes = defaultdict[int, list[int]](list), defaultdict[int, list[int]](list)
+    for move in moves:
+        for brokers, sizes in ((move.added, comes), (move.removed, goes)):
+            for broker in brokers:
+                sizes[broker].append(move.size_bytes or 0)
+    return tuple(
+        BrokerChange(
+            id=broker,
+            rack=cluster.racks[cluster.rack_of[place]] if cluster.rack_of[place] >= 0 else None,
+            alive=bool(cluster.alive[place]),
+            before=before[place],
+            after=after[place],
+            replicas_in=len(comes[broker]),
+            replicas_out=len(goes[broker]),
+            bytes_in=sum(comes[broker]),
+            bytes_out=sum(goes[broker]),
+        )
+        for place, broker in enumerate(cluster.broker_ids)
+    )
+
+
+def identity(cluster_id: str, layout: str, moves: Sequence[PartitionMove]) -> str:
+    """Id of a plan: 16 hex digits of a digest of its moves."""
+    digest = hashlib.sha256(f"{cluster_id}\n{layout}\n".encode())
+    for move in moves:
+        digest.update(f"{move.topic} {move.partition} {move.before} {move.after} {move.leader_after}\n".encode())
+    return digest.hexdigest()[:16]

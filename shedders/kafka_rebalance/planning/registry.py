@@ -12,20 +12,23 @@ from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Final
 
 from shedders.kafka_rebalance.errors import RequestRefusedError
-from shedders.kafka_rebalance.goals.broker_goals import WORDS, BytesIn, BytesOut, Cpu, Leaders, Replicas
-from shedders.kafka_rebalance.goals.capacity_goals import (
+from shedders.kafka_rebalance.goals.broker_goals import (
+    WORDS,
+    BytesIn,
+    BytesOut,
+    Cpu,
     CpuCapacity,
     Disk,
     DiskCapacity,
+    Leaders,
     NetworkInCapacity,
     NetworkOutCapacity,
     ReplicaCapacity,
+    Replicas,
 )
-from shedders.kafka_rebalance.goals.evacuation_goals import BrokersLeave, OfflineReplicas
 from shedders.kafka_rebalance.goals.goal import Goal
-from shedders.kafka_rebalance.goals.leader_goals import Demotion, PreferredLeader
-from shedders.kafka_rebalance.goals.rack_awareness import RackAwareness
-from shedders.kafka_rebalance.goals.replication_factor import ReplicationFactor
+from shedders.kafka_rebalance.goals.mode_goals import BrokersLeave, Demotion, OfflineReplicas, ReplicationFactor
+from shedders.kafka_rebalance.goals.placement_goals import PreferredLeader, RackAwareness
 from shedders.kafka_rebalance.goals.topic_goals import TopicLeaders, TopicReplicas
 from shedders.kafka_rebalance.planning.request import PlanMode
 from statechannel.suggestions import nearest, shown
@@ -53,7 +56,6 @@ class GoalDescription:
         needs: Figures of partitions that it uses.
         modes: Modes that use it by default.
         with_mode: Whether it belongs to a mode and cannot be requested.
-        origin: Module of its class.
         about: First line of its docstring.
         text: Whole docstring.
     """
@@ -66,13 +68,23 @@ class GoalDescription:
     needs: tuple[str, ...]
     modes: tuple[str, ...]
     with_mode: bool
-    origin: str
     about: str
     text: str
 
     @property
+    def kind(self) -> str:
+        return "hard" if self.hard else "soft"
+
+    @property
+    def needs_text(self) -> str:
+        return ", ".join(self.needs) or "nothing"
+
+    @property
+    def modes_text(self) -> str:
+        return ", ".join(self.modes) or "no mode"
+
+    @property
     def range_text(self) -> str:
-        """Range, for people."""
         return f"{self.share:g} {self.share_of}" if self.share_of else "none"
 
 
@@ -104,7 +116,6 @@ def _of(goal: type[Goal]) -> GoalDescription:
         needs=tuple(WORDS[need] for need in goal.needs),
         modes=modes,
         with_mode=with_mode,
-        origin=goal.__module__,
         about=text.partition("\n")[0],
         text=text,
     )

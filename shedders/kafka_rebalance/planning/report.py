@@ -7,9 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from shedders.kafka_rebalance.planning.plan import GoalStatus
-from shedders.kafka_rebalance.planning.units import amount
-from shedders.model.amounts import are, count, rate, size
+from shedders.kafka_rebalance.planning.plan import GoalStatus, amount
+from shedders.model.amounts import count, rate, size
 from shedders.model.grid import Grid
 
 if TYPE_CHECKING:
@@ -128,7 +127,6 @@ def goals_grid(plan: ReassignmentPlan) -> Grid:
 
 
 def _witnesses(goals: Iterable[GoalOutcome]) -> Mapping[str, list[str]]:
-    """Names of unmet goals by witness, as many share one."""
     names: dict[str, list[str]] = {}
     for goal in goals:
         if goal.witness:
@@ -157,7 +155,10 @@ def _goal(goal: GoalOutcome) -> tuple[str, ...]:
 def _both(goal: GoalOutcome, text_of: Callable[[GoalSpread], str]) -> str:
     if goal.before is None or goal.after is None:
         return "-"
-    before, after = text_of(goal.before), text_of(goal.after)
+    return _arrow(text_of(goal.before), text_of(goal.after))
+
+
+def _arrow(before: str, after: str) -> str:
     return before if before == after else f"{before} -> {after}"
 
 
@@ -205,8 +206,8 @@ def _passes(replicas: int, data: int) -> str:
 
 
 def _changed(before: BrokerFigures, after: BrokerFigures, field: str, text: Callable[[float], str]) -> str:
-    values = ["-" if value is None else text(value) for value in (getattr(before, field), getattr(after, field))]
-    return values[0] if values[0] == values[1] else " -> ".join(values)
+    values = (getattr(before, field), getattr(after, field))
+    return _arrow(*("-" if value is None else text(value) for value in values))
 
 
 def moves_grid(moves: Iterable[PartitionMove], *, most: int | None = MOVES_SHOWN, more: str = "") -> Grid:
@@ -233,9 +234,7 @@ def _move(move: PartitionMove) -> tuple[str, ...]:
         f"{move.topic}-{move.partition}",
         f"{listed(move.before)} -> {listed(move.after)}",
         steps_said(move),
-        str(move.leader_after)
-        if move.leader_before == move.leader_after
-        else f"{_who(move.leader_before)} -> {move.leader_after}",
+        _arrow("none" if move.leader_before is None else str(move.leader_before), str(move.leader_after)),
         "-" if move.size_bytes is None else size(move.size_bytes),
         "-" if move.size_bytes is None and move.added else size(move.copied_bytes),
         ", ".join(move.goals) or "-",
@@ -250,20 +249,8 @@ def steps_said(move: PartitionMove) -> str:
     return ", ".join([*pairs, *more]) or ("order" if move.leader_before == move.leader_after else "leader")
 
 
-def _who(broker: int | None) -> str:
-    return "none" if broker is None else str(broker)
-
-
 def length(duration_s: float) -> str:
-    """A duration, for people."""
     if duration_s < _SHORT:
         return f"{duration_s:.1f} s" if duration_s < _MINUTE_S / 6 else f"{duration_s:.0f} s"
     minutes = duration_s / _MINUTE_S
     return f"{minutes:.0f} min" if minutes < _SHORT else f"{duration_s / _HOUR_S:.1f} h"
-
-
-def infeasible_said(plan: ReassignmentPlan) -> str:
-    """Sentence on hard goals that are not met: names and witnesses."""
-    names = ", ".join(goal.name for goal in plan.infeasible)
-    many = len(plan.infeasible)
-    return f"{count(many, 'hard goal')} {are(many)} not met: {names}"

@@ -1,23 +1,266 @@
-"""Scope of a plan: replicas that may move, brokers that may get them, brokers that may lead.
+"""Scope of a plan: checks of the request against the cluster, partitions that must stay, brokers that may get replicas or lead.
 
 Means and ranges are taken over the `homes`: live brokers in the range that are neither removed nor going offline.
 """
 
 from __future__ import annotations
 
+import math
+from collections import Counter
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from shedders.kafka_rebalance.errors import RequestRefusedError
 from shedders.kafka_rebalance.planning.request import PlanMode
 from shedders.kafka_rebalance.planning.virtual_cluster import LoadColumn, Measure
+from shedders.model.amounts import count
+from shedders.model.patterns import Patterns, compiled
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
     from numpy.typing import NDArray
 
-    from loaddata.samples.layout import ClusterLayout
+    from loaddata.samples.partitions import ClusterLayout
     from shedders.kafka_rebalance.planning.request import PlanRequest
     from shedders.kafka_rebalance.planning.virtual_cluster import VirtualCluster
+
+
+NAMED_MAX: Final = 5
+SHARE_MAX: Final = 1_000
+NEEDS_SUBJECTS: Final = {
+    PlanMode.ADD_BROKERS: "new brokers",
+    PlanMode.REMOVE_BROKERS: "brokers to be removed",
+    PlanMode.DEMOTE: "brokers to be demoted",
+}
+
+
+def check(layout: ClusterLayout, request: PlanRequest) -> None:
+    """Check a request for contradictions with the cluster or within itself.
+
+    Raises:
+        RequestRefusedError: The request is contradictory.
+    """
+    if not layout.topics or not any(topic.partitions for topic in layout.topics.values()):
+        raise RequestRefusedError("the cluster has no partitions", hint="Create topics first.")
+    _check_numbers(request)
+    alive = {broker.id for broker in layout.brokers if broker.alive}
+    known = {broker.id for broker in layout.brokers} | {
+        broker for _, part in layout.partitions() for broker in part.replicas
+    }
+    for what, ids in (
+        ("broker range", request.brokers),
+        ("brokers of the mode", request.subjects),
+        ("brokers going offline", request.offline_brokers),
+    ):
+        unknown = sorted(set(ids) - known)
+        if unknown:
+            raise RequestRefusedError(
+                f"{what}: broker {_list(unknown)} not found", hint=f"Brokers of the cluster: {_list(sorted(known))}."
+            )
+    _check_mode(request, alive)
+    _check_range(request, alive)
+    _check_in_sync(layout, request)
+
+
+def _check_numbers(request: PlanRequest) -> None:
+    for choice in request.goals:
+        share = choice.range_share
+        if share is not None and not (math.isfinite(share) and 0 <= share <= SHARE_MAX):
+            raise RequestRefusedError(
+                f"goal {choice.name}: range {share} is not a valid share", hint="0.1 is a tenth; 0 is the mean itself."
+            )
+    double = [name for name, count in Counter(choice.name for choice in request.goals).items() if count > 1]
+    if double:
+        raise RequestRefusedError(f"goal {double[0]} is duplicated", hint="Name each goal once, in order.")
+    for what, value, least in (
+        ("replicas_max", request.replicas_max, 1),
+        ("moves_max", request.moves_max, 0),
+        ("bytes_max", request.bytes_max, 0),
+        ("replication_factor", request.replication_factor, 1),
+        ("time_budget_s", request.time_budget_s, 0),
+    ):
+        if value is not None and not (math.isfinite(value) and value >= least):
+            raise RequestRefusedError(f"{what} of {value} is less than {least}", hint="Use a larger one, or none.")
+    if not 0 <= request.completeness_min <= 1:
+        raise RequestRefusedError(
+            f"completeness_min {request.completeness_min} is not a valid share", hint="Use 0 to 1."
+        )
+    for owner, owner_capacity in [("default", request.capacities.default), *request.capacities.of.items()]:
+        for field, value in asdict(owner_capacity).items():
+            if value is not None and not (math.isfinite(value) and value > 0):
+                raise RequestRefusedError(
+                    f"capacity {field} of broker {owner} is {value}",
+                    hint="Capacities must be more than 0; omit unknown ones.",
+                )
+
+
+def _check_mode(request: PlanRequest, alive: set[int]) -> None:
+    mode, subjects = request.mode, set(request.subjects)
+    if mode in NEEDS_SUBJECTS and not subjects:
+        raise RequestRefusedError(f"{mode.value} needs the {NEEDS_SUBJECTS[mode]}", hint="Name at least one broker.")
+    if mode not in NEEDS_SUBJECTS and subjects:
+        raise RequestRefusedError(
+            f"{mode.value} does not apply to single brokers, but {_list(sorted(subjects))} are named",
+            hint="Use the broker range instead.",
+        )
+    if mode is PlanMode.REPLICATION_FACTOR and request.replication_factor is None:
+        raise RequestRefusedError("the new replication factor is missing", hint="Set one.")
+    if mode is not PlanMode.REPLICATION_FACTOR and request.replication_factor is not None:
+        raise RequestRefusedError(
+            f"{mode.value} does not change the replication factor", hint="Omit it, or use that mode."
+        )
+    both = subjects & set(request.offline_brokers)
+    if mode in {PlanMode.ADD_BROKERS, PlanMode.DEMOTE} and both:
+        raise RequestRefusedError(
+            f"broker {_list(sorted(both))} is a subject of {mode.value} and going offline", hint="Name it once."
+        )
+    if mode is PlanMode.ADD_BROKERS:
+        dead = subjects - alive
+        if dead:
+            raise RequestRefusedError(f"new broker {_list(sorted(dead))} is not alive", hint="Start it first.")
+        outside = subjects - set(request.brokers)
+        if request.brokers and outside:
+            raise RequestRefusedError(
+                f"new broker {_list(sorted(outside))} is not in the broker range", hint="Widen the range."
+            )
+
+
+def _check_range(request: PlanRequest, alive: set[int]) -> None:
+    both = set(request.brokers) & set(request.offline_brokers)
+    if both:
+        raise RequestRefusedError(
+            f"broker {_list(sorted(both))} is in the broker range and going offline", hint="Name it in one of them."
+        )
+    if request.mode is PlanMode.REMOVE_BROKERS:
+        both = set(request.brokers) & set(request.subjects)
+        if both:
+            raise RequestRefusedError(
+                f"broker {_list(sorted(both))} is in the broker range and to be removed", hint="Name it in one of them."
+            )
+    usable = homes(request, alive)
+    if not usable:
+        raise RequestRefusedError(
+            "no broker is left that may hold replicas",
+            hint="Brokers must be alive, in the range, and neither removed nor going offline.",
+        )
+    if request.mode is PlanMode.DEMOTE and not usable - set(request.subjects):
+        raise RequestRefusedError("no broker is left that may lead", hint="Demote fewer brokers.")
+    factor = request.replication_factor
+    if factor is not None and factor > len(usable):
+        raise RequestRefusedError(
+            f"a replication factor of {factor} needs as many brokers; {len(usable)} are usable",
+            hint="Use a smaller one.",
+        )
+
+
+def homes(request: PlanRequest, alive: set[int]) -> set[int]:
+    """Ids of brokers that may hold replicas."""
+    return ((set(request.brokers) & alive) if request.brokers else alive) - leaving(request)
+
+
+def leaving(request: PlanRequest) -> set[int]:
+    """Ids of brokers whose replicas must leave."""
+    removed = request.subjects if request.mode is PlanMode.REMOVE_BROKERS else ()
+    return {*request.offline_brokers, *removed}
+
+
+def frozen(cluster: VirtualCluster, request: PlanRequest) -> tuple[NDArray[np.bool_], list[str]]:
+    """Partitions that must stay, and remarks on their numbers and reasons.
+
+    Raises:
+        RequestRefusedError: A pattern is invalid, or no topic is left.
+    """
+    chosen = _chosen(cluster.topics, request)
+    remarks: list[str] = []
+    stay = ~chosen[cluster.topic_of]
+    if not chosen.any():
+        raise RequestRefusedError(
+            f"no topic of {len(chosen)} may move", hint="Check the patterns of topics and excluded topics."
+        )
+    left_out = int(np.count_nonzero(~chosen))
+    if left_out:
+        remarks.append(f"{left_out} of {len(chosen)} topics stay: they are excluded or not requested")
+    strange = sorted(set(request.capacities.of) - set(cluster.broker_ids))
+    if strange:
+        remarks.append(f"capacities are set for broker {_list(strange)}, which is not in the cluster")
+    going: NDArray[np.bool_] = np.zeros(len(cluster.broker_ids) + 1, dtype=bool)
+    going[[cluster.index[broker] for broker in leaving(request)]] = True
+    offline = (cluster.offline & ~going[cluster.replicas]).any(axis=1)
+    if request.mode in {PlanMode.FIX_OFFLINE, PlanMode.REMOVE_BROKERS}:
+        offline = np.zeros_like(cluster.in_motion)
+    for why, hit in (
+        ("a reassignment is in progress", cluster.in_motion),
+        ("they have no leader", cluster.leader < 0),
+        ("they have offline replicas (fix those first)", offline),
+    ):
+        rows = hit & ~stay
+        if rows.any():
+            examples = ", ".join(cluster.name_of(int(row)) for row in np.nonzero(rows)[0][:3])
+            remarks.append(f"{int(rows.sum())} partitions stay, e.g. {examples}: {why}")
+            stay |= rows
+    _check_factors(cluster, request, stay)
+    return stay, remarks
+
+
+def _check_factors(cluster: VirtualCluster, request: PlanRequest, stay: NDArray[np.bool_]) -> None:
+    alive = {broker for broker, there in zip(cluster.broker_ids, cluster.alive, strict=True) if there}
+    usable = homes(request, alive)
+    if not request.brokers or request.mode is PlanMode.REPLICATION_FACTOR:
+        return
+    factors = np.where(stay, 0, (cluster.replicas >= 0).sum(axis=1))
+    worst = int(factors.argmax())
+    if factors[worst] > len(usable):
+        raise RequestRefusedError(
+            f"the broker range has {count(len(usable), 'usable broker')}, "
+            f"but {cluster.name_of(worst)} has {factors[worst]} replicas",
+            hint="Widen the range, or exclude topics.",
+        )
+
+
+def _check_in_sync(layout: ClusterLayout, request: PlanRequest) -> None:
+    """Check that no topic becomes unwritable with acks=all; topics that already are may stay so."""
+    factor = request.replication_factor
+    if factor is None:
+        return
+    names = list(layout.topics)
+    for name, chosen in zip(names, _chosen(names, request), strict=True):
+        topic = layout.topics[name]
+        fewer = any(len(partition.replicas) > factor for partition in topic.partitions)
+        if chosen and fewer and factor < topic.min_isr:
+            raise RequestRefusedError(
+                f"a replication factor of {factor} is less than min.insync.replicas of topic {name}, {topic.min_isr}: "
+                "writes with acks=all would fail",
+                hint="Lower its min.insync.replicas first, or use a larger replication factor.",
+            )
+
+
+def _chosen(topics: Sequence[str], request: PlanRequest) -> NDArray[np.bool_]:
+    wanted = _patterns("topics", request.topics) if request.topics else None
+    excluded = _patterns("excluded topics", request.excluded_topics) if request.excluded_topics else None
+    return np.array(
+        [
+            (wanted is None or wanted.matches(name)) and not (excluded is not None and excluded.matches(name))
+            for name in topics
+        ],
+        dtype=bool,
+    )
+
+
+def _patterns(what: str, texts: Sequence[str]) -> Patterns:
+    patterns = compiled(texts)
+    if isinstance(patterns, str):
+        raise RequestRefusedError(f"{what}: {patterns}", hint="Patterns are RE2 and match whole names, e.g. `logs-.*`.")
+    return patterns
+
+
+def _list(ids: Iterable[int]) -> str:
+    names = [str(broker) for broker in ids]
+    more = f" and {len(names) - NAMED_MAX} more" if len(names) > NAMED_MAX else ""
+    return ", ".join(names[:NAMED_MAX]) + more
+
 
 SWITCHING: Final = frozenset({PlanMode.REBALANCE, PlanMode.ADD_BROKERS, PlanMode.DEMOTE})
 """Modes in which leaders may be switched."""
@@ -48,20 +291,16 @@ class Scope:
             cluster: Virtual cluster at the beginning.
             layout: Layout that it was made from.
             request: Checked request.
-            all_lead: Whether all homes may lead.
-        frozen: Partitions that must stay, P.
+            frozen: Partitions that must stay, P.
         """
         mode = request.mode
         self.cluster = cluster
         self.layout = layout
         self.mode = mode
         subjects = self._mask(request.subjects)
-        going = self._mask(request.offline_brokers)
-        if mode is PlanMode.REMOVE_BROKERS:
-            going |= subjects
+        going = self._mask(leaving(request))
         ranged = self._mask(request.brokers) if request.brokers else np.ones_like(going)
         self.subjects = subjects
-        self.subjects_lead_nothing = mode is PlanMode.DEMOTE
         self.leaving = going
         self.homes: NDArray[np.bool_] = cluster.alive & ranged & ~going
         self.takers: NDArray[np.bool_] = self.homes & subjects if mode is PlanMode.ADD_BROKERS else self.homes.copy()
@@ -87,6 +326,11 @@ class Scope:
         mask = np.zeros(len(self.cluster.broker_ids), dtype=bool)
         mask[[self.cluster.index[broker] for broker in brokers]] = True
         return mask
+
+    def former_holders(self, partition: int) -> list[int]:
+        """Brokers that held a partition at the beginning, in order."""
+        brokers: list[int] = self.began[partition].tolist()
+        return [broker for broker in brokers if broker >= 0]
 
     def placed(self, partitions: Any, brokers: Any) -> NDArray[np.bool_]:
         """Whether this plan placed the replica there, so that moving it again copies nothing more."""

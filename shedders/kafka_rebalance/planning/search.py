@@ -6,22 +6,29 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
-from shedders.kafka_rebalance.planning.changes import MoveReplica, Reorder, Swap, SwitchLeader
 from shedders.kafka_rebalance.planning.limits import GoalLimits
-from shedders.kafka_rebalance.planning.virtual_cluster import LoadColumn, Measure
+from shedders.kafka_rebalance.planning.virtual_cluster import (
+    LoadColumn,
+    Measure,
+    MoveReplica,
+    Reorder,
+    Swap,
+    SwitchLeader,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from numpy.typing import NDArray
 
-    from shedders.kafka_rebalance.planning.changes import Move
     from shedders.kafka_rebalance.planning.limits import LimitingGoal
     from shedders.kafka_rebalance.planning.request import PlanRequest
     from shedders.kafka_rebalance.planning.scope import Scope
-    from shedders.kafka_rebalance.planning.virtual_cluster import VirtualCluster
+    from shedders.kafka_rebalance.planning.virtual_cluster import Move, VirtualCluster
 
 TAKEN_BACK: Final = "take-back"
+WITNESS_REPLICAS_MAX: Final = 2_000
+"""Most replicas that are checked for a witness."""
 
 
 class TimeSpentError(Exception):
@@ -49,9 +56,9 @@ class Search:
         limits: Of the goals that come before the one at work.
         earlier: Goals that come before the one at work.
         reasons: Which goals moved a partition, a bit each. P.
-        steps: What was done, where somebody wants to know; else None.
-        made: Steps so far.
-        trail: Inverses of all moves since it was set, where somebody may want to go back; else None.
+        steps: Steps so far, for those who check them; else None.
+        steps_made: Number of steps so far.
+        trail: Inverses of all moves since it was set, for a trial that may be reverted; else None.
         kept: What brokers can give by a measure, as long as nothing about them is changed.
         full_by: What tells how full a broker is.
         stinted: Whether the bounds of moves or bytes kept it from something.
@@ -74,7 +81,7 @@ class Search:
         self.reasons: NDArray[np.int64] = np.zeros(cluster.size, dtype=np.int64)
         self.steps = steps
         self.stinted = False
-        self.made = 0
+        self.steps_made = 0
         self.kept: dict[tuple[int, int], tuple[int, Any, Any]] = {}
         self.full_by = Measure.DISK if cluster.sums[Measure.DISK].any() else Measure.REPLICAS
         self.advance: Callable[[int, int], None] = lambda _done, _of: None
@@ -105,17 +112,17 @@ class Search:
         self.look()
         cluster, scope = self.cluster, self.scope
         leads = cluster.leader[partitions] == sources
-        found: NDArray[np.bool_] = self.limits.moves(partitions, sources, leads, to)
+        allowed: NDArray[np.bool_] = self.limits.moves(partitions, sources, leads, to)
         if not scope.all_lead:
-            found &= ~leads[:, None] | scope.leaders[to]
+            allowed &= ~leads[:, None] | scope.leaders[to]
         held = cluster.replicas[partitions]
         for place in range(held.shape[1]):
-            found &= held[:, place, None] != to
+            allowed &= held[:, place, None] != to
         if scope.lost is not None:
             lost = scope.lost[partitions]
             for place in range(lost.shape[1]):
-                found &= lost[:, place, None] != to
-        return found & self.affordable(partitions, sources)[:, None]
+                allowed &= lost[:, place, None] != to
+        return allowed & self.affordable(partitions, sources)[:, None]
 
     def moves_to(self, partitions: Any, sources: Any, to: int) -> NDArray[np.bool_]:
         """Which replicas may go to one broker: n. They must be movable."""
@@ -124,15 +131,15 @@ class Search:
         if not scope.takers[to]:
             return np.zeros(len(partitions), dtype=bool)
         leads = cluster.leader[partitions] == sources
-        found: NDArray[np.bool_] = self.limits.moves_to(partitions, sources, leads, to)
-        rows = np.nonzero(found)[0]
+        allowed: NDArray[np.bool_] = self.limits.moves_to(partitions, sources, leads, to)
+        rows = np.nonzero(allowed)[0]
         if not scope.leaders[to]:
             rows = rows[~leads[rows]]
         rows = rows[~(cluster.replicas[partitions[rows]] == to).any(axis=1) & ~scope.was_lost(partitions[rows], to)]
         rows = rows[self.affordable(partitions[rows], sources[rows])]
-        found[:] = False
-        found[rows] = True
-        return found
+        allowed[:] = False
+        allowed[rows] = True
+        return allowed
 
     def can_move(self, partition: int, source: int, to: int) -> bool:
         """Whether one replica, which must be movable, may go to one broker now."""
@@ -150,10 +157,10 @@ class Search:
     def switches(self, partitions: Any, to: Any) -> NDArray[np.bool_]:
         """Which of these partitions may be led from these brokers instead: n. They must be switchable."""
         self.look()
-        found: NDArray[np.bool_] = self.limits.switches(partitions, to)
-        rows = np.nonzero(found)[0]
-        found[rows] = self.scope.may_lead(partitions[rows], to[rows])
-        return found
+        allowed: NDArray[np.bool_] = self.limits.switches(partitions, to)
+        rows = np.nonzero(allowed)[0]
+        allowed[rows] = self.scope.may_lead(partitions[rows], to[rows])
+        return allowed
 
     def swaps(self, ones: Any, here: int, others: Any, there: int, wanted: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """Which replicas here may change places with others there, among wanted pairs: n x m. All must be movable."""
@@ -173,29 +180,28 @@ class Search:
             sources, back = np.full(len(rows), here), np.full(len(rows), there)
             keep = self.affordable(ones[rows], sources, others[columns], back)
             wanted[rows[~keep], columns[~keep]] = False
-        found: NDArray[np.bool_] = self.limits.swaps(ones, here, others, there, wanted)
-        return found
+        allowed: NDArray[np.bool_] = self.limits.swaps(ones, here, others, there, wanted)
+        return allowed
 
     @property
     def bounded(self) -> bool:
-        """Whether moves or bytes have a bound."""
         return self._moves_left is not None or self._bytes_left is not None
 
     def affordable(self, partitions: Any, sources: Any, others: Any = None, there: Any = None) -> NDArray[np.bool_]:
         """Whether the bounds of moves and bytes leave room for these replicas to move, with those others; n."""
-        found = np.ones(len(partitions), dtype=bool)
+        allowed = np.ones(len(partitions), dtype=bool)
         if not self.bounded:
-            return found
+            return allowed
         moves, size = self._fresh(partitions, sources)
         if others is not None:
             more, larger = self._fresh(others, there)
             moves, size = moves + more, size + larger
         if self._moves_left is not None:
-            found &= (moves <= self._moves_left) | (moves == 0)
+            allowed &= (moves <= self._moves_left) | (moves == 0)
         if self._bytes_left is not None:
-            found &= (size <= self._bytes_left) | (size == 0)
-        self.stinted = self.stinted or not found.all()
-        return found
+            allowed &= (size <= self._bytes_left) | (size == 0)
+        self.stinted = self.stinted or not allowed.all()
+        return allowed
 
     def _fresh(self, partitions: Any, sources: Any) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Replicas and bytes that moving these copies beyond what is to be copied already; n each."""
@@ -213,27 +219,24 @@ class Search:
     # --- doing it ---------------------------------------------------------------------------
 
     def move(self, partition: int, source: int, to: int) -> None:
-        """Move the replica of a partition."""
         self.make(MoveReplica(partition, self.cluster.holders(partition).index(source), to))
 
     def switch(self, partition: int, to: int) -> None:
-        """Let another replica of a partition lead."""
         self.make(SwitchLeader(partition, to))
 
     def swap(self, partition: int, here: int, other: int, there: int) -> None:
-        """Let two replicas change places."""
         place, other_place = self.cluster.holders(partition).index(here), self.cluster.holders(other).index(there)
         self.make(Swap(partition, place, other, other_place))
 
     def make(self, *moves: Move, taken_back: bool = False) -> None:
         """Make moves that belong together."""
         counted = self.bounded
-        touched = {one.partition for one in moves} | {one.other for one in moves if isinstance(one, Swap)}
+        touched = {move.partition for move in moves} | {move.other for move in moves if isinstance(move, Swap)}
         before = self.copied(touched) if counted else (0, 0)
         done = list(moves)
-        self.made += 1
-        for one in moves:
-            self._apply(one)
+        self.steps_made += 1
+        for move in moves:
+            self._apply(move)
         if not taken_back:
             done += self._leaders_first(touched)
         if counted:
@@ -277,12 +280,38 @@ class Search:
         replicas = size = 0
         for partition in partitions:
             began = self.scope.began[partition].tolist()
-            new = sum(one not in began for one in self.cluster.holders(partition))
+            new = sum(broker not in began for broker in self.cluster.holders(partition))
             replicas += new
             size += new * int(self.cluster.load[partition, LoadColumn.DISK])
         return replicas, size
 
     def fullness(self) -> NDArray[np.float64]:
         """How full brokers are by size, or by replicas where no size is known: among equals, the emptier takes. B."""
-        found: NDArray[np.float64] = self.cluster.sums[self.full_by].astype(np.float64)
-        return found
+        fullness: NDArray[np.float64] = self.cluster.sums[self.full_by].astype(np.float64)
+        return fullness
+
+    # --- why nothing is left to do ----------------------------------------------------------
+
+    def forbidden(self, partitions: Any, here: Any, useful: NDArray[np.bool_]) -> str:
+        """Which earlier goals forbid these moves: replicas n, the brokers that they are on n, and would help on n x B."""
+        cluster, most = self.cluster, WITNESS_REPLICAS_MAX
+        partitions, here, useful = partitions[:most], here[:most], useful[:most]
+        leads = cluster.leader[partitions] == here
+        held = cluster.replicas[partitions]
+        for place in range(held.shape[1]):
+            rows = np.nonzero(held[:, place] >= 0)[0]
+            useful[rows, held[rows, place]] = False
+        count = int(np.count_nonzero(useful))
+        if not count:
+            return "all brokers that could take a replica hold one of that partition"
+        against: list[str] = []
+        brokers = np.arange(useful.shape[1])
+        for goal in self.earlier:
+            limits = GoalLimits(cluster)
+            goal.limit(limits)
+            number = int(np.count_nonzero(useful & ~limits.moves(partitions, here, leads, brokers)))
+            if number:
+                against.append(f"{goal.name} {number}")
+        if not against:
+            return f"{count} moves would help and none is left that may be made"
+        return f"of {count} moves that would help, earlier goals forbid: {', '.join(against)}"

@@ -1,35 +1,100 @@
 """Virtual cluster: a copy of the real one in arrays, changed only by reversible moves.
 
-Brokers, topics and partitions are indexes of arrays here; all loads are whole numbers, so that a move and its
-inverse leave every sum exactly as it was. The loads of brokers are updated with each move, in `sums`, one row per
-`Measure`. A follower takes a third of its leader's CPU (partitions-samples.md); a follower's bytes in are
-those of its leader, and bytes fetched by followers count as bytes out of the leader.
+Brokers, topics, partitions and places (of a replica in its list) are indexes of arrays here; all loads are whole numbers, so that
+a move and its inverse leave every sum exactly as it was. The loads of brokers are updated with each move, in `sums`, one row per
+`Measure`. A follower takes a third of its leader's CPU (partitions-samples.md); a follower's bytes in are those of its leader,
+and bytes fetched by followers count as bytes out of the leader.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
-from shedders.kafka_rebalance.planning.changes import (
-    AddReplica,
-    MoveReplica,
-    RemoveReplica,
-    Reorder,
-    Swap,
-    SwitchLeader,
-)
-
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from numpy.typing import NDArray
 
-    from loaddata.samples.layout import ClusterLayout
-    from loaddata.samples.loads import PartitionLoads
-    from shedders.kafka_rebalance.planning.changes import Move
+    from loaddata.samples.partitions import ClusterLayout, PartitionLoads
+
+
+class SwitchLeader(NamedTuple):
+    """Switch of the leader to another replica; no data is moved."""
+
+    partition: int
+    to: int
+
+
+class MoveReplica(NamedTuple):
+    """Move of the replica at a place of the list to another broker, with its leadership if it leads."""
+
+    partition: int
+    place: int
+    to: int
+
+
+class Swap(NamedTuple):
+    """Swap of the brokers of two replicas."""
+
+    partition: int
+    place: int
+    other: int
+    other_place: int
+
+
+class AddReplica(NamedTuple):
+    """Addition of a follower at a place."""
+
+    partition: int
+    place: int
+    broker: int
+
+
+class RemoveReplica(NamedTuple):
+    """Removal of the follower at a place."""
+
+    partition: int
+    place: int
+
+
+class Reorder(NamedTuple):
+    """Swap of two places of the list; the leader stays."""
+
+    partition: int
+    place: int
+    other_place: int
+
+
+Move = SwitchLeader | MoveReplica | Swap | AddReplica | RemoveReplica | Reorder
+
+
+def between(partition: int, here: Sequence[int], leader: int, there: Sequence[int], leads: int) -> list[Move]:
+    """Changes from one list of replicas to another of the same length, with another leader.
+
+    Args:
+        partition: Partition to change.
+        here: Present replicas. leader: One of them, or -1.
+        there: New replicas. leads: New leader.
+    """
+    now = list(here)
+    moves: list[Move] = []
+    coming = [broker for broker in there if broker not in here]
+    for place, broker in enumerate(here):
+        if broker not in there:
+            now[place] = coming.pop(0)
+            leader = now[place] if leader == broker else leader
+            moves.append(MoveReplica(partition, place, now[place]))
+    if leader != leads:
+        moves.append(SwitchLeader(partition, leads))
+    for place, target in enumerate(there):
+        if now[place] != target:
+            other = now.index(target)
+            now[place], now[other] = now[other], now[place]
+            moves.append(Reorder(partition, place, other))
+    return moves
+
 
 NOBODY: Final = -1
 FOLLOWER_CPU: Final = 3
@@ -206,7 +271,6 @@ class VirtualCluster:
 
     @property
     def size(self) -> int:
-        """Number of partitions."""
         return len(self.leader)
 
     def holders(self, partition: int) -> list[int]:
@@ -228,7 +292,6 @@ class VirtualCluster:
         return rows, hit.argmax(axis=1)
 
     def name_of(self, partition: int) -> str:
-        """Name of a partition: topic-number."""
         return f"{self.topics[self.topic_of[partition]]}-{self.partition_of[partition]}"
 
     def weight(self, partitions: Any, leads: Any, measure: int) -> NDArray[np.int64]:
@@ -243,6 +306,9 @@ class VirtualCluster:
             leads, self.as_leader[measure][partitions], self.as_follower[measure][partitions]
         )
         return weights
+
+    def ids(self, brokers: Sequence[int]) -> tuple[int, ...]:
+        return tuple(self.broker_ids[broker] for broker in brokers)
 
     # --- changing --------------------------------------------------------------------------
 
@@ -332,8 +398,3 @@ class VirtualCluster:
         self.as_leader[Measure.NET_OUT, partition] += extra
         if self.leader[partition] >= 0:
             self.sums[Measure.NET_OUT, self.leader[partition]] += extra
-
-
-def ids(cluster: VirtualCluster, brokers: Sequence[int]) -> tuple[int, ...]:
-    """Kafka's ids of brokers."""
-    return tuple(cluster.broker_ids[broker] for broker in brokers)

@@ -1,9 +1,15 @@
 """What brokers hold before and after a reassignment, reckoned by hand."""
 
-from loaddata.samples.layout import ClusterLayout, KafkaBroker, KafkaPartition, KafkaTopic
-from loaddata.samples.loads import PartitionLoad, PartitionLoads
-from shedders.kafka_rebalance.planning.broker_figures import broker_changes
+from loaddata.samples.partitions import (
+    ClusterLayout,
+    KafkaBroker,
+    KafkaPartition,
+    KafkaTopic,
+    PartitionLoad,
+    PartitionLoads,
+)
 from shedders.kafka_rebalance.planning.plan import BrokerFigures
+from shedders.kafka_rebalance.planning.planner import broker_changes
 from tests.unit.partitions.plans import move
 
 LAYOUT = ClusterLayout(

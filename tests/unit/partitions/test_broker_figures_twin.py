@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from shedders.kafka_rebalance.planning.broker_figures import broker_changes
-from shedders.kafka_rebalance.planning.planner import plan_partitions
+from shedders.kafka_rebalance.planning.planner import broker_changes, plan_partitions
 from tests.support.partition_cases import requests
 from tests.support.partition_clusters import random_cluster
 

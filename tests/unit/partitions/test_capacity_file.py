@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from shedders.kafka_rebalance.planning.capacity import (
+from shedders.kafka_rebalance.planning.request import (
     BrokerCapacity,
     Capacities,
     CapacityUnusableError,

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from loaddata.samples.layout import ClusterLayout, KafkaBroker
+from loaddata.samples.partitions import ClusterLayout, KafkaBroker
 from shedders.kafka_rebalance.errors import ExecutionRefusedError
 from shedders.kafka_rebalance.execution.checks import findings, refuse
 from shedders.kafka_rebalance.execution.journal import StateFolderError
-from shedders.kafka_rebalance.execution.rollback import reverse
+from shedders.kafka_rebalance.execution.overview import reverse
 from shedders.kafka_rebalance.execution.values import (
     CallAnswer,
     CallOutcome,

@@ -4,11 +4,21 @@ from typing import Any
 
 import pytest
 
-from loaddata.samples.layout import KafkaPartition, KafkaTopic
-from shedders.kafka_rebalance.execution.batches import InFlight, PartitionStep, choose, concerned, in_order
-from shedders.kafka_rebalance.execution.events import recorded
-from shedders.kafka_rebalance.execution.move_states import MoveState, next_target, stages, stand_of, unsafe
+from loaddata.samples.partitions import KafkaPartition, KafkaTopic
+from shedders.kafka_rebalance.execution.moves import (
+    InFlight,
+    MoveState,
+    PartitionStep,
+    choose,
+    concerned,
+    in_order,
+    next_target,
+    stages,
+    stand_of,
+    unsafe,
+)
 from shedders.kafka_rebalance.execution.throttle import Copy, missing, own_entries, restoration, wanted
+from shedders.kafka_rebalance.execution.values import recorded
 from shedders.kafka_rebalance.settings import PaceSettings
 from tests.support.partition_twin import made, move
 

@@ -10,12 +10,11 @@ from typing import Any
 
 import pytest
 
-from loaddata.samples.layout import KafkaPartition, KafkaTopic
+from loaddata.samples.partitions import KafkaPartition, KafkaTopic
 from shedders.kafka_rebalance.cli.execution import as_before, who
 from shedders.kafka_rebalance.errors import ExecutionRefusedError, PlanUnknownError, PlanUnusableError
-from shedders.kafka_rebalance.execution import status
+from shedders.kafka_rebalance.execution import overview
 from shedders.kafka_rebalance.execution.cluster_port import ClusterPort
-from shedders.kafka_rebalance.execution.events import ExecutionHistory, recorded
 from shedders.kafka_rebalance.execution.journal import (
     ExecutionLedger,
     Journal,
@@ -27,9 +26,17 @@ from shedders.kafka_rebalance.execution.journal import (
 from shedders.kafka_rebalance.execution.session import KEPT, ExecutionPlace, KnownPlan, _claim, _same_plan, host_name
 from shedders.kafka_rebalance.execution.state_records import PlanBook, StateBook, merged, record
 from shedders.kafka_rebalance.execution.throttle import Copy, Throttling
-from shedders.kafka_rebalance.execution.values import CallAnswer, CallOutcome, JournalWrite, OperatorRequests, StopKind
+from shedders.kafka_rebalance.execution.values import (
+    CallAnswer,
+    CallOutcome,
+    ExecutionHistory,
+    JournalWrite,
+    OperatorRequests,
+    StopKind,
+    recorded,
+)
 from shedders.kafka_rebalance.planning.plan import ReassignmentPlan
-from shedders.kafka_rebalance.planning.plan_file import write_plan
+from shedders.kafka_rebalance.planning.plan_files import write_plan
 from shedders.kafka_rebalance.settings import PaceSettings, PartitionsSettings
 from statechannel.cli.kit.failures import CommandError
 from statechannel.kafka.client_settings import ClientSettings
@@ -304,12 +311,12 @@ def test_the_status_of_another_clusters_plan_is_refused(monkeypatch: pytest.Monk
         def look(self, **asked: Any) -> Any:
             return twin.look(**asked)
 
-    monkeypatch.setattr(status, "open_admin", lambda *_, **__: nullcontext())
-    monkeypatch.setattr(status, "ClusterPort", Here)
+    monkeypatch.setattr(overview, "open_admin", lambda *_, **__: nullcontext())
+    monkeypatch.setattr(overview, "ClusterPort", Here)
     place = ExecutionPlace(client=ClientSettings("127.0.0.1:9"), settings=PartitionsSettings(), root=Path())
-    assert status.status_of(place, KnownPlan(plan=plan, events=[], holder=None), now_ms=0).progress.total == len(
+    assert overview.status_of(place, KnownPlan(plan=plan, events=[], holder=None), now_ms=0).progress.total == len(
         plan.moves
     )
     other = replace(plan, cluster_id="elsewhere")
     with pytest.raises(ExecutionRefusedError, match="is for cluster elsewhere, this is twin"):
-        status.status_of(place, KnownPlan(plan=other, events=[], holder=None), now_ms=0)
+        overview.status_of(place, KnownPlan(plan=other, events=[], holder=None), now_ms=0)

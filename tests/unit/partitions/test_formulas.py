@@ -5,8 +5,14 @@ from typing import Any
 import pytest
 
 from loaddata.samples.formulas import BrokerReading, Hole, cpu_share, follower, per_leader, samples_of, sound
-from loaddata.samples.layout import ClusterLayout, KafkaBroker, KafkaPartition, KafkaTopic
-from loaddata.samples.loads import PartitionLoad, PartitionResource
+from loaddata.samples.partitions import (
+    ClusterLayout,
+    KafkaBroker,
+    KafkaPartition,
+    KafkaTopic,
+    PartitionLoad,
+    PartitionResource,
+)
 
 NAN, INFINITE = float("nan"), float("inf")
 

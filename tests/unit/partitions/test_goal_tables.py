@@ -5,13 +5,11 @@ from fractions import Fraction
 
 import pytest
 
-from loaddata.samples.layout import ClusterLayout
-from loaddata.samples.loads import PartitionLoads
+from loaddata.samples.partitions import ClusterLayout, PartitionLoads
 from shedders.kafka_rebalance.goals.goal import whole_range
-from shedders.kafka_rebalance.planning.capacity import BrokerCapacity, Capacities
 from shedders.kafka_rebalance.planning.plan import GoalStatus, ReassignmentPlan
 from shedders.kafka_rebalance.planning.planner import plan_partitions
-from shedders.kafka_rebalance.planning.request import GoalChoice, PlanMode, PlanRequest
+from shedders.kafka_rebalance.planning.request import BrokerCapacity, Capacities, GoalChoice, PlanMode, PlanRequest
 from tests.support.clusters import carried_out, layout, loads
 
 

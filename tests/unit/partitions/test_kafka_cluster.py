@@ -9,9 +9,8 @@ from kafka import errors as kafka_python
 from loaddata.samples import kafka_cluster
 from loaddata.samples.formulas import Hole
 from loaddata.samples.kafka_cluster import read_layout, read_sizes
-from loaddata.samples.layout import KafkaBroker, KafkaPartition, LogDir
-from loaddata.samples.loads import PartitionLoad
 from loaddata.samples.log_dirs_source import LogDirsSource
+from loaddata.samples.partitions import KafkaBroker, KafkaPartition, LogDir, PartitionLoad
 from statechannel.kafka.errors import KafkaAccessDeniedError, KafkaUnavailableError
 
 Place = namedtuple("Place", ["topic", "partition"])

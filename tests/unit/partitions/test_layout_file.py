@@ -5,9 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from loaddata.samples.layout import ClusterLayout, KafkaBroker, KafkaPartition, KafkaTopic, LogDir
-from loaddata.samples.layout_file import LayoutUnusableError, read_layout_file, write_layout
-from loaddata.samples.loads import PartitionLoad, PartitionLoads
+from loaddata.samples.cluster_files import LayoutUnusableError, read_layout_file, write_layout
+from loaddata.samples.partitions import (
+    ClusterLayout,
+    KafkaBroker,
+    KafkaPartition,
+    KafkaTopic,
+    LogDir,
+    PartitionLoad,
+    PartitionLoads,
+)
 
 LAYOUT = ClusterLayout(
     cluster_id="lab",

@@ -5,8 +5,8 @@ from pathlib import Path
 import orjson
 import pytest
 
-from loaddata.samples.loads import PartitionLoad
-from loaddata.samples.loads_file import LoadsFileError, lines_of, read_loads_file
+from loaddata.samples.cluster_files import LoadsFileError, lines_of, read_loads_file
+from loaddata.samples.partitions import PartitionLoad
 
 LOADS = {
     ("a", 0): PartitionLoad(disk_bytes=1, bytes_in_per_s=2, bytes_out_per_s=3, cpu_units=4, completeness=1 / 3),

@@ -9,8 +9,7 @@ from contextlib import contextmanager, suppress
 import orjson
 import pytest
 
-from loaddata.samples.prometheus_series import part_of
-from loaddata.samples.prometheus_source import AnswerError, LaterError, checked_url, get, make, vector_of
+from loaddata.samples.prometheus_source import AnswerError, LaterError, checked_url, get, make, part_of, vector_of
 from loaddata.samples.sources import SourceError, SourceOptions
 
 _WHOLE_S = 30.0

@@ -9,26 +9,24 @@ import orjson
 import pytest
 
 from loaddata.samples.formulas import Hole
-from loaddata.samples.layout import ClusterLayout, KafkaBroker, KafkaPartition, KafkaTopic
 from loaddata.samples.log_dirs_source import Look, bytes_in
-from loaddata.samples.prometheus_series import (
+from loaddata.samples.partitions import ClusterLayout, KafkaBroker, KafkaPartition, KafkaTopic
+from loaddata.samples.prometheus_source import (
     RULES,
+    AnswerError,
+    EndpointSource,
     Figure,
     SeriesKind,
     SeriesPoint,
-    TotalsBefore,
-    grouped,
-    reading_of,
-    rule_of,
-)
-from loaddata.samples.prometheus_source import (
-    AnswerError,
-    EndpointSource,
     ServerSource,
+    TotalsBefore,
     checked_url,
     get,
+    grouped,
     make,
     points_of,
+    reading_of,
+    rule_of,
     vector_of,
 )
 from loaddata.samples.sample_files import FileSource, write_samples

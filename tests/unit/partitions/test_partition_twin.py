@@ -7,11 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loaddata.samples.layout import ClusterLayout, KafkaBroker, KafkaPartition, KafkaTopic
-from loaddata.samples.loads import PartitionLoad, PartitionLoads
-from shedders.kafka_rebalance.planning.capacity import BrokerCapacity, Capacities
+from loaddata.samples.partitions import (
+    ClusterLayout,
+    KafkaBroker,
+    KafkaPartition,
+    KafkaTopic,
+    PartitionLoad,
+    PartitionLoads,
+)
 from shedders.kafka_rebalance.planning.plan import PartitionMove, ReassignmentPlan
-from shedders.kafka_rebalance.planning.request import PlanMode, PlanRequest
+from shedders.kafka_rebalance.planning.request import BrokerCapacity, Capacities, PlanMode, PlanRequest
 from tests.support.partition_clusters import big_cluster, random_cluster, shuffled
 from tests.twin.partition_bounds import Item, bytes_for_new, bytes_of_removal, least_cost, smallest_sum
 from tests.twin.partition_measures import Measured, Meter, bounds, cells, ranges

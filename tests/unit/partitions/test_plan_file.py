@@ -10,8 +10,7 @@ import pytest
 
 from shedders.kafka_rebalance.errors import PlanUnusableError
 from shedders.kafka_rebalance.planning.plan import GoalSpread, ReassignmentPlan
-from shedders.kafka_rebalance.planning.plan_file import parse_plan, plan_bytes, read_plan, write_plan
-from shedders.kafka_rebalance.planning.reassignment import to_json
+from shedders.kafka_rebalance.planning.plan_files import parse_plan, plan_bytes, read_plan, to_json, write_plan
 from tests.unit.partitions.plans import MOVES, PLAN
 
 

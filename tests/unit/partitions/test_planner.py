@@ -5,12 +5,11 @@ from itertools import count
 
 import pytest
 
-from loaddata.samples.layout import LogDir
+from loaddata.samples.partitions import LogDir
 from shedders.kafka_rebalance.errors import RequestRefusedError
-from shedders.kafka_rebalance.planning.capacity import BrokerCapacity, Capacities
 from shedders.kafka_rebalance.planning.plan import GoalStatus
 from shedders.kafka_rebalance.planning.planner import plan_partitions
-from shedders.kafka_rebalance.planning.request import GoalChoice, PlanMode, PlanRequest
+from shedders.kafka_rebalance.planning.request import BrokerCapacity, Capacities, GoalChoice, PlanMode, PlanRequest
 from tests.support.clusters import carried_out, layout, loads
 from tests.support.partition_clusters import random_cluster
 from tests.twin.partition_measures import MEASURED, Meter

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from loaddata.samples.loads import PartitionLoads
+from loaddata.samples.partitions import PartitionLoads
 from shedders.kafka_rebalance.errors import PlanUnusableError
-from shedders.kafka_rebalance.planning.reassignment import (
+from shedders.kafka_rebalance.planning.plan_files import (
     looks_like_reassignment,
     moves_of,
     parse_reassignment,

@@ -5,7 +5,14 @@ from dataclasses import replace
 import pytest
 
 from shedders.kafka_rebalance.planning.estimate import estimate
-from shedders.kafka_rebalance.planning.plan import GoalOutcome, GoalSpread, GoalStatus, PartitionMove, ReassignmentPlan
+from shedders.kafka_rebalance.planning.plan import (
+    GoalOutcome,
+    GoalSpread,
+    GoalStatus,
+    PartitionMove,
+    ReassignmentPlan,
+    compared,
+)
 from shedders.kafka_rebalance.planning.report import (
     asked_said,
     brokers_grid,
@@ -17,7 +24,6 @@ from shedders.kafka_rebalance.planning.report import (
     overview,
     steps_said,
 )
-from shedders.kafka_rebalance.planning.units import compared
 from shedders.kafka_rebalance.settings import PartitionsSettings
 from tests.unit.partitions.plans import MIB, MOVES, PLAN, move
 

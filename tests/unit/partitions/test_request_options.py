@@ -4,10 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from shedders.kafka_rebalance.cli.arguments import parse_amount, parse_brokers, parse_goals
-from shedders.kafka_rebalance.cli.request import PlanOptions, request_of
-from shedders.kafka_rebalance.planning.capacity import BrokerCapacity, Capacities
-from shedders.kafka_rebalance.planning.request import GoalChoice, PlanMode, PlanRequest
+from shedders.kafka_rebalance.cli.arguments import PlanOptions, parse_amount, parse_brokers, parse_goals, request_of
+from shedders.kafka_rebalance.planning.request import BrokerCapacity, Capacities, GoalChoice, PlanMode, PlanRequest
 from shedders.kafka_rebalance.settings import PartitionsSettings, configured
 from statechannel.cli.kit.failures import CommandError
 

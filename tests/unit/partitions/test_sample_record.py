@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 import pytest
 
-from loaddata.samples.sample import PartitionSample
+from loaddata.samples.partitions import PartitionSample
 from loaddata.samples.sample_record import InvalidSampleReason, decode, encode, key_of
 
 SAMPLE = PartitionSample(

@@ -1,4 +1,4 @@
-"""Replicas of a partition on different racks."""
+"""Goals of single partitions: replicas on different racks, and leadership of the preferred leader."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shedders.kafka_rebalance.goals.goal import Goal
-from shedders.kafka_rebalance.planning.virtual_cluster import LoadColumn
+from shedders.kafka_rebalance.planning.virtual_cluster import LoadColumn, Reorder
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -38,7 +38,6 @@ class RackAwareness(Goal):
     unit = "replicas"
 
     def prepare(self) -> str | None:
-        """Work out the ranges."""
         cluster = self.cluster
         if not cluster.racks:
             return "no broker has a rack"
@@ -47,7 +46,7 @@ class RackAwareness(Goal):
         nowhere = np.nonzero(self.rack < 0)[0]
         self.rack[nowhere] = len(cluster.racks) + np.arange(len(nowhere))
         if len(without):
-            names = ", ".join(str(cluster.broker_ids[one]) for one in without[:5])
+            names = ", ".join(str(cluster.broker_ids[broker]) for broker in without[:5])
             self.remarks.append(
                 f"rack-awareness: {len(without)} brokers have no rack ({names}); each is taken for a rack of its own"
             )
@@ -62,19 +61,17 @@ class RackAwareness(Goal):
         held = self.cluster.replicas[partitions]
         racks = np.where(held >= 0, self.rack[held], -1)
         most = self.most[(held >= 0).sum(axis=1)]
-        found = np.zeros(len(held), dtype=np.int64)
+        surplus = np.zeros(len(held), dtype=np.int64)
         for place in range(1, held.shape[1]):
             before = (racks[:, :place] == racks[:, place, None]).sum(axis=1)
-            found += (racks[:, place] >= 0) & (before >= most)
-        return found
+            surplus += (racks[:, place] >= 0) & (before >= most)
+        return surplus
 
     def measured(self) -> tuple[Any, Any]:
-        """Values of the cells and their distances from the range."""
         surplus = self._surplus()[~self.scope.frozen]
         return surplus, surplus
 
     def limit(self, limits: GoalLimits) -> None:
-        """Lay its ranges down for later goals."""
         limits.rules.append(self)
 
     def moves(self, partitions: Any, sources: Any, to: Any) -> NDArray[np.bool_]:
@@ -86,8 +83,8 @@ class RackAwareness(Goal):
         for place in range(held.shape[1]):
             there = held[:, place]
             counts += (self.rack[there][:, None] == racks) & (there >= 0)[:, None]
-        found: NDArray[np.bool_] = (counts < most[:, None]) | (self.rack[sources][:, None] == racks)
-        return found
+        allowed: NDArray[np.bool_] = (counts < most[:, None]) | (self.rack[sources][:, None] == racks)
+        return allowed
 
     def moves_to(self, partitions: Any, sources: Any, to: Any) -> NDArray[np.bool_]:
         """Whether these replicas may go to one broker, or each to its own. n."""
@@ -95,8 +92,8 @@ class RackAwareness(Goal):
         there = held >= 0
         rack = self.rack[to]
         counts = ((self.rack[held] == (rack[:, None] if rack.ndim else rack)) & there).sum(axis=1)
-        found: NDArray[np.bool_] = (counts < self.most[there.sum(axis=1)]) | (self.rack[sources] == rack)
-        return found
+        allowed: NDArray[np.bool_] = (counts < self.most[there.sum(axis=1)]) | (self.rack[sources] == rack)
+        return allowed
 
     def move(self, partition: int, source: int, to: int) -> bool:
         """Whether one replica may go to one broker."""
@@ -104,58 +101,53 @@ class RackAwareness(Goal):
         if rack == self.rack[source]:
             return True
         here = self.cluster.holders(partition)
-        return sum(bool(self.rack[one] == rack) for one in here) < int(self.most[len(here)])
+        return sum(bool(self.rack[broker] == rack) for broker in here) < int(self.most[len(here)])
 
-    def improve(self, search: Search) -> int:
-        """Make moves until none is found."""
-        total = 0
-        while True:
-            made = 0
+    def improve(self, search: Search) -> None:
+        before = -1
+        while search.steps_made != before:
+            before = search.steps_made
             beyond = np.nonzero((self._surplus() > 0) & ~self.scope.frozen)[0]
             beyond = beyond[np.lexsort((beyond, -self.cluster.load[beyond, LoadColumn.DISK]))].tolist()
             for number, partition in enumerate(beyond):
                 search.advance(number, len(beyond))
                 while self._spread_out(search, partition):
-                    made += 1
-            total += made
-            if not made:
-                return total
+                    pass
 
     def _spread_out(self, search: Search, partition: int) -> bool:
         """Move one replica off a rack that has too many."""
         here = np.array(self.cluster.holders(partition), dtype=np.int32)
         racks = self.rack[here]
         most = int(self.most[len(here)])
-        here = here[np.array([int(np.count_nonzero(racks == one)) > most for one in racks], dtype=bool)]
+        here = here[np.array([int(np.count_nonzero(racks == own)) > most for own in racks], dtype=bool)]
         partitions = np.full(len(here), partition)
         fits = self.scope.movable(partitions, here)
         here, partitions = here[fits], partitions[fits]
         if not len(here):
             return False
         to = np.nonzero(self.scope.takers)[0]
-        found = search.moves(partitions, here, to) & self.moves(partitions, here, to)
-        found &= self.rack[here][:, None] != self.rack[to]
-        if not found.any():
+        allowed = search.moves(partitions, here, to) & self.moves(partitions, here, to)
+        allowed &= self.rack[here][:, None] != self.rack[to]
+        if not allowed.any():
             return False
         fullness = search.fullness()
         leads = here == self.cluster.leader[partition]
         counts = self.cluster.topic_replicas[self.cluster.topic_of[partition]]
         order = np.lexsort((here, leads, -counts[here], -fullness[here]))
-        row = next(int(one) for one in order if found[one].any())
-        takers = to[found[row]]
+        row = next(int(index) for index in order if allowed[index].any())
+        takers = to[allowed[row]]
         best = np.lexsort((takers, fullness[takers], counts[takers]))[0]
         search.move(partition, int(here[row]), int(takers[best]))
         return True
 
     def witness(self, search: Search) -> str:  # noqa: ARG002 - others need it
-        """Where it is not met, and why."""
         cluster = self.cluster
         surplus = np.where(self.scope.frozen, 0, self._surplus())
         worst = int(surplus.argmax())
         here = cluster.holders(worst)
         text = (
             f"{cluster.name_of(worst)} has {len(here)} replicas on brokers "
-            f"{', '.join(str(cluster.broker_ids[one]) for one in here)}, {int(self.most[len(here)])} may share one of the "
+            f"{', '.join(str(cluster.broker_ids[broker]) for broker in here)}, {int(self.most[len(here)])} may share one of the "
             f"{self.usable} usable racks"
         )
         homes = int(np.count_nonzero(self.scope.homes))
@@ -167,8 +159,48 @@ class RackAwareness(Goal):
         return f"{text}; no broker of another rack may take one"
 
 
+class PreferredLeader(Goal):
+    """Each partition is led by the first broker of its list.
+
+    Formula, for each partition:
+
+        leader = first of the replicas
+
+    Moves: a leader switch to the first where earlier goals allow it; else who leads is put first (no bytes either way).
+    What the planner moves has its leader first anyway.
+
+    Example: replicas 1, 2, 3, led by 2: 1 is to lead; where that would overload 1, the list becomes 2, 1, 3.
+
+    Source: Kafka's preferred leader election; Cruise Control's PreferredLeaderElectionGoal.
+    """
+
+    name = "preferred-leader"
+    unit = "partitions"
+
+    def measured(self) -> tuple[Any, Any]:
+        cluster = self.cluster
+        counted = ~self.scope.frozen & (cluster.leader >= 0)
+        values = (cluster.leader != cluster.replicas[:, 0])[counted].astype(np.int64)
+        return values, values
+
+    def improve(self, search: Search) -> None:
+        cluster = self.cluster
+        beyond = (cluster.leader != cluster.replicas[:, 0]) & ~self.scope.frozen & (cluster.leader >= 0)
+        rows = np.nonzero(beyond)[0]
+        for number, partition in enumerate(rows.tolist()):
+            search.advance(number, len(rows))
+            single, first = np.array([partition]), cluster.replicas[partition, :1]
+            if search.scope.may_switch(single)[0] and search.switches(single, first)[0]:
+                search.switch(partition, int(first[0]))
+            else:
+                search.make(Reorder(partition, 0, cluster.holders(partition).index(int(cluster.leader[partition]))))
+
+    def witness(self, search: Search) -> str:  # noqa: ARG002 - others need it
+        return "some leaders do not stand first"
+
+
 def _most(sizes: list[int], factor: int) -> int:
-    """The least number of replicas in a rack with which so many find a place; racks have so many brokers."""
+    """The least number of replicas per rack with which `factor` replicas find a place, by the numbers of brokers of the racks."""
     for most in range(1, factor + 1):
         if sum(min(most, size) for size in sizes) >= factor:
             return most

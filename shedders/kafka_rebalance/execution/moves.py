@@ -1,18 +1,27 @@
-"""State of each planned partition, derived from the cluster alone, so that it survives a crash of the tool."""
+"""States of planned partitions, and the selection of those to move next. Pure.
+
+A state is derived from the cluster alone, so that it survives a crash of the tool. Selection is bounded per broker, per cluster
+and in bytes, as many small partitions and few large ones need different bounds; under-replicated partitions go first. As in
+Cruise Control's executor (`num.concurrent.partition.movements.per.broker`, `max.num.cluster.partition.movements`), each broker
+that a partition adds to, removes from or is copied from counts it once: of a move from [10, 11] to [10, 11, 15], broker 10 counts
+one (its leader is read from) and broker 15 counts one.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from shedders.kafka_rebalance.execution.values import named
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from loaddata.samples.layout import KafkaPartition, KafkaTopic
-    from shedders.kafka_rebalance.planning.plan import PartitionMove
+    from loaddata.samples.partitions import KafkaPartition, KafkaTopic
+    from shedders.kafka_rebalance.execution.values import Key
+    from shedders.kafka_rebalance.planning.plan import PartitionMove, ReassignmentPlan
+    from shedders.kafka_rebalance.settings import PaceSettings
 
 
 class MoveState(StrEnum):
@@ -28,7 +37,6 @@ class MoveState(StrEnum):
     GONE = "gone"
 
 
-FINISHED = frozenset({MoveState.DONE})
 LOST = frozenset({MoveState.CHANGED, MoveState.GONE})
 
 
@@ -80,6 +88,11 @@ def target_of(partition: KafkaPartition) -> tuple[int, ...]:
     return tuple(replica for replica in partition.replicas if replica not in partition.removing)
 
 
+def stands_of(plan: ReassignmentPlan, topics: Mapping[str, KafkaTopic]) -> dict[Key, MoveStatus]:
+    """State of each partition of a plan, in the order of its moves; `topics` are those that exist."""
+    return {move.key: stand_of(move, topics.get(move.topic), plan.topic_ids.get(move.topic, "")) for move in plan.moves}
+
+
 def stand_of(move: PartitionMove, topic: KafkaTopic | None, topic_id: str) -> MoveStatus:
     """State of a partition.
 
@@ -88,13 +101,12 @@ def stand_of(move: PartitionMove, topic: KafkaTopic | None, topic_id: str) -> Mo
         topic: Present state of its topic; None: it does not exist.
         topic_id: Topic id that the plan was made for; empty: unknown.
     """
-    key = (move.topic, move.partition)
     if topic is None:
         return MoveStatus(MoveState.GONE, f"topic {move.topic} was deleted")
     if topic_id and topic.topic_id and topic.topic_id != topic_id:
         return MoveStatus(MoveState.GONE, f"topic {move.topic} was deleted and created again since the plan was made")
     if move.partition >= len(topic.partitions):
-        return MoveStatus(MoveState.GONE, f"partition {named(key)} does not exist")
+        return MoveStatus(MoveState.GONE, f"partition {named(move.key)} does not exist")
     partition = topic.partitions[move.partition]
     if not partition.in_motion:
         return _resting(move, partition)
@@ -102,7 +114,7 @@ def stand_of(move: PartitionMove, topic: KafkaTopic | None, topic_id: str) -> Mo
     if frozenset(target) in {frozenset(stage) for stage in stages(move.before, move.after)}:
         return _MOVING
     return MoveStatus(
-        MoveState.CHANGED, f"{named(key)} is being reassigned to {list(target)}, which is not in the plan"
+        MoveState.CHANGED, f"{named(move.key)} is being reassigned to {list(target)}, which is not in the plan"
     )
 
 
@@ -118,7 +130,7 @@ def _resting(move: PartitionMove, partition: KafkaPartition) -> MoveStatus:
         return _PARTLY
     return MoveStatus(
         MoveState.CHANGED,
-        f"{named((move.topic, move.partition))} has replicas {list(partition.replicas)}; "
+        f"{named(move.key)} has replicas {list(partition.replicas)}; "
         f"the plan moves it from {list(move.before)} to {list(move.after)}",
     )
 
@@ -138,3 +150,84 @@ def unsafe(partition: KafkaPartition, target: Sequence[int], min_isr: int) -> st
     if len(left) < needed:
         return f"it would have in-sync replicas {sorted(left)}, fewer than {needed} (min.insync.replicas is {min_isr})"
     return ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionStep:
+    """One partition that may be moved next, or is in flight.
+
+    Attributes:
+        key: Topic and partition.
+        target: Replicas to request.
+        brokers: Brokers whose parallelism it counts for.
+        size_bytes: Known bytes to copy.
+        under_replicated: It goes first.
+        number: Position in the plan.
+    """
+
+    key: Key
+    target: tuple[int, ...]
+    brokers: frozenset[int]
+    size_bytes: int
+    under_replicated: bool = False
+    number: int = 0
+
+
+@dataclass(slots=True)
+class InFlight:
+    """Moves in flight."""
+
+    partitions: int = 0
+    size_bytes: int = 0
+    of_broker: Counter[int] = field(default_factory=Counter)
+
+    def take(self, brokers: Iterable[int], size_bytes: int) -> None:
+        self.partitions += 1
+        self.size_bytes += size_bytes
+        self.of_broker.update(brokers)
+
+
+def concerned(leader: int | None, now: Sequence[int], target: Sequence[int]) -> frozenset[int]:
+    """Brokers whose parallelism a partition counts for: destinations, sources, and the leader that is copied from."""
+    added = frozenset(target) - frozenset(now)
+    removed = frozenset(now) - frozenset(target)
+    source = frozenset(() if leader is None or not added else (leader,))
+    return added | removed | source
+
+
+def step_of(move: PartitionMove, partition: KafkaPartition, *, one_replica: bool, number: int) -> PartitionStep:
+    """Next step of a partition that is not in flight."""
+    now = partition.replicas
+    target = next_target(move, now, one_replica=one_replica)
+    return PartitionStep(
+        key=move.key,
+        target=target,
+        brokers=concerned(partition.leader, now, target),
+        size_bytes=(move.size_bytes or 0) * len(set(target) - set(now)),
+        under_replicated=len(partition.isr) < len(now),
+        number=number,
+    )
+
+
+def in_order(steps: Iterable[PartitionStep], order: str) -> list[PartitionStep]:
+    """Under-replicated partitions first, then by `order`: by size, or as in the plan."""
+    sign = {"small-first": 1, "large-first": -1}.get(order, 0)
+    return sorted(steps, key=lambda step: (not step.under_replicated, sign * step.size_bytes, step.number))
+
+
+def choose(steps: Sequence[PartitionStep], flight: InFlight, pace: PaceSettings) -> list[PartitionStep]:
+    """Partitions to move now, in order; one that does not fit does not block later ones. They are added to `flight`.
+
+    A partition that is larger than the bound of bytes is moved when no other copy is in flight.
+    """
+    chosen: list[PartitionStep] = []
+    for step in steps:
+        if flight.partitions >= pace.moves_max:
+            break
+        if any(flight.of_broker[broker] >= pace.moves_per_broker for broker in step.brokers):
+            continue
+        if flight.size_bytes and flight.size_bytes + step.size_bytes > pace.bytes_in_flight:
+            continue
+        flight.take(step.brokers, step.size_bytes)
+        chosen.append(step)
+    return chosen

@@ -1,7 +1,8 @@
-"""The layout of a Kafka cluster at one moment: brokers, racks, log directories, topics, replicas in order, leaders.
+"""Kafka's partitions as plain values: the layout of a cluster at one moment, the load of each partition, and one sample of it.
 
-Plain facts as they were read, also the awkward ones (no rack, no leader, offline replicas, a reassignment under way). Nothing
-here is changed by goals: they work on `cluster.VirtualCluster`, which is made from this.
+The layout has the facts as they were read, also the awkward ones (no rack, no leader, offline replicas, a reassignment under
+way). Goals do not change it: they work on the planner's `VirtualCluster`, which is made from it. Only leaders are sampled; what
+their followers carry is derived (`formulas`).
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from types import MappingProxyType
 
 
@@ -98,3 +100,86 @@ class ClusterLayout:
         for topic, partition in self.partitions():
             digest.update(f"{topic.name} {topic.topic_id} {partition.partition} {partition.replicas}\n".encode())
         return digest.hexdigest()
+
+
+CPU_UNITS = 1_000_000
+"""A whole broker's CPU. Loads are whole numbers, so that a move and its inverse leave sums exactly as they were."""
+
+
+class PartitionResource(StrEnum):
+    """What a partition takes of a broker."""
+
+    DISK = "disk"
+    BYTES_IN = "bytes-in"
+    BYTES_OUT = "bytes-out"
+    CPU = "cpu"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionLoad:
+    """Load of a partition's leader; None: not known. See `formulas` for what a follower carries.
+
+    Attributes:
+        disk_bytes: Size of one replica.
+        bytes_in_per_s: From clients to the leader.
+        bytes_out_per_s: From the leader to clients.
+        cpu_units: Millionths of a broker's CPU.
+        completeness: Part of the window's minutes that have a sample, 0 to 1, the least over the resources that are known.
+    """
+
+    disk_bytes: int | None = None
+    bytes_in_per_s: int | None = None
+    bytes_out_per_s: int | None = None
+    cpu_units: int | None = None
+    completeness: float = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionLoads:
+    """All partitions' loads.
+
+    Attributes:
+        of: By topic and partition. Partitions that are not in it have no known load.
+        from_ms: Start of the window (wall clock); 0: no window, sizes as they are now.
+        to_ms: Its end.
+        source: Where they are from, for people.
+    """
+
+    of: Mapping[tuple[str, int], PartitionLoad] = field(default_factory=lambda: MappingProxyType({}))
+    from_ms: int = 0
+    to_ms: int = 0
+    source: str = ""
+
+
+SAMPLE_FORMAT = "partition-sample/1"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionSample:
+    """What one partition's leader carried in one minute; None: that was not measured.
+
+    Attributes:
+        cluster: Kafka's cluster id.
+        broker: Id of the broker that led the partition then.
+        host: Its address.
+        topic: Name of the topic.
+        partition: Number of the partition.
+        taken_at_ms: Wall clock, start of the minute, milliseconds since the epoch.
+        disk_bytes: Size of the leader's log (`kafka.log:type=Log,name=Size`).
+        bytes_in_per_s: What clients wrote to the leader.
+        bytes_out_per_s: What clients read from the leader.
+        cpu_share: Part of all of the broker's CPU that this partition takes, 0 to 1.
+        source: Name of the source that measured it.
+    """
+
+    cluster: str
+    broker: int
+    host: str
+    topic: str
+    partition: int
+    taken_at_ms: int
+    disk_bytes: int | None = None
+    bytes_in_per_s: float | None = None
+    bytes_out_per_s: float | None = None
+    cpu_share: float | None = None
+    source: str = ""

@@ -1,4 +1,6 @@
-"""The file format `kafka-layout/1`, a cluster's layout and loads: for plans without a cluster, for tests, to send to others.
+"""Two file formats of a cluster: `kafka-layout/1`, its layout and loads, and `kafka-loads/1`, loads from the Spark job.
+
+A layout file is for plans without a cluster, for tests, to send to others:
 
     {
     "format": "kafka-layout/1",
@@ -8,24 +10,37 @@
     }
 
 Defaults: the leader is the first replica, replicas that are not offline are in sync, loads are not known. `read_at_ms`, `loads`
-(window and source) and all other fields are those of `layout` and `loads`. The file is read strictly: an unknown field, a
+(window and source) and all other fields are those of `partitions`. The file is read strictly: an unknown field, a
 contradiction or a wrong number is an error that names the place.
+
+The first line of a loads file is an object that says what it is; each further line is one partition: `[topic, partition, disk
+bytes, bytes in/s, bytes out/s, millionths of a CPU, completeness]`, null where it is not known. The first line has the number of
+lines, so that a truncated file is noticed.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
+import orjson
 from pydantic import BaseModel, TypeAdapter
 
 from loaddata.bulk import uncollected
-from loaddata.samples.layout import ClusterLayout, KafkaBroker, KafkaPartition, KafkaTopic
-from loaddata.samples.loads import PartitionLoad, PartitionLoads
+from loaddata.model.figures import is_count, is_figure
+from loaddata.samples.averages import Place
+from loaddata.samples.partitions import (
+    ClusterLayout,
+    KafkaBroker,
+    KafkaPartition,
+    KafkaTopic,
+    PartitionLoad,
+    PartitionLoads,
+)
 from loaddata.samples.strict_json import (
     NUMBER_MAX,
     STRICT,
@@ -40,11 +55,13 @@ from loaddata.samples.strict_json import (
 )
 from statechannel.errors import ExitCode, StateChannelError
 
-FORMAT: Final = "kafka-layout/1"
+LAYOUT_FORMAT: Final = "kafka-layout/1"
 TOPIC_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,249}", re.ASCII)
 _PREFERRED: Final = -1
 """Stands for a leader that the file does not name."""
-_HINT: Final = "`statechannel partitions layout --out FILE` writes such a file; design/partitions.md has an example."
+_LAYOUT_HINT: Final = (
+    "`statechannel partitions layout --out FILE` writes such a file; design/partitions.md has an example."
+)
 TOGETHER_MAX: Final = NUMBER_MAX // 4
 """Of all replicas: sums of distances from a range stay within 64 bits."""
 _LOADS: Final = tuple(field.name for field in fields(PartitionLoad))
@@ -53,8 +70,10 @@ _LOADS: Final = tuple(field.name for field in fields(PartitionLoad))
 class LayoutUnusableError(StateChannelError):
     """A layout file cannot be read, or contradicts itself."""
 
+    exit_code = ExitCode.BAD_EXPORT
+
     def __init__(self, message: str, hint: str = "") -> None:
-        super().__init__(message, hint=hint or _HINT, exit_code=ExitCode.BAD_EXPORT)
+        super().__init__(message, hint=hint or _LAYOUT_HINT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,7 +131,7 @@ def write_layout(path: Path, layout: ClusterLayout, loads: PartitionLoads) -> No
     write_document(
         path,
         {
-            "format": FORMAT,
+            "format": LAYOUT_FORMAT,
             "cluster_id": layout.cluster_id,
             "read_at_ms": layout.read_at_ms,
             "remarks": layout.remarks,
@@ -148,21 +167,17 @@ def _partition(partition: KafkaPartition, load: PartitionLoad | None) -> dict[st
     return fields_of
 
 
+@uncollected()
 def read_layout_file(path: Path) -> tuple[ClusterLayout, PartitionLoads]:
     """Read a layout and its loads.
 
     Raises:
         LayoutUnusableError: It cannot be read, is of another format, or contradicts itself; at most eight faults are named.
     """
-    with uncollected():
-        return _read(path)
-
-
-def _read(path: Path) -> tuple[ClusterLayout, PartitionLoads]:
     raw = read_raw(path, LayoutUnusableError)
-    names = top_level(raw, path, LayoutUnusableError, hint=_HINT)
-    checked_format(names.get("format"), FORMAT, path, LayoutUnusableError, hint=_HINT)
-    file = validated(raw, _ADAPTER, path, LayoutUnusableError, hint=_HINT)
+    names = top_level(raw, path, LayoutUnusableError, hint=_LAYOUT_HINT)
+    checked_format(names.get("format"), LAYOUT_FORMAT, path, LayoutUnusableError, hint=_LAYOUT_HINT)
+    file = validated(raw, _ADAPTER, path, LayoutUnusableError, hint=_LAYOUT_HINT)
     faults = list(_faults(file))
     if faults:
         raise LayoutUnusableError(told(path, faults))
@@ -310,3 +325,141 @@ def _partition_faults(part: _PartitionPart, known: set[int]) -> Iterator[str]:
 
 def _bounded(value: int) -> str:
     return f"expected 0 to {NUMBER_MAX}, found {cut(str(value))}"
+
+
+LOADS_FORMAT: Final = "kafka-loads/1"
+LOADS_NAME: Final = "loads.jsonl"
+POINTER: Final = "LATEST"
+FOLDER: Final = "loads"
+LINE_BYTES_MAX: Final = 65_536
+_WIDTH: Final = 7
+_LOADS_HINT: Final = "Give a file that the job partition-loads wrote, or the folder of its table."
+
+
+class LoadsFileError(StateChannelError):
+    """A file of loads cannot be used."""
+
+    exit_code = ExitCode.BAD_EXPORT
+
+    def __init__(self, message: str, *, hint: str = _LOADS_HINT) -> None:
+        super().__init__(message, hint=hint)
+
+
+def lines_of(
+    loads: Iterable[tuple[Place, PartitionLoad]],
+    *,
+    partitions: int,
+    cluster: str,
+    from_ms: int,
+    to_ms: int,
+    source: str,
+) -> Iterator[bytes]:
+    yield orjson.dumps(
+        {
+            "format": LOADS_FORMAT,
+            "cluster": cluster,
+            "from_ms": from_ms,
+            "to_ms": to_ms,
+            "source": source,
+            "partitions": partitions,
+        },
+        option=orjson.OPT_APPEND_NEWLINE,
+    )
+    for (topic, partition), load in loads:
+        figures = (load.disk_bytes, load.bytes_in_per_s, load.bytes_out_per_s, load.cpu_units, load.completeness)
+        yield orjson.dumps([topic, partition, *figures], option=orjson.OPT_APPEND_NEWLINE)
+
+
+def newest(path: Path) -> Path:
+    """The file itself; of a folder of the job's table the newest snapshot's.
+
+    Raises:
+        LoadsFileError: It is a folder without one.
+    """
+    if not path.is_dir():
+        return path
+    for folder in (path / FOLDER, path):
+        pointer = folder / POINTER
+        try:
+            latest = orjson.loads(pointer.read_bytes())
+            return folder / Path(str(latest["path"])).name / LOADS_NAME
+        except FileNotFoundError:
+            continue
+        except (OSError, orjson.JSONDecodeError, KeyError, TypeError) as error:
+            raise LoadsFileError(f"{pointer} cannot be read: {error}") from error
+    raise LoadsFileError(f"there are no loads in the folder {path}")
+
+
+def read_loads_file(path: Path, *, cluster: str = "", completeness_min: float = 0.0) -> PartitionLoads:
+    """Loads of a file, or of the newest snapshot of a table.
+
+    Args:
+        path: The file, or the folder of the table.
+        cluster: Kafka's id of the cluster that they must belong to; empty: any.
+        completeness_min: Partitions with a smaller part of the window measured are left out.
+
+    Raises:
+        LoadsFileError: It cannot be read, has another format or cluster, or is truncated.
+    """
+    file = newest(path)
+    try:
+        with file.open("rb") as lines:
+            head = _head(lines.readline(LINE_BYTES_MAX), file)
+            if cluster and head["cluster"] and head["cluster"] != cluster:
+                raise LoadsFileError(f"{file} has loads of the cluster {head['cluster']}, not of {cluster}")
+            of = dict(_loads_in(lines, file))
+    except OSError as error:
+        raise LoadsFileError(f"{file} cannot be read: {error.strerror or error}") from error
+    if len(of) != head["partitions"]:
+        raise LoadsFileError(f"{file} has loads of {len(of)} partitions, but its first line says {head['partitions']}")
+    kept = {place: load for place, load in of.items() if load.completeness >= completeness_min}
+    return PartitionLoads(
+        of=kept, from_ms=head["from_ms"], to_ms=head["to_ms"], source=f"{head['source']}; {file.name}"
+    )
+
+
+def _head(line: bytes, file: Path) -> dict[str, Any]:
+    try:
+        head = orjson.loads(line)
+    except orjson.JSONDecodeError:
+        head = None
+    if not isinstance(head, dict) or head.get("format") != LOADS_FORMAT:
+        format_name = head.get("format") if isinstance(head, dict) else "not JSON"
+        raise LoadsFileError(f"{file} is not a file of loads ({LOADS_FORMAT}): {format_name!r}")
+    whole = all(is_count(head.get(name)) for name in ("from_ms", "to_ms", "partitions"))
+    if not whole or not all(isinstance(head.get(name), str) for name in ("cluster", "source")):
+        raise LoadsFileError(f"the first line of {file} lacks fields of {LOADS_FORMAT}")
+    return head
+
+
+def _loads_in(lines: Any, file: Path) -> Iterator[tuple[Place, PartitionLoad]]:
+    number = 1
+    while line := lines.readline(LINE_BYTES_MAX):
+        number += 1
+        try:
+            row = orjson.loads(line)
+        except orjson.JSONDecodeError:
+            row = None
+        load = _load(row)
+        if load is None:
+            raise LoadsFileError(f"{file}, line {number}: this is not the load of a partition")
+        yield load
+
+
+def _load(row: Any) -> tuple[Place, PartitionLoad] | None:
+    if not isinstance(row, list) or len(row) != _WIDTH:
+        return None
+    topic, partition, *figures, completeness = row
+    sound = (
+        isinstance(topic, str) and is_count(partition) and all(figure is None or is_count(figure) for figure in figures)
+    )
+    if not sound or not is_figure(completeness) or completeness > 1:
+        return None
+    disk, rate_in, rate_out, cpu = figures
+    return (topic, partition), PartitionLoad(
+        disk_bytes=disk,
+        bytes_in_per_s=rate_in,
+        bytes_out_per_s=rate_out,
+        cpu_units=cpu,
+        completeness=float(completeness),
+    )

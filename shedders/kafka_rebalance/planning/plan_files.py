@@ -1,0 +1,314 @@
+"""Files of plans, and of Kafka's own tool (`kafka-reassign-partitions --reassignment-json-file`), written and read strictly.
+
+A plan file, `partition-plan/1`, is JSON with one move per line, so that people can search and compare it. An unknown field, a
+contradiction or an invalid number is an error that names the place. Whether the plan still fits the cluster is checked when it is
+executed.
+
+Kafka's format (`ReassignPartitionsCommand`) is `{"version":1,"partitions":[{"topic","partition","replicas"}]}`; `log_dirs` are
+accepted and ignored. A file that only changes the order of replicas moves no data: the first of them becomes the preferred
+leader, and leads after an election (`kafka-leader-election --election-type preferred`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, fields
+from math import isfinite
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import orjson
+from pydantic import BaseModel, TypeAdapter
+
+from loaddata.bulk import uncollected
+from loaddata.model.figures import LATEST_MS
+from loaddata.samples.cluster_files import TOPIC_NAME
+from loaddata.samples.partitions import ClusterLayout, KafkaPartition, PartitionLoads
+from loaddata.samples.strict_json import (
+    NUMBER_MAX,
+    STRICT,
+    checked_format,
+    cut,
+    document_parts,
+    read_raw,
+    told,
+    top_level,
+    twice,
+    validated,
+    write_document,
+)
+from shedders.kafka_rebalance.errors import PlanUnusableError
+from shedders.kafka_rebalance.planning.plan import FORMAT, BrokerChange, GoalOutcome, PartitionMove, ReassignmentPlan
+
+PLAN_ID: Final = re.compile(r"[0-9a-f]{16}", re.ASCII)
+_PLAN_HINT: Final = "Make a new plan with `statechannel partitions plan`; do not edit plans by hand."
+
+
+class _PlanFile(BaseModel):
+    """Contents of the file: the fields of `ReassignmentPlan`, and the format."""
+
+    model_config = STRICT
+    format: str
+    id: str
+    cluster_id: str
+    layout: str
+    topic_ids: dict[str, str]
+    made_at_ms: int
+    request: dict[str, Any]
+    goals: tuple[GoalOutcome, ...]
+    brokers: tuple[BrokerChange, ...]
+    moves: tuple[PartitionMove, ...]
+    complete: bool
+    remarks: tuple[str, ...]
+    took_s: float
+
+
+_PLAN_ADAPTER: Final = TypeAdapter(_PlanFile)
+_PLAN_FIELDS: Final = tuple(field.name for field in fields(ReassignmentPlan))
+
+
+def plan_bytes(plan: ReassignmentPlan) -> bytes:
+    """Encode a plan; equal plans made at the same time give equal bytes."""
+    return b"".join(document_parts(_document(plan)))
+
+
+def write_plan(path: Path, plan: ReassignmentPlan) -> None:
+    """Write a plan atomically.
+
+    Raises:
+        ValueError: The plan has a number that is not finite, a bug of the planner.
+        StateChannelError: The file cannot be written.
+    """
+    write_document(path, _document(plan))
+
+
+def _document(plan: ReassignmentPlan) -> dict[str, Any]:
+    for goal in plan.goals:
+        spreads = (spread for spread in (goal.before, goal.after) if spread is not None)
+        numbers = [
+            goal.range_share,
+            goal.took_s,
+            *(n for each in spreads for n in (each.low, each.high, each.mean, each.std)),
+        ]
+        if not all(map(isfinite, numbers)):
+            raise ValueError(f"goal {goal.name}: a number is not finite: {numbers}")
+    return {"format": FORMAT} | {name: getattr(plan, name) for name in _PLAN_FIELDS}
+
+
+def read_plan(path: Path) -> ReassignmentPlan:
+    """Read a plan.
+
+    Raises:
+        PlanUnusableError: The file cannot be read, is not a plan, has another version, or contradicts itself.
+    """
+    raw = read_raw(path, PlanUnusableError)
+    return parse_plan(raw, str(path))
+
+
+@uncollected()
+def parse_plan(raw: bytes, where: str = "the plan") -> ReassignmentPlan:
+    """Parse a plan, such as from a topic; raises as `read_plan`."""
+    names = top_level(raw, where, PlanUnusableError, hint=_PLAN_HINT)
+    if "partitions" in names and "format" not in names:
+        hint = "Show it with `statechannel partitions show --layout FILE`; `apply` takes only plans."
+        raise PlanUnusableError(
+            f"{where} is not a plan; it looks like a reassignment file of Kafka's own tool", hint=hint
+        )
+    if str(names.get("format")).startswith("kafka-layout/"):
+        raise PlanUnusableError(
+            f"{where} is a layout, not a plan",
+            hint=f"Make a plan for it: `statechannel partitions plan --layout {where}`.",
+        )
+    checked_format(names.get("format"), FORMAT, where, PlanUnusableError, hint=_PLAN_HINT)
+    file = validated(raw, _PLAN_ADAPTER, where, PlanUnusableError, hint=_PLAN_HINT)
+    plan = ReassignmentPlan(**{name: getattr(file, name) for name in _PLAN_FIELDS})
+    faults = list(_faults(plan))
+    if faults:
+        raise PlanUnusableError(told(where, faults), hint=_PLAN_HINT)
+    return plan
+
+
+def _faults(plan: ReassignmentPlan) -> Iterator[str]:
+    """Contradictions of a plan whose fields are all of the right type."""
+    if not PLAN_ID.fullmatch(plan.id):
+        yield f"id: expected 16 hex digits, got {cut(repr(plan.id))}"
+    if not 0 <= plan.made_at_ms <= LATEST_MS:
+        yield f"made_at_ms: expected 0 to {LATEST_MS}, got {cut(str(plan.made_at_ms))}"
+    goals = [goal.name for goal in plan.goals]
+    if len(set(goals)) < len(goals):
+        yield "goals: a goal is duplicated"
+    brokers = [broker.id for broker in plan.brokers]
+    known, again = set(brokers), twice(brokers)
+    if again is not None:
+        yield f"brokers: {again} is duplicated"
+    seen: set[tuple[str, int]] = set()
+    for move in plan.moves:
+        where = f"move of {cut(move.topic)}-{move.partition}"
+        if (move.topic, move.partition) in seen:
+            yield f"{where}: duplicated"
+        seen.add((move.topic, move.partition))
+        if plan.topic_ids and move.topic not in plan.topic_ids:
+            yield f"{where}: the topic is not in topic_ids"
+        yield from (f"{where}: {fault}" for fault in _move_faults(move, known))
+
+
+def _move_faults(move: PartitionMove, known: set[int]) -> Iterator[str]:
+    if not TOPIC_NAME.fullmatch(move.topic):
+        yield "not a valid topic name"
+    if not 0 <= move.partition < 2**31:
+        yield "not a valid partition number"
+    for name in ("before", "after"):
+        replicas: tuple[int, ...] = getattr(move, name)
+        again = twice(replicas)
+        if not replicas or min(replicas) < 0:
+            yield f"{name}: expected broker ids, got {cut(repr(list(replicas)))}"
+        if again is not None:
+            yield f"{name}: broker {again} is duplicated"
+        strange = sorted(set(replicas) - known) if known else []
+        if strange:
+            yield f"{name}: the plan has no broker {strange[0]}"
+    if move.leader_after not in move.after[:1]:
+        yield f"leader_after: expected the first of after, got {move.leader_after}"
+    if move.leader_before is not None and move.leader_before not in move.before:
+        yield f"leader_before: broker {move.leader_before} has no replica of it"
+    if move.before == move.after and move.leader_before == move.leader_after:
+        yield "no change"
+    if move.size_bytes is not None and not 0 <= move.size_bytes <= NUMBER_MAX:
+        yield f"size_bytes: expected 0 to {NUMBER_MAX}, got {cut(str(move.size_bytes))}"
+
+
+REASSIGNMENT_VERSION: Final = 1
+Which = Literal["after", "before"]
+_REASSIGNMENT_HINT: Final = (
+    'Kafka\'s tool writes such files: {"version":1,"partitions":[{"topic":"t","partition":0,"replicas":[1,2]}]}.'
+)
+_REASON: Final = "given"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _ReassignmentPart:
+    topic: str
+    partition: int
+    replicas: tuple[int, ...]
+    log_dirs: tuple[str, ...] | None = None
+
+
+class _ReassignmentFile(BaseModel):
+    model_config = STRICT
+    version: int
+    partitions: tuple[_ReassignmentPart, ...]
+
+
+_REASSIGNMENT_ADAPTER: Final = TypeAdapter(_ReassignmentFile)
+
+
+def to_json(moves: Iterable[PartitionMove], which: Which = "after") -> bytes:
+    """Encode a file, in the order of the moves, one entry per line.
+
+    Args:
+        moves: Moves of a plan or of a batch.
+        which: `after`: planned replicas; `before`: former ones, to roll back.
+    """
+    entries = [
+        orjson.dumps({"topic": move.topic, "partition": move.partition, "replicas": getattr(move, which)})
+        for move in moves
+    ]
+    return b'{"version":1,"partitions":[\n' + b",\n".join(entries) + b"\n]}\n"
+
+
+def looks_like_reassignment(raw: bytes) -> bool:
+    """Whether a file looks like one of Kafka's tool, valid or not."""
+    head = raw[:4_096]
+    return b'"partitions"' in head and b'"version"' in raw and b'"format"' not in head
+
+
+def read_reassignment(path: Path) -> Mapping[tuple[str, int], tuple[int, ...]]:
+    """Read the replicas by topic and partition.
+
+    Raises:
+        PlanUnusableError: The file cannot be read, has another version, a duplicate partition, or invalid replicas.
+    """
+    return parse_reassignment(read_raw(path, PlanUnusableError), str(path))
+
+
+def parse_reassignment(raw: bytes, where: str = "the file") -> Mapping[tuple[str, int], tuple[int, ...]]:
+    """Parse the contents of a file; raises as `read_reassignment`."""
+    top_level(raw, where, PlanUnusableError, hint=_REASSIGNMENT_HINT)
+    file = validated(raw, _REASSIGNMENT_ADAPTER, where, PlanUnusableError, hint=_REASSIGNMENT_HINT)
+    faults = list(_reassignment_faults(file))
+    if faults:
+        raise PlanUnusableError(told(where, faults), hint=_REASSIGNMENT_HINT)
+    return {(part.topic, part.partition): part.replicas for part in file.partitions}
+
+
+def _reassignment_faults(file: _ReassignmentFile) -> Iterator[str]:
+    if file.version != REASSIGNMENT_VERSION:
+        yield f"version: expected {REASSIGNMENT_VERSION}, got {file.version}"
+    seen: set[tuple[str, int]] = set()
+    for number, part in enumerate(file.partitions):
+        where = f"partitions[{number}]"
+        if (part.topic, part.partition) in seen:
+            yield f"{where}: {cut(part.topic)}-{part.partition} is duplicated"
+        seen.add((part.topic, part.partition))
+        if not TOPIC_NAME.fullmatch(part.topic) or not 0 <= part.partition < 2**31:
+            yield f"{where}: {cut(part.topic)}-{part.partition} is not a valid partition"
+        if not part.replicas or min(part.replicas) < 0:
+            yield f"{where}.replicas: expected broker ids, got {cut(repr(list(part.replicas)))}"
+        again = twice(part.replicas)
+        if again is not None:
+            yield f"{where}.replicas: broker {again} is duplicated"
+        if part.log_dirs is not None and len(part.log_dirs) != len(part.replicas):
+            yield f"{where}.log_dirs: expected one per replica"
+
+
+def moves_of(
+    wanted: Mapping[tuple[str, int], tuple[int, ...]],
+    layout: ClusterLayout,
+    loads: PartitionLoads,
+    *,
+    where: str = "it",
+) -> tuple[PartitionMove, ...]:
+    """Moves of a reassignment of another tool, without unchanged partitions.
+
+    Args:
+        wanted: Replicas from `read_reassignment`.
+        layout: Layout of the cluster.
+        loads: Known sizes of its partitions.
+        where: Name of the file, for people.
+
+    Raises:
+        PlanUnusableError: It has partitions or brokers that the cluster does not have.
+    """
+    known = {broker.id for broker in layout.brokers}
+    there = {(topic.name, partition.partition): partition for topic, partition in layout.partitions()}
+    faults, problems = list[str](), list[PartitionMove]()
+    for (topic, partition), replicas in sorted(wanted.items()):
+        now = there.get((topic, partition))
+        strange = [broker for broker in replicas if broker not in known]
+        if now is None:
+            faults.append(f"{topic}-{partition}: the cluster has no such partition")
+        elif strange:
+            faults.append(f"{topic}-{partition}: the cluster has no broker {strange[0]}")
+        elif now.replicas != replicas:
+            problems.append(_move(topic, now, replicas, loads))
+    if faults:
+        raise PlanUnusableError(
+            told(where, faults),
+            hint="It is for another cluster, or for an older state of this one; make a new one.",
+        )
+    return tuple(problems)
+
+
+def _move(topic: str, now: KafkaPartition, after: tuple[int, ...], loads: PartitionLoads) -> PartitionMove:
+    load = loads.of.get((topic, now.partition))
+    return PartitionMove(
+        topic=topic,
+        partition=now.partition,
+        before=now.replicas,
+        after=after,
+        leader_before=now.leader,
+        leader_after=after[0],
+        size_bytes=None if load is None else load.disk_bytes,
+        goals=(_REASON,),
+    )
