@@ -200,7 +200,6 @@ RELATIONS: tuple[Relation, ...] = (
 
 
 def violations(settings: Settings) -> Iterator[str]:
-    """A sentence for each violated rule."""
     for relation in RELATIONS:
         if not relation.holds(settings):
             left, right = _value(settings, relation.left), _value(settings, relation.right)

@@ -40,5 +40,4 @@ class SimCluster(SimStage):
         return self.events.now_s
 
     @abstractmethod
-    def spawn(self, broker: str, *, take_over: bool = False) -> SimProcess:
-        """Start a process."""
+    def spawn(self, broker: str, *, take_over: bool = False) -> SimProcess: ...

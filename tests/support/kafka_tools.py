@@ -18,9 +18,8 @@ from typing import Any
 from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 
 from loaddata.samples.layout import ClusterLayout
-from statechannel.embedded.jars import KAFKA_VERSION, prepare_jars
+from statechannel.embedded.jars import KAFKA_VERSION, PinnedJars, prepare_jars
 from statechannel.embedded.java import find_java
-from statechannel.embedded.pinned import PinnedJars
 
 COMMAND = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"
 TOOLS_JAR = PinnedJars(

@@ -7,11 +7,10 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
-from statechannel.audit import gap_sums
-from statechannel.audit.as_of import parse_as_of
 from statechannel.audit.difference import StateDifferences
-from statechannel.audit.engine import AuditResult, Wants
+from statechannel.audit.engine import AuditResult, Wants, parse_as_of
 from statechannel.audit.errors import AuditQuestionError
+from statechannel.audit.gaps import GapSums, total_gap_sum
 from statechannel.audit.history import History, meant
 from statechannel.audit.spool import Spool
 from statechannel.cli.audit import part_tables, tables
@@ -59,7 +58,7 @@ def gaps_of(
         if of is not None and not len(rows) and not still.answer(Wants(history=of)).named:
             raise not_named(of)
     if not asked.table:
-        head = {"namespaces": sums, "all": gap_sums.whole(sums)}
+        head = {"namespaces": sums, "all": total_gap_sum(sums)}
         print_json_lists(about(asked, result) | head, {"gaps": rows})
         return
     log_line(asked, result)
@@ -80,7 +79,7 @@ def _of(result: AuditResult, of: str | None) -> tuple[Any, list[dict[str, Any]]]
         ) from None
     topic = parse_key(of.encode()) is None
     rows = Spool()
-    sums = gap_sums.GapSums()
+    sums = GapSums()
     for gap in every:
         if of in (gap["bundle"], gap["bundle"].rpartition("/")[0]) or (topic and _holds(gap["bundle"], wanted)):
             rows.append(gap)

@@ -12,8 +12,7 @@ from typing import Annotated
 
 import typer
 
-from statechannel.audit.as_of import AsOf
-from statechannel.audit.engine import LOCAL, ArchiveSource, ExportSource, Source, load_archive_export
+from statechannel.audit.engine import LOCAL, ArchiveSource, AsOf, ExportSource, Source, load_archive_export
 from statechannel.audit.errors import AuditQuestionError
 from statechannel.audit.local import open_export
 from statechannel.audit.report.data import ReportLimits, ReportQuestion, report_data

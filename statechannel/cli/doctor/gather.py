@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from statechannel.audit.registry_incidents import RegistryStory
+from statechannel.audit.incidents import RegistryStory
 from statechannel.cli.doctor.facts import ClockFacts, DoctorFacts, EmbeddedFacts, Failed, JavaFacts, WantedTopic
 from statechannel.cli.kit.channel_view import read_channel
 from statechannel.cli.kit.connection import Connection, embedded_folder

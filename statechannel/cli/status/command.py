@@ -11,8 +11,7 @@ import typer
 from rich.live import Live
 from rich.text import Text
 
-from statechannel.audit.incidents import ChannelIncidents
-from statechannel.audit.registry_incidents import RegistryStory
+from statechannel.audit.incidents import ChannelIncidents, RegistryStory
 from statechannel.cli.kit.channel_view import read_channel
 from statechannel.cli.kit.connection import Connection
 from statechannel.cli.kit.options import Connect, OutputAs, with_connection

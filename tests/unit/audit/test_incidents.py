@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from statechannel.audit.incidents import ChannelIncidents, Incident, IncidentKind, newest
-from statechannel.audit.registry_incidents import RegistryStory
+from statechannel.audit.incidents import ChannelIncidents, Incident, IncidentKind, RegistryStory, newest
 from statechannel.cli.status.drains import drains_of
 from statechannel.engine.membership import decode_member
 from statechannel.protocol.log import RecordRead, Topic
