@@ -99,7 +99,7 @@ class StateDifferences:
             left = None if before_line is None else accepted_of(before_line)
             right = None if after_line is None else accepted_of(after_line)
             name = left.key if left is not None else "" if right is None else right.key
-            partition = _partition(name, self._partitions)
+            partition = key_partition(name, self._partitions)
             if partition in self._unknown:
                 continue
             row = _row(name, partition, left, right)
@@ -151,8 +151,9 @@ def _side(accepted: AcceptedState | None) -> dict[str, Any] | None:
     }
 
 
-def _partition(name: str, partitions: int) -> int:
-    parts = parse_key(name.encode())
+def key_partition(name: str, partitions: int) -> int:
+    """Partition of a key of the digest; -1 if it is not a valid key."""
+    parts = parse_key(name.encode(errors="replace"))
     return -1 if parts is None else partition_of(parts.namespace, partitions)
 
 

@@ -12,10 +12,9 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from statechannel.audit.difference import AcceptedState, Parting, accepted_of, sides
+from statechannel.audit.difference import AcceptedState, Parting, accepted_of, key_partition, sides
 from statechannel.audit.transfer.export_file import ExportFile
 from statechannel.errors import StateChannelError
-from statechannel.protocol.bundle import parse_key, partition_of
 from statechannel.protocol.digest import digest_of, line
 from statechannel.protocol.log import RecordRead
 from statechannel.protocol.view import View
@@ -214,7 +213,7 @@ def explain(export: ExportFile, checked: VerifiedPartition, dump: ReplicaDump, *
         return
     checked.dump_applied = part.applied
     partitions = len(export.header.end_offsets)
-    lines = [line for line in dump.lines if _partition(line, partitions) == partition]
+    lines = [line for line in dump.lines if key_partition(accepted_of(line).key, partitions) == partition]
     difference = ReplicaDifference()
 
     def at(_: int, applied: int, view: View | VerifyStatus) -> None:
@@ -302,11 +301,6 @@ def _facts(records: Sequence[RecordRead], end: int, oldest_kept_ms: int) -> Read
 def _lines(view: View) -> Iterable[bytes]:
     """Lines of the digest, by key."""
     return sorted(line(key) for key in view.existing())  # a quote is below every letter of a key: as by the key
-
-
-def _partition(line: bytes, partitions: int) -> int:
-    parts = parse_key(accepted_of(line).key.encode(errors="replace"))
-    return -1 if parts is None else partition_of(parts.namespace, partitions)
 
 
 def _state(line: bytes | None) -> dict[str, Any] | None:

@@ -166,16 +166,8 @@ class AuditedGap(NamedTuple):
 
     @classmethod
     def of(cls, fields: Mapping[str, Any]) -> AuditedGap:
-        return cls(
-            fields["bundle"],
-            fields["cause"],
-            fields["start_ms"],
-            fields["end_ms"],
-            fields["from"],
-            fields["to"],
-            fields["on_request_ms"],
-            fields["why"],
-        )
+        names = ("bundle", "cause", "start_ms", "end_ms", "from", "to", "on_request_ms", "why")
+        return cls(*(fields[name] for name in names))
 
 
 class Pair(NamedTuple):

@@ -46,13 +46,8 @@ def find_free(*, other_than: int | None = None) -> int:
     """
     for _ in range(_TRIES):
         port = random.randint(_FIRST, _LAST)
-        if port == other_than:
-            continue
-        try:
-            _bind(port)
-        except OSError:
-            continue
-        return port
+        if port != other_than and is_free(port):
+            return port
     raise PortInUseError(
         f"no free port found between {_FIRST} and {_LAST} on {LOOPBACK}",
         hint="name a port with --port",
@@ -103,13 +98,9 @@ def take_lock(layout: Layout) -> Lock:
     """
     lock = layout.lock.open("a")
     for _ in range(_LOCK_TRIES):
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            # `is_locked` of another process may hold it for an instant.
-            time.sleep(_LOCK_PAUSE_S)
-        else:
+        if _try_lock(lock):
             return lock
+        time.sleep(_LOCK_PAUSE_S)  # `is_locked` of another process may hold it for an instant
     lock.close()
     raise AlreadyRunningError(
         f"a Kafka broker already runs on {layout.folder}",
@@ -122,11 +113,15 @@ def is_locked(layout: Layout) -> bool:
     if not layout.lock.exists():
         return False
     with layout.lock.open("a") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-    return False
+        return not _try_lock(lock)
+
+
+def _try_lock(lock: Lock) -> bool:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def spawn(command: Sequence[str], *, folder: Path, console: Path, lock: Lock) -> psutil.Process:

@@ -443,7 +443,3 @@ def _rejected_row(rejected: dict[str, Any]) -> dict[str, Any]:
 
 def _listed(reasons: Counter[str]) -> str:
     return ", ".join(f"{reason} {count}" for reason, count in sorted(reasons.items(), key=lambda item: _ORDER[item[0]]))
-
-
-def is_rejected(verdict: Verdict) -> bool:
-    return verdict in _REJECTED

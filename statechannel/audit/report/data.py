@@ -205,7 +205,7 @@ def _lanes(
                 continue
             base = done
             counted = records.with_progress(lambda read, base=base: advance(base + read))  # type: ignore[misc]
-            some = _of_namespaces(counted, namespaces, question.as_of or _always)
+            some = _of_namespaces(counted, namespaces, question.as_of or AsOf())
             audit_part(number, partitions, some, overview.facts[number], lanes.observe, lanes)
             done += len(records)
     every = []
@@ -215,10 +215,6 @@ def _lanes(
         namespace = name if parts is None else parts.namespace
         every.append(lane_fields(name, lane, partition_of(namespace, partitions), bounds))
     return every
-
-
-def _always(record: RecordRead) -> bool:  # noqa: ARG001 - as a moment is asked
-    return True
 
 
 def _of_namespaces(

@@ -12,13 +12,13 @@ from typing import Any, NamedTuple
 
 from statechannel.audit.history import history_line, overlap
 from statechannel.audit.id_series import IdSeries
-from statechannel.audit.report.charts import is_rejected, shown, wider
+from statechannel.audit.report.charts import shown, wider
 from statechannel.protocol.bundle import KeyParts, bundle_key, parse_key
 from statechannel.protocol.keys import KeyState
 from statechannel.protocol.log import RecordRead
 from statechannel.protocol.record import Record
 from statechannel.protocol.states import State
-from statechannel.protocol.verdict import Verdict
+from statechannel.protocol.verdict import REJECTIONS, Verdict
 from statechannel.protocol.view import Judgement, View
 
 
@@ -317,4 +317,4 @@ def _mark_fields(mark: TimelineMark) -> dict[str, Any]:
     return fields | {name: value for name, value in mark.facts.items() if value is not None and name != "key"}
 
 
-_REJECTED_NAMES = frozenset(verdict.value for verdict in Verdict if is_rejected(verdict))
+_REJECTED_NAMES = frozenset(verdict.value for verdict in REJECTIONS)
