@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from statechannel.sim.process import SimProcess
 
 
-Strike = Callable[[Random], None]
+Fault = Callable[[Random], None]
 
 BLACKOUTS_MAX = 2
 SPANS_S = (0.5, 1.0, 2.0, 3.0, 5.0, 7.0, 8.5, 9.5, 10.5, 13.0, 17.0, 19.5, 20.5, 26.0, 40.0, 60.0)
@@ -51,7 +51,7 @@ class Blackouts:
         self._losers_s = self._late.choice(LOSERS_SPANS_S) if losers else 0.0
         self.total_s = sum(self._spans_s) + self._losers_s
 
-    def plan(self, strike: Strike, lose: Strike) -> list[tuple[float, Strike]]:
+    def plan(self, strike: Fault, lose: Fault) -> list[tuple[float, Fault]]:
         """When each begins, and what happens then.
 
         Args:
@@ -74,7 +74,7 @@ class Blackouts:
     def rest_s(self) -> float:
         return max(0.0, self._until_s - self._cluster.events.now_s)
 
-    def _one(self, span_s: float, strike: Strike, *, in_the_dark: bool = True) -> Strike:
+    def _one(self, span_s: float, strike: Fault, *, in_the_dark: bool = True) -> Fault:
         def begin(rng: Random) -> None:
             cluster = self._cluster
             cluster.note(f"everybody dies, for {span_s:g} s")
@@ -89,8 +89,6 @@ class Blackouts:
 
         return begin
 
-
-Fault = Callable[[Random], None]
 
 SLEEPS = 2
 NIGHTS = 3
@@ -415,10 +413,8 @@ class Faults:
 
     def _newcomer(self, rng: Random) -> None:  # noqa: ARG002
         cluster = self._cluster
-        name = f"b{len(cluster.brokers)}"
         if len(cluster.brokers) < cluster.options.brokers + 2 and not self._blackouts.rest_s:
-            cluster.brokers.append(name)
-            cluster.spawn(name)
+            cluster.spawn_newcomer()
 
     def _rebalance(self, rng: Random) -> None:  # noqa: ARG002
         self._election.push()

@@ -157,9 +157,7 @@ class LivenessPhase:
         """What is not as it should be, whoever is left sick: the others lead, repair, serve and answer."""
         cluster = self._cluster
         alive = [process for process in cluster.alive() if process is not cluster.sick]
-        problems = [
-            f"{p.name} is not caught up ({_phases(p.engine.replicas)})" for p in alive if not p.engine.caught_up
-        ]
+        problems = [f"{p.name} is not caught up ({_phases(p)})" for p in alive if not p.engine.caught_up]
         problems += [f"{p.name} is in mode {p.engine.mode}" for p in alive if p.engine.mode != "normal"]
         problems += [f"{p.name} takes no bundles" for p in alive if not p.engine.accepting and not p.engine.draining]
         problems += [f"{p.name} is not fit to lead" for p in alive if not p.engine.candidacy.seat.fit]
@@ -224,8 +222,8 @@ def _may_lead(sick: SimProcess) -> bool:
     return not sick.severed and not sick.hung
 
 
-def _phases(replicas: object) -> str:
-    return ", ".join(f"{r.phase}: {r.why}" for r in replicas)  # type: ignore[attr-defined]
+def _phases(process: SimProcess) -> str:
+    return ", ".join(f"{replica.phase}: {replica.why}" for replica in process.engine.replicas)
 
 
 RATES = (1.0, 2.0, 5.0, 5.0)
@@ -289,14 +287,13 @@ def join_in_a_trickle(cluster: SimCluster, rng: Random, marks: Callable[[int], S
                 raise Violation(
                     "unvouched", f"no heartbeat has vouched for partition {log.partition} for {LAG_S / 2:g} s"
                 )
-    name = f"b{len(cluster.brokers)}"
-    cluster.brokers.append(name)
-    process = cluster.spawn(name)
+    process = cluster.spawn_newcomer()
     until_s = cluster.events.now_s + JOIN_S
     while not process.engine.caught_up:
         if cluster.events.now_s > until_s or not process.alive:
-            phases = ", ".join(f"{replica.phase}: {replica.why}" for replica in process.engine.replicas)
-            raise Violation("starved", f"{name} has not joined within {JOIN_S:g} s of a trickle: {phases}")
+            raise Violation(
+                "starved", f"{process.broker} has not joined within {JOIN_S:g} s of a trickle: {_phases(process)}"
+            )
         cluster.events.run_until(cluster.events.now_s + 0.5)
     trickle.is_on = False
 
@@ -311,17 +308,17 @@ def join_without_a_clock(cluster: SimCluster, rng: Random) -> None:
     for process in cluster.alive():
         process.slow = False
     trickle.write()
-    name = f"b{len(cluster.brokers)}"
-    cluster.brokers.append(name)
-    process = cluster.spawn(name)
+    process = cluster.spawn_newcomer()
     while process.alive and not process.engine.context.announced:
         cluster.events.run_until(cluster.events.now_s + 0.0005)
     process.lag_s[Topic.REGISTRY] = DEAF_LAG_S
     until_s = cluster.events.now_s + DEAF_JOIN_S
     while process.engine.presence.clock_ahead_ms is None and not process.engine.caught_up:
         if cluster.events.now_s > until_s or not process.alive:
-            phases = ", ".join(f"{replica.phase}: {replica.why}" for replica in process.engine.replicas)
-            raise Violation("starved", f"{name} has waited for a clean heartbeat for {DEAF_JOIN_S:g} s: {phases}")
+            raise Violation(
+                "starved",
+                f"{process.broker} has waited for a clean heartbeat for {DEAF_JOIN_S:g} s: {_phases(process)}",
+            )
         cluster.events.run_until(cluster.events.now_s + 0.1)
     if process.engine.presence.clock_ahead_ms is None:
         cluster.trace.count("deaf joiners")
