@@ -1,6 +1,6 @@
 """The class archive of Spark's JVM: the parsed classes of an earlier session, which halve what a start costs.
 
-`python -m spark.class_archive` makes it, for `make dev`. As with Kafka's (statechannel/embedded/commands.py) it only ever
+`python -m spark.class_archive` makes it, for `make dev`. As with Kafka's (statechannel/embedded/java.py) it only ever
 helps: Java checks it against itself and the class path, and goes on without it if it differs.
 """
 

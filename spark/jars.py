@@ -3,7 +3,7 @@
 import sys
 
 from statechannel.embedded.errors import JarsUnavailableError
-from statechannel.embedded.pinned import PinnedJars
+from statechannel.embedded.jars import PinnedJars
 
 SPARK_VERSION = "4.2.0"
 JARS_VARIABLE = "STATECHANNEL_SPARK_JARS"

@@ -47,8 +47,7 @@ def new_file(path: Path) -> Iterator[IO[bytes]]:
     """
     try:
         target = _target(path)
-        # Two that write the same file do not disturb each other: the last one to end has it.
-        scratch = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
+        scratch = _scratch_of(target)
         file = scratch.open("xb")
     except OSError as error:
         raise FileUnwritableError(path, error) from error
@@ -70,12 +69,16 @@ def check_writable(path: Path) -> None:
         FileUnwritableError: See `new_file`.
     """
     try:
-        target = _target(path)
-        scratch = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
+        scratch = _scratch_of(_target(path))
         scratch.touch(exist_ok=False)
         scratch.unlink()
     except OSError as error:
         raise FileUnwritableError(path, error) from error
+
+
+def _scratch_of(target: Path) -> Path:
+    # Two that write the same file do not disturb each other: the last one to end has it.
+    return target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
 
 
 def _target(path: Path) -> Path:

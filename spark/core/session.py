@@ -20,10 +20,9 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from spark.errors import SparkJobError
 from spark.jars import prepare_jars
-from statechannel.embedded import commands
 from statechannel.embedded.errors import JarsUnavailableError, JavaUnavailableError
-from statechannel.embedded.java import Java, find_java
-from statechannel.embedded.pinned import cache_dir
+from statechannel.embedded.jars import cache_dir
+from statechannel.embedded.java import Java, find_java, make_archive, use_archive
 from statechannel.errors import ExitCode
 
 if TYPE_CHECKING:
@@ -96,8 +95,8 @@ _QUIET_ARCHIVE = "-Xlog:cds*=off -Xlog:class+path=off"
 def archive_options(java: Java) -> str:
     """The options of Spark's driver that use the archive, or make it; empty if there is none."""
     if target := os.environ.get(MAKE_ARCHIVE_VARIABLE):
-        return " ".join([*commands.make_archive(java, Path(target)), _QUIET_ARCHIVE])
-    options = commands.use_archive(java, archive_path(java))
+        return " ".join([*make_archive(java, Path(target)), _QUIET_ARCHIVE])
+    options = use_archive(java, archive_path(java))
     return " ".join([*options, _QUIET_ARCHIVE]) if options and not any(" " in word for word in options) else ""
 
 

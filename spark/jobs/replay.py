@@ -22,8 +22,7 @@ from spark.cli.options import (
     pairs,
 )
 from spark.core.session import open_session
-from statechannel.audit.as_of import AsOf, parse_as_of
-from statechannel.audit.engine import DEFAULT_COMPACTION_LAG_MS, ReadMode, Wants, not_in_full
+from statechannel.audit.engine import DEFAULT_COMPACTION_LAG_MS, AsOf, ReadMode, Wants, not_in_full, parse_as_of
 from statechannel.audit.errors import AuditQuestionError
 from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.options import SettingFlags

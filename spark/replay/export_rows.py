@@ -17,9 +17,18 @@ from pyspark.sql import functions as F
 from spark.core.schemas import batch_of
 from spark.replay.fold import NOTE_PARTITION, bytes_of
 from statechannel.audit.errors import ExportFileError
-from statechannel.audit.transfer.chain import ChainReader, check_end, first_link, next_link, record_digest
 from statechannel.audit.transfer.export_file import read_export, read_header
-from statechannel.audit.transfer.line import BadLine, ExportHeader, ExportLine, parse_line
+from statechannel.audit.transfer.line import (
+    BadLine,
+    ChainReader,
+    ExportHeader,
+    ExportLine,
+    check_end,
+    first_link,
+    next_link,
+    parse_line,
+    record_digest,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -6,8 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from statechannel.audit.as_of import AsOf
-from statechannel.audit.engine import ReadMode, Wants
+from statechannel.audit.engine import AsOf, ReadMode, Wants
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

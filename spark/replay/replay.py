@@ -35,8 +35,7 @@ from spark.replay.fold import (
 from spark.replay.log import ReplayLog, ReplayRequest
 from spark.replay.sum import findings_of_all, gap_count_of, gap_sums_of, moves_of, origins_of, races_of, rejected_of
 from spark.replay.survey import LogSurvey, known_points, named, survey
-from statechannel.audit.as_of import Cut
-from statechannel.audit.engine import AuditResult, ReadMode
+from statechannel.audit.engine import AuditResult, Cut, ReadMode
 from statechannel.audit.observers import gap_order
 from statechannel.errors import ExitCode
 from statechannel.protocol.digest import digest_of

@@ -15,7 +15,7 @@ from spark.replay.log import ReplayLog, ReplayRequest
 from spark.replay.logs import archive_log, export_log, topic_log
 from spark.replay.replay import Replay
 from statechannel.audit.engine import ArchiveSource, AuditQuestion, AuditResult, ExportSource, ReadMode, Source
-from statechannel.audit.verdict_file import lines_file
+from statechannel.files import new_file
 from statechannel.kafka.client_settings import ClientSettings
 
 if TYPE_CHECKING:
@@ -45,9 +45,9 @@ def answer_with(
         if spent is not None:
             spent.update(replay.spent_s, passes=replay.passes)
         if question.verdicts is not None:
-            with lines_file(question.verdicts) as write:
+            with new_file(question.verdicts) as file:
                 for lines in replay.verdict_lines():
-                    write(lines)
+                    file.write(lines)
         return result
 
 

@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from statechannel.audit import gap_sums, origins, rejections
+from statechannel.audit import origins, rejections
 from statechannel.audit.engine import GapCount
+from statechannel.audit.gaps import sum_gap_rows
 from statechannel.audit.moves import MoveCause, move_fields
-from statechannel.audit.races import LostRaces, race_counts
-from statechannel.audit.rejections import rejected_document
+from statechannel.audit.rejections import LostRaces, race_counts, rejected_document
 from statechannel.protocol.verdict import Verdict
 from statechannel.replay.auditor import AuditFindings
 from statechannel.replay.survey import STRICT, ReadFacts
@@ -59,7 +59,7 @@ def races_of(bodies: Bodies) -> list[dict[str, Any]]:
 
 def gap_sums_of(bodies: Bodies) -> list[dict[str, Any]]:
     """Sums of gaps by namespace."""
-    return gap_sums.added_up(body["gap_sums"] for _, body in bodies).rows()
+    return sum_gap_rows(body["gap_sums"] for _, body in bodies).rows()
 
 
 def rejected_of(bodies: Bodies) -> dict[str, Any]:

@@ -30,12 +30,10 @@ class AcceptedState(NamedTuple):
 
     @property
     def is_namespace(self) -> bool:
-        """Whether the key is a namespace's."""
         return self.key.count("/") == 1
 
     @property
     def owner(self) -> str | None:
-        """Broker that serves the bundle."""
         if self.state == State.ASSIGNED:
             return self.to
         return self.from_ if self.state in (State.RELEASING, State.SPLITTING) else None
@@ -97,12 +95,11 @@ class StateDifferences:
         self.owners: dict[str, list[int]] = {}
 
     def rows(self, before: Iterable[bytes], after: Iterable[bytes]) -> Iterator[dict[str, Any]]:
-        """Every key that differs, by key."""
         for before_line, after_line in sides(before, after):
             left = None if before_line is None else accepted_of(before_line)
             right = None if after_line is None else accepted_of(after_line)
             name = left.key if left is not None else "" if right is None else right.key
-            partition = _partition(name, self._partitions)
+            partition = key_partition(name, self._partitions)
             if partition in self._unknown:
                 continue
             row = _row(name, partition, left, right)
@@ -154,8 +151,9 @@ def _side(accepted: AcceptedState | None) -> dict[str, Any] | None:
     }
 
 
-def _partition(name: str, partitions: int) -> int:
-    parts = parse_key(name.encode())
+def key_partition(name: str, partitions: int) -> int:
+    """Partition of a key of the digest; -1 if it is not a valid key."""
+    parts = parse_key(name.encode(errors="replace"))
     return -1 if parts is None else partition_of(parts.namespace, partitions)
 
 
@@ -232,7 +230,6 @@ class Parting:
             self._by_namespace.setdefault("/".join(name.split("/")[:2]), []).append(name)
 
     def observe(self, record: RecordRead, judgement: Judgement) -> None:
-        """Apply one judged record."""
         key = judgement.key
         if key is None or key.namespace not in self._by_namespace:
             return

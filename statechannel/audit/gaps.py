@@ -1,4 +1,4 @@
-"""Gaps in service with their causes.
+"""Gaps in service with their causes, and their sums by namespace, which add up over parts of a log.
 
 Pure functions over what an audit observes (`RecordRead`, `Judgement`), so that Spark can fold them as well, one partition at
 a time. Times are the log's own, milliseconds since 1970. Only strictly judged records have a verdict: of what a joining read
@@ -7,8 +7,8 @@ took leniently the final state is known, and the records that the ids connect wi
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -116,7 +116,6 @@ class Gaps:
         self._trails = Trails()
 
     def taken(self, record: RecordRead, decoded: Record) -> None:
-        """Apply a record that a joining reader holds for its key."""
         self._trails.take(record, decoded)
 
     def joined(self, view: View, *, sure: bool) -> None:
@@ -188,7 +187,6 @@ class Gaps:
             self._open[bundle].unassigned_since_ms = record.timestamp_ms
 
     def observe(self, record: RecordRead, judgement: Judgement) -> None:
-        """Apply one judged record."""
         if judgement.verdict is not Verdict.ACCEPTED or judgement.record is None or judgement.key is None:
             return
         key, change = judgement.key, judgement.record
@@ -200,12 +198,10 @@ class Gaps:
             self._step(record, change, key.name, key.was)
 
     def all(self) -> list[Gap]:
-        """All gaps by start, including open ones."""
         every = [*self.closed, *self.open()]
         return sorted(every, key=lambda gap: (gap.start_ms, gap.partition, gap.start_offset))
 
     def open(self) -> list[Gap]:
-        """The gaps that have not ended."""
         return [held.gap for held in self._open.values()]
 
     def _namespace(self, record: RecordRead, change: Record, key: KeyState) -> None:
@@ -362,7 +358,6 @@ def repair_reason(record: Record) -> str:
 
 
 def gap_fields(gap: Gap) -> dict[str, Any]:
-    """A gap for the JSON output."""
     return {
         "bundle": gap.bundle,
         "cause": gap.cause.value,
@@ -409,7 +404,6 @@ class Trails:
         self._times_ms: dict[int, int] = {}
 
     def take(self, record: RecordRead, decoded: Record) -> None:
-        """Note the record that the reader now holds for its key."""
         key = record.key
         if key is None:
             return
@@ -470,3 +464,97 @@ def splits_of(view: View) -> dict[bytes, KeyState]:
         for lower, upper in zip(parent.bounds, parent.bounds[1:], strict=False):
             splits[bundle_key(parent.namespace, lower, upper).encode()] = parent
     return splits
+
+
+@dataclass(slots=True)
+class GapSum:
+    """Of one namespace, or of all.
+
+    Attributes:
+        open: Gaps that have not ended; they have no length.
+        sum_ms: Of ended gaps, without the time Unassigned on request.
+        on_request_ms: That time.
+        worst_ms: The longest that has ended, of `worst_bundle` from `worst_offset` on.
+        open_since_ms: When the oldest open one began; None without one.
+        uncertain: Gaps before which the bundle may never have been served, as the log is compacted; not counted elsewhere.
+    """
+
+    gaps: int = 0
+    open: int = 0
+    sum_ms: int = 0
+    on_request_ms: int = 0
+    worst_ms: int = 0
+    worst_bundle: str | None = None
+    worst_offset: int | None = None
+    open_since_ms: int | None = None
+    uncertain: int = 0
+
+    def take(self, gap: Mapping[str, Any]) -> None:
+        """Count one gap, given in the form of the JSON output."""
+        if not gap["certain"]:
+            self.uncertain += 1
+            return
+        self.gaps += 1
+        self.on_request_ms += gap["on_request_ms"]
+        length_ms = gap["length_ms"]
+        if length_ms is None:
+            self.open += 1
+            self._open_since(gap["start_ms"])
+            return
+        self.sum_ms += length_ms
+        self._worst(length_ms, gap["bundle"], gap["start_offset"])
+
+    def add(self, other: GapSum) -> None:
+        self.gaps += other.gaps
+        self.open += other.open
+        self.uncertain += other.uncertain
+        self.sum_ms += other.sum_ms
+        self.on_request_ms += other.on_request_ms
+        if other.worst_bundle is not None and other.worst_offset is not None:
+            self._worst(other.worst_ms, other.worst_bundle, other.worst_offset)
+        if other.open_since_ms is not None:
+            self._open_since(other.open_since_ms)
+
+    def _open_since(self, start_ms: int) -> None:
+        self.open_since_ms = start_ms if self.open_since_ms is None else min(self.open_since_ms, start_ms)
+
+    def _worst(self, length_ms: int, bundle: str, offset: int) -> None:
+        """Update the longest; of equal ones the first by bundle and offset, independent of their order."""
+        held = (-self.worst_ms, self.worst_bundle or "", self.worst_offset or 0)
+        if self.worst_bundle is None or (-length_ms, bundle, offset) < held:
+            self.worst_ms, self.worst_bundle, self.worst_offset = length_ms, bundle, offset
+
+
+class GapSums:
+    """By namespace."""
+
+    def __init__(self) -> None:
+        self.sums: dict[str, GapSum] = {}
+
+    def take(self, gap: Mapping[str, Any]) -> None:
+        """Count one gap, given in the form of the JSON output."""
+        self.sums.setdefault(gap["bundle"].rpartition("/")[0], GapSum()).take(gap)
+
+    def rows(self) -> list[dict[str, Any]]:
+        return [{"namespace": name} | asdict(sums) for name, sums in sorted(self.sums.items())]
+
+
+def sum_gap_rows(parts: Iterable[Iterable[Mapping[str, Any]]]) -> GapSums:
+    """The sums of several parts of a log, from their rows."""
+    total = GapSums()
+    for part in parts:
+        for row in part:
+            total.sums.setdefault(row["namespace"], GapSum()).add(_sum_of(row))
+    return total
+
+
+def total_gap_sum(rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """The sum over all namespaces, for the JSON output."""
+    total = GapSum()
+    for row in rows:
+        total.add(_sum_of(row))
+    return asdict(total)
+
+
+def _sum_of(row: Mapping[str, Any]) -> GapSum:
+    return GapSum(**{name: value for name, value in row.items() if name != "namespace"})

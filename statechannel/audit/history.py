@@ -28,15 +28,15 @@ class HistoryLine:
     key: str
     verdict: Verdict
     kind: str
-    version: int | None
-    state: str | None
-    from_: str | None
-    to: str | None
-    by: str | None
-    action: str | None
-    operation: str | None
-    reason: str | None
     note: str
+    version: int | None = None
+    state: str | None = None
+    from_: str | None = None
+    to: str | None = None
+    by: str | None = None
+    action: str | None = None
+    operation: str | None = None
+    reason: str | None = None
 
 
 class History:
@@ -62,7 +62,6 @@ class History:
 
     @property
     def namespace(self) -> str:
-        """The namespace of all its records."""
         return self._parts.namespace
 
     def is_named(self, records: Iterable[RecordRead]) -> bool:
@@ -89,7 +88,6 @@ class History:
         self._changes.begin(view, self._parts.namespace)
 
     def observe(self, record: RecordRead, judgement: Judgement) -> None:
-        """Apply one judged record."""
         parts = None if record.key is None else parse_key(record.key)
         if parts is None or not self._concerns(parts):
             return
@@ -98,12 +96,7 @@ class History:
         self.rows.append(line | {"relation": self._relation(parts)} | self._changes.describe(record, judgement))
 
     def _concerns(self, parts: KeyParts) -> bool:
-        wanted = self._parts
-        if parts.namespace != wanted.namespace:
-            return False
-        if parts.is_namespace or wanted.is_namespace:
-            return True
-        return wanted.lower < _end(parts) and parts.lower < _end(wanted)
+        return overlap(self._parts, parts)
 
     def _relation(self, parts: KeyParts) -> str:
         wanted = self._parts
@@ -113,9 +106,9 @@ class History:
             return "bundle"
         if parts == wanted:
             return "own"
-        if parts.lower <= wanted.lower and _end(wanted) <= _end(parts):
+        if parts.lower <= wanted.lower and end_of(wanted) <= end_of(parts):
             return "ancestor"
-        return "descendant" if wanted.lower <= parts.lower and _end(parts) <= _end(wanted) else "overlapping"
+        return "descendant" if wanted.lower <= parts.lower and end_of(parts) <= end_of(wanted) else "overlapping"
 
 
 def meant(name: str) -> tuple[KeyParts, str]:
@@ -135,7 +128,14 @@ def meant(name: str) -> tuple[KeyParts, str]:
     return KeyParts(namespace, place, place + 1), f"every bundle that held {full_name} (hash 0x{place:08x})"
 
 
-def _end(parts: KeyParts) -> int:
+def overlap(first: KeyParts, other: KeyParts) -> bool:
+    """Whether two ranges of a namespace have a hash in common; a namespace has all of them."""
+    if first.namespace != other.namespace:
+        return False
+    return first.is_namespace or other.is_namespace or (first.lower < end_of(other) and other.lower < end_of(first))
+
+
+def end_of(parts: KeyParts) -> int:
     """First hash after the range: the last range of the ring is closed."""
     return parts.upper + (parts.upper == FULL_UPPER)
 
@@ -147,45 +147,39 @@ def history_line(record: RecordRead, judgement: Judgement, *, foreign: bool = Fa
         foreign: See `IdSeries`.
     """
     decoded = judgement.record
-    note = judgement.why
+    place = (record.partition, record.offset, record.timestamp_ms, (record.key or b"").decode(errors="replace"))
+    note = _note(judgement, foreign=foreign)
     if decoded is None:
-        empty = (None,) * 7
-        version, state, from_, to, by, action, operation = empty
-        reason, kind = None, "null" if record.value is None else "-"
-    else:
-        version, state, from_, to = decoded.version, decoded.state.value, decoded.from_, decoded.to
-        by, action, operation = decoded.broker, decoded.text("action"), decoded.text("operation")
-        reason, kind = decoded.text("reason"), decoded.kind.value
+        return HistoryLine(*place, judgement.verdict, "null" if record.value is None else "-", note)
+    return HistoryLine(
+        *place,
+        judgement.verdict,
+        decoded.kind.value,
+        note,
+        version=decoded.version,
+        state=decoded.state.value,
+        from_=decoded.from_,
+        to=decoded.to,
+        by=decoded.broker,
+        action=decoded.text("action"),
+        operation=decoded.text("operation"),
+        reason=decoded.text("reason"),
+    )
+
+
+def _note(judgement: Judgement, *, foreign: bool) -> str:
+    decoded, note = judgement.record, judgement.why
+    if decoded is not None:
         if judgement.verdict is Verdict.ACCEPTED and decoded.children is not None:
             note = f"{len(decoded.children)} children"
         if decoded.forced:
             note = ", ".join(filter(None, [note, "forced", repair_reason(decoded)]))
     if not note and judgement.verdict in REJECTIONS:
         note = MEANING[judgement.verdict]
-    if foreign:
-        note = "; ".join(filter(None, [FOREIGN, note]))
-    name = (record.key or b"").decode(errors="replace")
-    return HistoryLine(
-        record.partition,
-        record.offset,
-        record.timestamp_ms,
-        name,
-        judgement.verdict,
-        kind,
-        version,
-        state,
-        from_,
-        to,
-        by,
-        action,
-        operation,
-        reason,
-        note,
-    )
+    return "; ".join(filter(None, [FOREIGN, note])) if foreign else note
 
 
 def history_fields(line: HistoryLine) -> dict[str, Any]:
-    """A line of history for the JSON output."""
     return {
         "partition": line.partition,
         "offset": line.offset,
@@ -243,13 +237,11 @@ class ChangeHistory:
         self._began: dict[str, dict[str, Any]] = {}
 
     def begin(self, view: View, namespace: str) -> None:
-        """Start from a view."""
         for key in view.existing():
             if key.namespace == namespace and self._concerns(KeyParts(key.namespace, key.lower, key.upper)):
                 self._note(key.name, known_state_of(key))
 
     def describe(self, record: RecordRead, judgement: Judgement) -> dict[str, Any]:
-        """Additional fields of a record's line, for the JSON output."""
         decoded, key = judgement.record, judgement.key
         fields: dict[str, Any] = {
             "incarnation": None,
@@ -320,7 +312,6 @@ class ChangeHistory:
             self._known[name] = known
 
     def _origin(self, record: RecordRead, decoded: Record) -> dict[str, Any] | None:
-        """The first record of this record's operation."""
         operation = decoded.text("operation")
         began = None if operation is None else self._began.get(operation)
         return None if began is None or began["offset"] == record.offset else began

@@ -1,14 +1,16 @@
-"""Incidents in a channel's log: lost owners with their repair, long gaps, cold starts. Pure folds.
+"""Incidents, by log time. Pure folds.
 
-Incidents in the registry are in `registry_incidents`; both are merged by time.
+Of a channel's log: lost owners with their repair, long gaps, cold starts. Of the registry's last hour: starts and ends of
+processes, leaders, modes, silence; `engine.membership` has the current members, this has the history.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from statechannel.audit.gaps import Gap, GapCause, Gaps, lost_of
 from statechannel.protocol.bounded import remember
@@ -47,12 +49,10 @@ class Incident(NamedTuple):
 
 
 def newest(incidents: Iterable[Incident], wanted: int) -> list[Incident]:
-    """The newest incidents, the newest first."""
     return sorted(incidents, key=lambda incident: -incident.at_ms)[:wanted]
 
 
 def seconds(length_ms: float) -> str:
-    """A duration as text."""
     return f"{length_ms / 1_000:.1f} s" if length_ms < 120_000 else f"{length_ms / 60_000:.1f} min"  # noqa: PLR2004
 
 
@@ -84,7 +84,6 @@ class ChannelIncidents:
         self._marks: dict[int, Marks] = {}
 
     def observe(self, record: RecordRead, judgement: Judgement) -> None:
-        """Apply one judged record."""
         if judgement.verdict is Verdict.CONTROL:
             self._control(record)
             return
@@ -158,3 +157,183 @@ def _of_gap(gap: Gap) -> Incident:
     return Incident(
         gap.start_ms, IncidentKind.GAP, f"no broker served {gap.bundle} for {seconds(gap.length_ms or 0)}: {gap.why}"
     )
+
+
+_SKEWS = 30
+_TOLD_WITHOUT_LEADER_MS = 1_000
+_QUIET_MODES = ("starting", "settling")
+
+
+@dataclass(slots=True)
+class RegisteredProcess:
+    """One process, from its heartbeats.
+
+    Attributes:
+        first_ms, last_ms: Log times of its first and newest heartbeat.
+        info: The newest one.
+        left: It sent a goodbye.
+        lost: Silent for longer than its expiry, and not heard since.
+        leads_since_ms: Log time since which it claims leadership; None while it does not.
+        claim: Offset of its leadership claim, its term; None if that was not seen.
+        skews_ms: Log time minus its own clock, of the newest heartbeats; the least one has the least delay in it.
+    """
+
+    broker: str
+    incarnation: str
+    first_ms: int
+    last_ms: int
+    info: Mapping[str, Any]
+    left: bool = False
+    lost: bool = False
+    leads_since_ms: int | None = None
+    claim: int | None = None
+    mode_since_ms: int = 0
+    skews_ms: deque[int] = field(default_factory=lambda: deque(maxlen=_SKEWS))
+
+    @property
+    def clock_behind_ms(self) -> int | None:
+        """How far its clock is behind the log's (negative: ahead); None if its heartbeats have no time."""
+        return min(self.skews_ms, default=None)
+
+
+class RegistryStory:
+    """Feed it the heartbeats in log order.
+
+    Args:
+        expiry_s: Expiry of this reader; used for processes whose heartbeats do not have their own.
+
+    Attributes:
+        processes: Newest process of each broker id.
+        doubled: Broker ids with two alternating processes, with the log time of the last alternation.
+        newest_ms: Log time of the newest heartbeat of any process; 0 without one.
+        led_ms: Log time of the newest heartbeat of a leader; None without one.
+        heard_from_ms: Log time of the first heartbeat, or of the first one after a complete silence.
+    """
+
+    def __init__(self, expiry_s: float) -> None:
+        self._expiry_ms = expiry_s * 1_000
+        self.processes: dict[str, RegisteredProcess] = {}
+        self.doubled: dict[str, int] = {}
+        self.newest_ms = 0
+        self.led_ms: int | None = None
+        self.leader: str | None = None
+        self._replaced: dict[tuple[str, str], None] = {}
+        self.heard_from_ms = 0
+        self._looked_ms = 0
+        self.incidents: deque[Incident] = deque(maxlen=KEPT_MAX)
+
+    def observe(self, record: RecordRead, info: Mapping[str, Any]) -> None:
+        """Apply one valid heartbeat (`engine.membership.decode_member`)."""
+        at_ms = record.timestamp_ms
+        self._pass_time(at_ms)
+        process = self._process(info, at_ms, record.offset)
+        if process is None:
+            return
+        before = process.info
+        if process.lost:
+            process.lost = False
+            self._add(
+                at_ms, IncidentKind.LOST, f"{process.broker} is heard again, after {seconds(at_ms - process.last_ms)}"
+            )
+        process.last_ms = at_ms
+        sent_ms = info.get("sent_at_ms")
+        if type(sent_ms) is int:
+            process.skews_ms.append(at_ms - sent_ms)
+        self._changes(process, before, info, record)
+        process.info = info
+
+    def _process(self, info: Mapping[str, Any], at_ms: int, offset: int) -> RegisteredProcess | None:
+        broker, incarnation = info["broker"], info["incarnation"]
+        known = self.processes.get(broker)
+        if known is not None and known.incarnation == incarnation:
+            return known
+        if (broker, incarnation) in self._replaced:  # of two processes in turns the later one counts
+            remember(self.doubled, broker, at_ms, KEPT_MAX)
+            return None
+        if known is not None:
+            remember(self._replaced, (broker, known.incarnation), None, 10 * KEPT_MAX)
+        process = RegisteredProcess(broker, incarnation, at_ms, at_ms, info, mode_since_ms=at_ms)
+        remember(self.processes, broker, process, 10 * KEPT_MAX)
+        # What was running when the topic's memory began has not just started.
+        if isinstance(info.get("seq"), int) and info["seq"] <= 1:
+            again = "" if known is None else " again, as a new process"
+            self._add(at_ms, IncidentKind.STARTED, f"{broker} started{again}")
+        if info.get("leading") is True:
+            self._leads(process, at_ms, offset if info["seq"] <= 1 else None)
+        return process
+
+    def _changes(
+        self, process: RegisteredProcess, before: Mapping[str, Any], info: Mapping[str, Any], record: RecordRead
+    ) -> None:
+        name, at_ms = process.broker, record.timestamp_ms
+        if info.get("leading") is True:
+            if process.leads_since_ms is None:
+                self._leads(process, at_ms, record.offset)
+            self.led_ms = at_ms
+        elif process.leads_since_ms is not None:
+            process.leads_since_ms = None
+        self._mode(process, before, info, at_ms)
+        pause, paused = info.get("repair_paused"), before.get("repair_paused")
+        if pause and not paused:
+            self._add(at_ms, IncidentKind.REPAIR_PAUSED, f"{name} paused repair: {pause}")
+        elif paused and not pause:
+            self._add(at_ms, IncidentKind.REPAIR_PAUSED, f"{name} repairs again")
+        if info.get("draining") is True and before.get("draining") is not True:
+            self._add(at_ms, IncidentKind.LEFT, f"{name} is shutting down, and hands over its bundles")
+        if info.get("leaving") is True and not process.left:
+            process.left, process.leads_since_ms = True, None
+            self._add(at_ms, IncidentKind.LEFT, f"{name} left with a goodbye")
+
+    def _mode(self, process: RegisteredProcess, before: Mapping[str, Any], info: Mapping[str, Any], at_ms: int) -> None:
+        mode, was = info.get("mode"), before.get("mode")
+        if mode == was:
+            return
+        if mode == "safe":
+            process.mode_since_ms = at_ms
+            self._add(at_ms, IncidentKind.MODE, f"{process.broker} is in safe mode: it lost its connection to Kafka")
+        elif was in ("starting", None):
+            return
+        elif mode == "normal":
+            took = seconds(at_ms - process.mode_since_ms)
+            self._add(at_ms, IncidentKind.MODE, f"{process.broker} is back in normal mode, after {took}")
+        elif mode not in _QUIET_MODES:
+            self._add(at_ms, IncidentKind.MODE, f"{process.broker} is in the mode {mode}")
+        elif was == "normal":
+            process.mode_since_ms = at_ms
+
+    def _leads(self, process: RegisteredProcess, at_ms: int, claim: int | None) -> None:
+        process.leads_since_ms, process.claim = at_ms, claim
+        without_ms = 0 if self.led_ms is None else at_ms - max(self.led_ms, self.heard_from_ms)
+        if claim is not None and self.leader is not None:
+            late = f" {seconds(without_ms)} without a leader" if without_ms > _TOLD_WITHOUT_LEADER_MS else ""
+            same = self.leader == process.broker
+            message = f"{process.broker} leads again" if same else f"{process.broker} leads, after {self.leader}"
+            self._add(at_ms, IncidentKind.LEADER, f"{message}{',' if late and same else ' and' if late else ''}{late}")
+        elif claim is not None:
+            self._add(at_ms, IncidentKind.LEADER, f"{process.broker} leads")
+        self.leader, self.led_ms = process.broker, at_ms
+
+    def _pass_time(self, at_ms: int) -> None:
+        """Detect lost processes; a complete silence of all does not count, as for a member that was cut off."""
+        silent_ms = at_ms - self.newest_ms if self.newest_ms else 0
+        self.heard_from_ms = self.heard_from_ms or at_ms
+        if silent_ms > self._expiry_ms / 2:
+            self.heard_from_ms = at_ms
+            message = f"no heartbeats for {seconds(silent_ms)}: Kafka was unavailable, or no broker was running"
+            self._add(self.newest_ms, IncidentKind.SILENCE, message)
+        self.newest_ms = max(self.newest_ms, at_ms)
+        if at_ms - self._looked_ms < 500:  # noqa: PLR2004 - often enough
+            return
+        self._looked_ms = at_ms
+        for process in self.processes.values():
+            if process.left or process.lost:
+                continue
+            expiry_s = process.info.get("expiry_s")
+            patience_ms = expiry_s * 1_000 if isinstance(expiry_s, int | float) else self._expiry_ms
+            if at_ms - max(process.last_ms, self.heard_from_ms) > patience_ms:
+                process.lost = True
+                process.leads_since_ms = None
+                self._add(process.last_ms, IncidentKind.LOST, f"{process.broker} was lost without a goodbye")
+
+    def _add(self, at_ms: int, kind: IncidentKind, message: str) -> None:
+        self.incidents.append(Incident(at_ms, kind, message))

@@ -8,10 +8,10 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from statechannel.audit.as_of import AsOf
 from statechannel.audit.engine import (
     DEFAULT_COMPACTION_LAG_MS,
     ArchiveSource,
+    AsOf,
     AuditQuestion,
     AuditResult,
     ExportSource,
@@ -25,12 +25,10 @@ from statechannel.audit.errors import AuditQuestionError
 from statechannel.audit.moves import move_fields
 from statechannel.audit.observers import Observers
 from statechannel.audit.origins import as_rows, put_together
-from statechannel.audit.races import race_counts
-from statechannel.audit.rejections import rejected_document
+from statechannel.audit.rejections import race_counts, rejected_document
 from statechannel.audit.transfer.export_file import ExportedRecords, ExportFile, read_export, size_bytes
-from statechannel.audit.verdict_file import Observe, verdict_file
+from statechannel.audit.verdict_file import Observe, each_of, verdict_file
 from statechannel.protocol.log import RecordRead
-from statechannel.protocol.view import Judgement
 from statechannel.replay import auditor
 from statechannel.replay.part import JoinObserver, PartitionAudit
 
@@ -155,24 +153,13 @@ def audit_export(
                 now_ms=export.header.exported_at_ms,
                 compaction_lag_ms=compaction_lag_ms,
                 as_of=as_of,
-                observe=_all(watching),
+                observe=each_of(watching),
                 join_observer=join_observer,
                 each_part=each_part,
                 tell_complete=tell_complete,
             )
         except auditor.GapsError as error:
             raise not_in_full(str(export.path), str(error), verdicts=verdicts is not None) from error
-
-
-def _all(observers: Sequence[Observe]) -> Observe | None:
-    if len(observers) <= 1:
-        return observers[0] if observers else None
-
-    def observe(record: RecordRead, judgement: Judgement) -> None:
-        for observer in observers:
-            observer(record, judgement)
-
-    return observe
 
 
 def _with_progress(

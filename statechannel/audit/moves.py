@@ -44,7 +44,6 @@ class Moves:
         self._cause: dict[KeyState, MoveCause] = {}
 
     def observe(self, record: RecordRead, judgement: Judgement) -> None:
-        """Apply one judged record."""
         change, key = judgement.record, judgement.key
         if judgement.verdict is not Verdict.ACCEPTED or change is None or key is None:
             return

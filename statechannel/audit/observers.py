@@ -6,15 +6,13 @@ from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 from statechannel.audit.engine import GapCount, Wants
-from statechannel.audit.gap_sums import GapSums
-from statechannel.audit.gaps import Gap, Gaps, gap_fields
+from statechannel.audit.gaps import Gap, Gaps, GapSums, gap_fields
 from statechannel.audit.history import History
 from statechannel.audit.moves import Moves
 from statechannel.audit.origins import Origins
-from statechannel.audit.races import LostRaces
-from statechannel.audit.rejections import Rejections
+from statechannel.audit.rejections import LostRaces, Rejections
 from statechannel.audit.spool import Spool
-from statechannel.audit.verdict_file import Observe
+from statechannel.audit.verdict_file import Observe, each_of
 from statechannel.protocol.digest import line
 from statechannel.protocol.log import RecordRead
 from statechannel.protocol.record import Record
@@ -56,15 +54,7 @@ class Observers:
 
     def observe(self, others: Iterable[Observe] = ()) -> Observe | None:
         """Observer of judged records; None if there is none."""
-        every = [observer.observe for observer in self._all()] + list(others)
-        if len(every) <= 1:
-            return every[0] if every else None
-
-        def observe(record: RecordRead, judgement: Judgement) -> None:
-            for observe in every:
-                observe(record, judgement)
-
-        return observe
+        return each_of([*(observer.observe for observer in self._all()), *others])
 
     @property
     def join_observer(self) -> JoinObserver | None:
@@ -90,7 +80,6 @@ class Observers:
         self.gap_rows.append(row)
 
     def ended(self, part: PartitionAudit) -> None:
-        """A part has been read to its end."""
         if self.owners is not None:
             self.owned.extend(self.owners.owned_in(part))
         if self._wants.states:
@@ -141,7 +130,6 @@ class Owners:
         self._held: dict[bytes, tuple[int, int]] = {}
 
     def observe(self, record: RecordRead, judgement: Judgement) -> None:
-        """Apply one judged record."""
         key = judgement.key
         if judgement.verdict is not Verdict.ACCEPTED or key is None or key.is_namespace or record.key is None:
             return
@@ -154,7 +142,6 @@ class Owners:
                 self._since[name] = _Since(key.version + 1, record.offset, record.timestamp_ms)
 
     def taken(self, record: RecordRead, decoded: Record) -> None:  # noqa: ARG002
-        """Apply a record that a joining reader holds for its key."""
         if record.key is not None:
             self._held[record.key] = (record.offset, record.timestamp_ms)
 

@@ -1,4 +1,4 @@
-"""Origins of operations: the request, decision or rule that started each. Pure.
+"""Operations of a log, and their origins: the request, decision or rule that started each. Pure.
 
 The log shows what was done, not who requested it: that is in requests of commands, decisions of the balancer and, for a broker
 that shuts down, its heartbeats. Each of these topics is an `OriginTopic` here. An operation in none of them that follows no
@@ -14,11 +14,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, NamedTuple, Protocol
 
-from statechannel.audit.history import meant
+from statechannel.audit.history import end_of, meant
 from statechannel.audit.id_series import FOREIGN, IdSeries
 from statechannel.audit.transfer.import_run import IMPORT_KEY, decode_mark
+from statechannel.engine.operation_fold import Operation, OperationFold
 from statechannel.protocol.bounded import remember
-from statechannel.protocol.bundle import FULL_UPPER, parse_key
+from statechannel.protocol.bundle import parse_key
 from statechannel.protocol.log import RecordRead
 from statechannel.protocol.record import Record
 from statechannel.protocol.states import IN_FLIGHT, State
@@ -144,7 +145,6 @@ class Origins:
             )
 
     def observe(self, record: RecordRead, judgement: Judgement) -> None:
-        """Apply one judged record."""
         decoded, key = judgement.record, judgement.key
         foreign = self._ids.is_foreign(record, decoded)
         if record.key == IMPORT_KEY:
@@ -310,9 +310,50 @@ def concerns(asked: str, name: str) -> bool:
         return False
     if wanted.is_namespace or parts.is_namespace:
         return wanted.is_namespace
-    return parts.lower <= wanted.lower and wanted.upper <= parts.upper + (parts.upper == FULL_UPPER)
+    return parts.lower <= wanted.lower and wanted.upper <= end_of(parts)
 
 
 def without_origin(document: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     """Operations without an origin, or that do not match it."""
     return (row for row in document["operations"] if row["origin"] == Origin.NONE.value or row["doubts"])
+
+
+@dataclass(slots=True)
+class OperationTimes:
+    """Log times of an operation's first and newest accepted records, and the writer of the first."""
+
+    began_ms: int
+    changed_ms: int
+    by: str
+    records: int = 1
+
+
+class OperationsSeen:
+    """Folds an audit's observations into operations.
+
+    Args:
+        operations_max: Number of newest operations that are kept.
+    """
+
+    def __init__(self, operations_max: int = 10_000) -> None:
+        self._fold = OperationFold(operations_max)
+        self.times: dict[str, OperationTimes] = {}
+
+    @property
+    def known(self) -> dict[str, Operation]:
+        """Operations by id, in the order in which they began."""
+        return self._fold.known
+
+    def observe(self, record: RecordRead, judgement: Judgement) -> None:
+        decoded, key = judgement.record, judgement.key
+        if judgement.verdict is not Verdict.ACCEPTED or decoded is None or key is None:
+            return
+        self._fold.accepted(decoded, key, record.partition, record.offset)
+        if key.operation is None:
+            return
+        times = self.times.get(key.operation)
+        if times is None:
+            self.times[key.operation] = OperationTimes(record.timestamp_ms, record.timestamp_ms, decoded.broker)
+        else:
+            times.changed_ms = max(times.changed_ms, record.timestamp_ms)
+            times.records += 1

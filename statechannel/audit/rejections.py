@@ -1,16 +1,18 @@
-"""Rejected records by reason, writer and winner. Pure functions over an audit's observations.
+"""Rejected records by reason, writer and winner; and lost races, which are rejected proposals only.
 
-`races.py` counts lost proposals only; this counts every rejected record, also undecodable ones, which have no writer.
+Pure functions over an audit's observations.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import astuple, dataclass
 from typing import Any, NamedTuple
 
 from statechannel.protocol.log import RecordRead
-from statechannel.protocol.verdict import REJECTIONS
+from statechannel.protocol.record import Kind
+from statechannel.protocol.verdict import REJECTIONS, Verdict
 from statechannel.protocol.view import Judgement
 
 GROUPS_MAX = 10_000
@@ -41,7 +43,6 @@ class RejectionTally:
     last_ms: int
 
     def add(self, other: RejectionTally) -> None:
-        """Add another tally."""
         self.records += other.records
         self.first_ms = min(self.first_ms, other.first_ms)
         self.last_ms = max(self.last_ms, other.last_ms)
@@ -60,12 +61,11 @@ class Rejections:
         self.newest: list[dict[str, Any]] = []
 
     def observe(self, record: RecordRead, judgement: Judgement) -> None:
-        """Apply one judged record."""
         if judgement.verdict not in REJECTIONS:
             return
         decoded, key = judgement.record, judgement.key
         stands = key is not None and key.state is not None
-        winner = key.writer.broker if key is not None and stands and key.writer is not None else None
+        winner = key.writer.broker if stands and key is not None and key.writer is not None else None
         group = RejectionGroup(judgement.verdict.value, None if decoded is None else decoded.broker, winner)
         self.add(group, RejectionTally(1, record.timestamp_ms, record.timestamp_ms))
         self.newest.append(_row(record, judgement, group))
@@ -84,8 +84,7 @@ class Rejections:
 
 
 def _row(record: RecordRead, judgement: Judgement, group: RejectionGroup) -> dict[str, Any]:
-    decoded, key = judgement.record, judgement.key
-    stands = key is not None and key.state is not None
+    decoded = judgement.record
     return {
         "partition": record.partition,
         "offset": record.offset,
@@ -97,12 +96,11 @@ def _row(record: RecordRead, judgement: Judgement, group: RejectionGroup) -> dic
         "version": None if decoded is None else decoded.version,
         "state": None if decoded is None else decoded.state.value,
         "operation": None if decoded is None else decoded.text("operation"),
-        "winner": winner_fields(judgement) if stands else None,
+        "winner": winner_fields(judgement),
     }
 
 
 def winner_fields(judgement: Judgement) -> dict[str, Any] | None:
-    """The accepted record of a key, for the JSON output."""
     key = judgement.key
     if key is None or key.state is None:
         return None
@@ -130,7 +128,6 @@ def _newest(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def added_up(parts: Iterable[Mapping[str, Any]]) -> Rejections:
-    """The sum of several parts."""
     total = Rejections()
     for part in parts:
         for reason, writer, winner, *tally in part["groups"]:
@@ -166,3 +163,65 @@ def _summed(rejections: Rejections, *names: str) -> Iterator[dict[str, Any]]:
             "first_ms": tally.first_ms,
             "last_ms": tally.last_ms,
         }
+
+
+@dataclass(frozen=True, slots=True)
+class LostRace:
+    """A rejected proposal, and the accepted record that came first."""
+
+    partition: int
+    offset: int
+    timestamp_ms: int
+    key: str
+    reason: Verdict
+    state: str
+    version: int
+    writer: str
+    winner: str | None
+    winner_id: str | None
+    winner_version: int
+
+
+class LostRaces:
+    """Counts rejected proposals by reason, writer and winner, and keeps the newest of them.
+
+    Args:
+        keep: Maximum number of races that are kept in full; all are counted.
+    """
+
+    def __init__(self, keep: int = 20) -> None:
+        self.counts: Counter[tuple[Verdict, str, str | None]] = Counter()
+        self.newest: list[LostRace] = []
+        self._keep = keep
+
+    def observe(self, record: RecordRead, judgement: Judgement) -> None:
+        decoded, key = judgement.record, judgement.key
+        if judgement.verdict not in REJECTIONS or decoded is None or key is None or decoded.kind is not Kind.PROPOSAL:
+            return
+        winner = None if key.writer is None or key.state is None else key.writer.broker
+        self.counts[judgement.verdict, decoded.broker, winner] += 1
+        self.newest.append(
+            LostRace(
+                record.partition,
+                record.offset,
+                record.timestamp_ms,
+                key.name,
+                judgement.verdict,
+                decoded.state.value,
+                decoded.version,
+                decoded.broker,
+                winner,
+                key.accepted_id if key.state is not None else None,
+                key.version,
+            )
+        )
+        if len(self.newest) > self._keep:
+            del self.newest[0]
+
+
+def race_counts(races: LostRaces) -> Iterator[dict[str, Any]]:
+    """Rejected proposals by reason, writer and winner, the most frequent first, then by name."""
+    for (reason, writer, winner), count in sorted(
+        races.counts.items(), key=lambda item: (-item[1], *map(str, item[0]))
+    ):
+        yield {"reason": reason.value, "writer": writer, "winner": winner, "count": count}

@@ -33,7 +33,6 @@ class Spool:
         self._number = 0
 
     def append(self, row: Row) -> None:
-        """Add one row."""
         self._held.append(row)
         self._number += 1
         if len(self._held) >= self._held_max:

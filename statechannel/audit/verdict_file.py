@@ -1,8 +1,8 @@
-"""Verdict file, with one line per record (design/cli.md, `--verdicts`)."""
+"""Observers of judged records, several as one, and the one that writes a verdict file (design/cli.md, `--verdicts`)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -14,6 +14,18 @@ from statechannel.protocol.log import RecordRead
 from statechannel.protocol.view import Judgement
 
 Observe = Callable[[RecordRead, Judgement], None]
+
+
+def each_of(observers: Sequence[Observe]) -> Observe | None:
+    """Several observers as one; None if there is none."""
+    if len(observers) <= 1:
+        return observers[0] if observers else None
+
+    def observe(record: RecordRead, judgement: Judgement) -> None:
+        for observer in observers:
+            observer(record, judgement)
+
+    return observe
 
 
 def format_verdict(record: RecordRead, judgement: Judgement) -> bytes:
@@ -40,21 +52,9 @@ def verdict_file(path: Path) -> Iterator[Observe]:
         FileUnwritableError: It cannot be written.
         NotReplaceableError: It is a device or a pipe.
     """
-    with lines_file(path) as write:
+    with new_file(path) as file:
 
         def observe(record: RecordRead, judgement: Judgement) -> None:
-            write(format_verdict(record, judgement))
+            file.write(format_verdict(record, judgement))
 
         yield observe
-
-
-@contextmanager
-def lines_file(path: Path) -> Iterator[Callable[[bytes], object]]:
-    """The same, for given lines.
-
-    Raises:
-        FileUnwritableError: It cannot be written.
-        NotReplaceableError: It is a device or a pipe.
-    """
-    with new_file(path) as file:
-        yield file.write

@@ -1,23 +1,133 @@
-"""Comparison of replicas with the log at the same offsets, and search for the first difference."""
+"""Answers of replicas at their HTTP endpoints (audit.md), and their comparison with the log at the same offsets."""
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
+from hashlib import sha256
 from itertools import groupby
-from typing import Any
+from typing import Any, NamedTuple
 
-from statechannel.audit.difference import AcceptedState, Parting, accepted_of, sides
-from statechannel.audit.replica_answers import ReplicaDump, ReplicaWord
+import orjson
+
+from statechannel.audit.difference import AcceptedState, Parting, accepted_of, key_partition, sides
 from statechannel.audit.transfer.export_file import ExportFile
-from statechannel.protocol.bundle import parse_key, partition_of
+from statechannel.errors import StateChannelError
 from statechannel.protocol.digest import digest_of, line
 from statechannel.protocol.log import RecordRead
 from statechannel.protocol.view import View
 from statechannel.replay.part import PartReader
 from statechannel.replay.survey import STRICT, ReadFacts, has_gaps, join_facts
+
+WORD_FORMAT = 1
+
+
+class ReplicaWordError(StateChannelError):
+    """The answer is not one of a replica."""
+
+
+class PartWord(NamedTuple):
+    """Answer for one partition.
+
+    Attributes:
+        applied: Offset through which the replica has applied the partition.
+        digest: None if it does not know the accepted states; `why` says why.
+        keys: Number of its keys; None if not given.
+    """
+
+    applied: int
+    digest: str | None
+    why: str
+    keys: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaWord:
+    """The document of `/digest`, and the first line of `/dump`.
+
+    Attributes:
+        digest: Of all partitions; None if it does not know the accepted states of each.
+    """
+
+    broker: str
+    incarnation: str
+    partitions: Mapping[int, PartWord]
+    digest: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaDump:
+    """The answer of `/dump`: the digest document, and the lines of the digest by key."""
+
+    word: ReplicaWord
+    lines: list[bytes]
+
+
+def parse_word(body: bytes) -> ReplicaWord:
+    """Read the document of a digest.
+
+    Raises:
+        ReplicaWordError: It is not a digest document.
+    """
+    try:
+        word = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise _bad(f"not JSON: {error}") from None
+    if not isinstance(word, dict) or word.get("replica") != WORD_FORMAT:
+        raise _bad(f"not a replica's digest document of format {WORD_FORMAT}")
+    broker, incarnation, parts = word.get("broker"), word.get("incarnation"), word.get("partitions")
+    if not isinstance(broker, str) or not isinstance(incarnation, str) or not isinstance(parts, dict) or not parts:
+        raise _bad("`broker`, `incarnation` or `partitions` is missing")
+    numbers = {}
+    for name, part in parts.items():
+        if not (name.isascii() and name.isdigit()) or not isinstance(part, dict):
+            raise _bad(f"`partitions` holds {name!r}")
+        numbers[int(name)] = _part(part)
+    if sorted(numbers) != list(range(len(numbers))):
+        raise _bad("`partitions` does not have all partitions")
+    digest = word.get("digest")
+    return ReplicaWord(broker, incarnation, numbers, digest if isinstance(digest, str) else None)
+
+
+def _part(part: Mapping[str, Any]) -> PartWord:
+    applied, digest, why = part.get("applied"), part.get("digest"), part.get("why")
+    if type(applied) is not int or applied < -1 or not (digest is None or isinstance(digest, str)):
+        raise _bad("`applied` or `digest` of a partition is invalid")
+    keys = part.get("keys")
+    return PartWord(applied, digest, why if isinstance(why, str) else "", keys if type(keys) is int else None)
+
+
+def parse_dump(body: Iterable[bytes]) -> ReplicaDump:
+    """Read a dump.
+
+    Raises:
+        ReplicaWordError: It is not a dump, it was truncated, or its lines do not match its digest.
+    """
+    every = iter(body)
+    word = parse_word(next(every, b""))
+    lines = list(every)
+    for text in lines:
+        try:
+            fields = orjson.loads(text)
+        except orjson.JSONDecodeError:
+            raise _bad(f"a line of the dump is not JSON: {text[:80]!r}") from None
+        if not isinstance(fields, list) or len(fields) != 6 or not isinstance(fields[0], str):  # noqa: PLR2004
+            raise _bad(f"a line of the dump is not [key, version, state, from, to, id]: {text[:80]!r}")
+    keys = sum(part.keys or 0 for part in word.partitions.values())
+    if len(lines) < keys:
+        raise _bad(f"a truncated dump: {len(lines)} of its {keys} keys")
+    if word.digest is not None and sha256(b"".join(lines)).hexdigest() != word.digest:
+        raise _bad("a dump whose lines do not match its digest")
+    return ReplicaDump(word, lines)
+
+
+def _bad(what: str) -> ReplicaWordError:
+    return ReplicaWordError(
+        f"the answer is {what}.", hint="Check the address: it must be the HTTP endpoint of a broker of this channel."
+    )
+
 
 SHOWN_MAX = 100
 """Maximum number of differing keys that are examined; the rest is counted."""
@@ -50,9 +160,9 @@ class VerifiedPartition:
     digest: str | None
     recomputed: str | None = None
     why: str = ""
-    first: dict[str, Any] | None = None
     differing: int | None = None
     dump_applied: int | None = None
+    first: dict[str, Any] | None = None
 
 
 @dataclass(slots=True)
@@ -103,7 +213,7 @@ def explain(export: ExportFile, checked: VerifiedPartition, dump: ReplicaDump, *
         return
     checked.dump_applied = part.applied
     partitions = len(export.header.end_offsets)
-    lines = [line for line in dump.lines if _partition(line, partitions) == partition]
+    lines = [line for line in dump.lines if key_partition(accepted_of(line).key, partitions) == partition]
     difference = ReplicaDifference()
 
     def at(_: int, applied: int, view: View | VerifyStatus) -> None:
@@ -193,11 +303,6 @@ def _lines(view: View) -> Iterable[bytes]:
     return sorted(line(key) for key in view.existing())  # a quote is below every letter of a key: as by the key
 
 
-def _partition(line: bytes, partitions: int) -> int:
-    parts = parse_key(accepted_of(line).key.encode(errors="replace"))
-    return -1 if parts is None else partition_of(parts.namespace, partitions)
-
-
 def _state(line: bytes | None) -> dict[str, Any] | None:
     if line is None:
         return None
@@ -214,18 +319,7 @@ def _state(line: bytes | None) -> dict[str, Any] | None:
 
 
 def checked_fields(checked: VerifiedPartition) -> dict[str, Any]:
-    """Fields for the JSON output."""
-    return {
-        "partition": checked.partition,
-        "applied": checked.applied,
-        "status": checked.status.value,
-        "digest": checked.digest,
-        "recomputed": checked.recomputed,
-        "why": checked.why,
-        "differing": checked.differing,
-        "dump_applied": checked.dump_applied,
-        "first": checked.first,
-    }
+    return asdict(checked) | {"status": checked.status.value}
 
 
 def worst(every: Iterable[VerifiedPartition]) -> VerifyStatus:
@@ -236,5 +330,4 @@ def worst(every: Iterable[VerifiedPartition]) -> VerifyStatus:
 
 
 def different(every: Iterable[VerifiedPartition]) -> Iterator[VerifiedPartition]:
-    """Those that differ."""
     return (part for part in every if part.status is VerifyStatus.DIFFERENT)

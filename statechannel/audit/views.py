@@ -7,13 +7,12 @@ from dataclasses import dataclass
 
 from statechannel.audit.engine import DEFAULT_COMPACTION_LAG_MS
 from statechannel.audit.transfer.export_file import ExportFile
-from statechannel.audit.verdict_file import Observe
+from statechannel.audit.verdict_file import Observe, each_of
 from statechannel.errors import StateChannelError
 from statechannel.protocol.bundle import parse_key, partition_of, split_typed_topic, topic_hash
 from statechannel.protocol.keys import KeyState
 from statechannel.protocol.log import RecordRead
 from statechannel.protocol.states import State
-from statechannel.protocol.view import Judgement
 from statechannel.replay.auditor import audit_full, audit_part
 from statechannel.replay.part import PartitionAudit
 from statechannel.replay.survey import has_gaps, join_facts, known_of, story_facts
@@ -50,11 +49,9 @@ class LogViews:
         return self.parts[partition_of(parts.namespace, len(self.parts))].view.get(name)
 
     def existing(self) -> list[KeyState]:
-        """Every key that exists, by name."""
         return sorted((key for part in self.parts for key in part.view.existing()), key=lambda key: key.key)
 
     def live(self) -> list[KeyState]:
-        """Every live bundle, by name."""
         return [key for key in self.existing() if not key.is_namespace and key.state is not State.DELETED]
 
     def locate(self, name: str) -> KeyState:
@@ -96,11 +93,7 @@ def read_views(
     observers: Sequence[Observe] = (),
 ) -> LogViews:
     """Read the whole log once, judging strictly if possible."""
-
-    def observe(record: RecordRead, judgement: Judgement) -> None:
-        for observer in observers:
-            observer(record, judgement)
-
+    observe = each_of(observers)
     parts, newest = [], []
     partitions = len(export.header.end_offsets)
     for partition, end_offset in sorted(export.header.end_offsets.items()):

@@ -13,10 +13,10 @@ import typer
 
 from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.folders import make_folder
+from statechannel.demo.chapters import run_demo
 from statechannel.demo.cluster import DemoCluster
-from statechannel.demo.load_story import story_in
+from statechannel.demo.load_story import LaunchStory
 from statechannel.demo.narrator import Narrator
-from statechannel.demo.run import run_demo
 from statechannel.demo.story import Story
 from statechannel.errors import ExitCode
 
@@ -50,9 +50,10 @@ def demo(
     """
     if balance:
         make_folder(plots)
-    story = story_in(plots, quiet_s) if balance else Story
     with _terminated_as_interrupted():
-        broken = run_demo(DemoCluster.make(own_ms=own_ms, release_ms=release_ms), Narrator(), keep=keep, story_of=story)
+        cluster, narrator = DemoCluster.make(own_ms=own_ms, release_ms=release_ms), Narrator()
+        story = LaunchStory(cluster, narrator, folder=plots, quiet_s=quiet_s) if balance else Story(cluster, narrator)
+        broken = run_demo(story, keep=keep)
     if broken:
         raise CommandError(
             f"{len(broken)} of the demo's promises did not hold: {broken[0]}",

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from statechannel.audit.history import HistoryLine, history_fields, history_line
-from statechannel.audit.operations import OperationsSeen
+from statechannel.audit.origins import OperationsSeen
 from statechannel.cli.kit.channel_view import not_found, read_channel
 from statechannel.cli.kit.options import Connect, OutputAs, with_connection
 from statechannel.cli.kit.output import Output, duration, moment, print_json, print_table, stdout

@@ -1,20 +1,96 @@
-"""Demo client that writes to every topic several times a second, at the broker that owns the topic's bundle.
+"""Client side of the toy data plane: a link to a broker, and a client that writes to every topic several times a second.
 
-It asks any broker for the owner of a topic, writes there, follows redirects if the bundle
-has moved, and looks it up again if the write is refused. Runs on its own loop in a thread.
+The client asks any broker for the owner of a topic, writes there, follows redirects if the bundle has moved, and looks it up
+again if the write is refused. It runs on its own loop in a thread.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import threading
 import time
 from collections.abc import Sequence
 from typing import Any
+from urllib.parse import urlsplit
 
-from statechannel.demo.link import DemoLink, LinkDownError
+import orjson
+
 from statechannel.demo.observed_gaps import AcceptedWrite, Notebook, NoticedGap
+from statechannel.demo.plane import LINE_BYTES_MAX
+
+
+class LinkDownError(Exception):
+    """The broker does not listen, the connection was lost, or no answer arrived in time."""
+
+
+class DemoLink:
+    """A connection that is opened on demand and reopened after a failure.
+
+    Args:
+        url: `demo://127.0.0.1:PORT`.
+    """
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self._numbers = itertools.count(1)
+        self._open: dict[int, asyncio.Future[dict[str, Any]]] = {}
+        self._writer: asyncio.StreamWriter | None = None
+        self._reading: asyncio.Task[None] | None = None
+        self._making = asyncio.Lock()
+
+    async def ask(self, do: str, timeout_s: float, **args: Any) -> dict[str, Any]:
+        """Send a request and wait for the answer.
+
+        Raises:
+            LinkDownError: There was no answer.
+        """
+        number = next(self._numbers)
+        answer: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
+        try:
+            async with asyncio.timeout(timeout_s):
+                writer = await self._connected()
+                self._open[number] = answer
+                writer.write(orjson.dumps({"id": number, "do": do, **args}, option=orjson.OPT_APPEND_NEWLINE))
+                return await answer
+        except (OSError, TimeoutError) as error:
+            raise LinkDownError(f"{self.url}: {type(error).__name__}") from error
+        finally:
+            self._open.pop(number, None)
+
+    async def _connected(self) -> asyncio.StreamWriter:
+        async with self._making:
+            if self._writer is not None:
+                return self._writer
+            parts = urlsplit(self.url)
+            reader, writer = await asyncio.open_connection(parts.hostname, parts.port, limit=LINE_BYTES_MAX)
+            self._writer = writer
+            self._reading = asyncio.get_running_loop().create_task(self._read(reader, writer))
+            return writer
+
+    async def _read(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while line := await reader.readline():
+                answer = orjson.loads(line)
+                waiting = self._open.get(answer.get("id"))
+                if waiting is not None and not waiting.done():
+                    waiting.set_result(answer)
+        except (OSError, ValueError):
+            pass  # the same as an end: waiting callers are notified below
+        finally:
+            self._writer = None
+            writer.close()
+            for waiting in self._open.values():
+                if not waiting.done():
+                    waiting.set_exception(ConnectionResetError("the broker closed the connection"))
+
+    async def close(self) -> None:
+        if self._reading is not None:
+            self._reading.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._reading
+
 
 WRITE_INTERVAL_S = 0.25
 RETRY_INTERVAL_S = 0.05
@@ -46,7 +122,6 @@ class Client:
         self._failure: BaseException | None = None
 
     def start(self) -> None:
-        """Start writing."""
         self._thread.start()
 
     def stop(self) -> None:
@@ -57,7 +132,6 @@ class Client:
             self._thread.join(_STOP_S)
 
     def add_broker(self, url: str) -> None:
-        """Add another broker."""
         with self._lock:
             if url not in self._urls:
                 self._urls.append(url)
@@ -75,7 +149,6 @@ class Client:
             return [*never, *self._notebook.unserved]
 
     def gaps(self) -> list[NoticedGap]:
-        """Gaps noticed so far."""
         with self._lock:
             return self._notebook.gaps()
 
@@ -87,7 +160,6 @@ class Client:
 
     @property
     def writes(self) -> int:
-        """Number of accepted writes."""
         with self._lock:
             return self._notebook.writes
 
@@ -125,26 +197,26 @@ class Client:
             with self._lock:
                 urls = list(self._urls)
             for url in urls:
-                sent_ms = _now_ms()
+                sent_ms = now_ms()
                 answer = await self._ask(url, "serving", ANSWER_S)
                 if not answer.get("ok"):
                     continue
                 with self._lock:
                     for bundle, generation in answer["serving"].items():
-                        self._notebook.claimed(AcceptedWrite(answer["by"], bundle, generation, sent_ms, _now_ms()))
+                        self._notebook.claimed(AcceptedWrite(answer["by"], bundle, generation, sent_ms, now_ms()))
             await asyncio.sleep(CLAIMS_INTERVAL_S)
 
     async def _write(self, topic: str) -> bool:
-        begun_ms = _now_ms()
+        begun_ms = now_ms()
         url = self._owner.get(topic) or await self._look_up(topic)
-        sent_ms = _now_ms()
+        sent_ms = now_ms()
         for _ in range(2):  # at the owner as it is known, then where that one says it has gone
             if url is None:
                 break
             answer = await self._ask(url, "write", ANSWER_S, topic=topic)
             if answer.get("ok"):
                 self._owner[topic] = url
-                taken = AcceptedWrite(answer["by"], answer["bundle"], answer["generation"], sent_ms, _now_ms())
+                taken = AcceptedWrite(answer["by"], answer["bundle"], answer["generation"], sent_ms, now_ms())
                 with self._lock:
                     self._notebook.taken(topic, taken)
                 return True
@@ -169,7 +241,7 @@ class Client:
             return {"ok": False, "why": str(error)}
 
 
-def _now_ms() -> int:
+def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 

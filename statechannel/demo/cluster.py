@@ -16,12 +16,105 @@ from typing import Any
 
 import orjson
 
-from statechannel.demo.broker_settings import SETTINGS
-from statechannel.demo.errors import DemoError
 from statechannel.demo.plane import PROTOCOL
 from statechannel.embedded import BrokerState, EmbeddedKafkaError, KafkaServer, status
-from statechannel.settings.names import OTHER_VARIABLES
+from statechannel.errors import StateChannelError
+from statechannel.settings.load import OTHER_VARIABLES
 from statechannel.settings.tree import ENV_PREFIX
+
+
+class DemoError(StateChannelError):
+    """The demo cannot continue, or a promise did not hold.
+
+    Attributes:
+        log: A log file with details.
+    """
+
+    def __init__(self, message: str, *, hint: str = "", log: Path | None = None) -> None:
+        super().__init__(message, hint=hint or ("" if log is None else f"Read {log}"))
+        self.log = log
+
+
+_BALANCER = """\
+[extensions.balancer]
+source = "simulated"
+splitting = false
+interval_s = 2
+trigger_gap_s = 0.5
+settle_s = 3
+
+"""
+_LOAD = """\
+[extensions.balancer.load]
+measure_interval_s = 0.5
+sample_interval_s = 0.5
+tick_s = 0.2
+settle_s = 0.5
+top_interval_s = 0.5
+history = 0.5
+report_threshold_percent = 2
+
+"""
+"""Settings shared by both demos; without braces, as one file is a format string."""
+
+SETTINGS = (
+    """\
+# Settings of the demo's brokers. Load is simulated: a few topics are heavy, most are light, all follow a wave.
+# The balancer runs every two seconds instead of every minute, with shorter waits than in production.
+
+"""
+    + _BALANCER
+    + """\
+[extensions.balancer.budget]
+load_percent = 100
+
+"""
+    + _LOAD
+    + """\
+[extensions.balancer.strategies.shedding.transfer]
+hit_threshold = 1
+cool_down_s = 2
+grace_s = 5
+target_std = 0.1
+
+[extensions.balancer.strategies.shedding.weighted-move]
+hits = 1
+grace_s = 5
+"""
+)
+
+LAUNCH_SETTINGS = (
+    """\
+# Settings of the brokers of `demo --balance`. Load is simulated: three namespaces are equally busy, until one becomes
+# much busier. The balancer runs every two seconds instead of every minute, with shorter waits than in production.
+
+"""
+    + _BALANCER
+    + """\
+[extensions.balancer.simulated]
+topics = 100
+msg_rate = 40
+heavy = 20
+wave = 0.05
+noise = 0.05
+hot_namespace = "{namespace}"
+hot_factor = {factor}
+hot_from_s = {from_s}
+
+"""
+    + _LOAD
+    + """\
+[extensions.balancer.strategies.shedding.transfer]
+hit_threshold = 1
+cool_down_s = 2
+grace_s = 600
+target_std = 0.05
+
+[extensions.balancer.strategies.shedding.weighted-move]
+hits = 1
+"""
+)
+
 
 ADDRESS_VARIABLE = f"{ENV_PREFIX}KAFKA__BOOTSTRAP_SERVERS"
 READY_S = 60.0
@@ -102,7 +195,6 @@ class DemoBroker:
 
     @property
     def pid(self) -> int:
-        """Its process id."""
         return self.process.pid
 
 
@@ -132,17 +224,14 @@ class DemoCluster:
 
     @property
     def settings(self) -> Path:
-        """Settings of the brokers."""
         return self.folder / "brokers.toml"
 
     @property
     def kafka_folder(self) -> Path:
-        """Data folder of the Kafka."""
         return self.folder / "kafka"
 
     @property
     def kafka_log(self) -> Path:
-        """The Kafka's own log."""
         return KafkaServer(self.kafka_folder).log_path
 
     def environment(self) -> dict[str, str]:
@@ -196,7 +285,6 @@ class DemoCluster:
     # --- brokers ----------------------------------------------------------------------------------------------------
 
     def broker_command(self, broker: str) -> list[str]:
-        """Arguments of a broker's command."""
         simulated = ["--own-ms", str(self.own_ms), "--release-ms", str(self.release_ms)]
         return ["broker", "run", "--id", broker, "--data-port", "0", *simulated, "--config", str(self.settings)]
 
@@ -238,11 +326,9 @@ class DemoCluster:
             time.sleep(_POLL_S)
 
     def living(self) -> list[DemoBroker]:
-        """Brokers with a running process."""
         return [broker for broker in self.brokers.values() if broker.process.poll() is None]
 
     def kill_broker(self, broker: DemoBroker) -> None:
-        """Signal 9."""
         broker.process.kill()
         broker.process.wait(END_S)
 

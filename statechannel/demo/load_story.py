@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from statechannel.demo.broker_settings import LAUNCH_SETTINGS
-from statechannel.demo.chapters import Chapters, topic_names
-from statechannel.demo.client import Client
-from statechannel.demo.cluster import DemoCluster
-from statechannel.demo.errors import DemoError
-from statechannel.demo.narrator import Narrator
-from statechannel.demo.promises import Promises, alone_at_the_end, same_digest
+from statechannel.demo.chapters import Chapters, spread, topic_names, until_settled
+from statechannel.demo.client import now_ms
+from statechannel.demo.cluster import LAUNCH_SETTINGS
+from statechannel.demo.plane import place_of_bundle
 from statechannel.demo.series import Sampler
-from statechannel.demo.served import place_of_bundle
 from statechannel.protocol.bundle import range_name
 
 LAUNCH = "public/launch"
@@ -75,11 +71,9 @@ class LaunchStory(Chapters):
         self._plot()
 
     def close(self) -> None:
-        """Stop the client and the readings."""
         if self.sampler is not None:
             self.sampler.stop()
-        if self.client is not None:
-            self.client.stop()
+        super(LaunchStory, self).close()
 
     # --- steps ------------------------------------------------------------------------------------------------------
 
@@ -92,7 +86,7 @@ class LaunchStory(Chapters):
             "the load."
         )
         # The setting knows whole seconds, and the mark of the plot has to be where the load begins.
-        from_s = round(_now_ms() / 1_000 + self.quiet_s)
+        from_s = round(now_ms() / 1_000 + self.quiet_s)
         self.launch_ms = from_s * 1_000
         settings = LAUNCH_SETTINGS.format(namespace=LAUNCH, factor=FACTOR, from_s=from_s)
         self.cluster.settings.write_text(settings)
@@ -113,10 +107,7 @@ class LaunchStory(Chapters):
         n = self.narrator
         n.step(f"A client writes to {len(self.topics)} topics, one in each bundle")
         n.say("The first lookup of a bundle assigns it: to the broker with the most room, by the load reports.")
-        self.client = Client(self.topics, [broker.url for broker in self.cluster.living()])
-        self.client.start()
-        took_s = self.until_served()
-        n.good(f"every topic was written to after {took_s:.1f} s; from now on the client notes every gap")
+        self.start_client()
 
     def _quiet(self) -> None:
         n = self.narrator
@@ -138,17 +129,11 @@ class LaunchStory(Chapters):
             "bundles to brokers with room, a part of the load at a time."
         )
         balanced = until_settled(self.cluster, self.launch_ms, len(BROKERS))
-        settled_ms = _now_ms()
+        settled_ms = now_ms()
         n.command(f"{self.name} decisions --moves-only")
         moves = [move for _, move in balanced.moves]
         n.say(f"lists {len(moves)} moves in {len(balanced.decisions)} decisions; the first are:")
-        n.table(
-            ("bundle", "from", "to", "result", "why"),
-            [
-                (_short(move["bundle"]), move["source"], move["destination"] or "-", str(move["result"]), move["why"])
-                for move in moves[:_SHOWN]
-            ],
-        )
+        self.show_moves(moves[:_SHOWN], _short)
         self.promises.all(balanced.unsettled, f"{len(moves)} moves in {len(balanced.decisions)} decisions, all done")
         seconds = (settled_ms - self.launch_ms) / 1_000
         n.good(f"after {seconds:.0f} s it has found nothing more to move three times in a row")
@@ -158,7 +143,7 @@ class LaunchStory(Chapters):
     def _after(self) -> None:
         n = self.narrator
         n.step("The result")
-        self._wait_until(_now_ms() + round(STEADY_S * 1_000))
+        self._wait_until(now_ms() + round(STEADY_S * 1_000))
         self._sampler.stop()
         series, after = self._sampler.series, self._lately()
         self._show_loads({"at the worst": series.worst(), "now": after})
@@ -176,8 +161,8 @@ class LaunchStory(Chapters):
         )
         self.until_served()
         self._writer_ends()
-        alone_at_the_end(self.promises, self.bundles(), self.cluster.living())
-        same_digest(self.promises, self.cluster)
+        self.check_owners()
+        self.check_digests()
 
     def _plot(self) -> None:
         n = self.narrator
@@ -197,7 +182,6 @@ class LaunchStory(Chapters):
         return self.sampler
 
     def _writer_ends(self) -> None:
-        """Check the gaps noticed by the client."""
         self.writer.stop()
         gaps = [gap.length_ms for gap in self.writer.gaps() if gap.length_ms is not None]
         longest = f"the longest gap of a topic {max(gaps) / 1_000:.1f} s" if gaps else "no gap noticed"
@@ -219,7 +203,7 @@ class LaunchStory(Chapters):
         )
 
     def _wait_until(self, at_ms: int) -> None:
-        while (left_ms := at_ms - _now_ms()) > 0:
+        while (left_ms := at_ms - now_ms()) > 0:
             time.sleep(min(_POLL_S, left_ms / 1_000))
 
 
@@ -230,83 +214,3 @@ def _part(load: float | None) -> str:
 def _short(bundle: str) -> str:
     place = place_of_bundle(bundle)
     return f"{place.namespace}/{range_name(place.lower, place.upper)}"
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
-
-
-def story_in(folder: Path, quiet_s: float) -> Callable[[DemoCluster, Narrator, Promises], Chapters]:
-    """Create the story for `run_demo`, with its plot in a folder."""
-    return lambda cluster, narrator, promises: LaunchStory(cluster, narrator, promises, folder=folder, quiet_s=quiet_s)
-
-
-CALM = 3
-"""Number of consecutive decisions without moves after which it has settled."""
-COOLING = "CoolDown"
-"""Reason of a decision that waits for new load reports after a move."""
-SETTLED_S = 120.0
-_COMMAND_POLL_S = 0.5
-
-
-@dataclass(frozen=True, slots=True)
-class Balanced:
-    """Decisions of the balancer.
-
-    Attributes:
-        decisions: Those with moves, the oldest first.
-        before: Each broker's score at the first of them; after: at the newest decision.
-    """
-
-    decisions: Sequence[dict[str, Any]]
-    before: dict[str, float]
-    after: dict[str, float]
-
-    @property
-    def moves(self) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
-        """Each started move, with its decision."""
-        return ((decision, move) for decision in self.decisions for move in _begun(decision))
-
-    @property
-    def unsettled(self) -> Sequence[str]:
-        """Moves that did not succeed, as sentences."""
-        return [f"{move['bundle']}: {move['result']}" for _, move in self.moves if move["result"] != "done"]
-
-
-def spread(scores: dict[str, float]) -> float:
-    """Difference between the busiest and the idlest broker."""
-    return max(scores.values()) - min(scores.values()) if scores else 0.0
-
-
-def until_settled(cluster: DemoCluster, since_ms: int, brokers: int) -> Balanced:
-    """Wait until the balancer has moved bundles and then made no more moves.
-
-    Args:
-        since_ms: Earlier decisions are ignored.
-        brokers: Number of brokers that must have scores.
-
-    Raises:
-        DemoError: It takes too long.
-    """
-    until_s = time.monotonic() + SETTLED_S
-    while True:
-        listed = cluster.ask("decisions", "--since", "1h")["decisions"]
-        sheds = [
-            decision
-            for decision in listed
-            if decision["subject"] == "shed" and decision["skipped"] is None and decision["at_ms"] >= since_ms
-        ]
-        moved = [decision for decision in sheds if _begun(decision)]
-        calm = not any(_begun(decision) or decision["reason"] == COOLING for decision in sheds[-CALM:])
-        if moved and calm and len(sheds[-1]["scores"]) == brokers:
-            return Balanced(moved, moved[0]["scores"], sheds[-1]["scores"])
-        if time.monotonic() > until_s:
-            reason = sheds[-1]["why"] if sheds else listed[-1]["why"] if listed else "nothing"
-            raise DemoError(
-                f"the cluster was not balanced within {SETTLED_S:.0f} s; the newest decision says: {reason}"
-            )
-        time.sleep(_COMMAND_POLL_S)
-
-
-def _begun(decision: dict[str, Any]) -> list[dict[str, Any]]:
-    return [move for move in decision["moves"] if move["operation"] is not None]

@@ -27,11 +27,9 @@ class Narrator:
 
     @property
     def elapsed_s(self) -> float:
-        """Time since the beginning."""
         return time.monotonic() - self._begun_s
 
     def step(self, title: str) -> None:
-        """Print the title of the next step."""
         self._step += 1
         self._title(f"{self._step}. {title}")
 
@@ -41,11 +39,9 @@ class Narrator:
 
     @property
     def where(self) -> str:
-        """The current step."""
         return f"step {self._step}" if self._step else "the beginning"
 
     def failed(self, text: str, look: str) -> None:
-        """Print that the story cannot continue."""
         self._prose(f"[failed] {self.where}: {text}", "bold red")
         self._prose(look, "")
 
@@ -56,15 +52,12 @@ class Narrator:
         self._print(line)
 
     def say(self, text: str) -> None:
-        """Print a sentence."""
         self._prose(text, "")
 
     def good(self, text: str) -> None:
-        """Print a promise that held."""
         self._prose(f"[ok] {text}", "green")
 
     def bad(self, text: str) -> None:
-        """Print a promise that did not hold."""
         self._prose(f"[FAILED] {text}", "bold red")
 
     def command(self, text: str) -> None:
@@ -72,12 +65,10 @@ class Narrator:
         self._print(Text(f"{_INDENT}$ {text}", style="bold"))
 
     def output(self, text: str) -> None:
-        """Print the output of a command."""
         for line in text.rstrip().splitlines():
             self._print(Text(f"{_INDENT}  {line.rstrip()}", style="dim"))
 
     def table(self, headers: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-        """Print a small table."""
         table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
         for header in headers:
             table.add_column(Text(header), overflow="fold")
@@ -99,7 +90,6 @@ class Narrator:
 
 
 def milliseconds(length_ms: int | None) -> str:
-    """A duration as text."""
     if length_ms is None:
         return "-"
     return f"{length_ms} ms" if length_ms < 1_000 else f"{length_ms / 1_000:.1f} s"  # noqa: PLR2004 - of units

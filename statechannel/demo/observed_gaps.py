@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from statechannel.demo.served import place_of_bundle, place_of_topic
+from statechannel.demo.plane import place_of_bundle, place_of_topic
 
 
 class NoticedGap(NamedTuple):
@@ -30,7 +30,6 @@ class NoticedGap(NamedTuple):
 
     @property
     def length_ms(self) -> int | None:
-        """None while it is open."""
         return None if self.end_ms is None else self.end_ms - self.start_ms
 
 
@@ -66,7 +65,6 @@ class Notebook:
     _newest: dict[str, AcceptedWrite] = field(default_factory=dict)
 
     def taken(self, topic: str, taken: AcceptedWrite) -> None:
-        """Note an accepted write."""
         held = self.topics.setdefault(topic, _Topic())
         held.writes += 1
         self._check(topic, taken)
@@ -79,7 +77,6 @@ class Notebook:
         held.last = taken
 
     def claimed(self, claim: AcceptedWrite) -> None:
-        """Note a broker's claim to serve a bundle."""
         place = place_of_bundle(claim.bundle)
         for topic in self.topics:
             if place.holds(*place_of_topic(topic)):
@@ -108,7 +105,6 @@ class Notebook:
 
     @property
     def writes(self) -> int:
-        """Number of accepted writes."""
         return sum(topic.writes for topic in self.topics.values())
 
     @property
@@ -170,17 +166,8 @@ class AuditedGap(NamedTuple):
 
     @classmethod
     def of(cls, fields: Mapping[str, Any]) -> AuditedGap:
-        """Parse the audit's JSON."""
-        return cls(
-            fields["bundle"],
-            fields["cause"],
-            fields["start_ms"],
-            fields["end_ms"],
-            fields["from"],
-            fields["to"],
-            fields["on_request_ms"],
-            fields["why"],
-        )
+        names = ("bundle", "cause", "start_ms", "end_ms", "from", "to", "on_request_ms", "why")
+        return cls(*(fields[name] for name in names))
 
 
 class Pair(NamedTuple):

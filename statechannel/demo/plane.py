@@ -11,16 +11,105 @@ import contextlib
 import os
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import orjson
 
 from statechannel.broker.exits import ChannelStoppedError
-from statechannel.demo.served import ServedBundles, Serving
 from statechannel.engine.commands import BoundTo, Owned
+from statechannel.protocol.bundle import FULL_UPPER, parse_key, split_topic, topic_hash
 
 if TYPE_CHECKING:
     from statechannel.api import StateChannel
+
+
+class RingRange(NamedTuple):
+    """A range of a namespace's ring, from `lower` to below `upper` (closed at the end of the ring)."""
+
+    namespace: str
+    lower: int
+    upper: int
+
+    def holds(self, namespace: str, position: int) -> bool:
+        if namespace != self.namespace:
+            return False
+        return self.lower <= position < self.upper or position == self.upper == FULL_UPPER
+
+    def overlaps(self, other: RingRange) -> bool:
+        return self.namespace == other.namespace and self.lower < other.upper and other.lower < self.upper
+
+
+class Serving(NamedTuple):
+    """A bundle that is served."""
+
+    bundle: str
+    generation: int
+
+
+def place_of_topic(topic: str) -> tuple[str, int]:
+    """Namespace and hash of a topic.
+
+    Raises:
+        ValueError: It has no namespace.
+    """
+    parts = split_topic(topic)
+    if parts is None:
+        raise ValueError(f"`{topic}` has no namespace: use tenant/namespace/topic")
+    return parts[0], topic_hash(parts[1])
+
+
+def place_of_bundle(bundle: str) -> RingRange:
+    """Range of a bundle.
+
+    Raises:
+        ValueError: It is not the key of a bundle.
+    """
+    key = parse_key(bundle.encode())
+    if key is None or key.is_namespace:
+        raise ValueError(f"`{bundle}` is not a bundle")
+    return RingRange(key.namespace, key.lower, key.upper)
+
+
+class ServedBundles:
+    """Updated by the hooks of one broker. Every lookup scans all bundles: for a demo's dozens."""
+
+    def __init__(self) -> None:
+        self._served: dict[RingRange, Serving] = {}
+        self._moved: dict[RingRange, str] = {}
+
+    def serve(self, bundle: str, generation: int) -> None:
+        """Note that the broker serves a bundle. After a split the children replace the parent one by one."""
+        place = place_of_bundle(bundle)
+        self._served[place] = Serving(bundle, generation)
+        self._moved = {there: url for there, url in self._moved.items() if not there.overlaps(place)}
+        for wider in [other for other in self._served if other != place and other.overlaps(place)]:
+            inside = [other for other in self._served if other != wider and other.overlaps(wider)]
+            if sum(other.upper - other.lower for other in inside) == wider.upper - wider.lower:
+                del self._served[wider]
+
+    def release(self, bundle: str) -> None:
+        self._served.pop(place_of_bundle(bundle), None)
+
+    def moved(self, bundle: str, url: str | None) -> None:
+        place = place_of_bundle(bundle)
+        if url is None or place in self._served:
+            self._moved.pop(place, None)
+        else:
+            self._moved[place] = url
+
+    def find(self, topic: str) -> Serving | None:
+        """The bundle of a topic, if it is served here; the newest generation during a split."""
+        namespace, position = place_of_topic(topic)
+        matches = [serving for place, serving in self._served.items() if place.holds(namespace, position)]
+        return max(matches, key=lambda serving: serving.generation, default=None)
+
+    def forward(self, topic: str) -> str | None:
+        namespace, position = place_of_topic(topic)
+        return next((url for place, url in self._moved.items() if place.holds(namespace, position)), None)
+
+    def all(self) -> dict[str, int]:
+        return {serving.bundle: serving.generation for serving in self._served.values()}
+
 
 PROTOCOL = "demo"
 LOOPBACK = "127.0.0.1"
@@ -60,11 +149,9 @@ class DataPlane:
         return f"{PROTOCOL}://{LOOPBACK}:{self._server.sockets[0].getsockname()[1]}"
 
     def attach(self, channel: StateChannel) -> None:
-        """Start to answer lookups."""
         self._channel = channel
 
     async def close(self) -> None:
-        """Stop listening; open connections end."""
         if self._server is not None:
             self._server.close()
         for task in list(self._tasks):
@@ -156,7 +243,6 @@ class DataPlane:
         return {"ok": True, "digest": digest, "applied": {str(partition): at for partition, at in applied.items()}}
 
     def _status(self) -> dict[str, Any]:
-        """Status of this member, with the live brokers."""
         if self._channel is None:
             return {"ok": False, "why": "still joining"}
         heard = {broker.broker: broker.incarnation for broker in self._channel.brokers()}

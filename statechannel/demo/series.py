@@ -12,9 +12,8 @@ from typing import Any
 
 import orjson
 
-from statechannel.demo.client import ask_broker
+from statechannel.demo.client import LinkDownError, ask_broker
 from statechannel.demo.cluster import DemoBroker
-from statechannel.demo.link import LinkDownError
 
 PLOTS = "statechannel.demo_plots"
 """Entry points that draw a series: called with its JSON object and a folder, they return the written files."""
@@ -43,7 +42,6 @@ class LoadSeries:
     marks: list[tuple[float, str]] = field(default_factory=list)
 
     def add(self, at_s: float, loads: Mapping[str, float | None]) -> None:
-        """Add one reading of all brokers."""
         self.at_s.append(at_s)
         for name in loads.keys() - self.loads.keys():
             self.loads[name] = [None] * (len(self.at_s) - 1)
@@ -51,7 +49,6 @@ class LoadSeries:
             known.append(loads.get(name))
 
     def mark(self, text: str, at_ms: int) -> None:
-        """Mark an action."""
         self.marks.append(((at_ms - self.begun_ms) / 1_000, text))
 
     def moved(self, decisions: Iterable[Mapping[str, Any]]) -> None:
@@ -67,7 +64,6 @@ class LoadSeries:
         ]
 
     def returned(self) -> Sequence[str]:
-        """Bundles that came back to an earlier broker."""
         left: dict[str, set[str]] = {}
         bundles: dict[str, None] = {}
         for move in self.moves:
@@ -99,7 +95,6 @@ class LoadSeries:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Object for JSON; times in seconds since the start."""
         return {
             "kind": "balance-series",
             "format": FORMAT,
@@ -146,7 +141,6 @@ class Sampler:
         self._thread = threading.Thread(target=self._run, name="demo-loads", daemon=True)
 
     def start(self) -> None:
-        """Begin."""
         self._thread.start()
 
     def stop(self) -> None:

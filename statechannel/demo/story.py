@@ -5,16 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from statechannel.demo.chapters import SERVED_S, Chapters, topic_names
-from statechannel.demo.client import Client
-from statechannel.demo.cluster import DemoBroker
-from statechannel.demo.errors import DemoError
-from statechannel.demo.load_story import spread, until_settled
+from statechannel.demo.chapters import SERVED_S, Chapters, spread, topic_names, until_settled
+from statechannel.demo.client import now_ms
+from statechannel.demo.cluster import DemoBroker, DemoError
 from statechannel.demo.narrator import milliseconds
-from statechannel.demo.promises import alone_at_the_end, same_digest
-from statechannel.demo.served import place_of_bundle, place_of_topic
+from statechannel.demo.plane import place_of_bundle, place_of_topic
 from statechannel.protocol.bundle import range_name
 
 NAMESPACE = "public/default"
@@ -24,7 +21,11 @@ BROKERS = ("b1", "b2", "b3")
 
 @dataclass(slots=True)
 class Story(Chapters):
-    """One run of the demo."""
+    """One run of the demo.
+
+    Attributes:
+        used: Bundles that a step has already used.
+    """
 
     EXAMPLES: ClassVar[Sequence[str]] = (
         "status",
@@ -41,7 +42,7 @@ class Story(Chapters):
 
     # One in each half of a bundle, so that the children of a split have topics, too.
     topics: list[str] = field(default_factory=lambda: topic_names(NAMESPACE, 2 * BUNDLES))
-    all_written_ms: int = 0
+    used: set[str] = field(default_factory=set)
 
     def run(self) -> None:
         """Run the whole story, up to the audit; raises `DemoError` if it cannot continue."""
@@ -78,11 +79,7 @@ class Story(Chapters):
         n = self.narrator
         n.step(f"A client writes to {len(self.topics)} topics, four times a second each")
         n.say("It asks any broker for the owner of a topic, and writes there. The first lookup of a bundle assigns it.")
-        self.client = Client(self.topics, [broker.url for broker in self.cluster.living()])
-        self.client.start()
-        took_s = self.until_served()
-        self.all_written_ms = _now_ms()
-        n.good(f"every topic was written to after {took_s:.1f} s; from now on the client notes every gap")
+        self.start_client()
         self.show("brokers", "broker", "leader", "bundles", "URLs")
 
     def _transfer(self) -> None:
@@ -120,7 +117,7 @@ class Story(Chapters):
         killed = self.cluster.brokers.get(leader or "")
         if killed is None:
             raise DemoError(f"no broker of the demo is leader (leader: {leader})")
-        orphans = sum(bundle["owner"] == killed.id for bundle in self._bundles())
+        orphans = sum(bundle["owner"] == killed.id for bundle in self.bundles())
         n.command(f"kill -9 {killed.pid}")
         self.cluster.kill_broker(killed)
         n.say(
@@ -146,14 +143,14 @@ class Story(Chapters):
         n = self.narrator
         leaving = next(broker for broker in self.cluster.living() if broker.id != killed.id)
         n.step(f"{leaving.id} is restarted gracefully")
-        serving = sum(bundle["owner"] == leaving.id for bundle in self._bundles())
+        serving = sum(bundle["owner"] == leaving.id for bundle in self.bundles())
         n.say(f"On SIGTERM it hands over its {serving} bundles, resigns, sends a goodbye and ends.")
         n.command(f"kill {leaving.pid}")
         begun_s = time.monotonic()
         code = self.cluster.drain_broker(leaving, SERVED_S)
         took_s = time.monotonic() - begun_s
         self.promises.check(code == 0, f"{leaving.id} ended after {took_s:.1f} s with exit code {code}")
-        left = sum(bundle["owner"] == leaving.id for bundle in self._bundles())
+        left = sum(bundle["owner"] == leaving.id for bundle in self.bundles())
         self.promises.check(left == 0, f"it left {left} bundles behind")
         again = self.cluster.start_broker(leaving.id)
         self.cluster.wait_ready(again)
@@ -169,19 +166,13 @@ class Story(Chapters):
             "Brokers report their load, and the leader moves bundles from the busiest to the idlest. Load is simulated here: a "
             "few topics are heavy, and nothing has been balanced since the restarts."
         )
-        begun_ms = _now_ms()
+        begun_ms = now_ms()
         self.command("override", "end", "shedding")
         balanced = until_settled(self.cluster, begun_ms, len(BROKERS))
         n.command(f"{self.name} decisions --moves-only")
         n.say("prints, in short:")
         moves = list(balanced.moves)
-        n.table(
-            ("bundle", "from", "to", "result", "why"),
-            [
-                (_short(move["bundle"]), move["source"], move["destination"] or "-", move["result"], move["why"])
-                for _, move in moves
-            ],
-        )
+        self.show_moves([move for _, move in moves], _short)
         did = f"{_count(len(moves), 'move')} in {_count(len(balanced.decisions), 'decision')}"
         self.promises.all(balanced.unsettled, f"{did}, all done")
         n.table(
@@ -203,7 +194,7 @@ class Story(Chapters):
         n = self.narrator
         n.step("The audit: what happened, by the log?")
         n.say("It reads the same topic as the brokers, with the same rules, and lists every gap with its cause.")
-        until_ms = _now_ms()
+        until_ms = now_ms()
         self.writer.stop()
         answer = self.command("audit", "--gaps")
         compared = self.promises.gaps(
@@ -225,23 +216,18 @@ class Story(Chapters):
             ],
         )
         n.say("(`by the log`: a lost owner's gap begins when it was last heard, up to a second before it was killed.)")
-        alone_at_the_end(self.promises, self._bundles(), self.cluster.living())
-        same_digest(self.promises, self.cluster)
+        self.check_owners()
+        self.check_digests()
 
     # --- parts of steps ---------------------------------------------------------------------------------------------
 
-    def _bundles(self) -> list[dict[str, Any]]:
-        bundles: list[dict[str, Any]] = self.cluster.ask("bundles", "--namespace", NAMESPACE)["bundles"]
-        return bundles
-
     def _topic_of_somebody(self) -> tuple[str, str]:
         """A topic and its owner, of the unused bundle with the highest range, so that each step has another."""
-        used = self.promises.touched
-        for bundle in self._bundles():
+        for bundle in self.bundles():
             place = place_of_bundle(bundle["bundle"])
             topic = next((name for name in self.topics if place.holds(*place_of_topic(name))), None)
-            if topic is not None and bundle["owner"] is not None and bundle["bundle"] not in used:
-                used.add(bundle["bundle"])
+            if topic is not None and bundle["owner"] is not None and bundle["bundle"] not in self.used:
+                self.used.add(bundle["bundle"])
                 return topic, bundle["owner"]
         raise DemoError("no bundle has an owner")
 
@@ -253,7 +239,3 @@ def _count(number: int, what: str) -> str:
 def _short(bundle: str) -> str:
     place = place_of_bundle(bundle)
     return range_name(place.lower, place.upper)
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

@@ -14,8 +14,7 @@ from statechannel.embedded.errors import (
     PortInUseError,
 )
 from statechannel.embedded.jars import KAFKA_VERSION, find_jars, prepare_jars
-from statechannel.embedded.options import BrokerOptions
-from statechannel.embedded.security import BrokerSecurity
+from statechannel.embedded.layout import BrokerOptions, BrokerSecurity
 from statechannel.embedded.server import KafkaServer
 
 __all__ = [

@@ -1,22 +1,19 @@
 """Detached broker of a data folder, for the command line: up, down, status."""
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
 import psutil
 
-from statechannel.embedded import ports, process
+from statechannel.embedded import process
 from statechannel.embedded.errors import AlreadyRunningError, BrokerStartError
-from statechannel.embedded.layout import LOOPBACK, Layout, read_record
-from statechannel.embedded.options import BrokerOptions
+from statechannel.embedded.jars import Say
+from statechannel.embedded.layout import LOOPBACK, BrokerOptions, Layout, read_record
 from statechannel.embedded.server import KafkaServer
 
 _POLL_S = 0.1
-
-Say = Callable[[str], None]
 
 
 class BrokerState(StrEnum):
@@ -102,7 +99,7 @@ def status(folder: Path) -> BrokerStatus:
         if process.is_suspended(running):  # the system still accepts connections for it, so this is asked first
             state = BrokerState.SUSPENDED
         else:
-            serves = record is not None and ports.answers(record.port)
+            serves = record is not None and process.answers(record.port)
             state = BrokerState.RUNNING if serves else BrokerState.STARTING
     elif process.is_locked(layout):
         state = BrokerState.STARTING
@@ -119,7 +116,6 @@ def status(folder: Path) -> BrokerStatus:
 
 
 def resume_hint(broker: BrokerStatus) -> str:
-    """Hint for resuming a suspended broker."""
     return f"`kill -CONT {broker.pid}` resumes it; nothing is lost."
 
 

@@ -1,11 +1,106 @@
-"""Layout of an embedded broker's data folder, and the files it is started with."""
+"""Options and security of an embedded broker, its data folder, and the files that it is started with."""
+
+from __future__ import annotations
 
 import json
 import os
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 
-from statechannel.embedded.options import BrokerOptions
+MECHANISM = "SCRAM-SHA-512"
+LISTENER = "SASL_SSL"
+CONTROLLER = "CONTROLLER"
+_LOGIN_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
+_FORBIDDEN = frozenset(',[]=;"\\\n\r')
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerSecurity:
+    """Authentication of an embedded broker and its clients.
+
+    Clients connect by TLS with a name and a password; ACLs grant rights, everything else is denied.
+    The controller's port requires a certificate of the same authority with the superuser's common name.
+
+    Attributes:
+        certificate_pem: File with the broker's key (PKCS #8) and its certificates, the common name being `superuser`.
+        authority_pem: File with the certificate of the authority that has signed it.
+        superuser: User exempt from ACLs: it creates the other users and their ACLs.
+        password: The superuser's.
+    """
+
+    certificate_pem: Path
+    authority_pem: Path
+    superuser: str
+    password: str = field(repr=False)
+
+    def __post_init__(self) -> None:
+        for what, text in (("superuser", self.superuser), ("password", self.password)):
+            if not text or _FORBIDDEN & set(text):
+                # Kafka's own tool splits `name=..,password=..` at these, without a way to quote them.
+                raise ValueError(
+                    f"the {what} of a secured broker is empty, or has one of , [ ] = ; \" \\ or a line's end"
+                )
+
+    def properties(self, host: str, port: int, controller_port: int) -> dict[str, str]:
+        """Kafka's settings for it; they hold the password."""
+        jaas = f'{_LOGIN_MODULE} required username="{self.superuser}" password="{self.password}";'
+        return {
+            "listeners": f"{LISTENER}://{host}:{port},{CONTROLLER}://{host}:{controller_port}",
+            "advertised.listeners": f"{LISTENER}://{host}:{port}",
+            "listener.security.protocol.map": f"{LISTENER}:SASL_SSL,{CONTROLLER}:SSL",
+            "inter.broker.listener.name": LISTENER,
+            "sasl.enabled.mechanisms": MECHANISM,
+            "sasl.mechanism.inter.broker.protocol": MECHANISM,
+            f"listener.name.{LISTENER.lower()}.{MECHANISM.lower()}.sasl.jaas.config": jaas,
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.location": str(self.certificate_pem),
+            "ssl.truststore.type": "PEM",
+            "ssl.truststore.location": str(self.authority_pem),
+            f"listener.name.{CONTROLLER.lower()}.ssl.client.auth": "required",
+            "ssl.principal.mapping.rules": "RULE:^.*CN=([^,]+).*$/$1/,DEFAULT",
+            "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+            "allow.everyone.if.no.acl.found": "false",
+            "super.users": f"User:{self.superuser}",
+        }
+
+    def format_arguments(self) -> tuple[str, ...]:
+        """Arguments for Kafka's tool that prepares the data folder: the first user must exist before the broker starts."""
+        return ("--add-scram", f"{MECHANISM}=[name={self.superuser},password={self.password}]")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerOptions:
+    """Options of one embedded broker.
+
+    Attributes:
+        heap_mib: Java heap. 128 serves millions of small records; more only helps page-heavy reads.
+        jars: Folder with the jars; None takes STATECHANNEL_KAFKA_JARS, else the user's cache.
+        start_timeout_s: Longest wait for the broker to serve. After a kill the old session has to
+            end first: about 10 s, and a busy machine needs several times that (56 s were seen).
+        stop_timeout_s: Longest wait for a clean stop before the broker is killed.
+        min_free_bytes: Least free space on the disk of the data folder for a start: one log segment
+            of a topic plus the internal topics.
+        fast_cleaner: Wake the log cleaner every 0.2 s instead of 15 s, for tests that must see
+            compaction.
+        cluster_id: Id of the cluster, for several nodes that are to be one (with `properties` that name their voters);
+            None makes a new one.
+        properties: Kafka properties that override the ones made here.
+        security: TLS, passwords and ACLs; None serves all clients on this machine. To be the same at every start on a
+            data folder.
+    """
+
+    heap_mib: int = 128
+    jars: Path | None = None
+    start_timeout_s: float = 120.0
+    stop_timeout_s: float = 30.0
+    min_free_bytes: int = 64 * 1024 * 1024
+    fast_cleaner: bool = False
+    cluster_id: str | None = None
+    properties: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    security: BrokerSecurity | None = None
+
 
 NODE_ID = 1
 LOOPBACK = "127.0.0.1"
@@ -87,7 +182,6 @@ class Layout:
 
     @property
     def broker_log(self) -> Path:
-        """The broker's own log."""
         return self.folder / "broker.log"
 
     @property
@@ -125,9 +219,7 @@ class BrokerRecord:
 
 def write_record(layout: Layout, record: BrokerRecord) -> None:
     """Replace the record in one step, so that a reader never sees half of it."""
-    scratch = layout.record.with_suffix(".tmp")
-    scratch.write_text(json.dumps(asdict(record)) + "\n")
-    scratch.replace(layout.record)
+    _replace(layout.record, json.dumps(asdict(record)) + "\n", mode=0o666)
 
 
 def read_record(layout: Layout) -> BrokerRecord | None:
@@ -145,7 +237,6 @@ def read_record(layout: Layout) -> BrokerRecord | None:
 
 
 def write_configuration(layout: Layout, *, port: int, controller_port: int, options: BrokerOptions) -> None:
-    """Write the broker's properties and its logging configuration."""
     properties = {
         **_PROPERTIES,
         "listeners": f"PLAINTEXT://{LOOPBACK}:{port},CONTROLLER://{LOOPBACK}:{controller_port}",
@@ -189,8 +280,12 @@ def _write_properties(path: Path, properties: dict[str, str]) -> None:
 
 def write_private(path: Path, text: str) -> None:
     """Write a file that may hold a password, for its owner's eyes from the first byte on."""
+    _replace(path, text, mode=0o600)
+
+
+def _replace(path: Path, text: str, *, mode: int) -> None:
     scratch = path.with_name(f"{path.name}.tmp")
     scratch.unlink(missing_ok=True)
-    with os.fdopen(os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
+    with os.fdopen(os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "w", encoding="utf-8") as file:
         file.write(text)
     scratch.replace(path)

@@ -1,6 +1,9 @@
-"""Process of the embedded broker: identity, liveness and end, always by pid."""
+"""Process of the embedded broker: identity, liveness and end, always by pid; and ports on the loopback address."""
 
+import errno
 import fcntl
+import random
+import socket
 import subprocess
 import time
 from collections.abc import Sequence
@@ -9,8 +12,70 @@ from typing import IO
 
 import psutil
 
-from statechannel.embedded.errors import AlreadyRunningError
-from statechannel.embedded.layout import BrokerRecord, Layout, read_record
+from statechannel.embedded.errors import AlreadyRunningError, PortInUseError
+from statechannel.embedded.layout import LOOPBACK, BrokerRecord, Layout, read_record
+
+# Below the range from which Linux and macOS take the ports of outgoing connections: a client that
+# keeps trying to reach a stopped broker could otherwise be given the broker's own port.
+_FIRST, _LAST = 15_000, 30_000
+_TRIES = 200
+_CONNECT_TIMEOUT_S = 1.0
+
+
+def require_free(port: int) -> None:
+    """Make sure that a port is free.
+
+    Raises:
+        PortInUseError: The port is in use, or this user may not use it.
+    """
+    try:
+        _bind(port)
+    except OSError as error:
+        reason = "is in use" if error.errno == errno.EADDRINUSE else f"is unusable: {error.strerror}"
+        raise PortInUseError(
+            f"port {port} on {LOOPBACK} {reason}",
+            hint="stop the program that listens there, or choose another port with --port",
+        ) from error
+
+
+def find_free(*, other_than: int | None = None) -> int:
+    """Return a port that was free a moment ago.
+
+    Raises:
+        PortInUseError: Many tries found none.
+    """
+    for _ in range(_TRIES):
+        port = random.randint(_FIRST, _LAST)
+        if port != other_than and is_free(port):
+            return port
+    raise PortInUseError(
+        f"no free port found between {_FIRST} and {_LAST} on {LOOPBACK}",
+        hint="name a port with --port",
+    )
+
+
+def is_free(port: int) -> bool:
+    try:
+        _bind(port)
+    except OSError:
+        return False
+    return True
+
+
+def answers(port: int) -> bool:
+    try:
+        socket.create_connection((LOOPBACK, port), timeout=_CONNECT_TIMEOUT_S).close()
+    except OSError:
+        return False
+    return True
+
+
+def _bind(port: int) -> None:
+    with socket.socket() as probe:
+        # As the broker does; otherwise connections that just ended would count as "in use".
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        probe.bind((LOOPBACK, port))
+
 
 Lock = IO[str]
 
@@ -33,13 +98,9 @@ def take_lock(layout: Layout) -> Lock:
     """
     lock = layout.lock.open("a")
     for _ in range(_LOCK_TRIES):
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            # `is_locked` of another process may hold it for an instant.
-            time.sleep(_LOCK_PAUSE_S)
-        else:
+        if _try_lock(lock):
             return lock
+        time.sleep(_LOCK_PAUSE_S)  # `is_locked` of another process may hold it for an instant
     lock.close()
     raise AlreadyRunningError(
         f"a Kafka broker already runs on {layout.folder}",
@@ -52,11 +113,15 @@ def is_locked(layout: Layout) -> bool:
     if not layout.lock.exists():
         return False
     with layout.lock.open("a") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-    return False
+        return not _try_lock(lock)
+
+
+def _try_lock(lock: Lock) -> bool:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def spawn(command: Sequence[str], *, folder: Path, console: Path, lock: Lock) -> psutil.Process:
@@ -119,7 +184,6 @@ def is_suspended(process: psutil.Process) -> bool:
 
 
 def wait_gone(process: psutil.Process, timeout_s: float) -> bool:
-    """Wait until a process has ended; False if it still runs after `timeout_s`."""
     deadline = time.monotonic() + timeout_s
     while is_alive(process):
         if time.monotonic() > deadline:

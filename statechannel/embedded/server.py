@@ -1,25 +1,27 @@
-"""Embedded Kafka broker: start, stop, kill, restart on the same port and data."""
+"""Embedded Kafka broker: start, stop, kill, restart on the same port and data; the cause of a failed start, from its log."""
 
 import base64
+import re
 import secrets
 import shutil
 import subprocess
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 import psutil
 
-from statechannel.embedded import commands, ports, process
-from statechannel.embedded.diagnosis import StartFailure, diagnose, read_since
+from statechannel.embedded import process
 from statechannel.embedded.errors import BrokerStartError, EmbeddedKafkaError, PortInUseError
-from statechannel.embedded.jars import prepare_jars
-from statechannel.embedded.java import Java, find_java
+from statechannel.embedded.jars import Say, prepare_jars
+from statechannel.embedded.java import Java, arguments_file, broker_command, find_java, format_command
 from statechannel.embedded.layout import (
     LOOPBACK,
     SESSION_TIMEOUT_MS,
+    BrokerOptions,
     BrokerRecord,
     Layout,
     read_record,
@@ -27,7 +29,100 @@ from statechannel.embedded.layout import (
     write_private,
     write_record,
 )
-from statechannel.embedded.options import BrokerOptions
+
+_LONGEST_READ_BYTES = 4 * 1024 * 1024
+_LONGEST_CAUSE = 400
+
+
+@dataclass(frozen=True, slots=True)
+class StartFailure:
+    """Why a broker did not start: `what` for the message, `hint` for the user."""
+
+    what: str
+    hint: str
+    port_in_use: bool = False
+
+
+_KNOWN = (
+    (
+        "No space left on device",
+        StartFailure("the disk of the data folder is full", "free some space, then start again"),
+    ),
+    (
+        "Address already in use",
+        StartFailure(
+            "a port is in use",
+            "stop the program that listens there, or choose another port with --port",
+            port_in_use=True,
+        ),
+    ),
+    (
+        "OutOfMemoryError",
+        StartFailure("Java ran out of heap", "give the broker a larger heap"),
+    ),
+    (
+        "Could not reserve enough space",
+        StartFailure("this machine has not enough free memory for the heap", "free some memory"),
+    ),
+    (
+        "Permission denied",
+        StartFailure("a file of the data folder is not accessible", "check the folder's owner and mode"),
+    ),
+)
+
+
+def read_since(path: Path, offset: int) -> str:
+    """Return what was appended to a log since `offset`; a log that has rolled is read whole."""
+    try:
+        size = path.stat().st_size
+        start = offset if offset <= size else 0
+        with path.open("rb") as file:
+            file.seek(max(start, size - _LONGEST_READ_BYTES))
+            return file.read().decode("utf-8", "replace")
+    except FileNotFoundError:
+        return ""
+
+
+def diagnose(log: str, console: str, *, log_path: Path) -> StartFailure:
+    """Find the cause in the broker's log, then in what Java printed.
+
+    Args:
+        log: The part of the broker's log that this start wrote.
+        console: Standard output and error of the process.
+        log_path: Where the user finds the whole log.
+    """
+    for text in (log, console):
+        for phrase, cause in _KNOWN:
+            if phrase in text:
+                return StartFailure(_with_line(cause.what, text, phrase), cause.hint, cause.port_in_use)
+    line = _error_line(log) or _error_line(console) or _last_line(console)
+    what = line or "it ended without output"
+    return StartFailure(what, f"read {log_path}")
+
+
+def _with_line(what: str, text: str, phrase: str) -> str:
+    line = next(line for line in text.splitlines() if phrase in line)
+    return f"{what} ({_shorten(line)})"
+
+
+def _error_line(text: str) -> str | None:
+    lines = text.splitlines()
+    causes = [line for line in lines if line.lstrip().startswith("Caused by:")]
+    if causes:
+        return _shorten(causes[-1])
+    pattern = re.compile(r"\b(ERROR|FATAL)\b|^Exception in thread|^Error:|Exception: ")
+    return next((_shorten(line) for line in lines if pattern.search(line)), None)
+
+
+def _last_line(text: str) -> str | None:
+    lines = [line for line in text.splitlines() if line.strip()]
+    return _shorten(lines[-1]) if lines else None
+
+
+def _shorten(line: str) -> str:
+    stripped = line.strip()
+    return stripped if len(stripped) <= _LONGEST_CAUSE else stripped[:_LONGEST_CAUSE] + "…"
+
 
 _STARTED = "Kafka Server started"
 _AFTER_A_KILL = (
@@ -37,8 +132,6 @@ _AFTER_A_KILL = (
 _POLL_S = 0.02
 _FORMAT_TIMEOUT_S = 60.0
 _STARTS_ON_FREE_PORTS = 3
-
-Say = Callable[[str], None]
 
 
 class KafkaServer:
@@ -73,17 +166,14 @@ class KafkaServer:
 
     @property
     def folder(self) -> Path:
-        """The data folder."""
         return self._layout.folder
 
     @property
     def log_path(self) -> Path:
-        """The broker's own log."""
         return self._layout.broker_log
 
     @property
     def pid(self) -> int | None:
-        """The broker's process id, or None if it does not run."""
         process_ = process.find(self._layout)
         return None if process_ is None else process_.pid
 
@@ -101,12 +191,10 @@ class KafkaServer:
 
     @property
     def bootstrap_servers(self) -> str:
-        """The address for clients, `127.0.0.1:PORT`."""
         return f"{LOOPBACK}:{self.port}"
 
     def is_ready(self) -> bool:
-        """Return whether the broker runs and accepts connections."""
-        return self.pid is not None and ports.answers(self.port)
+        return self.pid is not None and process.answers(self.port)
 
     def start(self, *, say: Say = lambda _: None, archive_to: Path | None = None) -> None:
         """Start the broker and return when it serves.
@@ -209,7 +297,7 @@ class KafkaServer:
         write_configuration(self._layout, port=port, controller_port=controller_port, options=self._options)
         if not self._layout.meta_properties.exists():
             self._format(java, jars)
-        command = commands.broker_command(
+        command = broker_command(
             java,
             jars,
             heap_mib=self._options.heap_mib,
@@ -232,17 +320,17 @@ class KafkaServer:
     def _choose_ports(self) -> tuple[int, int]:
         last = read_record(self._layout)
         if self._wanted_port is not None:
-            ports.require_free(self._wanted_port)
+            process.require_free(self._wanted_port)
             port = self._wanted_port
-        elif last is not None and ports.is_free(last.port):
+        elif last is not None and process.is_free(last.port):
             port = last.port
         else:
-            port = ports.find_free()
-        return port, ports.find_free(other_than=port)
+            port = process.find_free()
+        return port, process.find_free(other_than=port)
 
     def _format(self, java: Java, jars: tuple[Path, ...]) -> None:
         security = self._options.security
-        command = commands.format_command(
+        command = format_command(
             java,
             jars,
             server_properties=self._layout.server_properties,
@@ -250,7 +338,7 @@ class KafkaServer:
             more=() if security is None else security.format_arguments(),
         )
         arguments = self._layout.format_arguments
-        write_private(arguments, commands.arguments_file(command[1:]))
+        write_private(arguments, arguments_file(command[1:]))
         command = [command[0], f"@{arguments}"]
         try:
             answer = subprocess.run(
@@ -279,7 +367,7 @@ class KafkaServer:
             # Asked before the log is read: what a dying broker wrote last is then seen.
             alive = process.is_alive(broker)
             log = read_since(self._layout.broker_log, log_offset)
-            if alive and _STARTED in log and ports.answers(port):
+            if alive and _STARTED in log and process.answers(port):
                 return
             timed_out = time.monotonic() > deadline
             if timed_out or not alive:

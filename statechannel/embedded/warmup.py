@@ -7,19 +7,15 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 
-from statechannel.embedded import commands
 from statechannel.embedded.errors import BrokerStartError, EmbeddedKafkaError
-from statechannel.embedded.jars import find_jars, prepare_jars
-from statechannel.embedded.java import Java, find_java
-from statechannel.embedded.options import BrokerOptions
+from statechannel.embedded.jars import Say, prepare_jars
+from statechannel.embedded.java import Java, archive_path, base_archive_command, base_archive_path, find_java
+from statechannel.embedded.layout import BrokerOptions
 from statechannel.embedded.server import KafkaServer
 
 _ARCHIVE_TIMEOUT_S = 60.0
-
-Say = Callable[[str], None]
 
 
 def prepare(options: BrokerOptions | None = None, *, say: Say = lambda _: None) -> None:
@@ -32,7 +28,7 @@ def prepare(options: BrokerOptions | None = None, *, say: Say = lambda _: None) 
     chosen = options or BrokerOptions()
     java = find_java()
     jars = prepare_jars(chosen.jars, say=say)
-    archive = commands.archive_path(java, jars)
+    archive = archive_path(java, jars)
     if archive.exists():
         return
     say("starting Kafka once to speed up later starts")
@@ -52,19 +48,14 @@ def prepare(options: BrokerOptions | None = None, *, say: Say = lambda _: None) 
 
 
 def _archive_base(java: Java, scratch: Path) -> None:
-    base = commands.base_archive_path(java)
+    base = base_archive_path(java)
     if base is None or base.exists():
         return
     fresh = scratch / base.name
-    command = commands.base_archive_command(java, fresh)
+    command = base_archive_command(java, fresh)
     subprocess.run(command, capture_output=True, timeout=_ARCHIVE_TIMEOUT_S, check=False)
     if fresh.exists():
         fresh.replace(base)
-
-
-def is_prepared(options: BrokerOptions | None = None) -> bool:
-    """Return whether the jars are in place, so that a start needs no network."""
-    return find_jars(options.jars if options else None) is not None
 
 
 def main() -> int:

@@ -4,9 +4,8 @@
 its reason next to it; design/settings.md is generated from them.
 """
 
-from statechannel.settings.convert import to_engine, to_identity
 from statechannel.settings.errors import SettingsError
 from statechannel.settings.load import load
-from statechannel.settings.tree import Settings
+from statechannel.settings.tree import Settings, to_engine, to_identity
 
 __all__ = ["Settings", "SettingsError", "load", "to_engine", "to_identity"]

@@ -1,12 +1,18 @@
-"""Tree of settings."""
+"""Tree of settings, and the plain values that an engine takes from it."""
 
 from __future__ import annotations
 
+import os
+import time
+from collections.abc import Mapping
+from importlib import metadata
 from typing import Any
 
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
+from ulid import ULID
 
+from statechannel.engine.config import EngineConfig, Identity
 from statechannel.settings.field import SettingsGroup
 from statechannel.settings.groups_cluster import ChannelSettings, EmbeddedSettings, KafkaSettings, ObserveSettings
 from statechannel.settings.groups_engine import (
@@ -16,9 +22,10 @@ from statechannel.settings.groups_engine import (
     LookupSettings,
     MembershipSettings,
     RepairSettings,
+    RequestSettings,
+    RuntimeSettings,
     SafeModeSettings,
 )
-from statechannel.settings.groups_runtime import RequestSettings, RuntimeSettings
 
 ENV_PREFIX = "STATECHANNEL_"
 ENV_DELIMITER = "__"
@@ -54,8 +61,87 @@ class Settings(BaseSettings):
 
 
 def groups() -> dict[str, type[SettingsGroup]]:
-    """Group name to its class, in order."""
     annotations = {name: field.annotation for name, field in Settings.model_fields.items()}
     return {
         name: kind for name, kind in annotations.items() if isinstance(kind, type) and issubclass(kind, SettingsGroup)
     }
+
+
+ENTROPY_BYTES = 10
+
+
+def to_engine(settings: Settings, *, partitions: int | None = None) -> EngineConfig:
+    """The configuration of an engine.
+
+    Args:
+        partitions: Partitions of the channel's topic; None takes the setting.
+    """
+    s = settings
+    return EngineConfig(
+        partitions=partitions or s.channel.partitions,
+        compaction_lag_s=s.channel.min_compaction_lag_ms / 1_000,
+        heartbeat_interval_s=s.leader.heartbeat_interval_s,
+        member_interval_s=s.membership.interval_s,
+        member_expiry_s=s.membership.expiry_s,
+        safe_after_s=s.safe_mode.after_s,
+        settle_s=s.safe_mode.settle_s,
+        take_over=s.membership.take_over,
+        hook_deadline_s=s.hooks.deadline_s,
+        in_flight_limit_s=s.repair.in_flight_limit_s,
+        retry_interval_s=s.limits.retry_interval_s,
+        unknown_limit_s=s.limits.unknown_limit_s,
+        pending_max=s.limits.pending_max,
+        lookup_waiting_max=s.lookups.waiting_max,
+        assigning_max=s.lookups.assigning_max,
+        debt_age_leader_s=s.leader.debt_age_s,
+        debt_batch_max=s.leader.debt_batch_max,
+        repair_interval_s=s.repair.interval_s,
+        scan_interval_s=s.repair.scan_interval_s,
+        repair_batch_max=s.repair.batch_max,
+        mass_loss_window_s=s.repair.mass_loss_window_s,
+        mass_loss_fraction=s.repair.mass_loss_fraction,
+        mass_loss_pause_s=s.repair.mass_loss_pause_s,
+        decline_memory_s=s.repair.decline_memory_s,
+        handover_window=s.hooks.handover_window,
+        purge_interval_s=s.leader.purge_interval_s,
+        purge_deleted_after_s=s.leader.purge_deleted_after_s,
+        cold_start_after_s=s.leader.cold_start_after_s,
+        cold_start_window=s.leader.cold_start_window,
+        kept_records_max=s.limits.kept_records_max,
+        kept_max_bytes=s.limits.kept_max_mib * 2**20,
+        split_parts_max=s.limits.split_parts_max,
+        closing_mark_s=s.lookups.closing_mark_s,
+        operations_max=s.limits.operations_max,
+        remembered_max=s.limits.remembered_max,
+        members_max=s.limits.members_max,
+        members_max_bytes=s.limits.members_max_mib * 2**20,
+        replay_tail_records=s.limits.replay_tail_records,
+        lease_s=s.safe_mode.lease_s,
+        bound_tenants=s.lookups.bound_tenants,
+    )
+
+
+def to_identity(
+    broker: str,
+    *,
+    listeners: Mapping[str, str] | None = None,
+    persistent: bool = True,
+    non_persistent: bool = True,
+    properties: Mapping[str, str] | None = None,
+) -> Identity:
+    """Identity of a new incarnation of a broker, different at each call.
+
+    Args:
+        listeners: URL for clients, by protocol name.
+    """
+    return Identity(
+        broker=broker,
+        incarnation=str(ULID()),
+        entropy=os.urandom(ENTROPY_BYTES),
+        started_at_ms=time.time_ns() // 1_000_000,
+        listeners=dict(listeners or {}),
+        persistent=persistent,
+        non_persistent=non_persistent,
+        properties=dict(properties or {}),
+        software=metadata.version("statechannel"),
+    )

@@ -10,9 +10,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from statechannel.sim.runner import report, run_seeds
-from statechannel.sim.runs import LEVELS, SimCase, parse_overrides, parse_ranges
-from statechannel.sim.shrink import replay
+from statechannel.sim.runs import LEVELS, SimCase, parse_overrides, parse_ranges, replay, report, run_seeds
 
 
 def _arguments() -> argparse.ArgumentParser:

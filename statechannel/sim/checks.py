@@ -1,31 +1,151 @@
-"""The invariants of protocol.md section 9, after every step of the engine level."""
+"""The invariants of protocol.md section 9, after every step of the engine level: histories, service, membership, forgeries."""
 
 from __future__ import annotations
 
 from copy import deepcopy
-from typing import TYPE_CHECKING, NamedTuple
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+import orjson
+
+from statechannel.protocol import codec
 from statechannel.protocol.bundle import parse_key
 from statechannel.protocol.codec import COLD_START_KEY, HEARTBEAT_KEY, decode_heartbeat
 from statechannel.protocol.cold_start_marks import Mark, decode_mark
-from statechannel.protocol.log import Topic
+from statechannel.protocol.log import RecordRead, Topic
+from statechannel.protocol.record import Record
 from statechannel.protocol.replica import Phase
 from statechannel.protocol.verdict import Verdict
-from statechannel.sim.truth import Truth, accepted_of, compare, misleading
-from statechannel.sim.violation import Violation
-from statechannel.sim.vouching import vouched_to
+from statechannel.sim.trace import Violation
+from statechannel.sim.truth import Truth, accepted_of, compare, misleading, vouched_to
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from statechannel.engine.commands import Rejected
     from statechannel.engine.effects import Append
-    from statechannel.protocol.log import RecordRead
     from statechannel.protocol.replica import Replica
     from statechannel.sim.cluster import SimCluster
-    from statechannel.sim.forgeries import Forgeries
-    from statechannel.sim.presence_checks import PresenceChecks
     from statechannel.sim.process import SimProcess
+
+
+class Forgeries:
+    """What forgers have written, and which victims have read it."""
+
+    def __init__(self) -> None:
+        self._victims: dict[tuple[int, int], str] = {}
+        self._contents: dict[tuple[bytes, bytes | None], str] = {}
+        self._read: dict[str, set[tuple[int, int]]] = {}
+
+    @staticmethod
+    def own_record(process: SimProcess, entry: RecordRead) -> Record | None:
+        """The entry of a log as a record of a process; None where it names another one, or cannot be decoded."""
+        parts = None if entry.key is None else parse_key(entry.key)
+        if parts is None or entry.value is None:
+            return None
+        record = codec.decode(entry.value, namespace=parts.is_namespace)
+        if not isinstance(record, Record) or (record.broker, record.incarnation) != (
+            process.broker,
+            process.incarnation,
+        ):
+            return None
+        return record
+
+    def written(self, victim: SimProcess, key: bytes, value: bytes | None) -> None:
+        """A forger is about to write in the name of this process."""
+        self._contents[key, value] = victim.incarnation
+
+    def appended(self, record: RecordRead) -> None:
+        """A record is in the log; a forged one may be there more than once."""
+        incarnation = self._contents.get((record.key or b"", record.value))
+        if incarnation is not None:
+            self._victims[record.partition, record.offset] = incarnation
+
+    def is_forged(self, partition: int, offset: int) -> bool:
+        return (partition, offset) in self._victims
+
+    def stepped(self, process: SimProcess, records: Iterable[RecordRead]) -> None:
+        """A process has taken in some records: it has counted each that bears its name and is not its own, and no other."""
+        seen = self._read.setdefault(process.incarnation, set())
+        for record in records:
+            place = (record.partition, record.offset)
+            if record.topic is Topic.CHANNEL and self._victims.get(place) == process.incarnation:
+                seen.add(place)
+        if process.engine.stopped is None and process.engine.provenance.forged != len(seen):
+            raise Violation(
+                "forged",
+                f"{process.name} counts {process.engine.provenance.forged} forged records, and has read {len(seen)}",
+            )
+
+    def emitted(self, process: SimProcess, facts: dict[str, Any]) -> None:
+        if self._victims.get((facts["partition"], facts["offset"])) != process.incarnation:
+            raise Violation("forged", f"{process.name} calls the record at {facts['offset']} forged, and it is not")
+
+
+SILENCE_AT_LEAST_S = 2.0
+LOOK_BACK_S = 15.0
+WELL_FOR_S = 15.0
+HEARD_WITHIN_S = 5.0
+"""By then a healthy member has sent several heartbeats, and every undisturbed process has read one."""
+
+
+class PresenceChecks:
+    """Reads the registry as it lands."""
+
+    def __init__(self, cluster: SimCluster) -> None:
+        self._cluster = cluster
+        self._heard_s: dict[str, list[float]] = {}
+        self._left: set[str] = set()
+        self._claims: set[tuple[str, str]] = set()
+
+    def registered(self, value: bytes) -> None:
+        info: dict[str, Any] = orjson.loads(value)
+        if info["kind"] != "member":
+            return
+        broker = info["broker"]
+        self._heard_s.setdefault(broker, [-1e9]).append(self._cluster.events.now_s)
+        if info["leaving"]:
+            self._left.add(broker)
+        if info["leading"]:
+            self._claims.add((broker, info["incarnation"]))
+
+    def stepped(self, process: SimProcess) -> None:
+        """A leader acts only after its registry record was read back."""
+        if process.engine.leading and (process.broker, process.incarnation) not in self._claims:
+            raise Violation("leader", f"{process.name} leads, but its claim is not in the registry")
+
+    def forced(self, record: Record) -> None:
+        """A repair that calls a broker lost: that one must have been silent for a while not long ago."""
+        about = record.raw.get("lost")
+        if not record.forced or not isinstance(about, dict) or about.get("broker") in self._left:
+            return
+        # It may land long after it was written, so its own time counts.
+        now_s = self._cluster.written_at_s(record)
+        heard_s = self._heard_s.get(about["broker"], [])
+        edges = [now_s - LOOK_BACK_S, *(when_s for when_s in heard_s if 0 < now_s - when_s < LOOK_BACK_S), now_s]
+        silence_s = max(later - earlier for earlier, later in pairwise(edges))
+        if silence_s < SILENCE_AT_LEAST_S:
+            raise Violation("repair", f"{about} is called lost, but was never silent for more than {silence_s:.2f} s")
+
+    def starts_cold(self, process: SimProcess) -> None:
+        """A cold start is for when no caught-up member exists."""
+        self._no_member_is_caught_up(process, "starts cold", WELL_FOR_S)
+
+    def stands_to_start_cold(self, process: SimProcess) -> None:
+        """A process that is not caught up stands for leader only for a cold start.
+
+        A disturbed process is left out: it may hear no member.
+        """
+        if process.undisturbed:
+            self._no_member_is_caught_up(process, "stands for leader without having caught up", HEARD_WITHIN_S)
+
+    def _no_member_is_caught_up(self, process: SimProcess, does: str, well_for_s: float) -> None:
+        now_s = self._cluster.events.now_s
+        for other in self._cluster.alive():
+            well = other.undisturbed and now_s - other.well_since_s > well_for_s
+            if well and other is not process and other.engine.caught_up and other.engine.mode == "normal":
+                raise Violation("cold-start", f"{process.name} {does} although {other.name} is caught up and well")
+
 
 _FULL_CHECK_EVERY = 24
 _ROUNDED_S = 0.002
@@ -33,7 +153,6 @@ _CLOCKS_APART_MS = 2_500  # what a reader knows of log time it has from the regi
 
 
 def overlap(one: str, other: str) -> bool:
-    """Whether two bundles share a part of a ring."""
     if one == other:
         return True
     a, b = parse_key(one.encode()), parse_key(other.encode())
@@ -59,13 +178,11 @@ class OperationAnswers:
         self._refused: dict[str, str] = {}
 
     def accept(self, operation: str, offset: int) -> None:
-        """A record of an operation was accepted."""
         self._accepted.setdefault(operation, offset)
         if operation in self._refused:
             raise Violation("answer", f"{self._refused[operation]}, but it is accepted at {offset}")
 
     def refuse(self, operation: str, who: str, outcome: Rejected) -> None:
-        """A process answered that an operation was rejected."""
         offset = self._accepted.get(operation)
         if offset is not None:
             raise Violation("answer", f"{who} says {outcome}, but it was accepted at {offset}")
@@ -130,7 +247,6 @@ class SimChecks:
         )
 
     def marks(self, partition: int) -> list[int]:
-        """Offsets of the marks that count."""
         return [offset for place, offset in self._marks if place == partition]
 
     def _grown(self, record: RecordRead, version: int) -> None:
@@ -255,7 +371,6 @@ class SimChecks:
                 raise Violation("mark", f"{process.name} judges on behind the mark of a cold start at {mark}")
 
     def heard(self, process: SimProcess, records: Iterable[RecordRead]) -> None:
-        """Heartbeats that a process has read."""
         for record in records:
             if record.key == HEARTBEAT_KEY and record.topic is Topic.CHANNEL and decode_heartbeat(record.value):
                 place = (process.name, record.partition)
@@ -351,6 +466,5 @@ class SimChecks:
         )
 
     def cold_start_abandoned(self, process: SimProcess, partition: int) -> None:
-        """What was assumed is not the truth."""
         self._cluster.trace.count("cold starts abandoned")
         self._assumed.pop((process.incarnation, partition), None)

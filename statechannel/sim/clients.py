@@ -29,7 +29,7 @@ from statechannel.protocol.bundle import namespace_bounds
 from statechannel.protocol.replica import Phase
 from statechannel.protocol.states import State
 from statechannel.protocol.verdict import Verdict
-from statechannel.sim.violation import Violation
+from statechannel.sim.trace import Violation
 
 if TYPE_CHECKING:
     from statechannel.sim.checks import SimChecks
@@ -59,7 +59,6 @@ class Clients:
         self._operations: list[str] = []
 
     def ask(self, process: SimProcess, command: Command) -> None:
-        """Give a command to a process."""
         self._tokens += 1
         token = self._tokens
         limit_s = command.budget_s + 5 if isinstance(command, Shutdown) else getattr(command, "timeout_s", 0.0)
@@ -150,7 +149,6 @@ class Clients:
     # --- what callers want ------------------------------------------------------------------------------------------
 
     def random_command(self, rng: Random, number: int) -> None:
-        """Ask some process for something."""
         cluster = self._cluster
         fit = [process for process in cluster.alive() if not process.halted]
         if not fit:
@@ -205,7 +203,6 @@ class Clients:
                     self.ask(fit[0], Unload(key.name, f"unload-{key.name}", 5.0))
 
     def ask_for_owners(self, process: SimProcess) -> None:
-        """Look up every bundle at one process."""
         if process.alive and not process.halted:
             for truth in self._cluster.truths:
                 for key in truth.view.live():

@@ -39,6 +39,10 @@ class SimCluster(SimStage):
                 return process.virtual_s(wall_ms)
         return self.events.now_s
 
+    def spawn_newcomer(self) -> SimProcess:
+        """Start a process under a new broker id."""
+        self.brokers.append(f"b{len(self.brokers)}")
+        return self.spawn(self.brokers[-1])
+
     @abstractmethod
-    def spawn(self, broker: str, *, take_over: bool = False) -> SimProcess:
-        """Start a process."""
+    def spawn(self, broker: str, *, take_over: bool = False) -> SimProcess: ...

@@ -1,12 +1,15 @@
-"""Records of scripted writers: legal moves on a view, asserts, heartbeats."""
+"""Records of scripted writers: legal moves on a view, asserts, heartbeats; and what broken and hostile writers write.
+
+Only false asserts and heartbeats are left out, which ACLs prevent.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from statechannel.protocol.bundle import bounds_at, children_of, namespace_bounds
-from statechannel.protocol.codec import encode
-from statechannel.protocol.states import State
+from statechannel.protocol.codec import COLD_START_KEY, MAX_INT, encode
+from statechannel.protocol.states import BUNDLE_STATES, NAMESPACE_STATES, State
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -14,6 +17,7 @@ if TYPE_CHECKING:
 
     from statechannel.protocol.keys import KeyState
     from statechannel.protocol.view import View
+
 
 Fields = dict[str, Any]
 _DELETE_IDLE = 0.3
@@ -29,7 +33,6 @@ class Scribe:
         self._count = 0
 
     def head(self, kind: str, covers: int) -> Fields:
-        """The fields that every record has."""
         self._count += 1
         return {
             "format": 1,
@@ -54,7 +57,6 @@ class Scribe:
         return encode(fields)
 
     def heartbeat(self, view: View) -> bytes:
-        """An honest heartbeat."""
         clean_to = -1 if view.ledger.open else view.applied
         return encode(self.head("heartbeat", view.applied) | {"clean_to": clean_to})
 
@@ -74,12 +76,10 @@ def cut(rng: Random, lower: int, upper: int) -> list[str] | None:
 
 
 def first_ring(rng: Random, bundles: int) -> list[str]:
-    """Children of a new namespace."""
     return children_of(namespace_bounds(rng.randint(1, bundles)))
 
 
 def namespace_move(rng: Random, root: KeyState | None, bundles: int) -> Fields:
-    """Create, delete or re-create a namespace."""
     if root is None or root.state is not State.ACTIVE or root.ring is None:
         fields: Fields = {"state": State.ACTIVE, "children": first_ring(rng, bundles)}
         if root is None:
@@ -139,3 +139,154 @@ def pick_move(
     chosen = newest if rng.random() < 0.3 else rng.choice(live)  # noqa: PLR2004 - down one path, so that trees get deep
     idle = deletion and len(live) > bundles and rng.random() < 0.7  # noqa: PLR2004
     return chosen, bundle_move(rng, chosen, brokers, splits=splits and len(live) < 3 * bundles, idle=idle)
+
+
+_BUNDLE_ORDER = tuple(sorted(BUNDLE_STATES))
+_NAMESPACE_ORDER = tuple(sorted(NAMESPACE_STATES))
+UNDECODABLE = (
+    b"", b"junk", b"null", b"[]", b"{}", b'{"format":1}', b'{"format":0}', b"\xff\xfe", b'{"format":1,"kind":"proposal"}',
+    b'{"format":1.0}', b'{"format":"2"}', b"NaN", b'{"format":1,"x":' + b"[" * 101 + b"]" * 101 + b"}",
+)  # fmt: skip
+ODD_KEYS = (b"", b"a", b"a/b/c", b"t/ns/0x00000000_0xFFFFFFFF", b"\xff", b"t//0x00000000_0xffffffff")
+CONTROL_KEYS = (b"!", b"!note", b"!heartbeat", b"!cold-startx", b"!\xff")
+NEVER = ("0x00000000_0x00000001", "0xffffffff_0x00000000", "0x10000000_0x20000000")
+
+
+class JunkWrite(NamedTuple):
+    """One record to be appended as it is."""
+
+    what: str
+    key: bytes
+    value: bytes | None
+
+
+def _some_key(rng: Random, view: View, namespaces: Sequence[str]) -> tuple[str, KeyState | None]:
+    roll = rng.random()
+    name = rng.choice(namespaces)
+    if roll < 0.15:  # noqa: PLR2004
+        return f"{name}/{rng.choice(NEVER)}", None
+    keys = sorted((key for key in view.existing() if key.namespace == name), key=lambda key: key.name)
+    if not keys or roll < 0.2:  # noqa: PLR2004
+        return name, view.get(name)
+    key = rng.choice(keys)
+    return key.name, key
+
+
+def hostile(rng: Random, view: View, namespaces: Sequence[str], brokers: Sequence[str], scribe: Scribe) -> JunkWrite:
+    """A proposal that may say anything: any version, any base, any state, any key, any `covers`."""
+    name, key = _some_key(rng, view, namespaces)
+    is_namespace = name.count("/") == 1
+    version = key.version if key is not None else 0
+    covers = rng.choice((view.applied, view.applied, -1, max(-1, view.applied - 5), view.applied + 7, MAX_INT))
+    fields: dict[str, Any] = scribe.head("proposal", covers)
+    fields["version"] = max(0, rng.choice((version + 1, version + 1, version, version - 1, version + 2, version + 60)))
+    bases = [key.accepted_id if key is not None else None, None, "zz", "zz/0x00000000_0x7fffffff"]
+    fields["base"] = rng.choice((bases[0], *bases))
+    fields["state"] = rng.choice(_NAMESPACE_ORDER if is_namespace else _BUNDLE_ORDER)
+    fields["forced"] = rng.random() < 0.2  # noqa: PLR2004
+    known = [None, *brokers]
+    if key is not None:
+        known += [key.from_, key.to]
+    fields |= {"from": rng.choice(known), "to": rng.choice(known)}
+    fields["children"] = _children(rng, key, is_namespace=is_namespace)
+    return JunkWrite(f"hostile {fields['state']} v{fields['version']} covers {covers}", name.encode(), encode(fields))
+
+
+def near_miss(rng: Random, view: View, namespaces: Sequence[str], brokers: Sequence[str], scribe: Scribe) -> JunkWrite:
+    """A legal move with one thing wrong in it."""
+    namespace = rng.choice(namespaces)
+    chosen, move = pick_move(rng, view, namespace, brokers, bundles=4, splits=True, deletion=True)
+    name = chosen if isinstance(chosen, str) else chosen.name
+    version = 0 if isinstance(chosen, str) else chosen.version
+    base = None if isinstance(chosen, str) else chosen.accepted_id
+    fields = scribe.head("proposal", view.applied) | {"version": version + 1, "base": base} | move
+    wrong = rng.choice(("children", "children", "from", "to", "base", "version", "use"))
+    if wrong == "children" and "children" in fields:
+        fields["children"] = rng.choice((fields["children"][:-1], fields["children"][1:], fields["children"][::-1]))
+    elif wrong == "use" and name == namespace and not isinstance(chosen, str) and chosen.ring is not None:
+        fields |= {"state": State.DELETED, "version": chosen.ring.highest + 1}
+    elif wrong in ("from", "to"):
+        fields[wrong] = rng.choice((None, *brokers))
+    elif wrong == "base":
+        fields["base"] = "zz"
+    else:
+        fields["version"] = rng.choice((version, version + 2))
+    return JunkWrite(f"near miss {fields['state']} v{fields['version']}", name.encode(), encode(fields))
+
+
+def forged(
+    rng: Random, view: View, namespaces: Sequence[str], brokers: Sequence[str], scribe: Scribe, copied: str | None
+) -> JunkWrite:
+    """A legal move in the name of a live process.
+
+    Args:
+        scribe: Writes with the victim's broker id and incarnation.
+        copied: An id of the victim's own, to be used again; None: an id that it has never written.
+    """
+    namespace = rng.choice(namespaces)
+    chosen, move = pick_move(rng, view, namespace, brokers, bundles=4, splits=True, deletion=False)
+    name = chosen if isinstance(chosen, str) else chosen.name
+    version = 0 if isinstance(chosen, str) else chosen.version
+    base = None if isinstance(chosen, str) else chosen.accepted_id
+    fields = scribe.head("proposal", view.applied) | {"version": version + 1, "base": base} | move
+    if copied is not None:
+        fields["id"] = copied
+    return JunkWrite(f"forged {fields['state']} v{fields['version']}", name.encode(), encode(fields))
+
+
+def _children(rng: Random, key: KeyState | None, *, is_namespace: bool) -> list[str]:
+    whole = ["0x00000000_0xffffffff"]
+    children = first_ring(rng, 4) if is_namespace or key is None else cut(rng, key.lower, key.upper) or whole
+    roll = rng.random()
+    if roll < 0.5:  # noqa: PLR2004
+        return children
+    if roll < 0.7:  # noqa: PLR2004
+        return children[1:]
+    return children[:1] if roll < 0.8 else [*children, children[-1]]  # noqa: PLR2004
+
+
+def broken(rng: Random, view: View, namespaces: Sequence[str]) -> JunkWrite:
+    """A value that is no record, a key that nobody holds, or a null where none belongs."""
+    name, _ = _some_key(rng, view, namespaces)
+    roll = rng.random()
+    if roll < 0.5:  # noqa: PLR2004
+        return JunkWrite("undecodable", name.encode(), rng.choice(UNDECODABLE))
+    if roll < 0.65:  # noqa: PLR2004
+        return JunkWrite("odd key", rng.choice(ODD_KEYS), rng.choice((*UNDECODABLE, None)))
+    if roll < 0.8:  # noqa: PLR2004
+        return JunkWrite("control junk", rng.choice(CONTROL_KEYS), rng.choice(UNDECODABLE))
+    return JunkWrite("null", name.encode(), None)
+
+
+def loser(rng: Random, view: View, scribe: Scribe) -> JunkWrite | None:
+    """What lost a race: a move at the version that was accepted, by one who had not seen that; None where nothing has moved."""
+    raced = [key for key in view.live() if not key.derived and key.state in (State.ASSIGNING, State.ASSIGNED)]
+    if not raced:
+        return None
+    key = rng.choice(raced)
+    fields = scribe.head("proposal", key.offset - 1) | {"version": key.version, "base": "lost", "state": key.state}
+    return JunkWrite(f"loser v{key.version}", key.name.encode(), encode(fields | {"from": key.from_, "to": "x"}))
+
+
+def false_mark(rng: Random, end: int, incarnation: str) -> JunkWrite:
+    """Something on the key of the marks of cold starts: bytes that are none, a stranger's mark, or one that is void.
+
+    Args:
+        end: Of the partition.
+        incarnation: Of a process that has written a heartbeat, and could have written a mark.
+    """
+    roll = rng.random()
+    if roll < 0.5:  # noqa: PLR2004
+        return JunkWrite("mark-like junk", COLD_START_KEY, rng.choice((*UNDECODABLE, b'{"through":"3"}', None)))
+    through, writer = end - 1, "i9"
+    if roll < 0.8:  # noqa: PLR2004
+        through, writer = -1, incarnation  # void: whoever speaks has spoken since
+    mark = {"through": through, "by": {"broker": "x", "incarnation": writer}}
+    return JunkWrite(f"mark through {through} by {writer}", COLD_START_KEY, encode(mark))
+
+
+def newer_format(rng: Random, namespaces: Sequence[str]) -> JunkWrite:
+    """A record of a later version: every reader stops here."""
+    return JunkWrite(
+        "newer format", rng.choice(namespaces).encode(), b'{"format":2,"state":"' + State.ACTIVE.encode() + b'"}'
+    )

@@ -33,7 +33,6 @@ class Election:
         stage.events.after(_INTERVAL_S, self._tick)
 
     def stand(self, process: SimProcess, *, stand: bool) -> None:
-        """A process enters or leaves the group."""
         if stand:
             self._wishes[process] = None
             self._seen_s[process] = self._stage.events.now_s
@@ -50,7 +49,6 @@ class Election:
             self._vacate()
 
     def _present(self, process: SimProcess) -> bool:
-        """Whether the process is a member of the group that may sit."""
         return process is self.frozen or (process.at_coordinator and not process.halts_election)
 
     def _vacate(self) -> None:

@@ -1,4 +1,4 @@
-"""What goes wrong, planned from the seed; each fault has randomness of its own, so that it can be left out alone."""
+"""Faults and total outages, planned from the seed; each fault has randomness of its own, so that it can be left out alone."""
 
 from __future__ import annotations
 
@@ -9,20 +9,86 @@ from typing import TYPE_CHECKING
 from statechannel.engine.commands import Shutdown
 from statechannel.protocol.codec import HEARTBEAT_KEY
 from statechannel.protocol.log import Topic
-from statechannel.sim import junk
-from statechannel.sim.blackouts import BACK_WITHIN_S
+from statechannel.sim import drafts
 from statechannel.sim.drafts import Scribe
 from statechannel.sim.process import ELECTION, READ, WRITE, SimLink
 
 if TYPE_CHECKING:
-    from statechannel.sim.blackouts import Blackouts
+    from statechannel.sim.checks import Forgeries
     from statechannel.sim.clients import Clients
     from statechannel.sim.cluster import SimCluster
     from statechannel.sim.election import Election
-    from statechannel.sim.forgeries import Forgeries
     from statechannel.sim.process import SimProcess
 
+
 Fault = Callable[[Random], None]
+
+BLACKOUTS_MAX = 2
+SPANS_S = (0.5, 1.0, 2.0, 3.0, 5.0, 7.0, 8.5, 9.5, 10.5, 13.0, 17.0, 19.5, 20.5, 26.0, 40.0, 60.0)
+"""On both sides of half the lag, of the lag, and several lags."""
+EARLIEST = 0.3
+LOSERS_SPANS_S = (13.0, 17.0, 19.5, 20.5, 26.0, 40.0)
+"""Longer than half the lag: where late losers are all that nobody has paid, the log is not to vouch by itself."""
+UNPAID = (0, 1, 1, 2, 4)
+IN_THE_DARK = (0, 0, 1, 3)
+BACK_WITHIN_S = 2.0
+
+
+class Blackouts:
+    """The total outages of a run.
+
+    Attributes:
+        total_s: The run takes so much longer.
+    """
+
+    def __init__(self, cluster: SimCluster, *, wanted: bool, losers: bool) -> None:
+        self._cluster = cluster
+        self._until_s = 0.0
+        rng = Random(f"{cluster.seed}/blackouts")
+        self._spans_s = [rng.choice(SPANS_S) for _ in range(rng.randint(1, BLACKOUTS_MAX))] if wanted else []
+        self._rng = rng
+        self._late = Random(f"{cluster.seed}/late losers")
+        self._losers_s = self._late.choice(LOSERS_SPANS_S) if losers else 0.0
+        self.total_s = sum(self._spans_s) + self._losers_s
+
+    def plan(self, strike: Fault, lose: Fault) -> list[tuple[float, Fault]]:
+        """When each begins, and what happens then.
+
+        Args:
+            strike: Writes a hostile record.
+            lose: Writes a late proposal that has lost its race.
+        """
+        duration_s = self._cluster.options.duration_s
+        found = [(self._rng.uniform(EARLIEST * duration_s, duration_s), self._one(s, strike)) for s in self._spans_s]
+        if self._losers_s:
+            found.append(
+                (self._late.uniform(0.9, 1.0) * duration_s, self._one(self._losers_s, lose, in_the_dark=False))
+            )
+        return found
+
+    def rest(self, span_s: float) -> None:
+        """Nobody starts for so long."""
+        self._until_s = max(self._until_s, self._cluster.events.now_s + span_s)
+
+    @property
+    def rest_s(self) -> float:
+        return max(0.0, self._until_s - self._cluster.events.now_s)
+
+    def _one(self, span_s: float, strike: Fault, *, in_the_dark: bool = True) -> Fault:
+        def begin(rng: Random) -> None:
+            cluster = self._cluster
+            cluster.note(f"everybody dies, for {span_s:g} s")
+            cluster.trace.count("blackouts")
+            self.rest(span_s)
+            for _ in range(rng.choice(UNPAID)):
+                strike(rng)
+            for process in cluster.alive():
+                process.end("blackout")
+            for _ in range(rng.choice(IN_THE_DARK) if in_the_dark else 0):
+                cluster.events.after(rng.uniform(0.0, span_s), lambda: strike(rng) if cluster.faulty else None)
+
+        return begin
+
 
 SLEEPS = 2
 NIGHTS = 3
@@ -78,7 +144,6 @@ class Faults:
         self.planned = 0
 
     def plan(self) -> None:
-        """Put the whole plan into the queue."""
         cluster, options = self._cluster, self._cluster.options
         rng = Random(f"{cluster.seed}/plan")
         entries: list[tuple[float, Fault | None]] = []
@@ -237,7 +302,6 @@ class Faults:
             victim.crash_after = rng.choice((0, 0, 1, 2, 3, 5, 8))
 
     def _outage(self, rng: Random) -> None:
-        """Everybody dies at once."""
         self._cluster.trace.count("outages")
         for process in self._cluster.alive():
             if rng.random() < 0.95:  # noqa: PLR2004
@@ -349,17 +413,15 @@ class Faults:
 
     def _newcomer(self, rng: Random) -> None:  # noqa: ARG002
         cluster = self._cluster
-        name = f"b{len(cluster.brokers)}"
         if len(cluster.brokers) < cluster.options.brokers + 2 and not self._blackouts.rest_s:
-            cluster.brokers.append(name)
-            cluster.spawn(name)
+            cluster.spawn_newcomer()
 
     def _rebalance(self, rng: Random) -> None:  # noqa: ARG002
         self._election.push()
 
     # --- strangers --------------------------------------------------------------------------------------------------
 
-    def _append(self, partition: int, write: junk.JunkWrite) -> None:
+    def _append(self, partition: int, write: drafts.JunkWrite) -> None:
         self._cluster.append("stranger", Topic.CHANNEL, partition, write.key, write.value)
         self._cluster.trace.count("junk records")
 
@@ -367,14 +429,14 @@ class Faults:
         cluster = self._cluster
         partition = rng.randrange(len(cluster.logs))
         view = cluster.truths[partition].view
-        make = rng.choice((junk.hostile, junk.near_miss))
+        make = rng.choice((drafts.hostile, drafts.near_miss))
         self._append(partition, make(rng, view, cluster.namespaces, cluster.brokers, self._stranger))
 
     def _lose(self, rng: Random) -> None:
         """A proposal that was late: another one was accepted before at its version, which its writer had not seen."""
         cluster = self._cluster
         log = rng.choice(cluster.logs)
-        write = junk.loser(rng, cluster.truths[log.partition].view, self._stranger)
+        write = drafts.loser(rng, cluster.truths[log.partition].view, self._stranger)
         if write is not None:
             cluster.trace.count("late losers")
             self._append(log.partition, write)
@@ -394,7 +456,7 @@ class Faults:
         ]
         copied = rng.choice(mine) if mine and rng.random() < COPIED_ID else None
         scribe = Scribe(victim.broker, victim.incarnation)
-        write = junk.forged(rng, cluster.truths[partition].view, cluster.namespaces, cluster.brokers, scribe, copied)
+        write = drafts.forged(rng, cluster.truths[partition].view, cluster.namespaces, cluster.brokers, scribe, copied)
         self._forgeries.written(victim, write.key, write.value)
         cluster.append("forger", Topic.CHANNEL, partition, write.key, write.value)
         cluster.trace.count("forged records")
@@ -403,19 +465,19 @@ class Faults:
         """What nobody who started cold has written."""
         log = rng.choice(self._cluster.logs)
         incarnation = rng.choice(self._cluster.processes).incarnation
-        self._append(log.partition, junk.false_mark(rng, log.end, incarnation))
+        self._append(log.partition, drafts.false_mark(rng, log.end, incarnation))
 
     def _broken(self, rng: Random) -> None:
         cluster = self._cluster
         partition = rng.randrange(len(cluster.logs))
-        self._append(partition, junk.broken(rng, cluster.truths[partition].view, cluster.namespaces))
+        self._append(partition, drafts.broken(rng, cluster.truths[partition].view, cluster.namespaces))
 
     def _replay(self, rng: Random) -> None:
         log = rng.choice(self._cluster.logs)
         entries = [entry for entry in log.entries[-80:] if entry.key != HEARTBEAT_KEY]
         if entries:
             entry = rng.choice(entries)
-            self._append(log.partition, junk.JunkWrite("replay", entry.key or b"!", entry.value))
+            self._append(log.partition, drafts.JunkWrite("replay", entry.key or b"!", entry.value))
 
     def _fail_over(self, rng: Random) -> None:
         rng.choice(self._cluster.logs).fail_over()

@@ -78,11 +78,9 @@ class SimLog:
         return self.entries[alive[index]] if index < len(alive) else None
 
     def left(self) -> list[RecordRead]:
-        """All records that are left in the leading copy."""
         return [self.entries[offset] for offset in self._copies[self._leader].alive]
 
     def fail_over(self) -> None:
-        """Another copy leads from now on."""
         self._leader = (self._leader + 1) % len(self._copies)
 
     def expire(self, now_ms: int, retention_ms: int) -> None:
@@ -108,7 +106,6 @@ class SimLog:
         return removed
 
     def clean_all(self, now_ms: int, rng: Random) -> None:
-        """A whole pass over every copy, now."""
         for copy in self._copies:
             before = len(copy.alive)
             copy.running = None

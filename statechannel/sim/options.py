@@ -1,7 +1,8 @@
-"""What an engine-level run is made of: drawn from the seed, overridden by `--set`."""
+"""Sizes and faults of a run of either level: drawn from the seed, overridden by `--set`."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from random import Random
 
@@ -12,18 +13,13 @@ TOMBSTONE_S = 2_000.0
 DELIVERY_TIMEOUT_S = 3.0
 SESSION_TIMEOUT_S = 3.0
 LEASE_S = 4.0
-SLEEPERS_SHARE = 0.15
-FORGERS_SHARE = 0.25
 LATER_SHARE = 0.3
-BLACKOUTS_SHARE = 0.35
-TRICKLE_SHARE = 0.15
-FALSE_MARKS_SHARE = 0.2
-LATE_RETURNS_SHARE = 0.25
-LATE_LOSERS_SHARE = 0.2
-DEAF_JOINERS_SHARE = 0.15
-REGISTRY_FLOODS_SHARE = 0.15
-SICK_OWNERS_SHARE = 0.2
-SICK_STARTERS_SHARE = 0.2
+SHARES = {
+    "sleepers": 0.15, "forgers": 0.25, "blackouts": 0.35, "trickle": 0.15, "false_marks": 0.2, "late_returns": 0.25,
+    "late_losers": 0.2, "deaf_joiners": 0.15, "registry_floods": 0.15, "sick_owners": 0.2, "sick_starters": 0.2,
+}  # fmt: skip
+PROTOCOL_SHARES = {"outages": 0.5, "false_marks": 0.25}
+"""Options that came later. Each is drawn by itself, so that the seeds of the corpus mean what they meant."""
 
 
 ENDS = (
@@ -112,6 +108,10 @@ class EngineOptions:
     forgiving: bool = False
 
 
+def _draw_later(shares: Mapping[str, float], seed: int) -> dict[str, bool]:
+    return {name: Random(f"{name.replace('_', ' ')} {seed}").random() < share for name, share in shares.items()}
+
+
 def draw_engine(seed: int) -> EngineOptions:
     rng = Random(f"engine options {seed}")
     later = Random(f"single connections {seed}")
@@ -149,24 +149,13 @@ def draw_engine(seed: int) -> EngineOptions:
         transfers=on(0.9),
         deletions=on(0.6),
         lease=on(0.25),
-        # Drawn apart: it came later, and the seeds of the corpus are to mean what they meant.
-        sleepers=Random(f"sleepers {seed}").random() < SLEEPERS_SHARE,
-        forgers=Random(f"forgers {seed}").random() < FORGERS_SHARE,
         links=later.random() < LATER_SHARE,
         hangs=later.random() < LATER_SHARE,
         lags=later.random() < LATER_SHARE,
         sick=later.random() < LATER_SHARE,
         nameless_reports=clients.random() < LATER_SHARE,
         reopened=clients.random() < LATER_SHARE,
-        blackouts=Random(f"blackouts {seed}").random() < BLACKOUTS_SHARE,
-        trickle=Random(f"trickle {seed}").random() < TRICKLE_SHARE,
-        false_marks=Random(f"false marks {seed}").random() < FALSE_MARKS_SHARE,
-        late_returns=Random(f"late returns {seed}").random() < LATE_RETURNS_SHARE,
-        late_losers=Random(f"late losers {seed}").random() < LATE_LOSERS_SHARE,
-        deaf_joiners=Random(f"deaf joiners {seed}").random() < DEAF_JOINERS_SHARE,
-        registry_floods=Random(f"registry floods {seed}").random() < REGISTRY_FLOODS_SHARE,
-        sick_owners=Random(f"sick owners {seed}").random() < SICK_OWNERS_SHARE,
-        sick_starters=Random(f"sick starters {seed}").random() < SICK_STARTERS_SHARE,
+        **_draw_later(SHARES, seed),
     )
 
 
@@ -191,4 +180,66 @@ def engine_config(options: EngineOptions, *, take_over: bool) -> EngineConfig:
         replay_tail_records=20,
         closing_mark_s=20.0,
         lease_s=LEASE_S if options.lease else None,
+    )
+
+
+NAMESPACES = ("t/one", "t/two", "u/three")
+
+
+@dataclass(frozen=True, slots=True)
+class ProtocolOptions:
+    """What a run is made of; the seed draws them, `--set` overrides them."""
+
+    steps: int = 240
+    partitions: int = 1
+    members: int = 3
+    namespaces: int = 2
+    bundles: int = 3
+    copies: int = 1
+    step_ms: int = 800
+    segment_ms: int = 5_000
+    junk: bool = True
+    hostile: bool = True
+    replays: bool = True
+    delays: bool = True
+    pauses: bool = True
+    joins: bool = True
+    cleaner: bool = True
+    purges: bool = True
+    deletion: bool = True
+    splits: bool = True
+    jumps: bool = True
+    newer: bool = False
+    outages: bool = False
+    false_marks: bool = False
+
+
+def draw_protocol(seed: int) -> ProtocolOptions:
+    rng = Random(f"protocol options {seed}")
+
+    def on(chance: float = 0.75) -> bool:
+        return rng.random() < chance
+
+    return ProtocolOptions(
+        steps=rng.choice((120, 240, 240, 400)),
+        partitions=rng.choice((1, 1, 2)),
+        members=rng.randint(2, 4),
+        namespaces=rng.randint(1, len(NAMESPACES)),
+        bundles=rng.randint(1, 4),
+        copies=rng.choice((1, 1, 2)),
+        step_ms=rng.choice((200, 800, 2_000, 6_000)),
+        segment_ms=rng.choice((500, 5_000, 20_000)),
+        junk=on(),
+        hostile=on(),
+        replays=on(),
+        delays=on(),
+        pauses=on(),
+        joins=on(0.9),
+        cleaner=on(0.9),
+        purges=on(),
+        deletion=on(),
+        splits=on(),
+        jumps=on(),
+        newer=on(0.05),
+        **_draw_later(PROTOCOL_SHARES, seed),
     )

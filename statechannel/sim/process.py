@@ -23,7 +23,7 @@ from statechannel.engine.inputs import HookFinished, Input, Now, Tick
 from statechannel.protocol.log import Topic
 from statechannel.protocol.verdict import Verdict
 from statechannel.sim.options import engine_config
-from statechannel.sim.violation import Violation
+from statechannel.sim.trace import Violation
 from statechannel.sim.wire import Cursor, FloodLanes, Producer
 
 if TYPE_CHECKING:
@@ -52,29 +52,17 @@ ELECTION = SimLink("election")
 class ProcessObserver(Protocol):
     """What a process reports as it goes on, and what its subscriber asks; `statechannel.sim.world.SimWorld` is one."""
 
-    def stepped(self, process: SimProcess, event: Input) -> None:
-        """It took an input in."""
-        ...
+    def stepped(self, process: SimProcess, event: Input) -> None: ...
 
-    def writes(self, process: SimProcess, append: Append) -> None:
-        """It is about to send a record."""
-        ...
+    def writes(self, process: SimProcess, append: Append) -> None: ...
 
-    def stands(self, process: SimProcess, *, stand: bool) -> None:
-        """It stands for leader, or no longer does."""
-        ...
+    def stands(self, process: SimProcess, *, stand: bool) -> None: ...
 
-    def completed(self, process: SimProcess, token: int, outcome: Outcome) -> None:
-        """It answered a command."""
-        ...
+    def completed(self, process: SimProcess, token: int, outcome: Outcome) -> None: ...
 
-    def emitted(self, process: SimProcess, emit: Emit) -> None:
-        """Its engine emitted an event."""
-        ...
+    def emitted(self, process: SimProcess, emit: Emit) -> None: ...
 
-    def ended(self, process: SimProcess) -> None:
-        """It is gone."""
-        ...
+    def ended(self, process: SimProcess) -> None: ...
 
     def judges_by_another_history(self, process: SimProcess, partition: int) -> bool:
         """Whether it judges by a history that counts only before, or only after, a cold start."""
@@ -108,7 +96,6 @@ class Subscriber:
             self._process.stage.trace.count("subscriptions")
 
     def accepted(self, read: RecordRead) -> None:
-        """A record was accepted."""
         if not self.following or read.offset < self._unreported[read.partition]:
             return
         self._check_reported(read.partition, read.offset)
@@ -189,7 +176,6 @@ class SimProcess:
 
     @property
     def running(self) -> bool:
-        """Alive, and neither paused nor hung."""
         return self.alive and not self.halted
 
     @property
@@ -199,12 +185,10 @@ class SimProcess:
 
     @property
     def reachable(self) -> bool:
-        """Alive, running, and not cut off."""
         return self.running and not self.cut
 
     @property
     def undisturbed(self) -> bool:
-        """Reachable, and nothing of it is cut off, slow or late."""
         return self.reachable and not self.severed and not self.lag_s and not self.slow
 
     @property
@@ -213,7 +197,6 @@ class SimProcess:
         return self.alive and not self.paused and not self.cut and ELECTION not in self.severed
 
     def reaches(self, way: str, topic: Topic, partition: int) -> bool:
-        """Whether records of a partition can be written, or read."""
         return not self.cut and SimLink(way, topic, partition) not in self.severed
 
     @property
@@ -222,12 +205,10 @@ class SimProcess:
         return self.hung and self.stage.events.now_s - self.hung_since_s > self.engine.config.member_expiry_s
 
     def latency_s(self) -> float:
-        """How long the next message takes."""
         return self.rng.uniform(0.3, 2.0) if self.slow else self.rng.uniform(0.001, 0.03)
 
     @property
     def mono_s(self) -> float:
-        """Its engine's clock."""
         return self.stage.events.now_s + self._mono_s
 
     def _now(self) -> Now:
@@ -241,17 +222,14 @@ class SimProcess:
     # --- life -------------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Open all partitions."""
         for cursor in self._cursors.values():
             cursor.open()
         self._schedule_tick()
 
     def pause(self) -> None:
-        """Stop as by SIGSTOP."""
         self.paused = True
 
     def hang(self) -> None:
-        """The loop stands still."""
         self.hung = True
         self.hung_since_s = self.stage.events.now_s
 
@@ -267,11 +245,9 @@ class SimProcess:
         self._back()
 
     def cut_off(self) -> None:
-        """Lose the log."""
         self.cut = True
 
     def sever(self, links: Iterable[SimLink]) -> None:
-        """Lose single connections."""
         self.severed |= set(links)
 
     def heal(self) -> None:
@@ -292,7 +268,6 @@ class SimProcess:
             cursor.woke()
 
     def end(self, reason: str) -> None:
-        """The process is gone."""
         if self.alive:
             self.alive = False
             self.reason = reason
@@ -307,20 +282,17 @@ class SimProcess:
             cursor.open()
 
     def notify(self, topic: Topic, partition: int) -> None:
-        """A partition has grown."""
         self._cursors[topic, partition].notify()
 
     # --- steps ------------------------------------------------------------------------------------------------------
 
     def take(self, event: Input) -> None:
-        """An input arrives."""
         if self.lanes:
             self.lanes.put(event)
         else:
             self.take_now(event)
 
     def take_now(self, event: Input) -> None:
-        """An input's turn has come."""
         if not self.alive:
             return
         if self.halted:
@@ -329,7 +301,6 @@ class SimProcess:
         self._step(event)
 
     def take_when_reachable(self, event: Input) -> None:
-        """A message from the log arrives, unless the network is away."""
         if self.cut:
             self._late_reports.append(event)
         else:

@@ -42,7 +42,6 @@ class Events:
         heapq.heappush(self._queue, (max(when_s, self.now_s), self._count, action))
 
     def after(self, delay_s: float, action: Action) -> None:
-        """Run an action after a while."""
         self.at(self.now_s + delay_s, action)
 
     def run_until(self, end_s: float) -> None:
@@ -77,11 +76,9 @@ class SimStage(ABC):
 
     @property
     def now_ms(self) -> int:
-        """Log time."""
         return _LOG_MS + int(self.events.now_s * 1000)
 
     def log_s(self, timestamp_ms: int) -> float:
-        """Virtual time of a log time."""
         return (timestamp_ms - _LOG_MS) / 1000
 
     def all_logs(self) -> list[SimLog]:
@@ -92,11 +89,9 @@ class SimStage(ABC):
         return self.registry if topic is Topic.REGISTRY else self.logs[partition]
 
     def partition_of(self, namespace: str) -> int:
-        """Where the keys of a namespace lie."""
         return partition_of(namespace, self.options.partitions)
 
     def note(self, text: str) -> None:
-        """A line of the trace."""
         self.trace.add(f"{self.events.now_s:.3f} {text}")
 
     @abstractmethod

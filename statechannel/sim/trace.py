@@ -1,4 +1,4 @@
-"""What happened in a run, as text for people and as a digest that shows determinism."""
+"""What happened in a run: its lines, as text and as a digest that shows determinism, and the violation that ended it."""
 
 from __future__ import annotations
 
@@ -20,17 +20,27 @@ class SimTrace:
         self._hash = sha256()
 
     def add(self, line: str) -> None:
-        """Record one line."""
         self._hash.update(line.encode())
         self._hash.update(b"\n")
         if self._keep:
             self.lines.append(line)
 
     def count(self, name: str, number: int = 1) -> None:
-        """Note that something worth counting happened."""
         self.counts[name] += number
 
     @property
     def digest(self) -> str:
-        """SHA-256 over all lines so far."""
         return self._hash.hexdigest()
+
+
+class Violation(Exception):  # noqa: N818 - the simulator's finding, not a failure of the simulator
+    """An invariant was broken.
+
+    Attributes:
+        kind: Stable word by which shrinking recognises the same finding.
+    """
+
+    def __init__(self, kind: str, detail: str) -> None:
+        super().__init__(f"{kind}: {detail}")
+        self.kind = kind
+        self.detail = detail

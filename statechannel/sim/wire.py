@@ -59,29 +59,17 @@ class WireProcess(Protocol):
         ...
 
     @property
-    def mono_s(self) -> float:
-        """Its engine's clock."""
-        ...
+    def mono_s(self) -> float: ...
 
-    def reaches(self, way: str, topic: Topic, partition: int) -> bool:
-        """Whether records of a partition can be written, or read."""
-        ...
+    def reaches(self, way: str, topic: Topic, partition: int) -> bool: ...
 
-    def latency_s(self) -> float:
-        """How long the next message takes."""
-        ...
+    def latency_s(self) -> float: ...
 
-    def take(self, event: Input) -> None:
-        """An input arrives."""
-        ...
+    def take(self, event: Input) -> None: ...
 
-    def take_now(self, event: Input) -> None:
-        """An input's turn has come."""
-        ...
+    def take_now(self, event: Input) -> None: ...
 
-    def take_when_reachable(self, event: Input) -> None:
-        """A message from the log arrives, unless the network is away."""
-        ...
+    def take_when_reachable(self, event: Input) -> None: ...
 
 
 @dataclass(slots=True)
@@ -111,7 +99,6 @@ class Producer:
         self._offsets = Random(f"{process.stage.seed}/{process.name}/offsets")
 
     def append(self, append: Append) -> None:
-        """Send one record."""
         rng, events = self._rng, self._events
         faulty = self._process.stage.faulty and self._process.stage.options.lost_reports
         if faulty and rng.random() < _REFUSED:
@@ -223,12 +210,10 @@ class Cursor:
         return not self._process.alive or self._position < 0
 
     def open(self) -> None:
-        """Read from the beginning."""
         self._position = -1
         self.notify()
 
     def notify(self) -> None:
-        """There may be something to read."""
         if not self._scheduled and self._process.alive:
             self._scheduled = True
             self._process.stage.events.after(self._process.latency_s(), self._fetch)
@@ -332,7 +317,6 @@ class FloodLanes:
         return self.is_open or any(self._lanes.values())
 
     def put(self, event: Input) -> None:
-        """An input arrives."""
         self._lanes[lane_of(event)].append(event)
         if not self._is_busy:
             self._turn()

@@ -8,15 +8,12 @@ from typing import TYPE_CHECKING
 from statechannel.engine.inputs import Input
 from statechannel.protocol.log import RecordRead, RecordsRead, Topic
 from statechannel.protocol.replica import Phase
-from statechannel.sim.blackouts import Blackouts
-from statechannel.sim.checks import SimChecks
+from statechannel.sim.checks import Forgeries, PresenceChecks, SimChecks
 from statechannel.sim.clients import Clients
 from statechannel.sim.cluster import SimCluster
 from statechannel.sim.election import Election
-from statechannel.sim.faults import NIGHT_OVER_S, Faults
-from statechannel.sim.forgeries import Forgeries
+from statechannel.sim.faults import NIGHT_OVER_S, Blackouts, Faults
 from statechannel.sim.health import LivenessPhase
-from statechannel.sim.presence_checks import PresenceChecks
 from statechannel.sim.process import SimProcess
 
 if TYPE_CHECKING:
@@ -52,7 +49,6 @@ class SimWorld(SimCluster):
     # --- running ----------------------------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Faults first, then the liveness phase."""
         for broker in self.brokers:
             self.spawn(broker)
         self.events.after(_CLEANER_EVERY_S, self._clean)
@@ -62,7 +58,6 @@ class SimWorld(SimCluster):
         LivenessPhase(self, self._election, self._clients, self._checks).settle()
 
     def spawn(self, broker: str, *, take_over: bool = False) -> SimProcess:
-        """Start a process."""
         process = SimProcess(self, self, broker, len(self.processes) + 1, take_over=take_over)
         self.processes.append(process)
         self.note(f"{process.name} starts" + (" to take over" if take_over else ""))
@@ -84,7 +79,6 @@ class SimWorld(SimCluster):
     # --- what processes do ------------------------------------------------------------------------------------------
 
     def append(self, who: str, topic: Topic, partition: int, key: bytes, value: bytes | None) -> int:
-        """A record reaches a log; its offset."""
         log = self.log(topic, partition)
         offset = log.append(self.now_ms, key, value)
         if topic is Topic.CHANNEL:
@@ -96,7 +90,6 @@ class SimWorld(SimCluster):
         return offset
 
     def stepped(self, process: SimProcess, event: Input) -> None:
-        """A process took an input in: the invariants."""
         self._checks.serving(process)
         self._presence.stepped(process)
         if isinstance(event, RecordsRead | RecordRead):
@@ -109,31 +102,25 @@ class SimWorld(SimCluster):
         self._checks.stepped(process)
 
     def writes(self, process: SimProcess, append: Append) -> None:
-        """A process is about to send a record."""
         self._checks.writes(process, append)
 
     def judges_by_another_history(self, process: SimProcess, partition: int) -> bool:
-        """Whether a process judges by a history that counts only before, or only after, a cold start."""
         return self._checks.judges_by_another_history(process, partition)
 
     def stands(self, process: SimProcess, *, stand: bool) -> None:
-        """A process stands for leader, or no longer does."""
         if stand and not process.engine.caught_up:
             self._presence.stands_to_start_cold(process)
         self._election.stand(process, stand=stand)
 
     def ended(self, process: SimProcess) -> None:
-        """A process is gone."""
         self.note(f"{process.name} ends: {process.reason}")
         self._clients.process_ended(process)
         self.faults.process_ended(process)
 
     def completed(self, process: SimProcess, token: int, outcome: Outcome) -> None:
-        """A command was answered."""
         self._clients.completed(process, token, outcome)
 
     def emitted(self, process: SimProcess, emit: Emit) -> None:
-        """An engine emits an event."""
         match emit.event:
             case "replica.phase":
                 self.note(

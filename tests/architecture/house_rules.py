@@ -94,21 +94,13 @@ KEPT_SMALL = {
     "spark.load.topics": "the source of one job",
     "spark.replay.sum": "pure sums, apart from Spark",
     "spark.replay.verdicts": "a table of its own",
-    "statechannel.audit.log_times": "bounded memory of a log's times",
-    "statechannel.audit.operations": "operations of an audit, apart from those of an engine",
-    "statechannel.audit.report.gaps": "one part of the report's data, as its siblings",
     "statechannel.broker.endings": "the last log lines of a member, apart from running it",
     "statechannel.broker.loop_thread": "an event loop in a thread, for blocking callers",
     "statechannel.broker.observe.collector": "garbage collection pauses",
     "statechannel.broker.observe.stalls": "one measurement",
-    "statechannel.demo.run": "the end of a demo, apart from its story",
-    "statechannel.embedded.diagnosis": "causes in Kafka's log, as data",
-    "statechannel.embedded.fetch": "Maven, which only the first start needs",
     "statechannel.engine.controls": "a part of the engine, as its siblings",
     "statechannel.engine.lease": "a part of the engine, as its siblings",
     "statechannel.protocol.view_copy": "a copy over many steps, apart from rows of a view",
-    "statechannel.settings.convert": "settings as values of the engine",
-    "statechannel.settings.groups_runtime": "a group of settings, as its siblings",
 }
 """Small files that stay, with the reason."""
 

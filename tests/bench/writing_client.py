@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Sequence
 
-from statechannel.demo.link import DemoLink, LinkDownError
+from statechannel.demo.client import DemoLink, LinkDownError
 
 PAUSE_S = 0.0005
 ANSWER_S = 5.0

@@ -14,7 +14,7 @@ from spark.core.client_properties import kafka_options
 from statechannel.cli.kit.connection import connect
 from statechannel.cli.main import app
 from statechannel.embedded import BrokerOptions, BrokerSecurity
-from statechannel.embedded.ports import find_free
+from statechannel.embedded.process import find_free
 from statechannel.kafka.client_settings import ClientSettings
 
 MARK = "Pa55-w0rd.Marked"

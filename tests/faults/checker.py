@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from statechannel.audit.gaps import GapCause, GapEnd
-from statechannel.demo.served import place_of_bundle, place_of_topic
+from statechannel.demo.plane import place_of_bundle, place_of_topic
 from statechannel.protocol.log import RecordRead
 from statechannel.protocol.states import State
 from statechannel.protocol.verdict import Verdict

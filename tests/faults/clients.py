@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from statechannel.demo.link import DemoLink, LinkDownError
+from statechannel.demo.client import DemoLink, LinkDownError
 from tests.faults.brokers import Incarnation
 from tests.faults.history import History, Lookup, Outage, Write
 

@@ -22,7 +22,7 @@ from confluent_kafka.admin import AdminClient
 
 from statechannel.embedded import BrokerOptions, EmbeddedKafkaError, KafkaServer
 from statechannel.embedded.layout import LOOPBACK
-from statechannel.embedded.ports import find_free
+from statechannel.embedded.process import find_free
 from statechannel.embedded.server import new_cluster_id
 from tests.faults.link import Link
 from tests.faults.purposes import topic_patterns

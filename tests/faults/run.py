@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from statechannel.audit.transfer.export_file import read_export
-from statechannel.demo.served import place_of_topic
+from statechannel.demo.plane import place_of_topic
 from statechannel.protocol.codec import COLD_START_KEY
 from statechannel.protocol.log import RecordRead
 from tests.faults import checker

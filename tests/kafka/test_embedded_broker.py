@@ -183,6 +183,6 @@ def test_broker_that_is_not_ready_in_time_is_ended(tmp_path: Path) -> None:
 def test_damaged_class_archive_does_not_break_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     damaged = tmp_path / "damaged.jsa"
     damaged.write_bytes(b"not an archive" * 1000)
-    monkeypatch.setattr("statechannel.embedded.commands.archive_path", lambda java, jars: damaged)
+    monkeypatch.setattr("statechannel.embedded.java.archive_path", lambda java, jars: damaged)
     with KafkaServer(tmp_path / "kafka", options=embedded_options()) as server:
         assert server.is_ready()

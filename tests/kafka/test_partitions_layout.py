@@ -7,7 +7,7 @@ from confluent_kafka import Producer
 
 from loaddata.samples.admin import open_admin
 from loaddata.samples.kafka_cluster import read_layout, read_sizes
-from statechannel.embedded.ports import find_free
+from statechannel.embedded.process import find_free
 from statechannel.kafka.client_settings import ClientSettings
 from statechannel.kafka.errors import KafkaUnavailableError
 from tests.support.kafka_lanes import Kafka

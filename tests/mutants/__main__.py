@@ -14,8 +14,7 @@ from functools import partial
 
 from rich.console import Console
 
-from statechannel.sim.runs import LEVELS, SimCase, parse_overrides, parse_ranges
-from statechannel.sim.shrink import replay
+from statechannel.sim.runs import LEVELS, SimCase, parse_overrides, parse_ranges, replay
 from tests.mutants import PLANTED, run_planted
 from tests.mutants.hunt import SEEDS_MAX, hunt
 

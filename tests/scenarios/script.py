@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 
-from statechannel.audit.as_of import parse_as_of
+from statechannel.audit.engine import parse_as_of
 from statechannel.audit.gaps import Gaps
 from statechannel.engine.commands import (
     AwaitOperation,

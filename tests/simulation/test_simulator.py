@@ -11,9 +11,19 @@ from pathlib import Path
 import pytest
 
 from statechannel.engine.lease import Lease
-from statechannel.sim.runner import SeedTally
-from statechannel.sim.runs import ENGINE, LEVELS, PROTOCOL, SimCase, SimResult, parse_case, parse_ranges, ranges, run
-from statechannel.sim.shrink import shrink
+from statechannel.sim.runs import (
+    ENGINE,
+    LEVELS,
+    PROTOCOL,
+    SeedTally,
+    SimCase,
+    SimResult,
+    parse_case,
+    parse_ranges,
+    ranges,
+    run,
+    shrink,
+)
 from tests.mutants import PLANTED, Patcher, Plant, PlantMisfitError, planted, run_planted
 from tests.mutants.hunt import catch
 from tests.support.waits import WAIT_S

@@ -14,8 +14,7 @@ import pytest
 
 from spark.replay.run import answer_with
 from statechannel.audit import local
-from statechannel.audit.as_of import parse_as_of
-from statechannel.audit.engine import AuditQuestion, ExportSource, ReadMode, Wants
+from statechannel.audit.engine import AuditQuestion, ExportSource, ReadMode, Wants, parse_as_of
 from statechannel.audit.errors import ExportFileError
 from statechannel.audit.transfer.export_file import write_export
 from statechannel.audit.transfer.line import ExportHeader

@@ -13,7 +13,7 @@ from spark.core.streaming import Streaming
 from spark.errors import SparkJobError
 from spark.jobs.table_view import TableViewOptions, run
 from statechannel.embedded import BrokerOptions, KafkaServer
-from statechannel.embedded.ports import find_free
+from statechannel.embedded.process import find_free
 from statechannel.errors import ExitCode
 from statechannel.kafka.client_settings import ClientSettings
 from tests.spark.cluster_logs import pointer_of, write_log

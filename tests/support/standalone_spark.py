@@ -15,7 +15,7 @@ from pathlib import Path
 import pyspark
 
 from statechannel.embedded.java import find_java
-from statechannel.embedded.ports import find_free
+from statechannel.embedded.process import find_free
 from tests.support.waits import WAIT_S
 
 ROOT = Path(__file__).parents[2]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from statechannel.embedded import BrokerOptions, KafkaServer
 from statechannel.embedded.layout import LOOPBACK
-from statechannel.embedded.ports import find_free
+from statechannel.embedded.process import find_free
 from statechannel.embedded.server import new_cluster_id
 from tests.support.waits import WAIT_S
 

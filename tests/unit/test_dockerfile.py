@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from spark.jars import JARS_VARIABLE, SPARK_JARS
+from statechannel.embedded.jars import CACHE_VARIABLE
 from statechannel.embedded.java import MIN_JAVA_MAJOR
-from statechannel.embedded.pinned import CACHE_VARIABLE
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())

@@ -8,19 +8,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from itertools import takewhile
 from typing import Any
 
-from statechannel.audit.as_of import AsOf
-from statechannel.audit.engine import DEFAULT_COMPACTION_LAG_MS, ProgressBar, ReadMode
+from statechannel.audit.engine import DEFAULT_COMPACTION_LAG_MS, AsOf, ProgressBar, ReadMode
 from statechannel.audit.errors import AuditQuestionError
+from statechannel.audit.history import meant, overlap
 from statechannel.audit.local import audit_export
-from statechannel.audit.report.area import Area, area_fields
-from statechannel.audit.report.gaps import GapsFound
-from statechannel.audit.report.lanes import KeyTimelines, lane_fields
-from statechannel.audit.report.rejected import RejectedFound
-from statechannel.audit.report.tree import TreeSeen, choose, overlap, wanted_part
+from statechannel.audit.report.charts import Area, GapsFound, RejectedFound, area_fields
+from statechannel.audit.report.timelines import KeyTimelines, TreeSeen, choose, lane_fields
 from statechannel.audit.transfer.export_file import ExportFile
 from statechannel.audit.views import NotInLogError
 from statechannel.protocol.bundle import KeyParts, parse_key, partition_of
@@ -81,11 +78,9 @@ class _Overview:
         self._points = limits.points
 
     def taken(self, record: RecordRead, decoded: Record) -> None:
-        """Apply a record that a joining reader holds for its key."""
         self.gaps.finder.taken(record, decoded)
 
     def joined(self, view: View, *, sure: bool) -> None:
-        """Start from a joining reader's view."""
         self.gaps.finder.joined(view, sure=sure)
         if not sure:
             return
@@ -93,7 +88,6 @@ class _Overview:
         self._area(view.partition).joined(view)
 
     def observe(self, record: RecordRead, judgement: Judgement) -> None:
-        """Apply one judged record."""
         self.first.setdefault(record.partition, record.offset)
         self.verdicts[judgement.verdict.value] += 1
         self._area(record.partition).observe(record, judgement)
@@ -155,8 +149,8 @@ def report_data(export: ExportFile, question: ReportQuestion, *, progress: Progr
         "complete": complete,
         "verdicts": {verdict.value: overview.verdicts[verdict.value] for verdict in Verdict},
         "partitions": [_partition(overview, number, complete) for number in sorted(export.header.end_offsets)],
-        "limits": {"points": limits.points, "bundles": limits.bundles, "rows": limits.rows, "brokers": limits.brokers},
-        "area": area_fields(list(overview.areas.values()), points=limits.points, shown=limits.brokers),
+        "limits": asdict(limits),
+        "area": area_fields(list(overview.areas.values()), points=limits.points, brokers=limits.brokers),
         "gaps": overview.gaps.fields(still_open, limits.rows),
         "rejected": overview.rejected.fields(limits.rows),
         "keys_all": len(overview.tree.records),
@@ -172,13 +166,12 @@ def _is_in_log(name: str, parts: KeyParts, keys: Iterable[bytes]) -> bool:
 
 
 def _wanted(name: str) -> KeyParts:
-    parts = wanted_part(name)
-    if parts is None:
+    try:
+        return meant(name)[0]
+    except ValueError as error:
         raise AuditQuestionError(
-            f"{name!r} is neither a bundle nor a namespace nor a topic.",
-            hint="Use tenant/namespace/0x..._0x..., tenant/namespace/topic, or tenant/namespace.",
-        )
-    return parts
+            f"{error}.", hint="Use tenant/namespace/0x..._0x..., tenant/namespace/topic, or tenant/namespace."
+        ) from None
 
 
 def _partition(overview: _Overview, number: int, complete: Mapping[str, Any]) -> dict[str, Any]:
@@ -212,7 +205,7 @@ def _lanes(
                 continue
             base = done
             counted = records.with_progress(lambda read, base=base: advance(base + read))  # type: ignore[misc]
-            some = _of_namespaces(counted, namespaces, question.as_of or _always)
+            some = _of_namespaces(counted, namespaces, question.as_of or AsOf())
             audit_part(number, partitions, some, overview.facts[number], lanes.observe, lanes)
             done += len(records)
     every = []
@@ -222,10 +215,6 @@ def _lanes(
         namespace = name if parts is None else parts.namespace
         every.append(lane_fields(name, lane, partition_of(namespace, partitions), bounds))
     return every
-
-
-def _always(record: RecordRead) -> bool:  # noqa: ARG001 - as a moment is asked
-    return True
 
 
 def _of_namespaces(

@@ -11,25 +11,23 @@ from pathlib import Path
 from typing import IO, overload
 
 from statechannel.audit.errors import ExportFileError
-from statechannel.audit.transfer.chain import (
+from statechannel.audit.transfer.line import (
     NO_DIGEST,
+    BadLine,
     ChainReader,
+    ExportHeader,
+    ExportLine,
     chain_of,
     check_end,
     file_digest,
     first_link,
-    next_link,
-    record_digest,
-)
-from statechannel.audit.transfer.line import (
-    BadLine,
-    ExportHeader,
-    ExportLine,
     format_header,
     format_record,
+    next_link,
     parse_header,
     parse_line,
     parse_record,
+    record_digest,
 )
 from statechannel.files import new_file
 from statechannel.protocol.log import RecordRead
@@ -119,7 +117,6 @@ class ExportFile:
 
     @property
     def records(self) -> int:
-        """Number of records."""
         return sum(len(records) for records in self.partitions.values())
 
 

@@ -53,7 +53,6 @@ class PlannedNamespace:
 
     @property
     def records(self) -> int:
-        """Number of its records."""
         return 1 + self.deleted + sum(owner is not None for owner in self.owners)
 
 

@@ -134,11 +134,9 @@ class Importer:
 
     @property
     def views(self) -> list[View]:
-        """The target as it was read."""
         return [part.view for part in self._parts]
 
     def position(self, partition: int) -> int:
-        """Offset to be read next."""
         return self._parts[partition].view.applied + 1
 
     # --- reading ----------------------------------------------------------------------------------------------------
@@ -263,7 +261,6 @@ class Importer:
         return ImportWrite(partition, IMPORT_KEY, codec.encode(fields))
 
     def go_on(self) -> None:
-        """Start the next stage."""
         if self.stage is ImportStage.MARKS:
             self.stage = ImportStage.RECORDS
             for planned in self.plan.namespaces:
@@ -342,7 +339,6 @@ class Importer:
         return self._parts[partition_of(namespace, len(self._parts))].view.get(name)
 
     def _missing(self, planned: PlannedNamespace) -> Iterator[str]:
-        """Keys of a namespace that can be written now."""
         key = self._key(planned.name)
         if key is None or (planned.deleted and self._wanted(planned.name) is not None):
             yield planned.name

@@ -7,7 +7,6 @@ from typing import Annotated, Any
 
 import typer
 
-from statechannel.audit.as_of import parse_as_of
 from statechannel.audit.engine import (
     DEFAULT_COMPACTION_LAG_MS,
     LOCAL,
@@ -16,6 +15,7 @@ from statechannel.audit.engine import (
     ReadMode,
     Wants,
     load_engine,
+    parse_as_of,
 )
 from statechannel.audit.errors import AuditQuestionError
 from statechannel.cli.audit import tables

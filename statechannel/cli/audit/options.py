@@ -13,11 +13,11 @@ from typing import Annotated, Any
 
 import typer
 
-from statechannel.audit.as_of import AsOf, parse_as_of
 from statechannel.audit.engine import (
     DEFAULT_COMPACTION_LAG_MS,
     LOCAL,
     ArchiveSource,
+    AsOf,
     AuditQuestion,
     AuditResult,
     ExportSource,
@@ -26,6 +26,7 @@ from statechannel.audit.engine import (
     Source,
     Wants,
     load_engine,
+    parse_as_of,
 )
 from statechannel.audit.errors import AuditQuestionError
 from statechannel.audit.transfer.export_file import read_header

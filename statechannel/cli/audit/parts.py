@@ -13,19 +13,18 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
-from statechannel.audit import gap_sums
-from statechannel.audit.as_of import AsOf, parse_as_of
+from statechannel.audit.engine import AsOf
 from statechannel.audit.difference import StateDifferences
-from statechannel.audit.engine import (
-    LOCAL,
-    ArchiveSource,
-    AuditResult,
-    ExportSource,
-    Source,
-    Wants,
-    load_archive_export,
-)
+from statechannel.audit.engine import LOCAL
+from statechannel.audit.engine import ArchiveSource
+from statechannel.audit.engine import AuditResult
+from statechannel.audit.engine import ExportSource
+from statechannel.audit.engine import Source
+from statechannel.audit.engine import Wants
+from statechannel.audit.engine import load_archive_export
+from statechannel.audit.engine import parse_as_of
 from statechannel.audit.errors import AuditQuestionError
+from statechannel.audit.gaps import GapSums, total_gap_sum
 from statechannel.audit.history import History, meant
 from statechannel.audit.local import open_export
 from statechannel.audit.report.data import ReportLimits, ReportQuestion, report_data
@@ -75,7 +74,7 @@ def gaps_of(
         if of is not None and not len(rows) and not still.answer(Wants(history=of)).named:
             raise not_named(of)
     if not asked.table:
-        head = {"namespaces": sums, "all": gap_sums.whole(sums)}
+        head = {"namespaces": sums, "all": total_gap_sum(sums)}
         print_json_lists(about(asked, result) | head, {"gaps": rows})
         return
     log_line(asked, result)
@@ -96,7 +95,7 @@ def _of(result: AuditResult, of: str | None) -> tuple[Any, list[dict[str, Any]]]
         ) from None
     topic = parse_key(of.encode()) is None
     rows = Spool()
-    sums = gap_sums.GapSums()
+    sums = GapSums()
     for gap in every:
         if of in (gap["bundle"], gap["bundle"].rpartition("/")[0]) or (topic and _holds(gap["bundle"], wanted)):
             rows.append(gap)

@@ -20,15 +20,19 @@ import typer
 from statechannel.audit.engine import ExportSource, LiveSource, Source
 from statechannel.audit.errors import AuditQuestionError
 from statechannel.audit.local import read_log
-from statechannel.audit.replica_answers import ReplicaDump, ReplicaWord, ReplicaWordError, parse_dump, parse_word
 from statechannel.audit.transfer.export_file import ExportFile
 from statechannel.audit.verify import (
+    ReplicaDump,
+    ReplicaWord,
+    ReplicaWordError,
     VerifiedPartition,
     VerifyStatus,
     check_words,
     checked_fields,
     different,
     explain,
+    parse_dump,
+    parse_word,
     worst,
 )
 from statechannel.cli.kit.failures import CommandError

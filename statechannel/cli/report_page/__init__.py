@@ -12,7 +12,7 @@ from typing import Any
 import jinja2
 
 from statechannel.audit.history import short_range
-from statechannel.audit.report.area import OTHERS
+from statechannel.audit.report.charts import OTHERS
 from statechannel.audit.report.data import complete_from
 from statechannel.cli.kit.output import duration, moment
 

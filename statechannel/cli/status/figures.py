@@ -6,10 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from statechannel.audit.incidents import ChannelIncidents, Incident, newest
-from statechannel.audit.log_times import LogTimes
-from statechannel.audit.rates import VerdictRates
-from statechannel.audit.registry_incidents import RegistryStory
+from statechannel.audit.incidents import ChannelIncidents, Incident, RegistryStory, newest
+from statechannel.audit.log_times import LogTimes, VerdictRates
 from statechannel.audit.verdict_file import Observe
 from statechannel.audit.views import LogViews
 from statechannel.cli.brokers import leader_name, members

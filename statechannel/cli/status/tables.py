@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from statechannel.audit.rates import WINDOWS_MIN, grouped
+from statechannel.audit.log_times import WINDOWS_MIN, grouped
 from statechannel.cli.kit.output import cell, duration, make_table, moment
 
 _SHOWN = 50

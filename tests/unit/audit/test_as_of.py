@@ -2,7 +2,7 @@
 
 import pytest
 
-from statechannel.audit.as_of import AsOf, parse_as_of
+from statechannel.audit.engine import AsOf, parse_as_of
 from statechannel.audit.errors import AuditQuestionError
 from statechannel.protocol.log import RecordRead, Topic
 

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from statechannel.audit.as_of import parse_as_of
-from statechannel.audit.engine import ReadMode
+from statechannel.audit.engine import ReadMode, parse_as_of
 from statechannel.audit.local import audit_export
 from statechannel.audit.transfer.export_file import read_export
 

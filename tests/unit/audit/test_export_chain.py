@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from statechannel.audit.errors import ExportFileError
-from statechannel.audit.transfer.chain import record_digest
 from statechannel.audit.transfer.export_file import read_export, write_export
-from statechannel.audit.transfer.line import ExportHeader
+from statechannel.audit.transfer.line import ExportHeader, record_digest
 from statechannel.protocol.log import RecordRead, Topic
 from tests.support.export_edits import EDITS, records_of, write_plain
 

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from statechannel.audit.errors import ExportFileError
 from statechannel.audit.transfer.export_file import read_export, size_bytes, write_export
 from statechannel.audit.transfer.line import ExportHeader, format_record, parse_record
-from statechannel.audit.verdict_file import lines_file
-from statechannel.files import FileUnwritableError, NotReplaceableError, check_writable
+from statechannel.files import FileUnwritableError, NotReplaceableError, check_writable, new_file
 from statechannel.protocol.log import RecordRead, Topic
 from tests.support.export_edits import write_plain
 
@@ -184,7 +183,7 @@ def test_names_that_no_file_can_have_are_refused(name: str, tmp_path: Path, monk
     monkeypatch.chdir(tmp_path)
     with pytest.raises(FileUnwritableError, match="cannot be written"):
         write_export(Path(name), ExportHeader("t", {0: 0}, 1), [], now_ms=lambda: 1)
-    with pytest.raises(FileUnwritableError, match="cannot be written"), lines_file(Path(name)):
+    with pytest.raises(FileUnwritableError, match="cannot be written"), new_file(Path(name)):
         pass
     with pytest.raises(FileUnwritableError, match="cannot be written"):
         check_writable(Path(name))

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from statechannel.audit import gap_sums, rejections
+from statechannel.audit import rejections
 from statechannel.audit.engine import Wants
-from statechannel.audit.gaps import Gap, GapCause, gap_fields
+from statechannel.audit.gaps import Gap, GapCause, GapSums, gap_fields, sum_gap_rows, total_gap_sum
 from statechannel.audit.history import History
 from statechannel.audit.observers import Observers
 from statechannel.audit.rejections import Rejections, as_rows, rejected_document
@@ -91,7 +91,7 @@ def test_sums_by_namespace_do_not_depend_on_how_they_are_added_up() -> None:
             ("m", LOWER, 4, 0, 0),
         ]
     ]
-    whole = gap_sums.GapSums()
+    whole = GapSums()
     for row in rows:
         whole.take(row)
     m, n = whole.rows()
@@ -100,10 +100,10 @@ def test_sums_by_namespace_do_not_depend_on_how_they_are_added_up() -> None:
     assert (n["worst_ms"], n["worst_bundle"], n["worst_offset"], n["open_since_ms"]) == (70, f"a/n/{LOWER}", 3, 8)
     parts = []
     for row in reversed(rows):
-        parts.append(gap_sums.GapSums())
+        parts.append(GapSums())
         parts[-1].take(row)
-    assert gap_sums.added_up(part.rows() for part in parts).rows() == whole.rows()
-    assert gap_sums.whole(whole.rows())["gaps"] == 6
+    assert sum_gap_rows(part.rows() for part in parts).rows() == whole.rows()
+    assert total_gap_sum(whole.rows())["gaps"] == 6
 
 
 def test_writers_without_end_are_counted_together(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:

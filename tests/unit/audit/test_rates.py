@@ -2,8 +2,7 @@
 
 import pytest
 
-from statechannel.audit.log_times import LogTimes
-from statechannel.audit.rates import VerdictRates, grouped
+from statechannel.audit.log_times import LogTimes, VerdictRates, grouped
 from statechannel.protocol.log import RecordRead, Topic
 from statechannel.protocol.verdict import Verdict
 from statechannel.protocol.view import Judgement

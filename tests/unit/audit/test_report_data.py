@@ -6,13 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from statechannel.audit.as_of import AsOf
-from statechannel.audit.engine import AuditQuestion, ExportSource, Wants
+from statechannel.audit.engine import AsOf, AuditQuestion, ExportSource, Wants
 from statechannel.audit.errors import AuditQuestionError
 from statechannel.audit.local import answer
-from statechannel.audit.report.area import OTHERS
+from statechannel.audit.report.charts import OTHERS, shown
 from statechannel.audit.report.data import ReportLimits, ReportQuestion, complete_from, report_data
-from statechannel.audit.report.time_buckets import shown
 from statechannel.audit.transfer.export_file import read_export
 from statechannel.audit.views import NotInLogError
 from tests.support.report_logs import HOSTILE, LogMaker, eventful, hostile

@@ -8,8 +8,8 @@ import pytest
 
 from statechannel.audit.gaps import Gap, GapCause, GapEnd, Gaps, gap_fields
 from statechannel.audit.history import History
-from statechannel.audit.operations import OperationsSeen
-from statechannel.audit.races import LostRaces, race_counts
+from statechannel.audit.origins import OperationsSeen
+from statechannel.audit.rejections import LostRaces, race_counts
 from statechannel.protocol.log import RecordRead, Topic
 from statechannel.protocol.view import Judgement
 from statechannel.replay.auditor import audit_full

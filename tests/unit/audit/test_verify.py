@@ -6,10 +6,18 @@ from pathlib import Path
 import orjson
 import pytest
 
-from statechannel.audit.replica_answers import ReplicaDump, ReplicaWordError, parse_dump, parse_word
 from statechannel.audit.transfer.export_file import ExportFile, read_export, write_export
 from statechannel.audit.transfer.line import ExportHeader
-from statechannel.audit.verify import VerifiedPartition, VerifyStatus, check_words, explain
+from statechannel.audit.verify import (
+    ReplicaDump,
+    ReplicaWordError,
+    VerifiedPartition,
+    VerifyStatus,
+    check_words,
+    explain,
+    parse_dump,
+    parse_word,
+)
 from statechannel.broker.observe.replica_digest import dump_lines
 from statechannel.protocol import codec
 from statechannel.protocol.record import Record

@@ -8,8 +8,7 @@ from typer.testing import CliRunner
 
 from statechannel.cli.demo import app
 from statechannel.cli.kit.failures import CommandError
-from statechannel.demo.cluster import FOLDER_PREFIX, DemoCluster, EndedCommand, forget_old_folders
-from statechannel.demo.errors import DemoError
+from statechannel.demo.cluster import FOLDER_PREFIX, DemoCluster, DemoError, EndedCommand, forget_old_folders
 from statechannel.demo.story import Story
 from statechannel.embedded.layout import Layout
 from statechannel.embedded.process import take_lock

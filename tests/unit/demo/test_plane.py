@@ -3,7 +3,7 @@
 import asyncio
 
 from statechannel.broker.exits import ChannelStoppedError, Stopped
-from statechannel.demo.link import DemoLink
+from statechannel.demo.client import DemoLink
 from statechannel.demo.plane import DataPlane
 
 

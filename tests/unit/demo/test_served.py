@@ -2,7 +2,7 @@
 
 import pytest
 
-from statechannel.demo.served import ServedBundles, Serving, place_of_bundle, place_of_topic
+from statechannel.demo.plane import ServedBundles, Serving, place_of_bundle, place_of_topic
 from statechannel.demo.story import topic_names
 
 NAMESPACE = "public/default"

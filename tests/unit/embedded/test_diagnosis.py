@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from statechannel.embedded.diagnosis import diagnose, read_since
+from statechannel.embedded.server import diagnose, read_since
 
 LOG = Path("/data/broker.log")
 

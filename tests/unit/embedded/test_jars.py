@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from statechannel.embedded import JarsUnavailableError, fetch, find_jars, jars, pinned, prepare_jars
-from statechannel.embedded.jars import KAFKA_JARS
-from statechannel.embedded.pinned import Jar, PinnedJars
+from statechannel.embedded import JarsUnavailableError, find_jars, jars, prepare_jars
+from statechannel.embedded.jars import KAFKA_JARS, Jar, PinnedJars
 
 CONTENTS = {"org.one:one:1.0": b"first jar", "org.two:two:2.0": b"second jar"}
 
@@ -27,7 +26,7 @@ def small_list(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     monkeypatch.setattr(PinnedJars, "listed", lambda _: small)
     monkeypatch.delenv(jars.JARS_VARIABLE, raising=False)
     cache = tmp_path / "cache"
-    monkeypatch.setenv(pinned.CACHE_VARIABLE, str(cache))
+    monkeypatch.setenv(jars.CACHE_VARIABLE, str(cache))
     return cache
 
 
@@ -46,7 +45,7 @@ def fake_fetch(monkeypatch: pytest.MonkeyPatch, **changed: bytes) -> list[Sequen
         calls.append(coordinates)
         return {path.name: path for path in fill(scratch / "out", **changed).iterdir()}
 
-    monkeypatch.setattr(fetch, "fetch", fetched)
+    monkeypatch.setattr(jars, "fetch", fetched)
     return calls
 
 
@@ -124,7 +123,7 @@ def test_failing_maven_falls_back_to_jgo(monkeypatch: pytest.MonkeyPatch, tmp_pa
     monkeypatch.setattr("jgo.maven.Artifact.resolve", lambda _: jar)
     scratch = tmp_path / "scratch"
     scratch.mkdir()
-    assert fetch.fetch(["org.one:one:1.0"], scratch) == {"one-1.0.jar": jar}
+    assert jars.fetch(["org.one:one:1.0"], scratch) == {"one-1.0.jar": jar}
 
 
 def test_maven_is_asked_for_exactly_the_listed_jars(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -136,7 +135,7 @@ def test_maven_is_asked_for_exactly_the_listed_jars(monkeypatch: pytest.MonkeyPa
     )
     maven.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
-    assert set(fetch.fetch(list(CONTENTS), tmp_path)) == {"one-1.0.jar"}
+    assert set(jars.fetch(list(CONTENTS), tmp_path)) == {"one-1.0.jar"}
     pom = (tmp_path / "pom.xml").read_text()
     assert pom.count("<dependency>") == 2
     assert "<artifactId>two</artifactId><version>2.0</version>" in pom

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from statechannel.embedded import BrokerOptions, BrokerStartError, KafkaServer, PortInUseError, ports
+from statechannel.embedded import BrokerOptions, BrokerStartError, KafkaServer, PortInUseError, process
 from statechannel.embedded.layout import (
     HEARTBEAT_INTERVAL_MS,
     SESSION_TIMEOUT_MS,
@@ -90,18 +90,18 @@ def test_taken_port_is_refused_and_not_found_free() -> None:
         listener.bind(("127.0.0.1", 0))
         listener.listen()
         port = listener.getsockname()[1]
-        assert not ports.is_free(port)
-        assert ports.answers(port)
+        assert not process.is_free(port)
+        assert process.answers(port)
         with pytest.raises(PortInUseError, match=f"port {port} .* in use"):
-            ports.require_free(port)
-    assert ports.is_free(port)
-    assert not ports.answers(port)
+            process.require_free(port)
+    assert process.is_free(port)
+    assert not process.answers(port)
 
 
 def test_free_port_lies_below_those_of_outgoing_connections() -> None:
-    first = ports.find_free()
+    first = process.find_free()
     assert 15_000 <= first <= 30_000
-    assert ports.find_free(other_than=first) != first
+    assert process.find_free(other_than=first) != first
 
 
 def test_full_disk_is_refused_before_anything_starts(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from statechannel.engine.config import EngineConfig
 from statechannel.settings import Settings, SettingsError, load, to_engine, to_identity
-from statechannel.settings.names import OTHER_VARIABLES, known
+from statechannel.settings.load import OTHER_VARIABLES, known
 from statechannel.settings.relations import RELATIONS, violations
 from statechannel.settings.tree import groups
 

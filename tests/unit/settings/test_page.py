@@ -1,6 +1,6 @@
 """Every setting is on design/settings.md, and no place of a machine is."""
 
-from statechannel.settings.names import known
+from statechannel.settings.load import known
 from tests.docs.settings_pages import settings_page
 
 

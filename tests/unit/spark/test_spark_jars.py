@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from spark.jars import JARS_VARIABLE, SPARK_JARS, SPARK_VERSION
-from statechannel.embedded import JarsUnavailableError, fetch, jars
-from statechannel.embedded.pinned import CACHE_VARIABLE
+from statechannel.embedded import JarsUnavailableError, jars
+from statechannel.embedded.jars import CACHE_VARIABLE
 
 
 @pytest.fixture(autouse=True)
@@ -33,7 +33,7 @@ def test_the_two_sets_are_apart():
 
 
 def test_a_folder_of_the_users_own_needs_no_network(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-    monkeypatch.setattr(fetch, "fetch", lambda *_, **__: pytest.fail("something was fetched"))
+    monkeypatch.setattr(jars, "fetch", lambda *_, **__: pytest.fail("something was fetched"))
     monkeypatch.setenv(JARS_VARIABLE, str(tmp_path))
     with pytest.raises(JarsUnavailableError, match=r"lacks 4 of 4 jars of the Kafka connector") as error:
         SPARK_JARS.prepare()

@@ -1,23 +1,111 @@
-"""Timelines of selected keys: each record with the state after it, in bounded memory. Pure."""
+"""Timelines of bundles and namespaces: which keys are shown, and each of their records with the state after it. Pure.
+
+Memory is bounded by the number of keys of the log and of marks on a timeline.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from statechannel.audit.history import history_line
+from statechannel.audit.history import history_line, overlap
 from statechannel.audit.id_series import IdSeries
-from statechannel.audit.report.rejected import is_rejected
-from statechannel.audit.report.time_buckets import shown, wider
-from statechannel.audit.report.tree import derived_from
+from statechannel.audit.report.charts import shown, wider
+from statechannel.protocol.bundle import KeyParts, bundle_key, parse_key
 from statechannel.protocol.keys import KeyState
 from statechannel.protocol.log import RecordRead
 from statechannel.protocol.record import Record
 from statechannel.protocol.states import State
-from statechannel.protocol.verdict import Verdict
+from statechannel.protocol.verdict import REJECTIONS, Verdict
 from statechannel.protocol.view import Judgement, View
+
+
+class TreeSeen:
+    """All namespaces and bundles that ever existed, with the number of records on each key.
+
+    Attributes:
+        records: By key. Keys that never existed are not in it, even if they have records.
+    """
+
+    def __init__(self) -> None:
+        self.records: dict[bytes, int] = {}
+
+    def joined(self, view: View) -> None:
+        for key in view.existing():
+            self.records.setdefault(key.key, 0)
+
+    def observe(self, record: RecordRead, judgement: Judgement) -> None:
+        key, name = judgement.key, record.key
+        if name is None:
+            return
+        if judgement.verdict is Verdict.ACCEPTED and key is not None:
+            self.records.setdefault(name, 0)
+            if key.bounds is not None:
+                for child in derived_from(key):
+                    self.records.setdefault(child.encode(), 0)
+        if name in self.records:
+            self.records[name] += 1
+
+
+def derived_from(key: KeyState) -> list[str]:
+    """Names of the bundles that an accepted state derives: those of a ring, or of a split."""
+    if key.bounds is None or key.state not in {State.ACTIVE, State.DELETED}:
+        return []
+    return [bundle_key(key.namespace, lower, upper) for lower, upper in zip(key.bounds, key.bounds[1:], strict=False)]
+
+
+def choose(
+    records: Mapping[bytes, int], gaps: Mapping[str, Sequence[int]], wanted: Sequence[KeyParts], most: int
+) -> list[str]:
+    """Keys whose timelines are shown: those with the longest gaps and most records first, each with its ancestors.
+
+    Args:
+        records: Number of records by key.
+        gaps: By bundle: number of gaps, and the sum of their lengths.
+        wanted: Only keys that overlap one of these; empty: all.
+        most: Maximum number of keys.
+
+    Returns:
+        In the order of selection.
+    """
+    by_namespace: dict[str, list[KeyParts]] = {}
+    for key in records:
+        parts = parse_key(key)
+        if parts is not None and not parts.is_namespace:
+            if not wanted or any(overlap(parts, name) for name in wanted):
+                by_namespace.setdefault(parts.namespace, []).append(parts)
+    exact = set(wanted)
+
+    def rank(parts: KeyParts) -> tuple[bool, int, int, str, int]:
+        name = _name(parts)
+        number, sum_ms = gaps.get(name, (0, 0))
+        number_of_records = records[name.encode()] + number
+        return parts not in exact, -sum_ms, -number_of_records, parts.namespace, parts.lower
+
+    chosen: dict[str, None] = {}
+    for parts in sorted((key for every in by_namespace.values() for key in every), key=rank):
+        family = [parts.namespace, *_ancestors(parts, by_namespace[parts.namespace]), _name(parts)]
+        missing = [name for name in family if name not in chosen]
+        if len(chosen) + len(missing) <= most:
+            chosen.update(dict.fromkeys(missing))
+        if len(chosen) >= most:
+            break
+    return list(chosen)
+
+
+def _ancestors(parts: KeyParts, known: Iterable[KeyParts]) -> Iterator[str]:
+    """Wider ranges that overlap this one, the widest first."""
+    width = parts.upper - parts.lower
+    wider = [key for key in known if key.upper - key.lower > width and overlap(key, parts)]
+    for key in sorted(wider, key=lambda held: (held.lower - held.upper, held.lower)):
+        yield _name(key)
+
+
+def _name(parts: KeyParts) -> str:
+    return bundle_key(parts.namespace, parts.lower, parts.upper)
+
 
 DERIVED = "derived"
 """Replaces the verdict if a state follows from a record of another key."""
@@ -52,7 +140,6 @@ class TimelineMark:
     facts: dict[str, Any] = field(default_factory=dict)
 
     def take(self, later: TimelineMark) -> None:
-        """Merge a later mark."""
         self.last_ms = max(self.last_ms, later.last_ms)
         self.last_offset = later.last_offset
         self.verdicts.update(later.verdicts)
@@ -115,7 +202,6 @@ class KeyTimelines:
 
     @property
     def namespaces(self) -> list[str]:
-        """Namespaces whose records are needed."""
         return sorted(self._by_namespace)
 
     def taken(self, record: RecordRead, decoded: Record) -> None:
@@ -131,7 +217,6 @@ class KeyTimelines:
                 lane.start = _band(key)
 
     def observe(self, record: RecordRead, judgement: Judgement) -> None:
-        """Apply one judged record."""
         if record.key is None:
             return
         key = judgement.key
@@ -232,4 +317,4 @@ def _mark_fields(mark: TimelineMark) -> dict[str, Any]:
     return fields | {name: value for name, value in mark.facts.items() if value is not None and name != "key"}
 
 
-_REJECTED_NAMES = frozenset(verdict.value for verdict in Verdict if is_rejected(verdict))
+_REJECTED_NAMES = frozenset(verdict.value for verdict in REJECTIONS)

@@ -1,0 +1,223 @@
+"""Gathering of the facts for the checks: a fact that cannot be gathered is noted, and the others are gathered all the same.
+
+Every call to Kafka has a timeout. If the first one fails, no other one is made.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from statechannel.audit.incidents import RegistryStory
+from statechannel.cli.doctor.facts import ClockFacts, DoctorFacts, EmbeddedFacts, Failed, JavaFacts, WantedTopic
+from statechannel.cli.kit.channel_view import read_channel
+from statechannel.cli.kit.connection import Connection, embedded_folder
+from statechannel.cli.kit.kafka_wait import naming_address, notify_if_slow
+from statechannel.cli.kit.live_log import now_ms, open_tail
+from statechannel.cli.kit.log_clock import LogClock
+from statechannel.cli.kit.output import waiting
+from statechannel.cli.kit.registry import Registry, RegistryFold
+from statechannel.cli.kit.remarks import Remarks
+from statechannel.cli.status.figures import StatusInputs, figures, leadership
+from statechannel.embedded import KAFKA_VERSION, status
+from statechannel.embedded.java import find_java
+from statechannel.errors import StateChannelError
+from statechannel.kafka.cluster import ClusterAdmin, client_versions
+from statechannel.kafka.errors import TopicMissingError
+from statechannel.kafka.from_settings import names_servers
+from statechannel.kafka.tail import PartitionTail
+from statechannel.protocol.log import Topic
+from statechannel.settings import Settings
+
+_NODES_MAX = 100
+_HEARTBEATS = 3
+T = TypeVar("T")
+
+
+def facts_here(
+    settings: Settings,
+    connection: Connection | None,
+    *,
+    problems: Sequence[str],
+    settings_known: bool,
+    away: Failed | None,
+) -> DoctorFacts:
+    """Facts that do not need Kafka.
+
+    Args:
+        connection: None if no address is known, or Kafka cannot be reached; then `away` says why.
+        problems: Invalid settings. `settings_known`: False: `settings` are the defaults instead.
+    """
+    failed: dict[str, Failed] = {} if away is None else {"kafka": away}
+    java = _try(failed, "java", _java, reported=True)
+    versions = client_versions() | {"embedded Kafka": KAFKA_VERSION}
+    address = None if connection is None else connection.client.bootstrap_servers
+    by_default = settings_known and not names_servers(settings)
+    embedded = _try(failed, "embedded", lambda: _embedded(settings, address, by_default=by_default))
+    return DoctorFacts(
+        settings,
+        settings_known=settings_known,
+        problems=tuple(problems),
+        address=address,
+        versions={name: version for name, version in versions.items() if name != "embedded Kafka" or _used(embedded)},
+        java=java,
+        embedded=embedded,
+        failed=failed,
+        connection=connection,
+    )
+
+
+def _used(embedded: EmbeddedFacts | None) -> bool:
+    return embedded is not None and embedded.used
+
+
+def facts_of_kafka(
+    facts: DoctorFacts, connection: Connection, others: Sequence[WantedTopic], *, read_log: bool
+) -> DoctorFacts:
+    """The same with facts from Kafka.
+
+    Args:
+        others: Topics of plug-ins.
+        read_log: Also read the channel's log, which may take long.
+    """
+    failed = dict(facts.failed)
+    admin = ClusterAdmin(connection.client, timeout_s=connection.timeout_s)
+
+    def first() -> Any:
+        with notify_if_slow(connection):
+            return admin.cluster()
+
+    cluster = _try(failed, "kafka", first, reported=True)
+    if cluster is None:
+        return replace(facts, failed=failed)
+    wanted = [WantedTopic(name, policy) for name, policy in connection.topics.policies.items()] + list(others)
+    names = [topic.name for topic in wanted]
+    nodes = _try(
+        failed, "nodes", lambda: {node.node: admin.node_settings(node.node) for node in cluster.nodes[:_NODES_MAX]}
+    )
+    topics = _try(failed, "topics", lambda: admin.describe(names))
+    places = _try(failed, "topics", lambda: admin.places(names))
+    story = RegistryStory(connection.settings.membership.expiry_s)
+    heard = _try(failed, "registry", lambda: _registry(connection, story))
+    registry, clock = heard if heard is not None else (None, ClockFacts())
+    figures_of_log: dict[str, Any] = {} if registry is None else leadership(registry, story, registry.read_at_ms)
+    keys = 0
+    if not read_log:
+        failed["log"] = Failed("the log was not read (--no-log)", reported=True)
+    elif registry is not None:
+        judged = _try(failed, "log", lambda: _read_log(connection, registry, story))
+        figures_of_log, keys = judged if judged is not None else (figures_of_log, 0)
+    else:
+        failed["log"] = failed["registry"]._replace(reported=True)
+    return replace(
+        facts,
+        cluster=cluster,
+        nodes=nodes or {},
+        wanted=wanted,
+        topics=topics or {},
+        places=places or {},
+        clock=clock,
+        registry=registry,
+        story=story,
+        status=figures_of_log,
+        keys=keys,
+        failed=failed,
+    )
+
+
+def _try(failed: dict[str, Failed], name: str, learn: Callable[[], T], *, reported: bool = False) -> T | None:
+    """The fact, or None; a failure is noted.
+
+    Args:
+        reported: Another check reports a failure.
+    """
+    try:
+        return learn()
+    except StateChannelError as error:
+        # A missing topic is reported by the check of topics.
+        failed[name] = Failed(str(error).rstrip("."), error.hint, reported or isinstance(error, TopicMissingError))
+    except OSError as error:
+        failed[name] = Failed(f"{error.filename or name}: {error.strerror}", reported=reported)
+    return None
+
+
+def _java() -> JavaFacts:
+    java = find_java()
+    return JavaFacts(str(java.executable), java.major)
+
+
+def _embedded(settings: Settings, address: str | None, *, by_default: bool) -> EmbeddedFacts:
+    folder = embedded_folder(settings).resolve()
+    broker = status(folder)
+    place = next(parent for parent in (folder, *folder.parents) if parent.exists())
+    disk = shutil.disk_usage(place)
+    return EmbeddedFacts(
+        state=broker.state,
+        folder=folder,
+        log=broker.log_path,
+        address=broker.bootstrap_servers,
+        used=by_default if address is None else address == broker.bootstrap_servers,
+        exists=folder.exists(),
+        free_bytes=disk.free,
+        total_bytes=disk.total,
+        data_bytes=_size_bytes(folder),
+        least_free_bytes=settings.embedded.min_free_mib * 1024 * 1024,
+    )
+
+
+def _size_bytes(folder: Path) -> int:
+    """Disk usage of the files: Kafka preallocates some."""
+    total = 0
+    for path in folder.rglob("*"):
+        try:
+            total += path.lstat().st_blocks * 512
+        except OSError:  # gone meanwhile, or not for us to see
+            continue
+    return total
+
+
+def _registry(connection: Connection, story: RegistryStory) -> tuple[Registry, ClockFacts]:
+    """Read the whole registry, then some heartbeats as they arrive, for Kafka's time."""
+    membership = connection.settings.membership
+    clock = LogClock()
+    fold = RegistryFold(membership.expiry_s, observe=story.observe, clock=clock.now_ms)
+    with open_tail(connection, Topic.REGISTRY, 0) as tail:
+        span = tail.span()
+        fold.take(tail.records(span))
+        newest_ms = now_ms() - story.newest_ms if story.newest_ms else None
+        if fold.silent:
+            _listen(tail, span.end, fold, clock, 2 * membership.interval_s)
+        return fold.registry(), ClockFacts(clock.ahead_ms, newest_ms)
+
+
+def _listen(tail: PartitionTail, start: int, fold: RegistryFold, clock: LogClock, at_most_s: float) -> None:
+    ends_s = time.monotonic() + at_most_s
+    heard: list[int] = []
+    quiet = False
+    with waiting("listening for heartbeats", at_most_s) as tick:
+        for batch in tail.follow(start, stop=lambda: len(heard) >= _HEARTBEATS or time.monotonic() > ends_s):
+            tick("")
+            fold.take(batch)
+            if batch and quiet:  # what had come before it was waited for says nothing about now
+                clock.heard(batch[-1].timestamp_ms)
+                heard.append(batch[-1].offset)
+            quiet = quiet or not batch
+
+
+def _read_log(connection: Connection, registry: Registry, story: RegistryStory) -> tuple[dict[str, Any], int]:
+    inputs = StatusInputs(story)
+    with naming_address(connection):
+        views = read_channel(connection, inputs.observers())
+    fields = figures(
+        views,
+        registry,
+        inputs,
+        Remarks(),
+        channel=connection.topics.channel,
+        bootstrap_servers=connection.client.bootstrap_servers,
+    )
+    return fields, sum(len(part.view.keys) for part in views.parts)
