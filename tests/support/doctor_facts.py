@@ -9,11 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from statechannel.audit.incidents import RegistryStory
-from statechannel.cli.doctor.checks import ClockFacts
-from statechannel.cli.doctor.checks import DoctorFacts
-from statechannel.cli.doctor.checks import EmbeddedFacts
-from statechannel.cli.doctor.checks import JavaFacts
-from statechannel.cli.doctor.checks import WantedTopic
+from statechannel.cli.doctor.checks import ClockFacts, DoctorFacts, EmbeddedFacts, JavaFacts, WantedTopic
 from statechannel.cli.kit.registry import RegistryFold
 from statechannel.embedded import BrokerState
 from statechannel.kafka.cluster import KafkaCluster, KafkaNode, PartitionPlace

@@ -18,9 +18,7 @@ from typing import Any
 from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 
 from loaddata.samples.partitions import ClusterLayout
-from statechannel.embedded.jars import KAFKA_VERSION
-from statechannel.embedded.jars import prepare_jars
-from statechannel.embedded.jars import PinnedJars
+from statechannel.embedded.jars import KAFKA_VERSION, PinnedJars, prepare_jars
 from statechannel.embedded.java import find_java
 
 COMMAND = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"

@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 
 import pytest
 
-from statechannel.embedded.ports import find_free
+from statechannel.embedded.process import find_free
 from statechannel.http_client import (
     REFUSED_BODY_MAX_BYTES,
     HttpRefusedError,

@@ -9,7 +9,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from shedders.cli.times import parse_length_ms
 from shedders.kafka_rebalance.planning.request import (
     BrokerCapacity,
     Capacities,
@@ -20,6 +19,7 @@ from shedders.kafka_rebalance.planning.request import (
 )
 from shedders.kafka_rebalance.settings import NAME, PartitionsSettings, configured
 from statechannel.cli.kit.failures import CommandError
+from statechannel.cli.kit.times import parse_length_ms
 from statechannel.errors import ExitCode
 
 if TYPE_CHECKING:

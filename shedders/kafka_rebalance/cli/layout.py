@@ -9,8 +9,7 @@ import typer
 
 from shedders.kafka_rebalance.cli.arguments import partitions_settings
 from shedders.kafka_rebalance.cli.outcome import Replace, refuse_existing
-from shedders.kafka_rebalance.cli.plan import LoadsFile, Window
-from shedders.kafka_rebalance.cli.source import seen
+from shedders.kafka_rebalance.cli.plan import LoadsFile, Window, seen
 from shedders.model.amounts import count
 from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.options import Connect, OutputAs, with_connection
@@ -39,7 +38,7 @@ def layout(
     settings = partitions_settings(connect.settings())
     window_s = None if window is None else parse_length_ms(window, "--window", beyond="use a shorter one.") / 1_000
     source = seen(connect, settings, file=None, window_s=window_s, loads=loads)
-    from loaddata.samples.layout_file import write_layout
+    from loaddata.samples.cluster_files import write_layout
 
     write_layout(out, source.layout, source.loads)
     partitions = sum(len(topic.partitions) for topic in source.layout.topics.values())

@@ -12,10 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from shedders.cli.results import say_written
-from shedders.kafka_rebalance.cli.arguments import need_extra
-from shedders.kafka_rebalance.cli.arguments import partitions_settings
-from shedders.kafka_rebalance.cli.arguments import PlanOptions
-from shedders.kafka_rebalance.cli.arguments import request_of
+from shedders.kafka_rebalance.cli.arguments import PlanOptions, need_extra, partitions_settings, request_of
 from shedders.kafka_rebalance.cli.outcome import (
     OutputFiles,
     ReassignmentOut,
@@ -30,13 +27,8 @@ from shedders.kafka_rebalance.cli.outcome import (
 from shedders.model.amounts import count
 from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.options import Connect, OutputAs, with_connection
-from statechannel.cli.kit.output import Output
-from statechannel.cli.kit.output import bar
-from statechannel.cli.kit.output import print_json
-from statechannel.cli.kit.output import say
+from statechannel.cli.kit.output import Output, bar, cell, print_json, progress, say
 from statechannel.cli.kit.times import parse_length_ms
-from statechannel.cli.kit.output import cell
-from statechannel.cli.kit.output import progress
 from statechannel.errors import ExitCode
 from statechannel.files import check_writable
 

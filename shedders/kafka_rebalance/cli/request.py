@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from shedders.kafka_rebalance.cli.arguments import parse_amount, parse_brokers, parse_goals
-from shedders.kafka_rebalance.planning.capacity import BrokerCapacity, Capacities
-from shedders.kafka_rebalance.planning.request import PlanMode, PlanRequest
+from shedders.kafka_rebalance.planning.request import BrokerCapacity, Capacities, PlanMode, PlanRequest
 from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.times import parse_length_ms
 from statechannel.errors import ExitCode
@@ -124,7 +123,7 @@ def _capacities(asked: PlanOptions) -> Capacities:
             hint="Put all capacities into the file.",
             code=ExitCode.USAGE,
         )
-    from shedders.kafka_rebalance.planning.capacity import read_capacities
+    from shedders.kafka_rebalance.planning.request import read_capacities
 
     return read_capacities(asked.capacities)
 

@@ -13,16 +13,18 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
-from statechannel.audit.engine import AsOf
 from statechannel.audit.difference import StateDifferences
-from statechannel.audit.engine import LOCAL
-from statechannel.audit.engine import ArchiveSource
-from statechannel.audit.engine import AuditResult
-from statechannel.audit.engine import ExportSource
-from statechannel.audit.engine import Source
-from statechannel.audit.engine import Wants
-from statechannel.audit.engine import load_archive_export
-from statechannel.audit.engine import parse_as_of
+from statechannel.audit.engine import (
+    LOCAL,
+    ArchiveSource,
+    AsOf,
+    AuditResult,
+    ExportSource,
+    Source,
+    Wants,
+    load_archive_export,
+    parse_as_of,
+)
 from statechannel.audit.errors import AuditQuestionError
 from statechannel.audit.gaps import GapSums, total_gap_sum
 from statechannel.audit.history import History, meant

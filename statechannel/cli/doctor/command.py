@@ -16,7 +16,7 @@ from typing import Annotated, Any, TypeVar
 import typer
 from rich.text import Text
 
-from statechannel.audit.registry_incidents import RegistryStory
+from statechannel.audit.incidents import RegistryStory
 from statechannel.cli.doctor import checks_channel, checks_kafka
 from statechannel.cli.doctor.checks import (
     ClockFacts,

@@ -16,11 +16,9 @@ from statechannel.audit.incidents import RegistryStory
 from statechannel.cli.doctor.facts import ClockFacts, DoctorFacts, EmbeddedFacts, Failed, JavaFacts, WantedTopic
 from statechannel.cli.kit.channel_view import read_channel
 from statechannel.cli.kit.connection import Connection, embedded_folder
-from statechannel.cli.kit.kafka_wait import naming_address, notify_if_slow
-from statechannel.cli.kit.live_log import now_ms, open_tail
-from statechannel.cli.kit.log_clock import LogClock
+from statechannel.cli.kit.live_log import naming_address, notify_if_slow, now_ms, open_tail
 from statechannel.cli.kit.output import waiting
-from statechannel.cli.kit.registry import Registry, RegistryFold
+from statechannel.cli.kit.registry import LogClock, Registry, RegistryFold
 from statechannel.cli.kit.remarks import Remarks
 from statechannel.cli.status.figures import StatusInputs, figures, leadership
 from statechannel.embedded import KAFKA_VERSION, status

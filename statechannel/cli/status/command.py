@@ -12,19 +12,11 @@ import typer
 from rich.live import Live
 from rich.text import Text
 
-from statechannel.audit.incidents import ChannelIncidents
-from statechannel.audit.incidents import Incident
-from statechannel.audit.incidents import IncidentKind
-from statechannel.audit.incidents import seconds
-from statechannel.audit.incidents import RegistryStory
+from statechannel.audit.incidents import ChannelIncidents, Incident, IncidentKind, RegistryStory, seconds
 from statechannel.audit.views import LogViews
 from statechannel.broker import request_record
-from statechannel.broker.request_record import Reply
-from statechannel.broker.request_record import Request
-from statechannel.broker.request_record import RequestCommand
-from statechannel.cli.kit.channel_view import FollowedPartition
-from statechannel.cli.kit.channel_view import open_followed
-from statechannel.cli.kit.channel_view import read_channel
+from statechannel.broker.request_record import Reply, Request, RequestCommand
+from statechannel.cli.kit.channel_view import FollowedPartition, open_followed, read_channel
 from statechannel.cli.kit.connection import Connection
 from statechannel.cli.kit.live_log import Pulse, notify_if_slow, now_ms, open_tail
 from statechannel.cli.kit.options import Connect, OutputAs, with_connection

@@ -5,11 +5,7 @@ from typing import Any
 
 import pytest
 
-from statechannel.audit.incidents import ChannelIncidents
-from statechannel.audit.incidents import Incident
-from statechannel.audit.incidents import IncidentKind
-from statechannel.audit.incidents import newest
-from statechannel.audit.incidents import RegistryStory
+from statechannel.audit.incidents import ChannelIncidents, Incident, IncidentKind, RegistryStory, newest
 from statechannel.cli.status.command import drains_of
 from statechannel.engine.membership import decode_member
 from statechannel.protocol.log import RecordRead, Topic
