@@ -22,7 +22,6 @@ from kafka.net.compat import KafkaNetClient
 from tenacity import Retrying, retry_if_exception_type, stop_before_delay, wait_random_exponential
 
 from statechannel.kafka.client_settings import ClientSettings
-from statechannel.kafka.cluster import ClusterAdmin
 from statechannel.kafka.errors import (
     ClientSettingRefusedError,
     KafkaAccessDeniedError,
@@ -30,6 +29,7 @@ from statechannel.kafka.errors import (
     KafkaClientError,
     KafkaUnavailableError,
 )
+from statechannel.kafka.topics import ClusterAdmin
 
 Answer = TypeVar("Answer")
 

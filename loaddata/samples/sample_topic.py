@@ -17,12 +17,11 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 
 from loaddata.samples.sample import PartitionSample
 from loaddata.samples.sample_record import InvalidSampleReason, decode_at, encode, home_of, key_of
+from statechannel.kafka.admin import BoundsAsker
 from statechannel.kafka.client_settings import ClientSettings
-from statechannel.kafka.cluster import ClusterAdmin
 from statechannel.kafka.errors import TopicMissingError, describe, is_topic_missing, more_specific, translate
-from statechannel.kafka.topic_bounds import BoundsAsker
 from statechannel.kafka.topic_policy import HOUR_MS, MINUTE_MS, ChannelTopics, Requirement, SettingRule, TopicPolicy
-from statechannel.kafka.topics import TopicAdmin, create_topics
+from statechannel.kafka.topics import ClusterAdmin, TopicAdmin, create_topics
 
 PARTITIONS: Final = 6
 """Of a topic that is created here. Where it is increased, earlier samples do not count any more (`home_of`)."""

@@ -25,7 +25,7 @@ from shedders.decisions.record import (
 )
 from statechannel.errors import StateChannelError
 from statechannel.kafka.errors import TopicMissingError
-from statechannel.kafka.light_writer import LightTuning, LightWriter
+from statechannel.kafka.light_topic import LightTuning, LightWriter
 from statechannel.kafka.tail import PartitionTail
 from statechannel.kafka.topic_policy import (
     DAY_MS,

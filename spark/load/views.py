@@ -26,7 +26,7 @@ from spark.load.fold import JudgedRecord, LoadFold
 from spark.load.options import JOB, LoadBatchResult, LoadViewsOptions, TopicTaken
 from spark.load.table import LoadTable, fold_rows, rows_of, write_tombstones
 from spark.load.topics import ACCEPT_HINT, LoadTopicsAsker
-from statechannel.kafka.topic_bounds import OffsetBounds
+from statechannel.kafka.admin import OffsetBounds
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -21,8 +21,7 @@ from spark.core.store import Folder, Pointer
 from spark.errors import TableFormatError, TopicBrokenError
 from spark.partitions.options import JOB, PartitionBatchResult, PartitionLoadsOptions
 from spark.partitions.table import PartitionTable, loads_of, newest_of, rows_of
-from statechannel.kafka.cluster import ClusterAdmin
-from statechannel.kafka.topics import TopicInfo
+from statechannel.kafka.topics import ClusterAdmin, TopicInfo
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

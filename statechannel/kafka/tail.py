@@ -8,9 +8,10 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Producer
 
-from statechannel.kafka.end_watch import EndWatch
+from statechannel.kafka.admin import ask_patiently
+from statechannel.kafka.client_settings import make_client
 from statechannel.kafka.errors import (
     AppendOutcomeUnknownError,
     KafkaUnavailableError,
@@ -20,8 +21,7 @@ from statechannel.kafka.errors import (
     more_specific,
     translate,
 )
-from statechannel.kafka.retries import ask_patiently
-from statechannel.kafka.stall import PollClock, close_aside
+from statechannel.kafka.partition_consumer import PartitionConsumer
 from statechannel.protocol.log import RecordRead
 
 if TYPE_CHECKING:
@@ -82,13 +82,7 @@ class PartitionTail:
         self._timeout_s = timeout_s
         self._error: KafkaError | None = None
         self._unknown = False
-        self._polls = PollClock()
-        self._config = {**settings.consumer_config(group_id), "error_cb": self._on_error}
-        self._consumer = self._make_consumer()
-
-    def _make_consumer(self) -> Consumer:
-        consumer: Consumer = _translated(self._settings, "making the consumer", lambda: Consumer(self._config))
-        return consumer
+        self._consumer = PartitionConsumer(settings, group_id, self._on_error)
 
     def __enter__(self) -> PartitionTail:
         return self
@@ -123,12 +117,10 @@ class PartitionTail:
             raise translate(error, self._doing("querying the end of"), secrets=self._settings.secrets()) from error
 
     def _watermarks(self, timeout_s: float) -> tuple[int, int] | None:
-        watermarks: tuple[int, int] | None
-        watermarks = self._consumer.get_watermark_offsets(TopicPartition(*self._place), timeout=timeout_s)
-        return watermarks
+        return self._consumer.watermarks(self._place, timeout_s)
 
     def _offset_at(self, time_ms: int, timeout_s: float) -> int:
-        (answer,) = self._consumer.offsets_for_times([TopicPartition(*self._place, time_ms)], timeout=timeout_s)
+        (answer,) = self._consumer.offsets_at([self._place], time_ms, timeout_s)
         if answer.error is not None:  # its offset is still the time that was asked for
             raise KafkaException(answer.error)
         return int(answer.offset)
@@ -157,72 +149,51 @@ class PartitionTail:
     def _batches(self, start: int, until: int | None) -> Iterator[list[RecordRead]]:
         if until is not None and start >= until:
             return
-        self._consumer.assign([TopicPartition(*self._place, start)])
-        progress_s, reached = time.monotonic(), start
         patience_s = self._settings.tuning.stall_timeout_s
         if until is not None:  # a new consumer is to be tried before the time is up
             patience_s = min(patience_s, self._timeout_s / 2)
-        watch = EndWatch(self._settings, self._place, patience_s)
+        self._consumer.start(self._place, start, patience_s=patience_s)
+        progress_s = time.monotonic()
         try:
             while True:
-                records, position = self._fetch(until)
-                if position is not None:
-                    reached, progress_s = position, time.monotonic()
-                if watch.stalled(self._polls.polled_s, reached, until):
-                    self._renew_consumer(reached)
+                fetched = self._consumer.fetch(_BATCH, _POLL_S, known_end=until)
+                if fetched.advanced:
+                    progress_s = time.monotonic()
+                self._check(fetched.errors)
+                records = self._records(fetched.records, until)
                 if records or until is None:
                     yield records
-                if until is not None and position is not None and position >= until:
+                if until is not None and fetched.advanced and self._consumer.position >= until:
                     return
                 if self._unknown:
-                    self._make_sure(reached)
+                    self._make_sure()
                 if until is not None and time.monotonic() - progress_s > self._timeout_s:
                     raise self._away("reading")
         finally:
-            self._consumer.unassign()
-            watch.close()
+            self._consumer.stop()
 
-    def _renew_consumer(self, reached: int) -> None:
-        """Nothing arrives although there are records: continue with another consumer."""
-        _log.warning(
-            "%s-%d: nothing arrives from offset %d on although the log goes on: recreating the consumer",
-            *self._place,
-            reached,
-        )
-        replaced, self._consumer = self._consumer, self._make_consumer()
-        self._consumer.assign([TopicPartition(*self._place, reached)])
-        close_aside(replaced)
-
-    def _make_sure(self, reached: int) -> None:
+    def _make_sure(self) -> None:
         """A broker did not know the topic: continue if Kafka does, which the library does not report a second time."""
         self._unknown = False
         self._ask("reading", self._watermarks)
-        self._consumer.assign([TopicPartition(*self._place, reached)])
+        self._consumer.move_to(self._consumer.position)
 
-    def _fetch(self, until: int | None) -> tuple[list[RecordRead], int | None]:
-        """Records below `until`, and the position after them if anything arrived."""
-        first = self._polls.poll(self._consumer, _POLL_S)
-        if first is None:
-            return [], None
-        return self._sort([first, *self._consumer.consume(_BATCH - 1, 0)], until)
-
-    def _sort(self, batch: Sequence[Message], until: int | None) -> tuple[list[RecordRead], int | None]:
-        records: list[RecordRead] = []
-        position: int | None = None
-        for message in batch:
-            error = message.error()
-            offset = message.offset() or 0
-            if error is None:
-                position = offset + 1
-                if until is None or offset < until:
-                    records.append(_record(self._topic, self._place[1], offset, message))
-            elif error.code() == KafkaError._PARTITION_EOF:
-                position = offset
-            elif is_topic_missing(error):
+    def _check(self, errors: Sequence[KafkaError]) -> None:
+        for error in errors:
+            if is_topic_missing(error):
                 self._unknown = True
             elif not is_transient(error):
                 raise translate(error, self._doing("reading"), secrets=self._settings.secrets())
-        return records, position
+
+    def _records(self, messages: Sequence[Message], until: int | None) -> list[RecordRead]:
+        """Messages below `until` as records."""
+        topic, partition = self._topic, self._place[1]
+        records = [
+            RecordRead(topic, partition, m.offset() or 0, m.timestamp()[1], m.key(), m.value()) for m in messages
+        ]
+        if until is None or not records or records[-1].offset < until:
+            return records
+        return [record for record in records if record.offset < until]
 
     def _ask(self, doing: str, call: Callable[[float], Any]) -> Any:
         grace_s = self._settings.tuning.topic_grace_s
@@ -247,17 +218,6 @@ class PartitionTail:
 
     def _on_error(self, error: KafkaError) -> None:
         self._error = error
-
-
-def _record(topic: Topic, partition: int, offset: int, message: Message) -> RecordRead:
-    return RecordRead(topic, partition, offset, message.timestamp()[1], message.key(), message.value())
-
-
-def _translated(settings: ClientSettings, doing: str, make: Callable[[], Any]) -> Any:
-    try:
-        return make()
-    except (KafkaException, TypeError, ValueError) as error:
-        raise translate(error, doing, secrets=settings.secrets()) from error
 
 
 def append_and_wait(
@@ -298,7 +258,7 @@ def append_and_wait(
         "error_cb": errors.append,
         "enable.idempotence": not repeatable,
     }
-    producer = _translated(settings, "making the producer", lambda: Producer(config))
+    producer = make_client(Producer, config, settings, "making the producer")
     try:
         producer.produce(name, value=value, key=key, partition=partition, on_delivery=delivered)
     except (KafkaException, BufferError) as error:

@@ -14,7 +14,7 @@ from statechannel.cli.doctor.facts import ClockFacts, DoctorFacts, Failed, Wante
 from statechannel.cli.doctor.findings import DoctorCheck, DoctorFinding, Severity, examine, exit_code
 from statechannel.embedded import BrokerState
 from statechannel.errors import ExitCode
-from statechannel.kafka.cluster import PartitionPlace, server_version
+from statechannel.kafka.topics import PartitionPlace, server_version
 from tests.cli.test_live import documented
 from tests.support.doctor_facts import (
     STANDING,

@@ -3,11 +3,11 @@
 import pytest
 
 from statechannel.embedded import KafkaServer
+from statechannel.kafka.admin import BoundsAsker, OffsetBounds
 from statechannel.kafka.client_settings import ClientSettings
 from statechannel.kafka.errors import KafkaUnavailableError, TopicMissingError
 from statechannel.kafka.light_policy import LoadTopics, open_load_topics
 from statechannel.kafka.light_topic import LightTuning, LightWriter
-from statechannel.kafka.topic_bounds import BoundsAsker, OffsetBounds
 from tests.support.waits import WAIT_S
 
 

@@ -20,8 +20,8 @@ from spark.load.options import LoadViewsOptions
 from spark.load.table import fold_rows, rows_of
 from spark.load.views import LoadViews
 from statechannel.errors import ExitCode
+from statechannel.kafka.admin import OffsetBounds
 from statechannel.kafka.client_settings import ClientSettings
-from statechannel.kafka.topic_bounds import OffsetBounds
 from tests.support.load_reports import NOW_MS, null, record
 from tests.support.load_rows import KINDS, SOURCE, TOPICS, source_row, top_record
 

@@ -23,7 +23,7 @@ from spark.errors import TableFormatError, TopicBrokenError
 from spark.partitions.loads import PartitionLoadsRun
 from spark.partitions.options import PartitionBatchResult, PartitionLoadsOptions
 from statechannel.kafka.client_settings import ClientSettings
-from statechannel.kafka.cluster import ClusterAdmin
+from statechannel.kafka.topics import ClusterAdmin
 from tests.support.kafka_lanes import Kafka
 from tests.support.waits import WAIT_S
 

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Final
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from shedders.kafka_rebalance.execution.state_records import StateBook
-from statechannel.kafka.cluster import ClusterAdmin
 from statechannel.kafka.errors import (
     AppendOutcomeUnknownError,
     TopicPolicyError,
@@ -22,7 +21,7 @@ from statechannel.kafka.errors import (
 )
 from statechannel.kafka.tail import PartitionTail, Span
 from statechannel.kafka.topic_policy import DAY_MS, ChannelTopics, Requirement, SettingRule, TopicPolicy
-from statechannel.kafka.topics import TopicAdmin, create_topics, inspect
+from statechannel.kafka.topics import ClusterAdmin, TopicAdmin, create_topics, inspect
 from statechannel.protocol.log import Topic
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from statechannel.cli.doctor.facts import DoctorFacts
 from statechannel.cli.doctor.findings import DoctorCheck, DoctorFinding, Severity
-from statechannel.kafka.cluster import server_version
+from statechannel.kafka.topics import server_version
 from statechannel.protocol.log import Topic
 from statechannel.settings.relations import FAR_BELOW
 

@@ -26,10 +26,10 @@ from statechannel.cli.status.figures import StatusInputs, figures, leadership
 from statechannel.embedded import KAFKA_VERSION, status
 from statechannel.embedded.java import find_java
 from statechannel.errors import StateChannelError
-from statechannel.kafka.cluster import ClusterAdmin, client_versions
+from statechannel.kafka.client_settings import names_servers
 from statechannel.kafka.errors import TopicMissingError
-from statechannel.kafka.from_settings import names_servers
 from statechannel.kafka.tail import PartitionTail
+from statechannel.kafka.topics import ClusterAdmin, client_versions
 from statechannel.protocol.log import Topic
 from statechannel.settings import Settings
 

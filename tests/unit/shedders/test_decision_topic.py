@@ -11,7 +11,7 @@ from shedders.decisions.topic import DecisionLags, DecisionTopics, DecisionWrite
 from statechannel.errors import StateChannelError
 from statechannel.kafka.client_settings import ClientSettings
 from statechannel.kafka.errors import KafkaClientError
-from statechannel.kafka.light_writer import LightCounts
+from statechannel.kafka.light_topic import LightCounts
 from tests.support.decision_records import IDS, move, record
 
 SETTINGS = ClientSettings("h:1")
