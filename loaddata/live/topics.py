@@ -25,8 +25,9 @@ from loaddata.view.table_view import Fate, LoadTopicRecord, TableView, decoder
 from statechannel.broker.topic_follower import MakeReader, reader_of
 from statechannel.kafka.client_settings import ClientSettings
 from statechannel.kafka.errors import KafkaUnavailableError
-from statechannel.kafka.light_policy import LightLags, LoadTopics, open_load_topics
 from statechannel.kafka.light_topic import LightReaderTuning, LightTuning, LightWriter
+from statechannel.kafka.topic_policy import LightLags, LoadTopics
+from statechannel.kafka.topics import open_topics
 
 _log = logging.getLogger(__name__)
 
@@ -114,7 +115,7 @@ class KafkaSide:
 
     def _open_topics(self) -> None:
         connection = self._connection
-        open_load_topics(
+        open_topics(
             connection.client,
             self.topics,
             create=connection.create_topics,

@@ -29,7 +29,7 @@ from statechannel.kafka.errors import (
     KafkaClientError,
     KafkaUnavailableError,
 )
-from statechannel.kafka.topics import ClusterAdmin
+from statechannel.kafka.topics import TopicAdmin
 
 Answer = TypeVar("Answer")
 
@@ -118,7 +118,7 @@ def _look_for_refusal(settings: ClientSettings) -> None:
         KafkaAccessDeniedError: It does.
     """
     try:
-        ClusterAdmin(settings, timeout_s=REFUSAL_S).cluster()
+        TopicAdmin(settings, timeout_s=REFUSAL_S).cluster()
     except KafkaAccessDeniedError:
         raise
     except KafkaAdapterError:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Final
@@ -20,53 +20,16 @@ from loaddata.samples.sample_record import InvalidSampleReason, decode_at, encod
 from statechannel.kafka.admin import BoundsAsker
 from statechannel.kafka.client_settings import ClientSettings
 from statechannel.kafka.errors import TopicMissingError, describe, is_topic_missing, more_specific, translate
-from statechannel.kafka.topic_policy import HOUR_MS, MINUTE_MS, ChannelTopics, Requirement, SettingRule, TopicPolicy
-from statechannel.kafka.topics import ClusterAdmin, TopicAdmin, create_topics
+from statechannel.kafka.topic_policy import MINUTE_MS, samples_topic
+from statechannel.kafka.topics import TopicAdmin, open_topics
 
 PARTITIONS: Final = 6
 """Of a topic that is created here. Where it is increased, earlier samples do not count any more (`home_of`)."""
-ROLE: Final = "partition-samples"
 BATCH_RECORDS: Final = 1_000
 CLOCKS_MS: Final = 5 * MINUTE_MS
 """Largest difference between the clocks of samplers and of Kafka."""
-_EXTRA_MS: Final = HOUR_MS
-_SEGMENTS: Final = 8
 _POLL_S: Final = 0.2
 _LOST: Final = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE})  # noqa: SLF001 - public codes
-
-
-@dataclass(frozen=True, slots=True)
-class SampleTopics(ChannelTopics):
-    """Name and policy of the sample topic; `channel` is its name.
-
-    Attributes:
-        window_ms: Longest window that is to be averaged.
-    """
-
-    window_ms: int = 6 * HOUR_MS
-
-    @property
-    def reader_group(self) -> str:
-        """A group name that librdkafka asks for; nothing is ever committed to it."""
-        return f"{self.channel}-reader"
-
-    @property
-    def policies(self) -> Mapping[str, TopicPolicy]:
-        """Old samples are deleted, a bit later than the window needs them."""
-        retention_ms = self.window_ms + self.window_ms // 4 + _EXTRA_MS
-        segment_ms = max(10 * MINUTE_MS, retention_ms // _SEGMENTS)
-        return {
-            self.channel: TopicPolicy(
-                role=ROLE,
-                partitions=None,
-                requirements=(
-                    Requirement("cleanup.policy", SettingRule.EXACTLY, "delete"),
-                    Requirement("message.timestamp.type", SettingRule.EXACTLY, "LogAppendTime"),
-                    Requirement("retention.ms", SettingRule.AT_LEAST, str(retention_ms), hard=False),
-                    Requirement("segment.ms", SettingRule.AT_MOST, str(segment_ms), hard=False),
-                ),
-            )
-        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +80,7 @@ class SampleTopic:
     ) -> None:
         self._settings = settings
         self.name = name
-        self.topics = SampleTopics(name, window_ms=round(window_s * 1_000))
+        self.topic = samples_topic(name, round(window_s * 1_000))
         self._replication_factor = replication_factor
         self._partitions = partitions
         self.timeout_s = timeout_s
@@ -130,16 +93,13 @@ class SampleTopic:
             TopicPolicyError: It exists with unsuitable settings.
             KafkaAdapterError: Kafka does not answer, or refuses.
         """
-        if self.partitions() is None:
-            nodes = len(ClusterAdmin(self._settings, timeout_s=self.timeout_s).cluster().nodes)
-            factor = max(1, min(self._replication_factor, nodes))
-        else:
-            factor = -1
-        create_topics(
+        open_topics(
             self._settings,
-            self.topics,
+            self.topic,
+            create=True,
+            replication_factor=self._replication_factor,
+            fit_nodes=True,
             partitions=self._partitions,
-            replication_factor=factor,
             timeout_s=self.timeout_s,
         )
 
@@ -273,7 +233,7 @@ class SampleTopic:
         return spans
 
     def _consuming(self) -> closing[Consumer]:
-        config = {**self._settings.consumer_config(self.topics.reader_group), "error_cb": self._note}
+        config = {**self._settings.consumer_config(self.topic.reader_group), "error_cb": self._note}
         try:
             return closing(Consumer(config))
         except (KafkaException, TypeError, ValueError) as error:

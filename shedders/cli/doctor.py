@@ -6,8 +6,7 @@ from collections.abc import Iterator
 
 from loaddata.settings import LoadSettings
 from shedders.balancer.settings import NAME, configured
-from shedders.cli.policy.write import book_of, topics_of
-from shedders.decisions.topic import DecisionLags, DecisionTopics
+from shedders.cli.policy.write import book_of
 from shedders.policies.effective import EffectivePolicies
 from statechannel.cli.doctor.facts import DoctorFacts, WantedTopic
 from statechannel.cli.doctor.findings import DoctorCheck, DoctorFinding, Severity
@@ -16,8 +15,7 @@ from statechannel.cli.kit.connection import Connection
 from statechannel.cli.kit.live_log import now_ms
 from statechannel.errors import StateChannelError
 from statechannel.kafka.errors import TopicMissingError, TopicPolicyError
-from statechannel.kafka.light_policy import LightLags, LoadTopics
-from statechannel.kafka.topic_policy import ChannelTopics
+from statechannel.kafka.topic_policy import LightLags, LoadTopics, TopicSet, decisions_topic, policies_topic
 from statechannel.settings import SettingsError
 
 
@@ -30,11 +28,11 @@ def topics(connection: Connection) -> list[WantedTopic]:
         settings = configured({})
     loads: LoadSettings = settings.load
     retention_ms = round(loads.retention_s * 1_000)
-    lags = DecisionLags(round(settings.decisions_retention_s * 1_000), round(settings.decisions_segment_s * 1_000))
-    sets: tuple[ChannelTopics, ...] = (
+    decisions_ms = round(settings.decisions_retention_s * 1_000), round(settings.decisions_segment_s * 1_000)
+    sets: tuple[TopicSet, ...] = (
         LoadTopics(channel, light=LightLags(retention_ms, round(loads.segment_s * 1_000), retention_ms)),
-        topics_of(connection),
-        DecisionTopics(channel, decision_lags=lags),
+        policies_topic(channel),
+        decisions_topic(channel, *decisions_ms),
     )
     return [
         WantedTopic(name, policy, owner=NAME, optional=True)

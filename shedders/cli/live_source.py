@@ -15,15 +15,15 @@ from shedders.balancer.strategy_choice import Choice, changed_since, of_chosen, 
 from shedders.cli.decision_log import balancer_settings, decision_reader
 from shedders.decisions.record import DecisionRecord
 from shedders.decisions.topic import is_cycle
-from shedders.policies.topic import PolicyTopics, policy_topic_exists, read_book
+from shedders.policies.topic import policy_topic_exists, read_book
 from shedders.snapshots.file import parse_snapshot, snapshot_bytes
 from statechannel.cli.kit.channel_view import read_channel
 from statechannel.cli.kit.kafka_wait import naming_address, notify_if_slow
 from statechannel.cli.kit.registry import Registry, read_registry
 from statechannel.engine.cluster_view import BrokerSeen, BundleSeen
 from statechannel.kafka.errors import KafkaUnavailableError, TopicMissingError
-from statechannel.kafka.light_policy import LoadTopics
 from statechannel.kafka.light_topic import LightBatch, LightReader
+from statechannel.kafka.topic_policy import LoadTopics, policies_topic
 from statechannel.kafka.topics import TopicAdmin
 from statechannel.protocol.states import State
 from statechannel.protocol.verdict import Verdict
@@ -222,11 +222,11 @@ def _records(
 
 
 def _policies(connection: Connection) -> Any:
-    topics = PolicyTopics(connection.topics.channel)
+    topic = policies_topic(connection.topics.channel)
     with naming_address(connection):
-        if not policy_topic_exists(connection.client, topics, timeout_s=connection.timeout_s):
+        if not policy_topic_exists(connection.client, topic, timeout_s=connection.timeout_s):
             return None
-        return read_book(connection.client, topics, timeout_s=connection.timeout_s)
+        return read_book(connection.client, topic, timeout_s=connection.timeout_s)
 
 
 # --- decisions --------------------------------------------------------------------------------------------------------

@@ -24,8 +24,9 @@ from statechannel.broker.topic_follower import MakeReader, TopicFollower, reader
 from statechannel.kafka.light_topic import LightBatch, LightRecord
 
 if TYPE_CHECKING:
-    from shedders.policies.topic import PolicyTopics, TopicSeen
+    from shedders.policies.topic import TopicSeen
     from statechannel.kafka.client_settings import ClientSettings
+    from statechannel.kafka.topic_policy import SideTopic
 
 _log = logging.getLogger(__name__)
 
@@ -139,9 +140,9 @@ class TopicWatchSettings:
     every_s: Callable[[], float]
 
 
-def policy_reader(settings: ClientSettings, topics: PolicyTopics) -> MakeReader:
+def policy_reader(settings: ClientSettings, topic: SideTopic) -> MakeReader:
     """A factory of readers of the topic."""
-    return reader_of(settings, topics.policy_topic, topics.reader_group)
+    return reader_of(settings, topic.name, topic.reader_group)
 
 
 class PolicyFollower:

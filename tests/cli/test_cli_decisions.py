@@ -30,10 +30,8 @@ from shedders.decisions.record import (
 )
 from shedders.decisions.topic import (
     DecisionReader,
-    DecisionTopics,
     DecisionWriter,
     describe_decision_topic,
-    open_decision_topic,
 )
 from shedders.model.amounts import MESSAGES
 from shedders.model.plan import Left, Placed
@@ -45,7 +43,8 @@ from statechannel.cli.kit.failures import CommandError
 from statechannel.kafka.client_settings import ClientSettings
 from statechannel.kafka.errors import TopicMissingError, TopicPolicyError
 from statechannel.kafka.tail import append_and_wait
-from statechannel.kafka.topics import TopicAdmin
+from statechannel.kafka.topic_policy import decisions_topic
+from statechannel.kafka.topics import TopicAdmin, open_topics
 from tests.support.decision_records import (
     AT_MS,
     IDS,
@@ -433,23 +432,23 @@ def test_a_kafka_that_is_away(run: Callable[..., Result], closed_port: int) -> N
 @pytest.mark.kafka
 def test_from_the_writer_to_the_commands(kafka: Kafka, topic_prefix: str, run: Callable[..., Result]) -> None:
     client = ClientSettings(kafka.bootstrap_servers)
-    topics = DecisionTopics(topic_prefix)
+    topics = decisions_topic(topic_prefix)
     place = ("--bootstrap-servers", kafka.bootstrap_servers, "--channel", topic_prefix)
     missing = run("decisions", *place)
     lines(missing, 12)
-    assert f"the topic {topics.decisions} does not exist" in missing.stderr
+    assert f"the topic {topics.name} does not exist" in missing.stderr
     with pytest.raises(TopicMissingError):
-        open_decision_topic(client, topics, create=False)
-    made = open_decision_topic(client, topics, create=True, replication_factor=1)
+        open_topics(client, topics, create=False)
+    made = open_topics(client, topics, create=True, replication_factor=1)
     assert made.settings["retention.ms"] == str(7 * 86_400_000)
-    assert open_decision_topic(client, topics, create=True, replication_factor=1) == made
-    assert describe_decision_topic(client, topics).topic_id == made.topic_id
+    assert open_topics(client, topics, create=True, replication_factor=1) == made
+    assert describe_decision_topic(client, topics).topic_id == made[topics.name].topic_id
 
     writer = DecisionWriter(client, topics)
     kept = [one for one in RECORDS if not isinstance(one, UndecodableDecision)]
     assert all(writer.write(one) for one in kept)
     assert writer.flush(20)
-    append_and_wait(client, topics.decisions, 0, key=b"junk", value=b"{}")
+    append_and_wait(client, topics.name, 0, key=b"junk", value=b"{}")
     more = [skipped_record(occasion(number), "shedding-off", "again") for number in range(3, 90)]
     assert all(writer.write(one) for one in more)
     assert writer.close(20)
@@ -489,15 +488,9 @@ def test_from_the_writer_to_the_commands(kafka: Kafka, topic_prefix: str, run: C
 @pytest.mark.kafka
 def test_a_topic_that_is_compacted_is_refused(kafka: Kafka, topic_prefix: str) -> None:
     client = ClientSettings(kafka.bootstrap_servers)
-    topics = DecisionTopics(topic_prefix)
-
-    class Compacted(DecisionTopics):
-        @property
-        def policies(self) -> Any:
-            (policy,) = topics.policies.values()
-            first, *rest = policy.requirements
-            return {topics.decisions: replace(policy, requirements=(replace(first, wanted="compact"), *rest))}
-
-    TopicAdmin(client).create(Compacted(topic_prefix), partitions=1, replication_factor=1)
+    topics = decisions_topic(topic_prefix)
+    first, *rest = topics.policy.requirements
+    compacted = replace(topics.policy, requirements=(replace(first, wanted="compact"), *rest))
+    TopicAdmin(client).create(replace(topics, policy=compacted), partitions=1, replication_factor=1)
     with pytest.raises(TopicPolicyError, match=r"cleanup\.policy is compact, required delete"):
-        open_decision_topic(client, topics, create=True, replication_factor=1)
+        open_topics(client, topics, create=True, replication_factor=1)

@@ -25,8 +25,9 @@ from shedders.cli.contest import own_cluster, replay_live
 from shedders.cli.contest.replay_live import Recording
 from statechannel.errors import ExitCode
 from statechannel.kafka.client_settings import ClientSettings
-from statechannel.kafka.light_policy import LoadTopics, open_load_topics
 from statechannel.kafka.light_topic import LightBatch, LightRecord, LightWriter
+from statechannel.kafka.topic_policy import LoadTopics
+from statechannel.kafka.topics import create_topics
 from statechannel.protocol.bundle import namespace_bounds, range_name
 from tests.support.kafka_lanes import Kafka
 from tests.support.load_reports import top
@@ -52,7 +53,7 @@ class Cluster:
         self.place = ("--bootstrap-servers", kafka.bootstrap_servers, "--channel", channel)
         self.topics = LoadTopics(channel)
         self._client = ClientSettings(kafka.bootstrap_servers)
-        open_load_topics(self._client, self.topics, create=True, replication_factor=1)
+        create_topics(self._client, self.topics, replication_factor=1)
         self._writer = LightWriter(self._client)
         self._seq = 0
 

@@ -23,7 +23,7 @@ from spark.errors import TableFormatError, TopicBrokenError
 from spark.partitions.loads import PartitionLoadsRun
 from spark.partitions.options import PartitionBatchResult, PartitionLoadsOptions
 from statechannel.kafka.client_settings import ClientSettings
-from statechannel.kafka.topics import ClusterAdmin
+from statechannel.kafka.topics import TopicAdmin
 from tests.support.kafka_lanes import Kafka
 from tests.support.waits import WAIT_S
 
@@ -40,7 +40,7 @@ class World:
         self.settings = ClientSettings(kafka.bootstrap_servers)
         self.topic = SampleTopic(self.settings, name, partitions=3)
         self.topic.create()
-        self.cluster = ClusterAdmin(self.settings).cluster().cluster_id
+        self.cluster = TopicAdmin(self.settings).cluster().cluster_id
         self.session, self.folder = session, folder
         self.kafka = kafka
         self.now_ms = time.time_ns() // 1_000_000

@@ -218,8 +218,8 @@ def record(connection: Connection, length_s: float) -> Recording:
 @contextmanager
 def _readers(connection: Connection, recording: Recording) -> Iterator[list[LightReader]]:
     from statechannel.cli.kit.kafka_wait import naming_address, notify_if_slow
-    from statechannel.kafka.light_policy import LoadTopics
     from statechannel.kafka.light_topic import LightReader
+    from statechannel.kafka.topic_policy import LoadTopics
     from statechannel.kafka.topics import TopicAdmin
 
     topics = LoadTopics(connection.topics.channel)

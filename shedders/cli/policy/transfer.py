@@ -10,7 +10,7 @@ from typing import Annotated
 import orjson
 import typer
 
-from shedders.cli.policy.write import book_of, topics_of
+from shedders.cli.policy.write import book_of, topic_of
 from shedders.policies.effective import PolicyEntry
 from shedders.policies.record import PolicyKey, PolicyRecord, UndecodablePolicy, decode, decode_key, encode
 from shedders.policies.topic import PolicyWriteOutcome, write_policy
@@ -40,7 +40,7 @@ def export_policies(
     entries = book_of(connection).at(at_ms).entries
     unreadable = [entry.key.text for entry in entries if entry.trouble]
     records = {entry.key: _record(entry) for entry in entries if not entry.trouble}
-    header = {"policies": _FORMAT, "topic": topics_of(connection).policy_topic, "exported_at_ms": at_ms}
+    header = {"policies": _FORMAT, "topic": topic_of(connection).name, "exported_at_ms": at_ms}
     lines = [orjson.dumps(header), *(_line(record) for record in records.values())]
     scratch = file.with_name(f".{file.name}.part")
     try:
@@ -102,7 +102,7 @@ def _write(connection: Connection, records: list[PolicyRecord]) -> None:
     with progress("writing policies", len(records), unit="policies") as update, naming_address(connection):
         for number, record in enumerate(records):
             ended = write_policy(
-                connection.client, topics_of(connection), record.key, record, timeout_s=connection.timeout_s
+                connection.client, topic_of(connection), record.key, record, timeout_s=connection.timeout_s
             )
             if ended.outcome is not PolicyWriteOutcome.ACCEPTED:
                 code = ExitCode.UNKNOWN if ended.outcome is PolicyWriteOutcome.UNKNOWN else ExitCode.KAFKA_FAILED

@@ -7,8 +7,7 @@ plan again when it starts. A lost topic only ends control from other hosts: the 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
@@ -16,42 +15,18 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from shedders.kafka_rebalance.execution.state_records import StateBook
 from statechannel.kafka.errors import (
     AppendOutcomeUnknownError,
-    TopicPolicyError,
     translate,
 )
 from statechannel.kafka.tail import PartitionTail, Span
-from statechannel.kafka.topic_policy import DAY_MS, ChannelTopics, Requirement, SettingRule, TopicPolicy
-from statechannel.kafka.topics import ClusterAdmin, TopicAdmin, create_topics, inspect
+from statechannel.kafka.topic_policy import plans_topic
+from statechannel.kafka.topics import TopicAdmin, inspect, open_topics, refuse_unfit
 from statechannel.protocol.log import Topic
 
 if TYPE_CHECKING:
     from statechannel.kafka.client_settings import ClientSettings
 
-ROLE: Final = "partition-plans"
-RETENTION_MS: Final = 30 * DAY_MS
-RECORD_BYTES: Final = 1_000_000
 _LABEL: Final = Topic.REQUESTS
 """Role of records when they are read; not used here."""
-
-
-@dataclass(frozen=True, slots=True)
-class StateTopics(ChannelTopics):
-    """Name and topic policy; `channel` is the name."""
-
-    @property
-    def reader_group(self) -> str:
-        """Consumer group that librdkafka requires; no offsets are committed."""
-        return f"{self.channel}-reader"
-
-    @property
-    def policies(self) -> Mapping[str, TopicPolicy]:
-        requirements = (
-            Requirement("cleanup.policy", SettingRule.EXACTLY, "delete"),
-            Requirement("message.timestamp.type", SettingRule.EXACTLY, "LogAppendTime"),
-            Requirement("max.message.bytes", SettingRule.AT_LEAST, str(RECORD_BYTES)),
-            Requirement("retention.ms", SettingRule.AT_LEAST, str(RETENTION_MS), hard=False),
-        )
-        return {self.channel: TopicPolicy(role=ROLE, requirements=requirements)}
 
 
 class StateTopic:
@@ -66,7 +41,7 @@ class StateTopic:
 
     def __init__(self, settings: ClientSettings, name: str, *, away_s: float, timeout_s: float = 20.0) -> None:
         self._settings, self.name, self._timeout_s = settings, name, timeout_s
-        self._topics = StateTopics(name)
+        self._topic = plans_topic(name)
         self._tail: PartitionTail | None = None
         self._producer: Producer | None = None
         self._next = 0
@@ -90,13 +65,7 @@ class StateTopic:
         states = TopicAdmin(self._settings, timeout_s=self._timeout_s).describe([self.name])
         if self.name not in states:
             return False
-        hard = inspect(states, self._settings, self._topics).hard
-        if hard:
-            lines = "\n  ".join(str(problem) for problem in hard)
-            raise TopicPolicyError(
-                f"the topic of partition plans has invalid settings:\n  {lines}",
-                hint="Run the commands above, or use another topic: extensions.partitions.state_topic.",
-            )
+        refuse_unfit(inspect(states, self._settings, self._topic), self._topic)
         return True
 
     def create(self, replication_factor: int) -> None:
@@ -105,11 +74,14 @@ class StateTopic:
         Raises:
             KafkaAdapterError: Kafka refuses it, or does not answer.
         """
-        if self.exists():
-            return
-        nodes = len(ClusterAdmin(self._settings, timeout_s=self._timeout_s).cluster().nodes)
-        factor = max(1, min(replication_factor, nodes))
-        create_topics(self._settings, self._topics, replication_factor=factor, timeout_s=self._timeout_s)
+        open_topics(
+            self._settings,
+            self._topic,
+            create=True,
+            replication_factor=replication_factor,
+            fit_nodes=True,
+            timeout_s=self._timeout_s,
+        )
 
     def read(self) -> StateBook:
         """Read new records up to the present end.
@@ -123,7 +95,7 @@ class StateTopic:
                 _LABEL,
                 self.name,
                 0,
-                group_id=self._topics.reader_group,
+                group_id=self._topic.reader_group,
                 timeout_s=self._timeout_s,
             )
         span = self._tail.span(start=self._next)

@@ -29,7 +29,7 @@ from statechannel.errors import StateChannelError
 from statechannel.kafka.client_settings import names_servers
 from statechannel.kafka.errors import TopicMissingError
 from statechannel.kafka.tail import PartitionTail
-from statechannel.kafka.topics import ClusterAdmin, client_versions
+from statechannel.kafka.topics import TopicAdmin, client_versions
 from statechannel.protocol.log import Topic
 from statechannel.settings import Settings
 
@@ -85,7 +85,7 @@ def facts_of_kafka(
         read_log: Also read the channel's log, which may take long.
     """
     failed = dict(facts.failed)
-    admin = ClusterAdmin(connection.client, timeout_s=connection.timeout_s)
+    admin = TopicAdmin(connection.client, timeout_s=connection.timeout_s)
 
     def first() -> Any:
         with notify_if_slow(connection):

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from statechannel.kafka.client_settings import ClientSettings
-from statechannel.kafka.light_policy import LightLags, LoadTopics
+from statechannel.kafka.topic_policy import LightLags, LoadTopics
 from statechannel.kafka.topics import TopicInfo, inspect
 
 TOPICS = LoadTopics("c")

@@ -12,8 +12,8 @@ from shedders.balancer.decision_history import is_drain_id, moved_before, moved_
 from shedders.decisions.builder import outcome_record, shed_record
 from shedders.decisions.recall import DecisionRead, RecallBounds
 from shedders.decisions.record import DRAIN, AnyRecord, DrainPart, InvalidDecisionReason, UndecodableDecision
-from shedders.decisions.topic import DecisionTopics
 from statechannel.kafka.client_settings import ClientSettings
+from statechannel.kafka.topic_policy import decisions_topic
 from tests.support.decision_records import AT_MS, IDS, LOWER, NAMESPACE, UPPER, WHOLE, decision, move, occasion, record
 
 DRAIN_ID = str(ULID.from_timestamp(AT_MS / 1_000))
@@ -68,7 +68,7 @@ class Reader:
 
 
 def before(bounds: RecallBounds | None = None, drain: str = DRAIN_ID) -> frozenset[str] | None:
-    client, topics = ClientSettings("h:1"), DecisionTopics("chan")
+    client, topics = ClientSettings("h:1"), decisions_topic("chan")
     return moved_before(client, topics, drain, "b1", {IDS[3]}, bounds or RecallBounds(), 5.0, lambda: 0.0)
 
 
