@@ -13,13 +13,15 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Final
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import KafkaError, KafkaException
 
 from loaddata.samples.sample import PartitionSample
 from loaddata.samples.sample_record import InvalidSampleReason, decode_at, encode, home_of, key_of
 from statechannel.kafka.admin import BoundsAsker
 from statechannel.kafka.client_settings import ClientSettings
 from statechannel.kafka.errors import TopicMissingError, describe, is_topic_missing, more_specific, translate
+from statechannel.kafka.partition_consumer import LOST_POSITION, PartitionConsumer
+from statechannel.kafka.tail import BlockingWriter
 from statechannel.kafka.topic_policy import MINUTE_MS, samples_topic
 from statechannel.kafka.topics import TopicAdmin, open_topics
 
@@ -29,7 +31,6 @@ BATCH_RECORDS: Final = 1_000
 CLOCKS_MS: Final = 5 * MINUTE_MS
 """Largest difference between the clocks of samplers and of Kafka."""
 _POLL_S: Final = 0.2
-_LOST: Final = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE})  # noqa: SLF001 - public codes
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,63 +124,36 @@ class SampleTopic:
         Raises:
             KafkaAdapterError: Not one was taken, and why.
         """
-        ended: Counter[bool] = Counter()
-        reasons: list[str] = []
-        errors: list[KafkaError] = []
-
-        def delivered(error: KafkaError | None, _message: Message) -> None:
-            ended[error is None] += 1
-            if error is not None:
-                errors[:] = [error]
-
         refused = 0
+        why = ""
         count = self._count()
-        producer = self._producer()
-        deadline_s = time.monotonic() + self.timeout_s
-        for sample in samples:
-            key = key_of(sample.topic, sample.partition)
-            try:
-                value = encode(sample)
-            except ValueError as error:
-                refused += 1
-                reasons[:] = [str(error)]
-                continue
-            while True:
+
+        def records() -> Iterator[tuple[int, bytes, bytes]]:
+            nonlocal refused, why
+            for sample in samples:
+                key = key_of(sample.topic, sample.partition)
                 try:
-                    producer.produce(self.name, value, key, home_of(key, count), on_delivery=delivered)
-                    break
-                except BufferError:
-                    if producer.poll(_POLL_S):
-                        deadline_s = time.monotonic() + self.timeout_s
-                    elif time.monotonic() > deadline_s:
-                        return self._ended(producer, ended, errors, refused, reasons)
-        return self._ended(producer, ended, errors, refused, reasons)
+                    value = encode(sample)
+                except ValueError as error:
+                    refused += 1
+                    why = str(error)
+                    continue
+                yield home_of(key, count), key, value
 
-    def _producer(self) -> Producer:
-        config = {
-            **self._settings.producer_config(),
-            "linger.ms": 20,
-            "compression.type": "zstd",
-            "delivery.timeout.ms": max(1_000, round(self.timeout_s * 1_000)),
-            "error_cb": self._note,
-        }
-        try:
-            return Producer(config)
-        except (KafkaException, TypeError, ValueError) as error:
-            raise translate(error, f"making the writer of {self.name}", secrets=self._settings.secrets()) from None
-
-    def _ended(
-        self, producer: Producer, ended: Counter[bool], errors: list[KafkaError], refused: int, reasons: list[str]
-    ) -> SampleWriteResult:
-        left = producer.flush(self.timeout_s + 1.0)
-        written, failed = ended[True], ended[False] + left
-        cause = more_specific(errors[-1] if errors else None, self._last_error) if failed else None
-        if failed and not written:
-            doing = f"writing samples to {self.name}"
-            problem: KafkaError | TimeoutError = cause or TimeoutError("no answer in time")
-            raise translate(problem, doing, secrets=self._settings.secrets())
-        why = describe(cause, self._settings.secrets()) if cause is not None else (reasons[-1] if reasons else "")
-        return SampleWriteResult(written, failed, refused, why)
+        doing = f"writing samples to {self.name}"
+        properties = {"linger.ms": 20, "compression.type": "zstd"}
+        writer = BlockingWriter(self._settings, self.name, doing, timeout_s=self.timeout_s, properties=properties)
+        result = writer.write(records())
+        if result.unanswered:
+            writer.close(0)
+        failed = result.failed + result.unanswered
+        if failed:
+            cause = more_specific(result.error, writer.last_error)
+            if not result.written:
+                problem = cause or TimeoutError("no answer in time")
+                raise translate(problem, doing, secrets=self._settings.secrets())
+            why = why if cause is None else describe(cause, self._settings.secrets())
+        return SampleWriteResult(result.written, failed, refused, why)
 
     def read(
         self,
@@ -202,10 +176,11 @@ class SampleTopic:
         """
         counted = ReadCounts() if counts is None else counts
         count = self._count()
-        with self._consuming() as consumer:
-            for begin, end in self._spans(consumer, count, since_ms):
-                for value, key in self._records(consumer, begin, end, counted):
-                    sample = decode_at(value, key, begin.partition, count, cluster)
+        doing = f"making the reader of {self.name}"
+        with closing(PartitionConsumer(self._settings, self.topic.reader_group, self._note, doing=doing)) as consumer:
+            for number, begin, end in self._spans(consumer, count, since_ms):
+                for value, key in self._records(consumer, number, begin, end, counted):
+                    sample = decode_at(value, key, number, count, cluster)
                     if isinstance(sample, InvalidSampleReason):
                         counted.junk[sample] += 1
                         continue
@@ -213,13 +188,12 @@ class SampleTopic:
                     yield sample
                 on_part()
 
-    def _spans(self, consumer: Consumer, count: int, since_ms: int) -> list[tuple[TopicPartition, int]]:
-        """Where to begin in each partition, and where it ends now."""
+    def _spans(self, consumer: PartitionConsumer, count: int, since_ms: int) -> list[tuple[int, int, int]]:
+        """Number, begin and present end of each partition with something to read."""
         places = [(self.name, number) for number in range(count)]
         bounds = BoundsAsker(self._settings, timeout_s=self.timeout_s).ask(places)
-        times = [TopicPartition(self.name, number, max(0, since_ms - CLOCKS_MS)) for _, number in places]
         try:
-            starts = consumer.offsets_for_times(times, timeout=self.timeout_s)
+            starts = consumer.offsets_at(places, max(0, since_ms - CLOCKS_MS), self.timeout_s)
         except KafkaException as error:
             raise self._translated(error) from None
         spans = []
@@ -229,49 +203,37 @@ class SampleTopic:
             low, high = bounds[self.name, start.partition]
             begin = high if start.offset < 0 else max(start.offset, low)
             if begin < high:
-                spans.append((TopicPartition(self.name, start.partition, begin), high))
+                spans.append((start.partition, begin, high))
         return spans
 
-    def _consuming(self) -> closing[Consumer]:
-        config = {**self._settings.consumer_config(self.topic.reader_group), "error_cb": self._note}
-        try:
-            return closing(Consumer(config))
-        except (KafkaException, TypeError, ValueError) as error:
-            raise translate(error, f"making the reader of {self.name}", secrets=self._settings.secrets()) from None
-
     def _records(
-        self, consumer: Consumer, begin: TopicPartition, end: int, counted: ReadCounts
+        self, consumer: PartitionConsumer, number: int, begin: int, end: int, counted: ReadCounts
     ) -> Iterator[tuple[bytes | None, bytes | None]]:
-        position = begin.offset
-        consumer.assign([begin])
-        last_record_s = time.monotonic()
-        while position < end:
-            first = consumer.poll(_POLL_S)
-            if first is None:
-                if time.monotonic() - last_record_s > self.timeout_s:
-                    raise self._translated(self._last_error or TimeoutError("no record in time"))
-                continue
-            last_record_s = time.monotonic()
-            for message in (first, *consumer.consume(BATCH_RECORDS - 1, 0)):
-                error, offset = message.error(), message.offset()
-                if error is None and offset is not None:
-                    position = offset + 1
-                    if offset < end:
-                        yield message.value(), message.key()
-                elif error is not None and error.code() in _LOST:
-                    position = self._again(consumer, begin, position, counted)
-                elif error is not None and error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - public
-                    position = max(position, offset or 0)
-                elif error is not None and is_topic_missing(error):
+        """Value and key of each record."""
+        patience_s = min(self._settings.tuning.stall_timeout_s, self.timeout_s / 2)
+        consumer.start((self.name, number), begin, patience_s=patience_s)
+        progress_s = time.monotonic()
+        while consumer.position < end:
+            fetched = consumer.fetch(BATCH_RECORDS, _POLL_S, known_end=end)
+            if fetched.advanced:
+                progress_s = time.monotonic()
+            elif time.monotonic() - progress_s > self.timeout_s:
+                raise self._translated(self._last_error or TimeoutError("no record in time"))
+            for message in fetched.records:
+                if (message.offset() or 0) < end:
+                    yield message.value(), message.key()
+            for error in fetched.errors:
+                if error.code() in LOST_POSITION:
+                    self._skip_deleted(consumer, number, counted)
+                elif is_topic_missing(error):
                     raise self._translated(error)
 
-    def _again(self, consumer: Consumer, begin: TopicPartition, position: int, counted: ReadCounts) -> int:
+    def _skip_deleted(self, consumer: PartitionConsumer, number: int, counted: ReadCounts) -> None:
         """Retention was faster: continue at the new beginning."""
-        (bounds,) = BoundsAsker(self._settings, timeout_s=self.timeout_s).ask([(self.name, begin.partition)]).values()
-        fresh = max(position, bounds.low)
-        counted.deleted += fresh - position
-        consumer.assign([TopicPartition(self.name, begin.partition, fresh)])
-        return fresh
+        (bounds,) = BoundsAsker(self._settings, timeout_s=self.timeout_s).ask([(self.name, number)]).values()
+        fresh = max(consumer.position, bounds.low)
+        counted.deleted += fresh - consumer.position
+        consumer.move_to(fresh)
 
     def _note(self, error: KafkaError) -> None:
         self._last_error = error

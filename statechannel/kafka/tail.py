@@ -1,4 +1,4 @@
-"""Partition access for commands and archives: reading up to the end, and appending one record."""
+"""Access to partitions for commands and archives: reading up to the end, and appending with the answer awaited."""
 # ruff: noqa: SLF001  (the client library's public error codes start with an underscore)
 
 from __future__ import annotations
@@ -6,7 +6,7 @@ from __future__ import annotations
 import logging
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
@@ -25,7 +25,7 @@ from statechannel.kafka.partition_consumer import PartitionConsumer
 from statechannel.protocol.log import RecordRead
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from confluent_kafka import Message
 
@@ -36,6 +36,7 @@ _log = logging.getLogger(__name__)
 
 _BATCH = 2_000
 _POLL_S = 0.2
+_REPORTS_S = 0.05
 _HINT = "Check bootstrap.servers and that Kafka runs: `statechannel kafka status`."
 
 
@@ -220,6 +221,143 @@ class PartitionTail:
         self._error = error
 
 
+class WriteResult(NamedTuple):
+    """Answers to the records of one write.
+
+    Attributes:
+        unanswered: Records without an answer in time; they may be in the log or may not.
+        offset: That of the last confirmed record; None if Kafka did not report it.
+        error: The first reported error.
+    """
+
+    written: int
+    failed: int
+    unanswered: int
+    offset: int | None
+    error: KafkaError | None
+
+
+class _Answers:
+    """Delivery reports of one write."""
+
+    def __init__(self) -> None:
+        self.written = 0
+        self.failed = 0
+        self.offset: int | None = None
+        self.error: KafkaError | None = None
+
+    def delivered(self, error: KafkaError | None, message: Message) -> None:
+        if error is None:
+            self.written += 1
+            self.offset = message.offset()
+        else:
+            self.failed += 1
+            self.error = self.error or error
+
+    @property
+    def count(self) -> int:
+        return self.written + self.failed
+
+
+class BlockingWriter:
+    """Writes records to one topic and waits for Kafka's answers. May be called from any thread.
+
+    Args:
+        doing: Activity with its object: "appending to bundle-state-requests-0".
+        timeout_s: Bound of the delivery of a record.
+        properties: Properties of the client that differ from those of the channel's own producer.
+
+    Attributes:
+        last_error: The client's last error.
+    """
+
+    def __init__(
+        self,
+        settings: ClientSettings,
+        topic: str,
+        doing: str,
+        *,
+        timeout_s: float,
+        properties: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._settings = settings
+        self._topic = topic
+        self._doing = doing
+        self._timeout_s = timeout_s
+        self.last_error: KafkaError | None = None
+        config = {
+            **settings.producer_config(),
+            "delivery.timeout.ms": max(1, int(timeout_s * 1_000)),
+            "error_cb": self._on_error,
+            **(properties or {}),
+        }
+        self._producer: Producer = make_client(Producer, config, settings, "making the producer")
+
+    def write(self, records: Iterable[tuple[int, bytes | None, bytes | None]]) -> WriteResult:
+        """Write records (partition, key, value), in bounded memory; a little more than `timeout_s` without progress ends it.
+
+        Raises:
+            KafkaAdapterError: The client refused a record, or failed for good.
+        """
+        answers = _Answers()
+        produced = 0
+        self.last_error = None
+        try:
+            for record in records:
+                if not self._produce(answers, *record):
+                    break
+                produced += 1
+            deadline_s = time.monotonic() + self._timeout_s + 1.0
+            while answers.count < produced and time.monotonic() < deadline_s:
+                self._producer.poll(_REPORTS_S)
+        except KafkaException as error:
+            raise translate(error, self._doing, secrets=self._settings.secrets()) from error
+        return WriteResult(answers.written, answers.failed, produced - answers.count, answers.offset, answers.error)
+
+    def _produce(self, answers: _Answers, partition: int, key: bytes | None, value: bytes | None) -> bool:
+        """Hand a record to the client; False if its queue stays full."""
+        deadline_s = time.monotonic() + self._timeout_s
+        while True:
+            try:
+                self._producer.produce(
+                    self._topic, value=value, key=key, partition=partition, on_delivery=answers.delivered
+                )
+            except BufferError:
+                if self._producer.poll(_REPORTS_S):
+                    deadline_s = time.monotonic() + self._timeout_s
+                elif time.monotonic() > deadline_s:
+                    return False
+            else:
+                return True
+
+    def require(self, result: WriteResult) -> None:
+        """Refuse a result unless every record was confirmed.
+
+        Raises:
+            AppendOutcomeUnknownError: No answer in time: the records may or may not be in the log.
+            KafkaAdapterError: Kafka refused one.
+        """
+        secrets = self._settings.secrets()
+        error = result.error
+        if error is not None and error.code() not in (KafkaError._MSG_TIMED_OUT, KafkaError._TIMED_OUT):
+            raise translate(error, self._doing, secrets=secrets)
+        if error is not None or result.unanswered:
+            cause = self.last_error or error or KafkaError(KafkaError._MSG_TIMED_OUT)
+            reason = translate(cause, self._doing, secrets=secrets)
+            raise AppendOutcomeUnknownError(
+                f"Kafka did not confirm in {self._timeout_s:g} s while {self._doing}; the record may still appear. {reason}",
+                hint=reason.hint,
+            )
+
+    def close(self, timeout_s: float) -> None:
+        """Wait for outstanding answers, and give up the rest."""
+        if self._producer.flush(timeout_s):
+            self._producer.purge()
+
+    def _on_error(self, error: KafkaError) -> None:
+        self.last_error = error
+
+
 def append_and_wait(
     settings: ClientSettings,
     name: str,
@@ -245,45 +383,18 @@ def append_and_wait(
         KafkaAdapterError: Kafka refused it.
     """
     doing = f"appending to {name}-{partition}"
-    errors: list[KafkaError] = []
-    ends: list[tuple[KafkaError | None, int | None]] = []
-
-    def delivered(error: KafkaError | None, message: Message) -> None:
-        ends.append((error, message.offset()))
-
-    config = {
-        **settings.producer_config(),
-        "delivery.timeout.ms": max(1, int(timeout_s * 1_000)),
+    properties = {
         "request.timeout.ms": max(1, min(int(timeout_s * 1_000), settings.tuning.request_timeout_ms)),
-        "error_cb": errors.append,
         "enable.idempotence": not repeatable,
     }
-    producer = make_client(Producer, config, settings, "making the producer")
-    try:
-        producer.produce(name, value=value, key=key, partition=partition, on_delivery=delivered)
-    except (KafkaException, BufferError) as error:
-        raise translate(error, doing, secrets=settings.secrets()) from error
-    deadline_s = time.monotonic() + timeout_s + 1.0
-    while not ends and time.monotonic() < deadline_s:
-        try:
-            producer.poll(_POLL_S)
-        except KafkaException as error:  # for good: nothing of this producer is written any more
-            raise translate(error, doing, secrets=settings.secrets()) from error
-    if not ends:
-        producer.purge()
-    failure, offset = ends[0] if ends else (KafkaError(KafkaError._MSG_TIMED_OUT), None)
-    if failure is None:
-        if offset is None or offset < 0:
-            raise AppendOutcomeUnknownError(
-                f"Kafka confirmed the record without its offset, while {doing}.",
-                hint="Check whether it was applied before you write it again.",
-            )
-        return offset
-    if failure.code() in (KafkaError._MSG_TIMED_OUT, KafkaError._TIMED_OUT):
-        cause = errors[-1] if errors else failure
-        reason = translate(cause, doing, secrets=settings.secrets())
+    writer = BlockingWriter(settings, name, doing, timeout_s=timeout_s, properties=properties)
+    result = writer.write([(partition, key, value)])
+    if result.unanswered:
+        writer.close(0)
+    writer.require(result)
+    if result.offset is None or result.offset < 0:
         raise AppendOutcomeUnknownError(
-            f"Kafka did not confirm in {timeout_s:g} s while {doing}; the record may still appear. {reason}",
-            hint=reason.hint,
+            f"Kafka confirmed the record without its offset, while {doing}.",
+            hint="Check whether it was applied before you write it again.",
         )
-    raise translate(failure, doing, secrets=settings.secrets())
+    return result.offset

@@ -6,18 +6,11 @@ plan again when it starts. A lost topic only ends control from other hosts: the 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
-from confluent_kafka import KafkaError, KafkaException, Message, Producer
-
 from shedders.kafka_rebalance.execution.state_records import StateBook
-from statechannel.kafka.errors import (
-    AppendOutcomeUnknownError,
-    translate,
-)
-from statechannel.kafka.tail import PartitionTail, Span
+from statechannel.kafka.tail import BlockingWriter, PartitionTail, Span
 from statechannel.kafka.topic_policy import plans_topic
 from statechannel.kafka.topics import TopicAdmin, inspect, open_topics, refuse_unfit
 from statechannel.protocol.log import Topic
@@ -43,7 +36,7 @@ class StateTopic:
         self._settings, self.name, self._timeout_s = settings, name, timeout_s
         self._topic = plans_topic(name)
         self._tail: PartitionTail | None = None
-        self._producer: Producer | None = None
+        self._writer: BlockingWriter | None = None
         self._next = 0
         self.book = StateBook(round(away_s * 1_000))
 
@@ -53,8 +46,8 @@ class StateTopic:
     def __exit__(self, *_: object) -> None:
         if self._tail is not None:
             self._tail.close()
-        if self._producer is not None:
-            self._producer.flush(1.0)
+        if self._writer is not None:
+            self._writer.close(1.0)
 
     def exists(self) -> bool:
         """Whether the topic exists, with valid settings.
@@ -115,39 +108,7 @@ class StateTopic:
             AppendOutcomeUnknownError: No answer in time; the records may have been written or not.
             KafkaAdapterError: Kafka refused a record.
         """
-        failures: list[KafkaError] = []
-        ended: list[None] = []
-
-        def delivered(error: KafkaError | None, _: Message) -> None:
-            ended.append(None)
-            if error is not None:
-                failures.append(error)
-
-        doing = f"writing to {self.name}"
-        try:
-            producer = self._open()
-            count = 0
-            for value in values:
-                producer.produce(self.name, value=value, key=plan_id.encode(), partition=0, on_delivery=delivered)
-                count += 1
-            deadline_s = time.monotonic() + self._timeout_s
-            while len(ended) < count and time.monotonic() < deadline_s:
-                producer.poll(0.05)
-        except (KafkaException, BufferError, TypeError, ValueError) as error:
-            raise translate(error, doing, secrets=self._settings.secrets()) from None
-        if failures:
-            raise translate(failures[0], doing, secrets=self._settings.secrets())
-        if len(ended) < count:
-            raise AppendOutcomeUnknownError(
-                f"Kafka did not confirm in {self._timeout_s:g} s while {doing}", hint="Check the status, then retry."
-            )
-
-    def _open(self) -> Producer:
-        if self._producer is None:
-            config = {
-                **self._settings.producer_config(),
-                "delivery.timeout.ms": max(1_000, round(self._timeout_s * 1_000)),
-                "error_cb": lambda _error: None,
-            }
-            self._producer = Producer(config)
-        return self._producer
+        if self._writer is None:
+            doing = f"writing to {self.name}"
+            self._writer = BlockingWriter(self._settings, self.name, doing, timeout_s=self._timeout_s)
+        self._writer.require(self._writer.write((0, plan_id.encode(), value) for value in values))
