@@ -7,10 +7,10 @@ and no infinity, and neither has a report.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, TypeVar
 
 import orjson
 
@@ -21,6 +21,7 @@ from loaddata.model.top_bundles import TopBundle
 from loaddata.model.usage import ResourceUsage
 from statechannel.protocol.bundle import is_bundle
 from statechannel.protocol.codec import is_broker_id
+from statechannel.protocol.side_record import InvalidRecord, load_object
 
 FORMAT: Final = 1
 VALUE_MAX_BYTES: Final = 900_000
@@ -31,6 +32,7 @@ _HEADER_MAX_BYTES: Final = 1_000 + 25 * PARTITIONS_MAX
 _PARTITION = re.compile(r"[0-9]{1,4}", re.ASCII).fullmatch
 
 Part = TypeVar("Part")
+AnyReport = TypeVar("AnyReport", "BrokerLoadReport", "TopBundlesReport")
 
 
 class ReportKind(StrEnum):
@@ -87,13 +89,6 @@ class InvalidReportReason(StrEnum):
     BUNDLES = "bundles"
 
 
-class UndecodableReport(NamedTuple):
-    """A report that this version cannot use; `why` is for people."""
-
-    reason: InvalidReportReason
-    why: str
-
-
 class UnwritableReportError(ValueError):
     """A report that a reader would refuse: not finite, negative, or too large."""
 
@@ -115,9 +110,8 @@ def encode_broker_load(report: BrokerLoadReport) -> bytes:
     Raises:
         UnwritableReportError: A figure is not finite or negative.
     """
-    return _checked(
-        {**_header_json(report.header, ReportKind.BROKER_LOAD), "load": _plain(report.load)}, ReportKind.BROKER_LOAD
-    )
+    loaded = {**_header_json(report.header, ReportKind.BROKER_LOAD), "load": _plain(report.load)}
+    return _checked(report, loaded, decode_broker_load)
 
 
 def encode_top_bundles(report: TopBundlesReport) -> bytes:
@@ -135,7 +129,8 @@ def encode_top_bundles(report: TopBundlesReport) -> bytes:
             break
         entries.append(entry)
     entries.reverse()
-    return _checked({**_header_json(report.header, ReportKind.TOP_BUNDLES), "bundles": entries}, ReportKind.TOP_BUNDLES)
+    loaded = {**_header_json(report.header, ReportKind.TOP_BUNDLES), "bundles": entries}
+    return _checked(report, loaded, decode_top_bundles)
 
 
 def _top_bundle_json(bundle: TopBundle) -> dict[str, Any]:
@@ -165,74 +160,61 @@ def _plain(value: Any) -> Any:
     return value if known is None else {name: _plain(getattr(value, name)) for name, _ in known}
 
 
-def _checked(loaded: dict[str, Any], kind: ReportKind) -> bytes:
+def _checked(
+    report: AnyReport, loaded: dict[str, Any], decode: Callable[[bytes, bytes], AnyReport | InvalidRecord]
+) -> bytes:
     """The encoded value, checked with the reader's rules; orjson would silently turn NaN into null."""
+    kind = loaded["kind"]
     try:
         value = orjson.dumps(loaded)
     except orjson.JSONEncodeError as error:
         raise UnwritableReportError(f"the {kind} report cannot be written: {error}") from error
-    if len(value) > VALUE_MAX_BYTES:
-        raise UnwritableReportError(f"the {kind} report has {len(value)} bytes, more than {VALUE_MAX_BYTES}")
-    try:
-        _report(orjson.loads(value), kind)
-    except _BadFieldError as error:
-        raise UnwritableReportError(f"the {kind} report cannot be written: {error}") from error
+    decoded = decode(report.header.broker.encode(), value)
+    if isinstance(decoded, InvalidRecord):
+        raise UnwritableReportError(f"the {kind} report cannot be written: {decoded.why}")
     return value
 
 
 # --- reading --------------------------------------------------------------------------------------------------------
 
 
-def decode_broker_load(key: bytes | None, value: bytes) -> BrokerLoadReport | UndecodableReport:
+def decode_broker_load(key: bytes | None, value: bytes) -> BrokerLoadReport | InvalidRecord:
     """The report that a record of `NAME-broker-load` holds."""
-    report = _decode(key, value, ReportKind.BROKER_LOAD)
-    return (
-        report
-        if isinstance(report, BrokerLoadReport | UndecodableReport)
-        else UndecodableReport(InvalidReportReason.KIND, "another kind of report")
-    )
+    return _decode(key, value, ReportKind.BROKER_LOAD, _broker_load_report)
 
 
-def decode_top_bundles(key: bytes | None, value: bytes) -> TopBundlesReport | UndecodableReport:
+def decode_top_bundles(key: bytes | None, value: bytes) -> TopBundlesReport | InvalidRecord:
     """The report that a record of `NAME-top-bundles` holds."""
-    report = _decode(key, value, ReportKind.TOP_BUNDLES)
-    return (
-        report
-        if isinstance(report, TopBundlesReport | UndecodableReport)
-        else UndecodableReport(InvalidReportReason.KIND, "another kind of report")
-    )
+    return _decode(key, value, ReportKind.TOP_BUNDLES, _top_bundles_report)
 
 
 def _decode(
-    key: bytes | None, value: bytes, kind: ReportKind
-) -> BrokerLoadReport | TopBundlesReport | UndecodableReport:
-    if len(value) > VALUE_MAX_BYTES:
-        return UndecodableReport(InvalidReportReason.TOO_LARGE, f"{len(value)} bytes, more than {VALUE_MAX_BYTES}")
+    key: bytes | None, value: bytes, kind: ReportKind, parse: Callable[[Mapping[str, Any]], AnyReport]
+) -> AnyReport | InvalidRecord:
+    loaded = load_object(value, InvalidReportReason, max_bytes=VALUE_MAX_BYTES, format_number=FORMAT)
+    if isinstance(loaded, InvalidRecord):
+        return loaded
+    if loaded.get("kind") != kind:
+        return InvalidRecord(InvalidReportReason.KIND, f"kind is not {kind}")
     try:
-        report = _report(orjson.loads(value), kind)
-    except orjson.JSONDecodeError as error:
-        return UndecodableReport(InvalidReportReason.NOT_JSON, f"not JSON: {error}")
+        report = parse(loaded)
     except _BadFieldError as error:
-        return UndecodableReport(error.reason, str(error))
+        return InvalidRecord(error.reason, str(error))
     if key is None or key != report.header.broker.encode():
-        return UndecodableReport(InvalidReportReason.KEY, f"the key is not the broker {report.header.broker}")
+        return InvalidRecord(InvalidReportReason.KEY, f"the key is not the broker {report.header.broker}")
     return report
 
 
-def _report(loaded: Any, kind: ReportKind) -> BrokerLoadReport | TopBundlesReport:
-    if not isinstance(loaded, dict):
-        raise _BadFieldError(InvalidReportReason.NOT_JSON, "not a JSON object")
-    if type(loaded.get("format")) is not int or loaded["format"] != FORMAT:
-        raise _BadFieldError(InvalidReportReason.FORMAT, f"format is not {FORMAT}")
-    if loaded.get("kind") != kind:
-        raise _BadFieldError(InvalidReportReason.KIND, f"kind is not {kind}")
+def _broker_load_report(loaded: Mapping[str, Any]) -> BrokerLoadReport:
     header = _header(loaded)
-    if kind is ReportKind.BROKER_LOAD:
-        load = _parse_part(BrokerLoad, loaded.get("load"), "load")
-        if max(load.updated_at_ms, load.reported_at_ms) > LATEST_MS:
-            raise _BadFieldError(InvalidReportReason.CLOCK, "load: timestamp is after year 9999")
-        return BrokerLoadReport(header, load)
-    return TopBundlesReport(header, _top_bundles(loaded.get("bundles")))
+    load = _parse_part(BrokerLoad, loaded.get("load"), "load")
+    if max(load.updated_at_ms, load.reported_at_ms) > LATEST_MS:
+        raise _BadFieldError(InvalidReportReason.CLOCK, "load: timestamp is after year 9999")
+    return BrokerLoadReport(header, load)
+
+
+def _top_bundles_report(loaded: Mapping[str, Any]) -> TopBundlesReport:
+    return TopBundlesReport(_header(loaded), _top_bundles(loaded.get("bundles")))
 
 
 def _header(loaded: Mapping[str, Any]) -> ReportHeader:

@@ -21,8 +21,9 @@ from loaddata.report.record import (
     encode_broker_load,
     encode_top_bundles,
 )
-from loaddata.report.tombstone import LEAVING, Headers, Tombstone, parse_tombstone
+from loaddata.report.tombstone import LEAVING, Tombstone, parse_tombstone
 from loaddata.view.ownership import OwnChanges
+from statechannel.protocol.side_record import Headers
 
 
 class ReportCause(StrEnum):

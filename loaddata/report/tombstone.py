@@ -12,6 +12,8 @@ from collections.abc import Iterable
 from itertools import islice
 from typing import Final, NamedTuple
 
+from statechannel.protocol.side_record import Headers
+
 REASON: Final = "reason"
 LAST_OFFSET: Final = "last-offset"
 DEADLINE: Final = "deadline"
@@ -22,8 +24,6 @@ LEAVING: Final = "leaving"
 _NUMBER = re.compile(rb"[0-9]{1,18}").fullmatch
 _REASON = re.compile(rb"[a-z0-9-]{1,64}").fullmatch
 _HEADERS_MAX = 32
-
-Headers = tuple[tuple[str, bytes | None], ...]
 
 
 class Tombstone(NamedTuple):

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Final
 
 from ulid import ULID
 
-from shedders.decisions.record import AnyRecord, DecisionRecord, DrainPart, UndecodableDecision
+from shedders.decisions.record import AnyRecord, DecisionRecord, DrainPart
 from shedders.decisions.topic import DecisionReader, newest_decision
 from statechannel.kafka.topic_policy import decisions_topic
+from statechannel.protocol.side_record import InvalidRecord
 
 if TYPE_CHECKING:
     from shedders.decisions.recall import RecallBounds
@@ -35,7 +36,7 @@ def is_drain_id(text: object) -> bool:
     return isinstance(text, str) and _ID.fullmatch(text) is not None
 
 
-def moved_for(record: AnyRecord | UndecodableDecision, drain: str, broker: str, own: Collection[str]) -> list[str]:
+def moved_for(record: AnyRecord | InvalidRecord, drain: str, broker: str, own: Collection[str]) -> list[str]:
     """Bundles that a decision record moved for a drain.
 
     Args:

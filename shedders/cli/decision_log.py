@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from shedders.balancer.settings import NAME, BalancerSettings, configured
 from shedders.decisions.book import DecisionBook
-from shedders.decisions.record import DecisionRecord, MoveEntry, PlacedEntry, Subject, UndecodableDecision
+from shedders.decisions.record import DecisionRecord, MoveEntry, PlacedEntry, Subject
 from shedders.decisions.topic import DecisionReader, describe_decision_topic
 from shedders.model.amounts import rate
 from statechannel.cli.kit.connection import Connection
@@ -16,6 +16,7 @@ from statechannel.cli.kit.kafka_wait import naming_address, notify_if_slow
 from statechannel.cli.kit.output import print_table, say
 from statechannel.kafka.errors import TopicMissingError
 from statechannel.kafka.topic_policy import decisions_topic
+from statechannel.protocol.side_record import InvalidRecord
 
 PLACED: Final = "Placed"
 """Field of a move that has the reason."""
@@ -75,7 +76,7 @@ def tell_junk(book: DecisionBook) -> None:
         say(f"records that this version cannot read: {counts}")
 
 
-def tell_unreadable(record: UndecodableDecision, offset: int) -> None:
+def tell_unreadable(record: InvalidRecord, offset: int) -> None:
     """Print a note on one unreadable record."""
     say(f"the record at offset {offset} cannot be read ({record.reason}): {record.why}")
 

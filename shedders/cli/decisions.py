@@ -21,7 +21,7 @@ from shedders.cli.decision_log import (
 )
 from shedders.cli.times import parse_since
 from shedders.decisions.book import DecisionBook
-from shedders.decisions.record import AnyRecord, DecisionRecord, OutcomeRecord, UndecodableDecision
+from shedders.decisions.record import AnyRecord, DecisionRecord, OutcomeRecord
 from shedders.decisions.topic import DecisionReader
 from statechannel.cli.kit.channel_view import not_found
 from statechannel.cli.kit.failures import CommandError
@@ -29,6 +29,7 @@ from statechannel.cli.kit.live_log import now_ms
 from statechannel.cli.kit.options import Connect, OutputAs, with_connection
 from statechannel.cli.kit.output import Output, cell, duration, moment, print_json, print_json_line, print_table, stdout
 from statechannel.errors import ExitCode
+from statechannel.protocol.side_record import InvalidRecord
 
 app = typer.Typer(
     add_completion=False, rich_markup_mode=None, help="List the balancer's decisions, or show one: show ID."
@@ -232,7 +233,7 @@ def _follow(
     for batch in reader.follow(since_ms=since_ms, stop=lambda: ends_s is not None and time.monotonic() >= ends_s):
         for read in batch:
             record = read.record
-            if isinstance(record, UndecodableDecision):
+            if isinstance(record, InvalidRecord):
                 tell_unreadable(record, read.offset)
             elif isinstance(record, DecisionRecord) and not shown.any(record):
                 continue

@@ -21,7 +21,8 @@ from shedders.policies.kinds import CLUSTER, PolicyKind
 from shedders.policies.record import PolicyKey
 from statechannel.broker.supervision import RestartPolicy
 from statechannel.broker.topic_follower import MakeReader, TopicFollower, reader_of
-from statechannel.kafka.light_topic import LightBatch, LightRecord
+from statechannel.kafka.light_topic import LightBatch
+from statechannel.protocol.side_record import SideRecord
 
 if TYPE_CHECKING:
     from shedders.policies.topic import TopicSeen
@@ -108,7 +109,7 @@ class TopicDoubt:
         self._other, self._after = f"the topic of policies {what}: {_SETTLE}", after
 
 
-def _decoded(record: LightRecord) -> ReadPolicy:
+def _decoded(record: SideRecord) -> ReadPolicy:
     """Done in the reader's thread: the patterns of a whole topic take long to compile."""
     return read(record.offset, record.timestamp_ms, record.key, record.value)
 

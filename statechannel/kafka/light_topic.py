@@ -17,6 +17,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from statechannel.kafka.client_settings import OncePerKind, make_client
 from statechannel.kafka.errors import describe, is_topic_missing, kafka_error_of
 from statechannel.kafka.partition_consumer import LOST_POSITION, PartitionConsumer
+from statechannel.protocol.side_record import Headers, SideRecord
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
@@ -30,8 +31,6 @@ _REPORTS_S = 0.02
 _PURGE_S = 2.0
 _STALLED_AFTER_TIMEOUTS = 6
 """Delivery time-outs without a delivery after which a producer is replaced: Kafka is down, or the client is stuck."""
-
-Headers = tuple[tuple[str, bytes | None], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,23 +311,13 @@ __all__ = [
     "LightCounts",
     "LightReader",
     "LightReaderTuning",
-    "LightRecord",
     "LightTuning",
     "LightWriter",
+    "SideRecord",
 ]
 
 _log = logging.getLogger(__name__)
 _log.addFilter(OncePerKind("reading "))  # while Kafka is away, two errors take turns several times a second
-
-
-class LightRecord(NamedTuple):
-    """One record. `timestamp_ms` is the log's own time."""
-
-    key: bytes | None
-    value: bytes | None
-    headers: Headers
-    offset: int
-    timestamp_ms: int
 
 
 class LightBatch(NamedTuple):
@@ -340,7 +329,7 @@ class LightBatch(NamedTuple):
         caught_up: All records that were in the topic when it was opened have been delivered.
     """
 
-    records: Sequence[LightRecord]
+    records: Sequence[SideRecord]
     opened: bool
     backlog: int
     caught_up: bool
@@ -470,7 +459,7 @@ class LightReader:
             self._is_open = False
             self._stopping.wait(self._tuning.reopen_s)
 
-    def _hand_over(self, records: list[LightRecord]) -> None:
+    def _hand_over(self, records: list[SideRecord]) -> None:
         """Compaction leaves gaps, also at the end: positions, not records, say that the end was reached."""
         reached = self._consumer.position >= self._end and not self._reached
         if not records and not reached:
@@ -491,8 +480,8 @@ class LightReader:
         self._last_error = text
 
 
-def _record(message: Message) -> LightRecord:
-    return LightRecord(message.key(), message.value(), _headers(message), message.offset() or 0, message.timestamp()[1])
+def _record(message: Message) -> SideRecord:
+    return SideRecord(message.key(), message.value(), _headers(message), message.offset() or 0, message.timestamp()[1])
 
 
 def _headers(message: Message) -> Headers:

@@ -23,7 +23,6 @@ from shedders.decisions.record import (
     AnyRecord,
     InvalidDecisionReason,
     OutcomeRecord,
-    UndecodableDecision,
     decode,
     encode,
     key_of,
@@ -45,6 +44,7 @@ from statechannel.kafka.errors import TopicMissingError, TopicPolicyError
 from statechannel.kafka.tail import append_and_wait
 from statechannel.kafka.topic_policy import decisions_topic
 from statechannel.kafka.topics import TopicAdmin, open_topics
+from statechannel.protocol.side_record import InvalidRecord
 from tests.support.decision_records import (
     AT_MS,
     IDS,
@@ -83,7 +83,7 @@ def _held(one: DecisionRead, wanted: Callable[[Any], bool], behind: Callable[[An
 class Injected:
     """Reads what it is given, as `DecisionReader` does the topic."""
 
-    def __init__(self, records: Sequence[AnyRecord | UndecodableDecision]) -> None:
+    def __init__(self, records: Sequence[AnyRecord | InvalidRecord]) -> None:
         self.reads = [DecisionRead(number, AT_MS, one) for number, one in enumerate(records)]
         self.since_ms: int | None = None
         self.about: list[str] | None = None
@@ -92,7 +92,7 @@ class Injected:
     def read(self, *, since_ms: int | None = None, about: Sequence[str] | None = None) -> Iterator[DecisionRead]:
         self.since_ms, self.about = since_ms, None if about is None else list(about)
         for one in self.reads:
-            text = "" if isinstance(one.record, UndecodableDecision) else encode(one.record).decode()
+            text = "" if isinstance(one.record, InvalidRecord) else encode(one.record).decode()
             if about is None or any(name in text for name in about):
                 yield one
 
@@ -100,7 +100,7 @@ class Injected:
         return [
             one
             for one in self.reads
-            if behind is None or isinstance(one.record, UndecodableDecision) or _held(one, wanted, behind)
+            if behind is None or isinstance(one.record, InvalidRecord) or _held(one, wanted, behind)
         ]
 
     def follow(self, *, since_ms: int | None, stop: Callable[[], bool]) -> Iterator[Sequence[DecisionRead]]:
@@ -108,7 +108,7 @@ class Injected:
         yield []
 
 
-RECORDS: list[AnyRecord | UndecodableDecision] = [
+RECORDS: list[AnyRecord | InvalidRecord] = [
     skipped_record(occasion(1), "shedding-off", "shedding is off (ann: sale)"),
     record(
         2,
@@ -122,11 +122,11 @@ RECORDS: list[AnyRecord | UndecodableDecision] = [
     outcome_record(
         IDS[2], WHOLE, "transferred", "b2 has it", operation="op-1", at_ms=AT_MS + 5, term=7, leader="b1", took_ms=300.0
     ),
-    UndecodableDecision(InvalidDecisionReason.FORMAT, "format is not 1"),
+    InvalidRecord(InvalidDecisionReason.FORMAT, "format is not 1"),
 ]
 
 
-def inject(monkeypatch: pytest.MonkeyPatch, *records: AnyRecord | UndecodableDecision) -> Injected:
+def inject(monkeypatch: pytest.MonkeyPatch, *records: AnyRecord | InvalidRecord) -> Injected:
     injected = Injected(records)
 
     @contextmanager
@@ -445,7 +445,7 @@ def test_from_the_writer_to_the_commands(kafka: Kafka, topic_prefix: str, run: C
     assert describe_decision_topic(client, topics).topic_id == made[topics.name].topic_id
 
     writer = DecisionWriter(client, topics)
-    kept = [one for one in RECORDS if not isinstance(one, UndecodableDecision)]
+    kept = [one for one in RECORDS if not isinstance(one, InvalidRecord)]
     assert all(writer.write(one) for one in kept)
     assert writer.flush(20)
     append_and_wait(client, topics.name, 0, key=b"junk", value=b"{}")
@@ -456,7 +456,7 @@ def test_from_the_writer_to_the_commands(kafka: Kafka, topic_prefix: str, run: C
 
     with DecisionReader(client, topics) as reader:
         everything = list(reader.read())
-        assert [one.record for one in everything if not isinstance(one.record, UndecodableDecision)] == [*kept, *more]
+        assert [one.record for one in everything if not isinstance(one.record, InvalidRecord)] == [*kept, *more]
         assert key_of(kept[0]) == IDS[1].encode()
         assert [one.record for one in reader.read(about=[WHOLE])] == kept[1:]
         assert [one.offset for one in reader.read(start=88)] == [88, 89, 90]

@@ -27,9 +27,9 @@ from spark.load.options import LoadViewsOptions
 from spark.load.views import LoadViews
 from statechannel.errors import ExitCode
 from statechannel.kafka.client_settings import ClientSettings
-from statechannel.kafka.light_topic import LightRecord
 from statechannel.kafka.topic_policy import LoadTopics
 from statechannel.kafka.topics import create_topics
+from statechannel.protocol.side_record import SideRecord
 from tests.support.kafka_lanes import Kafka
 from tests.support.light_brokers import Log, broker, until
 from tests.support.load_channel import FakeChannel
@@ -128,7 +128,7 @@ class Both:
             value = next(one.value for one in reversed(log.of(like)) if one.value is not None)
             log.write(name, value.replace(f'"{like}"'.encode(), f'"{name}"'.encode()))
 
-    def nulls(self, name: str) -> list[LightRecord]:
+    def nulls(self, name: str) -> list[SideRecord]:
         return [one for log in self.logs.values() for one in log.of(name) if one.value is None]
 
     def buried(self, name: str) -> bool:

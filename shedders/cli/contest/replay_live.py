@@ -34,10 +34,11 @@ from statechannel.cli.kit.options import Connect, OutputAs, with_connection
 from statechannel.cli.kit.output import Output, duration, print_json, progress, say
 from statechannel.errors import ExitCode
 from statechannel.files import check_writable
+from statechannel.protocol.side_record import SideRecord
 
 if TYPE_CHECKING:
     from statechannel.cli.kit.connection import Connection
-    from statechannel.kafka.light_topic import LightBatch, LightReader, LightRecord
+    from statechannel.kafka.light_topic import LightBatch, LightReader
 
 RECORDS_MAX: Final = 500_000
 HELD_MAX_BYTES: Final = 512 * 2**20
@@ -145,7 +146,7 @@ class Recording:
             self._held_bytes += len(record.value or b"")
             self.full = len(self._lines) >= RECORDS_MAX or self._held_bytes >= HELD_MAX_BYTES
 
-    def _counts(self, kind: ReportKind, key: str, record: LightRecord) -> bool:
+    def _counts(self, kind: ReportKind, key: str, record: SideRecord) -> bool:
         """Whether a record counts: a report if it is JSON, a tombstone if it ends the newest report before it."""
         if record.value is None:
             newest, tombstone = self._newest.get((kind, key)), parse_tombstone(record.headers, record.offset)

@@ -12,7 +12,7 @@ import typer
 
 from shedders.cli.policy.write import book_of, topic_of
 from shedders.policies.effective import PolicyEntry
-from shedders.policies.record import PolicyKey, PolicyRecord, UndecodablePolicy, decode, decode_key, encode
+from shedders.policies.record import PolicyKey, PolicyRecord, decode, decode_key, encode
 from shedders.policies.topic import PolicyWriteOutcome, write_policy
 from statechannel.cli.kit.connection import Connection
 from statechannel.cli.kit.failures import CommandError
@@ -22,6 +22,7 @@ from statechannel.cli.kit.options import Connect, OutputAs, with_connection
 from statechannel.cli.kit.output import Output, print_json, progress, say
 from statechannel.errors import ExitCode
 from statechannel.files import FileUnwritableError
+from statechannel.protocol.side_record import InvalidRecord
 
 _FORMAT = 1
 _NAMED = 5
@@ -163,7 +164,7 @@ def _policy(line: bytes) -> PolicyRecord | str:
     if not isinstance(key, str) or not isinstance(value, dict):
         return "not a JSON object with `key` and `value`"
     record = decode(decode_key(key.encode(errors="replace")), orjson.dumps(value))
-    return record.why if isinstance(record, UndecodablePolicy) else record
+    return record.why if isinstance(record, InvalidRecord) else record
 
 
 def _object(line: bytes) -> dict[str, object] | None:

@@ -15,7 +15,8 @@ from loaddata.report.record import (
     decode_top_bundles,
 )
 from loaddata.report.reporter import LoadSample, ReportCause, Reporter, ReporterRules, ReportRules, ReportWrite
-from loaddata.report.tombstone import Headers, Tombstone, parse_tombstone
+from loaddata.report.tombstone import Tombstone, parse_tombstone
+from statechannel.protocol.side_record import Headers
 
 NOW_MS = 1_750_000_000_000
 RULES = ReporterRules(
