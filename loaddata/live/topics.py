@@ -11,12 +11,12 @@ from typing import Any, Generic, NamedTuple
 from loaddata.report.record import (
     BrokerLoadReport,
     ReportKind,
+    Tombstone,
     TopBundlesReport,
     decode_broker_load,
     decode_top_bundles,
 )
 from loaddata.report.reporter import Reporter, ReportWrite
-from loaddata.report.tombstone import Tombstone
 from loaddata.settings import LoadSettings
 from loaddata.view.ownership import OwnershipChange
 from loaddata.view.table_view import Arrival, Fate, Report, TableView, decoder

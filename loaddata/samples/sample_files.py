@@ -14,8 +14,7 @@ from typing import Any, Final, TextIO
 
 from loaddata.samples.formulas import SampledMinute
 from loaddata.samples.layout import ClusterLayout
-from loaddata.samples.sample import PartitionSample
-from loaddata.samples.sample_record import VALUE_BYTES_MAX, InvalidSampleReason, checked, decode, encode
+from loaddata.samples.sample import VALUE_BYTES_MAX, InvalidSampleReason, PartitionSample, checked, decode, encode
 from loaddata.samples.sources import PartitionSource, SourceError, SourceOptions
 from statechannel.errors import ExitCode
 

@@ -1,6 +1,6 @@
 """The topic of samples: created on demand, written in batches, read from a moment on.
 
-Records lie in the partition of their key (`sample_record.key_of`), so that the samples of a partition are in order. The log's
+Records lie in the partition of their key (`sample.key_of`), so that the samples of a partition are in order. The log's
 own time decides what is read and what is deleted: whatever was taken within a window was written within it, too.
 """
 
@@ -15,8 +15,7 @@ from typing import Final
 
 from confluent_kafka import KafkaError, KafkaException
 
-from loaddata.samples.sample import PartitionSample
-from loaddata.samples.sample_record import InvalidSampleReason, decode_at, encode, home_of, key_of
+from loaddata.samples.sample import InvalidSampleReason, PartitionSample, decode_at, encode, home_of, key_of
 from statechannel.kafka.admin import BoundsAsker
 from statechannel.kafka.client_settings import ClientSettings
 from statechannel.kafka.errors import TopicMissingError, describe, is_topic_missing, more_specific, translate

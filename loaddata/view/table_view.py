@@ -13,8 +13,7 @@ from enum import StrEnum
 from itertools import islice
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
-from loaddata.report.record import InvalidReportReason, ReportHeader
-from loaddata.report.tombstone import parse_tombstone
+from loaddata.report.record import InvalidReportReason, ReportHeader, parse_tombstone
 from loaddata.view.ownership import OwnershipChange
 from statechannel.protocol.codec import is_broker_id
 from statechannel.protocol.side_record import InvalidRecord, SideRecord

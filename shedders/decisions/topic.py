@@ -26,9 +26,9 @@ from shedders.decisions.record import (
 from statechannel.errors import StateChannelError
 from statechannel.kafka.errors import TopicMissingError
 from statechannel.kafka.light_topic import LightTuning, LightWriter
-from statechannel.kafka.tail import PartitionTail
+from statechannel.kafka.tail import side_tail
 from statechannel.kafka.topics import TopicAdmin
-from statechannel.protocol.log import RecordRead, Topic
+from statechannel.protocol.log import RecordRead
 
 if TYPE_CHECKING:
     from statechannel.kafka.client_settings import ClientSettings
@@ -220,15 +220,7 @@ class DecisionReader:
     ) -> None:
         self._bounds = bounds or RecallBounds()
         self.ended = ""
-        # The role only marks the records, and is removed again: no engine reads this topic.
-        self._tail = PartitionTail(
-            settings,
-            Topic.REQUESTS,
-            topic.name,
-            0,
-            group_id=topic.reader_group,
-            timeout_s=timeout_s,
-        )
+        self._tail = side_tail(settings, topic, timeout_s)
 
     def __enter__(self) -> DecisionReader:
         return self

@@ -15,16 +15,14 @@ from statechannel.kafka.errors import (
     KafkaAdapterError,
     KafkaUnavailableError,
 )
-from statechannel.kafka.tail import PartitionTail, Span, append_and_wait
+from statechannel.kafka.tail import PartitionTail, Span, append_and_wait, side_tail
 from statechannel.kafka.topics import TopicAdmin, inspect
-from statechannel.protocol.log import RecordRead, Topic
+from statechannel.protocol.log import RecordRead
 
 if TYPE_CHECKING:
     from statechannel.kafka.client_settings import ClientSettings
     from statechannel.kafka.topic_policy import SideTopic
 
-_LABEL = Topic.REQUESTS
-"""The reader labels records with a role; it is not used here."""
 _AGAIN_S = 0.1
 _OPEN_ENDED = (AppendOutcomeUnknownError, KafkaUnavailableError)
 
@@ -59,7 +57,7 @@ def look_at(settings: ClientSettings, topic: SideTopic, *, timeout_s: float = 20
     infos = TopicAdmin(settings, timeout_s=timeout_s).describe([name])
     if name not in infos:
         return TopicSeen("", 0, f"the topic {name} is gone")
-    with _tail(settings, topic, timeout_s) as tail:
+    with side_tail(settings, topic, timeout_s) as tail:
         end = tail.span().end
     hard = "; ".join(str(difference) for difference in inspect(infos, settings, topic).hard)
     return TopicSeen(infos[name].topic_id, end, hard and f"the topic of policies has unsuitable settings: {hard}")
@@ -76,7 +74,7 @@ def read_book(settings: ClientSettings, topic: SideTopic, *, timeout_s: float = 
         KafkaAdapterError: Kafka is unavailable, or the topic is missing.
     """
     book = PolicyBook(_ALL)
-    with _tail(settings, topic, timeout_s) as tail:
+    with side_tail(settings, topic, timeout_s) as tail:
         for record in tail.records(tail.span()):
             book.take(record.offset, record.timestamp_ms, record.key, record.value)
     return book
@@ -129,7 +127,7 @@ def write_policy(
     """
     value = None if record is None else encode(record)
     raw = key.encode()
-    with _tail(settings, topic, timeout_s) as tail:
+    with side_tail(settings, topic, timeout_s) as tail:
         start = tail.span().end
         failure: KafkaAdapterError | None = None
         try:
@@ -171,7 +169,3 @@ def _read_back(tail: PartitionTail, start: int, key: bytes, value: bytes | None)
         return None
     reason = "" if newer is None else f"a newer record of {key.decode()} is at offset {newer.offset} already"
     return PolicyWritten(PolicyWriteOutcome.ACCEPTED, reason, mine.offset, mine.timestamp_ms, newer is not None)
-
-
-def _tail(settings: ClientSettings, topic: SideTopic, timeout_s: float) -> PartitionTail:
-    return PartitionTail(settings, _LABEL, topic.name, 0, group_id=topic.reader_group, timeout_s=timeout_s)

@@ -23,8 +23,8 @@ from loaddata.report.record import (
     TopBundlesReport,
     decode_broker_load,
     decode_top_bundles,
+    parse_tombstone,
 )
-from loaddata.report.tombstone import parse_tombstone
 from statechannel.protocol.codec import is_broker_id
 from statechannel.protocol.side_record import InvalidRecord
 
@@ -110,7 +110,7 @@ SOURCE_COLUMNS: Final = SourceRow._fields
 
 
 def plain_headers(headers: Sequence[Mapping[str, Any]] | None) -> tuple[tuple[str, bytes | None], ...]:
-    """Headers as `loaddata.report.tombstone` takes them."""
+    """Headers as `loaddata.report.record` takes them."""
     return tuple((header["key"], header["value"]) for header in headers or ())
 
 

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from loaddata.model.figures import wall_ms
-from loaddata.report.record import ReportKind
-from loaddata.report.tombstone import Tombstone
+from loaddata.report.record import ReportKind, Tombstone
 from spark.core.archive import day_of
 from spark.core.metrics import parse_offsets
 from spark.core.store import Folder, Pointer

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 from loaddata.samples.averages import MISSING, Place, Sums, Window, cells_of, load_of
 from loaddata.samples.loads import PartitionLoad
 from loaddata.samples.loads_file import NAME, lines_of
-from loaddata.samples.sample_record import InvalidSampleReason, decode_at
+from loaddata.samples.sample import InvalidSampleReason, decode_at
 from loaddata.samples.sample_topic import CLOCKS_MS
 from spark.core.archive import Archive, day_of
 from spark.core.store import Folder, Pointer, SnapshotStore

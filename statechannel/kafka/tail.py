@@ -6,7 +6,7 @@ from __future__ import annotations
 import logging
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
@@ -22,7 +22,7 @@ from statechannel.kafka.errors import (
     translate,
 )
 from statechannel.kafka.partition_consumer import PartitionConsumer
-from statechannel.protocol.log import RecordRead
+from statechannel.protocol.log import RecordRead, Topic
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from confluent_kafka import Message
 
     from statechannel.kafka.client_settings import ClientSettings
-    from statechannel.protocol.log import Topic
+    from statechannel.kafka.topic_policy import SideTopic
 
 _log = logging.getLogger(__name__)
 
@@ -221,42 +221,40 @@ class PartitionTail:
         self._error = error
 
 
-class WriteResult(NamedTuple):
+def side_tail(settings: ClientSettings, topic: SideTopic, timeout_s: float) -> PartitionTail:
+    """A side topic, which has one partition; the role that its records are given is not used."""
+    return PartitionTail(settings, Topic.REQUESTS, topic.name, 0, group_id=topic.reader_group, timeout_s=timeout_s)
+
+
+@dataclass(slots=True)
+class WriteResult:
     """Answers to the records of one write.
 
     Attributes:
-        unanswered: Records without an answer in time; they may be in the log or may not.
+        produced: Records that the client took.
         offset: That of the last confirmed record; None if Kafka did not report it.
         error: The first reported error.
     """
 
-    written: int
-    failed: int
-    unanswered: int
-    offset: int | None
-    error: KafkaError | None
+    produced: int = 0
+    written: int = 0
+    failed: int = 0
+    offset: int | None = None
+    error: KafkaError | None = None
 
-
-class _Answers:
-    """Delivery reports of one write."""
-
-    def __init__(self) -> None:
-        self.written = 0
-        self.failed = 0
-        self.offset: int | None = None
-        self.error: KafkaError | None = None
+    @property
+    def unanswered(self) -> int:
+        """Records without an answer; they may be in the log or may not."""
+        return self.produced - self.written - self.failed
 
     def delivered(self, error: KafkaError | None, message: Message) -> None:
+        """Delivery report; called by librdkafka inside `poll`."""
         if error is None:
             self.written += 1
             self.offset = message.offset()
         else:
             self.failed += 1
             self.error = self.error or error
-
-    @property
-    def count(self) -> int:
-        return self.written + self.failed
 
 
 class BlockingWriter:
@@ -299,28 +297,26 @@ class BlockingWriter:
         Raises:
             KafkaAdapterError: The client refused a record, or failed for good.
         """
-        answers = _Answers()
-        produced = 0
+        result = WriteResult()
         self.last_error = None
         try:
             for record in records:
-                if not self._produce(answers, *record):
+                if not self._produce(result, *record):
                     break
-                produced += 1
             deadline_s = time.monotonic() + self._timeout_s + 1.0
-            while answers.count < produced and time.monotonic() < deadline_s:
+            while result.unanswered and time.monotonic() < deadline_s:
                 self._producer.poll(_REPORTS_S)
         except KafkaException as error:
             raise translate(error, self._doing, secrets=self._settings.secrets()) from error
-        return WriteResult(answers.written, answers.failed, produced - answers.count, answers.offset, answers.error)
+        return result
 
-    def _produce(self, answers: _Answers, partition: int, key: bytes | None, value: bytes | None) -> bool:
+    def _produce(self, result: WriteResult, partition: int, key: bytes | None, value: bytes | None) -> bool:
         """Hand a record to the client; False if its queue stays full."""
         deadline_s = time.monotonic() + self._timeout_s
         while True:
             try:
                 self._producer.produce(
-                    self._topic, value=value, key=key, partition=partition, on_delivery=answers.delivered
+                    self._topic, value=value, key=key, partition=partition, on_delivery=result.delivered
                 )
             except BufferError:
                 if self._producer.poll(_REPORTS_S):
@@ -328,6 +324,7 @@ class BlockingWriter:
                 elif time.monotonic() > deadline_s:
                     return False
             else:
+                result.produced += 1
                 return True
 
     def require(self, result: WriteResult) -> None:

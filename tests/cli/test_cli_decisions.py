@@ -440,7 +440,7 @@ def test_from_the_writer_to_the_commands(kafka: Kafka, topic_prefix: str, run: C
     with pytest.raises(TopicMissingError):
         open_topics(client, topics, create=False)
     made = open_topics(client, topics, create=True, replication_factor=1)
-    assert made.settings["retention.ms"] == str(7 * 86_400_000)
+    assert made[topics.name].settings["retention.ms"] == str(7 * 86_400_000)
     assert open_topics(client, topics, create=True, replication_factor=1) == made
     assert describe_decision_topic(client, topics).topic_id == made[topics.name].topic_id
 

@@ -15,11 +15,11 @@ from loaddata.model.top_bundles import TopBundle
 from loaddata.report.record import (
     BrokerLoadReport,
     ReportHeader,
+    Tombstone,
     TopBundlesReport,
     encode_broker_load,
     encode_top_bundles,
 )
-from loaddata.report.tombstone import Tombstone
 from shedders.cli import source
 from shedders.decisions.builder import shed_record
 from shedders.decisions.topic import DecisionWriter

@@ -16,11 +16,11 @@ from loaddata.report.record import (
     BrokerLoadReport,
     ReportHeader,
     ReportKind,
+    Tombstone,
     TopBundlesReport,
     encode_broker_load,
     encode_top_bundles,
 )
-from loaddata.report.tombstone import Tombstone
 from shedders.cli.contest import own_cluster, replay_live
 from shedders.cli.contest.replay_live import Recording
 from statechannel.errors import ExitCode

@@ -9,8 +9,7 @@ from confluent_kafka.admin import AdminClient
 from loaddata.live.service import LoadService
 from loaddata.live.topics import LoadConnection
 from loaddata.measure.synthetic import SimulatedSource
-from loaddata.report.record import ReportKind
-from loaddata.report.tombstone import EXPIRED, Tombstone
+from loaddata.report.record import EXPIRED, ReportKind, Tombstone
 from loaddata.settings import LoadSettings
 from statechannel.embedded import KafkaServer
 from statechannel.engine.config import Identity

@@ -14,8 +14,7 @@ from loaddata.samples.formulas import Hole, SampledMinute
 from loaddata.samples.kafka_cluster import read_layout
 from loaddata.samples.loads import PartitionLoad
 from loaddata.samples.log_dirs_source import LogDirsSource
-from loaddata.samples.sample import PartitionSample
-from loaddata.samples.sample_record import InvalidSampleReason, encode, key_of
+from loaddata.samples.sample import InvalidSampleReason, PartitionSample, encode, key_of
 from loaddata.samples.sample_topic import ReadCounts, SampleTopic
 from statechannel.kafka.client_settings import ClientSettings
 from statechannel.kafka.errors import KafkaUnavailableError, TopicMissingError, TopicPolicyError

@@ -16,6 +16,9 @@ from loaddata.model.figures import is_figure
 from loaddata.model.top_bundles import TopBundle, TopRules, top_bundles
 from loaddata.model.usage import ResourceUsage
 from loaddata.report.record import (
+    DEADLINE,
+    LAST_OFFSET,
+    REASON,
     BrokerLoadReport,
     ReportKind,
     TopBundlesReport,
@@ -23,9 +26,9 @@ from loaddata.report.record import (
     decode_top_bundles,
     encode_broker_load,
     encode_top_bundles,
+    parse_tombstone,
 )
 from loaddata.report.reporter import LoadSample, Reporter
-from loaddata.report.tombstone import DEADLINE, LAST_OFFSET, REASON, parse_tombstone
 from loaddata.source import MeasuredBundle
 from loaddata.view.table_view import Arrival, Fate, TableView, ViewRules, decoder
 from statechannel.protocol.side_record import InvalidRecord, SideRecord

@@ -9,8 +9,7 @@ import pyarrow as pa
 import pyarrow.dataset
 import pytest
 
-from loaddata.report.record import ReportKind
-from loaddata.report.tombstone import Tombstone
+from loaddata.report.record import ReportKind, Tombstone
 from loaddata.view.expiry import ExpiryRules
 from loaddata.view.table_view import ViewRules
 from spark.core.store import Folder

@@ -14,8 +14,7 @@ from confluent_kafka import Producer
 from loaddata.samples.averages import Averager, Window
 from loaddata.samples.loads import PartitionLoads as Loads
 from loaddata.samples.loads_file import LoadsFileError, read_loads_file
-from loaddata.samples.sample import PartitionSample
-from loaddata.samples.sample_record import InvalidSampleReason, encode, key_of
+from loaddata.samples.sample import InvalidSampleReason, PartitionSample, encode, key_of
 from loaddata.samples.sample_topic import ReadCounts, SampleTopic
 from spark.core.running import Work, run_query
 from spark.core.store import SnapshotStore

@@ -12,7 +12,7 @@ from loaddata.live.service import LoadService
 from loaddata.live.topics import LoadConnection
 from loaddata.measure.synthetic import SimulatedHost
 from loaddata.model.bundle_load import BundleStats
-from loaddata.report.tombstone import Tombstone
+from loaddata.report.record import Tombstone
 from loaddata.settings import LoadSettings
 from loaddata.source import MeasuredBundle, TopicRates
 from statechannel.engine.config import Identity

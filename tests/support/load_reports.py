@@ -6,10 +6,10 @@ from loaddata.model.top_bundles import TopBundle
 from loaddata.report.record import (
     BrokerLoadReport,
     ReportHeader,
+    Tombstone,
     decode_broker_load,
     encode_broker_load,
 )
-from loaddata.report.tombstone import Tombstone
 from loaddata.view.table_view import Arrival, Fate, TableView, decoder
 from statechannel.protocol.side_record import SideRecord
 

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import orjson
 import typer
 
-from loaddata.report.record import ReportKind
-from loaddata.report.tombstone import parse_tombstone
+from loaddata.report.record import ReportKind, parse_tombstone
 from shedders.cli.contest.compare import CompareOptions, contest, scratch_folder
 from shedders.cli.contest.options import (
     Contenders,

@@ -7,19 +7,15 @@ plan again when it starts. A lost topic only ends control from other hosts: the 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from shedders.kafka_rebalance.execution.state_records import StateBook
-from statechannel.kafka.tail import BlockingWriter, PartitionTail, Span
+from statechannel.kafka.tail import BlockingWriter, PartitionTail, Span, side_tail
 from statechannel.kafka.topic_policy import plans_topic
 from statechannel.kafka.topics import TopicAdmin, inspect, open_topics, refuse_unfit
-from statechannel.protocol.log import Topic
 
 if TYPE_CHECKING:
     from statechannel.kafka.client_settings import ClientSettings
-
-_LABEL: Final = Topic.REQUESTS
-"""Role of records when they are read; not used here."""
 
 
 class StateTopic:
@@ -83,14 +79,7 @@ class StateTopic:
             KafkaAdapterError: Kafka is out of reach, or the topic is missing.
         """
         if self._tail is None:
-            self._tail = PartitionTail(
-                self._settings,
-                _LABEL,
-                self.name,
-                0,
-                group_id=self._topic.reader_group,
-                timeout_s=self._timeout_s,
-            )
+            self._tail = side_tail(self._settings, self._topic, self._timeout_s)
         span = self._tail.span(start=self._next)
         if span.end < self._next:  # the topic was created again
             self._next = 0

@@ -7,8 +7,7 @@ from typing import Any
 import orjson
 import pytest
 
-from loaddata.samples.sample import PartitionSample
-from loaddata.samples.sample_record import InvalidSampleReason, decode, encode, key_of
+from loaddata.samples.sample import InvalidSampleReason, PartitionSample, decode, encode, key_of
 
 SAMPLE = PartitionSample(
     cluster="c",

@@ -15,13 +15,13 @@ from loaddata.model.usage import ResourceUsage
 from loaddata.report.record import (
     BrokerLoadReport,
     ReportHeader,
+    Tombstone,
     TopBundlesReport,
     decode_broker_load,
     decode_top_bundles,
     encode_broker_load,
     encode_top_bundles,
 )
-from loaddata.report.tombstone import Tombstone
 from loaddata.view.ownership import OwnershipChange, change_of
 from loaddata.view.table_view import Arrival, TableView, decoder
 from shedders.balancer.active_strategies import ActiveStrategies, choose
