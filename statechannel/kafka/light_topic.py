@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from statechannel.kafka.client_settings import ClientSettings
 
 _log = logging.getLogger(__name__)
+_log.addFilter(OncePerKind("reading "))  # while Kafka is away, two errors take turns several times a second
 
 _IDLE_S = 0.5
 _REPORTS_S = 0.02
@@ -300,24 +301,6 @@ def producer_config(settings: ClientSettings, tuning: LightTuning) -> dict[str, 
         "request.timeout.ms": min(tuning.delivery_timeout_ms, settings.tuning.request_timeout_ms),
         "queue.buffering.max.messages": max(tuning.in_flight_records, 100),
     }
-
-
-# ruff: noqa: SLF001  (the client library's public error codes start with an underscore)
-
-
-__all__ = [
-    "Headers",
-    "LightBatch",
-    "LightCounts",
-    "LightReader",
-    "LightReaderTuning",
-    "LightTuning",
-    "LightWriter",
-    "SideRecord",
-]
-
-_log = logging.getLogger(__name__)
-_log.addFilter(OncePerKind("reading "))  # while Kafka is away, two errors take turns several times a second
 
 
 class LightBatch(NamedTuple):

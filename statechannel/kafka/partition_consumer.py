@@ -261,3 +261,4 @@ class PartitionConsumer:
         self._client.close()
         if self._watch is not None:
             self._watch.close()
+            self._watch = None

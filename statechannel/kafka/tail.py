@@ -3,9 +3,9 @@
 
 from __future__ import annotations
 
-import logging
+import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaError, KafkaException, Producer
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
     from statechannel.kafka.client_settings import ClientSettings
     from statechannel.kafka.topic_policy import SideTopic
-
-_log = logging.getLogger(__name__)
 
 _BATCH = 2_000
 _POLL_S = 0.2
@@ -231,7 +229,7 @@ class WriteResult:
     """Answers to the records of one write.
 
     Attributes:
-        produced: Records that the client took.
+        produced: Records for the client; the last of them it may have had no room for.
         offset: That of the last confirmed record; None if Kafka did not report it.
         error: The first reported error.
     """
@@ -241,6 +239,7 @@ class WriteResult:
     failed: int = 0
     offset: int | None = None
     error: KafkaError | None = None
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     @property
     def unanswered(self) -> int:
@@ -248,13 +247,14 @@ class WriteResult:
         return self.produced - self.written - self.failed
 
     def delivered(self, error: KafkaError | None, message: Message) -> None:
-        """Delivery report; called by librdkafka inside `poll`."""
-        if error is None:
-            self.written += 1
-            self.offset = message.offset()
-        else:
-            self.failed += 1
-            self.error = self.error or error
+        """Delivery report; called by librdkafka inside `poll`, also inside that of another thread's write."""
+        with self._lock:
+            if error is None:
+                self.written += 1
+                self.offset = message.offset()
+            else:
+                self.failed += 1
+                self.error = self.error or error
 
 
 class BlockingWriter:
@@ -312,6 +312,7 @@ class BlockingWriter:
 
     def _produce(self, result: WriteResult, partition: int, key: bytes | None, value: bytes | None) -> bool:
         """Hand a record to the client; False if its queue stays full."""
+        result.produced += 1
         deadline_s = time.monotonic() + self._timeout_s
         while True:
             try:
@@ -324,7 +325,6 @@ class BlockingWriter:
                 elif time.monotonic() > deadline_s:
                     return False
             else:
-                result.produced += 1
                 return True
 
     def require(self, result: WriteResult) -> None:
