@@ -7,7 +7,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from confluent_kafka import KafkaError, TopicCollection
 from confluent_kafka.admin._acl import AclBinding, AclBindingFilter, AclOperation, AclPermissionType
@@ -264,8 +264,6 @@ _OPERATIONS = {
     Right.DESCRIBE_CONFIGS: AclOperation.DESCRIBE_CONFIGS,
 }
 _REFUSED = frozenset({KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.GROUP_AUTHORIZATION_FAILED})
-
-Answer = TypeVar("Answer")
 
 
 class RightsMissingError(KafkaAccessDeniedError):
