@@ -16,8 +16,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from loaddata.live.channel_port import ChannelPort, newest_changes
-from loaddata.live.follower import Clocks
-from loaddata.live.topics import KafkaSide, LoadConnection
+from loaddata.live.topics import Clocks, KafkaSide, LoadConnection
 from loaddata.measure.host_usage import HostMeter
 from loaddata.measure.local_load import LocalLoad
 from loaddata.model.broker_load import BrokerLoad, ResourceWeights

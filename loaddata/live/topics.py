@@ -5,28 +5,120 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Generic, NamedTuple
 
-from loaddata.live.follower import Clocks, LoadFollower
 from loaddata.report.record import (
     BrokerLoadReport,
     ReportKind,
+    Tombstone,
     TopBundlesReport,
-    UndecodableReport,
     decode_broker_load,
     decode_top_bundles,
 )
 from loaddata.report.reporter import Reporter, ReportWrite
-from loaddata.report.tombstone import Tombstone
 from loaddata.settings import LoadSettings
 from loaddata.view.ownership import OwnershipChange
-from loaddata.view.table_view import Fate, LoadTopicRecord, TableView, decoder
-from statechannel.broker.topic_follower import MakeReader, reader_of
+from loaddata.view.table_view import Arrival, Fate, Report, TableView, decoder
+from statechannel.broker.supervision import RestartPolicy
+from statechannel.broker.topic_follower import MakeReader, TopicFollower, reader_of
 from statechannel.kafka.client_settings import ClientSettings
 from statechannel.kafka.errors import KafkaUnavailableError
-from statechannel.kafka.light_policy import LightLags, LoadTopics, open_load_topics
-from statechannel.kafka.light_topic import LightReaderTuning, LightTuning, LightWriter
+from statechannel.kafka.light_topic import LightBatch, LightReaderTuning, LightTuning, LightWriter
+from statechannel.kafka.topic_policy import LightLags, LoadTopics
+from statechannel.kafka.topics import open_topics
+from statechannel.protocol.side_record import InvalidRecord, SideRecord
+
+
+class Clocks(NamedTuple):
+    """The two clocks; others are for tests. `mono_s` for all that is decided, `wall_ms` for people and for the backlog."""
+
+    mono_s: Callable[[], float] = time.monotonic
+    wall_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000
+
+
+class LoadFollower(Generic[Report]):
+    """One load topic, from `start` to `close`; may be started again. All methods belong to the loop's thread.
+
+    Args:
+        name: Of the topic, for the log.
+        make_reader: Gets the sink, and the callback for a thread that ended by an exception.
+        decode: See `table_view.decoder`.
+        on_record: Called with each record after the view has taken it in, with what it was decoded to.
+        on_opened: Called when the topic is read from its beginning.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        view: TableView[Report],
+        *,
+        make_reader: MakeReader,
+        decode: Callable[[SideRecord], Report | InvalidRecord | None],
+        on_record: Callable[[SideRecord, Report | InvalidRecord | None, Fate], None] = lambda *_: None,
+        on_opened: Callable[[], None] = lambda: None,
+        clocks: Clocks | None = None,
+        policy: RestartPolicy | None = None,
+    ) -> None:
+        self.view = view
+        self._decode = decode
+        self._on_record = on_record
+        self._on_opened = on_opened
+        self._clocks = clocks or Clocks()
+        self._topic: TopicFollower[tuple[SideRecord, Report | InvalidRecord | None]] = TopicFollower(
+            name,
+            make_reader=make_reader,
+            decode=self._decoded,
+            take=self._take,
+            on_failure=self._failed,
+            mono_s=self._clocks.mono_s,
+            policy=policy,
+        )
+        self.caught_up = False
+
+    @property
+    def running(self) -> bool:
+        """Whether the topic is followed, or waits for a restart of its reader."""
+        return self._topic.running
+
+    @property
+    def failures(self) -> int:
+        """Readers that ended by an exception."""
+        return self._topic.failures
+
+    @property
+    def last_error(self) -> str:
+        """Newest error that Kafka reported; empty while reading works."""
+        return self._topic.last_error
+
+    def start(self) -> None:
+        """Begin to follow; no effect while the topic is followed."""
+        self._topic.start()
+
+    async def close(self, timeout_s: float = 5.0) -> None:
+        """Stop following and empty the view."""
+        await self._topic.close(timeout_s)
+        self.view.reopened()
+        self.caught_up = False
+
+    def _decoded(self, record: SideRecord) -> tuple[SideRecord, Report | InvalidRecord | None]:
+        return record, self._decode(record)
+
+    def _take(self, batch: LightBatch, decoded: Sequence[tuple[SideRecord, Report | InvalidRecord | None]]) -> None:
+        if batch.opened:
+            self.view.reopened()
+            self._on_opened()
+        now_s, wall_ms = self._clocks.mono_s(), self._clocks.wall_ms()
+        later_ms = max((record.timestamp_ms for record, _ in decoded), default=0)
+        for number, (record, report) in enumerate(decoded):
+            in_backlog = number < batch.backlog
+            fate = self.view.read(record, report, Arrival(now_s, later_ms, wall_ms if in_backlog else None))
+            self._on_record(record, report, fate)
+        self.caught_up = batch.caught_up
+
+    def _failed(self) -> None:
+        self.caught_up = False
+
 
 _log = logging.getLogger(__name__)
 
@@ -114,7 +206,7 @@ class KafkaSide:
 
     def _open_topics(self) -> None:
         connection = self._connection
-        open_load_topics(
+        open_topics(
             connection.client,
             self.topics,
             create=connection.create_topics,
@@ -202,13 +294,13 @@ class KafkaSide:
     def _read(
         self,
         kind: ReportKind,
-        record: LoadTopicRecord,
-        report: BrokerLoadReport | TopBundlesReport | UndecodableReport | None,
+        record: SideRecord,
+        report: BrokerLoadReport | TopBundlesReport | InvalidRecord | None,
         _: Fate,
     ) -> None:
         if report is None:
             self._reporter.null_read(kind, record.key, record.headers, record.offset, self._clocks.mono_s())
-        elif not isinstance(report, UndecodableReport):
+        elif not isinstance(report, InvalidRecord):
             self._reporter.read_back(kind, report.header, record.offset)
 
     def status(self) -> dict[str, Any]:

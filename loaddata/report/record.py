@@ -1,4 +1,4 @@
-"""Codec of the two reports, strict JSON (design/load-data.md). Pure.
+"""Codec of the two reports and their tombstones, strict JSON (design/load-data.md). Pure.
 
 Unknown fields are ignored, so that a later version may add some. Every other deviation is refused with a reason. JSON has no NaN
 and no infinity, and neither has a report.
@@ -7,9 +7,10 @@ and no infinity, and neither has a report.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
+from itertools import islice
 from typing import Any, Final, NamedTuple, TypeVar
 
 import orjson
@@ -21,6 +22,7 @@ from loaddata.model.top_bundles import TopBundle
 from loaddata.model.usage import ResourceUsage
 from statechannel.protocol.bundle import is_bundle
 from statechannel.protocol.codec import is_broker_id
+from statechannel.protocol.side_record import Headers, InvalidRecord, load_object
 
 FORMAT: Final = 1
 VALUE_MAX_BYTES: Final = 900_000
@@ -31,6 +33,7 @@ _HEADER_MAX_BYTES: Final = 1_000 + 25 * PARTITIONS_MAX
 _PARTITION = re.compile(r"[0-9]{1,4}", re.ASCII).fullmatch
 
 Part = TypeVar("Part")
+AnyReport = TypeVar("AnyReport", "BrokerLoadReport", "TopBundlesReport")
 
 
 class ReportKind(StrEnum):
@@ -87,13 +90,6 @@ class InvalidReportReason(StrEnum):
     BUNDLES = "bundles"
 
 
-class UndecodableReport(NamedTuple):
-    """A report that this version cannot use; `why` is for people."""
-
-    reason: InvalidReportReason
-    why: str
-
-
 class UnwritableReportError(ValueError):
     """A report that a reader would refuse: not finite, negative, or too large."""
 
@@ -115,9 +111,8 @@ def encode_broker_load(report: BrokerLoadReport) -> bytes:
     Raises:
         UnwritableReportError: A figure is not finite or negative.
     """
-    return _checked(
-        {**_header_json(report.header, ReportKind.BROKER_LOAD), "load": _plain(report.load)}, ReportKind.BROKER_LOAD
-    )
+    loaded = {**_header_json(report.header, ReportKind.BROKER_LOAD), "load": _plain(report.load)}
+    return _checked(report, loaded, decode_broker_load)
 
 
 def encode_top_bundles(report: TopBundlesReport) -> bytes:
@@ -135,7 +130,8 @@ def encode_top_bundles(report: TopBundlesReport) -> bytes:
             break
         entries.append(entry)
     entries.reverse()
-    return _checked({**_header_json(report.header, ReportKind.TOP_BUNDLES), "bundles": entries}, ReportKind.TOP_BUNDLES)
+    loaded = {**_header_json(report.header, ReportKind.TOP_BUNDLES), "bundles": entries}
+    return _checked(report, loaded, decode_top_bundles)
 
 
 def _top_bundle_json(bundle: TopBundle) -> dict[str, Any]:
@@ -165,74 +161,61 @@ def _plain(value: Any) -> Any:
     return value if known is None else {name: _plain(getattr(value, name)) for name, _ in known}
 
 
-def _checked(loaded: dict[str, Any], kind: ReportKind) -> bytes:
+def _checked(
+    report: AnyReport, loaded: dict[str, Any], decode: Callable[[bytes, bytes], AnyReport | InvalidRecord]
+) -> bytes:
     """The encoded value, checked with the reader's rules; orjson would silently turn NaN into null."""
+    kind = loaded["kind"]
     try:
         value = orjson.dumps(loaded)
     except orjson.JSONEncodeError as error:
         raise UnwritableReportError(f"the {kind} report cannot be written: {error}") from error
-    if len(value) > VALUE_MAX_BYTES:
-        raise UnwritableReportError(f"the {kind} report has {len(value)} bytes, more than {VALUE_MAX_BYTES}")
-    try:
-        _report(orjson.loads(value), kind)
-    except _BadFieldError as error:
-        raise UnwritableReportError(f"the {kind} report cannot be written: {error}") from error
+    decoded = decode(report.header.broker.encode(), value)
+    if isinstance(decoded, InvalidRecord):
+        raise UnwritableReportError(f"the {kind} report cannot be written: {decoded.why}")
     return value
 
 
 # --- reading --------------------------------------------------------------------------------------------------------
 
 
-def decode_broker_load(key: bytes | None, value: bytes) -> BrokerLoadReport | UndecodableReport:
+def decode_broker_load(key: bytes | None, value: bytes) -> BrokerLoadReport | InvalidRecord:
     """The report that a record of `NAME-broker-load` holds."""
-    report = _decode(key, value, ReportKind.BROKER_LOAD)
-    return (
-        report
-        if isinstance(report, BrokerLoadReport | UndecodableReport)
-        else UndecodableReport(InvalidReportReason.KIND, "another kind of report")
-    )
+    return _decode(key, value, ReportKind.BROKER_LOAD, _broker_load_report)
 
 
-def decode_top_bundles(key: bytes | None, value: bytes) -> TopBundlesReport | UndecodableReport:
+def decode_top_bundles(key: bytes | None, value: bytes) -> TopBundlesReport | InvalidRecord:
     """The report that a record of `NAME-top-bundles` holds."""
-    report = _decode(key, value, ReportKind.TOP_BUNDLES)
-    return (
-        report
-        if isinstance(report, TopBundlesReport | UndecodableReport)
-        else UndecodableReport(InvalidReportReason.KIND, "another kind of report")
-    )
+    return _decode(key, value, ReportKind.TOP_BUNDLES, _top_bundles_report)
 
 
 def _decode(
-    key: bytes | None, value: bytes, kind: ReportKind
-) -> BrokerLoadReport | TopBundlesReport | UndecodableReport:
-    if len(value) > VALUE_MAX_BYTES:
-        return UndecodableReport(InvalidReportReason.TOO_LARGE, f"{len(value)} bytes, more than {VALUE_MAX_BYTES}")
+    key: bytes | None, value: bytes, kind: ReportKind, parse: Callable[[Mapping[str, Any]], AnyReport]
+) -> AnyReport | InvalidRecord:
+    loaded = load_object(value, InvalidReportReason, max_bytes=VALUE_MAX_BYTES, format_number=FORMAT)
+    if isinstance(loaded, InvalidRecord):
+        return loaded
+    if loaded.get("kind") != kind:
+        return InvalidRecord(InvalidReportReason.KIND, f"kind is not {kind}")
     try:
-        report = _report(orjson.loads(value), kind)
-    except orjson.JSONDecodeError as error:
-        return UndecodableReport(InvalidReportReason.NOT_JSON, f"not JSON: {error}")
+        report = parse(loaded)
     except _BadFieldError as error:
-        return UndecodableReport(error.reason, str(error))
+        return InvalidRecord(error.reason, str(error))
     if key is None or key != report.header.broker.encode():
-        return UndecodableReport(InvalidReportReason.KEY, f"the key is not the broker {report.header.broker}")
+        return InvalidRecord(InvalidReportReason.KEY, f"the key is not the broker {report.header.broker}")
     return report
 
 
-def _report(loaded: Any, kind: ReportKind) -> BrokerLoadReport | TopBundlesReport:
-    if not isinstance(loaded, dict):
-        raise _BadFieldError(InvalidReportReason.NOT_JSON, "not a JSON object")
-    if type(loaded.get("format")) is not int or loaded["format"] != FORMAT:
-        raise _BadFieldError(InvalidReportReason.FORMAT, f"format is not {FORMAT}")
-    if loaded.get("kind") != kind:
-        raise _BadFieldError(InvalidReportReason.KIND, f"kind is not {kind}")
+def _broker_load_report(loaded: Mapping[str, Any]) -> BrokerLoadReport:
     header = _header(loaded)
-    if kind is ReportKind.BROKER_LOAD:
-        load = _parse_part(BrokerLoad, loaded.get("load"), "load")
-        if max(load.updated_at_ms, load.reported_at_ms) > LATEST_MS:
-            raise _BadFieldError(InvalidReportReason.CLOCK, "load: timestamp is after year 9999")
-        return BrokerLoadReport(header, load)
-    return TopBundlesReport(header, _top_bundles(loaded.get("bundles")))
+    load = _parse_part(BrokerLoad, loaded.get("load"), "load")
+    if max(load.updated_at_ms, load.reported_at_ms) > LATEST_MS:
+        raise _BadFieldError(InvalidReportReason.CLOCK, "load: timestamp is after year 9999")
+    return BrokerLoadReport(header, load)
+
+
+def _top_bundles_report(loaded: Mapping[str, Any]) -> TopBundlesReport:
+    return TopBundlesReport(_header(loaded), _top_bundles(loaded.get("bundles")))
 
 
 def _header(loaded: Mapping[str, Any]) -> ReportHeader:
@@ -314,3 +297,66 @@ def _whole(loaded: Mapping[str, Any], name: str, reason: InvalidReportReason, *,
     if type(value) is not int or not least <= value <= FIGURE_MAX:
         raise _BadFieldError(reason, f"{name} is not a whole number of at least {least}")
     return value
+
+
+# --- tombstones -------------------------------------------------------------------------------------------------------
+
+REASON: Final = "reason"
+LAST_OFFSET: Final = "last-offset"
+DEADLINE: Final = "deadline"
+
+EXPIRED: Final = "expired"
+LEAVING: Final = "leaving"
+
+_NUMBER = re.compile(rb"[0-9]{1,18}").fullmatch
+_REASON = re.compile(rb"[a-z0-9-]{1,64}").fullmatch
+_HEADERS_MAX = 32
+
+
+class Tombstone(NamedTuple):
+    """A null value whose headers name the record that it deletes.
+
+    The Spark job writes them, or the leader where that job is off, or a broker that leaves. Between reading a record and writing
+    its tombstone a fresher record may have been written: a tombstone therefore counts only if it names a record at least as new
+    as the one that the reader holds.
+
+    Attributes:
+        reason: A stable word of `a-z0-9-`: `expired`, `leaving`, or another one of its writer's.
+        last_offset: Offset of the newest record of the key that its writer knew.
+        deadline_ms: Wall time at which that record expired; for people.
+    """
+
+    reason: str
+    last_offset: int
+    deadline_ms: int
+
+    def honoured_over(self, held_offset: int) -> bool:
+        """Whether it deletes the record at this offset: it must name that one or a newer one."""
+        return self.last_offset >= held_offset
+
+    def headers(self) -> Headers:
+        """As Kafka headers."""
+        return (
+            (REASON, self.reason.encode()),
+            (LAST_OFFSET, b"%d" % self.last_offset),
+            (DEADLINE, b"%d" % self.deadline_ms),
+        )
+
+
+def parse_tombstone(headers: Iterable[tuple[str, bytes | None]], offset: int) -> Tombstone | None:
+    """The tombstone from headers; None if one is missing, duplicated or malformed: then it deletes nothing.
+
+    Args:
+        offset: Of the null itself: a tombstone cannot name a later record.
+    """
+    values: dict[str, bytes] = {}
+    for name, value in islice(headers, _HEADERS_MAX):
+        if name not in (REASON, LAST_OFFSET, DEADLINE):
+            continue
+        if name in values or value is None:
+            return None
+        values[name] = value
+    good = len(values) == 3 and _REASON(values[REASON]) and _NUMBER(values[LAST_OFFSET]) and _NUMBER(values[DEADLINE])  # noqa: PLR2004 - the three
+    if not good or int(values[LAST_OFFSET]) >= offset:
+        return None
+    return Tombstone(values[REASON].decode(), int(values[LAST_OFFSET]), int(values[DEADLINE]))

@@ -13,16 +13,19 @@ from loaddata.model.broker_load import BrokerLoad, ResourceWeights
 from loaddata.model.figures import wall_ms
 from loaddata.model.top_bundles import TopBundle
 from loaddata.report.record import (
+    LEAVING,
     BrokerLoadReport,
     ReportHeader,
     ReportKind,
+    Tombstone,
     TopBundlesReport,
     UnwritableReportError,
     encode_broker_load,
     encode_top_bundles,
+    parse_tombstone,
 )
-from loaddata.report.tombstone import LEAVING, Headers, Tombstone, parse_tombstone
 from loaddata.view.ownership import OwnChanges
+from statechannel.protocol.side_record import Headers
 
 
 class ReportCause(StrEnum):

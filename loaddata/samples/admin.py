@@ -21,7 +21,6 @@ from kafka.net.compat import KafkaNetClient
 from tenacity import Retrying, retry_if_exception_type, stop_before_delay, wait_random_exponential
 
 from statechannel.kafka.client_settings import ClientSettings
-from statechannel.kafka.cluster import ClusterAdmin
 from statechannel.kafka.errors import (
     ClientSettingRefusedError,
     KafkaAccessDeniedError,
@@ -29,6 +28,7 @@ from statechannel.kafka.errors import (
     KafkaClientError,
     KafkaUnavailableError,
 )
+from statechannel.kafka.topics import TopicAdmin
 
 Answer = TypeVar("Answer")
 
@@ -116,7 +116,7 @@ def _look_for_refusal(settings: ClientSettings) -> None:
         KafkaAccessDeniedError: It does.
     """
     try:
-        ClusterAdmin(settings, timeout_s=REFUSAL_S).cluster()
+        TopicAdmin(settings, timeout_s=REFUSAL_S).cluster()
     except KafkaAccessDeniedError:
         raise
     except KafkaAdapterError:

@@ -1,6 +1,6 @@
 """The topic of samples: created on demand, written in batches, read from a moment on.
 
-Records lie in the partition of their key (`sample_record.key_of`), so that the samples of a partition are in order. The log's
+Records lie in the partition of their key (`sample.key_of`), so that the samples of a partition are in order. The log's
 own time decides what is read and what is deleted: whatever was taken within a window was written within it, too.
 """
 
@@ -8,66 +8,33 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Final
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import KafkaError, KafkaException
 
 from loaddata.samples.partitions import PartitionSample
-from loaddata.samples.sample_record import InvalidSampleReason, decode_at, encode, home_of, key_of
+from loaddata.samples.partitions import InvalidSampleReason
+from loaddata.samples.partitions import decode_at
+from loaddata.samples.partitions import encode
+from loaddata.samples.partitions import home_of
+from loaddata.samples.partitions import key_of
+from statechannel.kafka.admin import BoundsAsker
 from statechannel.kafka.client_settings import ClientSettings
-from statechannel.kafka.cluster import ClusterAdmin
 from statechannel.kafka.errors import TopicMissingError, describe, is_topic_missing, more_specific, translate
-from statechannel.kafka.topic_bounds import BoundsAsker
-from statechannel.kafka.topic_policy import HOUR_MS, MINUTE_MS, ChannelTopics, Requirement, SettingRule, TopicPolicy
-from statechannel.kafka.topics import TopicAdmin, create_topics
+from statechannel.kafka.partition_consumer import LOST_POSITION, PartitionConsumer
+from statechannel.kafka.tail import BlockingWriter
+from statechannel.kafka.topic_policy import MINUTE_MS, samples_topic
+from statechannel.kafka.topics import TopicAdmin, open_topics
 
 PARTITIONS: Final = 6
 """Of a topic that is created here. Where it is increased, earlier samples do not count any more (`home_of`)."""
-ROLE: Final = "partition-samples"
 BATCH_RECORDS: Final = 1_000
 CLOCKS_MS: Final = 5 * MINUTE_MS
 """Largest difference between the clocks of samplers and of Kafka."""
-_EXTRA_MS: Final = HOUR_MS
-_SEGMENTS: Final = 8
 _POLL_S: Final = 0.2
-_LOST: Final = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE})  # noqa: SLF001 - public codes
-
-
-@dataclass(frozen=True, slots=True)
-class SampleTopics(ChannelTopics):
-    """Name and policy of the sample topic; `channel` is its name.
-
-    Attributes:
-        window_ms: Longest window that is to be averaged.
-    """
-
-    window_ms: int = 6 * HOUR_MS
-
-    @property
-    def reader_group(self) -> str:
-        """A group name that librdkafka asks for; nothing is ever committed to it."""
-        return f"{self.channel}-reader"
-
-    @property
-    def policies(self) -> Mapping[str, TopicPolicy]:
-        """Old samples are deleted, a bit later than the window needs them."""
-        retention_ms = self.window_ms + self.window_ms // 4 + _EXTRA_MS
-        segment_ms = max(10 * MINUTE_MS, retention_ms // _SEGMENTS)
-        return {
-            self.channel: TopicPolicy(
-                role=ROLE,
-                partitions=None,
-                requirements=(
-                    Requirement("cleanup.policy", SettingRule.EXACTLY, "delete"),
-                    Requirement("message.timestamp.type", SettingRule.EXACTLY, "LogAppendTime"),
-                    Requirement("retention.ms", SettingRule.AT_LEAST, str(retention_ms), hard=False),
-                    Requirement("segment.ms", SettingRule.AT_MOST, str(segment_ms), hard=False),
-                ),
-            )
-        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +85,7 @@ class SampleTopic:
     ) -> None:
         self._settings = settings
         self.name = name
-        self.topics = SampleTopics(name, window_ms=round(window_s * 1_000))
+        self.topic = samples_topic(name, round(window_s * 1_000))
         self._replication_factor = replication_factor
         self._partitions = partitions
         self.timeout_s = timeout_s
@@ -131,16 +98,13 @@ class SampleTopic:
             TopicPolicyError: It exists with unsuitable settings.
             KafkaAdapterError: Kafka does not answer, or refuses.
         """
-        if self.partitions() is None:
-            nodes = len(ClusterAdmin(self._settings, timeout_s=self.timeout_s).cluster().nodes)
-            factor = max(1, min(self._replication_factor, nodes))
-        else:
-            factor = -1
-        create_topics(
+        open_topics(
             self._settings,
-            self.topics,
+            self.topic,
+            create=True,
+            replication_factor=self._replication_factor,
+            fit_nodes=True,
             partitions=self._partitions,
-            replication_factor=factor,
             timeout_s=self.timeout_s,
         )
 
@@ -164,63 +128,36 @@ class SampleTopic:
         Raises:
             KafkaAdapterError: Not one was taken, and why.
         """
-        ended: Counter[bool] = Counter()
-        reasons: list[str] = []
-        errors: list[KafkaError] = []
-
-        def delivered(error: KafkaError | None, _message: Message) -> None:
-            ended[error is None] += 1
-            if error is not None:
-                errors[:] = [error]
-
         refused = 0
+        why = ""
         count = self._count()
-        producer = self._producer()
-        deadline_s = time.monotonic() + self.timeout_s
-        for sample in samples:
-            key = key_of(sample.topic, sample.partition)
-            try:
-                value = encode(sample)
-            except ValueError as error:
-                refused += 1
-                reasons[:] = [str(error)]
-                continue
-            while True:
+
+        def records() -> Iterator[tuple[int, bytes, bytes]]:
+            nonlocal refused, why
+            for sample in samples:
+                key = key_of(sample.topic, sample.partition)
                 try:
-                    producer.produce(self.name, value, key, home_of(key, count), on_delivery=delivered)
-                    break
-                except BufferError:
-                    if producer.poll(_POLL_S):
-                        deadline_s = time.monotonic() + self.timeout_s
-                    elif time.monotonic() > deadline_s:
-                        return self._ended(producer, ended, errors, refused, reasons)
-        return self._ended(producer, ended, errors, refused, reasons)
+                    value = encode(sample)
+                except ValueError as error:
+                    refused += 1
+                    why = str(error)
+                    continue
+                yield home_of(key, count), key, value
 
-    def _producer(self) -> Producer:
-        config = {
-            **self._settings.producer_config(),
-            "linger.ms": 20,
-            "compression.type": "zstd",
-            "delivery.timeout.ms": max(1_000, round(self.timeout_s * 1_000)),
-            "error_cb": self._note,
-        }
-        try:
-            return Producer(config)
-        except (KafkaException, TypeError, ValueError) as error:
-            raise translate(error, f"making the writer of {self.name}", secrets=self._settings.secrets()) from None
-
-    def _ended(
-        self, producer: Producer, ended: Counter[bool], errors: list[KafkaError], refused: int, reasons: list[str]
-    ) -> SampleWriteResult:
-        left = producer.flush(self.timeout_s + 1.0)
-        written, failed = ended[True], ended[False] + left
-        cause = more_specific(errors[-1] if errors else None, self._last_error) if failed else None
-        if failed and not written:
-            doing = f"writing samples to {self.name}"
-            problem: KafkaError | TimeoutError = cause or TimeoutError("no answer in time")
-            raise translate(problem, doing, secrets=self._settings.secrets())
-        why = describe(cause, self._settings.secrets()) if cause is not None else (reasons[-1] if reasons else "")
-        return SampleWriteResult(written, failed, refused, why)
+        doing = f"writing samples to {self.name}"
+        properties = {"linger.ms": 20, "compression.type": "zstd"}
+        writer = BlockingWriter(self._settings, self.name, doing, timeout_s=self.timeout_s, properties=properties)
+        result = writer.write(records())
+        if result.unanswered:
+            writer.close(0)
+        failed = result.failed + result.unanswered
+        if failed:
+            cause = more_specific(result.error, writer.last_error)
+            if not result.written:
+                problem = cause or TimeoutError("no answer in time")
+                raise translate(problem, doing, secrets=self._settings.secrets())
+            why = why if cause is None else describe(cause, self._settings.secrets())
+        return SampleWriteResult(result.written, failed, refused, why)
 
     def read(
         self,
@@ -243,10 +180,11 @@ class SampleTopic:
         """
         counted = ReadCounts() if counts is None else counts
         count = self._count()
-        with self._consuming() as consumer:
-            for begin, end in self._spans(consumer, count, since_ms):
-                for value, key in self._records(consumer, begin, end, counted):
-                    sample = decode_at(value, key, begin.partition, count, cluster)
+        doing = f"making the reader of {self.name}"
+        with closing(PartitionConsumer(self._settings, self.topic.reader_group, self._note, doing=doing)) as consumer:
+            for number, begin, end in self._spans(consumer, count, since_ms):
+                for value, key in self._records(consumer, number, begin, end, counted):
+                    sample = decode_at(value, key, number, count, cluster)
                     if isinstance(sample, InvalidSampleReason):
                         counted.junk[sample] += 1
                         continue
@@ -254,13 +192,12 @@ class SampleTopic:
                     yield sample
                 on_part()
 
-    def _spans(self, consumer: Consumer, count: int, since_ms: int) -> list[tuple[TopicPartition, int]]:
-        """Where to begin in each partition, and where it ends now."""
+    def _spans(self, consumer: PartitionConsumer, count: int, since_ms: int) -> list[tuple[int, int, int]]:
+        """Number, begin and present end of each partition with something to read."""
         places = [(self.name, number) for number in range(count)]
         bounds = BoundsAsker(self._settings, timeout_s=self.timeout_s).ask(places)
-        times = [TopicPartition(self.name, number, max(0, since_ms - CLOCKS_MS)) for _, number in places]
         try:
-            starts = consumer.offsets_for_times(times, timeout=self.timeout_s)
+            starts = consumer.offsets_at(places, max(0, since_ms - CLOCKS_MS), self.timeout_s)
         except KafkaException as error:
             raise self._translated(error) from None
         spans = []
@@ -270,49 +207,37 @@ class SampleTopic:
             low, high = bounds[self.name, start.partition]
             begin = high if start.offset < 0 else max(start.offset, low)
             if begin < high:
-                spans.append((TopicPartition(self.name, start.partition, begin), high))
+                spans.append((start.partition, begin, high))
         return spans
 
-    def _consuming(self) -> closing[Consumer]:
-        config = {**self._settings.consumer_config(self.topics.reader_group), "error_cb": self._note}
-        try:
-            return closing(Consumer(config))
-        except (KafkaException, TypeError, ValueError) as error:
-            raise translate(error, f"making the reader of {self.name}", secrets=self._settings.secrets()) from None
-
     def _records(
-        self, consumer: Consumer, begin: TopicPartition, end: int, counted: ReadCounts
+        self, consumer: PartitionConsumer, number: int, begin: int, end: int, counted: ReadCounts
     ) -> Iterator[tuple[bytes | None, bytes | None]]:
-        position = begin.offset
-        consumer.assign([begin])
-        last_record_s = time.monotonic()
-        while position < end:
-            first = consumer.poll(_POLL_S)
-            if first is None:
-                if time.monotonic() - last_record_s > self.timeout_s:
-                    raise self._translated(self._last_error or TimeoutError("no record in time"))
-                continue
-            last_record_s = time.monotonic()
-            for message in (first, *consumer.consume(BATCH_RECORDS - 1, 0)):
-                error, offset = message.error(), message.offset()
-                if error is None and offset is not None:
-                    position = offset + 1
-                    if offset < end:
-                        yield message.value(), message.key()
-                elif error is not None and error.code() in _LOST:
-                    position = self._again(consumer, begin, position, counted)
-                elif error is not None and error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - public
-                    position = max(position, offset or 0)
-                elif error is not None and is_topic_missing(error):
+        """Value and key of each record."""
+        patience_s = min(self._settings.tuning.stall_timeout_s, self.timeout_s / 2)
+        consumer.start((self.name, number), begin, patience_s=patience_s)
+        progress_s = time.monotonic()
+        while consumer.position < end:
+            fetched = consumer.fetch(BATCH_RECORDS, _POLL_S, known_end=end)
+            if fetched.advanced:
+                progress_s = time.monotonic()
+            elif time.monotonic() - progress_s > self.timeout_s:
+                raise self._translated(self._last_error or TimeoutError("no record in time"))
+            for message in fetched.records:
+                if (message.offset() or 0) < end:
+                    yield message.value(), message.key()
+            for error in fetched.errors:
+                if error.code() in LOST_POSITION:
+                    self._skip_deleted(consumer, number, counted)
+                elif is_topic_missing(error):
                     raise self._translated(error)
 
-    def _again(self, consumer: Consumer, begin: TopicPartition, position: int, counted: ReadCounts) -> int:
+    def _skip_deleted(self, consumer: PartitionConsumer, number: int, counted: ReadCounts) -> None:
         """Retention was faster: continue at the new beginning."""
-        (bounds,) = BoundsAsker(self._settings, timeout_s=self.timeout_s).ask([(self.name, begin.partition)]).values()
-        fresh = max(position, bounds.low)
-        counted.deleted += fresh - position
-        consumer.assign([TopicPartition(self.name, begin.partition, fresh)])
-        return fresh
+        (bounds,) = BoundsAsker(self._settings, timeout_s=self.timeout_s).ask([(self.name, number)]).values()
+        fresh = max(consumer.position, bounds.low)
+        counted.deleted += fresh - consumer.position
+        consumer.move_to(fresh)
 
     def _note(self, error: KafkaError) -> None:
         self._last_error = error

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from loaddata.model.figures import wall_ms
-from loaddata.report.tombstone import EXPIRED, Tombstone
+from loaddata.report.record import EXPIRED, Tombstone
 
 
 class HeldReport(Protocol):

@@ -13,10 +13,10 @@ from enum import StrEnum
 from itertools import islice
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
-from loaddata.report.record import InvalidReportReason, ReportHeader, UndecodableReport
-from loaddata.report.tombstone import Headers, parse_tombstone
+from loaddata.report.record import InvalidReportReason, ReportHeader, parse_tombstone
 from loaddata.view.ownership import OwnershipChange
 from statechannel.protocol.codec import is_broker_id
+from statechannel.protocol.side_record import InvalidRecord, SideRecord
 
 
 class HasHeader(Protocol):
@@ -29,20 +29,6 @@ class HasHeader(Protocol):
 
 
 Report = TypeVar("Report", bound=HasHeader)
-
-
-class LoadTopicRecord(NamedTuple):
-    """One record of a load topic, as the light reader hands it over.
-
-    Attributes:
-        timestamp_ms: The log's own time.
-    """
-
-    key: bytes | None
-    value: bytes | None
-    headers: Headers
-    offset: int
-    timestamp_ms: int
 
 
 class Fate(StrEnum):
@@ -154,9 +140,9 @@ class TableView(Generic[Report]):
 
     rules: ViewRules = field(default_factory=ViewRules)
     fates: Counter[Fate] = field(default_factory=Counter)
-    dropped: Counter[InvalidReportReason | Dropped] = field(default_factory=Counter)
+    dropped: Counter[StrEnum] = field(default_factory=Counter)
     last_dropped: str = ""
-    last_reason: InvalidReportReason | Dropped | None = None
+    last_reason: StrEnum | None = None
     position: int = -1
     held_bytes: int = 0
     _known: dict[str, float] | None = None
@@ -199,7 +185,7 @@ class TableView(Generic[Report]):
         """Unregistered brokers whose reports are held, the oldest first."""
         return list(self._strangers)
 
-    def read(self, record: LoadTopicRecord, report: Report | UndecodableReport | None, arrival: Arrival) -> Fate:
+    def read(self, record: SideRecord, report: Report | InvalidRecord | None, arrival: Arrival) -> Fate:
         """Read one record.
 
         Args:
@@ -210,8 +196,8 @@ class TableView(Generic[Report]):
         self.fates[fate] += 1
         return fate
 
-    def _value(self, record: LoadTopicRecord, report: Report | UndecodableReport, arrival: Arrival) -> Fate:
-        if isinstance(report, UndecodableReport):
+    def _value(self, record: SideRecord, report: Report | InvalidRecord, arrival: Arrival) -> Fate:
+        if isinstance(report, InvalidRecord):
             return self._drop(report.reason, report.why)
         header = report.header
         if record.timestamp_ms > 0:
@@ -238,7 +224,7 @@ class TableView(Generic[Report]):
         self.held_bytes += size_bytes
         return Fate.TAKEN
 
-    def _null(self, record: LoadTopicRecord) -> Fate:
+    def _null(self, record: SideRecord) -> Fate:
         tombstone = parse_tombstone(record.headers, record.offset)
         name = (record.key or b"").decode("ascii", errors="replace")
         if tombstone is None:
@@ -251,7 +237,7 @@ class TableView(Generic[Report]):
         self._forget(name)
         return Fate.HONOURED
 
-    def _drop(self, reason: InvalidReportReason | Dropped, why: str) -> Fate:
+    def _drop(self, reason: StrEnum, why: str) -> Fate:
         self.dropped[reason] += 1
         self.last_dropped, self.last_reason = why, reason
         return Fate.DROPPED
@@ -325,8 +311,8 @@ class TableView(Generic[Report]):
 
 
 def decoder(
-    decode: Callable[[bytes | None, bytes], Report | UndecodableReport],
-) -> Callable[[LoadTopicRecord], Report | UndecodableReport | None]:
+    decode: Callable[[bytes | None, bytes], Report | InvalidRecord],
+) -> Callable[[SideRecord], Report | InvalidRecord | None]:
     """A decoder of whole records, nulls to None; runs in the reader's thread, before `TableView.read`."""
     return lambda record: None if record.value is None else decode(record.key, record.value)
 

@@ -13,13 +13,16 @@ from typing import TYPE_CHECKING, Final
 
 from ulid import ULID
 
-from shedders.decisions.record import AnyRecord, DecisionRecord, DrainPart, UndecodableDecision
-from shedders.decisions.topic import DecisionReader, DecisionTopics, newest_decision
+from shedders.decisions.record import AnyRecord, DecisionRecord, DrainPart
+from shedders.decisions.topic import DecisionReader, newest_decision
+from statechannel.kafka.topic_policy import decisions_topic
+from statechannel.protocol.side_record import InvalidRecord
 
 if TYPE_CHECKING:
     from shedders.decisions.recall import RecallBounds
     from statechannel.api.member import ChannelMember
     from statechannel.kafka.client_settings import ClientSettings
+    from statechannel.kafka.topic_policy import SideTopic
 
 
 EARLIER_MS: Final = 600_000
@@ -33,7 +36,7 @@ def is_drain_id(text: object) -> bool:
     return isinstance(text, str) and _ID.fullmatch(text) is not None
 
 
-def moved_for(record: AnyRecord | UndecodableDecision, drain: str, broker: str, own: Collection[str]) -> list[str]:
+def moved_for(record: AnyRecord | InvalidRecord, drain: str, broker: str, own: Collection[str]) -> list[str]:
     """Bundles that a decision record moved for a drain.
 
     Args:
@@ -46,7 +49,7 @@ def moved_for(record: AnyRecord | UndecodableDecision, drain: str, broker: str, 
 
 def moved_before(
     client: ClientSettings,
-    topics: DecisionTopics,
+    topic: SideTopic,
     drain: str,
     broker: str,
     own: Collection[str],
@@ -64,7 +67,7 @@ def moved_before(
     """
     ends_s = now_s() + bounds.time_s
     bundles: set[str] = set()
-    with DecisionReader(client, topics, timeout_s=timeout_s) as reader:
+    with DecisionReader(client, topic, timeout_s=timeout_s) as reader:
         for read in reader.read(since_ms=_since_ms(drain), about=[drain], stop=lambda: now_s() > ends_s):
             bundles.update(moved_for(read.record, drain, broker, own))
     return None if now_s() > ends_s else frozenset(bundles)
@@ -87,21 +90,21 @@ class DecisionHistory:
 
     def __init__(self, channel: ChannelMember, bounds: Callable[[], RecallBounds], now_s: Callable[[], float]) -> None:
         self._client, topics = channel.access
-        self._topics = DecisionTopics(topics.channel)
+        self._topic = decisions_topic(topics.channel)
         self._timeout_s = channel.settings.kafka.command_timeout_s
         self._bounds = bounds
         self._now_s = now_s
 
     async def newest(self) -> DecisionRecord | None:
         """The newest decision of a cycle; None if there is none within the bounds."""
-        return await asyncio.to_thread(newest_decision, self._client, self._topics, self._timeout_s, self._bounds())
+        return await asyncio.to_thread(newest_decision, self._client, self._topic, self._timeout_s, self._bounds())
 
     async def moved(self, drain: str, broker: str, own: Collection[str]) -> Collection[str] | None:
         """Bundles that other leaders moved for a drain (`moved_before`); None if unknown."""
         return await asyncio.to_thread(
             moved_before,
             self._client,
-            self._topics,
+            self._topic,
             drain,
             broker,
             own,

@@ -38,20 +38,19 @@ from shedders.balancer.split_requests import SplitRequestHandler
 from shedders.balancer.splitting import Splitting
 from shedders.decisions.record import Inputs
 from shedders.decisions.topic import (
-    DecisionLags,
-    DecisionTopics,
     DecisionWriter,
     WriteCounts,
     WriterBounds,
-    open_decision_topic,
 )
 from shedders.model.cluster import Cluster, Policies
 from shedders.policies.book import BookBounds
 from shedders.policies.effective import EffectivePolicies
 from shedders.policies.follower import FollowerClocks, PolicyFollower, TopicWatchSettings, policy_reader
-from shedders.policies.topic import PolicyTopics, look_at, open_policy_topic
+from shedders.policies.topic import look_at
 from statechannel.broker.changes import ChangesError
 from statechannel.broker.request_record import RequestCommand
+from statechannel.kafka.topic_policy import SideTopic, decisions_topic, policies_topic
+from statechannel.kafka.topics import open_topics
 from statechannel.protocol.states import State
 
 if TYPE_CHECKING:
@@ -185,21 +184,18 @@ class BalancerExtension:
         self._log_clock.heard(channel.log_time_ms)
         client, topics = channel.access
         timeout_s = channel.settings.kafka.command_timeout_s
-        decision_topics, policy_topics = self._decision_topics(topics.channel), PolicyTopics(topics.channel)
+        decision_topic, policy_topic = self._decision_topic(topics.channel), policies_topic(topics.channel)
         create, replicas = self._create_topics, self._replication_factor
 
         def topics_ready() -> TopicInfo:
-            open_decision_topic(
-                client, decision_topics, create=create, replication_factor=replicas, timeout_s=timeout_s
-            )
-            return open_policy_topic(
-                client, policy_topics, create=create, replication_factor=replicas, timeout_s=timeout_s
-            )
+            open_topics(client, decision_topic, create=create, replication_factor=replicas, timeout_s=timeout_s)
+            infos = open_topics(client, policy_topic, create=create, replication_factor=replicas, timeout_s=timeout_s)
+            return infos[policy_topic.name]
 
         policies = await asyncio.to_thread(topics_ready)
         self._writer = DecisionWriter(
             client,
-            decision_topics,
+            decision_topic,
             bounds=WriterBounds(
                 self.settings.decision_queue_records,
                 self.settings.decision_delivery_timeout_ms,
@@ -207,12 +203,12 @@ class BalancerExtension:
             ),
         )
         self._follower = PolicyFollower(
-            policy_reader(client, policy_topics),
+            policy_reader(client, policy_topic),
             on_change=self._policies_changed,
             clocks=FollowerClocks(self._clocks.mono_s, self._clocks.log_ms),
             watched=TopicWatchSettings(
                 policies.topic_id,
-                lambda: look_at(client, policy_topics, timeout_s=timeout_s),
+                lambda: look_at(client, policy_topic, timeout_s=timeout_s),
                 lambda: self.settings.policies_look_s,
             ),
             bounds=BookBounds(self.settings.policies_max, self.settings.policies_bytes),
@@ -239,11 +235,11 @@ class BalancerExtension:
             _log.warning("policies-unread", seconds=wait_s)
         self._begin(channel)
 
-    def _decision_topics(self, channel: str) -> DecisionTopics:
-        lags = DecisionLags(
-            round(self.settings.decisions_retention_s * 1_000), round(self.settings.decisions_segment_s * 1_000)
+    def _decision_topic(self, channel: str) -> SideTopic:
+        settings = self.settings
+        return decisions_topic(
+            channel, round(settings.decisions_retention_s * 1_000), round(settings.decisions_segment_s * 1_000)
         )
-        return DecisionTopics(channel, decision_lags=lags)
 
     def _begin(self, channel: ChannelMember) -> None:
         self._metrics = metrics = BalancerMetrics(

@@ -15,7 +15,7 @@ from loaddata.live.channel_port import newest_changes
 from loaddata.live.service import ReportedLoad, ReportedTopBundles
 from loaddata.report.record import decode_broker_load, decode_top_bundles
 from loaddata.view.ownership import OwnershipChange, change_of
-from loaddata.view.table_view import Arrival, Fate, LoadTopicRecord, TableView, decoder
+from loaddata.view.table_view import Arrival, Fate, TableView, decoder
 from shedders.balancer.cluster_inputs import ClusterInputs, cluster_now, under_way, why_left_alone
 from shedders.balancer.recent_moves import RecentTrail
 from shedders.balancer.strategy_choice import Choice, parts_of
@@ -25,6 +25,7 @@ from shedders.model.patterns import compiled
 from shedders.snapshots.cluster import with_cluster
 from shedders.snapshots.model import BalancingPart, BookedPart, BudgetPart, BundlePart, ByStrategy, Snapshot
 from statechannel.engine.cluster_view import ClusterView
+from statechannel.protocol.side_record import SideRecord
 from statechannel.protocol.states import IN_FLIGHT, State
 
 if TYPE_CHECKING:
@@ -76,8 +77,8 @@ class TopicContents:
     repair_paused: str | None = None
     unsound: str | None = None
     accepted: Sequence[AcceptedRecord] = ()
-    loads: Sequence[LoadTopicRecord] | None = None
-    tops: Sequence[LoadTopicRecord] | None = None
+    loads: Sequence[SideRecord] | None = None
+    tops: Sequence[SideRecord] | None = None
     standing: EffectivePolicies | None = None
     decision: DecisionRecord | None = None
     rules: Callable[[], TableView[Any]] = TableView
@@ -166,8 +167,8 @@ def _changes(gathered: TopicContents) -> Iterator[OwnershipChange]:
 
 def _seen(
     gathered: TopicContents,
-    records: Sequence[LoadTopicRecord] | None,
-    decode: Callable[[LoadTopicRecord], Any],
+    records: Sequence[SideRecord] | None,
+    decode: Callable[[SideRecord], Any],
     changes: Iterable[OwnershipChange],
     what: str,
     remarks: list[str],

@@ -8,13 +8,15 @@ from typing import Any, Final, NamedTuple
 
 from shedders.balancer.settings import NAME, BalancerSettings, configured
 from shedders.decisions.book import DecisionBook
-from shedders.decisions.record import DecisionRecord, MoveEntry, PlacedEntry, Subject, UndecodableDecision
-from shedders.decisions.topic import DecisionReader, DecisionTopics, describe_decision_topic
+from shedders.decisions.record import DecisionRecord, MoveEntry, PlacedEntry, Subject
+from shedders.decisions.topic import DecisionReader, describe_decision_topic
 from shedders.model.amounts import rate
 from statechannel.cli.kit.connection import Connection
 from statechannel.cli.kit.live_log import naming_address, notify_if_slow
 from statechannel.cli.kit.output import print_table, say
 from statechannel.kafka.errors import TopicMissingError
+from statechannel.kafka.topic_policy import decisions_topic
+from statechannel.protocol.side_record import InvalidRecord
 
 PLACED: Final = "Placed"
 """Field of a move that has the reason."""
@@ -39,13 +41,13 @@ def decision_reader(connection: Connection) -> Iterator[DecisionReader]:
         TopicMissingError: It does not exist, as no balancer has run yet.
         KafkaUnavailableError: Kafka did not answer in time.
     """
-    topics = DecisionTopics(connection.topics.channel)
+    topic = decisions_topic(connection.topics.channel)
     with notify_if_slow(connection):
-        describe_decision_topic(connection.client, topics, timeout_s=connection.timeout_s)
+        describe_decision_topic(connection.client, topic, timeout_s=connection.timeout_s)
     bounds = balancer_settings(connection).recall_bounds()
     with (
         naming_address(connection),
-        DecisionReader(connection.client, topics, timeout_s=connection.timeout_s, bounds=bounds) as reader,
+        DecisionReader(connection.client, topic, timeout_s=connection.timeout_s, bounds=bounds) as reader,
     ):
         yield reader
 
@@ -73,7 +75,7 @@ def warn_of_junk(book: DecisionBook) -> None:
         say(f"records that this version cannot read: {counts}")
 
 
-def warn_of_unreadable(record: UndecodableDecision, offset: int) -> None:
+def warn_of_unreadable(record: InvalidRecord, offset: int) -> None:
     say(f"the record at offset {offset} cannot be read ({record.reason}): {record.why}")
 
 

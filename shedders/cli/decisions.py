@@ -22,11 +22,16 @@ from shedders.cli.decision_log import (
 )
 from shedders.decisions.book import DecisionBook
 from shedders.decisions.bundle_trail import Trail
-from shedders.decisions.explanation import NOT_MADE, CommandOrigin, Explanation
+from shedders.decisions.explanation import NOT_MADE
+from shedders.decisions.explanation import CommandOrigin
+from shedders.decisions.explanation import Explanation
 from shedders.decisions.explanation import why as explain
 from shedders.decisions.explanation_not_moved import WhyNot
 from shedders.decisions.explanation_not_moved import why_not as explain_not
-from shedders.decisions.record import AnyRecord, DecisionRecord, OutcomeRecord, Subject, UndecodableDecision
+from shedders.decisions.record import AnyRecord
+from shedders.decisions.record import DecisionRecord
+from shedders.decisions.record import OutcomeRecord
+from shedders.decisions.record import Subject
 from shedders.decisions.topic import DecisionReader
 from statechannel.audit.views import LogViews, NotInLogError
 from statechannel.cli.kit.channel_view import locate, not_found, read_channel
@@ -49,6 +54,7 @@ from statechannel.cli.kit.requests import requests_seen
 from statechannel.cli.kit.times import parse_since
 from statechannel.errors import ExitCode
 from statechannel.protocol.bundle import is_bundle
+from statechannel.protocol.side_record import InvalidRecord
 
 app = typer.Typer(
     add_completion=False, rich_markup_mode=None, help="List the balancer's decisions, or show one: show ID."
@@ -251,7 +257,7 @@ def _follow(
     for batch in reader.follow(since_ms=since_ms, stop=lambda: ends_s is not None and time.monotonic() >= ends_s):
         for read in batch:
             record = read.record
-            if isinstance(record, UndecodableDecision):
+            if isinstance(record, InvalidRecord):
                 warn_of_unreadable(record, read.offset)
             elif isinstance(record, DecisionRecord) and not shown.any(record):
                 continue

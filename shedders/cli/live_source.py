@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from loaddata.view.table_view import LoadTopicRecord, TableView
+from loaddata.view.table_view import TableView
 from shedders.balancer.active_strategies import in_force
 from shedders.balancer.setting_names import balanced_by
 from shedders.balancer.settings import NAME
@@ -15,16 +15,17 @@ from shedders.balancer.strategy_choice import Choice, changed_since, of_chosen, 
 from shedders.cli.decision_log import balancer_settings, decision_reader
 from shedders.decisions.record import DecisionRecord
 from shedders.decisions.topic import is_cycle
-from shedders.policies.topic import PolicyTopics, policy_topic_exists, read_book
+from shedders.policies.topic import policy_topic_exists, read_book
 from shedders.snapshots.file import parse_snapshot, snapshot_bytes
 from statechannel.cli.kit.channel_view import read_channel
 from statechannel.cli.kit.live_log import naming_address, notify_if_slow
 from statechannel.cli.kit.registry import Registry, read_registry
 from statechannel.engine.cluster_view import BrokerSeen, BundleSeen
 from statechannel.kafka.errors import KafkaUnavailableError, TopicMissingError
-from statechannel.kafka.light_policy import LoadTopics
 from statechannel.kafka.light_topic import LightBatch, LightReader
+from statechannel.kafka.topic_policy import LoadTopics, policies_topic
 from statechannel.kafka.topics import TopicAdmin
+from statechannel.protocol.side_record import SideRecord
 from statechannel.protocol.states import State
 from statechannel.protocol.verdict import Verdict
 
@@ -158,7 +159,7 @@ def _brokers(registry: Registry) -> list[BrokerSeen]:
     ]
 
 
-def _time_ms(registry: Registry, views: LogViews, reports: Sequence[LoadTopicRecord]) -> int:
+def _time_ms(registry: Registry, views: LogViews, reports: Sequence[SideRecord]) -> int:
     """Present time by Kafka's clock, no earlier than any record that was read."""
     return max(registry.read_at_ms, *views.newest_ms, *(report.timestamp_ms for report in reports))
 
@@ -179,7 +180,7 @@ def _view(settings: LoadSettings, registry: Registry) -> TableView[Any]:
 
 def _load_topics(
     connection: Connection, settings: LoadSettings, remarks: list[str]
-) -> tuple[Sequence[LoadTopicRecord] | None, Sequence[LoadTopicRecord] | None]:
+) -> tuple[Sequence[SideRecord] | None, Sequence[SideRecord] | None]:
     topics = LoadTopics(connection.topics.channel)
     names = (topics.broker_load, topics.top_bundles)
     with notify_if_slow(connection):
@@ -188,9 +189,7 @@ def _load_topics(
     return loads, tops
 
 
-def _records(
-    connection: Connection, name: str, settings: LoadSettings, remarks: list[str]
-) -> Sequence[LoadTopicRecord]:
+def _records(connection: Connection, name: str, settings: LoadSettings, remarks: list[str]) -> Sequence[SideRecord]:
     """Records that count in a load topic, read with headers, as tombstones have them."""
     newest = NewestRecords(settings.brokers_max, settings.held_bytes)
 
@@ -198,7 +197,7 @@ def _records(
         if batch.opened:
             newest.clear()
         for record in batch.records:
-            newest.add(LoadTopicRecord(*record))
+            newest.add(record)
 
     with naming_address(connection):
         reader = LightReader(connection.client, name, sink, group_id=connection.topics.reader_group)
@@ -221,11 +220,11 @@ def _records(
 
 
 def _policies(connection: Connection) -> Any:
-    topics = PolicyTopics(connection.topics.channel)
+    topic = policies_topic(connection.topics.channel)
     with naming_address(connection):
-        if not policy_topic_exists(connection.client, topics, timeout_s=connection.timeout_s):
+        if not policy_topic_exists(connection.client, topic, timeout_s=connection.timeout_s):
             return None
-        return read_book(connection.client, topics, timeout_s=connection.timeout_s)
+        return read_book(connection.client, topic, timeout_s=connection.timeout_s)
 
 
 # --- decisions --------------------------------------------------------------------------------------------------------
@@ -289,7 +288,7 @@ class NewestRecords:
     def __init__(self, keys_max: int, held_bytes: int) -> None:
         self._keys_max = keys_max
         self._room_bytes = held_bytes
-        self._held: dict[bytes, tuple[LoadTopicRecord | None, LoadTopicRecord | None]] = {}
+        self._held: dict[bytes, tuple[SideRecord | None, SideRecord | None]] = {}
         self.left_out = 0
 
     def clear(self) -> None:
@@ -299,7 +298,7 @@ class NewestRecords:
         self._held.clear()
         self.left_out = 0
 
-    def add(self, record: LoadTopicRecord) -> None:
+    def add(self, record: SideRecord) -> None:
         key = record.key or b""
         known = key in self._held
         value, null = self._held.get(key, (None, None))
@@ -312,10 +311,10 @@ class NewestRecords:
         self._held[key] = (value, record) if record.value is None else (record, null)
 
     @property
-    def records(self) -> list[LoadTopicRecord]:
+    def records(self) -> list[SideRecord]:
         kept = [record for pair in self._held.values() for record in pair if record is not None]
         return sorted(kept, key=lambda record: record.offset)
 
 
-def _size_bytes(record: LoadTopicRecord | None) -> int:
+def _size_bytes(record: SideRecord | None) -> int:
     return 0 if record is None else len(record.value or b"") + len(record.key or b"")

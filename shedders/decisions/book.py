@@ -14,8 +14,8 @@ from shedders.decisions.record import (
     PlacedEntry,
     SplitEntry,
     Subject,
-    UndecodableDecision,
 )
+from statechannel.protocol.side_record import InvalidRecord
 
 Entry = MoveEntry | SplitEntry | PlacedEntry
 
@@ -58,9 +58,9 @@ class DecisionBook:
     def __len__(self) -> int:
         return len(self._decisions)
 
-    def add(self, record: AnyRecord | UndecodableDecision) -> None:
+    def add(self, record: AnyRecord | InvalidRecord) -> None:
         """Take in one record; of two with the same id the first counts."""
-        if isinstance(record, UndecodableDecision):
+        if isinstance(record, InvalidRecord):
             self.junk[record.reason.value] += 1
         elif isinstance(record, OutcomeRecord):
             # Its decision may be older than what is kept.

@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from shedders.decisions.record import AnyRecord, UndecodableDecision, decode
+from shedders.decisions.record import AnyRecord, decode
+from statechannel.protocol.side_record import InvalidRecord
 
 if TYPE_CHECKING:
     from statechannel.protocol.log import RecordRead
@@ -26,7 +27,7 @@ class DecisionRead(NamedTuple):
 
     offset: int
     timestamp_ms: int
-    record: AnyRecord | UndecodableDecision
+    record: AnyRecord | InvalidRecord
 
 
 def decision_read(record: RecordRead) -> DecisionRead:
@@ -101,7 +102,7 @@ class _Piece:
     def add(self, record: RecordRead) -> None:
         """Look at one record."""
         read, size_bytes = decision_read(record), len(record.value or b"")
-        known = None if isinstance(read.record, UndecodableDecision) else read.record
+        known = None if isinstance(read.record, InvalidRecord) else read.record
         wanted = known is not None and self._want.wanted(known)
         behind = self._want.behind
         if not wanted and (behind is None or (known is not None and not behind(known))):

@@ -7,12 +7,12 @@ a later version may add some. JSON has no NaN and no infinity: scores that are n
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, Final, Literal, NamedTuple
+from typing import Annotated, Final, Literal
 
-import orjson
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, ValidationError
 
 from shedders.model.amounts import BYTES, LoadUnit
+from statechannel.protocol.side_record import InvalidRecord, load_object
 
 FORMAT: Final = 1
 VALUE_MAX_BYTES: Final = 900_000
@@ -205,13 +205,6 @@ class InvalidDecisionReason(StrEnum):
     FIELDS = "fields"
 
 
-class UndecodableDecision(NamedTuple):
-    """A record that this version cannot read; `why` is for people."""
-
-    reason: InvalidDecisionReason
-    why: str
-
-
 class UnwritableRecordError(ValueError):
     """A record that no reader would accept: too large, or with text that is not valid Unicode."""
 
@@ -236,32 +229,27 @@ def encode(record: AnyRecord, max_bytes: int = VALUE_MAX_BYTES) -> bytes:
     return value
 
 
-def decode(key: bytes | None, value: bytes | None) -> AnyRecord | UndecodableDecision:
+def decode(key: bytes | None, value: bytes | None) -> AnyRecord | InvalidRecord:
     """The record that key and value hold."""
     if value is None:
-        return UndecodableDecision(InvalidDecisionReason.NOT_JSON, "no value")
+        return InvalidRecord(InvalidDecisionReason.NOT_JSON, "no value")
     if len(value) > VALUE_MAX_BYTES:
-        return UndecodableDecision(InvalidDecisionReason.TOO_LARGE, f"{len(value)} bytes, more than {VALUE_MAX_BYTES}")
+        return InvalidRecord(InvalidDecisionReason.TOO_LARGE, f"{len(value)} bytes, more than {VALUE_MAX_BYTES}")
     try:
         record = RECORDS.validate_json(value)
     except ValidationError as error:
         return _fault(value, error)
     if key != key_of(record):
-        return UndecodableDecision(InvalidDecisionReason.KEY, f"the key is not {key_of(record).decode()}")
+        return InvalidRecord(InvalidDecisionReason.KEY, f"the key is not {key_of(record).decode()}")
     return record
 
 
-def _fault(value: bytes, error: ValidationError) -> UndecodableDecision:
-    try:
-        loaded = orjson.loads(value)
-    except orjson.JSONDecodeError as fault:
-        return UndecodableDecision(InvalidDecisionReason.NOT_JSON, f"not JSON: {fault}")
-    if not isinstance(loaded, dict):
-        return UndecodableDecision(InvalidDecisionReason.NOT_JSON, "not a JSON object")
-    if type(loaded.get("format")) is not int or loaded["format"] != FORMAT:
-        return UndecodableDecision(InvalidDecisionReason.FORMAT, f"format is not {FORMAT}")
+def _fault(value: bytes, error: ValidationError) -> InvalidRecord:
+    loaded = load_object(value, InvalidDecisionReason, max_bytes=VALUE_MAX_BYTES, format_number=FORMAT)
+    if isinstance(loaded, InvalidRecord):
+        return loaded
     if loaded.get("kind") not in ("decision", "outcome"):
-        return UndecodableDecision(InvalidDecisionReason.KIND, "kind is neither decision nor outcome")
+        return InvalidRecord(InvalidDecisionReason.KIND, "kind is neither decision nor outcome")
     first = error.errors(include_url=False, include_input=False)[0]
     place = ".".join(str(part) for part in first["loc"][1:])
-    return UndecodableDecision(InvalidDecisionReason.FIELDS, f"{place}: {first['msg']}")
+    return InvalidRecord(InvalidDecisionReason.FIELDS, f"{place}: {first['msg']}")

@@ -1,4 +1,4 @@
-"""The topic `NAME-decisions`: its policy, a non-blocking writer, and a reader that starts at a time or an offset.
+"""The topic `NAME-decisions`: a non-blocking writer, and a reader that starts at a time or an offset.
 
 One partition, policy delete, the log's own time. Lost records are counted; only people miss them, since decisions are made from
 the channel and the load topics. A new leader reads only the strategy's memory from here; without it
@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from shedders.decisions.recall import DecisionRead, RecallBounds, Want, decision_read, look_back
 from shedders.decisions.record import (
@@ -25,87 +25,17 @@ from shedders.decisions.record import (
 )
 from statechannel.errors import StateChannelError
 from statechannel.kafka.errors import TopicMissingError
-from statechannel.kafka.light_writer import LightTuning, LightWriter
-from statechannel.kafka.tail import PartitionTail
-from statechannel.kafka.topic_policy import (
-    DAY_MS,
-    LARGEST_RECORD_BYTES,
-    ChannelTopics,
-    Requirement,
-    SettingRule,
-    TopicPolicy,
-)
-from statechannel.kafka.topics import TopicAdmin, create_topics, verify_topics
-from statechannel.protocol.log import RecordRead, Topic
+from statechannel.kafka.light_topic import LightTuning, LightWriter
+from statechannel.kafka.tail import side_tail
+from statechannel.kafka.topics import TopicAdmin
+from statechannel.protocol.log import RecordRead
 
 if TYPE_CHECKING:
     from statechannel.kafka.client_settings import ClientSettings
+    from statechannel.kafka.topic_policy import SideTopic
     from statechannel.kafka.topics import TopicInfo
 
 _log = logging.getLogger(__name__)
-
-DECISIONS: Final = "decisions"
-
-
-@dataclass(frozen=True, slots=True)
-class DecisionLags:
-    """Times of the topic.
-
-    Attributes:
-        retention_ms: A decision older than this may be gone.
-        segment_ms: Retention drops whole segments: a record may live this much longer.
-    """
-
-    retention_ms: int = 7 * DAY_MS
-    segment_ms: int = DAY_MS
-
-
-@dataclass(frozen=True, slots=True)
-class DecisionTopics(ChannelTopics):
-    """Name and policy of the topic of a channel's decisions."""
-
-    decision_lags: DecisionLags = DecisionLags()
-
-    @property
-    def decisions(self) -> str:
-        """Its name."""
-        return f"{self.channel}-{DECISIONS}"
-
-    @property
-    def policies(self) -> Mapping[str, TopicPolicy]:
-        """Topic name to policy, this one alone; the channel's own topics are not among them."""
-        lags = self.decision_lags
-        requirements = (
-            Requirement("cleanup.policy", SettingRule.EXACTLY, "delete"),
-            Requirement("message.timestamp.type", SettingRule.EXACTLY, "LogAppendTime"),
-            Requirement("max.message.bytes", SettingRule.AT_LEAST, str(LARGEST_RECORD_BYTES)),
-            Requirement("retention.ms", SettingRule.AT_LEAST, str(lags.retention_ms), hard=False),
-            Requirement("segment.ms", SettingRule.AT_MOST, str(lags.segment_ms), hard=False),
-        )
-        return {self.decisions: TopicPolicy(role=DECISIONS, requirements=requirements)}
-
-
-def open_decision_topic(
-    settings: ClientSettings,
-    topics: DecisionTopics,
-    *,
-    create: bool,
-    replication_factor: int = -1,
-    timeout_s: float = 20.0,
-) -> TopicInfo:
-    """Verify the topic; create it first if it is missing and `create` is set.
-
-    Raises:
-        TopicMissingError: It does not exist and was not to be created.
-        TopicPolicyError: A hard difference; the message has the commands that correct it.
-        KafkaUnavailableError: Kafka did not answer in time.
-    """
-    if create:
-        infos = create_topics(settings, topics, replication_factor=replication_factor, timeout_s=timeout_s)
-    else:
-        infos = verify_topics(settings, topics, timeout_s=timeout_s).topics
-    return infos[topics.decisions]
-
 
 # --- writing --------------------------------------------------------------------------------------------------------
 
@@ -159,14 +89,14 @@ class DecisionWriter:
     def __init__(
         self,
         settings: ClientSettings,
-        topics: DecisionTopics,
+        topic: SideTopic,
         *,
         bounds: WriterBounds | None = None,
         max_bytes: int = VALUE_MAX_BYTES,
         make_writer: Callable[..., LightWriter] = LightWriter,
     ) -> None:
         self._settings = settings
-        self._topic = topics.decisions
+        self._topic = topic.name
         self._bounds = bounds or WriterBounds()
         self._max_bytes = max_bytes
         self._make = make_writer
@@ -252,14 +182,14 @@ class DecisionWriter:
 # --- reading --------------------------------------------------------------------------------------------------------
 
 
-def describe_decision_topic(settings: ClientSettings, topics: DecisionTopics, *, timeout_s: float = 20.0) -> TopicInfo:
+def describe_decision_topic(settings: ClientSettings, topic: SideTopic, *, timeout_s: float = 20.0) -> TopicInfo:
     """What the cluster says about the topic.
 
     Raises:
         TopicMissingError: It does not exist: no balancer has run on this channel yet.
         KafkaUnavailableError: Kafka did not answer in time.
     """
-    name = topics.decisions
+    name = topic.name
     infos = TopicAdmin(settings, timeout_s=timeout_s).describe([name])
     if name not in infos:
         raise TopicMissingError(
@@ -283,22 +213,14 @@ class DecisionReader:
     def __init__(
         self,
         settings: ClientSettings,
-        topics: DecisionTopics,
+        topic: SideTopic,
         *,
         timeout_s: float = 20.0,
         bounds: RecallBounds | None = None,
     ) -> None:
         self._bounds = bounds or RecallBounds()
         self.ended = ""
-        # The role only marks the records, and is removed again: no engine reads this topic.
-        self._tail = PartitionTail(
-            settings,
-            Topic.REQUESTS,
-            topics.decisions,
-            0,
-            group_id=topics.reader_group,
-            timeout_s=timeout_s,
-        )
+        self._tail = side_tail(settings, topic, timeout_s)
 
     def __enter__(self) -> DecisionReader:
         return self
@@ -379,13 +301,13 @@ def is_cycle(record: AnyRecord) -> bool:
 
 
 def newest_decision(
-    client: ClientSettings, topics: DecisionTopics, timeout_s: float, bounds: RecallBounds | None = None
+    client: ClientSettings, topic: SideTopic, timeout_s: float, bounds: RecallBounds | None = None
 ) -> DecisionRecord | None:
     """The newest decision that a leader continues from (`is_cycle`); None if there is none within the bounds."""
-    with DecisionReader(client, topics, timeout_s=timeout_s, bounds=bounds) as reader:
+    with DecisionReader(client, topic, timeout_s=timeout_s, bounds=bounds) as reader:
         records = [read.record for read in reader.newest(1, is_cycle)]
         if reader.ended:
-            _log.warning("no decision to continue from was found in %s: %s", topics.decisions, reader.ended)
+            _log.warning("no decision to continue from was found in %s: %s", topic.name, reader.ended)
     return next(
         (record for record in reversed(records) if isinstance(record, DecisionRecord) and is_cycle(record)), None
     )

@@ -26,7 +26,8 @@ from loaddata.model.broker_load import ResourceWeights
 from shedders.model.patterns import Patterns, compiled
 from shedders.policies.effective import EffectivePolicies, Effects, Force, PolicyEntry
 from shedders.policies.kinds import PolicyKind
-from shedders.policies.record import InvalidPolicyReason, PolicyKey, PolicyRecord, UndecodablePolicy, decode, decode_key
+from shedders.policies.record import InvalidPolicyReason, PolicyKey, PolicyRecord, decode, decode_key
+from statechannel.protocol.side_record import InvalidRecord
 
 _STEP_BYTES = 16
 """Memory of one step of a pattern's program."""
@@ -61,8 +62,8 @@ class ReadPolicy(NamedTuple):
 
     offset: int
     timestamp_ms: int
-    key: PolicyKey | UndecodablePolicy
-    policy: PolicyRecord | UndecodablePolicy | None
+    key: PolicyKey | InvalidRecord
+    policy: PolicyRecord | InvalidRecord | None
     size: int
     patterns: tuple[Patterns, ...] = ()
 
@@ -70,7 +71,7 @@ class ReadPolicy(NamedTuple):
 def read(offset: int, timestamp_ms: int, key: bytes | None, value: bytes | None) -> ReadPolicy:
     """Decode a record; thread-safe."""
     named = decode_key(key)
-    if isinstance(named, UndecodablePolicy) or value is None:
+    if isinstance(named, InvalidRecord) or value is None:
         return ReadPolicy(offset, timestamp_ms, named, None, _ENTRY_BYTES)
     policy = decode(named, value)
     if not isinstance(policy, PolicyRecord):
@@ -92,7 +93,7 @@ class _Held(NamedTuple):
 
     offset: int
     timestamp_ms: int
-    policy: PolicyRecord | UndecodablePolicy
+    policy: PolicyRecord | InvalidRecord
     size: int
     patterns: tuple[Patterns, ...]
 
@@ -170,7 +171,7 @@ class PolicyBook:
         """Add a decoded record."""
         self.position = max(self.position, record.offset)
         self._effective = None
-        if isinstance(record.key, UndecodablePolicy):
+        if isinstance(record.key, InvalidRecord):
             return self._junked(record.offset, record.key)
         key, before = record.key, self._held.get(record.key)
         if max(-1 if before is None else before.offset, self._deleted.get(key, -1)) >= record.offset:
@@ -185,7 +186,7 @@ class PolicyBook:
                 return FoldResult.NO_ROOM
             # Its former value is outdated: it counts as an unreadable record.
             policy, size = (
-                UndecodablePolicy(InvalidPolicyReason.TOO_LARGE, f"there is no room for its {size} bytes"),
+                InvalidRecord(InvalidPolicyReason.TOO_LARGE, f"there is no room for its {size} bytes"),
                 _ENTRY_BYTES,
             )
         self._deleted.pop(key, None)
@@ -194,7 +195,7 @@ class PolicyBook:
             record.offset, record.timestamp_ms, policy, size, record.patterns if policy is record.policy else ()
         )
         self._names[key.kind, key.name] = None
-        return self._junked(record.offset, policy) if isinstance(policy, UndecodablePolicy) else FoldResult.SET
+        return self._junked(record.offset, policy) if isinstance(policy, InvalidRecord) else FoldResult.SET
 
     def _fits(self, before: _Held | None, size: int) -> bool:
         if before is None and len(self._held) >= self._bounds.policies_max:
@@ -215,7 +216,7 @@ class PolicyBook:
         else:
             self._names.pop(name, None)
 
-    def _junked(self, offset: int, junk: UndecodablePolicy) -> FoldResult:
+    def _junked(self, offset: int, junk: InvalidRecord) -> FoldResult:
         self._junk[str(junk.reason)] += 1
         self.last_junk = f"offset {offset}: {junk.why}"
         return FoldResult.JUNK

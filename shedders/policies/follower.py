@@ -21,11 +21,13 @@ from shedders.policies.kinds import CLUSTER, PolicyKind
 from shedders.policies.record import PolicyKey
 from statechannel.broker.supervision import RestartPolicy
 from statechannel.broker.topic_follower import MakeReader, TopicFollower, reader_of
-from statechannel.kafka.light_topic import LightBatch, LightRecord
+from statechannel.kafka.light_topic import LightBatch
+from statechannel.protocol.side_record import SideRecord
 
 if TYPE_CHECKING:
-    from shedders.policies.topic import PolicyTopics, TopicSeen
+    from shedders.policies.topic import TopicSeen
     from statechannel.kafka.client_settings import ClientSettings
+    from statechannel.kafka.topic_policy import SideTopic
 
 _log = logging.getLogger(__name__)
 
@@ -107,7 +109,7 @@ class TopicDoubt:
         self._other, self._after = f"the topic of policies {what}: {_SETTLE}", after
 
 
-def _decoded(record: LightRecord) -> ReadPolicy:
+def _decoded(record: SideRecord) -> ReadPolicy:
     """Done in the reader's thread: the patterns of a whole topic take long to compile."""
     return read(record.offset, record.timestamp_ms, record.key, record.value)
 
@@ -139,9 +141,9 @@ class TopicWatchSettings:
     every_s: Callable[[], float]
 
 
-def policy_reader(settings: ClientSettings, topics: PolicyTopics) -> MakeReader:
+def policy_reader(settings: ClientSettings, topic: SideTopic) -> MakeReader:
     """A factory of readers of the topic."""
-    return reader_of(settings, topics.policy_topic, topics.reader_group)
+    return reader_of(settings, topic.name, topic.reader_group)
 
 
 class PolicyFollower:

@@ -15,6 +15,7 @@ import orjson
 
 from loaddata.model.figures import LATEST_MS
 from shedders.policies.kinds import RULES, BadPolicyError, PolicyKind, complete
+from statechannel.protocol.side_record import InvalidRecord, load_object
 
 FORMAT: Final = 1
 VALUE_MAX_BYTES: Final = 100_000
@@ -42,13 +43,6 @@ class InvalidPolicyReason(StrEnum):
     MISMATCH = "mismatch"
     HEADER = "header"
     FIELDS = "fields"
-
-
-class UndecodablePolicy(NamedTuple):
-    """A record that this version cannot use; `why` is for people."""
-
-    reason: InvalidPolicyReason
-    why: str
 
 
 class PolicyKey(NamedTuple):
@@ -137,27 +131,27 @@ def made_key(kind: PolicyKind, name: str, *, override: bool = False) -> PolicyKe
     return PolicyKey(kind, name, override)
 
 
-def decode_key(key: bytes | None) -> PolicyKey | UndecodablePolicy:
+def decode_key(key: bytes | None) -> PolicyKey | InvalidRecord:
     """The key of a record."""
     if key is None or len(key) > KEY_MAX_BYTES:
-        return UndecodablePolicy(
+        return InvalidRecord(
             InvalidPolicyReason.KEY, "there is no key" if key is None else f"the key has {len(key)} bytes"
         )
     try:
         text = key.decode()
     except UnicodeDecodeError:
-        return UndecodablePolicy(InvalidPolicyReason.KEY, "the key is not UTF-8")
+        return InvalidRecord(InvalidPolicyReason.KEY, "the key is not UTF-8")
     word, slash, name = text.partition("/")
     override = word == OVERRIDE
     if override:
         word, slash, name = name.partition("/")
     if not slash:
-        return UndecodablePolicy(InvalidPolicyReason.KEY, f"the key {text!a} is not KIND/NAME")
+        return InvalidRecord(InvalidPolicyReason.KEY, f"the key {text!a} is not KIND/NAME")
     kind = _KINDS.get(word)
     if kind is None:
-        return UndecodablePolicy(InvalidPolicyReason.UNKNOWN_KIND, f"unknown kind of policy {word!a}")
+        return InvalidRecord(InvalidPolicyReason.UNKNOWN_KIND, f"unknown kind of policy {word!a}")
     if not RULES[kind].is_name(name):
-        return UndecodablePolicy(InvalidPolicyReason.NAME, f"{name!a} is not {RULES[kind].named}")
+        return InvalidRecord(InvalidPolicyReason.NAME, f"{name!a} is not {RULES[kind].named}")
     return PolicyKey(kind, name, override)
 
 
@@ -189,33 +183,26 @@ def encode(record: PolicyRecord) -> bytes:
     except orjson.JSONEncodeError as error:
         raise BadPolicyError(f"policy {key.text} cannot be written: {error}") from error
     decoded = decode(decode_key(key.encode()), value)
-    if isinstance(decoded, UndecodablePolicy):
+    if isinstance(decoded, InvalidRecord):
         raise BadPolicyError(f"policy {key.text} cannot be written: {decoded.why}")
     return value
 
 
-def decode(key: PolicyKey | UndecodablePolicy, value: bytes) -> PolicyRecord | UndecodablePolicy:
+def decode(key: PolicyKey | InvalidRecord, value: bytes) -> PolicyRecord | InvalidRecord:
     """The policy that a record under this key holds."""
-    if isinstance(key, UndecodablePolicy):
+    if isinstance(key, InvalidRecord):
         return key
-    if len(value) > VALUE_MAX_BYTES:
-        return UndecodablePolicy(InvalidPolicyReason.TOO_LARGE, f"{len(value)} bytes, more than {VALUE_MAX_BYTES}")
-    try:
-        loaded = orjson.loads(value)
-    except orjson.JSONDecodeError as error:
-        return UndecodablePolicy(InvalidPolicyReason.NOT_JSON, f"not JSON: {error}")
-    if not isinstance(loaded, dict):
-        return UndecodablePolicy(InvalidPolicyReason.NOT_JSON, "not a JSON object")
-    if type(loaded.get("format")) is not int or loaded["format"] != FORMAT:
-        return UndecodablePolicy(InvalidPolicyReason.FORMAT, f"format is not {FORMAT}")
+    loaded = load_object(value, InvalidPolicyReason, max_bytes=VALUE_MAX_BYTES, format_number=FORMAT)
+    if isinstance(loaded, InvalidRecord):
+        return loaded
     if loaded.get("kind") != str(key.kind) or loaded.get("name") != key.name:
-        return UndecodablePolicy(InvalidPolicyReason.MISMATCH, "kind and name are not those of the key")
+        return InvalidRecord(InvalidPolicyReason.MISMATCH, "kind and name are not those of the key")
     wrong = _header_wrong(key, loaded)
     if wrong is not None:
-        return UndecodablePolicy(InvalidPolicyReason.HEADER, wrong)
+        return InvalidRecord(InvalidPolicyReason.HEADER, wrong)
     fields = complete(key.kind, {name: value for name, value in loaded.items() if name not in _OUTER})
     if isinstance(fields, str):
-        return UndecodablePolicy(InvalidPolicyReason.FIELDS, fields)
+        return InvalidRecord(InvalidPolicyReason.FIELDS, fields)
     return PolicyRecord(key, fields, loaded["by"], loaded["why"], loaded.get("until_ms"), loaded["written_at_ms"])
 
 

@@ -1,13 +1,12 @@
-"""The topic `NAME-policies`: its requirements, a reader of the whole topic, and a writer that reads back its record."""
+"""The topic `NAME-policies`: a reader of the whole topic, and a writer that reads back its record."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from shedders.policies.book import BookBounds, PolicyBook
 from shedders.policies.record import PolicyKey, PolicyRecord, encode
@@ -15,99 +14,22 @@ from statechannel.kafka.errors import (
     AppendOutcomeUnknownError,
     KafkaAdapterError,
     KafkaUnavailableError,
-    TopicPolicyError,
 )
-from statechannel.kafka.tail import PartitionTail, Span, append_and_wait
-from statechannel.kafka.topic_policy import DAY_MS, HOUR_MS, ChannelTopics, Requirement, SettingRule, TopicPolicy
-from statechannel.kafka.topics import TopicAdmin, create_topics, inspect
-from statechannel.protocol.log import RecordRead, Topic
+from statechannel.kafka.tail import PartitionTail, Span, append_and_wait, side_tail
+from statechannel.kafka.topics import TopicAdmin, inspect
+from statechannel.protocol.log import RecordRead
 
 if TYPE_CHECKING:
     from statechannel.kafka.client_settings import ClientSettings
-    from statechannel.kafka.topics import TopicInfo
+    from statechannel.kafka.topic_policy import SideTopic
 
-POLICIES: Final = "policies"
-_RECORD_BYTES = 200_000
-_LABEL = Topic.REQUESTS
-"""The reader labels records with a role; it is not used here."""
 _AGAIN_S = 0.1
 _OPEN_ENDED = (AppendOutcomeUnknownError, KafkaUnavailableError)
 
 
-@dataclass(frozen=True, slots=True)
-class PolicyTopics(ChannelTopics):
-    """Name and policy of the topic of policies; the channel's own topics are not among `policies`."""
-
-    delete_retention_ms: int = 7 * DAY_MS
-
-    @property
-    def policy_topic(self) -> str:
-        """Its name."""
-        return f"{self.channel}-{POLICIES}"
-
-    @property
-    def policies(self) -> Mapping[str, TopicPolicy]:
-        """Topic name to policy, this one topic."""
-        return {self.policy_topic: policy_of_policies(self.delete_retention_ms)}
-
-
-def policy_of_policies(delete_retention_ms: int = 7 * DAY_MS) -> TopicPolicy:
-    """One partition, compacted, the log's own time.
-
-    Args:
-        delete_retention_ms: Retention of tombstones: a reader that was away for longer starts over.
-    """
-    return TopicPolicy(
-        role=POLICIES,
-        requirements=(
-            Requirement("cleanup.policy", SettingRule.EXACTLY, "compact"),
-            Requirement("message.timestamp.type", SettingRule.EXACTLY, "LogAppendTime"),
-            Requirement("delete.retention.ms", SettingRule.AT_LEAST, str(delete_retention_ms)),
-            Requirement("unclean.leader.election.enable", SettingRule.EXACTLY, "false"),
-            Requirement("max.message.bytes", SettingRule.AT_LEAST, str(_RECORD_BYTES)),
-            Requirement("segment.ms", SettingRule.AT_MOST, str(24 * HOUR_MS), hard=False),
-        ),
-    )
-
-
-def open_policy_topic(
-    settings: ClientSettings,
-    topics: PolicyTopics,
-    *,
-    create: bool,
-    replication_factor: int = -1,
-    timeout_s: float = 20.0,
-) -> TopicInfo:
-    """Create the topic if it is missing and `create` is set, verify it, and refuse it if it has a hard difference.
-
-    Raises:
-        TopicMissingError: It does not exist and was not to be created.
-        TopicPolicyError: A hard difference; the message has the commands that correct it.
-        KafkaUnavailableError: Kafka did not answer in time.
-    """
-    name = topics.policy_topic
-    infos = TopicAdmin(settings, timeout_s=timeout_s).describe([name])
-    if create and name not in infos:
-        # A request to create an existing topic costs a round trip to Kafka's controller, so it is not sent.
-        return create_topics(settings, topics, replication_factor=replication_factor, timeout_s=timeout_s)[name]
-    refuse_unfit(settings, topics, infos)
-    return infos[name]
-
-
-def refuse_unfit(settings: ClientSettings, topics: PolicyTopics, infos: Mapping[str, TopicInfo]) -> None:
-    """Refuse a topic that is missing or has a hard difference; raises as `open_policy_topic`."""
-    hard = inspect(infos, settings, topics).hard
-    if hard:
-        lines = "\n  ".join(str(difference) for difference in hard)
-        raise TopicPolicyError(
-            f"The topic of policies has unsuitable settings:\n  {lines}",
-            hint="Run the commands above, then start again.",
-        )
-
-
-def policy_topic_exists(settings: ClientSettings, topics: PolicyTopics, *, timeout_s: float = 20.0) -> bool:
+def policy_topic_exists(settings: ClientSettings, topic: SideTopic, *, timeout_s: float = 20.0) -> bool:
     """Whether the topic of policies exists: it may not, until a policy is set."""
-    return topics.policy_topic in TopicAdmin(settings, timeout_s=timeout_s).describe([topics.policy_topic])
+    return topic.name in TopicAdmin(settings, timeout_s=timeout_s).describe([topic.name])
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,19 +47,19 @@ class TopicSeen:
     unfit: str = ""
 
 
-def look_at(settings: ClientSettings, topics: PolicyTopics, *, timeout_s: float = 20.0) -> TopicSeen:
+def look_at(settings: ClientSettings, topic: SideTopic, *, timeout_s: float = 20.0) -> TopicSeen:
     """Inspect the topic: its id, its end, and whether its settings are suitable.
 
     Raises:
         KafkaAdapterError: Kafka is unavailable.
     """
-    name = topics.policy_topic
+    name = topic.name
     infos = TopicAdmin(settings, timeout_s=timeout_s).describe([name])
     if name not in infos:
         return TopicSeen("", 0, f"the topic {name} is gone")
-    with _tail(settings, topics, timeout_s) as tail:
+    with side_tail(settings, topic, timeout_s) as tail:
         end = tail.span().end
-    hard = "; ".join(str(difference) for difference in inspect(infos, settings, topics).hard)
+    hard = "; ".join(str(difference) for difference in inspect(infos, settings, topic).hard)
     return TopicSeen(infos[name].topic_id, end, hard and f"the topic of policies has unsuitable settings: {hard}")
 
 
@@ -145,14 +67,14 @@ _ALL = BookBounds(1_000_000, 2**34)
 """Commands that list or delete policies have to see those beyond a broker's bounds as well."""
 
 
-def read_book(settings: ClientSettings, topics: PolicyTopics, *, timeout_s: float = 20.0) -> PolicyBook:
+def read_book(settings: ClientSettings, topic: SideTopic, *, timeout_s: float = 20.0) -> PolicyBook:
     """Read the topic to its end as of now; all of it.
 
     Raises:
         KafkaAdapterError: Kafka is unavailable, or the topic is missing.
     """
     book = PolicyBook(_ALL)
-    with _tail(settings, topics, timeout_s) as tail:
+    with side_tail(settings, topic, timeout_s) as tail:
         for record in tail.records(tail.span()):
             book.take(record.offset, record.timestamp_ms, record.key, record.value)
     return book
@@ -188,7 +110,7 @@ class PolicyWritten:
 
 def write_policy(
     settings: ClientSettings,
-    topics: PolicyTopics,
+    topic: SideTopic,
     key: PolicyKey,
     record: PolicyRecord | None,
     *,
@@ -205,11 +127,11 @@ def write_policy(
     """
     value = None if record is None else encode(record)
     raw = key.encode()
-    with _tail(settings, topics, timeout_s) as tail:
+    with side_tail(settings, topic, timeout_s) as tail:
         start = tail.span().end
         failure: KafkaAdapterError | None = None
         try:
-            append_and_wait(settings, topics.policy_topic, 0, key=raw, value=value, timeout_s=timeout_s)
+            append_and_wait(settings, topic.name, 0, key=raw, value=value, timeout_s=timeout_s)
         except KafkaAdapterError as error:
             failure = error
         deadline_s = time.monotonic() + timeout_s
@@ -247,7 +169,3 @@ def _read_back(tail: PartitionTail, start: int, key: bytes, value: bytes | None)
         return None
     reason = "" if newer is None else f"a newer record of {key.decode()} is at offset {newer.offset} already"
     return PolicyWritten(PolicyWriteOutcome.ACCEPTED, reason, mine.offset, mine.timestamp_ms, newer is not None)
-
-
-def _tail(settings: ClientSettings, topics: PolicyTopics, timeout_s: float) -> PartitionTail:
-    return PartitionTail(settings, _LABEL, topics.policy_topic, 0, group_id=topics.reader_group, timeout_s=timeout_s)

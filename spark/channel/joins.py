@@ -14,7 +14,7 @@ from spark.channel.survey import BatchSurvey, newest_old, not_below, survey
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from statechannel.kafka.topic_bounds import OffsetBounds
+    from statechannel.kafka.admin import OffsetBounds
 
 Older = Callable[[Mapping[int, int], Mapping[int, int]], "DataFrame"]
 """Reads partitions up to the first offsets, exclusive, from the second ones on or else from their beginning; with the unit of

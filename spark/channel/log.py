@@ -10,9 +10,9 @@ from pyspark.sql import functions as F
 
 from spark.channel.table import ChannelLog
 from spark.errors import TopicBrokenError
+from statechannel.kafka.admin import BoundsAsker, OffsetBounds
 from statechannel.kafka.client_settings import ClientSettings
 from statechannel.kafka.errors import TopicMissingError
-from statechannel.kafka.topic_bounds import BoundsAsker, OffsetBounds
 from statechannel.kafka.topics import TopicAdmin
 
 if TYPE_CHECKING:

@@ -37,7 +37,7 @@ from spark.core.store import Pointer, SnapshotStore
 from spark.errors import NewerFormatError, TableFormatError, TopicBrokenError
 
 if TYPE_CHECKING:
-    from statechannel.kafka.topic_bounds import OffsetBounds
+    from statechannel.kafka.admin import OffsetBounds
 
 _log = structlog.get_logger(__name__)
 

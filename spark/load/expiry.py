@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Final, NamedTuple
 
-from loaddata.report.tombstone import Tombstone
+from loaddata.report.record import Tombstone
 from loaddata.view.expiry import Expiry, ExpiryRules
 from spark.load.fold import LastReport
 

@@ -14,9 +14,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from loaddata.report.record import InvalidReportReason, ReportHeader, ReportKind, UndecodableReport
-from loaddata.view.table_view import Arrival, Fate, LoadTopicRecord, TableView, ViewRules
+from loaddata.report.record import InvalidReportReason, ReportHeader, ReportKind
+from loaddata.view.table_view import Arrival, Fate, TableView, ViewRules
 from spark.load.rows import plain_headers
+from statechannel.protocol.side_record import InvalidRecord, SideRecord
 
 FOLD_COLUMNS: Final = (
     "kind",
@@ -95,7 +96,7 @@ class TopicFold:
     def read(self, row: Mapping[str, Any]) -> tuple[Fate, str]:
         """Take one record in; its fate, and why it was dropped."""
         log_time_ms: int = row["log_time_ms"]
-        record = LoadTopicRecord(
+        record = SideRecord(
             (row["broker"] or "").encode(),
             None if row["tombstone"] else bytes(row["size_bytes"]),  # the view asks only how long it is
             plain_headers(row["headers"]),
@@ -159,9 +160,9 @@ class TopicFold:
         return LastReport(life.offset, age_ms / 1_000)
 
 
-def _found(row: Mapping[str, Any]) -> ReportMeta | UndecodableReport | None:
+def _found(row: Mapping[str, Any]) -> ReportMeta | InvalidRecord | None:
     if row["reason"]:
-        return UndecodableReport(InvalidReportReason(row["reason"]), "")
+        return InvalidRecord(InvalidReportReason(row["reason"]), "")
     if row["tombstone"]:
         return None
     return ReportMeta(ReportHeader(row["broker"], row["incarnation"], row["seq"], row["written_at_ms"]))

@@ -21,16 +21,14 @@ from loaddata.report.record import (
     InvalidReportReason,
     ReportKind,
     TopBundlesReport,
-    UndecodableReport,
     decode_broker_load,
     decode_top_bundles,
+    parse_tombstone,
 )
-from loaddata.report.tombstone import parse_tombstone
 from statechannel.protocol.codec import is_broker_id
+from statechannel.protocol.side_record import InvalidRecord
 
-DECODE: Mapping[
-    ReportKind, Callable[[bytes | None, bytes], BrokerLoadReport | TopBundlesReport | UndecodableReport]
-] = {
+DECODE: Mapping[ReportKind, Callable[[bytes | None, bytes], BrokerLoadReport | TopBundlesReport | InvalidRecord]] = {
     ReportKind.BROKER_LOAD: decode_broker_load,
     ReportKind.TOP_BUNDLES: decode_top_bundles,
 }
@@ -112,7 +110,7 @@ SOURCE_COLUMNS: Final = SourceRow._fields
 
 
 def plain_headers(headers: Sequence[Mapping[str, Any]] | None) -> tuple[tuple[str, bytes | None], ...]:
-    """Headers as `loaddata.report.tombstone` takes them."""
+    """Headers as `loaddata.report.record` takes them."""
     return tuple((header["key"], header["value"]) for header in headers or ())
 
 
@@ -144,7 +142,7 @@ def row_of(record: SourceRow, kind: ReportKind) -> dict[str, Any]:
             )
         return row
     report = DECODE[kind](record.key, record.value)
-    if isinstance(report, UndecodableReport):
+    if isinstance(report, InvalidRecord):
         return row | {"reason": str(report.reason), "why": report.why[:WHY_MAX_CHARS], "raw": record.value}
     header = report.header
     row |= {

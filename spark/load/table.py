@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyspark.sql import functions as F
 
-from loaddata.report.record import ReportKind
-from loaddata.report.tombstone import DEADLINE, LAST_OFFSET, REASON, Tombstone
+from loaddata.report.record import DEADLINE, LAST_OFFSET, REASON, ReportKind, Tombstone
 from spark.core.archive import Archive
 from spark.core.store import Folder, Pointer, SnapshotStore
 from spark.load.fold import FOLD_COLUMNS, JudgedRecord

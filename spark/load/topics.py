@@ -6,10 +6,10 @@ from collections.abc import Mapping
 
 from loaddata.report.record import ReportKind
 from spark.errors import TopicBrokenError
+from statechannel.kafka.admin import BoundsAsker, OffsetBounds
 from statechannel.kafka.client_settings import ClientSettings
 from statechannel.kafka.errors import KafkaUnavailableError, TopicMissingError
-from statechannel.kafka.light_policy import LoadTopics
-from statechannel.kafka.topic_bounds import BoundsAsker, OffsetBounds
+from statechannel.kafka.topic_policy import LoadTopics
 from statechannel.kafka.topics import TopicAdmin
 
 ACCEPT_HINT = (

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from loaddata.model.figures import wall_ms
-from loaddata.report.record import ReportKind
-from loaddata.report.tombstone import Tombstone
+from loaddata.report.record import ReportKind, Tombstone
 from spark.core.archive import day_of
 from spark.core.metrics import parse_offsets
 from spark.core.store import Folder, Pointer
@@ -26,7 +25,7 @@ from spark.load.fold import JudgedRecord, LoadFold
 from spark.load.options import JOB, LoadBatchResult, LoadViewsOptions, TopicTaken
 from spark.load.table import LoadTable, fold_rows, rows_of, write_tombstones
 from spark.load.topics import ACCEPT_HINT, LoadTopicsAsker
-from statechannel.kafka.topic_bounds import OffsetBounds
+from statechannel.kafka.admin import OffsetBounds
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -21,8 +21,7 @@ from spark.core.store import Folder, Pointer
 from spark.errors import TableFormatError, TopicBrokenError
 from spark.partitions.options import JOB, PartitionBatchResult, PartitionLoadsOptions
 from spark.partitions.table import PartitionTable, loads_of, newest_of, rows_of
-from statechannel.kafka.cluster import ClusterAdmin
-from statechannel.kafka.topics import TopicInfo
+from statechannel.kafka.topics import TopicAdmin, TopicInfo
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -56,7 +55,7 @@ class PartitionLoadsRun:
         self.options = options
         self._on_batch = on_batch
         self._now_ms = now_ms
-        self._admin = ClusterAdmin(options.client, timeout_s=options.answer_s)
+        self._admin = TopicAdmin(options.client, timeout_s=options.answer_s)
         self.table = PartitionTable(spark, options.table, options.keep)
         self._base: Pointer | None = None
         self._positions: dict[int, int] = {}

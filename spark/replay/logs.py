@@ -25,9 +25,9 @@ from spark.errors import SparkJobError
 from spark.replay.export_rows import check_notes, export_rows, header_of
 from spark.replay.log import ReplayLog
 from statechannel.errors import ExitCode
+from statechannel.kafka.admin import BoundsAsker
 from statechannel.kafka.client_settings import ClientSettings
 from statechannel.kafka.errors import TopicMissingError
-from statechannel.kafka.topic_bounds import BoundsAsker
 from statechannel.kafka.topics import TopicAdmin
 
 if TYPE_CHECKING:

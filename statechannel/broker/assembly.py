@@ -18,9 +18,8 @@ from statechannel.broker.parts import KafkaLog
 from statechannel.broker.requests import CoordinatorOptions
 from statechannel.broker.supervision import RestartPolicy
 from statechannel.engine.engine import Engine
-from statechannel.kafka.acl_rules import OWN_ENDS, Role
-from statechannel.kafka.acls import require_rights
-from statechannel.kafka.from_settings import to_client, to_topics
+from statechannel.kafka.acls import OWN_ENDS, Role, require_rights
+from statechannel.kafka.client_settings import to_client, to_topics
 from statechannel.kafka.topics import create_topics as create
 from statechannel.kafka.topics import verify_topics
 from statechannel.protocol.log import Topic

@@ -11,7 +11,7 @@ from statechannel.broker.clocks import engine_s
 from statechannel.broker.inbox import InboxLane
 from statechannel.broker.supervision import RestartPolicy, Restarts
 from statechannel.engine.inputs import Appended
-from statechannel.kafka.client_log import once_per_kind
+from statechannel.kafka.client_settings import once_per_kind
 from statechannel.kafka.election import LeaderElection, LoopProgress
 from statechannel.kafka.reader import LogReader
 from statechannel.kafka.writer import LogWriter

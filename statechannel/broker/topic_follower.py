@@ -10,8 +10,9 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from statechannel.broker.supervision import RestartPolicy, Restarts
-from statechannel.kafka.light_topic import LightBatch, LightReader, LightReaderTuning, LightRecord
+from statechannel.kafka.light_topic import LightBatch, LightReader, LightReaderTuning
 from statechannel.logger import SafeLogger
+from statechannel.protocol.side_record import SideRecord
 
 if TYPE_CHECKING:
     from statechannel.kafka.client_settings import ClientSettings
@@ -74,7 +75,7 @@ class TopicFollower(Generic[Decoded]):
         name: str,
         *,
         make_reader: MakeReader,
-        decode: Callable[[LightRecord], Decoded],
+        decode: Callable[[SideRecord], Decoded],
         take: Callable[[LightBatch, Sequence[Decoded]], None],
         on_failure: Callable[[], None] = lambda: None,
         mono_s: Callable[[], float] = time.monotonic,

@@ -13,8 +13,9 @@ from statechannel.cli.kit.live_log import describe_topic, notify_if_slow
 from statechannel.cli.kit.options import Connect, OutputAs, with_connection
 from statechannel.cli.kit.output import Output, print_json, print_table, say
 from statechannel.errors import ExitCode
-from statechannel.kafka.acl_rules import (
+from statechannel.kafka.acls import (
     ANY_HOST,
+    AclAdmin,
     AclComparison,
     AclResource,
     AclRule,
@@ -22,9 +23,10 @@ from statechannel.kafka.acl_rules import (
     Role,
     compare,
     lacking,
+    principal_hint,
     rules_of,
+    user_of,
 )
-from statechannel.kafka.acls import AclAdmin, principal_hint, user_of
 from statechannel.protocol.log import Topic
 
 app = typer.Typer(

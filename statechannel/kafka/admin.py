@@ -1,26 +1,112 @@
-"""Admin client: its creation, time-outs, and error messages."""
+"""Admin client: its creation, retries, time-outs and error messages; and the bounds of partitions."""
 
 from __future__ import annotations
 
 import sys
 import threading
+import time
 import weakref
 from collections import deque
+from collections.abc import Iterable
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._listoffsets import OffsetSpec
+from tenacity import Retrying, retry_if_exception, stop_before_delay, wait_random_exponential
 
-from statechannel.kafka.errors import kafka_error_of, more_specific, translate
-from statechannel.kafka.retries import Answer, Refusals, ask_patiently
+from statechannel.kafka.client_settings import make_client
+from statechannel.kafka.errors import (
+    TopicMissingError,
+    is_access_denied,
+    is_topic_missing,
+    is_transient,
+    kafka_error_of,
+    more_specific,
+    translate,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from concurrent.futures import Future
 
     from statechannel.kafka.client_settings import ClientSettings
+
+Answer = TypeVar("Answer")
+
+_FIRST_PAUSE_S: Final = 0.05
+_LONGEST_PAUSE_S: Final = 0.5
+_LEAST_S: Final = 0.001
+_LOOK_S: Final = 0.1
+REFUSED_AFTER_S: Final = 3.0
+"""Limit of retries after a refused authentication: a starting Kafka broker may not know its users yet."""
+
+
+class Refusals:
+    """Detects that Kafka refuses this client, which the library treats as an outage and retries for ever.
+
+    Attributes:
+        last: The client's last error.
+    """
+
+    def __init__(self) -> None:
+        self._since_s: float | None = None
+        self.last: KafkaError | None = None
+
+    def note(self, error: KafkaError) -> None:
+        """The client's error callback."""
+        self.last = error
+        if is_access_denied(error) and self._since_s is None:
+            self._since_s = time.monotonic()
+
+    def wait(self, future: Future[Any], timeout_s: float, poll: Callable[[], object]) -> Any:
+        """Result of a call.
+
+        Args:
+            poll: Serves the client's error callback.
+
+        Raises:
+            KafkaException: As the call raised it; or the refusal, once it has lasted for `REFUSED_AFTER_S`.
+            concurrent.futures.TimeoutError: The time is up.
+        """
+        ends_s = time.monotonic() + timeout_s
+        while True:
+            left_s = ends_s - time.monotonic()
+            try:
+                return future.result(timeout=min(_LOOK_S, max(_LEAST_S, left_s)))
+            except FutureTimeoutError:
+                if left_s <= _LOOK_S:
+                    raise
+            poll()
+            refused = self._since_s is not None and time.monotonic() - self._since_s > REFUSED_AFTER_S
+            if refused and self.last is not None and is_access_denied(self.last):
+                raise KafkaException(self.last)
+
+
+def ask_patiently(ask: Callable[[float], Answer], *, timeout_s: float, topic_grace_s: float) -> Answer:
+    """The first answer that is one; what the last try raised, if there is none in time.
+
+    Args:
+        ask: One attempt; receives the remaining seconds, and raises errors of the client library.
+        timeout_s: Bound of all tries together.
+        topic_grace_s: Time during which a topic reported as missing may be unknown to that broker only.
+    """
+    began_s = time.monotonic()
+
+    def passes(problem: BaseException) -> bool:
+        known = time.monotonic() - began_s < topic_grace_s
+        return is_transient(problem) or (known and is_topic_missing(problem))
+
+    tries = Retrying(
+        retry=retry_if_exception(passes),
+        stop=stop_before_delay(timeout_s),
+        wait=wait_random_exponential(multiplier=_FIRST_PAUSE_S, max=_LONGEST_PAUSE_S),
+        reraise=True,
+    )
+    return tries(lambda: ask(max(_LEAST_S, began_s + timeout_s - time.monotonic())))
+
 
 _ANSWER_SLACK_S = 5.0
 """What a call's future may take beyond the time-out that the client library was given."""
@@ -47,10 +133,7 @@ class AdminHandle:
         config: dict[str, Any] = settings.admin_config()
         if on_error is not None:
             config["error_cb"] = on_error
-        try:
-            self.client = AdminClient(config)
-        except (KafkaException, TypeError, ValueError) as error:
-            raise translate(error, "making the admin client", secrets=settings.secrets()) from None
+        self.client = make_client(AdminClient, config, settings, "making the admin client")
         weakref.finalize(self, _destroy_aside, self.client).atexit = False
 
 
@@ -117,3 +200,77 @@ class CallFailedError(KafkaException):
         super().__init__(error)
         self.translated = translated
         self.code = error.code()
+
+
+Place = tuple[str, int]
+"""Topic name and partition."""
+
+_SLACK_S = 2.0
+
+
+class OffsetBounds(NamedTuple):
+    """Current bounds of a partition.
+
+    Attributes:
+        low: First available offset.
+        high: End offset, one after the last record.
+    """
+
+    low: int
+    high: int
+
+
+class BoundsAsker:
+    """Query of bounds through one long-lived admin client.
+
+    Args:
+        timeout_s: Bound of one answer.
+    """
+
+    def __init__(self, settings: ClientSettings, *, timeout_s: float = 10.0) -> None:
+        self._settings = settings
+        self._timeout_s = timeout_s
+        self._errors: deque[KafkaError] = deque(maxlen=1)
+        self._admin = AdminHandle(settings, self._errors.append)
+
+    def ask(self, places: Iterable[Place]) -> dict[Place, OffsetBounds]:
+        """The bounds of each.
+
+        Raises:
+            KafkaUnavailableError: Kafka did not answer in time.
+            TopicMissingError: A topic or partition does not exist, or has no leader.
+        """
+        wanted = list(places)
+        self._errors.clear()
+        try:
+            return ask_patiently(lambda left_s: self._ask(wanted, left_s), timeout_s=self._timeout_s, topic_grace_s=0.0)
+        except (KafkaException, FutureTimeoutError) as error:
+            names = ", ".join(sorted({topic for topic, _ in wanted}))
+            kafka_error = kafka_error_of(error)
+            if kafka_error is not None and kafka_error.code() == KafkaError._NOENT:  # noqa: SLF001 - a public code
+                raise TopicMissingError(
+                    f"a partition of {names} has no leader",
+                    hint="Create the topics with `statechannel init`, or wait until the Kafka cluster has come up.",
+                ) from None
+            problem = more_specific(kafka_error, self._errors[-1] if self._errors else None) or error
+            raise translate(problem, f"querying the bounds of {names}", secrets=self._settings.secrets()) from None
+
+    def _ask(self, wanted: list[Place], left_s: float) -> dict[Place, OffsetBounds]:
+        partitions = [TopicPartition(topic, number) for topic, number in wanted]
+        try:
+            # The beginning first: what is deleted in between only makes it too low.
+            low = self._offsets(partitions, OffsetSpec.earliest(), left_s)  # type: ignore[no-untyped-call]
+            high = self._offsets(partitions, OffsetSpec.latest(), left_s)  # type: ignore[no-untyped-call]
+        except KafkaException:
+            self._admin.client.poll(0)  # serves error_cb
+            # After a change of leaders the client goes on asking with the epoch that it knew, and is refused for ever.
+            self._admin = AdminHandle(self._settings, self._errors.append)
+            raise
+        return {place: OffsetBounds(low[place], high[place]) for place in wanted}
+
+    def _offsets(self, partitions: list[TopicPartition], spec: Any, left_s: float) -> dict[Place, int]:
+        futures = self._admin.client.list_offsets(dict.fromkeys(partitions, spec), request_timeout=left_s)
+        return {
+            (place.topic, place.partition): int(future.result(timeout=left_s + _SLACK_S).offset)
+            for place, future in futures.items()
+        }

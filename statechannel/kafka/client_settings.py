@@ -1,4 +1,4 @@
-"""Properties of the Kafka clients: from a file, from `-X key=value`, and fixed ones.
+"""Kafka clients: their properties (from a file, from `-X key=value`, and fixed ones), their creation, and their log lines.
 
 User properties are passed to every client unchanged. Those on which the protocol depends (section 6)
 are fixed here and refused from outside, so that no file can switch a guarantee off.
@@ -6,17 +6,28 @@ are fixed here and refused from outside, so that no file can switch a guarantee 
 
 from __future__ import annotations
 
+import logging
 import re
+import threading
+import time
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from statechannel.kafka.client_log import client_logger
-from statechannel.kafka.errors import ClientSettingRefusedError
+from confluent_kafka import KafkaException
+
+from statechannel.kafka.errors import ClientSettingRefusedError, translate
+from statechannel.kafka.topic_policy import ChannelLags, ChannelTopics
+from statechannel.logger import SafeLogger
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
+
+    from statechannel.settings import Settings
+
+kafka_logger = logging.getLogger("statechannel.kafka")
+client_logger = kafka_logger.getChild("client")
 
 REDACTED = "[redacted]"
 
@@ -297,3 +308,136 @@ class ClientSettings:
             "bootstrap.servers": self.bootstrap_servers,
             **fixed,
         }
+
+
+Client = TypeVar("Client")
+
+
+def make_client(
+    kind: Callable[[dict[str, Any]], Client], config: dict[str, Any], settings: ClientSettings, doing: str
+) -> Client:
+    """A client of the library, of this class.
+
+    Raises:
+        KafkaAdapterError: The library refuses a property.
+    """
+    try:
+        return kind(config)
+    except (KafkaException, TypeError, ValueError) as error:
+        raise translate(error, doing, secrets=settings.secrets()) from None
+
+
+# --- from the tree of settings --------------------------------------------------------------------------------------
+
+
+def to_client(settings: Settings, *, client_id: str = "statechannel") -> ClientSettings:
+    """Client settings: the properties file, properties in the settings (higher precedence), the address (highest).
+
+    Args:
+        settings: The tree of settings.
+        client_id: Shown by the cluster's tools.
+
+    Raises:
+        ClientSettingRefusedError: A property that the design fixes, a file that cannot be read, or no address at all.
+    """
+    kafka = settings.kafka
+    return ClientSettings.from_sources(
+        bootstrap_servers=kafka.bootstrap_servers,
+        file=kafka.properties_file,
+        overrides=[f"{key}={value.get_secret_value()}" for key, value in kafka.properties.items()],
+        client_id=client_id,
+        tuning=ClientTuning(
+            delivery_timeout_ms=kafka.delivery_timeout_ms,
+            request_timeout_ms=kafka.request_timeout_ms,
+            session_timeout_ms=kafka.session_timeout_ms,
+            producer_queue_records=kafka.producer_queue_records,
+            fetch_queue_kib=kafka.fetch_queue_kib,
+            topic_grace_s=kafka.topic_grace_s,
+            stall_timeout_s=kafka.stall_timeout_s,
+        ),
+    )
+
+
+def names_servers(settings: Settings) -> bool:
+    """Whether a Kafka address is given, as a setting or as a librdkafka property."""
+    kafka = settings.kafka
+    keys = set(kafka.properties)
+    if kafka.properties_file is not None:
+        keys |= set(read_properties_file(kafka.properties_file))
+    return kafka.bootstrap_servers is not None or bool(keys.intersection(_BOOTSTRAP_KEYS))
+
+
+def to_topics(settings: Settings) -> ChannelTopics:
+    """Names and policies of the channel's topics."""
+    channel = settings.channel
+    lags = ChannelLags(
+        min_compaction_lag_ms=channel.min_compaction_lag_ms,
+        max_compaction_lag_ms=channel.max_compaction_lag_ms,
+        segment_ms=channel.segment_ms,
+        delete_retention_ms=channel.delete_retention_ms,
+        min_cleanable_dirty_ratio=channel.min_cleanable_dirty_ratio,
+        segment_bytes=channel.segment_bytes,
+    )
+    return ChannelTopics(channel.name, lags)
+
+
+# --- log lines of the library ----------------------------------------------------------------------------------------
+
+EVERY_S = 10.0
+KINDS_MAX = 256
+
+
+class OncePerKind(logging.Filter):
+    """Passes one line of a kind (its first two words: event and client) every `EVERY_S`, and counts the rest.
+
+    Of a closing member no line passes: its final error says that Kafka is unreachable, and must stay visible.
+
+    Args:
+        prefix: Lines that begin otherwise all pass.
+    """
+
+    def __init__(self, prefix: str = "") -> None:
+        super().__init__()
+        self._prefix = prefix
+        self._lock = threading.Lock()
+        self._passed: dict[str, tuple[float, int]] = {}
+        self._closing: frozenset[str] = frozenset()
+
+    def closing(self, client_id: str, *, closes: bool) -> None:
+        """The clients of this id close, or new ones open."""
+        with self._lock:
+            name = {f"[{client_id}"}
+            self._closing = self._closing | name if closes else self._closing - name
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        line = record.getMessage()
+        if not line.startswith(self._prefix):
+            return True
+        kind = " ".join(line.split(maxsplit=2)[:2])
+        if kind.partition(" ")[2].rpartition("#")[0] in self._closing:
+            return False
+        now_s = time.monotonic()
+        with self._lock:
+            at_s, left_out = self._passed.get(kind, (float("-inf"), 0))
+            if now_s - at_s < EVERY_S:
+                self._passed[kind] = at_s, left_out + 1
+                return False
+            if len(self._passed) >= KINDS_MAX:
+                self._passed.clear()
+            self._passed[kind] = now_s, 0
+        if left_out:
+            record.msg, record.args = f"{line} (and {left_out} like it before)", ()
+        return True
+
+
+class ToStructlog(logging.Handler):
+    """Sends these lines to our own log if the embedder has not set up logging."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if not logging.getLogger().handlers:
+            SafeLogger(record.name).log(record.levelno, record.getMessage(), exc_info=record.exc_info or None)
+
+
+once_per_kind = OncePerKind()
+client_logger.addFilter(once_per_kind)
+kafka_logger.addHandler(ToStructlog())

@@ -8,10 +8,11 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
-from confluent_kafka import Consumer, KafkaError, KafkaException
+from confluent_kafka import Consumer, KafkaError
 
 from statechannel.engine.inputs import LeadershipChanged
-from statechannel.kafka.errors import describe, translate
+from statechannel.kafka.client_settings import make_client
+from statechannel.kafka.errors import describe
 
 if TYPE_CHECKING:
     from confluent_kafka import TopicPartition
@@ -78,10 +79,8 @@ class LeaderElection:
         self._elected = False
         self._polled_s = clock()
         self._looked_s = self._polled_s
-        try:
-            self._consumer = Consumer(settings.election_config(group_id))
-        except (KafkaException, TypeError, ValueError) as error:
-            raise translate(error, "making the election's consumer", secrets=settings.secrets()) from error
+        config = settings.election_config(group_id)
+        self._consumer = make_client(Consumer, config, settings, "making the election's consumer")
         self._thread = threading.Thread(target=self._run, name="leader-election", daemon=True)
         self._thread.start()
 

@@ -1,61 +1,306 @@
-"""Reader of a light topic: from its beginning, then following it; the writer is in `light_writer`."""
+"""Topics whose records may be lost, such as load reports: a writer that never blocks, and a reader that follows a topic."""
 # ruff: noqa: SLF001  (the client library's public error codes start with an underscore)
 
 from __future__ import annotations
 
 import logging
 import threading
+import time
+from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Producer
 
-from statechannel.kafka.client_log import OncePerKind
-from statechannel.kafka.end_watch import EndWatch
-from statechannel.kafka.errors import describe, translate
-from statechannel.kafka.light_writer import Headers, LightCounts, LightTuning, LightWriter
-from statechannel.kafka.stall import PollClock, close_aside
+from statechannel.kafka.client_settings import OncePerKind, make_client
+from statechannel.kafka.errors import describe, is_topic_missing, kafka_error_of
+from statechannel.kafka.partition_consumer import LOST_POSITION, PartitionConsumer
+from statechannel.protocol.side_record import Headers, SideRecord
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
 
     from statechannel.kafka.client_settings import ClientSettings
 
-__all__ = [
-    "Headers",
-    "LightBatch",
-    "LightCounts",
-    "LightReader",
-    "LightReaderTuning",
-    "LightRecord",
-    "LightTuning",
-    "LightWriter",
-]
-
 _log = logging.getLogger(__name__)
 _log.addFilter(OncePerKind("reading "))  # while Kafka is away, two errors take turns several times a second
 
-_LOST_POSITION = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._LOG_TRUNCATION})
-_OTHER_TOPIC = frozenset(
-    {
-        KafkaError.UNKNOWN_TOPIC_OR_PART,
-        KafkaError.UNKNOWN_TOPIC_ID,
-        KafkaError.INCONSISTENT_TOPIC_ID,
-        KafkaError._UNKNOWN_TOPIC,
-        KafkaError._UNKNOWN_PARTITION,
-    }
-)
+_IDLE_S = 0.5
+_REPORTS_S = 0.02
+_PURGE_S = 2.0
+_STALLED_AFTER_TIMEOUTS = 6
+"""Delivery time-outs without a delivery after which a producer is replaced: Kafka is down, or the client is stuck."""
 
 
-class LightRecord(NamedTuple):
-    """One record. `timestamp_ms` is the log's own time."""
+@dataclass(frozen=True, slots=True)
+class LightTuning:
+    """Guarantees given up for speed.
 
-    key: bytes | None
+    Attributes:
+        acks: 1: the partition's leader has it; 0: it was sent.
+        linger_ms: How long a record may wait for others to share a request with.
+        queue_records: Records that may wait here; beyond it the oldest is dropped.
+        in_flight_records: Records given to the client at once; the others wait where they can still be dropped.
+        delivery_timeout_ms: After this long a record that Kafka has not taken is given up.
+    """
+
+    acks: int = 1
+    linger_ms: int = 20
+    queue_records: int = 1_000
+    in_flight_records: int = 100
+    delivery_timeout_ms: int = 5_000
+
+    def __post_init__(self) -> None:
+        if self.acks not in (0, 1):
+            raise ValueError(f"acks is 0 or 1 for a light topic, not {self.acks}")
+        if min(self.queue_records, self.in_flight_records) < 1 or self.delivery_timeout_ms <= self.linger_ms:
+            raise ValueError("a queue holds at least one record, and delivery takes longer than lingering")
+
+
+@dataclass(slots=True)
+class LightCounts:
+    """Outcomes of the records.
+
+    Attributes:
+        written: Confirmed (with acks 0: sent).
+        dropped: Too many waited; never sent.
+        failed: Kafka refused them, or did not take them in time; they may be in the log or may not.
+    """
+
+    taken: int = 0
+    written: int = 0
+    dropped: int = 0
+    failed: int = 0
+    last_error: str = ""
+
+    def to_json(self) -> dict[str, int | str]:
+        return asdict(self)
+
+
+class _Waiting(NamedTuple):
+    topic: str
+    key: bytes
     value: bytes | None
     headers: Headers
-    offset: int
-    timestamp_ms: int
+
+
+class LightWriter:
+    """Writes to partition 0 of light topics in its own thread. `write` may be called from any thread, and never blocks.
+
+    Args:
+        settings: How to reach Kafka.
+        on_failure: Called once from the thread if it ends by an exception.
+        make_producer: For tests.
+
+    Raises:
+        KafkaAdapterError: A client property is refused.
+    """
+
+    def __init__(
+        self,
+        settings: ClientSettings,
+        *,
+        tuning: LightTuning | None = None,
+        on_failure: Callable[[BaseException], None] | None = None,
+        make_producer: Callable[..., Producer] = Producer,
+    ) -> None:
+        self._tuning = tuning or LightTuning()
+        self._settings = settings
+        self._secrets = settings.secrets()
+        self._on_failure = on_failure
+        self._changed = threading.Condition()
+        self._waiting: deque[_Waiting] = deque()
+        self._in_flight = 0
+        self._closed = False
+        self._stopping = False
+        self._fatal = ""
+        self._delivered_s = time.monotonic()
+        self._config = producer_config(settings, self._tuning)
+        self._make_producer = make_producer
+        self._producer = self._open()
+        self.counts = LightCounts()
+        self._thread = threading.Thread(target=self._run, name="light-writer", daemon=True)
+        self._thread.start()
+
+    def write(self, topic: str, key: bytes, value: bytes | None, headers: Headers = ()) -> bool:
+        """Queue a record; False if the writer is closed, and the record was not taken."""
+        with self._changed:
+            if self._closed:
+                return False
+            self.counts.taken += 1
+            if len(self._waiting) >= self._tuning.queue_records:
+                self._waiting.popleft()
+                self.counts.dropped += 1
+            self._waiting.append(_Waiting(topic, key, value, headers))
+            self._changed.notify_all()
+            return True
+
+    @property
+    def alive(self) -> bool:
+        """Whether its thread still runs; one that has ended takes no more records."""
+        return self._thread.is_alive()
+
+    @property
+    def unanswered(self) -> int:
+        """Records whose end is not known yet."""
+        with self._changed:
+            return len(self._waiting) + self._in_flight
+
+    def flush(self, timeout_s: float) -> bool:
+        """Wait until every record has ended; False if the time ran out first."""
+        with self._changed:
+            return self._changed.wait_for(lambda: not self._waiting and not self._in_flight, timeout_s)
+
+    def close(self, timeout_s: float = 2.0) -> bool:
+        """Flush, give up what is left, stop; True if nothing was left. Later writes are refused."""
+        with self._changed:
+            self._closed = True
+        clean = self.flush(timeout_s) if self._thread.is_alive() else self.unanswered == 0
+        with self._changed:
+            self._stopping = True
+            self._changed.notify_all()
+        self._thread.join(_PURGE_S + 1.0)
+        return clean
+
+    def _open(self) -> Producer:
+        config = {**self._config, "error_cb": self._on_error}
+        return make_client(self._make_producer, config, self._settings, "making the light producer")
+
+    def _run(self) -> None:
+        try:
+            while not self._stopping:
+                self._step()
+            self._give_up()
+        except BaseException as error:  # the thread's end must not pass unseen
+            _log.exception("the light writer's thread ended")
+            with self._changed:
+                self._closed = True
+                self.counts.dropped += len(self._waiting)
+                self.counts.last_error = repr(error)
+                self._waiting.clear()
+            if self._on_failure is None:
+                raise
+            self._on_failure(error)
+
+    def _step(self) -> None:
+        with self._changed:
+            if not self._waiting and not self._in_flight and not self._stopping:
+                self._changed.wait(_IDLE_S)
+            room = self._tuning.in_flight_records - self._in_flight
+            batch = [self._waiting.popleft() for _ in range(min(room, len(self._waiting)))]
+            self._in_flight += len(batch)
+        for index, record in enumerate(batch):
+            if not self._produce(record):
+                self._take_back(batch[index:])
+                break
+        self._poll(_REPORTS_S if self._in_flight else 0)
+        if self._fatal:
+            self._replace()
+
+    def _poll(self, timeout_s: float) -> None:
+        """Serve delivery reports; a fatal error is raised here as well as passed to `error_cb`."""
+        try:
+            self._producer.poll(timeout_s)
+        except KafkaException as error:
+            cause = kafka_error_of(error)
+            if cause is None or not cause.fatal():
+                raise
+            self._fatal = describe(cause, self._secrets)
+
+    def _produce(self, record: _Waiting) -> bool:
+        """Hand a record to the client; False if its queue is full."""
+        try:
+            self._producer.produce(
+                record.topic,
+                value=record.value,
+                key=record.key,
+                partition=0,
+                headers=list(record.headers),
+                on_delivery=partial(self._delivered, self._producer),
+            )
+        except BufferError:
+            return False
+        except KafkaException as error:
+            self._ended(describe(error, self._secrets))
+        return True
+
+    def _take_back(self, batch: list[_Waiting]) -> None:
+        with self._changed:
+            self._in_flight -= len(batch)
+            self._waiting.extendleft(reversed(batch))
+            while len(self._waiting) > self._tuning.queue_records:
+                self._waiting.popleft()
+                self.counts.dropped += 1
+
+    def _delivered(self, producer: Producer, error: KafkaError | None, _message: Message) -> None:
+        """Delivery report; called by librdkafka inside `poll`."""
+        if producer is not self._producer:
+            return
+        if error is None:
+            self._delivered_s = time.monotonic()
+        elif error.code() == KafkaError._MSG_TIMED_OUT and self._is_stalled():
+            self._fatal = describe(error, self._secrets)
+        self._ended("" if error is None else describe(error, self._secrets))
+
+    def _is_stalled(self) -> bool:
+        patience_ms = _STALLED_AFTER_TIMEOUTS * self._tuning.delivery_timeout_ms
+        return (time.monotonic() - self._delivered_s) * 1000 >= patience_ms
+
+    def _ended(self, error: str) -> None:
+        with self._changed:
+            self._in_flight -= 1
+            if error:
+                self.counts.failed += 1
+                self.counts.last_error = error
+            else:
+                self.counts.written += 1
+            self._changed.notify_all()
+
+    def _on_error(self, error: KafkaError) -> None:
+        if error.fatal():
+            self._fatal = describe(error, self._secrets)
+
+    def _replace(self) -> None:
+        """The client failed fatally: its records are given up, and a new one takes over."""
+        _log.error("the light producer failed: %s", self._fatal)
+        self._producer = self._open()
+        self._delivered_s = time.monotonic()
+        self._lose_in_flight(self._fatal)
+        self._fatal = ""
+
+    def _lose_in_flight(self, why: str) -> None:
+        with self._changed:
+            if self._in_flight:
+                self.counts.failed += self._in_flight
+                self.counts.last_error = why
+                self._in_flight = 0
+            self._changed.notify_all()
+
+    def _give_up(self) -> None:
+        with self._changed:
+            self.counts.dropped += len(self._waiting)
+            self._waiting.clear()
+        self._producer.purge(in_queue=True, in_flight=True, blocking=False)
+        deadline_s = time.monotonic() + _PURGE_S
+        while self._in_flight and time.monotonic() < deadline_s:
+            self._poll(_REPORTS_S)
+        self._lose_in_flight("the writer was closed before the answer came")
+
+
+def producer_config(settings: ClientSettings, tuning: LightTuning) -> dict[str, object]:
+    """Properties of the client, without the guarantees of the channel's own producer."""
+    config: dict[str, object] = settings.producer_config()
+    return {
+        **config,
+        "acks": tuning.acks,
+        "enable.idempotence": False,
+        "linger.ms": tuning.linger_ms,
+        "delivery.timeout.ms": tuning.delivery_timeout_ms,
+        "request.timeout.ms": min(tuning.delivery_timeout_ms, settings.tuning.request_timeout_ms),
+        "queue.buffering.max.messages": max(tuning.in_flight_records, 100),
+    }
 
 
 class LightBatch(NamedTuple):
@@ -67,7 +312,7 @@ class LightBatch(NamedTuple):
         caught_up: All records that were in the topic when it was opened have been delivered.
     """
 
-    records: Sequence[LightRecord]
+    records: Sequence[SideRecord]
     opened: bool
     backlog: int
     caught_up: bool
@@ -115,7 +360,7 @@ class LightReader:
         on_failure: Callable[[BaseException], None] | None = None,
     ) -> None:
         self._settings = settings
-        self._place = TopicPartition(topic, 0)
+        self._place = (topic, 0)
         self._sink = sink
         self._tuning = tuning or LightReaderTuning()
         self._on_failure = on_failure
@@ -125,19 +370,8 @@ class LightReader:
         self._end = 0
         self._reached = False
         self._last_error = ""
-        self._position = 0
-        self._polls = PollClock()
-        self._watch = EndWatch(settings, (topic, 0), settings.tuning.stall_timeout_s)
-        self._config = {**settings.consumer_config(group_id), "error_cb": self._note}
-        self._consumer = self._make_consumer()
+        self._consumer = PartitionConsumer(settings, group_id, self._note, doing=f"making the reader of {topic}")
         self._thread = threading.Thread(target=self._run, name=f"light-reader {topic}", daemon=True)
-
-    def _make_consumer(self) -> Consumer:
-        try:
-            return Consumer(self._config)
-        except (KafkaException, TypeError, ValueError) as error:
-            doing = f"making the reader of {self._place.topic}"
-            raise translate(error, doing, secrets=self._settings.secrets()) from error
 
     def start(self) -> None:
         """Begin to read."""
@@ -169,25 +403,23 @@ class LightReader:
                 elif not self._open():
                     self._stopping.wait(self._tuning.reopen_s)
         except BaseException as error:  # the thread's end must not pass unseen
-            _log.exception("the light reader's thread ended (%s)", self._place.topic)
+            _log.exception("the light reader's thread ended (%s)", self._place[0])
             if self._on_failure is None:
                 raise
             self._on_failure(error)
         finally:
             self._consumer.close()
-            self._watch.close()
 
     def _open(self) -> bool:
         marks: tuple[int, int] | None = None  # also what the client returns on a time-out
         try:
-            marks = self._consumer.get_watermark_offsets(self._place, timeout=self._tuning.answer_s)
+            marks = self._consumer.watermarks(self._place, self._tuning.answer_s)
         except KafkaException as error:
             self._note_text(describe(error, self._settings.secrets()))
         if marks is None:
             return False
         low, self._end = marks
-        self._position = low
-        self._consumer.assign([TopicPartition(self._place.topic, 0, low)])
+        self._consumer.start(self._place, low)
         self._is_open = True
         self._reached = low == self._end
         self._sink(LightBatch((), opened=True, backlog=0, caught_up=self._reached))
@@ -196,49 +428,23 @@ class LightReader:
         return True
 
     def _read(self) -> None:
-        first = self._polls.poll(self._consumer, self._tuning.poll_s)
-        if first is None:
-            if self._watch.stalled(self._polls.polled_s, self._position):
-                self._renew_consumer()
-            return
-        messages = [first, *self._consumer.consume(self._tuning.batch_records - 1, 0)]
-        records: list[LightRecord] = []
-        position = -1
+        fetched = self._consumer.fetch(self._tuning.batch_records, self._tuning.poll_s)
         lost = ""
-        for message in messages:
-            error = message.error()
-            if error is None:
-                records.append(_record(message))
-                position = records[-1].offset + 1
-            elif error.code() == KafkaError._PARTITION_EOF:
-                position = max(position, message.offset() or 0)
-            else:
-                self._note(error)
-                if error.code() in _LOST_POSITION or error.code() in _OTHER_TOPIC:
-                    lost = describe(error)
-        if position >= 0:
-            self._position = position
-        self._hand_over(records, position)
+        for error in fetched.errors:
+            self._note(error)
+            if error.code() in LOST_POSITION or is_topic_missing(error):
+                lost = describe(error)
+        if fetched.advanced:
+            self._hand_over([_record(message) for message in fetched.records])
         if lost:
-            _log.warning("%s is read again from its beginning: %s", self._place.topic, lost)
-            self._consumer.unassign()
+            _log.warning("%s is read again from its beginning: %s", self._place[0], lost)
+            self._consumer.stop()
             self._is_open = False
             self._stopping.wait(self._tuning.reopen_s)
 
-    def _renew_consumer(self) -> None:
-        """Nothing arrives although there are records: continue with another consumer."""
-        _log.warning(
-            "%s: nothing arrives from offset %d on although the log goes on: recreating the consumer",
-            self._place.topic,
-            self._position,
-        )
-        replaced, self._consumer = self._consumer, self._make_consumer()
-        self._consumer.assign([TopicPartition(self._place.topic, 0, self._position)])
-        close_aside(replaced)
-
-    def _hand_over(self, records: list[LightRecord], position: int) -> None:
+    def _hand_over(self, records: list[SideRecord]) -> None:
         """Compaction leaves gaps, also at the end: positions, not records, say that the end was reached."""
-        reached = position >= self._end and not self._reached
+        reached = self._consumer.position >= self._end and not self._reached
         if not records and not reached:
             return
         self._reached = self._reached or reached
@@ -253,12 +459,12 @@ class LightReader:
 
     def _note_text(self, text: str) -> None:
         if text != self._last_error:
-            _log.info("reading %s: %s", self._place.topic, text)
+            _log.info("reading %s: %s", self._place[0], text)
         self._last_error = text
 
 
-def _record(message: Message) -> LightRecord:
-    return LightRecord(message.key(), message.value(), _headers(message), message.offset() or 0, message.timestamp()[1])
+def _record(message: Message) -> SideRecord:
+    return SideRecord(message.key(), message.value(), _headers(message), message.offset() or 0, message.timestamp()[1])
 
 
 def _headers(message: Message) -> Headers:

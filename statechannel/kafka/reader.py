@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from statechannel.engine.inputs import PartitionBroken, PartitionOpened, PositionReached
-from statechannel.kafka.errors import describe, is_topic_missing, translate
-from statechannel.kafka.stall import PollClock, Stall, close_aside
+from statechannel.kafka.client_settings import make_client
+from statechannel.kafka.errors import describe, is_topic_missing
+from statechannel.kafka.partition_consumer import LOST_POSITION, PollClock, Stall, close_aside
 from statechannel.kafka.topic_watch import TopicWatch
 from statechannel.protocol.log import RecordRead, RecordsRead, Topic
 
@@ -26,8 +27,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from statechannel.engine.inputs import Input
+    from statechannel.kafka.admin import Place
     from statechannel.kafka.client_settings import ClientSettings
-    from statechannel.kafka.topic_watch import Place, TopicFindings
+    from statechannel.kafka.topic_watch import TopicFindings
     from statechannel.kafka.topics import TopicInfo
 
 _log = logging.getLogger(__name__)
@@ -36,7 +38,6 @@ _WATERMARKS_S = 1.0
 _ENDS_EVERY_S = 0.05
 _LOG_TIME = itemgetter(1)
 _as_record = partial(tuple.__new__, RecordRead)  # a third of the price of the named tuple's own constructor
-_LOST_POSITION = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._LOG_TRUNCATION})
 
 _TRUNCATED = "truncat"
 """Of the client library's message: it reports a truncated log and a position that is out of range by the same code."""
@@ -213,10 +214,7 @@ class LogReader:
 
     def _make_consumer(self) -> Consumer:
         config = {**self._settings.consumer_config(self._group_id), "error_cb": self._on_error}
-        try:
-            return Consumer(config)
-        except (KafkaException, TypeError, ValueError) as error:
-            raise translate(error, "making the consumer", secrets=self._settings.secrets()) from error
+        return make_client(Consumer, config, self._settings, "making the consumer")
 
     def _run(self) -> None:
         try:
@@ -393,7 +391,7 @@ class LogReader:
             partition.position = message.offset() or 0
             partition.ends.look(self._clock(), self._cached_end(place))
             inputs.append(self._position(partition, partition.position))
-        elif code in _LOST_POSITION:
+        elif code in LOST_POSITION:
             self._doubt(partition, _State.LOST, describe(error))
         elif is_topic_missing(error):
             self._doubt(partition, _State.DOUBTED, describe(error))

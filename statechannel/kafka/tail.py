@@ -1,16 +1,17 @@
-"""Partition access for commands and archives: reading up to the end, and appending one record."""
+"""Access to partitions for commands and archives: reading up to the end, and appending with the answer awaited."""
 # ruff: noqa: SLF001  (the client library's public error codes start with an underscore)
 
 from __future__ import annotations
 
-import logging
+import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Producer
 
-from statechannel.kafka.end_watch import EndWatch
+from statechannel.kafka.admin import ask_patiently
+from statechannel.kafka.client_settings import make_client
 from statechannel.kafka.errors import (
     AppendOutcomeUnknownError,
     KafkaUnavailableError,
@@ -20,22 +21,20 @@ from statechannel.kafka.errors import (
     more_specific,
     translate,
 )
-from statechannel.kafka.retries import ask_patiently
-from statechannel.kafka.stall import PollClock, close_aside
-from statechannel.protocol.log import RecordRead
+from statechannel.kafka.partition_consumer import PartitionConsumer
+from statechannel.protocol.log import RecordRead, Topic
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from confluent_kafka import Message
 
     from statechannel.kafka.client_settings import ClientSettings
-    from statechannel.protocol.log import Topic
-
-_log = logging.getLogger(__name__)
+    from statechannel.kafka.topic_policy import SideTopic
 
 _BATCH = 2_000
 _POLL_S = 0.2
+_REPORTS_S = 0.05
 _HINT = "Check bootstrap.servers and that Kafka runs: `statechannel kafka status`."
 
 
@@ -82,13 +81,7 @@ class PartitionTail:
         self._timeout_s = timeout_s
         self._error: KafkaError | None = None
         self._unknown = False
-        self._polls = PollClock()
-        self._config = {**settings.consumer_config(group_id), "error_cb": self._on_error}
-        self._consumer = self._make_consumer()
-
-    def _make_consumer(self) -> Consumer:
-        consumer: Consumer = _translated(self._settings, "making the consumer", lambda: Consumer(self._config))
-        return consumer
+        self._consumer = PartitionConsumer(settings, group_id, self._on_error)
 
     def __enter__(self) -> PartitionTail:
         return self
@@ -123,12 +116,10 @@ class PartitionTail:
             raise translate(error, self._doing("querying the end of"), secrets=self._settings.secrets()) from error
 
     def _watermarks(self, timeout_s: float) -> tuple[int, int] | None:
-        watermarks: tuple[int, int] | None
-        watermarks = self._consumer.get_watermark_offsets(TopicPartition(*self._place), timeout=timeout_s)
-        return watermarks
+        return self._consumer.watermarks(self._place, timeout_s)
 
     def _offset_at(self, time_ms: int, timeout_s: float) -> int:
-        (answer,) = self._consumer.offsets_for_times([TopicPartition(*self._place, time_ms)], timeout=timeout_s)
+        (answer,) = self._consumer.offsets_at([self._place], time_ms, timeout_s)
         if answer.error is not None:  # its offset is still the time that was asked for
             raise KafkaException(answer.error)
         return int(answer.offset)
@@ -157,72 +148,51 @@ class PartitionTail:
     def _batches(self, start: int, until: int | None) -> Iterator[list[RecordRead]]:
         if until is not None and start >= until:
             return
-        self._consumer.assign([TopicPartition(*self._place, start)])
-        progress_s, reached = time.monotonic(), start
         patience_s = self._settings.tuning.stall_timeout_s
         if until is not None:  # a new consumer is to be tried before the time is up
             patience_s = min(patience_s, self._timeout_s / 2)
-        watch = EndWatch(self._settings, self._place, patience_s)
+        self._consumer.start(self._place, start, patience_s=patience_s)
+        progress_s = time.monotonic()
         try:
             while True:
-                records, position = self._fetch(until)
-                if position is not None:
-                    reached, progress_s = position, time.monotonic()
-                if watch.stalled(self._polls.polled_s, reached, until):
-                    self._renew_consumer(reached)
+                fetched = self._consumer.fetch(_BATCH, _POLL_S, known_end=until)
+                if fetched.advanced:
+                    progress_s = time.monotonic()
+                self._check(fetched.errors)
+                records = self._records(fetched.records, until)
                 if records or until is None:
                     yield records
-                if until is not None and position is not None and position >= until:
+                if until is not None and fetched.advanced and self._consumer.position >= until:
                     return
                 if self._unknown:
-                    self._make_sure(reached)
+                    self._make_sure()
                 if until is not None and time.monotonic() - progress_s > self._timeout_s:
                     raise self._away("reading")
         finally:
-            self._consumer.unassign()
-            watch.close()
+            self._consumer.stop()
 
-    def _renew_consumer(self, reached: int) -> None:
-        """Nothing arrives although there are records: continue with another consumer."""
-        _log.warning(
-            "%s-%d: nothing arrives from offset %d on although the log goes on: recreating the consumer",
-            *self._place,
-            reached,
-        )
-        replaced, self._consumer = self._consumer, self._make_consumer()
-        self._consumer.assign([TopicPartition(*self._place, reached)])
-        close_aside(replaced)
-
-    def _make_sure(self, reached: int) -> None:
+    def _make_sure(self) -> None:
         """A broker did not know the topic: continue if Kafka does, which the library does not report a second time."""
         self._unknown = False
         self._ask("reading", self._watermarks)
-        self._consumer.assign([TopicPartition(*self._place, reached)])
+        self._consumer.move_to(self._consumer.position)
 
-    def _fetch(self, until: int | None) -> tuple[list[RecordRead], int | None]:
-        """Records below `until`, and the position after them if anything arrived."""
-        first = self._polls.poll(self._consumer, _POLL_S)
-        if first is None:
-            return [], None
-        return self._sort([first, *self._consumer.consume(_BATCH - 1, 0)], until)
-
-    def _sort(self, batch: Sequence[Message], until: int | None) -> tuple[list[RecordRead], int | None]:
-        records: list[RecordRead] = []
-        position: int | None = None
-        for message in batch:
-            error = message.error()
-            offset = message.offset() or 0
-            if error is None:
-                position = offset + 1
-                if until is None or offset < until:
-                    records.append(_record(self._topic, self._place[1], offset, message))
-            elif error.code() == KafkaError._PARTITION_EOF:
-                position = offset
-            elif is_topic_missing(error):
+    def _check(self, errors: Sequence[KafkaError]) -> None:
+        for error in errors:
+            if is_topic_missing(error):
                 self._unknown = True
             elif not is_transient(error):
                 raise translate(error, self._doing("reading"), secrets=self._settings.secrets())
-        return records, position
+
+    def _records(self, messages: Sequence[Message], until: int | None) -> list[RecordRead]:
+        """Messages below `until` as records."""
+        topic, partition = self._topic, self._place[1]
+        records = [
+            RecordRead(topic, partition, m.offset() or 0, m.timestamp()[1], m.key(), m.value()) for m in messages
+        ]
+        if until is None or not records or records[-1].offset < until:
+            return records
+        return [record for record in records if record.offset < until]
 
     def _ask(self, doing: str, call: Callable[[float], Any]) -> Any:
         grace_s = self._settings.tuning.topic_grace_s
@@ -249,15 +219,140 @@ class PartitionTail:
         self._error = error
 
 
-def _record(topic: Topic, partition: int, offset: int, message: Message) -> RecordRead:
-    return RecordRead(topic, partition, offset, message.timestamp()[1], message.key(), message.value())
+def side_tail(settings: ClientSettings, topic: SideTopic, timeout_s: float) -> PartitionTail:
+    """A side topic, which has one partition; the role that its records are given is not used."""
+    return PartitionTail(settings, Topic.REQUESTS, topic.name, 0, group_id=topic.reader_group, timeout_s=timeout_s)
 
 
-def _translated(settings: ClientSettings, doing: str, make: Callable[[], Any]) -> Any:
-    try:
-        return make()
-    except (KafkaException, TypeError, ValueError) as error:
-        raise translate(error, doing, secrets=settings.secrets()) from error
+@dataclass(slots=True)
+class WriteResult:
+    """Answers to the records of one write.
+
+    Attributes:
+        produced: Records for the client; the last of them it may have had no room for.
+        offset: That of the last confirmed record; None if Kafka did not report it.
+        error: The first reported error.
+    """
+
+    produced: int = 0
+    written: int = 0
+    failed: int = 0
+    offset: int | None = None
+    error: KafkaError | None = None
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+
+    @property
+    def unanswered(self) -> int:
+        """Records without an answer; they may be in the log or may not."""
+        return self.produced - self.written - self.failed
+
+    def delivered(self, error: KafkaError | None, message: Message) -> None:
+        """Delivery report; called by librdkafka inside `poll`, also inside that of another thread's write."""
+        with self._lock:
+            if error is None:
+                self.written += 1
+                self.offset = message.offset()
+            else:
+                self.failed += 1
+                self.error = self.error or error
+
+
+class BlockingWriter:
+    """Writes records to one topic and waits for Kafka's answers. May be called from any thread.
+
+    Args:
+        doing: Activity with its object: "appending to bundle-state-requests-0".
+        timeout_s: Bound of the delivery of a record.
+        properties: Properties of the client that differ from those of the channel's own producer.
+
+    Attributes:
+        last_error: The client's last error.
+    """
+
+    def __init__(
+        self,
+        settings: ClientSettings,
+        topic: str,
+        doing: str,
+        *,
+        timeout_s: float,
+        properties: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._settings = settings
+        self._topic = topic
+        self._doing = doing
+        self._timeout_s = timeout_s
+        self.last_error: KafkaError | None = None
+        config = {
+            **settings.producer_config(),
+            "delivery.timeout.ms": max(1, int(timeout_s * 1_000)),
+            "error_cb": self._on_error,
+            **(properties or {}),
+        }
+        self._producer: Producer = make_client(Producer, config, settings, "making the producer")
+
+    def write(self, records: Iterable[tuple[int, bytes | None, bytes | None]]) -> WriteResult:
+        """Write records (partition, key, value), in bounded memory; a little more than `timeout_s` without progress ends it.
+
+        Raises:
+            KafkaAdapterError: The client refused a record, or failed for good.
+        """
+        result = WriteResult()
+        self.last_error = None
+        try:
+            for record in records:
+                if not self._produce(result, *record):
+                    break
+            deadline_s = time.monotonic() + self._timeout_s + 1.0
+            while result.unanswered and time.monotonic() < deadline_s:
+                self._producer.poll(_REPORTS_S)
+        except KafkaException as error:
+            raise translate(error, self._doing, secrets=self._settings.secrets()) from error
+        return result
+
+    def _produce(self, result: WriteResult, partition: int, key: bytes | None, value: bytes | None) -> bool:
+        """Hand a record to the client; False if its queue stays full."""
+        result.produced += 1
+        deadline_s = time.monotonic() + self._timeout_s
+        while True:
+            try:
+                self._producer.produce(
+                    self._topic, value=value, key=key, partition=partition, on_delivery=result.delivered
+                )
+            except BufferError:
+                if self._producer.poll(_REPORTS_S):
+                    deadline_s = time.monotonic() + self._timeout_s
+                elif time.monotonic() > deadline_s:
+                    return False
+            else:
+                return True
+
+    def require(self, result: WriteResult) -> None:
+        """Refuse a result unless every record was confirmed.
+
+        Raises:
+            AppendOutcomeUnknownError: No answer in time: the records may or may not be in the log.
+            KafkaAdapterError: Kafka refused one.
+        """
+        secrets = self._settings.secrets()
+        error = result.error
+        if error is not None and error.code() not in (KafkaError._MSG_TIMED_OUT, KafkaError._TIMED_OUT):
+            raise translate(error, self._doing, secrets=secrets)
+        if error is not None or result.unanswered:
+            cause = self.last_error or error or KafkaError(KafkaError._MSG_TIMED_OUT)
+            reason = translate(cause, self._doing, secrets=secrets)
+            raise AppendOutcomeUnknownError(
+                f"Kafka did not confirm in {self._timeout_s:g} s while {self._doing}; the record may still appear. {reason}",
+                hint=reason.hint,
+            )
+
+    def close(self, timeout_s: float) -> None:
+        """Wait for outstanding answers, and give up the rest."""
+        if self._producer.flush(timeout_s):
+            self._producer.purge()
+
+    def _on_error(self, error: KafkaError) -> None:
+        self.last_error = error
 
 
 def append_and_wait(
@@ -285,45 +380,18 @@ def append_and_wait(
         KafkaAdapterError: Kafka refused it.
     """
     doing = f"appending to {name}-{partition}"
-    errors: list[KafkaError] = []
-    ends: list[tuple[KafkaError | None, int | None]] = []
-
-    def delivered(error: KafkaError | None, message: Message) -> None:
-        ends.append((error, message.offset()))
-
-    config = {
-        **settings.producer_config(),
-        "delivery.timeout.ms": max(1, int(timeout_s * 1_000)),
+    properties = {
         "request.timeout.ms": max(1, min(int(timeout_s * 1_000), settings.tuning.request_timeout_ms)),
-        "error_cb": errors.append,
         "enable.idempotence": not repeatable,
     }
-    producer = _translated(settings, "making the producer", lambda: Producer(config))
-    try:
-        producer.produce(name, value=value, key=key, partition=partition, on_delivery=delivered)
-    except (KafkaException, BufferError) as error:
-        raise translate(error, doing, secrets=settings.secrets()) from error
-    deadline_s = time.monotonic() + timeout_s + 1.0
-    while not ends and time.monotonic() < deadline_s:
-        try:
-            producer.poll(_POLL_S)
-        except KafkaException as error:  # for good: nothing of this producer is written any more
-            raise translate(error, doing, secrets=settings.secrets()) from error
-    if not ends:
-        producer.purge()
-    failure, offset = ends[0] if ends else (KafkaError(KafkaError._MSG_TIMED_OUT), None)
-    if failure is None:
-        if offset is None or offset < 0:
-            raise AppendOutcomeUnknownError(
-                f"Kafka confirmed the record without its offset, while {doing}.",
-                hint="Check whether it was applied before you write it again.",
-            )
-        return offset
-    if failure.code() in (KafkaError._MSG_TIMED_OUT, KafkaError._TIMED_OUT):
-        cause = errors[-1] if errors else failure
-        reason = translate(cause, doing, secrets=settings.secrets())
+    writer = BlockingWriter(settings, name, doing, timeout_s=timeout_s, properties=properties)
+    result = writer.write([(partition, key, value)])
+    if result.unanswered:
+        writer.close(0)
+    writer.require(result)
+    if result.offset is None or result.offset < 0:
         raise AppendOutcomeUnknownError(
-            f"Kafka did not confirm in {timeout_s:g} s while {doing}; the record may still appear. {reason}",
-            hint=reason.hint,
+            f"Kafka confirmed the record without its offset, while {doing}.",
+            hint="Check whether it was applied before you write it again.",
         )
-    raise translate(failure, doing, secrets=settings.secrets())
+    return result.offset

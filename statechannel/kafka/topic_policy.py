@@ -1,15 +1,13 @@
-"""Required settings of each topic, as data (protocol.md section 6)."""
+"""The topics, as data: name, required settings, key and writers of each (protocol.md section 6)."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final
+from typing import ClassVar, Final, Protocol
 
 from statechannel.protocol.log import Topic
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 MINUTE_MS: Final = 60_000
 HOUR_MS: Final = 60 * MINUTE_MS
@@ -85,7 +83,7 @@ class TopicPolicy:
     """Policy of one topic.
 
     Attributes:
-        role: `channel`, `registry`, `requests` or `leader`.
+        role: Its part in a channel, such as `registry`.
         partitions: The number that it must have; None: any, fixed at creation.
         requirements: Compared one by one, in this order.
     """
@@ -99,9 +97,35 @@ class TopicPolicy:
         return {r.setting: r.wanted for r in self.requirements}
 
 
+class TopicSet(Protocol):
+    """Topics that are created and verified together.
+
+    Attributes:
+        policies: Topic name to policy.
+        refusal: What it means if a topic has a hard difference.
+        remedy: What to do then.
+    """
+
+    @property
+    def policies(self) -> Mapping[str, TopicPolicy]: ...
+
+    @property
+    def refusal(self) -> str: ...
+
+    @property
+    def remedy(self) -> str: ...
+
+
+_REFUSAL: Final = "The topics' settings void the protocol's guarantees"
+_REMEDY: Final = "Run the commands above, then start again."
+
 _LOG_TIME = Requirement("message.timestamp.type", SettingRule.EXACTLY, "LogAppendTime")
 _CLEAN_ELECTION = Requirement("unclean.leader.election.enable", SettingRule.EXACTLY, "false")
 _DELETE = Requirement("cleanup.policy", SettingRule.EXACTLY, "delete")
+_COMPACT = Requirement("cleanup.policy", SettingRule.EXACTLY, "compact")
+
+
+# --- the channel's own topics ---------------------------------------------------------------------------------------
 
 
 def channel_policy(lags: ChannelLags | None = None) -> TopicPolicy:
@@ -112,7 +136,7 @@ def channel_policy(lags: ChannelLags | None = None) -> TopicPolicy:
         role=Topic.CHANNEL,
         partitions=None,
         requirements=(
-            Requirement("cleanup.policy", SettingRule.EXACTLY, "compact"),
+            _COMPACT,
             _LOG_TIME,
             Requirement("min.compaction.lag.ms", SettingRule.AT_LEAST, str(t.min_compaction_lag_ms)),
             Requirement("max.compaction.lag.ms", SettingRule.AT_MOST, str(t.max_compaction_lag_ms)),
@@ -169,6 +193,8 @@ class ChannelTopics:
 
     channel: str = "bundle-state"
     lags: ChannelLags = field(default_factory=ChannelLags)
+    refusal: ClassVar[str] = _REFUSAL
+    remedy: ClassVar[str] = _REMEDY
 
     @property
     def names(self) -> Mapping[Topic, str]:
@@ -191,8 +217,7 @@ class ChannelTopics:
 
     @property
     def reader_group(self) -> str:
-        """A group name that librdkafka asks for; nothing is ever committed to it."""
-        return f"{self.channel}-reader"
+        return _reader_group(self.channel)
 
     @property
     def policies(self) -> Mapping[str, TopicPolicy]:
@@ -203,3 +228,184 @@ class ChannelTopics:
             self.names[Topic.REQUESTS]: requests_policy(),
             self.leader_topic: leader_policy(),
         }
+
+
+# --- side topics: of the balancer and of the planner of Kafka's partitions --------------------------------------------
+
+BROKER_LOAD: Final = "broker-load"
+TOP_BUNDLES: Final = "top-bundles"
+POLICIES: Final = "policies"
+DECISIONS: Final = "decisions"
+PARTITION_SAMPLES: Final = "partition-samples"
+PARTITION_PLANS: Final = "partition-plans"
+
+DECISIONS_RETENTION_MS: Final = 7 * DAY_MS
+DECISIONS_SEGMENT_MS: Final = DAY_MS
+
+
+@dataclass(frozen=True, slots=True)
+class SideTopic:
+    """One topic beside the channel's own.
+
+    Attributes:
+        reader_group: A group name that librdkafka asks for; nothing is ever committed to it.
+    """
+
+    name: str
+    policy: TopicPolicy
+    reader_group: str
+    refusal: str = _REFUSAL
+    remedy: str = _REMEDY
+
+    @property
+    def policies(self) -> Mapping[str, TopicPolicy]:
+        return {self.name: self.policy}
+
+
+@dataclass(frozen=True, slots=True)
+class LightLags:
+    """Times of a light topic; shorter ones are for tests that watch the cleaner.
+
+    Attributes:
+        retention_ms: A record older than this may be gone: at least twice the age at which reports are renewed.
+        delete_retention_ms: Retention of a tombstone.
+    """
+
+    retention_ms: int = HOUR_MS
+    segment_ms: int = 10 * MINUTE_MS
+    delete_retention_ms: int = HOUR_MS
+
+
+def _light_policy(role: str, times: LightLags) -> TopicPolicy:
+    """One partition, compact and delete, the log's own time: offsets and times of different keys can be compared.
+
+    Records may be lost. Upstream keeps load data in non-persistent topics; here such a topic is short-lived instead, so that
+    a reader who comes late finds the newest record of each key.
+    """
+    return TopicPolicy(
+        role=role,
+        requirements=(
+            Requirement("cleanup.policy", SettingRule.EXACTLY, "compact,delete"),
+            _LOG_TIME,
+            Requirement("retention.ms", SettingRule.AT_LEAST, str(times.retention_ms)),
+            Requirement("delete.retention.ms", SettingRule.AT_LEAST, str(times.delete_retention_ms)),
+            Requirement("segment.ms", SettingRule.AT_MOST, str(times.segment_ms), hard=False),
+            Requirement("max.message.bytes", SettingRule.AT_LEAST, str(LARGEST_RECORD_BYTES)),
+        ),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class LoadTopics:
+    """The two load topics of a channel (upstream `loadbalancer-broker-load-data`, `-top-bundles-`).
+
+    Key is the broker, which writes; the leader, or the Spark job, writes tombstones.
+    """
+
+    channel: str
+    light: LightLags = LightLags()
+    refusal: ClassVar[str] = _REFUSAL
+    remedy: ClassVar[str] = _REMEDY
+
+    @property
+    def broker_load(self) -> str:
+        return f"{self.channel}-{BROKER_LOAD}"
+
+    @property
+    def top_bundles(self) -> str:
+        """Topic of the heaviest bundles of each broker."""
+        return f"{self.channel}-{TOP_BUNDLES}"
+
+    @property
+    def reader_group(self) -> str:
+        return _reader_group(self.channel)
+
+    @property
+    def policies(self) -> Mapping[str, TopicPolicy]:
+        return {
+            self.broker_load: _light_policy(BROKER_LOAD, self.light),
+            self.top_bundles: _light_policy(TOP_BUNDLES, self.light),
+        }
+
+
+def policies_topic(channel: str, delete_retention_ms: int = 7 * DAY_MS) -> SideTopic:
+    """The policies: key is kind and name; operators write, by commands.
+
+    Args:
+        delete_retention_ms: Retention of tombstones: a reader that was away for longer starts over.
+    """
+    requirements = (
+        _COMPACT,
+        _LOG_TIME,
+        Requirement("delete.retention.ms", SettingRule.AT_LEAST, str(delete_retention_ms)),
+        _CLEAN_ELECTION,
+        Requirement("max.message.bytes", SettingRule.AT_LEAST, "200000"),
+        Requirement("segment.ms", SettingRule.AT_MOST, str(DAY_MS), hard=False),
+    )
+    return SideTopic(
+        f"{channel}-{POLICIES}",
+        TopicPolicy(POLICIES, requirements),
+        _reader_group(channel),
+        refusal="The topic of policies has unsuitable settings",
+    )
+
+
+def decisions_topic(
+    channel: str, retention_ms: int = DECISIONS_RETENTION_MS, segment_ms: int = DECISIONS_SEGMENT_MS
+) -> SideTopic:
+    """The decisions of the balancer: key is the decision's id; the leader writes.
+
+    Args:
+        retention_ms: A decision older than this may be gone.
+        segment_ms: Retention drops whole segments: a record may live this much longer.
+    """
+    requirements = (
+        _DELETE,
+        _LOG_TIME,
+        Requirement("max.message.bytes", SettingRule.AT_LEAST, str(LARGEST_RECORD_BYTES)),
+        Requirement("retention.ms", SettingRule.AT_LEAST, str(retention_ms), hard=False),
+        Requirement("segment.ms", SettingRule.AT_MOST, str(segment_ms), hard=False),
+    )
+    return SideTopic(f"{channel}-{DECISIONS}", TopicPolicy(DECISIONS, requirements), _reader_group(channel))
+
+
+def samples_topic(name: str, window_ms: int) -> SideTopic:
+    """The loads of Kafka's partitions: key is topic and partition; samplers write.
+
+    Args:
+        window_ms: Longest window that is to be averaged; old samples are deleted a bit later.
+    """
+    retention_ms = window_ms + window_ms // 4 + HOUR_MS
+    segment_ms = max(10 * MINUTE_MS, retention_ms // 8)
+    requirements = (
+        _DELETE,
+        _LOG_TIME,
+        Requirement("retention.ms", SettingRule.AT_LEAST, str(retention_ms), hard=False),
+        Requirement("segment.ms", SettingRule.AT_MOST, str(segment_ms), hard=False),
+    )
+    return SideTopic(name, TopicPolicy(PARTITION_SAMPLES, requirements, partitions=None), _reader_group(name))
+
+
+def plans_topic(name: str) -> SideTopic:
+    """Plans for Kafka's partitions and their events: key is the plan's id; executors and operators write.
+
+    Policy delete, not compact: all events of a key count, not only the last.
+    """
+    requirements = (
+        _DELETE,
+        _LOG_TIME,
+        Requirement("max.message.bytes", SettingRule.AT_LEAST, str(LARGEST_RECORD_BYTES)),
+        Requirement("retention.ms", SettingRule.AT_LEAST, str(30 * DAY_MS), hard=False),
+    )
+    return SideTopic(
+        name,
+        TopicPolicy(PARTITION_PLANS, requirements),
+        _reader_group(name),
+        refusal="the topic of partition plans has invalid settings",
+        remedy="Run the commands above, or use another topic: extensions.partitions.state_topic.",
+    )
+
+
+def _reader_group(prefix: str) -> str:
+    """A group name that librdkafka asks for, within the prefix of the channel's ACLs; nothing is ever committed to it."""
+    return f"{prefix}-reader"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin._listoffsets import OffsetSpec
 
-from statechannel.kafka.admin import AdminHandle
+from statechannel.kafka.admin import AdminHandle, Place
 from statechannel.kafka.errors import is_topic_missing, kafka_error_of
 
 if TYPE_CHECKING:
@@ -18,9 +18,6 @@ if TYPE_CHECKING:
 
     from statechannel.kafka.client_settings import ClientSettings
     from statechannel.kafka.topics import TopicInfo
-
-Place = tuple[str, int]
-"""Topic name and partition."""
 
 _CONFIRMATIONS = 2
 """Answers in a row that must agree: a broker that has just come back may know less for a moment."""

@@ -1,11 +1,14 @@
-"""Topics of a channel: creation, inspection, and refusal of settings that void the protocol."""
+"""Topics and their cluster: creation, inspection, and refusal of settings that void the protocol; nodes and replicas."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from importlib import metadata
 from typing import TYPE_CHECKING
 
+import confluent_kafka
 from confluent_kafka import KafkaError, TopicCollection, TopicPartition
 from confluent_kafka.admin._config import ConfigResource
 from confluent_kafka.admin._listoffsets import OffsetSpec
@@ -23,12 +26,13 @@ from statechannel.kafka.errors import (
 from statechannel.kafka.topic_policy import SettingRule
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Iterable
 
     from confluent_kafka.admin._topic import TopicDescription
 
     from statechannel.kafka.client_settings import ClientSettings
-    from statechannel.kafka.topic_policy import ChannelTopics, Requirement, TopicPolicy
+    from statechannel.kafka.topic_policy import Requirement, TopicPolicy, TopicSet
+
 
 _POLL_S = 0.05
 _SAFE_REPLICAS = 3
@@ -84,8 +88,46 @@ class Inspection:
         return tuple(d for d in self.differences if d.hard)
 
 
+@dataclass(frozen=True, slots=True)
+class KafkaNode:
+    """One broker of the Kafka cluster."""
+
+    node: int
+    address: str
+    rack: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaCluster:
+    """The Kafka cluster.
+
+    Attributes:
+        controller: Id of the controller, or of the node that represents it (KRaft); None if there is none.
+        nodes: Those that are up, by id.
+    """
+
+    cluster_id: str
+    controller: int | None
+    nodes: tuple[KafkaNode, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionPlace:
+    """Leader and replicas of one partition.
+
+    Attributes:
+        leader: None: it has no leader, and can be neither read nor written.
+        in_sync: Replicas that are in sync with the leader.
+    """
+
+    partition: int
+    leader: int | None
+    replicas: tuple[int, ...]
+    in_sync: tuple[int, ...]
+
+
 class TopicAdmin(BoundedAdmin):
-    """Client for describing and creating topics."""
+    """Client for describing and creating topics, and for describing the cluster."""
 
     def describe(self, names: Collection[str], *, created: bool = False) -> dict[str, TopicInfo]:
         """The topics among `names` that exist, with all their settings.
@@ -119,7 +161,7 @@ class TopicAdmin(BoundedAdmin):
             if name in settings
         }
 
-    def create(self, topics: ChannelTopics, *, partitions: int, replication_factor: int) -> None:
+    def create(self, topics: TopicSet, *, partitions: int, replication_factor: int) -> None:
         """Create the topics that do not exist and wait until the leader of every partition answers.
 
         Idempotent; an existing topic is not changed (`inspect` compares it with its policy).
@@ -219,23 +261,99 @@ class TopicAdmin(BoundedAdmin):
             settings[resource.name] = {k: e.value for k, e in entries.items() if e.value}
         return settings
 
+    # --- the cluster ------------------------------------------------------------------------------------------------
+
+    def cluster(self) -> KafkaCluster:
+        """Its id, its controller, its nodes."""
+        description = self._patiently(
+            lambda left_s: self._wait(self._admin.describe_cluster(request_timeout=left_s), "describing the cluster")
+        )
+        nodes = (KafkaNode(node.id, f"{node.host}:{node.port}", node.rack) for node in description.nodes)
+        controller = description.controller
+        return KafkaCluster(
+            description.cluster_id,
+            None if controller is None or controller.id < 0 else controller.id,
+            tuple(sorted(nodes, key=lambda node: node.node)),
+        )
+
+    def node_settings(self, node: int) -> Mapping[str, str]:
+        """Effective settings of one Kafka broker, without secrets."""
+        resource = ConfigResource(ResourceType.BROKER, str(node))
+
+        def ask(left_s: float) -> Mapping[str, str]:
+            (future,) = self._admin.describe_configs([resource], request_timeout=left_s).values()
+            entries = self._wait(future, f"reading the settings of Kafka broker {node}")
+            return {name: entry.value for name, entry in entries.items() if entry.value and not entry.is_sensitive}
+
+        return self._patiently(ask)
+
+    def places(self, names: Collection[str]) -> dict[str, tuple[PartitionPlace, ...]]:
+        """Leaders and replicas of the existing topics' partitions."""
+        return {
+            name: tuple(
+                PartitionPlace(
+                    partition.id,
+                    None if partition.leader is None or partition.leader.id < 0 else partition.leader.id,  # type: ignore[redundant-expr]
+                    tuple(sorted(node.id for node in partition.replicas)),
+                    tuple(sorted(node.id for node in partition.isr)),
+                )
+                for partition in description.partitions
+            )
+            for name, description in self._descriptions(names).items()
+            if description is not None
+        }
+
 
 def create_topics(
     settings: ClientSettings,
-    topics: ChannelTopics,
+    topics: TopicSet,
     *,
     partitions: int = 1,
     replication_factor: int = -1,
     timeout_s: float = 20.0,
 ) -> Mapping[str, TopicInfo]:
-    """Create missing topics, then verify all four; see `TopicAdmin.create`."""
+    """Create missing topics, then verify all; see `TopicAdmin.create`."""
     admin = TopicAdmin(settings, timeout_s=timeout_s)
     admin.create(topics, partitions=partitions, replication_factor=replication_factor)
     infos = admin.describe(topics.policies.keys(), created=True)
-    return _refuse_hard(inspect(infos, settings, topics)).topics
+    return refuse_unfit(inspect(infos, settings, topics), topics).topics
 
 
-def inspect_topics(settings: ClientSettings, topics: ChannelTopics, *, timeout_s: float = 20.0) -> Inspection:
+def open_topics(
+    settings: ClientSettings,
+    topics: TopicSet,
+    *,
+    create: bool,
+    replication_factor: int = -1,
+    fit_nodes: bool = False,
+    partitions: int = 1,
+    timeout_s: float = 20.0,
+) -> Mapping[str, TopicInfo]:
+    """Verify topics; missing ones are created first if requested.
+
+    Args:
+        replication_factor: Replicas of new topics; -1: the cluster's default.
+        fit_nodes: With fewer brokers than replicas, as many replicas as there are brokers.
+        partitions: Of new topics whose policy leaves the number open.
+
+    Raises:
+        TopicMissingError: One does not exist and was not to be created.
+        TopicPolicyError: At least one hard difference; the message has the commands that fix it.
+        KafkaUnavailableError: Kafka did not answer in time.
+    """
+    admin = TopicAdmin(settings, timeout_s=timeout_s)
+    infos = admin.describe(topics.policies.keys())
+    # A request to create an existing topic costs a round trip to Kafka's controller, so it is not sent.
+    if create and len(infos) < len(topics.policies):
+        if fit_nodes:
+            replication_factor = max(1, min(replication_factor, len(admin.cluster().nodes)))
+        return create_topics(
+            settings, topics, partitions=partitions, replication_factor=replication_factor, timeout_s=timeout_s
+        )
+    return refuse_unfit(inspect(infos, settings, topics), topics).topics
+
+
+def inspect_topics(settings: ClientSettings, topics: TopicSet, *, timeout_s: float = 20.0) -> Inspection:
     """Read the topics and list every difference, hard and soft, without refusing anything.
 
     Raises:
@@ -245,17 +363,17 @@ def inspect_topics(settings: ClientSettings, topics: ChannelTopics, *, timeout_s
     return inspect(admin.describe(topics.policies.keys()), settings, topics)
 
 
-def verify_topics(settings: ClientSettings, topics: ChannelTopics, *, timeout_s: float = 20.0) -> Inspection:
+def verify_topics(settings: ClientSettings, topics: TopicSet, *, timeout_s: float = 20.0) -> Inspection:
     """Like `inspect_topics`, but refuse topics with a hard difference.
 
     Raises:
         TopicMissingError: One of the topics does not exist.
         TopicPolicyError: At least one hard difference; the message has the commands that fix it.
     """
-    return _refuse_hard(inspect_topics(settings, topics, timeout_s=timeout_s))
+    return refuse_unfit(inspect_topics(settings, topics, timeout_s=timeout_s), topics)
 
 
-def inspect(infos: Mapping[str, TopicInfo], settings: ClientSettings, topics: ChannelTopics) -> Inspection:
+def inspect(infos: Mapping[str, TopicInfo], settings: ClientSettings, topics: TopicSet) -> Inspection:
     """Compare topics with the policies. Pure."""
     missing = [name for name in topics.policies if name not in infos]
     if missing:
@@ -286,14 +404,16 @@ def differences_of(info: TopicInfo, policy: TopicPolicy, server: str) -> list[To
     ]
 
 
-def _refuse_hard(inspection: Inspection) -> Inspection:
+def refuse_unfit(inspection: Inspection, topics: TopicSet) -> Inspection:
+    """The inspection, if it has no hard difference.
+
+    Raises:
+        TopicPolicyError: It has; the message has the commands that fix it.
+    """
     if not inspection.hard:
         return inspection
     lines = "\n  ".join(str(difference) for difference in inspection.hard)
-    raise TopicPolicyError(
-        f"The topics' settings void the protocol's guarantees:\n  {lines}",
-        hint="Run the commands above, then start again.",
-    )
+    raise TopicPolicyError(f"{topics.refusal}:\n  {lines}", hint=topics.remedy)
 
 
 def _difference(info: TopicInfo, requirement: Requirement, server: str) -> TopicSettingDifference:
@@ -366,3 +486,18 @@ def _has_leaders(description: TopicDescription) -> bool:
         p.leader is not None and p.leader.id >= 0  # type: ignore[redundant-expr]  # seen None
         for p in description.partitions
     )
+
+
+def client_versions() -> dict[str, str]:
+    """Versions of the client library and of what it wraps."""
+    return {"confluent-kafka": metadata.version("confluent-kafka"), "librdkafka": confluent_kafka.libversion()[0]}
+
+
+def server_version(settings: Mapping[str, str]) -> str:
+    """The version of a Kafka broker, derived from its settings: Kafka's protocol has no request for it."""
+    version = settings.get("inter.broker.protocol.version")
+    if version is not None:
+        return f"inter-broker protocol {version}"
+    if "group.coordinator.rebalance.protocols" in settings or "share.coordinator.append.linger.ms" in settings:
+        return "4.0 or newer"
+    return "unknown"

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from statechannel.engine.inputs import AppendFailed, delivery_report
+from statechannel.kafka.client_settings import make_client
 from statechannel.kafka.errors import describe, is_access_denied, kafka_error_of, translate
 
 if TYPE_CHECKING:
@@ -171,10 +172,7 @@ class LogWriter:
 
     def _open(self, number: int) -> _Session:
         config = {**self._settings.producer_config(), "error_cb": self._on_error}
-        try:
-            return _Session(number, self._make_producer(config))
-        except (KafkaException, TypeError, ValueError) as error:
-            raise translate(error, "making the producer", secrets=self._settings.secrets()) from error
+        return _Session(number, make_client(self._make_producer, config, self._settings, "making the producer"))
 
     def _on_error(self, error: KafkaError) -> None:
         if error.fatal() or error.code() == KafkaError._FATAL:

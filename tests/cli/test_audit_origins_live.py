@@ -8,12 +8,14 @@ import pytest
 from click.testing import Result
 
 from shedders.decisions.builder import Executed
-from shedders.decisions.topic import DecisionTopics, DecisionWriter, open_decision_topic
+from shedders.decisions.topic import DecisionWriter
 from statechannel.broker import request_record
 from statechannel.broker.request_record import Request
 from statechannel.cli.audit import origins
 from statechannel.kafka.client_settings import ClientSettings
 from statechannel.kafka.tail import append_and_wait
+from statechannel.kafka.topic_policy import decisions_topic
+from statechannel.kafka.topics import create_topics
 from tests.support.decision_records import LOWER, NAMESPACE, UPPER, ChannelLog, move, record
 from tests.support.kafka_lanes import Kafka
 
@@ -30,8 +32,8 @@ def test_the_topics_say_who_asked(
     place = ("--bootstrap-servers", kafka.bootstrap_servers, "--channel", topic_prefix)
     assert run("init", *place).exit_code == 0
 
-    topics = DecisionTopics(topic_prefix)
-    open_decision_topic(client, topics, create=True, replication_factor=1)
+    topics = decisions_topic(topic_prefix)
+    create_topics(client, topics, replication_factor=1)
     writer = DecisionWriter(client, topics)
     assert writer.write(record(1, moves=[move(LOWER_KEY)], executed={LOWER_KEY: Executed("op-move")}))
     assert writer.close(20)

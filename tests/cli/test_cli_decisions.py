@@ -22,17 +22,14 @@ from shedders.decisions.record import (
     AnyRecord,
     InvalidDecisionReason,
     OutcomeRecord,
-    UndecodableDecision,
     decode,
     encode,
     key_of,
 )
 from shedders.decisions.topic import (
     DecisionReader,
-    DecisionTopics,
     DecisionWriter,
     describe_decision_topic,
-    open_decision_topic,
 )
 from shedders.model.amounts import MESSAGES
 from shedders.model.plan import Left, Placed
@@ -45,7 +42,9 @@ from statechannel.cli.kit.times import parse_since
 from statechannel.kafka.client_settings import ClientSettings
 from statechannel.kafka.errors import TopicMissingError, TopicPolicyError
 from statechannel.kafka.tail import append_and_wait
-from statechannel.kafka.topics import TopicAdmin
+from statechannel.kafka.topic_policy import decisions_topic
+from statechannel.kafka.topics import TopicAdmin, open_topics
+from statechannel.protocol.side_record import InvalidRecord
 from tests.support.decision_records import (
     AT_MS,
     IDS,
@@ -84,7 +83,7 @@ def _held(one: DecisionRead, wanted: Callable[[Any], bool], behind: Callable[[An
 class Injected:
     """Reads what it is given, as `DecisionReader` does the topic."""
 
-    def __init__(self, records: Sequence[AnyRecord | UndecodableDecision]) -> None:
+    def __init__(self, records: Sequence[AnyRecord | InvalidRecord]) -> None:
         self.reads = [DecisionRead(number, AT_MS, one) for number, one in enumerate(records)]
         self.since_ms: int | None = None
         self.about: list[str] | None = None
@@ -93,7 +92,7 @@ class Injected:
     def read(self, *, since_ms: int | None = None, about: Sequence[str] | None = None) -> Iterator[DecisionRead]:
         self.since_ms, self.about = since_ms, None if about is None else list(about)
         for one in self.reads:
-            text = "" if isinstance(one.record, UndecodableDecision) else encode(one.record).decode()
+            text = "" if isinstance(one.record, InvalidRecord) else encode(one.record).decode()
             if about is None or any(name in text for name in about):
                 yield one
 
@@ -101,7 +100,7 @@ class Injected:
         return [
             one
             for one in self.reads
-            if behind is None or isinstance(one.record, UndecodableDecision) or _held(one, wanted, behind)
+            if behind is None or isinstance(one.record, InvalidRecord) or _held(one, wanted, behind)
         ]
 
     def follow(self, *, since_ms: int | None, stop: Callable[[], bool]) -> Iterator[Sequence[DecisionRead]]:
@@ -109,7 +108,7 @@ class Injected:
         yield []
 
 
-RECORDS: list[AnyRecord | UndecodableDecision] = [
+RECORDS: list[AnyRecord | InvalidRecord] = [
     skipped_record(occasion(1), "shedding-off", "shedding is off (ann: sale)"),
     record(
         2,
@@ -123,11 +122,11 @@ RECORDS: list[AnyRecord | UndecodableDecision] = [
     outcome_record(
         IDS[2], WHOLE, "transferred", "b2 has it", operation="op-1", at_ms=AT_MS + 5, term=7, leader="b1", took_ms=300.0
     ),
-    UndecodableDecision(InvalidDecisionReason.FORMAT, "format is not 1"),
+    InvalidRecord(InvalidDecisionReason.FORMAT, "format is not 1"),
 ]
 
 
-def inject(monkeypatch: pytest.MonkeyPatch, *records: AnyRecord | UndecodableDecision) -> Injected:
+def inject(monkeypatch: pytest.MonkeyPatch, *records: AnyRecord | InvalidRecord) -> Injected:
     injected = Injected(records)
 
     @contextmanager
@@ -435,23 +434,23 @@ def test_a_kafka_that_is_away(run: Callable[..., Result], closed_port: int) -> N
 @pytest.mark.kafka
 def test_from_the_writer_to_the_commands(kafka: Kafka, topic_prefix: str, run: Callable[..., Result]) -> None:
     client = ClientSettings(kafka.bootstrap_servers)
-    topics = DecisionTopics(topic_prefix)
+    topics = decisions_topic(topic_prefix)
     place = ("--bootstrap-servers", kafka.bootstrap_servers, "--channel", topic_prefix)
     missing = run("decisions", *place)
     lines(missing, 12)
-    assert f"the topic {topics.decisions} does not exist" in missing.stderr
+    assert f"the topic {topics.name} does not exist" in missing.stderr
     with pytest.raises(TopicMissingError):
-        open_decision_topic(client, topics, create=False)
-    made = open_decision_topic(client, topics, create=True, replication_factor=1)
-    assert made.settings["retention.ms"] == str(7 * 86_400_000)
-    assert open_decision_topic(client, topics, create=True, replication_factor=1) == made
-    assert describe_decision_topic(client, topics).topic_id == made.topic_id
+        open_topics(client, topics, create=False)
+    made = open_topics(client, topics, create=True, replication_factor=1)
+    assert made[topics.name].settings["retention.ms"] == str(7 * 86_400_000)
+    assert open_topics(client, topics, create=True, replication_factor=1) == made
+    assert describe_decision_topic(client, topics).topic_id == made[topics.name].topic_id
 
     writer = DecisionWriter(client, topics)
-    kept = [one for one in RECORDS if not isinstance(one, UndecodableDecision)]
+    kept = [one for one in RECORDS if not isinstance(one, InvalidRecord)]
     assert all(writer.write(one) for one in kept)
     assert writer.flush(20)
-    append_and_wait(client, topics.decisions, 0, key=b"junk", value=b"{}")
+    append_and_wait(client, topics.name, 0, key=b"junk", value=b"{}")
     more = [skipped_record(occasion(number), "shedding-off", "again") for number in range(3, 90)]
     assert all(writer.write(one) for one in more)
     assert writer.close(20)
@@ -459,7 +458,7 @@ def test_from_the_writer_to_the_commands(kafka: Kafka, topic_prefix: str, run: C
 
     with DecisionReader(client, topics) as reader:
         everything = list(reader.read())
-        assert [one.record for one in everything if not isinstance(one.record, UndecodableDecision)] == [*kept, *more]
+        assert [one.record for one in everything if not isinstance(one.record, InvalidRecord)] == [*kept, *more]
         assert key_of(kept[0]) == IDS[1].encode()
         assert [one.record for one in reader.read(about=[WHOLE])] == kept[1:]
         assert [one.offset for one in reader.read(start=88)] == [88, 89, 90]
@@ -491,15 +490,9 @@ def test_from_the_writer_to_the_commands(kafka: Kafka, topic_prefix: str, run: C
 @pytest.mark.kafka
 def test_a_topic_that_is_compacted_is_refused(kafka: Kafka, topic_prefix: str) -> None:
     client = ClientSettings(kafka.bootstrap_servers)
-    topics = DecisionTopics(topic_prefix)
-
-    class Compacted(DecisionTopics):
-        @property
-        def policies(self) -> Any:
-            (policy,) = topics.policies.values()
-            first, *rest = policy.requirements
-            return {topics.decisions: replace(policy, requirements=(replace(first, wanted="compact"), *rest))}
-
-    TopicAdmin(client).create(Compacted(topic_prefix), partitions=1, replication_factor=1)
+    topics = decisions_topic(topic_prefix)
+    first, *rest = topics.policy.requirements
+    compacted = replace(topics.policy, requirements=(replace(first, wanted="compact"), *rest))
+    TopicAdmin(client).create(replace(topics, policy=compacted), partitions=1, replication_factor=1)
     with pytest.raises(TopicPolicyError, match=r"cleanup\.policy is compact, required delete"):
-        open_decision_topic(client, topics, create=True, replication_factor=1)
+        open_topics(client, topics, create=True, replication_factor=1)

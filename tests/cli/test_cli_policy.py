@@ -15,13 +15,14 @@ from shedders.model.cluster import Broker, Bundle, Cluster
 from shedders.policies.book import PolicyBook
 from shedders.policies.kinds import PolicyKind
 from shedders.policies.record import PolicyRecord, encode, made_key
-from shedders.policies.topic import PolicyTopics, PolicyWritten, read_book
+from shedders.policies.topic import PolicyWritten, read_book
 from statechannel.cli import main
 from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.times import parse_length_ms, parse_until_ms
 from statechannel.kafka.client_settings import ClientSettings
 from statechannel.kafka.errors import KafkaClientError
 from statechannel.kafka.tail import append_and_wait
+from statechannel.kafka.topic_policy import policies_topic
 from tests.cli.test_live import Cluster as LiveCluster
 from tests.support import strategies
 from tests.support.kafka_lanes import Kafka
@@ -146,7 +147,7 @@ class Channel:
         self.kafka, self.name, self._run = kafka, name, run
         self.place = ["--bootstrap-servers", kafka.bootstrap_servers, "--channel", name]
         self.client = ClientSettings(kafka.bootstrap_servers)
-        self.topics = PolicyTopics(name)
+        self.topics = policies_topic(name)
 
     def __call__(self, *args: str, code: int = 0) -> Any:
         result = self._run(*args, *self.place, "--output", "json")
@@ -281,8 +282,8 @@ def test_policies_that_cannot_be_kept_together_are_refused_by_name_unless_forced
 @pytest.mark.kafka
 def test_what_cannot_be_read_is_shown_and_can_be_deleted(channel: Channel) -> None:
     channel("policy", "set", "exclude", "t/n")
-    append_and_wait(channel.client, channel.topics.policy_topic, 0, key=b"cordon/b1", value=b"{")
-    append_and_wait(channel.client, channel.topics.policy_topic, 0, key=b"nonsense", value=b"{")
+    append_and_wait(channel.client, channel.topics.name, 0, key=b"cordon/b1", value=b"{")
+    append_and_wait(channel.client, channel.topics.name, 0, key=b"nonsense", value=b"{")
     found = channel("policy", "list")
     assert found["junk"] == {"key": 1, "not-json": 1}
     assert [one["state"] for one in found["policies"]] == ["unreadable", "in-force"]
@@ -299,7 +300,7 @@ def test_settings_that_mean_nothing_here_are_not_called_in_force_and_can_be_dele
     for name in ("nosuch", "filters.max_topics"):
         key = made_key(PolicyKind.SETTING, name)
         value = encode(PolicyRecord(key, {"value": 5}, "somebody"))
-        append_and_wait(channel.client, channel.topics.policy_topic, 0, key=key.encode(), value=value)
+        append_and_wait(channel.client, channel.topics.name, 0, key=key.encode(), value=value)
     states = {one["name"]: one["state"] for one in channel("policy", "list", "--kind", "setting")["policies"]}
     assert states == {"nosuch": "unknown", "filters.max_topics": "in-force"}
     assert "setting nosuch is unknown here" in channel.lines("policy", "list")[1]

@@ -30,7 +30,7 @@ def filled(channel: Channel) -> Channel:  # noqa: F811
     channel("override", "shedding", "off", "--for", "2h", "--why", "release")
     channel("override", "cordon", "b2", "--for", "1s", "--why", "short")
     channel("policy", "set", "isolation", "gold", "namespaces=t/.*", "primary=b[12]")
-    append_and_wait(channel.client, channel.topics.policy_topic, 0, key=b"exclude/t/x", value=b"junk")
+    append_and_wait(channel.client, channel.topics.name, 0, key=b"exclude/t/x", value=b"junk")
     return channel
 
 

@@ -15,23 +15,24 @@ from loaddata.model.top_bundles import TopBundle
 from loaddata.report.record import (
     BrokerLoadReport,
     ReportHeader,
+    Tombstone,
     TopBundlesReport,
     encode_broker_load,
     encode_top_bundles,
 )
-from loaddata.report.tombstone import Tombstone
 from shedders.cli import options
 from shedders.decisions.builder import shed_record
-from shedders.decisions.topic import DecisionTopics, DecisionWriter, open_decision_topic
+from shedders.decisions.topic import DecisionWriter
 from shedders.policies.kinds import PolicyKind
 from shedders.policies.record import PolicyRecord, made_key
-from shedders.policies.topic import PolicyTopics, open_policy_topic, write_policy
+from shedders.policies.topic import write_policy
 from shedders.snapshots.file import read_snapshot
 from statechannel.errors import ExitCode
 from statechannel.kafka.client_settings import ClientSettings
-from statechannel.kafka.light_policy import LoadTopics, open_load_topics
 from statechannel.kafka.light_topic import LightWriter
 from statechannel.kafka.tail import append_and_wait
+from statechannel.kafka.topic_policy import LoadTopics, decisions_topic, policies_topic
+from statechannel.kafka.topics import create_topics
 from statechannel.protocol.bundle import even_bounds, range_name
 from tests.docs.tiny_log import TinyLog
 from tests.support.decision_records import ChannelLog, decision, occasion
@@ -90,7 +91,7 @@ class Topics:
     def write_loads(self) -> None:
         """`b1` reports, `b2` has left, `b3` is alive nowhere; `b2`'s heaviest bundles are of before its bundle came."""
         topics = LoadTopics(self.channel)
-        open_load_topics(self.client, topics, create=True, replication_factor=1)
+        create_topics(self.client, topics, replication_factor=1)
         writer = LightWriter(self.client)
         at_ms = now_ms()
         for broker, applied in (("b1", self.end), ("b2", self.end), ("b3", self.end)):
@@ -111,15 +112,15 @@ class Topics:
         assert writer.close(20)
 
     def write_policies(self) -> int:
-        topics = PolicyTopics(self.channel)
-        open_policy_topic(self.client, topics, create=True, replication_factor=1)
+        topics = policies_topic(self.channel)
+        create_topics(self.client, topics, replication_factor=1)
         record = PolicyRecord(made_key(PolicyKind.CORDON, "b2"), {}, "ann", "disk", None, now_ms())
         return write_policy(self.client, topics, record.key, record).offset or 0
 
     def write_decisions(self) -> None:
         """The first tells its settings, the newest what is remembered."""
-        topics = DecisionTopics(self.channel)
-        open_decision_topic(self.client, topics, create=True, replication_factor=1)
+        topics = decisions_topic(self.channel)
+        create_topics(self.client, topics, replication_factor=1)
         writer = DecisionWriter(self.client, topics)
         settings = {
             "shedding": {"target_std": 0.125},

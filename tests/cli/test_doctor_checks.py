@@ -23,7 +23,7 @@ from statechannel.cli.doctor.checks import (
 from statechannel.cli.doctor.command import CHECKS
 from statechannel.embedded import BrokerState
 from statechannel.errors import ExitCode
-from statechannel.kafka.cluster import PartitionPlace, server_version
+from statechannel.kafka.topics import PartitionPlace, server_version
 from tests.cli.test_live import documented
 from tests.support.doctor_facts import (
     STANDING,

@@ -16,18 +16,20 @@ from loaddata.report.record import (
     BrokerLoadReport,
     ReportHeader,
     ReportKind,
+    Tombstone,
     TopBundlesReport,
     encode_broker_load,
     encode_top_bundles,
 )
-from loaddata.report.tombstone import Tombstone
 from shedders.cli.contest import own_cluster, replay_live
 from shedders.cli.contest.replay_live import Recording
 from statechannel.errors import ExitCode
 from statechannel.kafka.client_settings import ClientSettings
-from statechannel.kafka.light_policy import LoadTopics, open_load_topics
-from statechannel.kafka.light_topic import LightBatch, LightRecord, LightWriter
+from statechannel.kafka.light_topic import LightBatch, LightWriter
+from statechannel.kafka.topic_policy import LoadTopics
+from statechannel.kafka.topics import create_topics
 from statechannel.protocol.bundle import namespace_bounds, range_name
+from statechannel.protocol.side_record import SideRecord
 from tests.support.kafka_lanes import Kafka
 from tests.support.load_reports import top
 from tests.support.strategies import install
@@ -52,7 +54,7 @@ class Cluster:
         self.place = ("--bootstrap-servers", kafka.bootstrap_servers, "--channel", channel)
         self.topics = LoadTopics(channel)
         self._client = ClientSettings(kafka.bootstrap_servers)
-        open_load_topics(self._client, self.topics, create=True, replication_factor=1)
+        create_topics(self._client, self.topics, replication_factor=1)
         self._writer = LightWriter(self._client)
         self._seq = 0
 
@@ -180,13 +182,13 @@ def test_bad_words_are_told_before_anything_is_recorded(run: Run) -> None:
 # --- what is taken in -----------------------------------------------------------------------------------------------------
 
 
-def batch(*records: LightRecord, opened: bool = False) -> LightBatch:
+def batch(*records: SideRecord, opened: bool = False) -> LightBatch:
     return LightBatch(records, opened, len(records), caught_up=True)
 
 
-def record(key: str, offset: int, value: bytes | None = b"{}", names: int | None = None) -> LightRecord:
+def record(key: str, offset: int, value: bytes | None = b"{}", names: int | None = None) -> SideRecord:
     headers = () if names is None else Tombstone("leaving", names, 1).headers()
-    return LightRecord(key.encode(), value, headers, offset, 1_000 + offset)
+    return SideRecord(key.encode(), value, headers, offset, 1_000 + offset)
 
 
 def test_records_that_come_again_count_once_and_junk_does_not() -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 import typer
 
 from statechannel.errors import StateChannelError
-from statechannel.kafka.acl_rules import Role, rules_of
+from statechannel.kafka.acls import Role, rules_of
 from statechannel.protocol import states
 from statechannel.protocol.states import FORCED, MOVES, MoveCondition, State, Who
 from statechannel.protocol.verdict import MEANING, REJECTIONS, Verdict

@@ -11,7 +11,8 @@ import orjson
 import pytest
 
 from statechannel.kafka.client_settings import ClientSettings
-from statechannel.kafka.light_policy import LoadTopics, open_load_topics
+from statechannel.kafka.topic_policy import LoadTopics
+from statechannel.kafka.topics import create_topics
 from tests.docs.generate import ROOT
 from tests.spark.cluster_logs import write_log
 from tests.support.kafka_lanes import Kafka
@@ -42,7 +43,7 @@ def test_commands_run_one_after_the_other(kafka: Kafka, topic_prefix: str, tmp_p
     written = write_log(kafka.bootstrap_servers, topic_prefix)
     # A broker makes these when it starts.
     client, topics = ClientSettings(kafka.bootstrap_servers), LoadTopics(topic_prefix)
-    open_load_topics(client, topics, create=True, replication_factor=1, timeout_s=WAIT_S)
+    create_topics(client, topics, replication_factor=1, timeout_s=WAIT_S)
     environment = {
         **os.environ,
         "STATECHANNEL_CHANNEL__NAME": topic_prefix,

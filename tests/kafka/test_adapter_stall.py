@@ -66,7 +66,7 @@ def test_a_follower_reads_on(channel: Channel, caplog: pytest.LogCaptureFixture)
     try:
         write(channel, 0, 10)
         wait_until(lambda: len(offsets) >= 10, lambda: offsets)
-        tail._consumer.pause([place])
+        tail._consumer._client.pause([place])
         write(channel, 10, 20)
         wait_until(lambda: len(offsets) >= 20, lambda: offsets)
     finally:
@@ -89,7 +89,7 @@ def test_a_reader_of_load_data_reads_on(channel: Channel, caplog: pytest.LogCapt
         assert reader.wait_caught_up(WAIT_S)
         write(channel, 0, 10)
         wait_until(lambda: len(offsets()) >= 10, offsets)
-        reader._consumer.pause([place])
+        reader._consumer._client.pause([place])
         write(channel, 10, 20)
         wait_until(lambda: len(offsets()) >= 20, offsets)
     finally:

@@ -20,17 +20,17 @@ from shedders.balancer.splitting import SplitEnded, SplitRequester
 from shedders.decisions.record import DecisionRecord, OutcomeRecord
 from shedders.decisions.topic import (
     DecisionReader,
-    DecisionTopics,
     DecisionWriter,
     WriterBounds,
     newest_decision,
-    open_decision_topic,
 )
 from shedders.model.cluster import Cluster
 from shedders.model.plan import SplitWanted
 from statechannel.api import Owned, StateChannel
 from statechannel.errors import StateChannelError
 from statechannel.kafka.client_settings import ClientSettings
+from statechannel.kafka.topic_policy import decisions_topic
+from statechannel.kafka.topics import create_topics
 from statechannel.settings import load
 from tests.support.broker_cluster import BrokerCluster, broker_cluster
 from tests.support.decision_records import record
@@ -156,7 +156,7 @@ def test_a_leader_that_is_killed_in_the_middle_of_its_moves_leaves_nothing_behin
     # However slow the machine is, it hears of the first move's end long before all the others have waited for their hooks.
     cluster.start("b2", "b3", options=["--release-ms", f"{SLOW_RELEASE_S * 1_000:.0f}"])
     bundles = cluster.create(NAMESPACE, 48, "b2")
-    topics = DecisionTopics(cluster.channel)
+    topics = decisions_topic(cluster.channel)
     last: DecisionRecord | None = None
     over: set[str] = set()
     with DecisionReader(ClientSettings(cluster.bootstrap), topics) as reader:
@@ -197,14 +197,14 @@ def test_a_leader_that_is_killed_in_the_middle_of_its_moves_leaves_nothing_behin
 
 def test_decisions_go_on_when_their_topic_is_deleted(kafka: Kafka, topic_prefix: str) -> None:
     """They are lost and counted; where the topic is made anew the next ones are in it."""
-    client, topics = ClientSettings(kafka.bootstrap_servers), DecisionTopics(topic_prefix)
-    open_decision_topic(client, topics, create=True, replication_factor=1)
+    client, topics = ClientSettings(kafka.bootstrap_servers), decisions_topic(topic_prefix)
+    create_topics(client, topics, replication_factor=1)
     writer = DecisionWriter(client, topics, bounds=WriterBounds(delivery_timeout_ms=20_000))
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
     try:
         assert writer.write(record(1))
         assert writer.flush(WAIT_S)
-        admin.delete_topics([topics.decisions])[topics.decisions].result(WAIT_S)
+        admin.delete_topics([topics.name])[topics.name].result(WAIT_S)
         begun_s = time.monotonic()
         for number in range(2, 12):
             writer.write(record(number))
@@ -213,7 +213,7 @@ def test_decisions_go_on_when_their_topic_is_deleted(kafka: Kafka, topic_prefix:
         assert (writer.counts.written, writer.counts.failed) == (1, 10)
         with pytest.raises(StateChannelError):
             newest_decision(client, topics, 5)  # a new leader begins without memory
-        open_decision_topic(client, topics, create=True, replication_factor=1)
+        create_topics(client, topics, replication_factor=1)
         ends_s = time.monotonic() + WAIT_S
         while writer.counts.written == 1:
             assert time.monotonic() < ends_s, writer.counts

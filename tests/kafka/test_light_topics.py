@@ -9,14 +9,14 @@ from confluent_kafka.admin import AdminClient
 from loaddata.live.service import LoadService
 from loaddata.live.topics import LoadConnection
 from loaddata.measure.synthetic import SimulatedSource
-from loaddata.report.record import ReportKind
-from loaddata.report.tombstone import EXPIRED, Tombstone
+from loaddata.report.record import EXPIRED, ReportKind, Tombstone
 from loaddata.settings import LoadSettings
 from statechannel.embedded import KafkaServer
 from statechannel.engine.config import Identity
 from statechannel.kafka.client_settings import ClientSettings
 from statechannel.kafka.errors import KafkaAdapterError, TopicMissingError
-from statechannel.kafka.light_policy import LoadTopics, check_load_topics, open_load_topics
+from statechannel.kafka.topic_policy import LoadTopics
+from statechannel.kafka.topics import create_topics, verify_topics
 from tests.support.kafka_lanes import Kafka
 from tests.support.light_brokers import BUNDLES, WAIT_S, Log, Source, broker, stats, until
 from tests.support.load_channel import FakeChannel
@@ -234,7 +234,7 @@ async def test_topics_are_created_as_wanted_or_refused(kafka: Kafka, topic_prefi
         await service.start()
     await service.close()
     async with broker(kafka, topic_prefix, "b1", FakeChannel()):
-        assert check_load_topics(client, topics).differences == ()
+        assert verify_topics(client, topics).differences == ()
 
 
 @pytest.mark.slow
@@ -281,7 +281,7 @@ async def test_a_topic_that_is_made_anew_is_read_from_its_beginning(kafka: Kafka
 
 def make_again(client: ClientSettings, topics: LoadTopics) -> bool:
     try:
-        open_load_topics(client, topics, create=True, replication_factor=1, timeout_s=5.0)
+        create_topics(client, topics, replication_factor=1, timeout_s=5.0)
     except KafkaAdapterError:
         return False
     return True

@@ -16,11 +16,9 @@ from shedders.policies.follower import FollowerClocks, PolicyFollower, TopicWatc
 from shedders.policies.kinds import BadPolicyError, PolicyKind, complete
 from shedders.policies.record import PolicyKey, PolicyRecord, made_key
 from shedders.policies.topic import (
-    PolicyTopics,
     PolicyWriteOutcome,
     PolicyWritten,
     look_at,
-    open_policy_topic,
     policy_topic_exists,
     read_book,
     write_policy,
@@ -35,6 +33,8 @@ from statechannel.kafka.errors import (
     TopicPolicyError,
 )
 from statechannel.kafka.tail import append_and_wait
+from statechannel.kafka.topic_policy import policies_topic
+from statechannel.kafka.topics import create_topics, open_topics
 from tests.support.kafka_lanes import Kafka
 from tests.support.waits import WAIT_S
 
@@ -50,10 +50,10 @@ class Place:
 
     def __init__(self, bootstrap_servers: str, prefix: str) -> None:
         self.client = ClientSettings(bootstrap_servers)
-        self.topics = PolicyTopics(prefix)
+        self.topics = policies_topic(prefix)
 
     def open(self) -> None:
-        open_policy_topic(self.client, self.topics, create=True, replication_factor=1)
+        create_topics(self.client, self.topics, replication_factor=1)
 
     async def set(self, kind: PolicyKind, name: str, until_ms: int | None = None, **given: Any) -> PolicyWritten:
         value = complete(kind, given)
@@ -66,12 +66,12 @@ class Place:
         return await asyncio.to_thread(write_policy, self.client, self.topics, key, None)
 
     async def raw(self, key: bytes | None, value: bytes | None) -> None:
-        await asyncio.to_thread(append_and_wait, self.client, self.topics.policy_topic, 0, key=key, value=value)
+        await asyncio.to_thread(append_and_wait, self.client, self.topics.name, 0, key=key, value=value)
 
     async def make_anew(self) -> str:
         """Delete the topic and make it again; its id."""
         admin = AdminClient({"bootstrap.servers": self.client.bootstrap_servers})
-        for future in admin.delete_topics([self.topics.policy_topic]).values():
+        for future in admin.delete_topics([self.topics.name]).values():
             await asyncio.to_thread(future.result, WAIT_S)
         deadline_s = time.monotonic() + WAIT_S
         while await asyncio.to_thread(policy_topic_exists, self.client, self.topics):
@@ -210,7 +210,7 @@ async def test_a_record_that_is_overtaken_says_so(place: Place, monkeypatch: pyt
 
     def and_another(*args: Any, **named: Any) -> int:
         offset = append_and_wait(*args, **named)
-        append_and_wait(place.client, place.topics.policy_topic, 0, key=named["key"], value=None)
+        append_and_wait(place.client, place.topics.name, 0, key=named["key"], value=None)
         return offset
 
     monkeypatch.setattr(topic, "append_and_wait", and_another)
@@ -247,12 +247,12 @@ async def test_the_log_decides_how_a_write_ended(place: Place, monkeypatch: pyte
 async def test_a_topic_is_created_verified_and_missed(place: Place) -> None:
     assert not policy_topic_exists(place.client, place.topics)
     with pytest.raises(TopicMissingError):
-        open_policy_topic(place.client, place.topics, create=False)
+        open_topics(place.client, place.topics, create=False)
     with pytest.raises(KafkaAdapterError):
         read_book(place.client, place.topics, timeout_s=5.0)
     place.open()
-    found = open_policy_topic(place.client, place.topics, create=False)
-    assert found.name == place.topics.policy_topic
+    (found,) = open_topics(place.client, place.topics, create=False).values()
+    assert found.name == place.topics.name
     assert found.settings["cleanup.policy"] == "compact"
     assert found.partitions == 1
     assert policy_topic_exists(place.client, place.topics)
@@ -261,7 +261,7 @@ async def test_a_topic_is_created_verified_and_missed(place: Place) -> None:
 async def test_a_topic_that_would_forget_policies_is_refused(place: Place) -> None:
     admin = AdminClient({"bootstrap.servers": place.client.bootstrap_servers})
     config = {"cleanup.policy": "delete", "message.timestamp.type": "LogAppendTime"}
-    for future in admin.create_topics([NewTopic(place.topics.policy_topic, 1, 1, config=config)]).values():
+    for future in admin.create_topics([NewTopic(place.topics.name, 1, 1, config=config)]).values():
         future.result(WAIT_S)
     await asyncio.sleep(0.5)
     with pytest.raises(TopicPolicyError, match=r"cleanup\.policy is delete"):

@@ -11,8 +11,8 @@ from confluent_kafka import Producer
 
 from loaddata.samples.admin import open_admin
 from loaddata.samples.kafka_cluster import read_layout
-from statechannel.kafka import retries
-from statechannel.kafka.acl_rules import Role, rules_of
+from statechannel.kafka import admin
+from statechannel.kafka.acls import Role, rules_of
 from statechannel.kafka.client_settings import ClientSettings
 from statechannel.kafka.errors import KafkaAccessDeniedError
 from tests.support.secured_cluster import SecuredCluster
@@ -155,7 +155,7 @@ def test_whoever_cannot_prove_who_it_is_is_told_why(
     cluster: SecuredCluster, change, said, tmp_path, monkeypatch, request
 ) -> None:
     if "wrong password" not in request.node.name:  # which alone waits as long as users do
-        monkeypatch.setattr(retries, "REFUSED_AFTER_S", 0.3)
+        monkeypatch.setattr(admin, "REFUSED_AFTER_S", 0.3)
     other = tmp_path / "other-ca.pem"
     trustme.CA().cert_pem.write_to_path(other)
     more = {key: str(other) if value == "OTHER" else value for key, value in change.items()}

@@ -3,18 +3,19 @@
 import pytest
 
 from statechannel.embedded import KafkaServer
+from statechannel.kafka.admin import BoundsAsker, OffsetBounds
 from statechannel.kafka.client_settings import ClientSettings
 from statechannel.kafka.errors import KafkaUnavailableError, TopicMissingError
-from statechannel.kafka.light_policy import LoadTopics, open_load_topics
 from statechannel.kafka.light_topic import LightTuning, LightWriter
-from statechannel.kafka.topic_bounds import BoundsAsker, OffsetBounds
+from statechannel.kafka.topic_policy import LoadTopics
+from statechannel.kafka.topics import create_topics
 from tests.support.waits import WAIT_S
 
 
 @pytest.mark.slow
 def test_it_answers_again_when_kafka_does(own_kafka: KafkaServer) -> None:
     client, topics = ClientSettings(own_kafka.bootstrap_servers), LoadTopics("c")
-    open_load_topics(client, topics, create=True, replication_factor=1, timeout_s=WAIT_S)
+    create_topics(client, topics, replication_factor=1, timeout_s=WAIT_S)
     places = [(topics.broker_load, 0), (topics.top_bundles, 0)]
     asker = BoundsAsker(client, timeout_s=WAIT_S)
     assert asker.ask(places) == dict.fromkeys(places, OffsetBounds(0, 0))

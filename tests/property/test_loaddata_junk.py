@@ -16,19 +16,22 @@ from loaddata.model.figures import is_figure
 from loaddata.model.top_bundles import TopBundle, TopRules, top_bundles
 from loaddata.model.usage import ResourceUsage
 from loaddata.report.record import (
+    DEADLINE,
+    LAST_OFFSET,
+    REASON,
     BrokerLoadReport,
     ReportKind,
     TopBundlesReport,
-    UndecodableReport,
     decode_broker_load,
     decode_top_bundles,
     encode_broker_load,
     encode_top_bundles,
+    parse_tombstone,
 )
 from loaddata.report.reporter import LoadSample, Reporter
-from loaddata.report.tombstone import DEADLINE, LAST_OFFSET, REASON, parse_tombstone
 from loaddata.source import MeasuredBundle
-from loaddata.view.table_view import Arrival, Fate, LoadTopicRecord, TableView, ViewRules, decoder
+from loaddata.view.table_view import Arrival, Fate, TableView, ViewRules, decoder
+from statechannel.protocol.side_record import InvalidRecord, SideRecord
 from tests.support.load_reports import NOW_MS, header, report
 
 NUMBERS = st.one_of(
@@ -88,7 +91,7 @@ def is_sound_load(load: BrokerLoad) -> bool:
 @given(mangled(LOAD))
 def test_any_broker_load_is_sound_or_dropped_with_a_reason(value: bytes) -> None:
     found = decode_broker_load(b"b1", value)
-    if isinstance(found, UndecodableReport):
+    if isinstance(found, InvalidRecord):
         assert found.why
     else:
         assert is_sound_load(found.load)
@@ -98,7 +101,7 @@ def test_any_broker_load_is_sound_or_dropped_with_a_reason(value: bytes) -> None
 @given(mangled(TOP))
 def test_any_top_bundles_are_sound_or_dropped_with_a_reason(value: bytes) -> None:
     found = decode_top_bundles(b"b1", value)
-    if isinstance(found, UndecodableReport):
+    if isinstance(found, InvalidRecord):
         assert found.why
     else:
         assert all(is_sound(one.stats) for one in found.bundles)
@@ -113,7 +116,7 @@ HEADERS = st.lists(
     max_size=5,
 ).map(tuple)
 RECORDS = st.builds(
-    LoadTopicRecord,
+    SideRecord,
     st.one_of(st.none(), st.binary(max_size=5), st.sampled_from([b"b1", b"b2"])),
     st.one_of(
         st.none(), mangled(LOAD), st.builds(lambda seq: encode_broker_load(report("b1", seq)), st.integers(1, 5))
@@ -126,7 +129,7 @@ RECORDS = st.builds(
 
 @given(st.lists(st.tuples(RECORDS, st.floats(0, 1e6), st.one_of(st.none(), st.integers(-(2**40), 2**62))), max_size=20))
 def test_no_record_breaks_a_view_and_every_record_has_a_fate(
-    read: list[tuple[LoadTopicRecord, float, int | None]],
+    read: list[tuple[SideRecord, float, int | None]],
 ) -> None:
     view: TableView[BrokerLoadReport] = TableView(ViewRules(brokers_max=2))
     reporter = Reporter("b1", "b1-1")
@@ -181,6 +184,6 @@ def test_no_reading_breaks_a_broker_and_what_it_tells_is_read(
         for written in reporter.tick(told, {0: 1}, now_s=0.0, now_ms=now_ms):
             assert written.value is not None
             decode = decode_broker_load if written.kind is ReportKind.BROKER_LOAD else decode_top_bundles
-            assert not isinstance(decode(written.key, written.value), UndecodableReport)
+            assert not isinstance(decode(written.key, written.value), InvalidRecord)
     assert not reporter.skipped, reporter.last_skipped
     assert all(is_figure(count) for count in local.dropped.values())

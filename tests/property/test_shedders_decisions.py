@@ -21,10 +21,11 @@ from shedders.decisions.builder import (
     split_record,
 )
 from shedders.decisions.explanation_not_moved import why_not
-from shedders.decisions.record import DecisionRecord, Inputs, UndecodableDecision, decode, encode, key_of
+from shedders.decisions.record import DecisionRecord, Inputs, decode, encode, key_of
 from shedders.decisions.size_limits import Shortener
 from shedders.model.cluster import Cluster
 from shedders.model.plan import BundleMove, Left, Placed, Reason, SplitPlan
+from statechannel.protocol.side_record import InvalidRecord
 from tests.support.decision_records import IDS, decision, occasion
 
 texts = st.text(max_size=40) | st.text('é\u20ac\U0001f600"\\\x00\n\ud800', max_size=300) | st.just("w" * 3_000)
@@ -155,7 +156,7 @@ def test_an_outcome_reads_back(
 @example(b'{"kind":"decision","format":1}', None)
 def test_junk_is_refused_with_a_reason(value: bytes, key: bytes | None) -> None:
     found = decode(key, value)
-    assert isinstance(found, UndecodableDecision)
+    assert isinstance(found, InvalidRecord)
     assert found.why
 
 

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from shedders.policies.book import FoldResult, PolicyBook
 from shedders.policies.effective import EffectivePolicies, Force
 from shedders.policies.kinds import PolicyKind, complete
-from shedders.policies.record import PolicyKey, PolicyRecord, UndecodablePolicy, decode, decode_key, encode
+from shedders.policies.record import PolicyKey, PolicyRecord, decode, decode_key, encode
+from statechannel.protocol.side_record import InvalidRecord
 
 K = PolicyKind
 VALUES: list[tuple[PolicyKind, str, dict[str, Any]]] = [
@@ -144,8 +145,8 @@ def test_no_record_raises(key: bytes | None, value: bytes | None) -> None:
 @given(keys_and_values())
 def test_what_is_decoded_is_encoded_to_the_same(pair: tuple[bytes | None, bytes | None]) -> None:
     key, value = decode_key(pair[0]), pair[1]
-    if isinstance(key, UndecodablePolicy) or value is None:
+    if isinstance(key, InvalidRecord) or value is None:
         return
     found = decode(key, value)
-    if not isinstance(found, UndecodablePolicy):
+    if not isinstance(found, InvalidRecord):
         assert decode(key, encode(found)) == found

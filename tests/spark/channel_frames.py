@@ -14,7 +14,7 @@ from spark.channel.table import ChannelLog, ChannelTable
 from spark.core.archive import Archive
 from spark.core.schemas import RAW
 from spark.core.store import SnapshotStore
-from statechannel.kafka.topic_bounds import OffsetBounds
+from statechannel.kafka.admin import OffsetBounds
 from statechannel.protocol.log import RecordRead
 
 if TYPE_CHECKING:

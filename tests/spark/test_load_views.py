@@ -9,10 +9,9 @@ import pyarrow as pa
 import pyarrow.dataset
 import pytest
 
-from loaddata.report.record import ReportKind
-from loaddata.report.tombstone import Tombstone
+from loaddata.report.record import ReportKind, Tombstone
 from loaddata.view.expiry import ExpiryRules
-from loaddata.view.table_view import LoadTopicRecord, ViewRules
+from loaddata.view.table_view import ViewRules
 from spark.core.store import Folder
 from spark.errors import TableChangedError, TableFormatError, TopicBrokenError
 from spark.load import views
@@ -20,8 +19,9 @@ from spark.load.options import LoadViewsOptions
 from spark.load.table import fold_rows, rows_of
 from spark.load.views import LoadViews
 from statechannel.errors import ExitCode
+from statechannel.kafka.admin import OffsetBounds
 from statechannel.kafka.client_settings import ClientSettings
-from statechannel.kafka.topic_bounds import OffsetBounds
+from statechannel.protocol.side_record import SideRecord
 from tests.support.load_reports import NOW_MS, null, record
 from tests.support.load_rows import KINDS, SOURCE, TOPICS, source_row, top_record
 
@@ -69,7 +69,7 @@ class World:
         self.job = job
         return job
 
-    def frame(self, loads: list[LoadTopicRecord], tops: list[LoadTopicRecord]):
+    def frame(self, loads: list[SideRecord], tops: list[SideRecord]):
         """What the query would hand over: the records, and a tick without a topic."""
         listed = [source_row(one, kind) for kind, some in zip(ReportKind, (loads, tops), strict=True) for one in some]
         for one in listed:
@@ -82,7 +82,7 @@ class World:
             "topic", "offset", "timestamp_millis(timestamp_ms) as timestamp", "key", "value", "headers"
         )
 
-    def take(self, *loads: LoadTopicRecord, tops: list[LoadTopicRecord] | None = None) -> None:
+    def take(self, *loads: SideRecord, tops: list[SideRecord] | None = None) -> None:
         self.job.take(self.frame(list(loads), tops or []), 0)
 
     def history(self) -> list[tuple[object, ...]]:
@@ -106,7 +106,7 @@ def world(session, tmp_path) -> World:
 def test_views_and_history_and_who_can_read_them(world) -> None:
     world.take(
         record("b1", offset=0, owned_as_of={0: 5}),
-        LoadTopicRecord(b"b9", b"\xff", (), 1, NOW_MS),
+        SideRecord(b"b9", b"\xff", (), 1, NOW_MS),
         record("b2", offset=2, timestamp_ms=NOW_MS + DAY_MS - 1),
         record("b1", offset=3, seq=2),
         tops=[top_record("b1", 0, 1, 3, NOW_MS)],
@@ -181,7 +181,7 @@ def test_a_batch_that_is_repeated_and_a_replay_from_the_beginning_change_nothing
 
 
 def test_suspects_are_shown_and_forgotten_at_a_start(world) -> None:
-    def suspects(*records: LoadTopicRecord) -> list[str]:
+    def suspects(*records: SideRecord) -> list[str]:
         world.now_s += 5.0
         world.take(*records)
         found: list[str] = world.job.table.views.latest().meta["topics"]["c-broker-load"]["suspects"]
@@ -313,7 +313,7 @@ def test_who_was_heard_last_outlives_a_restart(world) -> None:
     assert world.job.expiry[ReportKind.BROKER_LOAD].suspects == []
     assert world.view() == {"b1": 0, "b2": 3}
     later_ms = at_ms + 101_000
-    junk = LoadTopicRecord(b"b1", b"{}", (), 4, later_ms)
+    junk = SideRecord(b"b1", b"{}", (), 4, later_ms)
     world.take(junk, record("b2", offset=5, seq=3, timestamp_ms=later_ms, written_at_ms=later_ms))
     world.started()
     world.now_s += 5.0
@@ -344,12 +344,12 @@ def test_nothing_as_long_as_a_record_reaches_the_driver(world) -> None:
     behind = (*headers, *[("n", b"")] * 40, ("reason", long))
     loads = [
         record("b1", offset=0)._replace(headers=headers),
-        LoadTopicRecord(long, b"{", headers, 1, NOW_MS),
-        LoadTopicRecord(long, record("b2").value, headers, 2, NOW_MS),
-        LoadTopicRecord(long, None, headers, 3, NOW_MS),
-        LoadTopicRecord(long, None, (("large", long),), 4, NOW_MS),
-        LoadTopicRecord(b"b1", None, twice, 5, NOW_MS),
-        LoadTopicRecord(b"b1", None, behind, 6, NOW_MS),
+        SideRecord(long, b"{", headers, 1, NOW_MS),
+        SideRecord(long, record("b2").value, headers, 2, NOW_MS),
+        SideRecord(long, None, headers, 3, NOW_MS),
+        SideRecord(long, None, (("large", long),), 4, NOW_MS),
+        SideRecord(b"b1", None, twice, 5, NOW_MS),
+        SideRecord(b"b1", None, behind, 6, NOW_MS),
     ]
     sent = fold_rows(rows_of(world.frame(loads, []), KINDS, dict.fromkeys(KINDS, 0)))
     assert len(pickle.dumps(sent)) < 5_000

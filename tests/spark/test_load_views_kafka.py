@@ -27,8 +27,9 @@ from spark.load.options import LoadViewsOptions
 from spark.load.views import LoadViews
 from statechannel.errors import ExitCode
 from statechannel.kafka.client_settings import ClientSettings
-from statechannel.kafka.light_policy import LoadTopics, open_load_topics
-from statechannel.kafka.light_topic import LightRecord
+from statechannel.kafka.topic_policy import LoadTopics
+from statechannel.kafka.topics import create_topics
+from statechannel.protocol.side_record import SideRecord
 from tests.support.kafka_lanes import Kafka
 from tests.support.light_brokers import Log, broker, until
 from tests.support.load_channel import FakeChannel
@@ -127,7 +128,7 @@ class Both:
             value = next(one.value for one in reversed(log.of(like)) if one.value is not None)
             log.write(name, value.replace(f'"{like}"'.encode(), f'"{name}"'.encode()))
 
-    def nulls(self, name: str) -> list[LightRecord]:
+    def nulls(self, name: str) -> list[SideRecord]:
         return [one for log in self.logs.values() for one in log.of(name) if one.value is None]
 
     def buried(self, name: str) -> bool:
@@ -268,7 +269,7 @@ def test_what_is_there_is_taken_in_once_and_another_topic_stops_the_job(
     session, kafka: Kafka, topic_prefix: str, tmp_path: Path
 ) -> None:
     topics, client = LoadTopics(topic_prefix), ClientSettings(kafka.bootstrap_servers)
-    open_load_topics(client, topics, create=True, replication_factor=1, timeout_s=WAIT_S)
+    create_topics(client, topics, replication_factor=1, timeout_s=WAIT_S)
     now = {"trigger": {"availableNow": True}, "available_now": True}
 
     def all_of_it(**more: object) -> Meta:
@@ -296,7 +297,7 @@ def test_what_is_there_is_taken_in_once_and_another_topic_stops_the_job(
     deadline_s = time.monotonic() + WAIT_S
     while True:  # it goes in the background
         try:
-            open_load_topics(client, topics, create=True, replication_factor=1, timeout_s=WAIT_S)
+            create_topics(client, topics, replication_factor=1, timeout_s=WAIT_S)
             log = Log(kafka, topics.broker_load)
             log.write("b2", b"more junk")
             log.close()

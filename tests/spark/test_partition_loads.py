@@ -12,10 +12,13 @@ import pytest
 from confluent_kafka import Producer
 
 from loaddata.samples.averages import Averager, Window
-from loaddata.samples.cluster_files import LoadsFileError, read_loads_file
+from loaddata.samples.cluster_files import LoadsFileError
+from loaddata.samples.cluster_files import read_loads_file
 from loaddata.samples.partitions import PartitionLoads as Loads
 from loaddata.samples.partitions import PartitionSample
-from loaddata.samples.sample_record import InvalidSampleReason, encode, key_of
+from loaddata.samples.partitions import InvalidSampleReason
+from loaddata.samples.partitions import encode
+from loaddata.samples.partitions import key_of
 from loaddata.samples.sample_topic import ReadCounts, SampleTopic
 from spark.core.running import Work, run_query
 from spark.core.store import SnapshotStore
@@ -23,7 +26,7 @@ from spark.errors import TableFormatError, TopicBrokenError
 from spark.partitions.loads import PartitionLoadsRun
 from spark.partitions.options import PartitionBatchResult, PartitionLoadsOptions
 from statechannel.kafka.client_settings import ClientSettings
-from statechannel.kafka.cluster import ClusterAdmin
+from statechannel.kafka.topics import TopicAdmin
 from tests.support.kafka_lanes import Kafka
 from tests.support.waits import WAIT_S
 
@@ -40,7 +43,7 @@ class World:
         self.settings = ClientSettings(kafka.bootstrap_servers)
         self.topic = SampleTopic(self.settings, name, partitions=3)
         self.topic.create()
-        self.cluster = ClusterAdmin(self.settings).cluster().cluster_id
+        self.cluster = TopicAdmin(self.settings).cluster().cluster_id
         self.session, self.folder = session, folder
         self.kafka = kafka
         self.now_ms = time.time_ns() // 1_000_000

@@ -12,9 +12,8 @@ from statechannel.audit.incidents import RegistryStory
 from statechannel.cli.doctor.checks import ClockFacts, DoctorFacts, EmbeddedFacts, JavaFacts, WantedTopic
 from statechannel.cli.kit.registry import RegistryFold
 from statechannel.embedded import BrokerState
-from statechannel.kafka.cluster import KafkaCluster, KafkaNode, PartitionPlace
 from statechannel.kafka.topic_policy import ChannelTopics
-from statechannel.kafka.topics import TopicInfo
+from statechannel.kafka.topics import KafkaCluster, KafkaNode, PartitionPlace, TopicInfo
 from statechannel.protocol.log import RecordRead, Topic
 from statechannel.settings import load
 

@@ -12,12 +12,13 @@ from loaddata.live.service import LoadService
 from loaddata.live.topics import LoadConnection
 from loaddata.measure.synthetic import SimulatedHost
 from loaddata.model.bundle_load import BundleStats
-from loaddata.report.tombstone import Tombstone
+from loaddata.report.record import Tombstone
 from loaddata.settings import LoadSettings
 from loaddata.source import MeasuredBundle, TopicRates
 from statechannel.engine.config import Identity
 from statechannel.kafka.client_settings import ClientSettings
-from statechannel.kafka.light_topic import LightBatch, LightReader, LightRecord, LightTuning, LightWriter
+from statechannel.kafka.light_topic import LightBatch, LightReader, LightTuning, LightWriter
+from statechannel.protocol.side_record import SideRecord
 from tests.support.kafka_lanes import Kafka
 from tests.support.load_channel import FakeChannel
 from tests.support.waits import WAIT_S
@@ -86,7 +87,7 @@ class Log:
 
     def __init__(self, kafka: Kafka, topic: str) -> None:
         self.topic = topic
-        self.records: list[LightRecord] = []
+        self.records: list[SideRecord] = []
         self._settings = ClientSettings(kafka.bootstrap_servers)
         self._writer = LightWriter(self._settings, tuning=LightTuning(linger_ms=0))
         self._reader = LightReader(self._settings, topic, self._sink, group_id=f"{topic}-test")
@@ -96,7 +97,7 @@ class Log:
     def _sink(self, batch: LightBatch) -> None:
         self.records.extend(batch.records)
 
-    def of(self, name: str) -> list[LightRecord]:
+    def of(self, name: str) -> list[SideRecord]:
         return [record for record in self.records if record.key == name.encode()]
 
     def write(self, key: str, value: bytes | None, tombstone: Tombstone | None = None) -> None:

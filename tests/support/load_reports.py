@@ -6,11 +6,12 @@ from loaddata.model.top_bundles import TopBundle
 from loaddata.report.record import (
     BrokerLoadReport,
     ReportHeader,
+    Tombstone,
     decode_broker_load,
     encode_broker_load,
 )
-from loaddata.report.tombstone import Tombstone
-from loaddata.view.table_view import Arrival, Fate, LoadTopicRecord, TableView, decoder
+from loaddata.view.table_view import Arrival, Fate, TableView, decoder
+from statechannel.protocol.side_record import SideRecord
 
 NOW_MS = 1_750_000_000_000
 DECODE = decoder(decode_broker_load)
@@ -24,20 +25,16 @@ def report(broker: str = "b1", seq: int = 1, load: BrokerLoad | None = None, **m
     return BrokerLoadReport(header(broker, seq, **more), load or BrokerLoad())  # type: ignore[arg-type]
 
 
-def record(
-    broker: str = "b1", offset: int = 0, seq: int = 1, timestamp_ms: int = NOW_MS, **more: object
-) -> LoadTopicRecord:
-    return LoadTopicRecord(broker.encode(), encode_broker_load(report(broker, seq, **more)), (), offset, timestamp_ms)
+def record(broker: str = "b1", offset: int = 0, seq: int = 1, timestamp_ms: int = NOW_MS, **more: object) -> SideRecord:
+    return SideRecord(broker.encode(), encode_broker_load(report(broker, seq, **more)), (), offset, timestamp_ms)
 
 
-def null(broker: str, offset: int, names: int | None, reason: str = "expired") -> LoadTopicRecord:
+def null(broker: str, offset: int, names: int | None, reason: str = "expired") -> SideRecord:
     headers = () if names is None else Tombstone(reason, names, NOW_MS).headers()
-    return LoadTopicRecord(broker.encode(), None, headers, offset, NOW_MS)
+    return SideRecord(broker.encode(), None, headers, offset, NOW_MS)
 
 
-def read(
-    view: TableView[BrokerLoadReport], one: LoadTopicRecord, now_s: float = 0.0, wall_ms: int | None = None
-) -> Fate:
+def read(view: TableView[BrokerLoadReport], one: SideRecord, now_s: float = 0.0, wall_ms: int | None = None) -> Fate:
     return view.read(one, DECODE(one), Arrival(now_s, one.timestamp_ms, wall_ms))
 
 

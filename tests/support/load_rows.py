@@ -6,8 +6,8 @@ from typing import Any
 import pyarrow as pa
 
 from loaddata.report.record import ReportKind, TopBundlesReport, encode_top_bundles
-from loaddata.view.table_view import LoadTopicRecord
 from spark.load.rows import SOURCE_COLUMNS, SourceRow, decoded, row_of
+from statechannel.protocol.side_record import SideRecord
 from tests.support.load_reports import header, top
 
 TOPICS = {ReportKind.BROKER_LOAD: "c-broker-load", ReportKind.TOP_BUNDLES: "c-top-bundles"}
@@ -25,21 +25,21 @@ SOURCE = pa.schema(
 )
 
 
-def source_row(record: LoadTopicRecord, kind: ReportKind = ReportKind.BROKER_LOAD) -> SourceRow:
+def source_row(record: SideRecord, kind: ReportKind = ReportKind.BROKER_LOAD) -> SourceRow:
     headers = [{"key": name, "value": value} for name, value in record.headers] or None
     return SourceRow(TOPICS[kind], record.offset, record.timestamp_ms, record.key, record.value, headers)
 
 
-def rows(records: Iterable[LoadTopicRecord], kind: ReportKind = ReportKind.BROKER_LOAD) -> list[dict[str, Any]]:
+def rows(records: Iterable[SideRecord], kind: ReportKind = ReportKind.BROKER_LOAD) -> list[dict[str, Any]]:
     """As the fold gets them: every column of `ROW` is there."""
     batch = pa.RecordBatch.from_pylist([source_row(one, kind)._asdict() for one in records], schema=SOURCE)
     return [row for found in decoded([batch], KINDS) for row in found.to_pylist()]
 
 
-def top_record(broker: str, offset: int, seq: int, bundles: int, timestamp_ms: int) -> LoadTopicRecord:
+def top_record(broker: str, offset: int, seq: int, bundles: int, timestamp_ms: int) -> SideRecord:
     told = tuple(top(f"t/n/0x{number:08x}_0x{number + 1:08x}", float(number)) for number in range(bundles))
     report = TopBundlesReport(header(broker, seq, written_at_ms=timestamp_ms), told)
-    return LoadTopicRecord(broker.encode(), encode_top_bundles(report), (), offset, timestamp_ms)
+    return SideRecord(broker.encode(), encode_top_bundles(report), (), offset, timestamp_ms)
 
 
 assert set(SOURCE.names) == set(SOURCE_COLUMNS)

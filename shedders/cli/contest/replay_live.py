@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import orjson
 import typer
 
-from loaddata.report.record import ReportKind
-from loaddata.report.tombstone import parse_tombstone
+from loaddata.report.record import ReportKind, parse_tombstone
 from shedders.cli.contest.compare import CompareOptions, contest, scratch_folder
 from shedders.cli.contest.options import (
     Contenders,
@@ -34,10 +33,11 @@ from statechannel.cli.kit.output import Output, duration, print_json, progress, 
 from statechannel.cli.kit.times import parse_length_ms
 from statechannel.errors import ExitCode
 from statechannel.files import check_writable
+from statechannel.protocol.side_record import SideRecord
 
 if TYPE_CHECKING:
     from statechannel.cli.kit.connection import Connection
-    from statechannel.kafka.light_topic import LightBatch, LightReader, LightRecord
+    from statechannel.kafka.light_topic import LightBatch, LightReader
 
 RECORDS_MAX: Final = 500_000
 HELD_MAX_BYTES: Final = 512 * 2**20
@@ -145,7 +145,7 @@ class Recording:
             self._held_bytes += len(record.value or b"")
             self.full = len(self._lines) >= RECORDS_MAX or self._held_bytes >= HELD_MAX_BYTES
 
-    def _counts(self, kind: ReportKind, key: str, record: LightRecord) -> bool:
+    def _counts(self, kind: ReportKind, key: str, record: SideRecord) -> bool:
         """Whether a record counts: a report if it is JSON, a tombstone if it ends the newest report before it."""
         if record.value is None:
             newest, tombstone = self._newest.get((kind, key)), parse_tombstone(record.headers, record.offset)
@@ -217,9 +217,10 @@ def record(connection: Connection, length_s: float) -> Recording:
 
 @contextmanager
 def _readers(connection: Connection, recording: Recording) -> Iterator[list[LightReader]]:
-    from statechannel.cli.kit.live_log import naming_address, notify_if_slow
-    from statechannel.kafka.light_policy import LoadTopics
+    from statechannel.cli.kit.live_log import naming_address
+    from statechannel.cli.kit.live_log import notify_if_slow
     from statechannel.kafka.light_topic import LightReader
+    from statechannel.kafka.topic_policy import LoadTopics
     from statechannel.kafka.topics import TopicAdmin
 
     topics = LoadTopics(connection.topics.channel)

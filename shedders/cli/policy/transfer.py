@@ -10,10 +10,11 @@ from typing import Annotated
 import orjson
 import typer
 
-from shedders.cli.policy.write import book_of, topics_of
+from shedders.cli.policy.write import book_of
 from shedders.cli.results import write_file
+from shedders.cli.policy.write import topic_of
 from shedders.policies.effective import PolicyEntry
-from shedders.policies.record import PolicyKey, PolicyRecord, UndecodablePolicy, decode, decode_key, encode
+from shedders.policies.record import PolicyKey, PolicyRecord, decode, decode_key, encode
 from shedders.policies.topic import PolicyWriteOutcome, write_policy
 from statechannel.cli.kit.connection import Connection
 from statechannel.cli.kit.failures import CommandError
@@ -21,6 +22,7 @@ from statechannel.cli.kit.live_log import naming_address, now_ms
 from statechannel.cli.kit.options import Connect, OutputAs, with_connection
 from statechannel.cli.kit.output import Output, print_json, progress, say
 from statechannel.errors import ExitCode
+from statechannel.protocol.side_record import InvalidRecord
 
 _FORMAT = 1
 _NAMED = 5
@@ -39,7 +41,7 @@ def export_policies(
     entries = book_of(connection).at(at_ms).entries
     unreadable = [entry.key.text for entry in entries if entry.trouble]
     records = {entry.key: _record(entry) for entry in entries if not entry.trouble}
-    header = {"policies": _FORMAT, "topic": topics_of(connection).policy_topic, "exported_at_ms": at_ms}
+    header = {"policies": _FORMAT, "topic": topic_of(connection).name, "exported_at_ms": at_ms}
     lines = [orjson.dumps(header), *(_line(record) for record in records.values())]
     write_file(file, b"".join(line + b"\n" for line in lines))
     for name in unreadable:
@@ -94,7 +96,7 @@ def _write(connection: Connection, records: list[PolicyRecord]) -> None:
     with progress("writing policies", len(records), unit="policies") as update, naming_address(connection):
         for number, record in enumerate(records):
             ended = write_policy(
-                connection.client, topics_of(connection), record.key, record, timeout_s=connection.timeout_s
+                connection.client, topic_of(connection), record.key, record, timeout_s=connection.timeout_s
             )
             if ended.outcome is not PolicyWriteOutcome.ACCEPTED:
                 code = ExitCode.UNKNOWN if ended.outcome is PolicyWriteOutcome.UNKNOWN else ExitCode.KAFKA_FAILED
@@ -155,7 +157,7 @@ def _policy(line: bytes) -> PolicyRecord | str:
     if not isinstance(key, str) or not isinstance(value, dict):
         return "not a JSON object with `key` and `value`"
     record = decode(decode_key(key.encode(errors="replace")), orjson.dumps(value))
-    return record.why if isinstance(record, UndecodablePolicy) else record
+    return record.why if isinstance(record, InvalidRecord) else record
 
 
 def _object(line: bytes) -> dict[str, object] | None:

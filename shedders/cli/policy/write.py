@@ -20,12 +20,9 @@ from shedders.policies.effective import EffectivePolicies, Force, PolicyEntry
 from shedders.policies.kinds import BadPolicyError, PolicyKind, canonical
 from shedders.policies.record import SYSTEM, Author, PolicyKey, PolicyRecord, encode
 from shedders.policies.topic import (
-    PolicyTopics,
     PolicyWriteOutcome,
     PolicyWritten,
-    open_policy_topic,
     read_book,
-    refuse_unfit,
     write_policy,
 )
 from statechannel.cli.kit.channel_view import read_channel
@@ -37,7 +34,8 @@ from statechannel.cli.kit.registry import read_registry
 from statechannel.cli.kit.requests import user_at_host
 from statechannel.engine.cluster_view import BrokerSeen
 from statechannel.errors import ExitCode
-from statechannel.kafka.topics import TopicAdmin
+from statechannel.kafka.topic_policy import SideTopic, policies_topic
+from statechannel.kafka.topics import TopicAdmin, inspect, open_topics, refuse_unfit
 from statechannel.protocol.log import Topic
 
 _OF_THE_CLUSTER: Final = frozenset(
@@ -204,8 +202,8 @@ class PolicyWriteResult:
         }
 
 
-def topics_of(connection: Connection) -> PolicyTopics:
-    return PolicyTopics(connection.topics.channel, connection.topics.lags)
+def topic_of(connection: Connection) -> SideTopic:
+    return policies_topic(connection.topics.channel)
 
 
 def book_of(connection: Connection, *, create: bool = False) -> PolicyBook:
@@ -215,20 +213,20 @@ def book_of(connection: Connection, *, create: bool = False) -> PolicyBook:
         TopicMissingError: The channel does not exist.
         TopicPolicyError: The topic of policies has invalid settings.
     """
-    topics, timeout_s = topics_of(connection), connection.timeout_s
+    topic, timeout_s = topic_of(connection), connection.timeout_s
     with notify_if_slow(connection):
-        names = [connection.topics.names[Topic.CHANNEL], topics.policy_topic]
+        names = [connection.topics.names[Topic.CHANNEL], topic.name]
         states = TopicAdmin(connection.client, timeout_s=timeout_s).describe(names)
         if connection.topics.channel not in states:
             describe_topic(connection, Topic.CHANNEL)  # its error says how to create a channel
-        if topics.policy_topic in states:
-            refuse_unfit(connection.client, topics, states)
+        if topic.name in states:
+            refuse_unfit(inspect(states, connection.client, topic), topic)
         elif create:
             factor = connection.settings.channel.replication_factor
-            open_policy_topic(connection.client, topics, create=True, replication_factor=factor, timeout_s=timeout_s)
+            open_topics(connection.client, topic, create=True, replication_factor=factor, timeout_s=timeout_s)
         else:
             return PolicyBook()
-        return read_book(connection.client, topics, timeout_s=timeout_s)
+        return read_book(connection.client, topic, timeout_s=timeout_s)
 
 
 def put(
@@ -267,7 +265,7 @@ def put(
     _refuse_too_many(connection, book, new=replaced is None)
     checks = _judge(connection, key, before, book.at(at_ms), deleted=False, force=force)
     with naming_address(connection):
-        written = write_policy(connection.client, topics_of(connection), key, record, timeout_s=connection.timeout_s)
+        written = write_policy(connection.client, topic_of(connection), key, record, timeout_s=connection.timeout_s)
     return PolicyWriteResult(key, record, written, replaced, checks)
 
 
@@ -304,7 +302,7 @@ def take_away(connection: Connection, key: PolicyKey, *, force: bool) -> PolicyW
     book.take(book.position + 1, at_ms, key.encode(), None)
     checks = _judge(connection, key, effective, book.at(at_ms), deleted=True, force=force)
     with naming_address(connection):
-        written = write_policy(connection.client, topics_of(connection), key, None, timeout_s=connection.timeout_s)
+        written = write_policy(connection.client, topic_of(connection), key, None, timeout_s=connection.timeout_s)
     return PolicyWriteResult(key, None, written, replaced, checks)
 
 

@@ -6,53 +6,16 @@ plan again when it starts. A lost topic only ends control from other hosts: the 
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
-
-from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from shedders.kafka_rebalance.execution.state_records import StateBook
-from statechannel.kafka.cluster import ClusterAdmin
-from statechannel.kafka.errors import (
-    AppendOutcomeUnknownError,
-    TopicPolicyError,
-    translate,
-)
-from statechannel.kafka.tail import PartitionTail, Span
-from statechannel.kafka.topic_policy import DAY_MS, ChannelTopics, Requirement, SettingRule, TopicPolicy
-from statechannel.kafka.topics import TopicAdmin, create_topics, inspect
-from statechannel.protocol.log import Topic
+from statechannel.kafka.tail import BlockingWriter, PartitionTail, Span, side_tail
+from statechannel.kafka.topic_policy import plans_topic
+from statechannel.kafka.topics import TopicAdmin, inspect, open_topics, refuse_unfit
 
 if TYPE_CHECKING:
     from statechannel.kafka.client_settings import ClientSettings
-
-ROLE: Final = "partition-plans"
-RETENTION_MS: Final = 30 * DAY_MS
-RECORD_BYTES: Final = 1_000_000
-_LABEL: Final = Topic.REQUESTS
-"""Role of records when they are read; not used here."""
-
-
-@dataclass(frozen=True, slots=True)
-class StateTopics(ChannelTopics):
-    """Name and topic policy; `channel` is the name."""
-
-    @property
-    def reader_group(self) -> str:
-        """Consumer group that librdkafka requires; no offsets are committed."""
-        return f"{self.channel}-reader"
-
-    @property
-    def policies(self) -> Mapping[str, TopicPolicy]:
-        requirements = (
-            Requirement("cleanup.policy", SettingRule.EXACTLY, "delete"),
-            Requirement("message.timestamp.type", SettingRule.EXACTLY, "LogAppendTime"),
-            Requirement("max.message.bytes", SettingRule.AT_LEAST, str(RECORD_BYTES)),
-            Requirement("retention.ms", SettingRule.AT_LEAST, str(RETENTION_MS), hard=False),
-        )
-        return {self.channel: TopicPolicy(role=ROLE, requirements=requirements)}
 
 
 class StateTopic:
@@ -67,9 +30,9 @@ class StateTopic:
 
     def __init__(self, settings: ClientSettings, name: str, *, away_s: float, timeout_s: float = 20.0) -> None:
         self._settings, self.name, self._timeout_s = settings, name, timeout_s
-        self._topics = StateTopics(name)
+        self._topic = plans_topic(name)
         self._tail: PartitionTail | None = None
-        self._producer: Producer | None = None
+        self._writer: BlockingWriter | None = None
         self._next = 0
         self.book = StateBook(round(away_s * 1_000))
 
@@ -79,8 +42,8 @@ class StateTopic:
     def __exit__(self, *_: object) -> None:
         if self._tail is not None:
             self._tail.close()
-        if self._producer is not None:
-            self._producer.flush(1.0)
+        if self._writer is not None:
+            self._writer.close(1.0)
 
     def exists(self) -> bool:
         """Whether the topic exists, with valid settings.
@@ -91,13 +54,7 @@ class StateTopic:
         states = TopicAdmin(self._settings, timeout_s=self._timeout_s).describe([self.name])
         if self.name not in states:
             return False
-        hard = inspect(states, self._settings, self._topics).hard
-        if hard:
-            lines = "\n  ".join(str(problem) for problem in hard)
-            raise TopicPolicyError(
-                f"the topic of partition plans has invalid settings:\n  {lines}",
-                hint="Run the commands above, or use another topic: extensions.partitions.state_topic.",
-            )
+        refuse_unfit(inspect(states, self._settings, self._topic), self._topic)
         return True
 
     def create(self, replication_factor: int) -> None:
@@ -106,11 +63,14 @@ class StateTopic:
         Raises:
             KafkaAdapterError: Kafka refuses it, or does not answer.
         """
-        if self.exists():
-            return
-        nodes = len(ClusterAdmin(self._settings, timeout_s=self._timeout_s).cluster().nodes)
-        factor = max(1, min(replication_factor, nodes))
-        create_topics(self._settings, self._topics, replication_factor=factor, timeout_s=self._timeout_s)
+        open_topics(
+            self._settings,
+            self._topic,
+            create=True,
+            replication_factor=replication_factor,
+            fit_nodes=True,
+            timeout_s=self._timeout_s,
+        )
 
     def read(self) -> StateBook:
         """Read new records up to the present end.
@@ -119,14 +79,7 @@ class StateTopic:
             KafkaAdapterError: Kafka is out of reach, or the topic is missing.
         """
         if self._tail is None:
-            self._tail = PartitionTail(
-                self._settings,
-                _LABEL,
-                self.name,
-                0,
-                group_id=self._topics.reader_group,
-                timeout_s=self._timeout_s,
-            )
+            self._tail = side_tail(self._settings, self._topic, self._timeout_s)
         span = self._tail.span(start=self._next)
         if span.end < self._next:  # the topic was created again
             self._next = 0
@@ -144,39 +97,7 @@ class StateTopic:
             AppendOutcomeUnknownError: No answer in time; the records may have been written or not.
             KafkaAdapterError: Kafka refused a record.
         """
-        failures: list[KafkaError] = []
-        ended: list[None] = []
-
-        def delivered(error: KafkaError | None, _: Message) -> None:
-            ended.append(None)
-            if error is not None:
-                failures.append(error)
-
-        doing = f"writing to {self.name}"
-        try:
-            producer = self._open()
-            count = 0
-            for value in values:
-                producer.produce(self.name, value=value, key=plan_id.encode(), partition=0, on_delivery=delivered)
-                count += 1
-            deadline_s = time.monotonic() + self._timeout_s
-            while len(ended) < count and time.monotonic() < deadline_s:
-                producer.poll(0.05)
-        except (KafkaException, BufferError, TypeError, ValueError) as error:
-            raise translate(error, doing, secrets=self._settings.secrets()) from None
-        if failures:
-            raise translate(failures[0], doing, secrets=self._settings.secrets())
-        if len(ended) < count:
-            raise AppendOutcomeUnknownError(
-                f"Kafka did not confirm in {self._timeout_s:g} s while {doing}", hint="Check the status, then retry."
-            )
-
-    def _open(self) -> Producer:
-        if self._producer is None:
-            config = {
-                **self._settings.producer_config(),
-                "delivery.timeout.ms": max(1_000, round(self._timeout_s * 1_000)),
-                "error_cb": lambda _error: None,
-            }
-            self._producer = Producer(config)
-        return self._producer
+        if self._writer is None:
+            doing = f"writing to {self.name}"
+            self._writer = BlockingWriter(self._settings, self.name, doing, timeout_s=self._timeout_s)
+        self._writer.require(self._writer.write((0, plan_id.encode(), value) for value in values))

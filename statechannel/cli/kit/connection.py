@@ -12,8 +12,7 @@ from platformdirs import user_data_path
 from statechannel.cli.kit.failures import CommandError
 from statechannel.embedded import BrokerState, resume_hint, status
 from statechannel.errors import ExitCode
-from statechannel.kafka.client_settings import ClientSettings, parse_override
-from statechannel.kafka.from_settings import names_servers, to_client, to_topics
+from statechannel.kafka.client_settings import ClientSettings, names_servers, parse_override, to_client, to_topics
 from statechannel.kafka.topic_policy import ChannelTopics
 from statechannel.settings import Settings, load
 

@@ -64,7 +64,7 @@ def begin():
 begin()
 """
 BOUNDS = """
-from statechannel.kafka.topic_bounds import BoundsAsker
+from statechannel.kafka.admin import BoundsAsker
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import OffsetSpec
 

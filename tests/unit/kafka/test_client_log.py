@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from statechannel.kafka import client_log
+from statechannel.kafka import client_settings
 from tests.support.waits import WAIT_S
 
 
@@ -16,21 +16,21 @@ def line(text: str) -> logging.LogRecord:
 
 def test_one_line_of_a_kind_passes_and_the_next_tells_how_many_were_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     now_s = [0.0]
-    monkeypatch.setattr(client_log.time, "monotonic", lambda: now_s[0])
-    found = client_log.OncePerKind()
+    monkeypatch.setattr(client_settings.time, "monotonic", lambda: now_s[0])
+    found = client_settings.OncePerKind()
     assert found.filter(line("FAIL [b1#consumer-4] Connection refused (after 0ms)"))
     assert not found.filter(line("FAIL [b1#consumer-4] Connection refused (after 3ms)"))
     assert not found.filter(line("FAIL [b1#consumer-4] Connection refused (after 4ms)"))
     assert found.filter(line("FAIL [b1#consumer-3] Connection refused"))
     assert found.filter(line("SESSTMOUT [b1#consumer-4] session timed out"))
-    now_s[0] = client_log.EVERY_S
+    now_s[0] = client_settings.EVERY_S
     again = line("FAIL [b1#consumer-4] Connection refused")
     assert found.filter(again)
     assert again.getMessage().endswith("(and 2 like it before)")
 
 
 def test_a_member_that_closes_has_the_last_word() -> None:
-    found = client_log.OncePerKind()
+    found = client_settings.OncePerKind()
     found.closing("b1", closes=True)
     assert not found.filter(line("FAIL [b1#consumer-4] Connection refused"))
     assert found.filter(line("FAIL [b10#consumer-4] Connection refused"))
@@ -40,9 +40,9 @@ def test_a_member_that_closes_has_the_last_word() -> None:
 
 UNCONFIGURED = """
 import logging, sys
-from statechannel.kafka import client_log
+from statechannel.kafka import client_settings
 SETUP
-client_log.client_logger.error("FAIL [b1#consumer-4] Connection refused")
+client_settings.client_logger.error("FAIL [b1#consumer-4] Connection refused")
 """
 
 
@@ -64,7 +64,7 @@ def test_an_embedders_own_logging_is_asked_alone() -> None:
 
 
 def test_it_guards_the_logger_that_the_clients_are_given() -> None:
-    assert any(isinstance(one, client_log.OncePerKind) for one in client_log.client_logger.filters)
+    assert any(isinstance(one, client_settings.OncePerKind) for one in client_settings.client_logger.filters)
 
 
 def test_a_reader_whose_errors_take_turns_says_it_once(caplog):

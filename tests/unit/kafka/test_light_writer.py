@@ -10,8 +10,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from statechannel.kafka.client_settings import ClientSettings
 from statechannel.kafka.errors import KafkaAdapterError
-from statechannel.kafka.light_topic import _headers
-from statechannel.kafka.light_writer import LightTuning, LightWriter, producer_config
+from statechannel.kafka.light_topic import LightTuning, LightWriter, _headers, producer_config
 from tests.support.waits import WAIT_S
 
 SETTINGS = ClientSettings("h:1")

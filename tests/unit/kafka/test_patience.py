@@ -11,7 +11,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from statechannel.engine.inputs import Input, PartitionBroken, PartitionOpened
 from statechannel.kafka import admin as admin_module
-from statechannel.kafka import reader, tail, topics
+from statechannel.kafka import partition_consumer, reader, tail, topics
 from statechannel.kafka.client_settings import ClientSettings, ClientTuning
 from statechannel.kafka.errors import (
     KafkaAccessDeniedError,
@@ -70,7 +70,7 @@ class FakeConsumer:
 @pytest.fixture
 def consumer(monkeypatch: pytest.MonkeyPatch) -> FakeConsumer:
     fake = FakeConsumer()
-    monkeypatch.setattr(tail, "Consumer", lambda _: fake)
+    monkeypatch.setattr(partition_consumer, "Consumer", lambda _: fake)
     monkeypatch.setattr(reader, "Consumer", lambda _: fake)
     return fake
 

@@ -13,11 +13,12 @@ import pytest
 from confluent_kafka import Message, TopicPartition
 
 from statechannel.engine.inputs import Input, PartitionOpened
-from statechannel.kafka import end_watch, light_topic, reader, tail
+from statechannel.kafka import light_topic, partition_consumer, reader, tail
+from statechannel.kafka.admin import Place
 from statechannel.kafka.client_settings import ClientSettings, ClientTuning
 from statechannel.kafka.errors import KafkaUnavailableError
-from statechannel.kafka.stall import DOUBLINGS_MAX, PollClock, Stall
-from statechannel.kafka.topic_watch import Place, TopicFindings
+from statechannel.kafka.partition_consumer import DOUBLINGS_MAX, PollClock, Stall
+from statechannel.kafka.topic_watch import TopicFindings
 from statechannel.kafka.topics import TopicInfo
 from statechannel.protocol.log import RecordRead, RecordsRead, Topic
 from tests.support.waits import WAIT_S, wait_until
@@ -154,9 +155,9 @@ def silent_kafka(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Sile
     def make(*args: dict[int, int]) -> SilentKafka:
         kafka = SilentKafka(*args)
         made.append(kafka)
-        for module in (tail, reader, light_topic):
+        for module in (partition_consumer, reader):
             monkeypatch.setattr(module, "Consumer", kafka.client)
-        for asking in (end_watch, reader):
+        for asking in (partition_consumer, reader):
             monkeypatch.setattr(asking, "TopicWatch", kafka.watch)
         return kafka
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from loaddata.report.tombstone import Tombstone
+from loaddata.report.record import Tombstone
 from loaddata.view.expiry import Expiry, ExpiryRules
 
 RULES = ExpiryRules(ttl_s=100.0, grace_s=10.0, repeat_s=20.0, batch_max=2)

@@ -6,12 +6,13 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from loaddata.live.follower import Clocks, LoadFollower
-from loaddata.report.record import BrokerLoadReport, UndecodableReport
-from loaddata.view.table_view import Fate, LoadTopicRecord, TableView
+from loaddata.live.topics import Clocks, LoadFollower
+from loaddata.report.record import BrokerLoadReport
+from loaddata.view.table_view import Fate, TableView
 from statechannel.broker.supervision import RestartPolicy
 from statechannel.broker.topic_follower import pieces_of
-from statechannel.kafka.light_topic import LightBatch, LightRecord
+from statechannel.kafka.light_topic import LightBatch
+from statechannel.protocol.side_record import InvalidRecord, SideRecord
 from tests.support.load_reports import DECODE, NOW_MS, null, record
 
 QUICK = RestartPolicy(limit=2, window_s=60.0, first_wait_s=0.01, longest_wait_s=0.05)
@@ -33,10 +34,8 @@ class Reader:
         self.closed.set()
         return True
 
-    async def give(
-        self, *records: LoadTopicRecord, opened: bool = False, backlog: int = 0, caught_up: bool = True
-    ) -> None:
-        batch = LightBatch([LightRecord(*one) for one in records], opened, backlog, caught_up)
+    async def give(self, *records: SideRecord, opened: bool = False, backlog: int = 0, caught_up: bool = True) -> None:
+        batch = LightBatch(records, opened, backlog, caught_up)
         await asyncio.to_thread(self.sink, batch)
         await asyncio.sleep(0)
 
@@ -70,7 +69,7 @@ class Rig:
         self.readers.append(Reader(sink, failed))
         return self.readers[-1]
 
-    def _record(self, one: LoadTopicRecord, found: BrokerLoadReport | UndecodableReport | None, fate: Fate) -> None:
+    def _record(self, one: SideRecord, found: BrokerLoadReport | InvalidRecord | None, fate: Fate) -> None:
         self.told.append((one.offset, fate))
 
     def _opened(self) -> None:
@@ -113,13 +112,13 @@ async def test_a_batch_of_large_records_is_handed_over_in_stretches(rig: Rig) ->
     rig.following.start()
     [reader] = rig.readers
     await reader.give(opened=True, caught_up=False)
-    large = [LoadTopicRecord(b"b1", b"x" * 600_000, (), offset, NOW_MS) for offset in range(3)]
+    large = [SideRecord(b"b1", b"x" * 600_000, (), offset, NOW_MS) for offset in range(3)]
     await reader.give(*large, record("b1", 3, seq=2, timestamp_ms=NOW_MS), record("b2", 4), backlog=4)
     assert [offset for offset, _ in rig.told] == [0, 1, 2, 3, 4]
     assert rig.opened == 1
     assert rig.following.caught_up
     assert rig.ages() == [60.0, 0.0], "b1's lay there, b2's came live"
-    batch = LightBatch([LightRecord(*one) for one in large], opened=True, backlog=2, caught_up=True)
+    batch = LightBatch([SideRecord(*one) for one in large], opened=True, backlog=2, caught_up=True)
     assert [(len(one.records), one.opened, one.backlog, one.caught_up) for one in pieces_of(batch)] == [
         (2, True, 2, True),
         (1, False, 0, True),
@@ -183,7 +182,7 @@ async def test_a_loop_that_is_busy_holds_the_reader_back(rig: Rig) -> None:
 
     def many() -> None:
         for number in range(20):
-            reader.sink(LightBatch([LightRecord(*record("b1", number, seq=number + 1))], False, 0, True))
+            reader.sink(LightBatch([SideRecord(*record("b1", number, seq=number + 1))], False, 0, True))
             given.release()
 
     thread = threading.Thread(target=many)

@@ -6,6 +6,9 @@ from pathlib import Path
 import orjson
 
 from loaddata.report.record import (
+    DEADLINE,
+    LAST_OFFSET,
+    REASON,
     BrokerLoadReport,
     InvalidReportReason,
     TopBundlesReport,
@@ -15,7 +18,6 @@ from loaddata.report.record import (
     encode_top_bundles,
 )
 from loaddata.report.reporter import ReportCause
-from loaddata.report.tombstone import DEADLINE, LAST_OFFSET, REASON
 from loaddata.settings import LoadSettings
 from loaddata.view.table_view import Dropped
 

@@ -17,13 +17,13 @@ from loaddata.report.record import (
     BrokerLoadReport,
     InvalidReportReason,
     TopBundlesReport,
-    UndecodableReport,
     UnwritableReportError,
     decode_broker_load,
     decode_top_bundles,
     encode_broker_load,
     encode_top_bundles,
 )
+from statechannel.protocol.side_record import InvalidRecord
 from tests.support.load_reports import NOW_MS, header, report
 
 LOAD = BrokerLoad(cpu=ResourceUsage(12.5, 400), msg_rate_in=1.25, bundles=3, updated_at_ms=NOW_MS)
@@ -84,7 +84,7 @@ def changed(path: str, value: Any) -> bytes:
 )
 def test_dropped_with_a_reason(path: str, value: Any, reason: InvalidReportReason) -> None:
     found = decode_broker_load(b"b1", changed(path, value))
-    assert isinstance(found, UndecodableReport)
+    assert isinstance(found, InvalidRecord)
     assert found.reason is reason
     assert len(found.why) < 200
 
@@ -102,7 +102,7 @@ def test_dropped_with_a_reason(path: str, value: Any, reason: InvalidReportReaso
 )
 def test_what_is_no_report_at_all(value: bytes, reason: InvalidReportReason) -> None:
     found = decode_broker_load(b"b1", value)
-    assert isinstance(found, UndecodableReport)
+    assert isinstance(found, InvalidRecord)
     assert found.reason is reason
 
 
@@ -117,11 +117,9 @@ def test_the_key_must_be_the_broker() -> None:
     value = encode_broker_load(report())
     for key in (None, b"", b"b2", b"\xff"):
         found = decode_broker_load(key, value)
-        assert isinstance(found, UndecodableReport)
+        assert isinstance(found, InvalidRecord)
         assert found.reason is InvalidReportReason.KEY
-    assert isinstance(decode_top_bundles(b"b1", value), UndecodableReport), (
-        "the other topic's reports are none of this one"
-    )
+    assert isinstance(decode_top_bundles(b"b1", value), InvalidRecord), "the other topic's reports are none of this one"
 
 
 @pytest.mark.parametrize(
@@ -178,7 +176,7 @@ def test_of_bundles_that_are_too_large_those_that_fit_are_told() -> None:
 def test_bundles_that_are_none(entry: Any, reason: InvalidReportReason) -> None:
     loaded = orjson.loads(encode_top_bundles(TopBundlesReport(header(), ())))
     found = decode_top_bundles(b"b1", orjson.dumps({**loaded, "bundles": [entry]}))
-    assert isinstance(found, UndecodableReport)
+    assert isinstance(found, InvalidRecord)
     assert found.reason is reason
 
 
@@ -186,5 +184,5 @@ def test_a_bundle_that_is_named_twice_or_too_many() -> None:
     loaded = orjson.loads(encode_top_bundles(TopBundlesReport(header(), (TopBundle(BUNDLE, BundleStats()),))))
     for count in (2, BUNDLES_MAX + 1):
         found = decode_top_bundles(b"b1", orjson.dumps({**loaded, "bundles": loaded["bundles"] * count}))
-        assert isinstance(found, UndecodableReport)
+        assert isinstance(found, InvalidRecord)
         assert found.reason is InvalidReportReason.BUNDLES

@@ -10,12 +10,14 @@ from loaddata.model.top_bundles import TopBundle
 from loaddata.report.record import (
     BrokerLoadReport,
     ReportKind,
+    Tombstone,
     TopBundlesReport,
     decode_broker_load,
     decode_top_bundles,
+    parse_tombstone,
 )
 from loaddata.report.reporter import LoadSample, ReportCause, Reporter, ReporterRules, ReportRules, ReportWrite
-from loaddata.report.tombstone import Headers, Tombstone, parse_tombstone
+from statechannel.protocol.side_record import Headers
 
 NOW_MS = 1_750_000_000_000
 RULES = ReporterRules(

@@ -6,7 +6,8 @@ import pytest
 
 from loaddata.report.record import BrokerLoadReport, InvalidReportReason
 from loaddata.view.ownership import OwnershipChange
-from loaddata.view.table_view import Arrival, Dropped, Fate, LoadTopicRecord, TableView, ViewRules, age_on_arrival
+from loaddata.view.table_view import Arrival, Dropped, Fate, TableView, ViewRules, age_on_arrival
+from statechannel.protocol.side_record import SideRecord
 from tests.support.load_reports import DECODE, NOW_MS, null, read, record
 
 View = TableView[BrokerLoadReport]
@@ -94,7 +95,7 @@ def test_a_null_that_says_nothing_takes_nothing_away(view: View) -> None:
 
 def test_junk_is_dropped_and_counted_by_reason(view: View) -> None:
     for junk in (b"", b"{}", b"\xff"):
-        one = LoadTopicRecord(b"b1", junk, (), 0, NOW_MS)
+        one = SideRecord(b"b1", junk, (), 0, NOW_MS)
         assert view.read(one, DECODE(one), Arrival(0.0)) is Fate.DROPPED
     assert view.dropped == {InvalidReportReason.NOT_JSON: 2, InvalidReportReason.FORMAT: 1}
     assert view.last_dropped.startswith("not JSON")
@@ -255,8 +256,8 @@ def test_it_knows_how_far_it_has_read_whatever_became_of_the_records(view: View)
     read(view, null("b2", 7, 3))
     assert view.position == 7
     view.read(
-        LoadTopicRecord(b"b3", b"junk", (), 9, NOW_MS),
-        DECODE(LoadTopicRecord(b"b3", b"junk", (), 9, NOW_MS)),
+        SideRecord(b"b3", b"junk", (), 9, NOW_MS),
+        DECODE(SideRecord(b"b3", b"junk", (), 9, NOW_MS)),
         Arrival(0.0),
     )
     assert view.position == 9

@@ -2,7 +2,8 @@
 
 import pytest
 
-from loaddata.report.tombstone import DEADLINE, LAST_OFFSET, REASON, Headers, Tombstone, parse_tombstone
+from loaddata.report.record import DEADLINE, LAST_OFFSET, REASON, Tombstone, parse_tombstone
+from statechannel.protocol.side_record import Headers
 
 GOOD: Headers = ((REASON, b"expired"), (LAST_OFFSET, b"41"), (DEADLINE, b"1750000000000"))
 

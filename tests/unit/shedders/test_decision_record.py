@@ -35,7 +35,6 @@ from shedders.decisions.record import (
     InvalidDecisionReason,
     OutcomeRecord,
     Subject,
-    UndecodableDecision,
     UnwritableRecordError,
     decode,
     encode,
@@ -44,6 +43,7 @@ from shedders.decisions.record import (
 from shedders.model.cluster import Bundle, Cluster
 from shedders.model.plan import Label, Left, Placed, Reason, SplitPlan
 from shedders.schemas import decision_schema
+from statechannel.protocol.side_record import InvalidRecord
 from tests.support.decision_records import AT_MS, IDS, LOWER, NAMESPACE, UPPER, WHOLE, decision, move, occasion, record
 
 PAGE = Path(__file__).parents[3] / "design" / "decisions-topic.md"
@@ -64,7 +64,7 @@ def test_the_examples_of_the_page_are_records_and_its_words_are_those_of_the_cod
         for one in examples
     ]
     assert [type(one) for one in found] == [DecisionRecord, OutcomeRecord]
-    assert [json.loads(encode(one)) for one in found if not isinstance(one, UndecodableDecision)] == examples
+    assert [json.loads(encode(one)) for one in found if not isinstance(one, InvalidRecord)] == examples
     words = set(re.findall(r"`([a-z]+(?:-[a-z]+)*)`", text))
     assert set(builder.SKIPPED) | set(What) | set(Because) | set(InvalidDecisionReason) | {NOT_MADE} <= words
     for word, (label, reason) in builder.SKIPPED.items():
@@ -300,14 +300,14 @@ def test_unknown_fields_are_ignored() -> None:
 )
 def test_what_a_reader_refuses(value: bytes | None, reason: InvalidDecisionReason) -> None:
     found = decode(IDS[1].encode(), value)
-    assert isinstance(found, UndecodableDecision)
+    assert isinstance(found, InvalidRecord)
     assert found.reason is reason
     assert found.why
 
 
 def test_a_record_without_a_key_is_refused() -> None:
     found = decode(None, encode(record()))
-    assert isinstance(found, UndecodableDecision)
+    assert isinstance(found, InvalidRecord)
     assert found.reason is InvalidDecisionReason.KEY
 
 

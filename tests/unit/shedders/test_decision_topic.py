@@ -7,15 +7,16 @@ from typing import Any
 import pytest
 
 from shedders.decisions.record import decode
-from shedders.decisions.topic import DecisionLags, DecisionTopics, DecisionWriter, WriterBounds
+from shedders.decisions.topic import DecisionWriter, WriterBounds
 from statechannel.errors import StateChannelError
 from statechannel.kafka.client_settings import ClientSettings
 from statechannel.kafka.errors import KafkaClientError
-from statechannel.kafka.light_writer import LightCounts
+from statechannel.kafka.light_topic import LightCounts
+from statechannel.kafka.topic_policy import decisions_topic
 from tests.support.decision_records import IDS, move, record
 
 SETTINGS = ClientSettings("h:1")
-TOPICS = DecisionTopics("chan")
+TOPICS = decisions_topic("chan")
 
 
 class Scripted:
@@ -62,7 +63,7 @@ def test_the_topic_is_named_and_kept_for_a_week() -> None:
     assert wanted["cleanup.policy"] == "delete"
     assert wanted["message.timestamp.type"] == "LogAppendTime"
     assert wanted["retention.ms"] == str(7 * 86_400_000)
-    shorter = DecisionTopics("chan", decision_lags=DecisionLags(1_000, 500)).policies["chan-decisions"]
+    shorter = decisions_topic("chan", 1_000, 500).policies["chan-decisions"]
     assert shorter.creation_settings()["retention.ms"] == "1000"
 
 

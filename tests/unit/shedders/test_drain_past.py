@@ -11,9 +11,10 @@ from shedders.balancer import decision_history
 from shedders.balancer.decision_history import is_drain_id, moved_before, moved_for
 from shedders.decisions.builder import outcome_record, shed_record
 from shedders.decisions.recall import DecisionRead, RecallBounds
-from shedders.decisions.record import DRAIN, AnyRecord, DrainPart, InvalidDecisionReason, UndecodableDecision
-from shedders.decisions.topic import DecisionTopics
+from shedders.decisions.record import DRAIN, AnyRecord, DrainPart, InvalidDecisionReason
 from statechannel.kafka.client_settings import ClientSettings
+from statechannel.kafka.topic_policy import decisions_topic
+from statechannel.protocol.side_record import InvalidRecord
 from tests.support.decision_records import AT_MS, IDS, LOWER, NAMESPACE, UPPER, WHOLE, decision, move, occasion, record
 
 DRAIN_ID = str(ULID.from_timestamp(AT_MS / 1_000))
@@ -37,7 +38,7 @@ def test_moves_of_the_same_drain_count() -> None:
         IDS[1], ONE, "done", f"drain {DRAIN_ID} of b1: ", at_ms=1, term=1, leader="b1", operation=None
     )
     assert moved_for(ended, DRAIN_ID, "b1", ()) == []
-    assert moved_for(UndecodableDecision(InvalidDecisionReason.FORMAT, DRAIN_ID), DRAIN_ID, "b1", ()) == []
+    assert moved_for(InvalidRecord(InvalidDecisionReason.FORMAT, DRAIN_ID), DRAIN_ID, "b1", ()) == []
 
 
 @pytest.mark.parametrize(
@@ -68,7 +69,7 @@ class Reader:
 
 
 def before(bounds: RecallBounds | None = None, drain: str = DRAIN_ID) -> frozenset[str] | None:
-    client, topics = ClientSettings("h:1"), DecisionTopics("chan")
+    client, topics = ClientSettings("h:1"), decisions_topic("chan")
     return moved_before(client, topics, drain, "b1", {IDS[3]}, bounds or RecallBounds(), 5.0, lambda: 0.0)
 
 

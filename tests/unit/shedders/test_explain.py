@@ -20,8 +20,9 @@ from shedders.decisions.builder import (
 from shedders.decisions.bundle_trail import Trail, What, part_of
 from shedders.decisions.explanation import NOT_MADE, CommandOrigin, Explanation, why
 from shedders.decisions.explanation_not_moved import Because, WhyNot, why_not
-from shedders.decisions.record import InvalidDecisionReason, Subject, UndecodableDecision
+from shedders.decisions.record import InvalidDecisionReason, Subject
 from shedders.model.plan import Label, Left, Placed, Reason, SplitPlan
+from statechannel.protocol.side_record import InvalidRecord
 from statechannel.replay.auditor import audit_full
 from tests.support.decision_records import (
     AT_MS,
@@ -190,7 +191,7 @@ def test_each_move_is_told_with_its_decision_and_the_numbers() -> None:
         ended(1, WHOLE, "transferred"),
         split_record(occasion(2), looked, executed={WHOLE: Executed("op-2")}),
         record(3, moves=[move(ONE, "b2", "b3", load=77.0)], executed={ONE: Executed("op-3")}),
-        UndecodableDecision(InvalidDecisionReason.FORMAT, "format is not 1"),
+        InvalidRecord(InvalidDecisionReason.FORMAT, "format is not 1"),
     )
     answer = why(told(log, ONE), known)
     assert answer.now == f"{ONE} is served by b3"

@@ -293,8 +293,7 @@ async def test_a_start_that_fails_leaves_nothing_running(monkeypatch: pytest.Mon
             self.log.append("close")
 
     parts: list[Part] = []
-    monkeypatch.setattr(extension, "open_decision_topic", lambda *_, **__: None)
-    monkeypatch.setattr(extension, "open_policy_topic", lambda *_, **__: SimpleNamespace(topic_id="T1"))
+    monkeypatch.setattr(extension, "open_topics", lambda _, topic, **__: {topic.name: SimpleNamespace(topic_id="T1")})
     monkeypatch.setattr(extension, "policy_reader", lambda *_: None)
     for name, part in (("DecisionWriter", Writer), ("PolicyFollower", Part), ("LoadService", Loads)):
         monkeypatch.setattr(extension, name, part)
@@ -351,8 +350,7 @@ async def test_a_broker_starts_without_policies_and_places_nobody_until_they_are
 
     followers: list[Follower] = []
     waits: list[float] = []
-    monkeypatch.setattr(extension, "open_decision_topic", lambda *_, **__: None)
-    monkeypatch.setattr(extension, "open_policy_topic", lambda *_, **__: SimpleNamespace(topic_id="T1"))
+    monkeypatch.setattr(extension, "open_topics", lambda _, topic, **__: {topic.name: SimpleNamespace(topic_id="T1")})
     monkeypatch.setattr(extension, "policy_reader", lambda *_: None)
     monkeypatch.setattr(extension, "PolicyFollower", Follower)
     found = made(source="none", policies_wait_s=0.25)

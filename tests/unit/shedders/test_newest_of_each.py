@@ -7,12 +7,13 @@ import random
 import pytest
 
 from loaddata.report.record import BrokerLoadReport
-from loaddata.view.table_view import LoadTopicRecord, TableView
+from loaddata.view.table_view import TableView
 from shedders.cli.live_source import NewestRecords
+from statechannel.protocol.side_record import SideRecord
 from tests.support.load_reports import null, read, record
 
 
-def held(records: list[LoadTopicRecord]) -> dict[str, int]:
+def held(records: list[SideRecord]) -> dict[str, int]:
     view: TableView[BrokerLoadReport] = TableView()
     for one in records:
         read(view, one)

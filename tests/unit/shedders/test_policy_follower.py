@@ -14,13 +14,14 @@ from shedders.policies.kinds import CLUSTER, PolicyKind
 from shedders.policies.record import PolicyRecord, encode, made_key
 from shedders.policies.topic import TopicSeen
 from statechannel.broker.supervision import RestartPolicy
-from statechannel.kafka.light_topic import LightBatch, LightRecord
+from statechannel.kafka.light_topic import LightBatch
+from statechannel.protocol.side_record import SideRecord
 from tests.support.waits import WAIT_S
 
 
-def cordon(broker: str, offset: int, until_ms: int | None = None) -> LightRecord:
+def cordon(broker: str, offset: int, until_ms: int | None = None) -> SideRecord:
     key = made_key(PolicyKind.CORDON, broker, override=until_ms is not None)
-    return LightRecord(key.encode(), encode(PolicyRecord(key, {}, "ann", "", until_ms, 1)), (), offset, 1)
+    return SideRecord(key.encode(), encode(PolicyRecord(key, {}, "ann", "", until_ms, 1)), (), offset, 1)
 
 
 class Reader:
@@ -39,7 +40,7 @@ class Reader:
         self.closed = True
         return True
 
-    async def hand(self, *records: LightRecord, opened: bool = False, caught_up: bool = True) -> None:
+    async def hand(self, *records: SideRecord, opened: bool = False, caught_up: bool = True) -> None:
         await asyncio.to_thread(self.sink, LightBatch(records, opened, len(records), caught_up))
         await asyncio.sleep(0)
 
@@ -183,7 +184,7 @@ async def test_a_listener_that_fails_does_not_end_it(world: World) -> None:
 
 async def test_junk_is_counted_and_told(world: World) -> None:
     world.follower.start()
-    await world.readers[0].hand(LightRecord(b"pin/t/n", b"{", (), 0, 1), opened=True)
+    await world.readers[0].hand(SideRecord(b"pin/t/n", b"{", (), 0, 1), opened=True)
     status = world.follower.status()
     assert status["junk"] == {"not-json": 1}
     assert status["closed"]
@@ -213,9 +214,9 @@ async def test_it_is_started_once(world: World) -> None:
 # --- a topic that may have forgotten --------------------------------------------------------------------------------
 
 
-def shedding(offset: int, *, on: bool = True) -> LightRecord:
+def shedding(offset: int, *, on: bool = True) -> SideRecord:
     key = made_key(PolicyKind.SHEDDING, CLUSTER)
-    return LightRecord(key.encode(), encode(PolicyRecord(key, {"on": on}, "ann", "", None, 1)), (), offset, 1)
+    return SideRecord(key.encode(), encode(PolicyRecord(key, {"on": on}, "ann", "", None, 1)), (), offset, 1)
 
 
 async def test_a_topic_made_anew_opens_nothing_until_somebody_says_so(world: World) -> None:

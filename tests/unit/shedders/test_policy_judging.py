@@ -107,7 +107,7 @@ def test_nothing_is_deleted_that_is_refused(laid: Laid, monkeypatch: pytest.Monk
 
     monkeypatch.setattr(write, "book_of", lambda *_: laid.book)
     monkeypatch.setattr(write, "live_cluster", lambda _: CLUSTER)
-    monkeypatch.setattr(write, "topics_of", lambda _: None)
+    monkeypatch.setattr(write, "topic_of", lambda _: None)
     monkeypatch.setattr(write, "naming_address", lambda _: nullcontext())
     monkeypatch.setattr(write, "write_policy", delete)
     connection: Any = SimpleNamespace(client=None, timeout_s=1.0)

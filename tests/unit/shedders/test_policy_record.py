@@ -21,12 +21,12 @@ from shedders.policies.record import (
     InvalidPolicyReason,
     PolicyKey,
     PolicyRecord,
-    UndecodablePolicy,
     decode,
     decode_key,
     encode,
     made_key,
 )
+from statechannel.protocol.side_record import InvalidRecord
 
 BUNDLE = "t/n/0x00000000_0x80000000"
 K = PolicyKind
@@ -106,7 +106,7 @@ def test_the_bytes_of_the_page() -> None:
 )
 def test_bad_keys(key: bytes | None, reason: InvalidPolicyReason) -> None:
     found = decode_key(key)
-    assert isinstance(found, UndecodablePolicy)
+    assert isinstance(found, InvalidRecord)
     assert found.reason is reason
 
 
@@ -156,7 +156,7 @@ def test_bad_values(change: dict[str, Any], reason: InvalidPolicyReason) -> None
     key = PolicyKey(K.ISOLATION, "gold")
     assert isinstance(decode(key, orjson.dumps(GOOD)), PolicyRecord)
     found = decode(key, orjson.dumps({**GOOD, **change}))
-    assert isinstance(found, UndecodablePolicy)
+    assert isinstance(found, InvalidRecord)
     assert found.reason is reason
     assert found.why
 
@@ -174,7 +174,7 @@ def test_bad_values(change: dict[str, Any], reason: InvalidPolicyReason) -> None
 )
 def test_values_that_are_no_record(value: bytes, reason: InvalidPolicyReason) -> None:
     found = decode(PolicyKey(K.ISOLATION, "gold"), value)
-    assert isinstance(found, UndecodablePolicy)
+    assert isinstance(found, InvalidRecord)
     assert found.reason is reason
 
 

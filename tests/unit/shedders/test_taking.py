@@ -15,15 +15,15 @@ from loaddata.model.usage import ResourceUsage
 from loaddata.report.record import (
     BrokerLoadReport,
     ReportHeader,
+    Tombstone,
     TopBundlesReport,
     decode_broker_load,
     decode_top_bundles,
     encode_broker_load,
     encode_top_bundles,
 )
-from loaddata.report.tombstone import Tombstone
 from loaddata.view.ownership import OwnershipChange, change_of
-from loaddata.view.table_view import Arrival, LoadTopicRecord, TableView, decoder
+from loaddata.view.table_view import Arrival, TableView, decoder
 from shedders.balancer.active_strategies import ActiveStrategies, choose
 from shedders.balancer.cluster_inputs import ClusterInputs, cluster_now
 from shedders.balancer.lead import Balance
@@ -57,6 +57,7 @@ from statechannel.cli.kit.registry import Registry
 from statechannel.engine.cluster_view import picture_of
 from statechannel.engine.membership import Membership
 from statechannel.protocol.log import Topic
+from statechannel.protocol.side_record import SideRecord
 from statechannel.replay.auditor import audit_full
 from tests.docs.tiny_log import START_MS, TinyLog
 from tests.support.decision_records import IDS, ChannelLog
@@ -86,8 +87,8 @@ class Cluster:
             self.log.assigned(name, OWNERS[0] if number < 10 else OWNERS[1], by="b2")
         self.log.moved(self.names[15], "b3", "b4")
         self.log.write(self.names[9], "Releasing", by="b2", action="transfer", **{"from": "b2"}, to="b4")
-        self.loads: list[LoadTopicRecord] = []
-        self.tops: list[LoadTopicRecord] = []
+        self.loads: list[SideRecord] = []
+        self.tops: list[SideRecord] = []
         self._seq = 0
         end = len(self.log.records)
         self.report("b1", 0.05, {}, end, age_ms=9_000)
@@ -119,16 +120,16 @@ class Cluster:
         )
         key = broker.encode()
         self.loads.append(
-            LoadTopicRecord(key, encode_broker_load(BrokerLoadReport(header, load)), (), len(self.loads), at_ms)
+            SideRecord(key, encode_broker_load(BrokerLoadReport(header, load)), (), len(self.loads), at_ms)
         )
         found = [top(name, rate) for name, rate in sorted(rates.items(), key=lambda one: one[1])]
         self.tops.append(
-            LoadTopicRecord(key, encode_top_bundles(TopBundlesReport(header, found)), (), len(self.tops), at_ms)
+            SideRecord(key, encode_top_bundles(TopBundlesReport(header, found)), (), len(self.tops), at_ms)
         )
 
-    def null(self, records: list[LoadTopicRecord], broker: str) -> None:
+    def null(self, records: list[SideRecord], broker: str) -> None:
         headers = Tombstone("leaving", len(records) - 1, NOW_MS).headers()
-        records.append(LoadTopicRecord(broker.encode(), None, headers, len(records), NOW_MS - 5_000))
+        records.append(SideRecord(broker.encode(), None, headers, len(records), NOW_MS - 5_000))
 
     def policy(self, kind: PolicyKind, name: str, value: dict[str, Any]) -> None:
         key = made_key(kind, name)
@@ -191,8 +192,8 @@ def live_cluster(topics: Cluster, member: Member, move_memory_s: float = 1_800.0
     return cluster_now(picture, known, NOW_MS)
 
 
-def _followed(records: Iterable[LoadTopicRecord], decode: Any, changes: Iterable[OwnershipChange]) -> TableView[Any]:
-    """As `loaddata.live.follower` does it: each record live, when it came."""
+def _followed(records: Iterable[SideRecord], decode: Any, changes: Iterable[OwnershipChange]) -> TableView[Any]:
+    """As `loaddata.live.topics` does it: each record live, when it came."""
     view: TableView[Any] = TableView(RULES)
     for change in changes:
         view.ownership_changed(change)
@@ -377,7 +378,7 @@ def test_a_tombstone_that_names_an_older_report_takes_nothing_away(
 ) -> None:
     topics.report("b1", 0.07, {}, len(topics.log.records), age_ms=100)
     headers = Tombstone("expired", 0, NOW_MS).headers()
-    topics.loads.append(LoadTopicRecord(b"b1", None, headers, len(topics.loads), NOW_MS))
+    topics.loads.append(SideRecord(b"b1", None, headers, len(topics.loads), NOW_MS))
     assert take().brokers["b1"].load is not None
 
 
@@ -423,7 +424,7 @@ def test_empty_topics_old_reports_and_junk_are_said(topics: Cluster, take: Calla
     assert take(loads=[]).remarks == ["there are no load reports (any more)"]
     old = [one._replace(timestamp_ms=NOW_MS - 2_000_000) for one in topics.loads]
     assert take(loads=old).remarks == ["outdated load reports: b2, b3, b4"]
-    junk = LoadTopicRecord(b"b9", b"{", (), len(topics.loads), NOW_MS)
+    junk = SideRecord(b"b9", b"{", (), len(topics.loads), NOW_MS)
     assert take(loads=[*topics.loads, junk]).remarks[0].startswith("1 load reports could not be used; the newest: ")
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from loaddata.report.tombstone import Tombstone
+from loaddata.report.record import Tombstone
 from loaddata.view.expiry import ExpiryRules
 from spark.load.expiry import LoadTopicEnd, TopicExpiry
 from spark.load.fold import LastReport

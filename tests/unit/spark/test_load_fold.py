@@ -6,8 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loaddata.report.record import ReportKind
-from loaddata.view.table_view import Arrival, LoadTopicRecord, TableView, ViewRules
+from loaddata.view.table_view import Arrival, TableView, ViewRules
 from spark.load.fold import LastReport, Life, LoadFold
+from statechannel.protocol.side_record import SideRecord
 from tests.support.load_reports import DECODE, NOW_MS, null, record
 from tests.support.load_rows import rows, top_record
 
@@ -15,7 +16,7 @@ KIND = ReportKind.BROKER_LOAD
 RULES = ViewRules(ttl_s=100.0)
 
 
-def fates(fold: LoadFold, *records: LoadTopicRecord) -> list[tuple[str, str]]:
+def fates(fold: LoadFold, *records: SideRecord) -> list[tuple[str, str]]:
     return [(one.fate, one.reason) for one in fold.fold(rows(records))]
 
 
@@ -44,7 +45,7 @@ def test_a_tombstone_counts_if_it_names_what_is_held() -> None:
 def test_junk_is_marked_and_passed() -> None:
     fold = LoadFold(RULES)
     far_ms = NOW_MS + 40 * 86_400_000
-    told = fates(fold, LoadTopicRecord(b"b1", b"{", (), 0, NOW_MS), record("b1", offset=1, timestamp_ms=far_ms))
+    told = fates(fold, SideRecord(b"b1", b"{", (), 0, NOW_MS), record("b1", offset=1, timestamp_ms=far_ms))
     assert told == [("dropped", "not-json"), ("dropped", "clock")]
     assert fold.topics[KIND].position == 2
     assert fold.topics[KIND].log_clock_ms == NOW_MS, "a time that no writer agrees with does not move the log's clock"
@@ -79,9 +80,7 @@ def test_what_decodes_is_a_sign_of_life_whatever_its_fate() -> None:
     assert one.held() == {"b1": LastReport(2, 0.0), "b2": LastReport(3, 0.0)}
     assert sorted(fold.winners()) == [("broker-load", 0), ("broker-load", 1)]
     later_ms = NOW_MS + 70_000
-    fates(
-        fold, LoadTopicRecord(b"b1", b"{", (), 5, later_ms), LoadTopicRecord(b"b2", record("b1").value, (), 6, later_ms)
-    )
+    fates(fold, SideRecord(b"b1", b"{", (), 5, later_ms), SideRecord(b"b2", record("b1").value, (), 6, later_ms))
     assert one.held() == {"b1": LastReport(2, 20.0), "b2": LastReport(3, 20.0)}, "junk is none"
     fates(fold, null("b1", 7, 0))
     assert one.held().keys() == one.heard_since().keys() == {"b2"}
@@ -164,9 +163,9 @@ KEPT = ("offset", "log_time_ms", "broker", "incarnation", "seq", "written_at_ms"
 
 
 @st.composite
-def logs(draw: st.DrawFn) -> list[LoadTopicRecord]:
+def logs(draw: st.DrawFn) -> list[SideRecord]:
     """A log with gaps in its offsets, time that goes on or stands still, overtaken reports, nulls and junk."""
-    found: list[LoadTopicRecord] = []
+    found: list[SideRecord] = []
     offset, now_ms = 0, NOW_MS
     for _ in range(draw(st.integers(0, 25))):
         offset += draw(st.sampled_from([1, 1, 1, 4]))
@@ -182,12 +181,12 @@ def logs(draw: st.DrawFn) -> list[LoadTopicRecord]:
         elif what in ("null", "bare"):
             one = null(broker, offset, max(0, offset - draw(st.integers(0, 9))) if what == "null" else None)
         else:
-            one = LoadTopicRecord(b"z" if what == "other key" else broker.encode(), b"junk", (), offset, now_ms)
+            one = SideRecord(b"z" if what == "other key" else broker.encode(), b"junk", (), offset, now_ms)
         found.append(one._replace(timestamp_ms=now_ms))
     return found
 
 
-def portions(records: list[LoadTopicRecord], cuts: list[int]) -> Iterator[list[LoadTopicRecord]]:
+def portions(records: list[SideRecord], cuts: list[int]) -> Iterator[list[SideRecord]]:
     ends = sorted({min(cut, len(records)) for cut in cuts} | {len(records)})
     start = 0
     for end in ends:
@@ -195,7 +194,7 @@ def portions(records: list[LoadTopicRecord], cuts: list[int]) -> Iterator[list[L
         start = end
 
 
-def dumb_winners(records: list[LoadTopicRecord], ttl_s: float) -> set[int]:
+def dumb_winners(records: list[SideRecord], ttl_s: float) -> set[int]:
     """The rule in its plainest words."""
     held: dict[bytes, tuple[int, str, int, int]] = {}
     for one in records:
@@ -217,7 +216,7 @@ def dumb_winners(records: list[LoadTopicRecord], ttl_s: float) -> set[int]:
 @settings(max_examples=150, deadline=None)
 @given(logs(), st.lists(st.integers(0, 25), max_size=4), st.booleans())
 def test_winners_are_those_of_the_brokers_and_of_a_dumb_twin(
-    records: list[LoadTopicRecord], cuts: list[int], restarts: bool
+    records: list[SideRecord], cuts: list[int], restarts: bool
 ) -> None:
     view: TableView = TableView(RULES)
     brokers_fates = [str(view.read(one, DECODE(one), Arrival(one.timestamp_ms / 1_000))) for one in records]

@@ -5,8 +5,8 @@ import pyarrow as pa
 import pytest
 
 from loaddata.report.record import ReportKind
-from loaddata.view.table_view import LoadTopicRecord
 from spark.load.rows import ROW, decoded, row_of, schema_ddl
+from statechannel.protocol.side_record import SideRecord
 from tests.support.load_reports import NOW_MS, null, record
 from tests.support.load_rows import KINDS, SOURCE, rows, source_row, top_record
 
@@ -45,7 +45,7 @@ def test_a_report_of_bundles() -> None:
     ],
 )
 def test_junk_keeps_its_bytes_and_says_why(key: bytes | None, value: bytes, reason: str) -> None:
-    [row] = rows([LoadTopicRecord(key, value, (), 0, NOW_MS)])
+    [row] = rows([SideRecord(key, value, (), 0, NOW_MS)])
     assert row["reason"] == reason
     assert row["raw"] == value
     assert row["broker"] is None
@@ -54,7 +54,7 @@ def test_junk_keeps_its_bytes_and_says_why(key: bytes | None, value: bytes, reas
 def test_fields_of_a_later_version_are_passed_over() -> None:
     loaded = orjson.loads(record("b1").value or b"")
     value = orjson.dumps({**loaded, "new": {"deep": [1]}})
-    [row] = rows([LoadTopicRecord(b"b1", value, (), 0, NOW_MS)])
+    [row] = rows([SideRecord(b"b1", value, (), 0, NOW_MS)])
     assert (row["reason"], row["broker"]) == ("", "b1")
 
 
@@ -97,5 +97,5 @@ def test_the_words_of_spark() -> None:
 
 
 def test_only_columns_of_the_schema_are_made() -> None:
-    for one in (record("b1"), null("b1", 1, 0), LoadTopicRecord(b"x", b"junk", (), 0, NOW_MS)):
+    for one in (record("b1"), null("b1", 1, 0), SideRecord(b"x", b"junk", (), 0, NOW_MS)):
         assert set(row_of(source_row(one), ReportKind.BROKER_LOAD)) <= set(ROW.names)
