@@ -13,13 +13,8 @@ from pathlib import Path
 from typing import Any, Final, TextIO
 
 from loaddata.samples.formulas import SampledMinute
-from loaddata.samples.partitions import ClusterLayout
-from loaddata.samples.partitions import PartitionSample
-from loaddata.samples.partitions import VALUE_BYTES_MAX
-from loaddata.samples.partitions import InvalidSampleReason
-from loaddata.samples.partitions import checked
-from loaddata.samples.partitions import decode
-from loaddata.samples.partitions import encode
+from loaddata.samples.partitions import ClusterLayout, PartitionSample
+from loaddata.samples.sample_record import VALUE_BYTES_MAX, InvalidSampleReason, checked, decode, encode
 from loaddata.samples.sources import PartitionSource, SourceError, SourceOptions
 from statechannel.errors import ExitCode
 

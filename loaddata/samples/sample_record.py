@@ -1,4 +1,4 @@
-"""A sample as a record of the sample topic: JSON with its format's name, read strictly. Pure."""
+"""Strict codec of samples: records of the sample topic, and lines of files. Pure."""
 
 from __future__ import annotations
 

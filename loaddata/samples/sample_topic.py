@@ -16,11 +16,7 @@ from typing import Final
 from confluent_kafka import KafkaError, KafkaException
 
 from loaddata.samples.partitions import PartitionSample
-from loaddata.samples.partitions import InvalidSampleReason
-from loaddata.samples.partitions import decode_at
-from loaddata.samples.partitions import encode
-from loaddata.samples.partitions import home_of
-from loaddata.samples.partitions import key_of
+from loaddata.samples.sample_record import InvalidSampleReason, decode_at, encode, home_of, key_of
 from statechannel.kafka.admin import BoundsAsker
 from statechannel.kafka.client_settings import ClientSettings
 from statechannel.kafka.errors import TopicMissingError, describe, is_topic_missing, more_specific, translate

@@ -10,33 +10,18 @@ from loaddata.settings import LoadSettings
 from shedders.balancer.settings import NAME, configured
 from shedders.cli.decision_log import reader_if_any
 from shedders.cli.policy.write import book_of
-from shedders.decisions.history import DecisionBook
-from shedders.decisions.record import DecisionRecord
-from shedders.decisions.record import Deed
-from shedders.decisions.record import MoveEntry
-from shedders.decisions.record import PlacedEntry
-from shedders.decisions.record import Subject
-from shedders.policies.effective import EffectivePolicies
-from shedders.policies.effective import Force
-from statechannel.audit.origins import OperationCause
-from statechannel.audit.origins import Origin
-from statechannel.cli.doctor.checks import DoctorCheck
-from statechannel.cli.doctor.checks import DoctorFacts
-from statechannel.cli.doctor.checks import DoctorFinding
-from statechannel.cli.doctor.checks import Plugin
-from statechannel.cli.doctor.checks import Severity
-from statechannel.cli.doctor.checks import WantedTopic
+from shedders.decisions.book import DecisionBook
+from shedders.decisions.record import DecisionRecord, Deed, MoveEntry, PlacedEntry, Subject
+from shedders.policies.effective import EffectivePolicies, Force
+from statechannel.audit.origins import OperationCause, Origin
+from statechannel.cli.doctor.checks import DoctorCheck, DoctorFacts, DoctorFinding, Plugin, Severity, WantedTopic
 from statechannel.cli.kit.connection import Connection
 from statechannel.cli.kit.live_log import now_ms
 from statechannel.cli.kit.remarks import Remarks
 from statechannel.errors import StateChannelError
 from statechannel.kafka.errors import TopicMissingError, TopicPolicyError
-from statechannel.kafka.topic_policy import LightLags
-from statechannel.kafka.topic_policy import LoadTopics
+from statechannel.kafka.topic_policy import LightLags, LoadTopics, TopicSet, decisions_topic, policies_topic
 from statechannel.protocol.states import State
-from statechannel.kafka.topic_policy import TopicSet
-from statechannel.kafka.topic_policy import decisions_topic
-from statechannel.kafka.topic_policy import policies_topic
 from statechannel.settings import SettingsError
 
 

@@ -15,11 +15,9 @@ from pyspark.sql import Window as Over
 from pyspark.sql import functions as F
 
 from loaddata.samples.averages import MISSING, Place, Sums, Window, cells_of, load_of
-from loaddata.samples.cluster_files import LOADS_NAME
-from loaddata.samples.cluster_files import lines_of
+from loaddata.samples.cluster_files import LOADS_NAME, lines_of
 from loaddata.samples.partitions import PartitionLoad
-from loaddata.samples.partitions import InvalidSampleReason
-from loaddata.samples.partitions import decode_at
+from loaddata.samples.sample_record import InvalidSampleReason, decode_at
 from loaddata.samples.sample_topic import CLOCKS_MS
 from spark.core.archive import Archive, day_of
 from spark.core.store import Folder, Pointer, SnapshotStore

@@ -11,11 +11,8 @@ from loaddata.samples.admin import open_admin
 from loaddata.samples.formulas import Hole, SampledMinute
 from loaddata.samples.kafka_cluster import loads_now, read_layout
 from loaddata.samples.log_dirs_source import LogDirsSource
-from loaddata.samples.partitions import PartitionLoad
-from loaddata.samples.partitions import PartitionSample
-from loaddata.samples.partitions import InvalidSampleReason
-from loaddata.samples.partitions import encode
-from loaddata.samples.partitions import key_of
+from loaddata.samples.partitions import PartitionLoad, PartitionSample
+from loaddata.samples.sample_record import InvalidSampleReason, encode, key_of
 from loaddata.samples.sample_topic import ReadCounts, SampleTopic
 from statechannel.kafka.client_settings import ClientSettings
 from statechannel.kafka.errors import KafkaUnavailableError, TopicMissingError, TopicPolicyError

@@ -12,13 +12,10 @@ import pytest
 from confluent_kafka import Producer
 
 from loaddata.samples.averages import Averager, Window
-from loaddata.samples.cluster_files import LoadsFileError
-from loaddata.samples.cluster_files import read_loads_file
+from loaddata.samples.cluster_files import LoadsFileError, read_loads_file
 from loaddata.samples.partitions import PartitionLoads as Loads
 from loaddata.samples.partitions import PartitionSample
-from loaddata.samples.partitions import InvalidSampleReason
-from loaddata.samples.partitions import encode
-from loaddata.samples.partitions import key_of
+from loaddata.samples.sample_record import InvalidSampleReason, encode, key_of
 from loaddata.samples.sample_topic import ReadCounts, SampleTopic
 from spark.core.running import Work, run_query
 from spark.core.store import SnapshotStore

@@ -217,8 +217,7 @@ def record(connection: Connection, length_s: float) -> Recording:
 
 @contextmanager
 def _readers(connection: Connection, recording: Recording) -> Iterator[list[LightReader]]:
-    from statechannel.cli.kit.live_log import naming_address
-    from statechannel.cli.kit.live_log import notify_if_slow
+    from statechannel.cli.kit.live_log import naming_address, notify_if_slow
     from statechannel.kafka.light_topic import LightReader
     from statechannel.kafka.topic_policy import LoadTopics
     from statechannel.kafka.topics import TopicAdmin

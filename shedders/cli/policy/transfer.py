@@ -10,9 +10,8 @@ from typing import Annotated
 import orjson
 import typer
 
-from shedders.cli.policy.write import book_of
+from shedders.cli.policy.write import book_of, topic_of
 from shedders.cli.results import write_file
-from shedders.cli.policy.write import topic_of
 from shedders.policies.effective import PolicyEntry
 from shedders.policies.record import PolicyKey, PolicyRecord, decode, decode_key, encode
 from shedders.policies.topic import PolicyWriteOutcome, write_policy

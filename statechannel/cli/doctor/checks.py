@@ -17,9 +17,8 @@ from statechannel.cli.kit.connection import Connection
 from statechannel.cli.kit.registry import Registry
 from statechannel.embedded import BrokerState
 from statechannel.errors import ExitCode
-from statechannel.kafka.cluster import KafkaCluster, PartitionPlace
 from statechannel.kafka.topic_policy import TopicPolicy
-from statechannel.kafka.topics import TopicInfo
+from statechannel.kafka.topics import KafkaCluster, PartitionPlace, TopicInfo
 from statechannel.settings import Settings
 
 

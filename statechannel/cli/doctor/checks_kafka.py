@@ -5,17 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from statechannel.cli.doctor.checks import DoctorCheck
-from statechannel.cli.doctor.checks import DoctorFacts
-from statechannel.cli.doctor.checks import DoctorFinding
-from statechannel.cli.doctor.checks import Severity
-from statechannel.cli.doctor.checks import WantedTopic
+from statechannel.cli.doctor.checks import DoctorCheck, DoctorFacts, DoctorFinding, Severity, WantedTopic
 from statechannel.cli.kit.output import duration
 from statechannel.embedded import BrokerState
-from statechannel.kafka.topics import server_version
 from statechannel.kafka.topic_policy import LEADER
-from statechannel.kafka.topics import TopicSettingDifference
-from statechannel.kafka.topics import differences_of
+from statechannel.kafka.topics import TopicSettingDifference, differences_of, server_version
 from statechannel.protocol.log import Topic
 from statechannel.settings.relations import FAR_BELOW, RELATIONS
 

@@ -44,10 +44,10 @@ from statechannel.cli.status.figures import StatusInputs, figures, leadership
 from statechannel.embedded import KAFKA_VERSION, status
 from statechannel.embedded.java import find_java
 from statechannel.errors import StateChannelError
-from statechannel.kafka.cluster import ClusterAdmin, client_versions
+from statechannel.kafka.client_settings import names_servers
 from statechannel.kafka.errors import TopicMissingError
-from statechannel.kafka.from_settings import names_servers
 from statechannel.kafka.tail import PartitionTail
+from statechannel.kafka.topics import TopicAdmin, client_versions
 from statechannel.protocol.log import Topic
 from statechannel.settings import Settings, SettingsError
 
@@ -216,7 +216,7 @@ def facts_of_kafka(
         read_log: Also read the channel's log, which may take long.
     """
     failed = dict(facts.failed)
-    admin = ClusterAdmin(connection.client, timeout_s=connection.timeout_s)
+    admin = TopicAdmin(connection.client, timeout_s=connection.timeout_s)
 
     def first() -> Any:
         with notify_if_slow(connection):

@@ -8,10 +8,7 @@ import orjson
 import pytest
 
 from loaddata.samples.partitions import PartitionSample
-from loaddata.samples.partitions import InvalidSampleReason
-from loaddata.samples.partitions import decode
-from loaddata.samples.partitions import encode
-from loaddata.samples.partitions import key_of
+from loaddata.samples.sample_record import InvalidSampleReason, decode, encode, key_of
 
 SAMPLE = PartitionSample(
     cluster="c",
