@@ -12,9 +12,8 @@ from shedders.cli.source import snapshot_from
 from shedders.decision.dry_run import place_all
 from shedders.model.cluster import Cluster
 from shedders.model.plan import Placed
-from shedders.snapshots.cluster import booked_of, cluster_of
+from shedders.snapshots.cluster import booked_of, cluster_of, remarks
 from shedders.snapshots.plan_document import PlacePlan, placed_part
-from shedders.snapshots.remarks import remarks
 from shedders.snapshots.selection import FILTERS, Flags, dumped, own_way, pipeline_of
 from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.options import Connect, OutputAs

@@ -24,11 +24,10 @@ from shedders.cli.source import snapshot_from
 from shedders.decision.dry_run import Decision, run_cycles
 from shedders.model.amounts import count, rate
 from shedders.model.moved_cluster import EVERY_S
-from shedders.snapshots.cluster import booked_of, cluster_of, rules_of, with_cluster
+from shedders.snapshots.cluster import booked_of, cluster_of, remarks, rules_of, with_cluster
 from shedders.snapshots.file import write_snapshot
 from shedders.snapshots.model import Snapshot
 from shedders.snapshots.plan_document import CyclePart, ShedPlan, cycle_part
-from shedders.snapshots.remarks import remarks
 from shedders.snapshots.selection import (
     FILTERS,
     Flags,

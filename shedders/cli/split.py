@@ -24,9 +24,8 @@ from shedders.model.amounts import count
 from shedders.model.cluster import Cluster
 from shedders.model.moved_cluster import EVERY_S
 from shedders.model.registry import instantiate
-from shedders.snapshots.cluster import cluster_of
+from shedders.snapshots.cluster import cluster_of, remarks
 from shedders.snapshots.plan_document import SplitPlanDocument, split_cycle
-from shedders.snapshots.remarks import remarks
 from shedders.snapshots.selection import SPLITTING, Flags, choose, dumped, own_way, part_settings, split_memory
 from shedders.split.settings import SplitSettings
 from statechannel.cli.kit.failures import CommandError

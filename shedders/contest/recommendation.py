@@ -6,13 +6,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from shedders.contest.comparison import ContenderRow, ContestComparison, ScenarioPart
 from shedders.contest.contenders import AS_IT_IS, Contender
-from shedders.contest.figures import bounds_of, tell_of
-from shedders.contest.paired import Certainty, PairedComparison, marked
-from shedders.contest.runs import RunResult
+from shedders.contest.figures import Certainty, PairedComparison, bounds_of, marked, tell_of
+from shedders.contest.outcome import ResultPart, RunResult
 
 ALIKE: Final = 0.01
 """Share of the mean within which largest loads count as equal; then the load moved decides."""
@@ -22,11 +21,7 @@ MOVED_ALIKE: Final = 0.005
 _MEASURES: Final = ("max_over_mean", "moved_share", "unavailable_bundle_s")
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-
-class RankedContender(_Part):
+class RankedContender(ResultPart):
     """Rank of a contender."""
 
     place: int
@@ -39,7 +34,7 @@ class RankedContender(_Part):
     failed: int
 
 
-class Recommendation(_Part):
+class Recommendation(ResultPart):
     """Recommended contender for a trace."""
 
     scenario: str

@@ -16,8 +16,18 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from shedders.contest.bundles import BYTES_IN, BYTES_OUT, CPU, MSG_IN, MSG_OUT, NOBODY, RESOURCES, BundleTable
-from shedders.contest.channel import ContestChannel, bounds_of
+from shedders.contest.bundles import (
+    BYTES_IN,
+    BYTES_OUT,
+    CPU,
+    MSG_IN,
+    MSG_OUT,
+    NOBODY,
+    RESOURCES,
+    BundleTable,
+    ContestChannel,
+    bounds_of,
+)
 from shedders.contest.manager import Manager, ManagerView
 from shedders.contest.measures import MachineCapacity, Meter
 from shedders.contest.outcome import RunOutcome, Timing

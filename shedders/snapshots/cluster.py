@@ -5,6 +5,7 @@ So a plan of a snapshot is the plan of the cluster that it was taken from.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from operator import attrgetter
 from typing import Any
@@ -19,7 +20,8 @@ from shedders.decision.booked_moves import Booked
 from shedders.decision.budget import BudgetSettings, DecisionRules
 from shedders.model.cluster import Broker, Bundle, Cluster, IsolationPolicy, Policies, RecentMoves, TopicLoad
 from shedders.model.moved_cluster import MovedLoad, cargo_of
-from shedders.snapshots.faults import SnapshotError, sentence
+from shedders.policies.contradictions import contradictions
+from shedders.snapshots.file import SnapshotError, sentences
 from shedders.snapshots.model import (
     IN_FLIGHT,
     BookedPart,
@@ -94,7 +96,7 @@ def with_cluster(snapshot: Snapshot, cluster: Cluster, *, booked: Sequence[Booke
             values["booked"] = [_slots(move) | {"cargo": _slots(move.cargo)} for move in booked]
             return Snapshot.model_validate(values)
     except ValidationError as error:
-        raise SnapshotError("the cluster", [sentence(fault) for fault in error.errors(include_url=False)]) from error
+        raise SnapshotError("the cluster", sentences(error)) from error
 
 
 def snapshot_of(cluster: Cluster, *, profile: str = "default", booked: Sequence[Booked] = ()) -> Snapshot:
@@ -218,3 +220,32 @@ def _state(bundle: Bundle, before: BundlePart | None) -> BundleState:
     if before is not None and before.state in IN_FLIGHT:
         return before.state
     return "Assigning" if bundle.owner is None else "Releasing"
+
+
+def remarks(snapshot: Snapshot, cluster: Cluster) -> list[str]:
+    """Remarks on states that are possible in a live cluster, but may be unintended.
+
+    Args:
+        cluster: The snapshot's.
+    """
+    known = snapshot.brokers
+    served = Counter(
+        bundle.owner for bundle in snapshot.bundles.values() if bundle.owner is not None and bundle.owner not in known
+    )
+    remarks_ = [f"{owner} is gone and owns {_count(count, 'bundle')}" for owner, count in sorted(served.items())]
+    for name, broker in sorted(known.items()):
+        if broker.load is None:
+            remarks_.append(f"broker {name} has no load report")
+        elif not _limits(broker.load):
+            remarks_.append(f"broker {name} reports no limit of any resource, so that its usage cannot be judged")
+    remarks_ += [f"{contradiction.kind}: {contradiction.why}" for contradiction in contradictions(cluster)]
+    flying = sum(bundle.state in IN_FLIGHT for bundle in snapshot.bundles.values())
+    return [*snapshot.remarks, *remarks_, *([f"{_count(flying, 'bundle')} in flight, left alone"] if flying else [])]
+
+
+def _limits(load: LoadReport) -> bool:
+    return any(usage.limit > 0 for usage in (load.cpu, load.direct_memory, load.bandwidth_in, load.bandwidth_out))
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"

@@ -24,8 +24,7 @@ from shedders.model.plan import BundleMove, Reason
 from shedders.model.registry import find, make, shedding_maker
 from shedders.model.strategy import SHEDDING
 from shedders.snapshots.cluster import booked_of, cluster_of, snapshot_of
-from shedders.snapshots.faults import SnapshotError
-from shedders.snapshots.file import StrictParser, load_json, parse_snapshot, snapshot_bytes
+from shedders.snapshots.file import SnapshotError, StrictParser, load_json, parse_snapshot, snapshot_bytes
 from shedders.snapshots.plan_document import cycle_part
 from statechannel.protocol.bundle import FULL_UPPER, bundle_key
 from tests.support.snapshots import Shape, cluster

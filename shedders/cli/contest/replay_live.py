@@ -15,7 +15,7 @@ import typer
 
 from loaddata.report.record import ReportKind
 from loaddata.report.tombstone import parse_tombstone
-from shedders.cli.contest.compare import CompareOptions, contest, scratch_folder
+from shedders.cli.contest.compare import CompareOptions, OwnCluster, contest, own_source, scratch_folder
 from shedders.cli.contest.options import (
     Contenders,
     Jobs,
@@ -25,7 +25,6 @@ from shedders.cli.contest.options import (
     need_extra,
     parse_seeds,
 )
-from shedders.cli.contest.own_cluster import OwnCluster, own_source
 from shedders.cli.results import write_file
 from shedders.cli.times import parse_length_ms
 from statechannel.cli.kit.failures import CommandError

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from shedders.cli.contest.options import contender_names
-from shedders.contest.present import AS_IT_IS, present
+from shedders.contest.outcome import SourceKind
 from shedders.contest.recorded import AS_RECORDED, save
-from shedders.contest.runs import SourceKind
 from shedders.contest.scenario import load_scenario, scenarios
+from shedders.contest.snapshot_trace import AS_IT_IS, present
 from shedders.contest.sources import (
     chosen_scenarios,
     file_source,
