@@ -15,7 +15,7 @@ import numpy as np
 from shedders.contest.trace import Demand, Units, sums
 from statechannel.engine.cluster_view import BundleSeen, PartitionBundles, part_of
 from statechannel.errors import StateChannelError
-from statechannel.protocol.bundle import FULL_UPPER, bounds_at, children_of, namespace_bounds, parse_key
+from statechannel.protocol.bundle import bounds_at, children_of, namespace_bounds, parse_key
 from statechannel.protocol.codec import encode
 from statechannel.protocol.keys import KeyState
 from statechannel.protocol.states import State
@@ -177,22 +177,14 @@ class BundleTable:
         Args:
             index: Number of the namespace, as units have it.
         """
-        first = self._grow(names)
-        lowers = np.array([_range(name)[0] for name in names], dtype=np.int64)
-        mine = np.flatnonzero(self._units.namespace == index)
-        self._of_unit[mine] = first + np.searchsorted(lowers, self._units.position[mine], side="right") - 1
-        self._count()
+        self._add(names, np.flatnonzero(self._units.namespace == index))
 
     def split(self, parent: str, children: Sequence[str]) -> None:
         """A bundle is cut; its children have its owner."""
         number = self.number[parent]
-        first = self._grow(children)
+        first = self._add(children, np.flatnonzero(self._of_unit == number))
         self.owner[first:] = self.owner[number]
         self.owner[number], self.live[number] = NOBODY, False
-        lowers = np.array([_range(name)[0] for name in children], dtype=np.int64)
-        mine = np.flatnonzero(self._of_unit == number)
-        self._of_unit[mine] = first + np.searchsorted(lowers, self._units.position[mine], side="right") - 1
-        self._count()
 
     def units_of(self, bundle: str) -> Ints:
         """Numbers of the units that fall into a bundle."""
@@ -218,7 +210,8 @@ class BundleTable:
         for number in np.flatnonzero(self.owner == broker):
             yield self.names[number]
 
-    def _grow(self, names: Sequence[str]) -> int:
+    def _add(self, names: Sequence[str], units: Ints) -> int:
+        """Add adjacent bundles, in the order of the ring, that share these units; the number of the first."""
         first, more = len(self.names), len(names)
         for name in names:
             self.number[name] = len(self.names)
@@ -227,17 +220,17 @@ class BundleTable:
         self.live = np.concatenate([self.live, np.ones(more, dtype=np.bool_)])
         self.place = np.empty(len(self.names), dtype=np.int64)
         self.place[sorted(range(len(self.names)), key=self.names.__getitem__)] = np.arange(len(self.names))
-        return first
-
-    def _count(self) -> None:
+        lowers = np.array([_lower(name) for name in names], dtype=np.int64)
+        self._of_unit[units] = first + np.searchsorted(lowers, self._units.position[units], side="right") - 1
         known = self._of_unit[self._of_unit >= 0]
         sessions = self._units.sessions[self._of_unit >= 0].astype(np.float64)
         self.topics = np.bincount(known, minlength=len(self))
         self.sessions = np.bincount(known, weights=sessions, minlength=len(self)).astype(np.int64)
+        return first
 
 
-def _range(name: str) -> tuple[int, int]:
+def _lower(name: str) -> int:
     parts = parse_key(name.encode())
     if parts is None:
         raise ValueError(f"{name} is not a bundle")
-    return parts.lower, parts.upper if parts.upper != FULL_UPPER else FULL_UPPER + 1
+    return parts.lower

@@ -81,13 +81,13 @@ class AimResult(ResultPart):
     said: str = Field(description="The figure against its limit, in words.")
 
 
-def best_of(standings: Iterable[TargetStatus], *, other_than: str) -> str | None:
+def _best(standings: Iterable[TargetStatus]) -> TargetStatus | None:
     """Best contender by median max/mean; among equals the one that moved less."""
-    others = [status for status in standings if status.contender != other_than]
-    ranked = sorted(
-        others, key=lambda status: (status.bounds("max_over_mean").median, _moved(status).median, status.contender)
-    )
-    return ranked[0].contender if ranked else None
+
+    def rank(status: TargetStatus) -> tuple[float, float, str]:
+        return status.bounds("max_over_mean").median, _moved(status).median, status.contender
+
+    return min(standings, key=rank, default=None)
 
 
 def aims_of(own: TargetStatus, standings: Iterable[TargetStatus], *, steady: bool, scale_out: bool) -> list[AimResult]:
@@ -97,9 +97,7 @@ def aims_of(own: TargetStatus, standings: Iterable[TargetStatus], *, steady: boo
         results.append(_at_most(own, "steady", "moved_share_per_h", MOVED_PER_H, "of the traffic moved an hour"))
     if scale_out:
         results.append(_at_most(own, "scale-out", "rounds_to_settle", float(ROUNDS), "rounds until settled"))
-    rivals = _rivals(own, standings)
-    if rivals:
-        results.extend(_against(own, rivals))
+    results.extend(_against(own, _rivals(own, standings)))
     return results
 
 
@@ -129,9 +127,9 @@ def _rivals(own: TargetStatus, standings: Iterable[TargetStatus]) -> Sequence[Ta
 
 def _against(own: TargetStatus, rivals: Sequence[TargetStatus]) -> Iterator[AimResult]:
     spread, moved = own.bounds("max_over_mean"), _moved(own)
-    best = min(
-        rivals, key=lambda status: (status.bounds("max_over_mean").median, _moved(status).median, status.contender)
-    )
+    best = _best(rivals)
+    if best is None:
+        return
     theirs = best.bounds("max_over_mean")
     words = (
         f"max/mean; {best.contender} has {ratio(theirs.median)} ({ratio(theirs.worst)}) "
@@ -324,13 +322,15 @@ def compared(rans: Iterable[RunResult], against: str = OURS) -> ContestCompariso
 
 
 def _scenario(source: TraceSource, by_contender: Mapping[str, Sequence[RunResult]], against: str) -> ScenarioPart:
-    sorted_results = {name: _sorted(rans) for name, rans in by_contender.items()}
+    sorted_results = {name: sorted_outcomes(rans) for name, rans in by_contender.items()}
     measured = {name: _measured(outcomes) for name, (outcomes, _) in sorted_results.items()}
     standings = {
         name: TargetStatus(name, rans[0].run.contender.upstream, measured[name])
         for name, rans in by_contender.items()
         if measured[name]
     }
+    others = [status for name, status in standings.items() if name != against]
+    best_upstream, best_other = _best(status for status in others if status.upstream), _best(others)
     base = sorted_results[against][0] if against in sorted_results else []
     return ScenarioPart(
         scenario=source.name,
@@ -338,8 +338,8 @@ def _scenario(source: TraceSource, by_contender: Mapping[str, Sequence[RunResult
         held_out=source.held_out,
         steady=source.steady,
         scale_out=source.scale_out,
-        best_upstream=best_of([status for status in standings.values() if status.upstream], other_than=against),
-        best_other=best_of(standings.values(), other_than=against),
+        best_upstream=None if best_upstream is None else best_upstream.contender,
+        best_other=None if best_other is None else best_other.contender,
         rows=[
             ContenderRow(
                 contender=name,
@@ -350,7 +350,7 @@ def _scenario(source: TraceSource, by_contender: Mapping[str, Sequence[RunResult
                 measures=measured[name],
                 marks={}
                 if name == against or not base or not sorted_results[name][0]
-                else _marks(sorted_results[name][0], base, against),
+                else marks_by_seed(sorted_results[name][0], base, against),
                 aims=aims_of(standings[name], standings.values(), steady=source.steady, scale_out=source.scale_out)
                 if name in standings
                 else [],
@@ -363,7 +363,8 @@ def _scenario(source: TraceSource, by_contender: Mapping[str, Sequence[RunResult
     )
 
 
-def _sorted(rans: Sequence[RunResult]) -> tuple[list[RunOutcome], list[FailedRun]]:
+def sorted_outcomes(rans: Iterable[RunResult]) -> tuple[list[RunOutcome], list[FailedRun]]:
+    """Outcomes by seed, and the runs without one."""
     ordered = sorted(rans, key=lambda ran: ran.run.seed)
     outcomes = [ran.outcome.model_copy(update={"seed": ran.run.seed}) for ran in ordered if ran.outcome is not None]
     return outcomes, [FailedRun(seed=ran.run.seed, error=ran.error) for ran in ordered if ran.outcome is None]
@@ -380,12 +381,15 @@ def _measured(outcomes: Sequence[RunOutcome]) -> dict[str, FigureSpread]:
     }
 
 
-def _marks(own: Sequence[RunOutcome], base: Sequence[RunOutcome], against: str) -> dict[str, PairedComparison]:
+def marks_by_seed(
+    own: Sequence[RunOutcome], base: Sequence[RunOutcome], against: str, measures: Sequence[str] = COMPARED
+) -> dict[str, PairedComparison]:
+    """Comparison of two contenders over the seeds that both have, by measure."""
     by_seed = {outcome.seed: outcome.measures for outcome in base}
     pairs = [(outcome.measures, by_seed[outcome.seed]) for outcome in own if outcome.seed in by_seed]
     return {
         name: marked([(getattr(mine, name), getattr(theirs, name)) for mine, theirs in pairs], against)
-        for name in COMPARED
+        for name in measures
     }
 
 

@@ -8,9 +8,9 @@ from typing import Any, Final
 
 from pydantic import Field
 
-from shedders.contest.comparison import ContenderRow, ContestComparison, ScenarioPart
+from shedders.contest.comparison import ContenderRow, ContestComparison, ScenarioPart, marks_by_seed, sorted_outcomes
 from shedders.contest.contenders import AS_IT_IS, Contender
-from shedders.contest.figures import Certainty, PairedComparison, bounds_of, marked, tell_of
+from shedders.contest.figures import Certainty, PairedComparison, bounds_of, tell_of
 from shedders.contest.outcome import ResultPart, RunResult
 
 ALIKE: Final = 0.01
@@ -127,15 +127,13 @@ def _ranked_row(place: int, row: ContenderRow) -> RankedContender:
 
 
 def _marks(rans: Sequence[RunResult], scenario: str, own: str, other: str) -> dict[str, PairedComparison]:
-    figures: dict[str, dict[int, Any]] = {own: {}, other: {}}
-    for ran in rans:
-        if ran.outcome is not None and ran.run.source.name == scenario and ran.run.contender.name in figures:
-            figures[ran.run.contender.name][ran.run.seed] = ran.outcome.measures
-    both = sorted(figures[own].keys() & figures[other].keys())
-    return {
-        name: marked([(getattr(figures[own][seed], name), getattr(figures[other][seed], name)) for seed in both], other)
-        for name in _MEASURES
-    }
+    ours, theirs = (
+        sorted_outcomes(ran for ran in rans if (ran.run.source.name, ran.run.contender.name) == (scenario, contender))[
+            0
+        ]
+        for contender in (own, other)
+    )
+    return marks_by_seed(ours, theirs, other, _MEASURES)
 
 
 def _settings(contender: Contender) -> dict[str, Any]:

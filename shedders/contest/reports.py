@@ -331,8 +331,6 @@ class Reports:
 
 
 def _times(traffic: BrokerTraffic, factor: float) -> BrokerTraffic:
-    if factor == 1.0:
-        return traffic
     return BrokerTraffic(
         traffic.msg_rate_in * factor,
         traffic.msg_rate_out * factor,

@@ -25,7 +25,6 @@ Share = Annotated[float, Field(ge=0, le=1)]
 Minutes = Annotated[float, Field(ge=0, le=100_000)]
 Length = Annotated[float, Field(gt=0, le=100_000)]
 
-Upset = Literal["join", "lost", "leave", "slow"]
 Owners = Literal["placed", "even", "random", "balanced", "one-broker", "parts"]
 
 

@@ -210,7 +210,7 @@ def first_owners(
     for index, group in enumerate(scenario.namespaces):
         own = [place for place, (_, of) in enumerate(names) if of == index]
         bundles = np.arange(starts[own[0]], starts[own[-1] + 1])
-        places = _DEALT[group.owners](group, seed, _open_to(scenario, group, machines), bundles, state)
+        places = _owners(group, seed, _open_to(scenario, group, machines), bundles, state)
         owners: list[str | None] = (
             [None] * len(bundles) if places is None else [machines[place].name for place in places.tolist()]
         )
@@ -257,9 +257,6 @@ class _State:
         return without_load
 
 
-_Dealer = Callable[["Namespaces", int, "Ints", "Ints", _State], "Ints | None"]
-
-
 def _open_to(scenario: Scenario, group: Namespaces, machines: Sequence[TraceMachine]) -> Ints:
     """Indexes of the machines that may have the bundles of a group."""
     names = {
@@ -272,36 +269,40 @@ def _open_to(scenario: Scenario, group: Namespaces, machines: Sequence[TraceMach
     return np.array(places, np.int64)
 
 
-def _placed(group: Namespaces, seed: int, brokers: Ints, bundles: Ints, state: _State) -> None:  # noqa: ARG001
-    return None
+def _owners(group: Namespaces, seed: int, brokers: Ints, bundles: Ints, state: _State) -> Ints | None:
+    """Owners of the bundles of a group; None: they are looked up, and placed."""
+    match group.owners:
+        case "placed":
+            return None
+        case "balanced":
+            return _one_by_one(_least_used(brokers, state), brokers, bundles, state)
+        case "parts":
+            return _one_by_one(_furthest_below(group.parts, brokers, bundles, state), brokers, bundles, state)
+        case "even":
+            places = brokers[np.arange(len(bundles)) % len(brokers)]
+        case "random":
+            draws = drawn(seed, len(bundles), "owners", group.group)
+            places = brokers[(draws * len(brokers)).astype(np.int64)]
+        case _:  # one-broker
+            places = np.repeat(brokers[:1], len(bundles))
+    for bundle, broker in zip(bundles.tolist(), places.tolist(), strict=True):
+        state.give(bundle, broker)
+    return places
 
 
-def _even(group: Namespaces, seed: int, brokers: Ints, bundles: Ints, state: _State) -> Ints:  # noqa: ARG001
-    return _owners_at(brokers[np.arange(len(bundles)) % len(brokers)], bundles, state)
-
-
-def _random(group: Namespaces, seed: int, brokers: Ints, bundles: Ints, state: _State) -> Ints:
-    draws = drawn(seed, len(bundles), "owners", group.group)
-    return _owners_at(brokers[(draws * len(brokers)).astype(np.int64)], bundles, state)
-
-
-def _one_broker(group: Namespaces, seed: int, brokers: Ints, bundles: Ints, state: _State) -> Ints:  # noqa: ARG001
-    return _owners_at(np.repeat(brokers[:1], len(bundles)), bundles, state)
-
-
-def _balanced(group: Namespaces, seed: int, brokers: Ints, bundles: Ints, state: _State) -> Ints:  # noqa: ARG001
-    """The heaviest first, each to the broker with the least resulting maximum usage."""
+def _least_used(brokers: Ints, state: _State) -> Callable[[int], int]:
+    """The broker with the least resulting maximum usage."""
 
     def best(bundle: int) -> int:
         then = ((state.used[brokers] + state.loads[bundle]) / state.limits[brokers]).max(axis=1)
         return int(np.argmin(then))
 
-    return _one_by_one(best, brokers, bundles, state)
+    return best
 
 
-def _parts(group: Namespaces, seed: int, brokers: Ints, bundles: Ints, state: _State) -> Ints:  # noqa: ARG001
-    """The heaviest first, each to the broker that is furthest below its part."""
-    wanted = np.array([group.parts[place % len(group.parts)] for place in range(len(brokers))])
+def _furthest_below(parts: Sequence[float], brokers: Ints, bundles: Ints, state: _State) -> Callable[[int], int]:
+    """The broker that is furthest below its part."""
+    wanted = np.array([parts[place % len(parts)] for place in range(len(brokers))])
     weights = (state.loads[bundles] / state.limits.mean(axis=0)).max(axis=1)
     lacking = wanted / math.fsum(wanted.tolist()) * math.fsum(weights.tolist())
 
@@ -310,7 +311,7 @@ def _parts(group: Namespaces, seed: int, brokers: Ints, bundles: Ints, state: _S
         lacking[place] -= weights[bundle - bundles[0]]
         return place
 
-    return _one_by_one(best, brokers, bundles, state)
+    return best
 
 
 def _one_by_one(best: Callable[[int], int], brokers: Ints, bundles: Ints, state: _State) -> Ints:
@@ -324,19 +325,3 @@ def _one_by_one(best: Callable[[int], int], brokers: Ints, bundles: Ints, state:
         places_of[bundle - bundles[0]] = brokers[place]
         state.give(bundle, int(brokers[place]))
     return places_of
-
-
-def _owners_at(places: Ints, bundles: Ints, state: _State) -> Ints:
-    for bundle, broker in zip(bundles.tolist(), places.tolist(), strict=True):
-        state.give(bundle, broker)
-    return places
-
-
-_DEALT: dict[str, _Dealer] = {
-    "placed": _placed,
-    "even": _even,
-    "random": _random,
-    "balanced": _balanced,
-    "one-broker": _one_broker,
-    "parts": _parts,
-}

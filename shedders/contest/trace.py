@@ -177,7 +177,7 @@ class Trace:
         """What is wanted in a step, from `step * step_s` until the next.
 
         Raises:
-            IndexError: There is no such step.
+            IndexError: The step does not exist.
         """
         if not 0 <= step < self.steps:
             raise IndexError(f"{self.name} has steps 0 to {self.steps - 1}, not {step}")
@@ -199,6 +199,15 @@ def sums(where: Ints, values: Floats, count: int) -> Floats:
 def total(values: Floats) -> float:
     """Sum, one after the other: the same on every machine."""
     return float(sums(np.zeros(len(values), np.int64), values, 1)[0])
+
+
+def absent_at_start(events: Iterable[TraceEvent]) -> set[str]:
+    """Machines whose first event is to join."""
+    first: dict[str, TraceEventKind] = {}
+    for event in events:
+        if event.broker:
+            first.setdefault(event.broker, event.what)
+    return {name for name, what in first.items() if what is TraceEventKind.JOIN}
 
 
 SETTLE_S: Final = 900.0

@@ -21,6 +21,7 @@ from shedders.contest.trace import (
     TraceEvent,
     TraceEventKind,
     TraceMachine,
+    absent_at_start,
     settled_spans,
     together,
 )
@@ -136,15 +137,6 @@ def _expanded(scenario: Scenario, happens: ScenarioEvent, number: int, seed: int
         if happens.for_min is not None:
             then, back = _AFTER[happens.what]
             yield TraceEvent(at_s + happens.for_min * 60, then, name, back)
-
-
-def absent_at_start(events: Iterable[TraceEvent]) -> set[str]:
-    """Machines whose first event is to join."""
-    first: dict[str, TraceEventKind] = {}
-    for event in events:
-        if event.broker:
-            first.setdefault(event.broker, event.what)
-    return {name for name, what in first.items() if what is TraceEventKind.JOIN}
 
 
 def _impossible(events: Sequence[TraceEvent]) -> Iterator[str]:
