@@ -93,8 +93,9 @@ def with_cluster(snapshot: Snapshot, cluster: Cluster, *, booked: Sequence[Booke
     try:
         with uncollected():
             values = dict(snapshot) | _cluster_fields(cluster, snapshot.bundles)
-            values["booked"] = [_slots(move) | {"cargo": _slots(move.cargo)} for move in booked]
-            return Snapshot.model_validate(values)
+            values["booked"] = list(booked)
+            # Brokers, reports, figures and moves have the fields of the format, so their attributes are read.
+            return Snapshot.model_validate(values, from_attributes=True)
     except ValidationError as error:
         raise SnapshotError("the cluster", sentences(error)) from error
 
@@ -161,13 +162,13 @@ def _cluster_fields(cluster: Cluster, known: Mapping[str, BundlePart]) -> dict[s
     policies, recent = cluster.policies, cluster.recent
     return {
         "clock": {"now_ms": cluster.now_ms},
-        "brokers": {name: _broker_fields(cluster.brokers[name]) for name in cluster.broker_names},
+        "brokers": {name: cluster.brokers[name] for name in cluster.broker_names},
         "bundles": {name: _bundle_fields(bundle, known.get(name)) for name, bundle in sorted(cluster.bundles.items())},
         "gone": sorted(
             {bundle.owner for bundle in cluster.bundles.values() if bundle.owner is not None} - cluster.brokers.keys()
         ),
         "policies": {
-            "isolation": [_slots(policy) | _lists(policy) for policy in policies.isolation],
+            "isolation": [_isolation_fields(policy) for policy in policies.isolation],
             "anti_affinity": dict(policies.anti_affinity),
             "pins": dict(policies.pins),
             "cordons": dict(policies.cordons),
@@ -178,35 +179,20 @@ def _cluster_fields(cluster: Cluster, known: Mapping[str, BundlePart]) -> dict[s
     }
 
 
-def _slots(value: Any) -> dict[str, Any]:
-    return {name: getattr(value, name) for name in value.__slots__}
-
-
-def _lists(policy: IsolationPolicy) -> dict[str, Any]:
-    return {name: list(getattr(policy, name)) for name in ("namespaces", "primary", "secondary")}
-
-
-def _broker_fields(broker: Broker) -> dict[str, Any]:
-    values = _slots(broker)
-    del values["name"]
-    if broker.load is not None:
-        report = _slots(broker.load)
-        values["load"] = {
-            name: _slots(value) if isinstance(value, ResourceUsage) else value for name, value in report.items()
-        }
-    return values
+def _isolation_fields(policy: IsolationPolicy) -> dict[str, Any]:
+    lists = {name: list(getattr(policy, name)) for name in ("namespaces", "primary", "secondary")}
+    return {"name": policy.name, "min_available": policy.min_available, **lists}
 
 
 def _bundle_fields(bundle: Bundle, before: BundlePart | None) -> dict[str, Any]:
-    stats, averages = bundle.stats, bundle.averages
     return {
         "state": _state(bundle, before),
         "owner": bundle.owner,
-        "stats": None if stats is None else dict(zip(BundleStats.__slots__, _STATS(stats), strict=True)),
-        "short": dict(zip(MessageAverage.__slots__, _AVERAGE(averages.short), strict=True)),
-        "long": dict(zip(MessageAverage.__slots__, _AVERAGE(averages.long), strict=True)),
+        "stats": bundle.stats,
+        "short": bundle.averages.short,
+        "long": bundle.averages.long,
         "rank": bundle.rank,
-        "topics": [_slots(topic) for topic in bundle.topics],
+        "topics": list(bundle.topics),
         "non_persistent": bundle.non_persistent,
         "estimated": bundle.estimated,
         "secondhand": bundle.secondhand,
