@@ -198,8 +198,6 @@ class RunResult:
         """Copy without the data for plots, as hundreds of runs with a hundred brokers each would fill the memory."""
         if self.outcome is None:
             return self
-        bare = self.outcome.series.model_copy(
-            update={"at_s": [], "loads": {}, "max_over_mean": [], "max_over_bound": []}
-        )
+        bare = PlotSeries(at_s=[], loads={}, max_over_mean=[], max_over_bound=[])
         thin = self.outcome.model_copy(update={"moves": [], "series": bare})
         return RunResult(self.run, thin, self.error, self.digest, self.kept)

@@ -1,7 +1,7 @@
 """Snapshot files: strict JSON, a check of all fields, and errors that name the path of each fault.
 
 Strict: no duplicate names in an object, no number that is not finite or has too many digits, no lone surrogate. Nearly every
-file is valid, which `_plain` finds out many times faster than `StrictParser`, which locates the deviations of the others.
+file is valid, which `_plain` finds out many times faster than `parse_strictly`, which locates the deviations of the others.
 """
 
 from __future__ import annotations
@@ -279,7 +279,6 @@ def _too_deep(value: Any) -> bool:
 _DIGITS_MAX = 18
 _DEEP = 64
 _NESTED = frozenset((dict, list))
-_HALF_CHARACTER = re.compile(rb"\\u[dD][89a-fA-F]")
 _SPACED = re.compile(rb'"[ \t\n\r]+:')
 _KINDS = bytes.maketrans(b"123456789-:[,\t\n\r", b"0000000000      ")
 """Any digit becomes 0, as does a sign, and whatever else may stand before a number a space."""
@@ -296,8 +295,8 @@ def load_json(raw: bytes, where: str) -> Any:
         value = orjson.loads(raw)
     except orjson.JSONDecodeError:
         # The slow parser locates errors, and accepts what only orjson refuses.
-        return StrictParser(where).load(raw)
-    return value if _plain(raw, value) else StrictParser(where).load(raw)
+        return parse_strictly(raw, where)
+    return value if _plain(raw, value) else parse_strictly(raw, where)
 
 
 def _plain(raw: bytes, value: Any) -> bool:
@@ -327,67 +326,44 @@ def _plain(raw: bytes, value: Any) -> bool:
 class _Twice(dict[str, Any]):
     """Object with a duplicate name."""
 
-    name = ""
+    def __init__(self, fields: dict[str, Any], name: str) -> None:
+        super().__init__(fields)
+        self.name = name
 
 
 class _TooLong(int):
     """Integer that could not be written again."""
 
 
-class StrictParser:
-    """Slow parser, which notes whether a file deviates, and only then locates where."""
+def parse_strictly(raw: bytes, where: str) -> Any:
+    """The value of a file, by a slow parser that locates all deviations; as `load_json`."""
+    try:
+        value = json.loads(raw.decode("utf-8-sig"), object_pairs_hook=_object, parse_int=_int)
+    except UnicodeDecodeError as error:
+        raise SnapshotError(where, [f"it is not UTF-8: byte {error.start}"]) from error
+    except RecursionError as error:
+        raise SnapshotError(where, ["it is nested too deeply"]) from error
+    except ValueError as error:  # JSON errors are among them
+        raise SnapshotError(where, [f"it is not JSON: {error}"]) from error
+    wrong = list(_oddities(value))
+    if wrong:
+        raise SnapshotError(where, wrong)
+    return value
 
-    def __init__(self, where: str) -> None:
-        self._where = where
-        self._odd = False
 
-    def load(self, raw: bytes) -> Any:
-        """As `load_json`."""
-        try:
-            value = json.loads(
-                raw.decode("utf-8-sig"),
-                object_pairs_hook=self._object,
-                parse_constant=self._constant,
-                parse_float=self._float,
-                parse_int=self._int,
-            )
-        except UnicodeDecodeError as error:
-            raise SnapshotError(self._where, [f"it is not UTF-8: byte {error.start}"]) from error
-        except RecursionError as error:
-            raise SnapshotError(self._where, ["it is nested too deeply"]) from error
-        except ValueError as error:  # JSON errors are among them
-            raise SnapshotError(self._where, [f"it is not JSON: {error}"]) from error
-        if self._odd or _HALF_CHARACTER.search(raw):
-            wrong = list(_oddities(value))
-            if wrong:
-                raise SnapshotError(self._where, wrong)
-        return value
-
-    def _object(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        object_ = dict(pairs)
-        if len(object_) == len(pairs):
-            return object_
-        self._odd = True
-        twice = _Twice(object_)
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
         seen: set[str] = set()
-        twice.name = next(name for name, _ in pairs if name in seen or seen.add(name))  # type: ignore[func-returns-value]
-        return twice
+        for name, _ in pairs:
+            if name in seen:
+                return _Twice(fields, name)
+            seen.add(name)
+    return fields
 
-    def _constant(self, text: str) -> float:
-        self._odd = True
-        return float(text)
 
-    def _float(self, text: str) -> float:
-        value = float(text)
-        if not isfinite(value):
-            self._odd = True
-        return value
-
-    def _int(self, text: str) -> int:
-        if len(text) > _DIGITS_MAX:
-            self._odd = True
-            return _TooLong()
-        return int(text)
+def _int(text: str) -> int:
+    return _TooLong() if len(text) > _DIGITS_MAX else int(text)
 
 
 def _oddities(value: Any) -> Iterator[str]:

@@ -40,6 +40,41 @@ if TYPE_CHECKING:
     from shedders.contest.recommendation import Recommendation
 
 
+LEAST_S: Final = 300.0
+"""Shortest useful history: strategies wait for several hits before they move anything."""
+
+
+@dataclass(frozen=True, slots=True)
+class OwnCluster:
+    """Options that name the cluster.
+
+    Attributes:
+        snapshot: A file, or a registered word such as `live`.
+        history: File of load reports, one per line.
+        trace: File of a saved trace.
+    """
+
+    snapshot: str | None = None
+    history: Path | None = None
+    trace: Path | None = None
+
+    @property
+    def words(self) -> list[str]:
+        """The options as words of a command line."""
+        options = {"--snapshot": self.snapshot, "--history": self.history, "--trace": self.trace}
+        return [word for name, value in options.items() if value is not None for word in (name, str(value))]
+
+    @property
+    def count(self) -> int:
+        """How many are set."""
+        return len(self.words) // 2
+
+    @property
+    def is_set(self) -> bool:
+        """Whether any is set."""
+        return self.count > 0
+
+
 @dataclass(frozen=True, slots=True)
 class CompareOptions:
     """Options of a comparison.
@@ -130,6 +165,47 @@ def compare(
         contest(asked, [source], extra)
 
 
+def own_source(own: OwnCluster, folder: Path, connect: Connect, *, hours: float) -> tuple[TraceSource, list[Contender]]:
+    """Trace source of the cluster, and an additional contender: the settings that a snapshot's cluster uses now.
+
+    Args:
+        folder: A live snapshot is written there, for every process to read.
+
+    Raises:
+        StateChannelError: The source cannot be read, or cannot be converted to a trace.
+    """
+    from shedders.contest.outcome import SourceKind
+    from shedders.contest.snapshot_trace import present
+    from shedders.contest.sources import file_source, trace_made
+
+    extra: list[Contender] = []
+    if own.trace is not None:
+        source = file_source(SourceKind.TRACE, own.trace, own.trace.stem)
+    elif own.history is not None:
+        source = file_source(SourceKind.HISTORY, own.history, own.history.stem)
+    else:
+        word = str(own.snapshot)
+        taken = snapshot_from(word, connect)
+        extra.append(present(taken))
+        path = Path(word)
+        if word in registered():
+            path = folder / f"{word}-snapshot.json"
+            write_snapshot(taken, path)
+        source = file_source(SourceKind.SNAPSHOT, path, path.stem, hours=hours)
+    # A source without a trace is reported here, not by each run.
+    trace = trace_made(source, 1)
+    span_s = trace.steps * trace.step_s
+    if own.history is not None and span_s < LEAST_S:
+        raise CommandError(
+            f"the history spans {duration(1_000 * span_s)}; at least {duration(1_000 * LEAST_S)} are needed",
+            hint="Record for longer (--for 30m), or extend the present load: `simulate compare --snapshot live`.",
+            code=ExitCode.UNDETERMINED,
+        )
+    for remark in trace.remarks:
+        say(f"note: {remark}")
+    return replace(source, about=trace.about), extra
+
+
 def _sources(names: Sequence[str], *, held_out: bool) -> list[TraceSource]:
     from shedders.contest.sources import chosen_scenarios, usual_scenarios
 
@@ -188,11 +264,11 @@ def contest(asked: CompareOptions, sources: Sequence[TraceSource], extra: Sequen
 
     field = [*contenders(contender_names(asked.contenders)), *extra]
     runs = [ContestRun(source, seed, contender) for source in sources for seed in asked.seeds for contender in field]
-    kept = None if asked.out is None else ResultStore(asked.out, program_digest(), again=asked.again)
+    store = None if asked.out is None else ResultStore(asked.out, program_digest(), again=asked.again)
     shown_seed = asked.seeds[0]
     with progress(f"{len(runs)} runs", len(runs), unit="runs") as update:
         try:
-            rans = run_all(runs, jobs=asked.jobs, kept=kept, progress=update, whole=lambda run: run.seed == shown_seed)
+            rans = run_all(runs, jobs=asked.jobs, kept=store, progress=update, whole=lambda run: run.seed == shown_seed)
         except KeyboardInterrupt:
             if asked.out is not None:
                 say(f"finished runs are kept in {asked.out}: the same command continues with the others")
@@ -202,8 +278,13 @@ def contest(asked: CompareOptions, sources: Sequence[TraceSource], extra: Sequen
     _print(asked, comparison, recommendation)
     if asked.out is not None:
         say_written(write_results(asked, asked.out, comparison, recommendation, rans))
-    _tell_kept(rans)
-    _end(rans)
+    kept = sum(ran.kept for ran in rans)
+    if kept:
+        say(f"{kept} of {len(rans)} runs were reused from --out (--again repeats them)")
+    failed = [ran for ran in rans if ran.outcome is None]
+    if failed:
+        say(f"{len(failed)} of {len(rans)} runs failed; the first: {failed[0].run.title}: {failed[0].error}")
+        raise typer.Exit(ExitCode.FAILED)
 
 
 def _print(asked: CompareOptions, comparison: ContestComparison, recommendation: Recommendation | None) -> None:
@@ -280,92 +361,3 @@ def write_results(
     for path, content in contents.items():
         write_file(path, content)
     return [*contents, *churn, plots]
-
-
-def _tell_kept(rans: Sequence[RunResult]) -> None:
-    kept = sum(ran.kept for ran in rans)
-    if kept:
-        say(f"{kept} of {len(rans)} runs were reused from --out (--again repeats them)")
-
-
-def _end(rans: Sequence[RunResult]) -> None:
-    failed = [ran for ran in rans if ran.outcome is None]
-    if failed:
-        say(f"{len(failed)} of {len(rans)} runs failed; the first: {failed[0].run.title}: {failed[0].error}")
-        raise typer.Exit(ExitCode.FAILED)
-
-
-LEAST_S: Final = 300.0
-"""Shortest useful history: strategies wait for several hits before they move anything."""
-
-
-@dataclass(frozen=True, slots=True)
-class OwnCluster:
-    """Options that name the cluster.
-
-    Attributes:
-        snapshot: A file, or a registered word such as `live`.
-        history: File of load reports, one per line.
-        trace: File of a saved trace.
-    """
-
-    snapshot: str | None = None
-    history: Path | None = None
-    trace: Path | None = None
-
-    @property
-    def words(self) -> list[str]:
-        """The options as words of a command line."""
-        options = {"--snapshot": self.snapshot, "--history": self.history, "--trace": self.trace}
-        return [word for name, value in options.items() if value is not None for word in (name, str(value))]
-
-    @property
-    def count(self) -> int:
-        """How many are set."""
-        return len(self.words) // 2
-
-    @property
-    def is_set(self) -> bool:
-        """Whether any is set."""
-        return self.count > 0
-
-
-def own_source(own: OwnCluster, folder: Path, connect: Connect, *, hours: float) -> tuple[TraceSource, list[Contender]]:
-    """Trace source of the cluster, and an additional contender: the settings that a snapshot's cluster uses now.
-
-    Args:
-        folder: A live snapshot is written there, for every process to read.
-
-    Raises:
-        StateChannelError: The source cannot be read, or cannot be converted to a trace.
-    """
-    from shedders.contest.outcome import SourceKind
-    from shedders.contest.snapshot_trace import present
-    from shedders.contest.sources import file_source, trace_made
-
-    extra: list[Contender] = []
-    if own.trace is not None:
-        source = file_source(SourceKind.TRACE, own.trace, own.trace.stem)
-    elif own.history is not None:
-        source = file_source(SourceKind.HISTORY, own.history, own.history.stem)
-    else:
-        word = str(own.snapshot)
-        taken = snapshot_from(word, connect)
-        extra.append(present(taken))
-        path = Path(word)
-        if word in registered():
-            path = folder / f"{word}-snapshot.json"
-            write_snapshot(taken, path)
-        source = file_source(SourceKind.SNAPSHOT, path, path.stem, hours=hours)
-    # A source without a trace is reported here, not by each run.
-    trace = trace_made(source, 1)
-    span_s = trace.steps * trace.step_s
-    if own.history is not None and span_s < LEAST_S:
-        raise CommandError(
-            f"the history spans {duration(1_000 * span_s)}; at least {duration(1_000 * LEAST_S)} are needed",
-            hint="Record for longer (--for 30m), or extend the present load: `simulate compare --snapshot live`.",
-            code=ExitCode.UNDETERMINED,
-        )
-    for remark in trace.remarks:
-        say(f"note: {remark}")
-    return replace(source, about=trace.about), extra
