@@ -113,8 +113,8 @@ class _HistoryDemand:
         self._machines = [machine_of(name, broker.fullest, self.remarks) for name, broker in past.brokers.items()]
         self._number = {machine.name: number for number, machine in enumerate(self._machines)}
         self._namespaces, self._units, self._of_unit, self._part = self._laid_out()
-        self._reports, self._report_rows = self._broker_rows()
-        self._told, self._told_rows, self._told_by = self._bundle_rows()
+        self._broker_newest, self._broker_figures = self._broker_rows()
+        self._bundle_newest, self._bundle_figures, self._reporters = self._bundle_rows()
 
     def trace(self) -> Trace:
         """The trace of all that."""
@@ -157,7 +157,7 @@ class _HistoryDemand:
         namespaces, gaps = namespaces_of(ranges, owners)
         if gaps:
             self.remarks.append(f"{gaps} parts of rings were never told of: bundles without load are put there")
-        rows = [*self._told_units(namespaces), *self._unseen_units(namespaces)]
+        rows = [*self._reported_units(namespaces), *self._unseen_units(namespaces)]
         if len(rows) > TOPICS_MAX:
             raise HistoryError(
                 self.name, [f"{len(rows):,} units, at most {TOPICS_MAX:,}"], hint="Use fewer brokers, or less time."
@@ -179,7 +179,7 @@ class _HistoryDemand:
                 owners[key] = bundle.brokers[0] if bundle.brokers[0] in self._early else None
         return taken, owners
 
-    def _told_units(self, namespaces: Sequence[Namespace]) -> Iterator[tuple[int, int, int, int, float]]:
+    def _reported_units(self, namespaces: Sequence[Namespace]) -> Iterator[tuple[int, int, int, int, float]]:
         space = {namespace.name: number for number, namespace in enumerate(namespaces)}
         for column, (key, bundle) in enumerate(self._past.bundles.items()):
             parts = parse_key(key.encode())
@@ -246,8 +246,8 @@ class _HistoryDemand:
         return [*rates, share * whole[4], share * whole[5]]
 
     def _demand(self, step: int) -> Floats:
-        known, by = self._told_rows[self._told[step]], self._told_by[self._told[step]]
-        reports = self._report_rows[self._reports[step]]
+        known, by = self._bundle_figures[self._bundle_newest[step]], self._reporters[self._bundle_newest[step]]
+        reports = self._broker_figures[self._broker_newest[step]]
         there = reports[:, _CHANNELS] > 0
         held = (by != _NOBODY) & there[by]
         columns = []

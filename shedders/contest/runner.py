@@ -28,7 +28,7 @@ import orjson
 from pydantic import ValidationError
 
 from shedders.contest.outcome import ContestRun, RunOutcome, RunResult
-from shedders.contest.sources import trace_made
+from shedders.contest.sources import make_trace
 from shedders.contest.world import simulate
 from statechannel.errors import ExitCode, StateChannelError
 
@@ -198,7 +198,7 @@ def played_here(run: ContestRun) -> RunResult:
 
 
 # All contenders use the same traces, one after the other.
-_trace_of = lru_cache(maxsize=_TRACES_KEPT)(trace_made)
+_trace_of = lru_cache(maxsize=_TRACES_KEPT)(make_trace)
 
 
 # --- several processes ------------------------------------------------------------------------------------------------

@@ -67,7 +67,7 @@ def file_source(kind: SourceKind, path: Path, name: str, *, about: str = "", hou
     return TraceSource(kind, name, str(path), digest, about, hours=hours)
 
 
-def trace_made(source: TraceSource, seed: int) -> Trace:
+def make_trace(source: TraceSource, seed: int) -> Trace:
     """The trace of a source and a seed.
 
     Raises:
@@ -102,10 +102,10 @@ def chosen_scenarios(names: Iterable[str]) -> list[TraceSource]:
     Raises:
         ScenarioError: One of them is not there, or cannot be used.
     """
-    return told_apart(scenario_source(name) for name in dict.fromkeys(names))
+    return name_apart(scenario_source(name) for name in dict.fromkeys(names))
 
 
-def told_apart(sources: Iterable[TraceSource]) -> list[TraceSource]:
+def name_apart(sources: Iterable[TraceSource]) -> list[TraceSource]:
     """The same with names of their own: a user's file may be called as a shipped one."""
     by_name: dict[str, TraceSource] = {}
     for source in sources:

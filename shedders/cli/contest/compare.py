@@ -176,7 +176,7 @@ def own_source(own: OwnCluster, folder: Path, connect: Connect, *, hours: float)
     """
     from shedders.contest.outcome import SourceKind
     from shedders.contest.snapshot_trace import present
-    from shedders.contest.sources import file_source, trace_made
+    from shedders.contest.sources import file_source, make_trace
 
     extra: list[Contender] = []
     if own.trace is not None:
@@ -193,7 +193,7 @@ def own_source(own: OwnCluster, folder: Path, connect: Connect, *, hours: float)
             write_snapshot(taken, path)
         source = file_source(SourceKind.SNAPSHOT, path, path.stem, hours=hours)
     # A source without a trace is reported here, not by each run.
-    trace = trace_made(source, 1)
+    trace = make_trace(source, 1)
     span_s = trace.steps * trace.step_s
     if own.history is not None and span_s < LEAST_S:
         raise CommandError(
