@@ -14,9 +14,9 @@ from shedders.contest.sources import (
     chosen_scenarios,
     file_source,
     is_steady,
-    scenario_source,
-    name_apart,
     make_trace,
+    name_apart,
+    scenario_source,
     usual_scenarios,
 )
 from shedders.contest.workload import scenario_trace
