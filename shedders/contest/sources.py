@@ -16,14 +16,13 @@ from shedders.contest.recorded import varied
 from shedders.contest.scenario import HELD_OUT, Scenario, ScenarioError, load_scenario, scenarios
 from shedders.contest.snapshot_trace import from_snapshot
 from shedders.contest.trace import Trace
-from shedders.contest.workload import scenario_trace
+from shedders.contest.workload import UPSETTING, scenario_trace
 from shedders.snapshots.file import read_snapshot
 
 USUAL_BUNDLES_MAX: Final = 5_000
 """With more a run takes minutes, and all contenders with five seeds hours."""
 _SHALLOW: Final = 0.1
 """A wave that moves load by no more than this is noise."""
-_UPSETS: Final = ("join", "lost", "leave", "slow")
 
 
 def scenario_source(where: str) -> TraceSource:
@@ -48,7 +47,7 @@ def scenario_source(where: str) -> TraceSource:
 def is_steady(scenario: Scenario) -> bool:
     """Whether nothing in it calls for moves once balance is found: there is noise, and spikes that pass before a move helps."""
     later = any(group.created_at_min is not None for group in scenario.namespaces)
-    upset = any(event.what in _UPSETS for event in scenario.events)
+    upset = any(event.what in UPSETTING for event in scenario.events)
     wave = scenario.wave is not None and scenario.wave.height > _SHALLOW
     return not (scenario.changes or wave or later or upset)
 

@@ -207,13 +207,14 @@ def own_source(own: OwnCluster, folder: Path, connect: Connect, *, hours: float)
 
 
 def _sources(names: Sequence[str], *, held_out: bool) -> list[TraceSource]:
+    from shedders.contest.scenario import HELD_OUT
     from shedders.contest.sources import chosen_scenarios, usual_scenarios
 
     if not names:
         names, large = usual_scenarios(held_out=held_out)
         say(f"skipped large scenarios; name them to run them: {', '.join(large)}")
     elif held_out:
-        names = [*names, *usual_scenarios(held_out=True)[0][len(usual_scenarios(held_out=False)[0]) :]]
+        names = [*names, *(name for name in usual_scenarios(held_out=True)[0] if name.startswith(HELD_OUT))]
     return chosen_scenarios(names)
 
 
