@@ -15,11 +15,9 @@ from shedders.model.amounts import count
 from shedders.model.registry import KINDS, find, settings_of
 from shedders.policies.contradictions import contradictions
 from shedders.schemas import schemas
-from shedders.snapshots.cluster import cluster_of
-from shedders.snapshots.faults import SnapshotError
-from shedders.snapshots.file import snapshot_bytes, write_snapshot
+from shedders.snapshots.cluster import cluster_of, remarks
+from shedders.snapshots.file import SnapshotError, snapshot_bytes, write_snapshot
 from shedders.snapshots.model import Snapshot
-from shedders.snapshots.remarks import remarks
 from shedders.snapshots.selection import FILTERS, SPLITTING, choose, part_settings
 from shedders.split.settings import SplitSettings
 from statechannel.cli.kit.options import Connect, OutputAs, with_kafka

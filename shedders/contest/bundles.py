@@ -1,20 +1,144 @@
-"""Bundles of a simulated cluster as arrays: their units, owners and demand.
+"""Bundles of a simulated cluster: the channel that assigns them, and a table of their units, owners and demand.
 
-A bundle keeps its number for ever; a bundle that was split is no longer live.
+In the channel the real core folds one record after the other, and must accept each. It has one partition, one log and no delay:
+the time until a record is read is part of the costs of a trace. Agreement of concurrent writers is not simulated here, but by
+`statechannel.sim`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from shedders.contest.trace import Demand, Units
-from statechannel.protocol.bundle import FULL_UPPER, parse_key
+from shedders.contest.trace import Demand, Units, sums
+from statechannel.engine.cluster_view import BundleSeen, PartitionBundles, part_of
+from statechannel.errors import StateChannelError
+from statechannel.protocol.bundle import bounds_at, children_of, namespace_bounds, parse_key
+from statechannel.protocol.codec import encode
+from statechannel.protocol.keys import KeyState
+from statechannel.protocol.states import State
+from statechannel.protocol.verdict import Verdict
+from statechannel.protocol.view import View
+from statechannel.sim.drafts import Scribe
 
 if TYPE_CHECKING:
     from shedders.contest.trace import Floats, Ints
+    from statechannel.protocol.view import Judgement
+
+
+_WRITER = "simulation"
+
+
+class RefusedError(StateChannelError):
+    """The core refuses a record of the simulator: a bug of the simulator, never of a strategy."""
+
+
+class BundleArrival(NamedTuple):
+    """An accepted record that gave a bundle to a broker, as `shedders.balancer.recent_moves` reads it."""
+
+    bundle: str
+    state: State
+    from_: str | None
+    to: str | None
+    offset: int
+    partition: int = 0
+
+
+class ContestChannel:
+    """Channel of the simulated cluster.
+
+    Attributes:
+        view: The fold.
+        offset: Of the last record.
+    """
+
+    def __init__(self) -> None:
+        self.view = View(0, 1)
+        self.offset = -1
+        self._scribe = Scribe(_WRITER, _WRITER)
+        self._part: PartitionBundles | None = None
+        self._seen: list[BundleSeen] = []
+
+    def create(self, namespace: str, bounds: Sequence[int]) -> list[str]:
+        """Create a namespace; its bundles in the order of the ring.
+
+        Args:
+            bounds: Ascending from 0 to the end of the ring.
+        """
+        key = KeyState(namespace, -1, -1)
+        fields = self._scribe.proposal(key, self.offset, {"state": State.ACTIVE, "children": children_of(bounds)})
+        self._append(key.key, fields)
+        return [f"{namespace}/{range_}" for range_ in children_of(bounds)]
+
+    def assign(self, bundle: str, broker: str) -> BundleArrival:
+        """Assign a bundle without an owner to a broker."""
+        self._write(bundle, {"state": State.ASSIGNING, "from": None, "to": broker})
+        self._write(bundle, {"state": State.ASSIGNED, "from": None, "to": broker})
+        return BundleArrival(bundle, State.ASSIGNED, None, broker, self.offset)
+
+    def transfer(self, bundle: str, to: str) -> BundleArrival:
+        """A bundle goes from its owner to another broker."""
+        source = self._key(bundle).owner
+        self._write(bundle, {"state": State.RELEASING, "from": source, "to": to})
+        self._write(bundle, {"state": State.ASSIGNING, "from": source, "to": to})
+        self._write(bundle, {"state": State.ASSIGNED, "from": source, "to": to})
+        return BundleArrival(bundle, State.ASSIGNED, source, to, self.offset)
+
+    def unload(self, bundle: str) -> None:
+        """Unload a bundle, which has no owner then."""
+        source = self._key(bundle).owner
+        self._write(bundle, {"state": State.RELEASING, "from": source, "to": None})
+        self._write(bundle, {"state": State.UNASSIGNED, "from": source, "to": None})
+
+    def lose(self, bundle: str) -> None:
+        """Its owner is gone: the repair takes the bundle from it."""
+        self._write(bundle, {"state": State.UNASSIGNED, "from": self._key(bundle).owner, "to": None, "forced": True})
+
+    def split(self, bundle: str, positions: Sequence[int]) -> list[str]:
+        """A bundle is cut; its children, in the order of the ring, stay with its owner."""
+        key = self._key(bundle)
+        owner, children = key.owner, children_of(bounds_at(key.lower, key.upper, sorted(positions)))
+        self._write(bundle, {"state": State.SPLITTING, "from": owner, "to": None})
+        self._write(bundle, {"state": State.DELETED, "from": owner, "to": None, "children": children})
+        return [f"{key.namespace}/{range_}" for range_ in children]
+
+    def seen(self) -> Sequence[BundleSeen]:
+        """Live bundles, as a member's picture has them; the same list as long as nothing has changed."""
+        before = self._part
+        self._part = part_of(0, self.view, before)
+        if self._part is not before:
+            self._seen = list(self._part.seen.values())
+        return self._seen
+
+    def load(self) -> Mapping[str, int]:
+        """Bundles by broker."""
+        return self.view.load
+
+    def _key(self, bundle: str) -> KeyState:
+        key = self.view.get(bundle)
+        if key is None:
+            raise RefusedError(f"bundle {bundle} not found", hint="This is a bug in the simulator.")
+        return key
+
+    def _write(self, bundle: str, fields: dict[str, object]) -> None:
+        key = self._key(bundle)
+        self._append(key.key, self._scribe.proposal(key, self.offset, fields))
+
+    def _append(self, key: bytes, fields: dict[str, object]) -> None:
+        self.offset += 1
+        judgement: Judgement = self.view.read(self.offset, key, encode(fields))
+        if judgement.verdict is not Verdict.ACCEPTED:
+            raise RefusedError(
+                f"record {self.offset} of {key.decode()} is {judgement.verdict}", hint="This is a bug in the simulator."
+            )
+
+
+def bounds_of(bundles: int, bounds: Sequence[int]) -> Sequence[int]:
+    """Bounds of a namespace: those given, else equal parts."""
+    return bounds or namespace_bounds(bundles)
+
 
 NOBODY = -1
 RESOURCES = 6
@@ -23,7 +147,7 @@ MSG_IN, MSG_OUT, BYTES_IN, BYTES_OUT, CPU, MEMORY = range(RESOURCES)
 
 
 class BundleTable:
-    """See the module.
+    """Bundles as arrays; a bundle keeps its number for ever, and one that was split is no longer live.
 
     Attributes:
         names: By number.
@@ -53,22 +177,14 @@ class BundleTable:
         Args:
             index: Number of the namespace, as units have it.
         """
-        first = self._grow(names)
-        lowers = np.array([_range(name)[0] for name in names], dtype=np.int64)
-        mine = np.flatnonzero(self._units.namespace == index)
-        self._of_unit[mine] = first + np.searchsorted(lowers, self._units.position[mine], side="right") - 1
-        self._count()
+        self._add(names, np.flatnonzero(self._units.namespace == index))
 
     def split(self, parent: str, children: Sequence[str]) -> None:
         """A bundle is cut; its children have its owner."""
         number = self.number[parent]
-        first = self._grow(children)
+        first = self._add(children, np.flatnonzero(self._of_unit == number))
         self.owner[first:] = self.owner[number]
         self.owner[number], self.live[number] = NOBODY, False
-        lowers = np.array([_range(name)[0] for name in children], dtype=np.int64)
-        mine = np.flatnonzero(self._of_unit == number)
-        self._of_unit[mine] = first + np.searchsorted(lowers, self._units.position[mine], side="right") - 1
-        self._count()
 
     def units_of(self, bundle: str) -> Ints:
         """Numbers of the units that fall into a bundle."""
@@ -81,20 +197,21 @@ class BundleTable:
             where, rows = self._of_unit, list(demand)
         else:
             where, rows = self._of_unit[known], [row[known] for row in demand]
-        return np.stack([_sums(where, row, len(self)) for row in rows])
+        return np.stack([sums(where, row, len(self)) for row in rows])
 
     def by_broker(self, rows: Floats, brokers: int) -> Floats:
         """Sums by broker of what its bundles have."""
         served = self.owner >= 0
         where = self.owner[served]
-        return np.stack([_sums(where, row[served], brokers) for row in rows])
+        return np.stack([sums(where, row[served], brokers) for row in rows])
 
     def served_by(self, broker: int) -> Iterator[str]:
         """Names of its bundles, by number."""
         for number in np.flatnonzero(self.owner == broker):
             yield self.names[number]
 
-    def _grow(self, names: Sequence[str]) -> int:
+    def _add(self, names: Sequence[str], units: Ints) -> int:
+        """Add adjacent bundles, in the order of the ring, that share these units; the number of the first."""
         first, more = len(self.names), len(names)
         for name in names:
             self.number[name] = len(self.names)
@@ -103,22 +220,17 @@ class BundleTable:
         self.live = np.concatenate([self.live, np.ones(more, dtype=np.bool_)])
         self.place = np.empty(len(self.names), dtype=np.int64)
         self.place[sorted(range(len(self.names)), key=self.names.__getitem__)] = np.arange(len(self.names))
-        return first
-
-    def _count(self) -> None:
+        lowers = np.array([_lower(name) for name in names], dtype=np.int64)
+        self._of_unit[units] = first + np.searchsorted(lowers, self._units.position[units], side="right") - 1
         known = self._of_unit[self._of_unit >= 0]
         sessions = self._units.sessions[self._of_unit >= 0].astype(np.float64)
         self.topics = np.bincount(known, minlength=len(self))
         self.sessions = np.bincount(known, weights=sessions, minlength=len(self)).astype(np.int64)
+        return first
 
 
-def _sums(where: Ints, values: Floats, count: int) -> Floats:
-    """Added up in order, one after the other: the same on every machine. Without values numpy would give whole numbers."""
-    return np.bincount(where, weights=values, minlength=count).astype(np.float64)
-
-
-def _range(name: str) -> tuple[int, int]:
+def _lower(name: str) -> int:
     parts = parse_key(name.encode())
     if parts is None:
         raise ValueError(f"{name} is not a bundle")
-    return parts.lower, parts.upper if parts.upper != FULL_UPPER else FULL_UPPER + 1
+    return parts.lower

@@ -2,23 +2,191 @@
 
 Its result is the JSON document of `simulate compare`, with the schema of `ContestComparison`. All of it but `Timings`
 repeats bit for bit, and `digest` covers that part.
+
+Aims are targets of our strategies in every scenario, checked on the median and on the worst seed:
+
+| aim | met if |
+|---|---|
+| `balance` | max/mean <= 1.10 where bundles are small enough for it (`bound_over_mean` <= 1.05), else max/bound <= 1.05 |
+| `returns` | no A-B-A return |
+| `steady` | where nothing happens: at most 1 % of the traffic moved an hour |
+| `scale-out` | where brokers join: settled in at most 2 rounds |
+| `spread` | max/mean no higher than that of the best policy of upstream, the one with the lowest median max/mean |
+| `spread-at-moved` | no policy of upstream that moved as little, or less, had a lower max/mean |
+| `moved-at-spread` | no policy of upstream with an equal or lower max/mean moved less |
+
+Figures count as equal within `SPREAD_EQUAL` and `MOVED_EQUAL`: smaller differences do not matter in practice.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from statistics import median
 from typing import Any, Final
 
 import orjson
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from shedders.contest.aims import AimResult, TargetStatus, aims_of, best_of
-from shedders.contest.figures import FigureSpread, spread_of
-from shedders.contest.outcome import Measures, RunOutcome
-from shedders.contest.paired import PairedComparison, marked
-from shedders.contest.runs import OURS, RunResult, TraceSource
+from shedders.contest.figures import (
+    FigureSpread,
+    NumericBounds,
+    PairedComparison,
+    bounds_of,
+    marked,
+    ratio,
+    share,
+    spread_of,
+    tell_of,
+)
+from shedders.contest.outcome import OURS, Measures, ResultPart, RunOutcome, RunResult, TraceSource
+
+DIVISIBLE: Final = 1.05
+MAX_OVER_MEAN: Final = 1.10
+MAX_OVER_BOUND: Final = 1.05
+MOVED_PER_H: Final = 0.01
+ROUNDS: Final = 2
+SPREAD_EQUAL: Final = 0.01
+"""Share of the mean load."""
+MOVED_EQUAL: Final = 0.01
+"""Share of the cluster's traffic, over the whole run."""
+
+
+@dataclass(frozen=True, slots=True)
+class TargetStatus:
+    """Figures of a contender in a scenario."""
+
+    contender: str
+    upstream: bool
+    measures: Mapping[str, FigureSpread]
+
+    def bounds(self, measure: str) -> NumericBounds:
+        """Median and worst."""
+        return bounds_of(self.measures[measure])
+
+
+class AimResult(ResultPart):
+    """Result of one aim of a contender in a scenario."""
+
+    aim: str
+    met: bool = Field(description="On the median and on the worst seed.")
+    met_median: bool
+    measure: str
+    median: float | None = Field(description="Median of the measure; None: never settled.")
+    worst: float | None
+    limit: float | None = Field(description="Limit for the median.")
+    limit_worst: float | None
+    said: str = Field(description="The figure against its limit, in words.")
+
+
+def _best(standings: Iterable[TargetStatus]) -> TargetStatus | None:
+    """Best contender by median max/mean; among equals the one that moved less."""
+
+    def rank(status: TargetStatus) -> tuple[float, float, str]:
+        return status.bounds("max_over_mean").median, _moved(status).median, status.contender
+
+    return min(standings, key=rank, default=None)
+
+
+def aims_of(own: TargetStatus, standings: Iterable[TargetStatus], *, steady: bool, scale_out: bool) -> list[AimResult]:
+    """Aims that apply to a contender in a scenario."""
+    results = [_balance(own), _at_most(own, "returns", "returns", 0.0, "A-B-A returns")]
+    if steady:
+        results.append(_at_most(own, "steady", "moved_share_per_h", MOVED_PER_H, "of the traffic moved an hour"))
+    if scale_out:
+        results.append(_at_most(own, "scale-out", "rounds_to_settle", float(ROUNDS), "rounds until settled"))
+    results.extend(_against(own, _rivals(own, standings)))
+    return results
+
+
+def _balance(own: TargetStatus) -> AimResult:
+    if own.bounds("bound_over_mean").median <= DIVISIBLE:
+        return _at_most(own, "balance", "max_over_mean", MAX_OVER_MEAN, "max/mean")
+    return _at_most(own, "balance", "max_over_bound", MAX_OVER_BOUND, "max/bound, as bundles are too big for the mean")
+
+
+def _at_most(own: TargetStatus, aim: str, measure: str, limit: float, words: str) -> AimResult:
+    return _aim(
+        own,
+        aim,
+        measure,
+        NumericBounds(limit, limit),
+        f"{words}; at most {tell_of(measure)(limit)}",
+    )
+
+
+def _rivals(own: TargetStatus, standings: Iterable[TargetStatus]) -> Sequence[TargetStatus]:
+    """Contenders of upstream, or all others if none takes part; for a contender of upstream, none."""
+    if own.upstream:
+        return ()
+    others = [status for status in standings if status.contender != own.contender]
+    return [status for status in others if status.upstream] or others
+
+
+def _against(own: TargetStatus, rivals: Sequence[TargetStatus]) -> Iterator[AimResult]:
+    spread, moved = own.bounds("max_over_mean"), _moved(own)
+    best = _best(rivals)
+    if best is None:
+        return
+    theirs = best.bounds("max_over_mean")
+    words = (
+        f"max/mean; {best.contender} has {ratio(theirs.median)} ({ratio(theirs.worst)}) "
+        f"and moved {share(_moved(best).median)}, this one {share(moved.median)}"
+    )
+    yield _aim(own, "spread", "max_over_mean", NumericBounds(*(bounds + SPREAD_EQUAL for bounds in theirs)), words)
+
+    def least(of: str, alike: Callable[[TargetStatus, int], bool], room: float) -> tuple[NumericBounds, str]:
+        """The lowest figure among the rivals that are alike, for the median and the worst; and whose."""
+        limits, names = [], []
+        for which in (0, 1):
+            fit = sorted((rival.bounds(of)[which], rival.contender) for rival in rivals if alike(rival, which))
+            limits.append(fit[0][0] + room if fit else math.inf)
+            names.append(fit[0][1] if fit else "")
+        return NumericBounds(*limits), names[0]
+
+    limit, name = least("max_over_mean", lambda rival, which: _moved(rival)[which] <= moved[which], SPREAD_EQUAL)
+    words = f"max/mean; {name} moved as little" if name else "max/mean; no other moved as little"
+    yield _aim(own, "spread-at-moved", "max_over_mean", limit, words)
+    limit, name = least(
+        "moved_share",
+        lambda rival, which: rival.bounds("max_over_mean")[which] <= spread[which] + SPREAD_EQUAL,
+        MOVED_EQUAL,
+    )
+    words = f"of the traffic moved; {name} is as even" if name else "of the traffic moved; no other is as even"
+    yield _aim(own, "moved-at-spread", "moved_share", limit, words)
+
+
+def _aim(own: TargetStatus, aim: str, measure: str, limit: NumericBounds, words: str) -> AimResult:
+    bounds = own.bounds(measure)
+    met = [_within(figure, most) for figure, most in zip(bounds, limit, strict=True)]
+    spread = own.measures[measure]
+    text_of = tell_of(measure)
+    return AimResult(
+        aim=aim,
+        met=all(met),
+        met_median=met[0],
+        measure=measure,
+        median=spread.median,
+        worst=spread.worst,
+        limit=_finite(limit.median),
+        limit_worst=_finite(limit.worst),
+        said=f"{text_of(bounds.median)} (worst {text_of(bounds.worst)}) {words}",
+    )
+
+
+def _within(number: float, most: float) -> bool:
+    return number <= most or (math.isfinite(most) and math.isclose(number, most, rel_tol=1e-9))
+
+
+def _moved(status: TargetStatus) -> NumericBounds:
+    return status.bounds("moved_share")
+
+
+def _finite(number: float) -> float | None:
+    return number if math.isfinite(number) else None
+
 
 FORMAT: Final = 1
 COMPARED: Final = (
@@ -42,18 +210,14 @@ COMPARED: Final = (
 OVER_SCENARIOS: Final = ("max_over_mean", "max_over_bound", "moved_share_per_h", "unavailable_bundle_s")
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-
-class FailedRun(_Part):
+class FailedRun(ResultPart):
     """Run without an outcome."""
 
     seed: int
     error: str
 
 
-class Timings(_Part):
+class Timings(ResultPart):
     """Wall time of one contender's runs: no part of the digest."""
 
     run_s: float = Field(description="Longest run.")
@@ -61,7 +225,7 @@ class Timings(_Part):
     decision_ms_max: float
 
 
-class ContenderRow(_Part):
+class ContenderRow(ResultPart):
     """Results of one contender in one scenario."""
 
     contender: str
@@ -77,7 +241,7 @@ class ContenderRow(_Part):
     timings: Timings | None
 
 
-class ScenarioPart(_Part):
+class ScenarioPart(ResultPart):
     """Results of one scenario."""
 
     scenario: str
@@ -94,7 +258,7 @@ class ScenarioPart(_Part):
     rows: list[ContenderRow]
 
 
-class Overall(_Part):
+class Overall(ResultPart):
     """Results of one contender over a group of scenarios."""
 
     contender: str
@@ -110,7 +274,7 @@ class Overall(_Part):
     )
 
 
-class ContestComparison(_Part):
+class ContestComparison(ResultPart):
     """Results of all scenarios."""
 
     format: int = FORMAT
@@ -158,13 +322,15 @@ def compared(rans: Iterable[RunResult], against: str = OURS) -> ContestCompariso
 
 
 def _scenario(source: TraceSource, by_contender: Mapping[str, Sequence[RunResult]], against: str) -> ScenarioPart:
-    sorted_results = {name: _sorted(rans) for name, rans in by_contender.items()}
+    sorted_results = {name: sorted_outcomes(rans) for name, rans in by_contender.items()}
     measured = {name: _measured(outcomes) for name, (outcomes, _) in sorted_results.items()}
     standings = {
         name: TargetStatus(name, rans[0].run.contender.upstream, measured[name])
         for name, rans in by_contender.items()
         if measured[name]
     }
+    others = [status for name, status in standings.items() if name != against]
+    best_upstream, best_other = _best(status for status in others if status.upstream), _best(others)
     base = sorted_results[against][0] if against in sorted_results else []
     return ScenarioPart(
         scenario=source.name,
@@ -172,8 +338,8 @@ def _scenario(source: TraceSource, by_contender: Mapping[str, Sequence[RunResult
         held_out=source.held_out,
         steady=source.steady,
         scale_out=source.scale_out,
-        best_upstream=best_of([status for status in standings.values() if status.upstream], other_than=against),
-        best_other=best_of(standings.values(), other_than=against),
+        best_upstream=None if best_upstream is None else best_upstream.contender,
+        best_other=None if best_other is None else best_other.contender,
         rows=[
             ContenderRow(
                 contender=name,
@@ -184,7 +350,7 @@ def _scenario(source: TraceSource, by_contender: Mapping[str, Sequence[RunResult
                 measures=measured[name],
                 marks={}
                 if name == against or not base or not sorted_results[name][0]
-                else _marks(sorted_results[name][0], base, against),
+                else marks_by_seed(sorted_results[name][0], base, against),
                 aims=aims_of(standings[name], standings.values(), steady=source.steady, scale_out=source.scale_out)
                 if name in standings
                 else [],
@@ -197,7 +363,8 @@ def _scenario(source: TraceSource, by_contender: Mapping[str, Sequence[RunResult
     )
 
 
-def _sorted(rans: Sequence[RunResult]) -> tuple[list[RunOutcome], list[FailedRun]]:
+def sorted_outcomes(rans: Iterable[RunResult]) -> tuple[list[RunOutcome], list[FailedRun]]:
+    """Outcomes by seed, and the runs without one."""
     ordered = sorted(rans, key=lambda ran: ran.run.seed)
     outcomes = [ran.outcome.model_copy(update={"seed": ran.run.seed}) for ran in ordered if ran.outcome is not None]
     return outcomes, [FailedRun(seed=ran.run.seed, error=ran.error) for ran in ordered if ran.outcome is None]
@@ -214,12 +381,15 @@ def _measured(outcomes: Sequence[RunOutcome]) -> dict[str, FigureSpread]:
     }
 
 
-def _marks(own: Sequence[RunOutcome], base: Sequence[RunOutcome], against: str) -> dict[str, PairedComparison]:
+def marks_by_seed(
+    own: Sequence[RunOutcome], base: Sequence[RunOutcome], against: str, measures: Sequence[str] = COMPARED
+) -> dict[str, PairedComparison]:
+    """Comparison of two contenders over the seeds that both have, by measure."""
     by_seed = {outcome.seed: outcome.measures for outcome in base}
     pairs = [(outcome.measures, by_seed[outcome.seed]) for outcome in own if outcome.seed in by_seed]
     return {
         name: marked([(getattr(mine, name), getattr(theirs, name)) for mine, theirs in pairs], against)
-        for name in COMPARED
+        for name in measures
     }
 
 

@@ -1,22 +1,42 @@
-"""Variation of each unit's demand over time: noise, daily waves, changes of single topics. Computable in any order.
+"""Random numbers by seed, and the variation of each unit's demand: noise, daily waves, changes of single topics.
 
-It is one factor per unit: 1 is the average.
+Variation is one factor per unit: 1 is the average. It can be computed in any order of time.
 """
 
 from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
+from zlib import crc32
 
 import numpy as np
 
-from shedders.contest.draws import alike, drawn
-
 if TYPE_CHECKING:
     from shedders.contest.trace import Floats, Ints
+
+
+def drawn(seed: int, count: int, *words: str | int) -> Floats:
+    """`count` numbers from 0 to below 1, which depend only on the seed, the words and the count.
+
+    Streams of different words are independent. Only `Generator.random` of PCG64 is used: whole numbers over 2**53, the same on
+    every machine and in every version of numpy.
+    """
+    entropy = [seed, *(word if isinstance(word, int) else crc32(word.encode()) for word in words)]
+    return np.random.Generator(np.random.PCG64(entropy)).random(count)
+
+
+def alike(value: float) -> float:
+    """The value rounded to 12 digits, as the last digits of sines and powers differ between machines."""
+    return float(f"{value:.12g}")
+
+
+def shuffled(seed: int, count: int, *words: str | int) -> Ints:
+    """0 to count - 1 in an order that depends only on the seed, the words and the count."""
+    return np.argsort(drawn(seed, count, *words), kind="stable")
+
 
 FLOOR: Final = 0.05
 """Noise takes no more than all but this of a unit's load."""
@@ -60,6 +80,11 @@ class NoiseLayer:
             while len(self._drawn) > _KEPT:
                 self._drawn.popitem(last=False)
         return values
+
+
+def noise_layers(seed: int, layers: Iterable[tuple[float, float]], units: int) -> list[NoiseLayer]:
+    """Independent layers of a standard deviation and seconds between two draws."""
+    return [NoiseLayer(seed, number, sd, every_s, units) for number, (sd, every_s) in enumerate(layers)]
 
 
 @dataclass(frozen=True)

@@ -10,12 +10,17 @@ Both topics may stand in one file, in any order. A tombstone may say `"kind": "t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import orjson
 
+from loaddata.model.broker_load import BrokerLoad
+from loaddata.model.bundle_load import BundleStats
 from loaddata.model.figures import LATEST_MS
 from loaddata.report.record import (
     VALUE_MAX_BYTES,
@@ -25,8 +30,8 @@ from loaddata.report.record import (
     decode_broker_load,
     decode_top_bundles,
 )
-from shedders.snapshots.faults import SHOWN_MAX
-from statechannel.errors import ExitCode, StateChannelError
+from shedders.snapshots.file import SHOWN_MAX, FaultyFileError
+from statechannel.protocol.bundle import parse_key
 from statechannel.suggestions import shown
 
 LINES_MAX: Final = 5_000_000
@@ -34,15 +39,10 @@ LINE_MAX_BYTES: Final = 2 * VALUE_MAX_BYTES
 _FIELDS: Final = {"at_ms", "key", "value", "kind"}
 
 
-class HistoryError(StateChannelError):
+class HistoryError(FaultyFileError):
     """A history cannot be read or used."""
 
-    def __init__(self, where: str, problem: str, *, hint: str = "") -> None:
-        super().__init__(
-            f"{where}: {problem}",
-            hint=hint or "design/scenarios.md describes the lines of a history.",
-            exit_code=ExitCode.BAD_EXPORT,
-        )
+    usual_hint = "design/scenarios.md describes the lines of a history."
 
 
 class HistoryRecord(NamedTuple):
@@ -81,50 +81,31 @@ def read_history(path: Path) -> Iterator[HistoryRecord]:
             while line := file.readline(LINE_MAX_BYTES + 1):
                 number += 1
                 if len(line) > LINE_MAX_BYTES:
-                    raise HistoryError(where, f"line {number} has more than {LINE_MAX_BYTES:,} bytes")
+                    raise HistoryError(where, [f"line {number} has more than {LINE_MAX_BYTES:,} bytes"])
                 if number > LINES_MAX:
                     raise HistoryError(
-                        where, f"it has more than {LINES_MAX:,} lines", hint="Split it into shorter spans."
+                        where, [f"it has more than {LINES_MAX:,} lines"], hint="Split it into shorter spans."
                     )
                 if line.strip():
                     yield _record(line, f"{where}, line {number}")
     except (OSError, ValueError) as error:  # ValueError: a path with a null character
-        why = getattr(error, "strerror", None) or error
-        raise HistoryError(where, f"it cannot be read: {why}", hint="Check the path.") from error
-
-
-def history_lines(records: Iterable[HistoryRecord]) -> Iterator[bytes]:
-    """Lines of a file, each with its line end; records whose values are not JSON are omitted."""
-    for record in records:
-        fields: dict[str, Any] = {
-            "at_ms": record.at_ms,
-            "key": (record.key or b"").decode(errors="replace"),
-            "value": None,
-        }
-        if record.value is None:
-            fields["kind"] = record.kind
-        else:
-            try:
-                fields["value"] = orjson.loads(record.value)
-            except orjson.JSONDecodeError:
-                continue
-        yield orjson.dumps(fields, option=orjson.OPT_APPEND_NEWLINE)
+        raise HistoryError.unreadable(where, error) from error
 
 
 def _record(line: bytes, where: str) -> HistoryRecord:
     try:
         fields = orjson.loads(line)
     except orjson.JSONDecodeError as error:
-        raise HistoryError(where, f"not JSON: {error}") from error
+        raise HistoryError(where, [f"not JSON: {error}"]) from error
     if not isinstance(fields, dict) or not {"at_ms", "key", "value"} <= fields.keys() <= _FIELDS:
-        raise HistoryError(where, 'expected an object with "at_ms", "key", "value" and optionally "kind"')
+        raise HistoryError(where, ['expected an object with "at_ms", "key", "value" and optionally "kind"'])
     at_ms, key, value = fields["at_ms"], fields["key"], fields["value"]
     if type(at_ms) is not int or not 0 <= at_ms <= LATEST_MS:
-        raise HistoryError(where, "at_ms: expected milliseconds since 1970")
+        raise HistoryError(where, ["at_ms: expected milliseconds since 1970"])
     if not isinstance(key, str):
-        raise HistoryError(where, "key: expected a broker id, as text")
+        raise HistoryError(where, ["key: expected a broker id, as text"])
     if value is not None and not isinstance(value, dict):
-        raise HistoryError(where, "value: expected an object or null")
+        raise HistoryError(where, ["value: expected an object or null"])
     return HistoryRecord(
         at_ms, key.encode(), None if value is None else orjson.dumps(value), _kind(fields, value, where)
     )
@@ -135,18 +116,13 @@ def _kind(fields: dict[str, Any], value: dict[str, Any] | None, where: str) -> R
     try:
         return ReportKind(kind)
     except ValueError as error:
-        raise HistoryError(where, f"kind: expected {' or '.join(ReportKind)}, got {shown(repr(kind))}") from error
+        raise HistoryError(where, [f"kind: expected {' or '.join(ReportKind)}, got {shown(repr(kind))}"]) from error
 
 
-class DecodedHistory(NamedTuple):
-    """Decoded history by time, with problems of the omitted records."""
-
-    entries: list[HistoryEntry]
-    problems: list[str]
-
-
-def decoded(records: Iterable[tuple[int, bytes | None, bytes | None, ReportKind]]) -> DecodedHistory:
-    """Decode records; invalid ones are omitted, with the reasons.
+def decoded(
+    records: Iterable[tuple[int, bytes | None, bytes | None, ReportKind]],
+) -> tuple[list[HistoryEntry], list[str]]:
+    """Entries by time, and problems of invalid records, which are omitted.
 
     Args:
         records: `HistoryRecord`s, or plain tuples like them.
@@ -169,4 +145,138 @@ def decoded(records: Iterable[tuple[int, bytes | None, bytes | None, ReportKind]
         wrong.append(f"... and {dropped - len(wrong)} more records")
     # Records of one moment stay in the order in which they came.
     entries.sort(key=lambda entry: entry.at_ms)
-    return DecodedHistory(entries, wrong)
+    return entries, wrong
+
+
+LOST_S: Final = 1_800.0
+"""A tombstone this long after the last report is due to its expiry: the broker had died."""
+
+
+class Absence(NamedTuple):
+    """A broker is not there from a time on, until its next report."""
+
+    at_s: float
+    lost: bool
+
+
+@dataclass
+class PastBroker:
+    """Reports of one broker, and its tombstones; by time."""
+
+    at_s: list[float] = field(default_factory=list)
+    loads: list[BrokerLoad] = field(default_factory=list)
+    gone_s: list[float] = field(default_factory=list)
+
+    def absences(self) -> Iterator[Absence]:
+        """When it went; further tombstones of one that is gone say nothing."""
+        seen = 0
+        for gone_s in self.gone_s:
+            count = bisect_right(self.at_s, gone_s)
+            if count > seen:
+                last_s = self.at_s[count - 1]
+                lost = gone_s - last_s >= LOST_S
+                yield Absence(last_s if lost else gone_s, lost)
+                seen = count
+
+    def back_s(self, absence: Absence) -> float | None:
+        """When it reported again."""
+        count = bisect_right(self.at_s, absence.at_s)
+        return self.at_s[count] if count < len(self.at_s) else None
+
+    def at(self, time_s: float) -> BrokerLoad:
+        """Its newest report at a time; before the first one that."""
+        return self.loads[max(0, bisect_right(self.at_s, time_s) - 1)]
+
+    def moments(self) -> list[tuple[float, BrokerLoad | None]]:
+        """Its reports, and None where it went."""
+        points: list[tuple[float, BrokerLoad | None]] = [*zip(self.at_s, self.loads, strict=True)]
+        points += [(absence.at_s, None) for absence in self.absences()]
+        return sorted(points, key=lambda point: point[0])
+
+    @property
+    def fullest(self) -> BrokerLoad:
+        """The newest report among those that know the most limits."""
+        return max(
+            reversed(self.loads),
+            key=lambda load: sum(part.limit > 0 for part in (load.cpu, load.bandwidth_in, load.bandwidth_out)),
+        )
+
+
+@dataclass
+class PastBundle:
+    """Reports of one bundle: times, brokers and figures (None: it was split).
+
+    Attributes:
+        split_off: Another one was there in its place before.
+    """
+
+    at_s: list[float] = field(default_factory=list)
+    brokers: list[str] = field(default_factory=list)
+    stats: list[BundleStats | None] = field(default_factory=list)
+    sessions: int = 0
+    split_off: bool = False
+
+    def add(self, at_s: float, broker: str, stats: BundleStats | None) -> None:
+        """Once more."""
+        self.at_s.append(at_s)
+        self.brokers.append(broker)
+        self.stats.append(stats)
+        self.sessions = max(self.sessions, 0 if stats is None else stats.sessions)
+
+
+@dataclass
+class LoadHistory:
+    """All of it.
+
+    Attributes:
+        brokers: Those that reported, by name, sorted.
+        bundles: By key, sorted.
+    """
+
+    brokers: dict[str, PastBroker]
+    bundles: dict[str, PastBundle]
+
+    @staticmethod
+    def of(entries: Sequence[HistoryEntry]) -> LoadHistory:
+        """History from entries, by time."""
+        brokers: dict[str, PastBroker] = defaultdict(PastBroker)
+        bundles = _Bundles()
+        for at_ms, name, report in entries:
+            at_s = (at_ms - entries[0].at_ms) / 1e3
+            if report is None:
+                brokers[name].gone_s.append(at_s)
+            elif isinstance(report, TopBundlesReport):
+                for bundle in report.bundles:
+                    bundles.add(bundle.name, at_s, name, bundle.stats)
+            else:
+                brokers[name].at_s.append(at_s)
+                brokers[name].loads.append(report.load)
+        return LoadHistory(
+            {name: broker for name, broker in sorted(brokers.items()) if broker.loads},
+            dict(sorted(bundles.all.items())),
+        )
+
+
+class _Bundles:
+    def __init__(self) -> None:
+        self.all: dict[str, PastBundle] = {}
+        self._live: dict[str, dict[str, tuple[int, int]]] = defaultdict(dict)
+        self._ended: dict[str, list[tuple[int, int]]] = defaultdict(list)
+
+    def add(self, key: str, at_s: float, broker: str, stats: BundleStats) -> None:
+        parts = parse_key(key.encode())
+        if parts is None or parts.is_namespace or parts.lower >= parts.upper:
+            return
+        own, live, ended = (parts.lower, parts.upper), self._live[parts.namespace], self._ended[parts.namespace]
+        if key not in live:
+            # Whatever overlaps it was split, and is there no more.
+            for other in [other for other, its in live.items() if _overlap(own, its)]:
+                self.all[other].add(at_s, broker, None)
+                ended.append(live.pop(other))
+            live[key] = own
+            self.all.setdefault(key, PastBundle(split_off=any(_overlap(own, its) for its in ended)))
+        self.all[key].add(at_s, broker, stats)
+
+
+def _overlap(range_: tuple[int, int], other: tuple[int, int]) -> bool:
+    return range_[0] < other[1] and other[0] < range_[1]

@@ -33,7 +33,7 @@ from shedders.split.triggers import SplitWhen
 from statechannel.engine.cluster_view import BrokerSeen, BundleSeen, ClusterView
 
 if TYPE_CHECKING:
-    from shedders.contest.channel import BundleArrival
+    from shedders.contest.bundles import BundleArrival
     from shedders.contest.contenders import Contender
     from shedders.contest.reports import SimulatedLoadReport, SimulatedTopBundles
     from shedders.model.plan import BundleMove, SplitPlan

@@ -1,23 +1,29 @@
-"""Outcome of a simulation run: measures, series for plots, and wall times, separate as they do not repeat."""
+"""Runs of contenders on traces, and their outcomes: measures, series for plots, and wall times, which do not repeat."""
 
 from __future__ import annotations
 
 import hashlib
-from typing import Any
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final
 
 import orjson
 from pydantic import BaseModel, ConfigDict, Field
+
+from shedders.contest.contenders import Contender
 
 FORMAT = 1
 POINTS_MAX = 720
 """Most points of a series; longer runs are reduced to the worst of each stretch."""
 
 
-class _Part(BaseModel):
+class ResultPart(BaseModel):
+    """Base of all parts of results."""
+
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
-class Measures(_Part):
+class Measures(ResultPart):
     """Measures of a run.
 
     A broker's load is its demand over what its machine can really do, the largest of CPU and both directions of the network; 1
@@ -54,7 +60,7 @@ class Measures(_Part):
     reconnects: int = Field(description="Sessions that had to reconnect.")
 
 
-class MoveMade(_Part):
+class MoveMade(ResultPart):
     """One move of the balancer; `share`: of the cluster's traffic."""
 
     at_s: float
@@ -65,7 +71,7 @@ class MoveMade(_Part):
     why: str = ""
 
 
-class PlotSeries(_Part):
+class PlotSeries(ResultPart):
     """For plots.
 
     Attributes:
@@ -80,7 +86,7 @@ class PlotSeries(_Part):
     max_over_bound: list[float]
 
 
-class Timing(_Part):
+class Timing(ResultPart):
     """Wall time; not part of the digest.
 
     Attributes:
@@ -93,7 +99,7 @@ class Timing(_Part):
     decision_ms_max: float
 
 
-class RunOutcome(_Part):
+class RunOutcome(ResultPart):
     """One run: a contender on a trace."""
 
     format: int = FORMAT
@@ -112,3 +118,86 @@ class RunOutcome(_Part):
         """SHA-256 of all that repeats bit for bit: everything but the timing."""
         fields: dict[str, Any] = self.model_dump(mode="json", exclude={"timing"})
         return hashlib.sha256(orjson.dumps(fields, option=orjson.OPT_SORT_KEYS)).hexdigest()
+
+
+OURS: Final = "ours"
+"""Name of our default contender, the reference of comparisons."""
+
+
+class SourceKind(StrEnum):
+    """Kind of a trace's source."""
+
+    SCENARIO = "scenario"
+    """A scenario, by its name or file; each seed makes another trace of it."""
+    TRACE = "trace"
+    """A saved trace, by its file; seed 1 is the trace as it is, others have a little noise (`varied`)."""
+    SNAPSHOT = "snapshot"
+    """A cluster at a moment, by its file; each seed makes other noise around it."""
+    HISTORY = "history"
+    """Load reports of a cluster, by their file; seeds as of a trace."""
+
+
+@dataclass(frozen=True, slots=True)
+class TraceSource:
+    """Source of traces.
+
+    Attributes:
+        name: Name in results.
+        where: Name of a scenario, or path of a file.
+        digest: Digest of its content, to detect stale results.
+        about: One line.
+        steady: Nothing in it requires moves, so hardly anything should move.
+        scale_out: Brokers join in it, and should get their share in few rounds.
+        held_out: It was not used for tuning our strategy.
+        hours: Length of a snapshot's trace.
+    """
+
+    kind: SourceKind
+    name: str
+    where: str
+    digest: str
+    about: str = ""
+    steady: bool = False
+    scale_out: bool = False
+    held_out: bool = False
+    hours: float = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class ContestRun:
+    """One contender on one trace."""
+
+    source: TraceSource
+    seed: int
+    contender: Contender
+
+    @property
+    def title(self) -> str:
+        """Title of the run, for people."""
+        return f"{self.contender.name} on {self.source.name}, seed {self.seed}"
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """Result of a run.
+
+    Attributes:
+        outcome: None if it failed. Its moves and series may have been removed, see `thinned`.
+        error: Reason of a failure, else empty.
+        digest: Digest of the repeatable part of the whole outcome.
+        kept: Whether it is a stored result.
+    """
+
+    run: ContestRun
+    outcome: RunOutcome | None
+    error: str = ""
+    digest: str = ""
+    kept: bool = False
+
+    def thinned(self) -> RunResult:
+        """Copy without the data for plots, as hundreds of runs with a hundred brokers each would fill the memory."""
+        if self.outcome is None:
+            return self
+        bare = PlotSeries(at_s=[], loads={}, max_over_mean=[], max_over_bound=[])
+        thin = self.outcome.model_copy(update={"moves": [], "series": bare})
+        return RunResult(self.run, thin, self.error, self.digest, self.kept)

@@ -6,13 +6,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from shedders.contest.comparison import ContenderRow, ContestComparison, ScenarioPart
+from shedders.contest.comparison import ContenderRow, ContestComparison, ScenarioPart, marks_by_seed, sorted_outcomes
 from shedders.contest.contenders import AS_IT_IS, Contender
-from shedders.contest.figures import bounds_of, tell_of
-from shedders.contest.paired import Certainty, PairedComparison, marked
-from shedders.contest.runs import RunResult
+from shedders.contest.figures import Certainty, PairedComparison, bounds_of, tell_of
+from shedders.contest.outcome import ResultPart, RunResult
 
 ALIKE: Final = 0.01
 """Share of the mean within which largest loads count as equal; then the load moved decides."""
@@ -22,11 +21,7 @@ MOVED_ALIKE: Final = 0.005
 _MEASURES: Final = ("max_over_mean", "moved_share", "unavailable_bundle_s")
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-
-class RankedContender(_Part):
+class RankedContender(ResultPart):
     """Rank of a contender."""
 
     place: int
@@ -39,7 +34,7 @@ class RankedContender(_Part):
     failed: int
 
 
-class Recommendation(_Part):
+class Recommendation(ResultPart):
     """Recommended contender for a trace."""
 
     scenario: str
@@ -132,15 +127,13 @@ def _ranked_row(place: int, row: ContenderRow) -> RankedContender:
 
 
 def _marks(rans: Sequence[RunResult], scenario: str, own: str, other: str) -> dict[str, PairedComparison]:
-    figures: dict[str, dict[int, Any]] = {own: {}, other: {}}
-    for ran in rans:
-        if ran.outcome is not None and ran.run.source.name == scenario and ran.run.contender.name in figures:
-            figures[ran.run.contender.name][ran.run.seed] = ran.outcome.measures
-    both = sorted(figures[own].keys() & figures[other].keys())
-    return {
-        name: marked([(getattr(figures[own][seed], name), getattr(figures[other][seed], name)) for seed in both], other)
-        for name in _MEASURES
-    }
+    ours, theirs = (
+        sorted_outcomes(ran for ran in rans if (ran.run.source.name, ran.run.contender.name) == (scenario, contender))[
+            0
+        ]
+        for contender in (own, other)
+    )
+    return marks_by_seed(ours, theirs, other, _MEASURES)
 
 
 def _settings(contender: Contender) -> dict[str, Any]:

@@ -10,21 +10,30 @@ import io
 import os
 import zipfile
 import zlib
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from collections.abc import Iterator
+from dataclasses import asdict, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Annotated, Final, Literal, TypeVar
 
 import numpy as np
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from shedders.contest.demand_noise import DemandVariation, NoiseLayer
+from shedders.contest.demand_noise import DemandVariation, noise_layers
 from shedders.contest.scenario import SLOWEST, STEPS_MAX, TOPICS_MAX
-from shedders.contest.trace import Costs, Demand, Namespace, Trace, TraceEvent, TraceEventKind, TraceMachine, Units
-from shedders.contest.workload import scaled
-from shedders.snapshots.faults import FaultyFileError, sentence
+from shedders.contest.trace import (
+    Costs,
+    Demand,
+    Namespace,
+    Trace,
+    TraceEvent,
+    TraceEventKind,
+    TraceMachine,
+    Units,
+    scaled,
+)
+from shedders.snapshots.file import FaultyFileError, sentences
 from statechannel.files import new_file
 from statechannel.protocol.bundle import FULL_UPPER, MAX_CHILDREN, is_namespace
 from statechannel.protocol.codec import is_broker_id
@@ -64,17 +73,6 @@ class TraceFileError(FaultyFileError):
     usual_hint = "Record it again; see design/scenarios.md."
 
 
-@runtime_checkable
-class ProportionalTrace(Protocol):
-    """Trace in which all demand of a unit is proportional, so that a sixth of the numbers suffices."""
-
-    base: Demand
-
-    def factors(self, step: int) -> Floats:
-        """What each unit wants in a step, in parts of `base`."""
-        ...
-
-
 class TraceHeader(BaseModel):
     """`header.json` of a trace file."""
 
@@ -108,8 +106,7 @@ def save(trace: Trace, path: Path) -> None:
         TraceFileError: The trace is too large, or cannot be represented.
         StateChannelError: The file cannot be written, or is a device or a pipe.
     """
-    proportional = isinstance(trace, ProportionalTrace)
-    units = len(trace.units.position)
+    proportional, units = trace.base is not None, len(trace.units.position)
     size_bytes = trace.steps * units * 8 * (1 if proportional else _ROWS)
     if size_bytes > DEMAND_MAX_BYTES:
         raise TraceFileError(
@@ -131,7 +128,7 @@ def save(trace: Trace, path: Path) -> None:
         costs=trace.costs,
         units=units,
         proportional=proportional,
-        remarks=list(getattr(trace, "remarks", ())),
+        remarks=list(trace.remarks),
     )
     try:
         with new_file(path) as whole, zipfile.ZipFile(whole, "w") as file:
@@ -139,20 +136,16 @@ def save(trace: Trace, path: Path) -> None:
             for name, array in _arrays(trace):
                 _write(file, name, _packed(array))
     except (OSError, ValueError) as error:
-        why = getattr(error, "strerror", None) or error
-        raise TraceFileError(str(path), [f"it cannot be written: {why}"], hint="Check the path.") from error
+        raise TraceFileError.unwritable(str(path), error) from error
 
 
 def _arrays(trace: Trace) -> Iterator[tuple[str, NDArray[np.generic]]]:
     for name, column in zip(Units._fields, trace.units, strict=True):
         yield f"units/{name}.npy", np.asarray(column, np.int64)
-    if isinstance(trace, ProportionalTrace):
+    if trace.base is not None:
         yield "base.npy", np.stack(list(trace.base))
-        for step in range(trace.steps):
-            yield _step_name(step), trace.factors(step)
-        return
     for step in range(trace.steps):
-        yield _step_name(step), np.stack(list(trace.demand(step)))
+        yield _step_name(step), trace.rows(step)
 
 
 def _step_name(step: int) -> str:
@@ -174,46 +167,8 @@ def _write(file: zipfile.ZipFile, name: str, data: bytes) -> None:
 # --- reading ----------------------------------------------------------------------------------------------------------
 
 
-class RecordedTrace:
-    """Trace from a file (see `trace.Trace`); steps are read on demand."""
-
-    def __init__(
-        self, header: TraceHeader, units: Units, base: Demand | None, file: zipfile.ZipFile, where: str
-    ) -> None:
-        self.name, self.about, self.seed = header.name, header.about, header.seed
-        self.step_s, self.steps = header.step_s, header.steps
-        self.machines: Sequence[TraceMachine] = header.machines
-        self.namespaces: Sequence[Namespace] = header.namespaces
-        self.units = units
-        self.events: Sequence[TraceEvent] = header.events
-        self.disturbances: Sequence[float] = header.disturbances
-        self.judged: Sequence[tuple[float, float]] = header.judged
-        self.costs = header.costs
-        self.remarks: Sequence[str] = header.remarks
-        self._base = base
-        self._file = file
-        self._where = where
-
-    def demand(self, step: int) -> Demand:
-        """See `Trace.demand`.
-
-        Raises:
-            TraceFileError: The step is missing or invalid.
-        """
-        if not 0 <= step < self.steps:
-            raise IndexError(f"{self.name} has steps 0 to {self.steps - 1}, not {step}")
-        units, name = len(self.units.position), _step_name(step)
-        if self._base is not None:
-            return scaled(self._base, _amounts(self._file, name, (units,), self._where))
-        return Demand(*_amounts(self._file, name, (_ROWS, units), self._where))
-
-    def close(self) -> None:
-        """Close the file; no steps can be read after that."""
-        self._file.close()
-
-
-def load(path: Path) -> RecordedTrace:
-    """Read and check a trace file.
+def load(path: Path) -> Trace:
+    """Read and check a trace file; its steps are read on demand.
 
     Raises:
         TraceFileError: The file cannot be read, is not a trace, or contradicts itself.
@@ -222,8 +177,7 @@ def load(path: Path) -> RecordedTrace:
     try:
         file = zipfile.ZipFile(path)
     except (OSError, ValueError) as error:
-        why = getattr(error, "strerror", None) or error
-        raise TraceFileError(where, [f"it cannot be read: {why}"], hint="Check the path.") from error
+        raise TraceFileError.unreadable(where, error) from error
     except zipfile.BadZipFile as error:
         hint = "`statechannel simulate` records traces; scenarios end with .toml."
         raise TraceFileError(where, ["not a trace file: not a zip archive"], hint=hint) from error
@@ -234,12 +188,12 @@ def load(path: Path) -> RecordedTrace:
         raise
 
 
-def _opened(file: zipfile.ZipFile, where: str) -> RecordedTrace:
+def _opened(file: zipfile.ZipFile, where: str) -> Trace:
     raw = _member(file, HEADER, HEADER_MAX_BYTES, where)
     try:
         header = TraceHeader.model_validate_json(raw)
     except ValidationError as error:
-        problems = [f"{HEADER}: {sentence(fault, TraceHeader)}" for fault in error.errors(include_url=False)]
+        problems = [f"{HEADER}: {problem}" for problem in sentences(error, TraceHeader)]
         raise TraceFileError(where, problems) from error
     wrong = [f"{HEADER}: {fault}" for fault in _contradictions(header)]
     if wrong:
@@ -250,7 +204,24 @@ def _opened(file: zipfile.ZipFile, where: str) -> RecordedTrace:
     if wrong:
         raise TraceFileError(where, wrong)
     base = Demand(*_amounts(file, "base.npy", (_ROWS, header.units), where)) if header.proportional else None
-    return RecordedTrace(header, units, base, file, where)
+    shape = (header.units,) if header.proportional else (_ROWS, header.units)
+    return Trace(
+        name=header.name,
+        about=header.about,
+        seed=header.seed,
+        step_s=header.step_s,
+        steps=header.steps,
+        machines=header.machines,
+        namespaces=header.namespaces,
+        units=units,
+        rows=lambda step: _amounts(file, _step_name(step), shape, where),
+        base=base,
+        events=header.events,
+        disturbances=header.disturbances,
+        judged=header.judged,
+        costs=header.costs,
+        remarks=header.remarks,
+    )
 
 
 def _contradictions(header: TraceHeader) -> Iterator[str]:
@@ -365,26 +336,14 @@ NOISE: Final = ((0.05, 60.0), (0.1, 1_800.0))
 """Layers of day-to-day variation: standard deviation as a share of each unit's demand, and seconds between two draws."""
 
 
-class VariedTrace:
-    """Variation of a recorded trace as on another day (see `trace.Trace`); only demand and seed differ."""
-
-    def __init__(self, trace: Trace, seed: int) -> None:
-        self._trace = trace
-        self.seed = seed
-        units = len(trace.units.position)
-        layers = [NoiseLayer(seed, number, sd, every_s, units) for number, (sd, every_s) in enumerate(NOISE)]
-        self._wavering = DemandVariation(units, layers)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._trace, name)
-
-    def demand(self, step: int) -> Demand:
-        return scaled(self._trace.demand(step), self._wavering.at(step * self._trace.step_s))
-
-
 def varied(trace: Trace, seed: int) -> Trace:
-    """Variation of a trace for a seed."""
+    """Variation of a trace as on another day; only demand and seed differ."""
     if seed == AS_RECORDED:
         return trace
-    variation: Any = VariedTrace(trace, seed)  # its attributes are those of the recorded trace
-    return variation  # type: ignore[no-any-return]
+    units = len(trace.units.position)
+    variation = DemandVariation(units, noise_layers(seed, NOISE, units))
+
+    def rows(step: int) -> Floats:
+        return np.stack(scaled(trace.demand(step), variation.at(step * trace.step_s)))
+
+    return replace(trace, seed=seed, rows=rows, base=None)

@@ -185,7 +185,7 @@ class _Broker:
     sampled_s: float | None = None
     changed_s: float = float("-inf")
     changed_offset: int = -1
-    told_offset: int = -1
+    reported_offset: int = -1
     frame: _Frame | None = None
     frame_s: float = float("-inf")
     frame_offset: int = -1
@@ -276,7 +276,7 @@ class Reports:
             # What came or went at this very moment does not show in the figures yet.
             offset = broker.changed_offset - 1
         due = load_due(broker.held, broker.load, now_s, settings.report) is not None
-        if settings.on_ownership and broker.told_offset < broker.changed_offset and now_s > broker.changed_s:
+        if settings.on_ownership and broker.reported_offset < broker.changed_offset and now_s > broker.changed_s:
             due = True
         last_s = float("-inf") if broker.held is None else broker.held.at_s
         again_s = broker.changed_s + settings.again_s
@@ -284,7 +284,7 @@ class Reports:
             due = True
         if due:
             broker.held = WrittenReport(broker.load, now_s)
-            broker.told_offset = offset
+            broker.reported_offset = offset
         if now_s - broker.frame_s >= settings.top_interval_s - 1e-9:
             broker.frame, broker.frame_s, broker.frame_offset = frame, now_s, offset
             broker.lied = broker.factor
@@ -295,7 +295,7 @@ class Reports:
         for number in alive:
             broker = self._brokers[number]
             if broker.held is not None:
-                lapsed = self._settings.on_ownership and broker.told_offset < broker.changed_offset
+                lapsed = self._settings.on_ownership and broker.reported_offset < broker.changed_offset
                 load = broker.held.load
                 reports[names[number]] = SimulatedLoadReport(load, now_s - broker.held.at_s, lapsed)
         return reports
@@ -331,8 +331,6 @@ class Reports:
 
 
 def _times(traffic: BrokerTraffic, factor: float) -> BrokerTraffic:
-    if factor == 1.0:
-        return traffic
     return BrokerTraffic(
         traffic.msg_rate_in * factor,
         traffic.msg_rate_out * factor,

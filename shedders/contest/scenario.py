@@ -1,4 +1,7 @@
-"""Reader of scenarios, built-in ones by name, with errors that name the invalid field."""
+"""Scenarios: TOML files that describe what happens to a simulated cluster (design/scenarios.md), and their reader.
+
+The models are the format. Times are in minutes from the start, since scenarios last hours.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +9,236 @@ import tomllib
 from collections.abc import Iterator
 from importlib import resources
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final, Literal
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from shedders.contest.scenario_model import LoadChange, Scenario, ScenarioEvent
-from shedders.snapshots.faults import FaultyFileError, cut, sentence
+from shedders.contest.trace import Costs
+from shedders.snapshots.file import FaultyFileError, cut, read_limited, sentences
 from statechannel.suggestions import nearest, shown
 
-__all__ = ["HELD_OUT", "Scenario", "ScenarioError", "load_scenario", "parse_scenario", "scenarios"]
+_COSTS = Costs()
+
+Name = Annotated[str, Field(min_length=1, max_length=40, pattern=r"^[a-z0-9][a-z0-9-]*$")]
+Amount = Annotated[float, Field(gt=0, le=1e9)]
+Share = Annotated[float, Field(ge=0, le=1)]
+Minutes = Annotated[float, Field(ge=0, le=100_000)]
+Length = Annotated[float, Field(gt=0, le=100_000)]
+
+Owners = Literal["placed", "even", "random", "balanced", "one-broker", "parts"]
+
+
+class ScenarioModel(BaseModel):
+    """Base of all parts: unknown fields, numbers as text, and numbers that are not finite are refused."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, frozen=True)
+
+
+class Fleet(ScenarioModel):
+    """A group of equal machines; they are called GROUP-1, GROUP-2, ..."""
+
+    group: Name = Field(description="Name of the group.")
+    count: int = Field(ge=1, le=2_000, description="How many.")
+    cores: Amount = Field(8.0, description="CPU.")
+    memory_mib: Amount = Field(8_192.0, description="Heap.")
+    direct_memory_mib: Amount = Field(8_192.0, description="Memory outside the heap.")
+    bandwidth_in_mbit: Amount = Field(10_000.0, description="Network, received.")
+    bandwidth_out_mbit: Amount = Field(10_000.0, description="Network, sent.")
+    idle_percent: float = Field(3.0, ge=0, le=50, description="CPU used without traffic, of all cores.")
+    domains: int = Field(0, ge=0, le=100, description="Failure domains that they are dealt out to in turn; 0: none.")
+
+    def machine_name(self, number: int) -> str:
+        """Name of a machine; all of a group are of one length, so that they are sorted by number."""
+        return f"{self.group}-{number:0{len(str(self.count))}d}"
+
+
+class TopicKind(ScenarioModel):
+    """A kind of topic: what a message of it costs. Small messages fill the CPU, large ones the network."""
+
+    name: Name = Field(description="Name of the kind.")
+    part: Amount = Field(1.0, description="How many topics are of this kind, against the parts of the others.")
+    msg_bytes: float = Field(1_024.0, ge=1, le=1e8, description="Size of a message.")
+    fan_out: float = Field(1.5, ge=0, le=10_000, description="Messages sent for each received.")
+    spread: float = Field(
+        1.0, ge=1, le=100, description="Each topic's size is drawn from `msg_bytes` / spread to `msg_bytes` * spread."
+    )
+    cpu_us: float = Field(25.0, ge=0, le=1e6, description="CPU of a message, received or sent, in microseconds.")
+    cpu_ns_per_byte: float = Field(0.5, ge=0, le=1e6, description="CPU of a byte, received or sent, in nanoseconds.")
+    cache_s: float = Field(0.5, ge=0, le=600, description="Direct memory: the bytes that come in within this time.")
+    sessions: int = Field(4, ge=0, le=100_000, description="Producers and consumers of a topic.")
+
+
+class Namespaces(ScenarioModel):
+    """A group of equal namespaces; they are called sim/GROUP-1, sim/GROUP-2, ..."""
+
+    group: Name = Field(description="Name of the group.")
+    count: int = Field(1, ge=1, le=10_000, description="How many.")
+    bundles: int = Field(ge=1, le=32_768, description="Bundles of each.")
+    topics: int = Field(ge=1, le=1_000_000, description="Topics of each.")
+    zipf: float = Field(
+        1.0, ge=0, le=3, description="Load of the topic of rank r is as 1 / r ** zipf, in each namespace; 0: all alike."
+    )
+    share: Amount = Field(1.0, description="Load of the group, against the shares of the other groups.")
+    topic_max: Share = Field(
+        0.15, description="No topic begins with more than this part of an average machine (spikes and `hot` may)."
+    )
+    kinds: list[Name] = Field([], description="Kinds of its topics; empty: all.")
+    owners: Owners = Field(
+        "even",
+        description="Owners of the bundles at the start. `placed`: none, they are looked up; `even`: dealt out in turn; "
+        "`random`: drawn; `balanced`: by load; `one-broker`: the first; `parts`: by load, as `parts` says.",
+    )
+    owners_in: list[Name] = Field([], description="Groups of machines that have them; empty: all that are there.")
+    parts: list[Amount] = Field(
+        [], description="Load of each of those brokers against the others; repeated to the last."
+    )
+    created_at_min: Minutes | None = Field(
+        None, description="They are created then, and looked up; not given: at the start."
+    )
+    created_every_s: float = Field(0.0, ge=0, le=1e6, description="Time between two of them.")
+
+
+class Noise(ScenarioModel):
+    """Independent noise of every topic; several layers add up."""
+
+    sd: float = Field(ge=0, le=1, description="Standard deviation, in parts of the topic's load.")
+    every_s: float = Field(
+        60.0, gt=0, le=86_400, description="Time between two drawn values, with linear interpolation."
+    )
+
+
+class LoadWave(ScenarioModel):
+    """All topics of a namespace rise and fall together."""
+
+    height: float = Field(gt=0, lt=1, description="Height: load goes from 1 - height to 1 + height.")
+    period_h: Length = Field(24.0, description="Length.")
+    start_h: float = Field(0.0, ge=0, le=1_000, description="Where in the wave it starts; 0: at the mean, rising.")
+    spread_h: float = Field(
+        0.0, ge=0, le=1_000, description="Namespaces are apart by at most this, each by its own draw."
+    )
+
+
+class LoadChange(ScenarioModel):
+    """Load of some topics changes; each of them by `times`, or to `machine_part`."""
+
+    group: Name | None = Field(None, description="Group of namespaces; not given: any.")
+    namespace: int | None = Field(None, ge=1, description="Number of the namespace in the group; not given: any.")
+    topics: int | None = Field(None, ge=1, description="How many topics, drawn by the seed.")
+    topics_share: Share | None = Field(None, description="The same as a part of all.")
+    heaviest: bool = Field(False, description="The heaviest topics instead of drawn ones.")
+    times: float | None = Field(None, ge=0, le=1e6, description="By which the load is multiplied.")
+    machine_part: float | None = Field(
+        None,
+        gt=0,
+        le=10,
+        description="Load each of them has then, in parts of an average machine; it never falls by this.",
+    )
+    at_min: Minutes = Field(0.0, description="When it begins.")
+    rising_min: Minutes = Field(0.0, description="How long it rises; 0: it is sudden.")
+    for_min: Length | None = Field(
+        None, description="How long it lasts, until the load is as before; not given: to the end."
+    )
+    every_min: Length | None = Field(
+        None, description="Time between repetitions, each for other topics; not given: once."
+    )
+    upsets: bool = Field(True, description="Balance is upset by it, so that time to settle is counted from its start.")
+
+
+class Spikes(ScenarioModel):
+    """Short spikes of single topics, at times and topics drawn by the seed; they do not count as disturbances."""
+
+    per_h: float = Field(gt=0, le=10_000, description="How many an hour.")
+    minutes: Length = Field(5.0, description="Length of each.")
+    machine_part: float = Field(gt=0, le=10, description="Load of the topic, in parts of an average machine.")
+    group: Name | None = Field(None, description="Group of namespaces; not given: any.")
+
+
+class ScenarioEvent(ScenarioModel):
+    """Something happens to machines of a group."""
+
+    what: Literal["join", "lost", "leave", "slow", "silent", "lossy", "lying"] = Field(
+        description="`join`: it is not there before. `lost`: it dies. `leave`: it hands over and goes. `slow`: it can do "
+        "`factor` of what it promises. `silent`: no reports. `lossy`: `factor` of its reports are lost. `lying`: it reports "
+        "`factor` times its load."
+    )
+    group: Name = Field(description="Group of machines.")
+    numbers: list[Annotated[int, Field(ge=1)]] = Field([], description="Which of them; empty: all, or `pick`.")
+    pick: int | None = Field(None, ge=1, description="How many of them, drawn by the seed; not given: all.")
+    at_min: Minutes = Field(description="When.")
+    every_s: float = Field(0.0, ge=0, le=1e6, description="Time from one to the next; 0: all at once.")
+    for_min: Length | None = Field(None, description="After that the opposite happens; not given: never.")
+    factor: float | None = Field(None, ge=0, le=1_000, description="See `what`; needed by slow, lossy and lying.")
+
+
+class CostsPart(ScenarioModel):
+    """Costs for clients, and detection times."""
+
+    transfer_gap_s: float = Field(_COSTS.transfer_gap_s, ge=0, le=600, description="A bundle unserved by a transfer.")
+    unload_gap_s: float = Field(_COSTS.unload_gap_s, ge=0, le=600, description="By an unload, until it is looked up.")
+    split_gap_s: float = Field(_COSTS.split_gap_s, ge=0, le=600, description="By a split.")
+    loss_detect_s: float = Field(_COSTS.loss_detect_s, ge=0, le=3_600, description="Until a death is noticed.")
+    reconnect_cpu_s: float = Field(
+        _COSTS.reconnect_cpu_s, ge=0, le=10, description="CPU seconds of a session's reconnect."
+    )
+    overloaded: float = Field(_COSTS.overloaded, gt=0, le=10, description="Load from which a broker is overloaded.")
+
+
+class Scenario(ScenarioModel):
+    """What happens to a simulated cluster. With a seed it makes a trace."""
+
+    name: Name = Field(description="The file's name without `.toml`.")
+    about: str = Field(min_length=1, max_length=400, description="What it shows.")
+    source: str = Field(min_length=1, max_length=200, description="Where it comes from: an issue, a PIP, a page.")
+    seeds: list[Annotated[int, Field(ge=0, le=2**31)]] = Field(
+        [1, 2, 3, 4, 5], min_length=1, max_length=100, description="Seeds to run it with."
+    )
+    hours: float = Field(gt=0, le=24 * 31, description="How long it lasts.")
+    step_s: float = Field(20.0, ge=1, le=600, description="Time between two looks at the demand.")
+    utilisation: float = Field(
+        0.5,
+        gt=0,
+        le=2,
+        description="Mean demand of the start over the capacity of the machines there, in the tightest resource.",
+    )
+    fleet: list[Fleet] = Field(min_length=1, max_length=100, description="Machines.")
+    kinds: list[TopicKind] = Field(
+        [TopicKind(name="mixed")], min_length=1, max_length=100, description="Kinds of topics."
+    )
+    namespaces: list[Namespaces] = Field(min_length=1, max_length=1_000, description="Namespaces, bundles and topics.")
+    noise: list[Noise] = Field([], max_length=4, description="Noise of single topics.")
+    wave: LoadWave | None = Field(None, description="Daily wave of namespaces.")
+    changes: list[LoadChange] = Field([], max_length=100, description="Topics that grow, get hot, or change otherwise.")
+    spikes: list[Spikes] = Field([], max_length=10, description="Short spikes.")
+    events: list[ScenarioEvent] = Field([], max_length=1_000, description="What happens to machines.")
+    disturbances_min: list[Minutes] | None = Field(
+        None,
+        description="When balance is upset; not given: the start, joins, losses, leaves, slow brokers, creations, and changes.",
+    )
+    settle_min: Minutes = Field(
+        15.0, description="Balance is judged from this time after each of those until the next."
+    )
+    judged_min: list[Annotated[list[Minutes], Field(min_length=2, max_length=2)]] | None = Field(
+        None, description="Spans in which balance is judged, [from, to]; not given: by `settle_min`."
+    )
+    costs: CostsPart = Field(CostsPart(), description="What things cost.")
+
+    @property
+    def bundle_count(self) -> int:
+        """Bundles that it begins with, or creates."""
+        return sum(group.count * group.bundles for group in self.namespaces)
+
+    @property
+    def topic_count(self) -> int:
+        return sum(group.count * group.topics for group in self.namespaces)
+
+    def namespace_names(self) -> list[tuple[str, int]]:
+        """Name of each namespace, and index of its group."""
+        return [
+            (f"sim/{group.group}-{number}", index)
+            for index, group in enumerate(self.namespaces)
+            for number in range(1, group.count + 1)
+        ]
+
 
 SIZE_MAX_BYTES: Final = 1 << 20
 SLOWEST: Final = 0.001
@@ -59,17 +283,7 @@ def load_scenario(path_or_name: str) -> Scenario:
             ["unknown name"],
             hint=f"{meant}`statechannel simulate list` shows all; name a file by its path, which ends with .toml.",
         )
-    try:
-        path = Path(path_or_name)
-        size_bytes = path.stat().st_size
-        if size_bytes > SIZE_MAX_BYTES:
-            raise ScenarioError(
-                path_or_name, [f"it has {size_bytes} bytes, more than {SIZE_MAX_BYTES}"], hint="Check the path."
-            )
-        raw = path.read_bytes()
-    except (OSError, ValueError) as error:  # ValueError: a path with a null character
-        why = getattr(error, "strerror", None) or error
-        raise ScenarioError(shown(path_or_name), [f"it cannot be read: {why}"], hint="Check the path.") from error
+    raw = read_limited(Path(path_or_name), shown(path_or_name), SIZE_MAX_BYTES, ScenarioError)
     return parse_scenario(raw, path_or_name)
 
 
@@ -92,8 +306,7 @@ def parse_scenario(raw: bytes, where: str = "scenario") -> Scenario:
     try:
         scenario = Scenario.model_validate(value)
     except ValidationError as error:
-        problems = [sentence(fault, Scenario) for fault in error.errors(include_url=False)]
-        raise ScenarioError(where, problems) from error
+        raise ScenarioError(where, sentences(error, Scenario)) from error
     wrong = list(_contradictions(scenario))
     if wrong:
         raise ScenarioError(where, wrong)
@@ -136,16 +349,8 @@ def _twice(scenario: Scenario) -> Iterator[str]:
 def _too_much(scenario: Scenario) -> Iterator[str]:
     counts = {
         "steps": (scenario.hours * 3_600 / scenario.step_s, STEPS_MAX, "raise step_s or lower hours"),
-        "bundles": (
-            sum(namespace.count * namespace.bundles for namespace in scenario.namespaces),
-            BUNDLES_MAX,
-            "lower count or bundles",
-        ),
-        "topics": (
-            sum(namespace.count * namespace.topics for namespace in scenario.namespaces),
-            TOPICS_MAX,
-            "lower count or topics",
-        ),
+        "bundles": (scenario.bundle_count, BUNDLES_MAX, "lower count or bundles"),
+        "topics": (scenario.topic_count, TOPICS_MAX, "lower count or topics"),
     }
     for what, (number, most, advice) in counts.items():
         if number > most:

@@ -6,25 +6,23 @@ import hashlib
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import Final, cast
+from typing import Final
 
-from shedders.contest.from_history import from_history
-from shedders.contest.from_snapshot import from_snapshot
 from shedders.contest.history import read_history
+from shedders.contest.history_trace import from_history
+from shedders.contest.outcome import SourceKind, TraceSource
 from shedders.contest.recorded import load as load_trace
 from shedders.contest.recorded import varied
-from shedders.contest.runs import SourceKind, TraceSource
-from shedders.contest.scenario import HELD_OUT, ScenarioError, load_scenario, scenarios
-from shedders.contest.scenario_model import Scenario
+from shedders.contest.scenario import HELD_OUT, Scenario, ScenarioError, load_scenario, scenarios
+from shedders.contest.snapshot_trace import from_snapshot
 from shedders.contest.trace import Trace
-from shedders.contest.workload import scenario_trace
+from shedders.contest.workload import UPSETTING, scenario_trace
 from shedders.snapshots.file import read_snapshot
 
 USUAL_BUNDLES_MAX: Final = 5_000
 """With more a run takes minutes, and all contenders with five seeds hours."""
 _SHALLOW: Final = 0.1
 """A wave that moves load by no more than this is noise."""
-_UPSETS: Final = ("join", "lost", "leave", "slow")
 
 
 def scenario_source(where: str) -> TraceSource:
@@ -49,7 +47,7 @@ def scenario_source(where: str) -> TraceSource:
 def is_steady(scenario: Scenario) -> bool:
     """Whether nothing in it calls for moves once balance is found: there is noise, and spikes that pass before a move helps."""
     later = any(group.created_at_min is not None for group in scenario.namespaces)
-    upset = any(event.what in _UPSETS for event in scenario.events)
+    upset = any(event.what in UPSETTING for event in scenario.events)
     wave = scenario.wave is not None and scenario.wave.height > _SHALLOW
     return not (scenario.changes or wave or later or upset)
 
@@ -63,12 +61,12 @@ def file_source(kind: SourceKind, path: Path, name: str, *, about: str = "", hou
     try:
         content = path.read_bytes()
     except OSError as error:
-        raise ScenarioError(str(path), [f"it cannot be read: {error.strerror}"], hint="Check the path.") from error
+        raise ScenarioError.unreadable(str(path), error) from error
     digest = hashlib.sha256(f"{kind} {hours} ".encode() + content).hexdigest()
     return TraceSource(kind, name, str(path), digest, about, hours=hours)
 
 
-def trace_made(source: TraceSource, seed: int) -> Trace:
+def make_trace(source: TraceSource, seed: int) -> Trace:
     """The trace of a source and a seed.
 
     Raises:
@@ -83,7 +81,7 @@ def trace_made(source: TraceSource, seed: int) -> Trace:
         case SourceKind.SNAPSHOT:
             return from_snapshot(read_snapshot(where), name=source.name, seed=seed, hours=source.hours)
         case SourceKind.HISTORY:
-            return varied(cast("Trace", from_history(read_history(where), name=source.name)), seed)
+            return varied(from_history(read_history(where), name=source.name), seed)
 
 
 def usual_scenarios(*, held_out: bool) -> tuple[list[str], list[str]]:
@@ -93,13 +91,8 @@ def usual_scenarios(*, held_out: bool) -> tuple[list[str], list[str]]:
         held_out: Also those that were not looked at while tuning.
     """
     names = [*scenarios(), *(scenarios(held_out=True) if held_out else [])]
-    large = [name for name in names if bundles_of(load_scenario(name)) > USUAL_BUNDLES_MAX]
+    large = [name for name in names if load_scenario(name).bundle_count > USUAL_BUNDLES_MAX]
     return [name for name in names if name not in large], large
-
-
-def bundles_of(scenario: Scenario) -> int:
-    """Bundles that it begins with, or creates."""
-    return sum(group.count * group.bundles for group in scenario.namespaces)
 
 
 def chosen_scenarios(names: Iterable[str]) -> list[TraceSource]:
@@ -108,10 +101,10 @@ def chosen_scenarios(names: Iterable[str]) -> list[TraceSource]:
     Raises:
         ScenarioError: One of them is not there, or cannot be used.
     """
-    return told_apart(scenario_source(name) for name in dict.fromkeys(names))
+    return name_apart(scenario_source(name) for name in dict.fromkeys(names))
 
 
-def told_apart(sources: Iterable[TraceSource]) -> list[TraceSource]:
+def name_apart(sources: Iterable[TraceSource]) -> list[TraceSource]:
     """The same with names of their own: a user's file may be called as a shipped one."""
     by_name: dict[str, TraceSource] = {}
     for source in sources:

@@ -6,9 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from shedders.contest.comparison import OVER_SCENARIOS, ContenderRow, ContestComparison, Overall, ScenarioPart
-from shedders.contest.figures import FigureSpread, Tell, count, ratio, share, tell_of
+from shedders.contest.figures import Certainty, FigureSpread, PairedComparison, Tell, count, ratio, share, tell_of
 from shedders.contest.outcome import RunOutcome
-from shedders.contest.paired import Certainty, PairedComparison
 from shedders.contest.recommendation import RankedContender, Recommendation
 from shedders.model.grid import Grid
 

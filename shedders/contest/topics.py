@@ -1,4 +1,4 @@
-"""Topics of a scenario: positions on the ring and average demand.
+"""Topics of a scenario: positions on the ring, average demand, and the owners of their bundles at the start.
 
 The load of a topic is its *dominant part*: what it needs of an average machine in the resource of which it needs most. Loads
 are shared out by Zipf's law; the kind of the topic then says which resource that is, and how much it needs of the others.
@@ -7,21 +7,22 @@ are shared out by Zipf's law; the kind of the topic then says which resource tha
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 from zlib import crc32
 
 import numpy as np
 
-from shedders.contest.draws import alike, drawn, shuffled
-from shedders.contest.scenario import ScenarioError
-from shedders.contest.scenario_model import Scenario, TopicKind
-from shedders.contest.trace import CORE, Demand, TraceMachine, Units
+from shedders.contest.demand_noise import alike, drawn, shuffled
+from shedders.contest.scenario import Scenario, ScenarioError, TopicKind
+from shedders.contest.trace import CORE, Demand, TraceMachine, Units, total
+from statechannel.protocol.bundle import namespace_bounds
 
 if TYPE_CHECKING:
-    from shedders.contest.scenario_model import Namespaces
+    from shedders.contest.scenario import Namespaces
     from shedders.contest.trace import Floats, Ints
+
 
 KBIT_BYTES: Final = 125.0
 MIB_BYTES: Final = 1_048_576.0
@@ -110,25 +111,11 @@ def topics_of(scenario: Scenario, seed: int, machines: Sequence[TraceMachine]) -
     return Topics(units, base, dominant, group)
 
 
-def total(values: Floats) -> float:
-    """Sum, one after the other: the same on every machine."""
-    return float(np.bincount(np.zeros(len(values), np.int64), weights=values)[0])
-
-
-def namespace_names(scenario: Scenario) -> list[tuple[str, int]]:
-    """Name of each namespace, and index of its group."""
-    return [
-        (f"sim/{group.group}-{number}", index)
-        for index, group in enumerate(scenario.namespaces)
-        for number in range(1, group.count + 1)
-    ]
-
-
 def _drawn_units(scenario: Scenario, seed: int) -> tuple[Units, Floats, Ints, Ints]:
     positions, weights, kinds = list["Ints"](), list["Floats"](), list["Ints"]()
     tables = [_zipf(group) for group in scenario.namespaces]
     choices = [_kinds_of(group, scenario.kinds) for group in scenario.namespaces]
-    names = namespace_names(scenario)
+    names = scenario.namespace_names()
     for name, index in names:
         count = scenario.namespaces[index].topics
         prefix = f"persistent://{name}/t-".encode()
@@ -206,3 +193,135 @@ def _calibrated(
         [f"utilisation: {wanted:g} is out of reach, {wanted * used:.3g} with every topic at its topic_max"],
         hint="Use more topics, a larger topic_max, fewer or smaller machines, or less utilisation.",
     )
+
+
+def first_owners(
+    scenario: Scenario, seed: int, machines: Sequence[TraceMachine], topics: Topics
+) -> list[list[str | None]]:
+    """Owners of the bundles of each namespace.
+
+    Args:
+        machines: Those that are there at the start.
+    """
+    loads, starts = _bundle_loads(scenario, topics)
+    state = _State(machines, loads)
+    owner_lists: list[list[str | None]] = []
+    names = scenario.namespace_names()
+    for index, group in enumerate(scenario.namespaces):
+        own = [place for place, (_, of) in enumerate(names) if of == index]
+        bundles = np.arange(starts[own[0]], starts[own[-1] + 1])
+        places = _owners(group, seed, _open_to(scenario, group, machines), bundles, state)
+        owners: list[str | None] = (
+            [None] * len(bundles) if places is None else [machines[place].name for place in places.tolist()]
+        )
+        owner_lists += [owners[begin : begin + group.bundles] for begin in range(0, len(owners), group.bundles)]
+    return owner_lists
+
+
+def _bundle_loads(scenario: Scenario, topics: Topics) -> tuple[Floats, list[int]]:
+    """What each bundle needs (CPU, network in and out), and the first bundle of each namespace."""
+    starts, unit_bundle = [0], np.zeros(len(topics.dominant), np.int64)
+    ends = np.cumsum(np.bincount(topics.units.namespace))
+    for place, (_, group) in enumerate(scenario.namespace_names()):
+        bundles = scenario.namespaces[group].bundles
+        cuts = np.array(namespace_bounds(bundles)[1:-1], np.int64)
+        own = slice(0 if place == 0 else ends[place - 1], ends[place])
+        unit_bundle[own] = starts[-1] + np.searchsorted(cuts, topics.units.position[own], side="right")
+        starts.append(starts[-1] + bundles)
+    base = topics.base
+    sides = (base.cpu, base.msg_throughput_in / KBIT_BYTES, base.msg_throughput_out / KBIT_BYTES)
+    return np.stack([np.bincount(unit_bundle, weights=side, minlength=starts[-1]) for side in sides], axis=1), starts
+
+
+class _State:
+    """What the brokers have so far, over all groups of namespaces."""
+
+    def __init__(self, machines: Sequence[TraceMachine], loads: Floats) -> None:
+        self.loads = loads
+        self.limits = np.array(
+            [[machine.cores * CORE, machine.bandwidth_in_kbit, machine.bandwidth_out_kbit] for machine in machines]
+        )
+        self.used = np.array([[machine.cores * machine.idle_percent, 0.0, 0.0] for machine in machines])
+
+    def heaviest_first(self, bundles: Ints) -> Ints:
+        parts = (self.loads[bundles] / self.limits.mean(axis=0)).max(axis=1)
+        order: Ints = bundles[np.argsort(-parts, kind="stable")]
+        return order
+
+    def give(self, bundle: int, broker: int) -> None:
+        self.used[broker] += self.loads[bundle]
+
+    def idle(self, bundles: Ints) -> Ints:
+        """Those without any load: only their number counts."""
+        without_load: Ints = bundles[self.loads[bundles].max(axis=1) <= 0]
+        return without_load
+
+
+def _open_to(scenario: Scenario, group: Namespaces, machines: Sequence[TraceMachine]) -> Ints:
+    """Indexes of the machines that may have the bundles of a group."""
+    names = {
+        fleet.machine_name(number)
+        for fleet in scenario.fleet
+        if not group.owners_in or fleet.group in group.owners_in
+        for number in range(1, fleet.count + 1)
+    }
+    places = [place for place, machine in enumerate(machines) if machine.name in names]
+    return np.array(places, np.int64)
+
+
+def _owners(group: Namespaces, seed: int, brokers: Ints, bundles: Ints, state: _State) -> Ints | None:
+    """Owners of the bundles of a group; None: they are looked up, and placed."""
+    match group.owners:
+        case "placed":
+            return None
+        case "balanced":
+            return _one_by_one(_least_used(brokers, state), brokers, bundles, state)
+        case "parts":
+            return _one_by_one(_furthest_below(group.parts, brokers, bundles, state), brokers, bundles, state)
+        case "even":
+            places = brokers[np.arange(len(bundles)) % len(brokers)]
+        case "random":
+            draws = drawn(seed, len(bundles), "owners", group.group)
+            places = brokers[(draws * len(brokers)).astype(np.int64)]
+        case _:  # one-broker
+            places = np.repeat(brokers[:1], len(bundles))
+    for bundle, broker in zip(bundles.tolist(), places.tolist(), strict=True):
+        state.give(bundle, broker)
+    return places
+
+
+def _least_used(brokers: Ints, state: _State) -> Callable[[int], int]:
+    """The broker with the least resulting maximum usage."""
+
+    def best(bundle: int) -> int:
+        then = ((state.used[brokers] + state.loads[bundle]) / state.limits[brokers]).max(axis=1)
+        return int(np.argmin(then))
+
+    return best
+
+
+def _furthest_below(parts: Sequence[float], brokers: Ints, bundles: Ints, state: _State) -> Callable[[int], int]:
+    """The broker that is furthest below its part."""
+    wanted = np.array([parts[place % len(parts)] for place in range(len(brokers))])
+    weights = (state.loads[bundles] / state.limits.mean(axis=0)).max(axis=1)
+    lacking = wanted / math.fsum(wanted.tolist()) * math.fsum(weights.tolist())
+
+    def best(bundle: int) -> int:
+        place = int(np.argmax(lacking))
+        lacking[place] -= weights[bundle - bundles[0]]
+        return place
+
+    return best
+
+
+def _one_by_one(best: Callable[[int], int], brokers: Ints, bundles: Ints, state: _State) -> Ints:
+    """The heaviest first, each to its best broker; bundles without load to the brokers with the fewest."""
+    places_of = np.zeros(len(bundles), np.int64)
+    counts = np.zeros(len(brokers), np.int64)
+    idle = set(state.idle(bundles).tolist())
+    for bundle in state.heaviest_first(bundles).tolist():
+        place = int(np.argmin(counts)) if bundle in idle else best(bundle)
+        counts[place] += 1
+        places_of[bundle - bundles[0]] = brokers[place]
+        state.give(bundle, int(brokers[place]))
+    return places_of

@@ -6,13 +6,15 @@ unit has a position on the ring of its namespace, so it belongs to the bundle th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import numpy as np
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
     Floats = NDArray[np.float64]
@@ -139,16 +141,20 @@ class Costs:
     overloaded: float = 0.85
 
 
-class Trace(Protocol):
+@dataclass(eq=False, kw_only=True)
+class Trace:
     """See the module. The same trace answers the same, bit for bit, in whatever order it is asked.
 
     Attributes:
         step_s: Time between two demands; `steps`: how many there are.
         machines: All that ever take part, sorted by name; those with a `JOIN` as their first event are not there at the start.
+        rows: Numbers of a step: factors of `base`, one a unit; without `base` the rows of `Demand`.
+        base: What each unit wants on average, if all that it wants goes up and down together.
         events: By time.
         disturbances: Times at which balance is upset, in seconds, the start (0) among them: how long and how many rounds it
             takes to settle is counted from each.
         judged: Spans (from_s, to_s) in which balance is to be good: settled parts, for the aims.
+        remarks: What had to be assumed to make it.
     """
 
     name: str
@@ -159,11 +165,67 @@ class Trace(Protocol):
     machines: Sequence[TraceMachine]
     namespaces: Sequence[Namespace]
     units: Units
-    events: Sequence[TraceEvent]
-    disturbances: Sequence[float]
-    judged: Sequence[tuple[float, float]]
-    costs: Costs
+    rows: Callable[[int], Floats]
+    base: Demand | None = None
+    events: Sequence[TraceEvent] = ()
+    disturbances: Sequence[float] = (0.0,)
+    judged: Sequence[tuple[float, float]] = ()
+    costs: Costs = field(default_factory=Costs)
+    remarks: Sequence[str] = ()
 
     def demand(self, step: int) -> Demand:
-        """What is wanted in a step, from `step * step_s` until the next."""
-        ...
+        """What is wanted in a step, from `step * step_s` until the next.
+
+        Raises:
+            IndexError: The step does not exist.
+        """
+        if not 0 <= step < self.steps:
+            raise IndexError(f"{self.name} has steps 0 to {self.steps - 1}, not {step}")
+        rows = self.rows(step)
+        return Demand(*rows) if self.base is None else scaled(self.base, rows)
+
+
+def scaled(demand: Demand, factors: Floats) -> Demand:
+    """Demand times a factor of each unit."""
+    return Demand(*(column * factors for column in demand))
+
+
+def sums(where: Ints, values: Floats, count: int) -> Floats:
+    """Sums by number, added up one after the other: the same on every machine."""
+    # Without values numpy would give whole numbers.
+    return np.bincount(where, weights=values, minlength=count).astype(np.float64)
+
+
+def total(values: Floats) -> float:
+    """Sum, one after the other: the same on every machine."""
+    return float(sums(np.zeros(len(values), np.int64), values, 1)[0])
+
+
+def absent_at_start(events: Iterable[TraceEvent]) -> set[str]:
+    """Machines whose first event is to join."""
+    first: dict[str, TraceEventKind] = {}
+    for event in events:
+        if event.broker:
+            first.setdefault(event.broker, event.what)
+    return {name for name, what in first.items() if what is TraceEventKind.JOIN}
+
+
+SETTLE_S: Final = 900.0
+"""Time after a disturbance from which balance is judged, in traces without a scenario."""
+
+
+def together(times: Iterable[float], settle_s: float, end_s: float) -> list[tuple[float, float]]:
+    """Times before the end, and the start: first and last of those that are less than `settle_s` apart."""
+    spans = [(0.0, 0.0)]
+    for at_s in sorted(time_s for time_s in times if 0 < time_s < end_s):
+        if spans[-1][0] > 0 and at_s - spans[-1][1] < settle_s:
+            spans[-1] = (spans[-1][0], at_s)
+        else:
+            spans.append((at_s, at_s))
+    return spans
+
+
+def settled_spans(upsets: Sequence[tuple[float, float]], settle_s: float, end_s: float) -> list[tuple[float, float]]:
+    """From `settle_s` after each disturbance until the next."""
+    spans = [(last + settle_s, until) for (_, last), (until, _) in pairwise([*upsets, (end_s, end_s)])]
+    return [(from_s, until_s) for from_s, until_s in spans if from_s < until_s]

@@ -12,17 +12,27 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from shedders.contest.bundles import BYTES_IN, BYTES_OUT, CPU, MSG_IN, MSG_OUT, NOBODY, RESOURCES, BundleTable
-from shedders.contest.channel import ContestChannel, bounds_of
+from shedders.contest.bundles import (
+    BYTES_IN,
+    BYTES_OUT,
+    CPU,
+    MSG_IN,
+    MSG_OUT,
+    NOBODY,
+    RESOURCES,
+    BundleTable,
+    ContestChannel,
+    bounds_of,
+)
 from shedders.contest.manager import Manager, ManagerView
 from shedders.contest.measures import MachineCapacity, Meter
 from shedders.contest.outcome import RunOutcome, Timing
 from shedders.contest.reports import Reports
-from shedders.contest.trace import CORE, TraceEvent, TraceEventKind
+from shedders.contest.trace import CORE, TraceEvent, TraceEventKind, absent_at_start
 from shedders.model.cluster import Bundle, TopicLoad
 from statechannel.engine.cluster_view import BrokerSeen
 
@@ -74,8 +84,7 @@ def simulate(trace: Trace, contender: Contender, *, progress: Callable[[float], 
     )
 
 
-@dataclass(slots=True)
-class _Awaited:
+class _Awaited(NamedTuple):
     """A bundle that clients look up from a time on."""
 
     from_s: float
@@ -128,12 +137,8 @@ class ContestWorld:
     # --- the start --------------------------------------------------------------------------------------------------
 
     def _start(self) -> None:
-        first: dict[str, TraceEvent] = {}
-        for event in self._events:
-            first.setdefault(event.broker, event)
-        for name, number in self._number.items():
-            if name not in first or first[name].what is not TraceEventKind.JOIN:
-                self._brokers.alive.add(number)
+        absent = absent_at_start(self._events)
+        self._brokers.alive.update(number for name, number in self._number.items() if name not in absent)
         later = {event.namespace for event in self._events if event.what is TraceEventKind.CREATE}
         for index, namespace in enumerate(self._trace.namespaces):
             if namespace.name not in later:

@@ -5,6 +5,7 @@ So a plan of a snapshot is the plan of the cluster that it was taken from.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from operator import attrgetter
 from typing import Any
@@ -19,7 +20,8 @@ from shedders.decision.booked_moves import Booked
 from shedders.decision.budget import BudgetSettings, DecisionRules
 from shedders.model.cluster import Broker, Bundle, Cluster, IsolationPolicy, Policies, RecentMoves, TopicLoad
 from shedders.model.moved_cluster import MovedLoad, cargo_of
-from shedders.snapshots.faults import SnapshotError, sentence
+from shedders.policies.contradictions import contradictions
+from shedders.snapshots.file import SnapshotError, sentences
 from shedders.snapshots.model import (
     IN_FLIGHT,
     BookedPart,
@@ -91,10 +93,11 @@ def with_cluster(snapshot: Snapshot, cluster: Cluster, *, booked: Sequence[Booke
     try:
         with uncollected():
             values = dict(snapshot) | _cluster_fields(cluster, snapshot.bundles)
-            values["booked"] = [_slots(move) | {"cargo": _slots(move.cargo)} for move in booked]
-            return Snapshot.model_validate(values)
+            values["booked"] = list(booked)
+            # Brokers, reports, figures and moves have the fields of the format, so their attributes are read.
+            return Snapshot.model_validate(values, from_attributes=True)
     except ValidationError as error:
-        raise SnapshotError("the cluster", [sentence(fault) for fault in error.errors(include_url=False)]) from error
+        raise SnapshotError("the cluster", sentences(error)) from error
 
 
 def snapshot_of(cluster: Cluster, *, profile: str = "default", booked: Sequence[Booked] = ()) -> Snapshot:
@@ -159,13 +162,13 @@ def _cluster_fields(cluster: Cluster, known: Mapping[str, BundlePart]) -> dict[s
     policies, recent = cluster.policies, cluster.recent
     return {
         "clock": {"now_ms": cluster.now_ms},
-        "brokers": {name: _broker_fields(cluster.brokers[name]) for name in cluster.broker_names},
+        "brokers": {name: cluster.brokers[name] for name in cluster.broker_names},
         "bundles": {name: _bundle_fields(bundle, known.get(name)) for name, bundle in sorted(cluster.bundles.items())},
         "gone": sorted(
             {bundle.owner for bundle in cluster.bundles.values() if bundle.owner is not None} - cluster.brokers.keys()
         ),
         "policies": {
-            "isolation": [_slots(policy) | _lists(policy) for policy in policies.isolation],
+            "isolation": [_isolation_fields(policy) for policy in policies.isolation],
             "anti_affinity": dict(policies.anti_affinity),
             "pins": dict(policies.pins),
             "cordons": dict(policies.cordons),
@@ -176,35 +179,20 @@ def _cluster_fields(cluster: Cluster, known: Mapping[str, BundlePart]) -> dict[s
     }
 
 
-def _slots(value: Any) -> dict[str, Any]:
-    return {name: getattr(value, name) for name in value.__slots__}
-
-
-def _lists(policy: IsolationPolicy) -> dict[str, Any]:
-    return {name: list(getattr(policy, name)) for name in ("namespaces", "primary", "secondary")}
-
-
-def _broker_fields(broker: Broker) -> dict[str, Any]:
-    values = _slots(broker)
-    del values["name"]
-    if broker.load is not None:
-        report = _slots(broker.load)
-        values["load"] = {
-            name: _slots(value) if isinstance(value, ResourceUsage) else value for name, value in report.items()
-        }
-    return values
+def _isolation_fields(policy: IsolationPolicy) -> dict[str, Any]:
+    lists = {name: list(getattr(policy, name)) for name in ("namespaces", "primary", "secondary")}
+    return {"name": policy.name, "min_available": policy.min_available, **lists}
 
 
 def _bundle_fields(bundle: Bundle, before: BundlePart | None) -> dict[str, Any]:
-    stats, averages = bundle.stats, bundle.averages
     return {
         "state": _state(bundle, before),
         "owner": bundle.owner,
-        "stats": None if stats is None else dict(zip(BundleStats.__slots__, _STATS(stats), strict=True)),
-        "short": dict(zip(MessageAverage.__slots__, _AVERAGE(averages.short), strict=True)),
-        "long": dict(zip(MessageAverage.__slots__, _AVERAGE(averages.long), strict=True)),
+        "stats": bundle.stats,
+        "short": bundle.averages.short,
+        "long": bundle.averages.long,
         "rank": bundle.rank,
-        "topics": [_slots(topic) for topic in bundle.topics],
+        "topics": list(bundle.topics),
         "non_persistent": bundle.non_persistent,
         "estimated": bundle.estimated,
         "secondhand": bundle.secondhand,
@@ -218,3 +206,32 @@ def _state(bundle: Bundle, before: BundlePart | None) -> BundleState:
     if before is not None and before.state in IN_FLIGHT:
         return before.state
     return "Assigning" if bundle.owner is None else "Releasing"
+
+
+def remarks(snapshot: Snapshot, cluster: Cluster) -> list[str]:
+    """Remarks on states that are possible in a live cluster, but may be unintended.
+
+    Args:
+        cluster: The snapshot's.
+    """
+    known = snapshot.brokers
+    served = Counter(
+        bundle.owner for bundle in snapshot.bundles.values() if bundle.owner is not None and bundle.owner not in known
+    )
+    remarks_ = [f"{owner} is gone and owns {_count(count, 'bundle')}" for owner, count in sorted(served.items())]
+    for name, broker in sorted(known.items()):
+        if broker.load is None:
+            remarks_.append(f"broker {name} has no load report")
+        elif not _limits(broker.load):
+            remarks_.append(f"broker {name} reports no limit of any resource, so that its usage cannot be judged")
+    remarks_ += [f"{contradiction.kind}: {contradiction.why}" for contradiction in contradictions(cluster)]
+    flying = sum(bundle.state in IN_FLIGHT for bundle in snapshot.bundles.values())
+    return [*snapshot.remarks, *remarks_, *([f"{_count(flying, 'bundle')} in flight, left alone"] if flying else [])]
+
+
+def _limits(load: LoadReport) -> bool:
+    return any(usage.limit > 0 for usage in (load.cpu, load.direct_memory, load.bandwidth_in, load.bandwidth_out))
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"

@@ -1,29 +1,284 @@
-"""Strict JSON of snapshot files, with errors that name each deviation.
+"""Snapshot files: strict JSON, a check of all fields, and errors that name the path of each fault.
 
-No duplicate names in an object, no number that is not finite or has too many digits, no lone surrogate. Nearly every file is
-valid, which `_plain` finds out many times faster than `Careful`, which locates the deviations of the others.
+Strict: no duplicate names in an object, no number that is not finite or has too many digits, no lone surrogate. Nearly every
+file is valid, which `_plain` finds out many times faster than `parse_strictly`, which locates the deviations of the others.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from math import inf, isfinite
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Self, get_args
 
 import orjson
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
 
 from loaddata.bulk import uncollected
-from shedders.snapshots.faults import SnapshotError, contradictions, cut, path_text, sentence
-from shedders.snapshots.model import FORMAT, KIND, Snapshot
+from shedders.model.patterns import compiled
+from shedders.snapshots.model import FORMAT, KIND, BundlePart, IsolationPart, PoliciesPart, Snapshot
+from statechannel.errors import ExitCode, StateChannelError
+from statechannel.protocol.bundle import FULL_UPPER, is_namespace, parse_key, topic_hash
+from statechannel.suggestions import nearest
+
+SHOWN_MAX = 10
+_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*", re.ASCII)
+_FOUND_MAX = 60
+_DEPTH_MAX = 32
+
+
+class FaultyFileError(StateChannelError):
+    """A file of this package cannot be read or written, or is invalid.
+
+    Attributes:
+        usual_hint: Default hint.
+        problems: One sentence per fault.
+    """
+
+    exit_code = ExitCode.BAD_EXPORT
+    usual_hint: ClassVar[str] = ""
+
+    def __init__(self, where: str, problems: Sequence[str], *, hint: str = "") -> None:
+        shown = [*problems[:SHOWN_MAX]]
+        if len(problems) > SHOWN_MAX:
+            shown.append(f"... and {len(problems) - SHOWN_MAX} more")
+        text = f"{where}: {shown[0]}" if len(problems) == 1 else f"{where} has faults:\n  " + "\n  ".join(shown)
+        super().__init__(text, hint=hint or self.usual_hint)
+        self.problems = problems
+
+    @classmethod
+    def unreadable(cls, where: str, error: Exception) -> Self:
+        """A file that cannot be opened or read."""
+        return cls(where, [f"it cannot be read: {getattr(error, 'strerror', None) or error}"], hint="Check the path.")
+
+    @classmethod
+    def unwritable(cls, where: str, error: Exception) -> Self:
+        """A file that cannot be written."""
+        return cls(
+            where, [f"it cannot be written: {getattr(error, 'strerror', None) or error}"], hint="Check the path."
+        )
+
+
+def read_limited(path: Path, where: str, most_bytes: int, failure: type[FaultyFileError]) -> bytes:
+    """Content of a file.
+
+    Args:
+        where: The file, for people.
+        failure: Error to raise if the file cannot be read or is too large.
+    """
+    try:
+        size_bytes = path.stat().st_size
+        if size_bytes > most_bytes:
+            raise failure(where, [f"it has {size_bytes} bytes, more than {most_bytes}"], hint="Check the path.")
+        return path.read_bytes()
+    except (OSError, ValueError) as error:  # ValueError: a path with a null character
+        raise failure.unreadable(where, error) from error
+
+
+class SnapshotError(FaultyFileError):
+    """A snapshot cannot be read or written, or is invalid."""
+
+    usual_hint = "design/snapshot.md explains every field; shedders/snapshot.schema.json is its JSON Schema."
+
+
+def path_text(parts: Sequence[int | str]) -> str:
+    """Path of a field: `brokers["b-1:8080"].load.cpu.usage`."""
+    text = ""
+    for part in parts:
+        if isinstance(part, int):
+            text += f"[{part}]"
+        elif _PLAIN.fullmatch(part):
+            text += f".{part}" if text else part
+        else:
+            text += f'["{cut(part)}"]'
+    return text
+
+
+def cut(text: str) -> str:
+    """Printable text of limited length."""
+    shown = text if text.isprintable() else text.encode("unicode_escape", "backslashreplace").decode()
+    return shown if len(shown) <= _FOUND_MAX else shown[:_FOUND_MAX] + "..."
+
+
+def sentence(detail: ErrorDetails, model: type[BaseModel] = Snapshot) -> str:
+    """Sentence of a pydantic error: path of the field, expected and actual value.
+
+    Args:
+        model: Model of the whole file.
+    """
+    loc = [part for part in detail["loc"] if part != "[key]"]
+    where, kind = path_text(loc), detail["type"]
+    if kind == "missing":
+        return f"{where} is missing"
+    if kind == "extra_forbidden":
+        near = nearest(str(loc[-1]), _known_beside(loc, model))
+        return f"{where} is not a field of the format{f'; did you mean {near[0]}?' if near else ''}"
+    message = detail["msg"].removeprefix("Input should be ")
+    wanted = "expected a finite number" if kind == "finite_number" else f"expected {message[:1].lower()}{message[1:]}"
+    if not detail["msg"].startswith("Input should be "):
+        wanted = f"{message[:1].lower()}{message[1:]}"
+    return f"{where}: {wanted}, got {cut(repr(detail['input']))}"
+
+
+def sentences(error: ValidationError, model: type[BaseModel] = Snapshot) -> list[str]:
+    """Sentences of all errors that pydantic found."""
+    return [sentence(detail, model) for detail in error.errors(include_url=False)]
+
+
+def _known_beside(loc: Sequence[int | str], root: type[BaseModel]) -> list[str]:
+    """Names of the fields that are allowed in place of the last part of a path."""
+    annotation: Any = root
+    for part in loc[:-1]:
+        model = _model_in(annotation)
+        if model is not None and isinstance(part, str) and part in model.model_fields:
+            annotation = model.model_fields[part].annotation
+    model = _model_in(annotation)
+    return [] if model is None else list(model.model_fields)
+
+
+def _model_in(annotation: Any) -> type[BaseModel] | None:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    return next((inner for part in get_args(annotation) if (inner := _model_in(part)) is not None), None)
+
+
+def contradictions(snapshot: Snapshot) -> Iterator[str]:
+    """Contradictions of a snapshot whose fields are all of the right type."""
+    ranges: dict[str, list[tuple[int, int, str]]] = {}
+    known = snapshot.brokers.keys() | set(snapshot.gone)
+    for name, bundle in snapshot.bundles.items():
+        key = parse_key(name.encode(errors="replace"))
+        if key is None or key.is_namespace or key.lower >= key.upper:
+            yield f"{_bundle_path(name)}: expected a key tenant/namespace/0xLLLLLLLL_0xUUUUUUUU, lower bound first"
+            continue
+        ranges.setdefault(key.namespace, []).append((key.lower, key.upper, name))
+        if bundle.owner is not None and bundle.owner not in known:
+            near = _near(bundle.owner, known)
+            yield f"{_bundle_path(name)}.owner: {cut(bundle.owner)} is neither in brokers nor in gone{near}"
+        if bundle.topics or (bundle.owner is None) is (bundle.state == "Assigned"):
+            yield from _bundle_faults(_bundle_path(name), bundle, key.lower, key.upper)
+    for spans in ranges.values():
+        for (_, upper, span), (lower, _, other) in pairwise(sorted(spans)):
+            if lower < upper:
+                yield f"{_bundle_path(other)} overlaps {span}"
+    for name in snapshot.gone:
+        if name in snapshot.brokers:
+            yield f"{path_text(['gone'])}: {cut(name)} is also in brokers"
+    yield from _booked_faults(snapshot)
+    yield from policy_faults(snapshot.policies, snapshot.bundles)
+    for part in ("settings", "memory"):
+        for kind, values in getattr(snapshot, part):
+            yield from (
+                f"{path_text([part, kind, name])}: nested more than {_DEPTH_MAX} deep"
+                for name, value in values.items()
+                if _too_deep(value)
+            )
+
+
+def _bundle_path(name: str) -> str:
+    return path_text(["bundles", name])
+
+
+def _near(name: str, known: Iterable[str]) -> str:
+    near = nearest(name, known)
+    return f"; did you mean {near[0]}?" if near else ""
+
+
+def _bundle_faults(where: str, bundle: BundlePart, lower: int, upper: int) -> Iterator[str]:
+    if bundle.state == "Assigned" and bundle.owner is None:
+        yield f"{where}.owner: expected a broker, as its state is Assigned"
+    if bundle.state == "Unassigned" and bundle.owner is not None:
+        yield f"{where}.owner: expected null, as its state is Unassigned, got {cut(repr(bundle.owner))}"
+    seen: dict[str, int] = {}
+    for number, topic in enumerate(bundle.topics):
+        first = seen.setdefault(topic.name, number)
+        if first != number:
+            yield f"{where}.topics[{number}].name: {cut(topic.name)} is also in topics[{first}]"
+        position = topic_hash(topic.name) if topic.position is None else topic.position
+        # The last range of the ring is closed at its end.
+        if not (lower <= position < upper or position == upper == FULL_UPPER):
+            yield f"{where}.topics[{number}].position: 0x{position:08x} lies outside the bundle"
+
+
+def _booked_faults(snapshot: Snapshot) -> Iterator[str]:
+    first: dict[str, int] = {}
+    for number, move in enumerate(snapshot.booked):
+        where = f"booked[{number}]"
+        bundle = snapshot.bundles.get(move.bundle)
+        owner = move.destination if move.arrived else move.source
+        if bundle is None:
+            yield f"{where}.bundle: {cut(move.bundle)} is not a bundle of the snapshot{_near(move.bundle, snapshot.bundles)}"
+        elif bundle.owner not in (owner, None):
+            yield f"{where}: {owner} should own {move.bundle}, but {cut(repr(bundle.owner))} does"
+        if first.setdefault(move.bundle, number) != number:
+            yield f"{where}.bundle: {cut(move.bundle)} is also in booked[{first[move.bundle]}]"
+        if move.destination == move.source:
+            yield f"{where}.destination: it is the source"
+        if move.destination is None and move.arrived:
+            yield f"{where}.destination: expected a broker, as it has arrived"
+        for field in ("source", "destination"):
+            name = getattr(move, field)
+            if name is not None and name not in snapshot.brokers and name not in snapshot.gone:
+                yield f"{where}.{field}: {cut(name)} is not a broker of the snapshot{_near(name, snapshot.brokers)}"
+
+
+def policy_faults(policies: PoliciesPart, bundles: Iterable[str] = ()) -> Iterator[str]:
+    """Faults of policies that are meaningless or ambiguous."""
+    first: dict[str, int] = {}
+    for number, policy in enumerate(policies.isolation):
+        where = f"policies.isolation[{number}]"
+        if first.setdefault(policy.name, number) != number:
+            yield f"{where}.name: policies.isolation[{first[policy.name]}] is also named {cut(policy.name)}"
+        if not policy.namespaces:
+            yield f"{where}.namespaces: empty"
+        if not policy.primary and not policy.secondary:
+            yield f"{where}: neither primary nor secondary brokers, so no broker could serve its namespaces"
+        yield from _pattern_faults(where, policy)
+    known = set(bundles)
+    wanted: Mapping[str, Sequence[str]] = {
+        "anti_affinity": list(policies.anti_affinity),
+        "excluded": policies.excluded,
+        "pins": [name for name in policies.pins if name not in known],
+    }
+    for field, names in wanted.items():
+        for name, count in Counter(names).items():
+            key = parse_key(name.encode(errors="replace"))
+            if not is_namespace(name) and (field != "pins" or key is None):
+                yield f"{path_text(['policies', field])}: {cut(repr(name))} is not a valid tenant/namespace"
+            if count > 1:
+                yield f"{path_text(['policies', field])}: {cut(name)} is listed {count} times"
+
+
+def _pattern_faults(where: str, policy: IsolationPart) -> Iterator[str]:
+    for field in ("namespaces", "primary", "secondary"):
+        for index, pattern in enumerate(getattr(policy, field)):
+            trouble = compiled((pattern,))
+            if isinstance(trouble, str):
+                yield f"{where}.{field}[{index}]: not a valid regular expression: {cut(trouble)}"
+
+
+def _too_deep(value: Any) -> bool:
+    level = [value]
+    for _ in range(_DEPTH_MAX):
+        level = [
+            inner
+            for item in level
+            if isinstance(item, dict | list)
+            for inner in (item.values() if isinstance(item, dict) else item)
+        ]
+        if not level:
+            return False
+    return True
+
 
 _DIGITS_MAX = 18
 _DEEP = 64
 _NESTED = frozenset((dict, list))
-_HALF_CHARACTER = re.compile(rb"\\u[dD][89a-fA-F]")
 _SPACED = re.compile(rb'"[ \t\n\r]+:')
 _KINDS = bytes.maketrans(b"123456789-:[,\t\n\r", b"0000000000      ")
 """Any digit becomes 0, as does a sign, and whatever else may stand before a number a space."""
@@ -40,8 +295,8 @@ def load_json(raw: bytes, where: str) -> Any:
         value = orjson.loads(raw)
     except orjson.JSONDecodeError:
         # The slow parser locates errors, and accepts what only orjson refuses.
-        return StrictParser(where).load(raw)
-    return value if _plain(raw, value) else StrictParser(where).load(raw)
+        return parse_strictly(raw, where)
+    return value if _plain(raw, value) else parse_strictly(raw, where)
 
 
 def _plain(raw: bytes, value: Any) -> bool:
@@ -71,67 +326,44 @@ def _plain(raw: bytes, value: Any) -> bool:
 class _Twice(dict[str, Any]):
     """Object with a duplicate name."""
 
-    name = ""
+    def __init__(self, fields: dict[str, Any], name: str) -> None:
+        super().__init__(fields)
+        self.name = name
 
 
 class _TooLong(int):
     """Integer that could not be written again."""
 
 
-class StrictParser:
-    """Slow parser, which notes whether a file deviates, and only then locates where."""
+def parse_strictly(raw: bytes, where: str) -> Any:
+    """The value of a file, by a slow parser that locates all deviations; as `load_json`."""
+    try:
+        value = json.loads(raw.decode("utf-8-sig"), object_pairs_hook=_object, parse_int=_int)
+    except UnicodeDecodeError as error:
+        raise SnapshotError(where, [f"it is not UTF-8: byte {error.start}"]) from error
+    except RecursionError as error:
+        raise SnapshotError(where, ["it is nested too deeply"]) from error
+    except ValueError as error:  # JSON errors are among them
+        raise SnapshotError(where, [f"it is not JSON: {error}"]) from error
+    wrong = list(_oddities(value))
+    if wrong:
+        raise SnapshotError(where, wrong)
+    return value
 
-    def __init__(self, where: str) -> None:
-        self._where = where
-        self._odd = False
 
-    def load(self, raw: bytes) -> Any:
-        """As `load_json`."""
-        try:
-            value = json.loads(
-                raw.decode("utf-8-sig"),
-                object_pairs_hook=self._object,
-                parse_constant=self._constant,
-                parse_float=self._float,
-                parse_int=self._int,
-            )
-        except UnicodeDecodeError as error:
-            raise SnapshotError(self._where, [f"it is not UTF-8: byte {error.start}"]) from error
-        except RecursionError as error:
-            raise SnapshotError(self._where, ["it is nested too deeply"]) from error
-        except ValueError as error:  # JSON errors are among them
-            raise SnapshotError(self._where, [f"it is not JSON: {error}"]) from error
-        if self._odd or _HALF_CHARACTER.search(raw):
-            wrong = list(_oddities(value))
-            if wrong:
-                raise SnapshotError(self._where, wrong)
-        return value
-
-    def _object(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        object_ = dict(pairs)
-        if len(object_) == len(pairs):
-            return object_
-        self._odd = True
-        twice = _Twice(object_)
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
         seen: set[str] = set()
-        twice.name = next(name for name, _ in pairs if name in seen or seen.add(name))  # type: ignore[func-returns-value]
-        return twice
+        for name, _ in pairs:
+            if name in seen:
+                return _Twice(fields, name)
+            seen.add(name)
+    return fields
 
-    def _constant(self, text: str) -> float:
-        self._odd = True
-        return float(text)
 
-    def _float(self, text: str) -> float:
-        value = float(text)
-        if not isfinite(value):
-            self._odd = True
-        return value
-
-    def _int(self, text: str) -> int:
-        if len(text) > _DIGITS_MAX:
-            self._odd = True
-            return _TooLong()
-        return int(text)
+def _int(text: str) -> int:
+    return _TooLong() if len(text) > _DIGITS_MAX else int(text)
 
 
 def _oddities(value: Any) -> Iterator[str]:
@@ -176,17 +408,8 @@ def read_snapshot(path: Path) -> Snapshot:
     Raises:
         SnapshotError: The file cannot be read, is not JSON, is malformed, or contradicts itself.
     """
-    try:
-        size_bytes = path.stat().st_size
-        if size_bytes > SIZE_MAX_BYTES:
-            raise SnapshotError(
-                str(path), [f"it has {size_bytes} bytes, more than {SIZE_MAX_BYTES}"], hint="Check the path."
-            )
-        raw = path.read_bytes()
-    except (OSError, ValueError) as error:  # ValueError: a path with a null character
-        why = getattr(error, "strerror", None) or error
-        raise SnapshotError(str(path), [f"it cannot be read: {why}"], hint="Check the path.") from error
-    return parse_snapshot(raw, str(path))
+    where = str(path)
+    return parse_snapshot(read_limited(path, where, SIZE_MAX_BYTES, SnapshotError), where)
 
 
 def parse_snapshot(raw: bytes, where: str = "snapshot") -> Snapshot:
@@ -213,7 +436,7 @@ def _checked(value: object, where: str) -> Snapshot:
     try:
         snapshot = Snapshot.model_validate(value)
     except ValidationError as error:
-        raise SnapshotError(where, [sentence(fault) for fault in error.errors(include_url=False)]) from error
+        raise SnapshotError(where, sentences(error)) from error
     wrong = list(contradictions(snapshot))
     if wrong:
         raise SnapshotError(where, wrong)
@@ -236,5 +459,4 @@ def write_snapshot(snapshot: Snapshot, path: Path) -> None:
     try:
         path.write_bytes(snapshot_bytes(snapshot))
     except (OSError, ValueError) as error:
-        why = getattr(error, "strerror", None) or error
-        raise SnapshotError(str(path), [f"it cannot be written: {why}"], hint="Check the path.") from error
+        raise SnapshotError.unwritable(str(path), error) from error

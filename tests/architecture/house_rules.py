@@ -81,8 +81,6 @@ KEPT_SMALL = {
     "loaddata.measure.local_load": "state of a broker's own load; the service around it is I/O",
     "loaddata.measure.nics": "Linux network interfaces, apart from the rest of a host's usage",
     "shedders.balancer.placement_recorder": "batches of placements, apart from the placement itself",
-    "shedders.contest.present": "needs numpy, its importer's help must not wait for it",
-    "shedders.contest.synthetic_trace": "used by the bench and by tests only",
     "shedders.kafka_rebalance.planning.picture": "needs matplotlib",
     "shedders.schemas": "a program that writes files; the command `snapshot schema` prints one of them",
     "shedders.shedding.avg_upstream": "a bug-compatible twin, apart from the mended strategy",

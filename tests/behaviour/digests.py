@@ -11,8 +11,8 @@ from unittest.mock import patch
 import orjson
 
 from shedders.contest.contenders import contender
+from shedders.contest.outcome import ContestRun
 from shedders.contest.runner import played_here
-from shedders.contest.runs import ContestRun
 from shedders.contest.sources import scenario_source
 from shedders.kafka_rebalance.errors import RequestRefusedError
 from shedders.kafka_rebalance.planning.planner import plan_partitions

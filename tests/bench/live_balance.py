@@ -2,7 +2,7 @@
 
 Four brokers of `statechannel broker run` on an embedded Kafka balance a namespace that becomes three times as busy at once,
 with `weighted-move`, and intervals a tenth as long as usual. Loads are read from the brokers once a second. Then the simulator
-is given the same load (`shedders.contest.synthetic_trace`), the same owners at the start and the same settings; both are
+is given the same load (`tests.support.predictions`), the same owners at the start and the same settings; both are
 compared.
 
 What was seen lies beside the plot as JSON; `python -m tests.bench.live_balance FILE.json` compares it anew.
@@ -22,8 +22,6 @@ from typing import Any
 from loaddata.measure.synthetic import SimulatedSettings
 from shedders.balancer.settings import BalancerSettings
 from shedders.contest.contenders import contender
-from shedders.contest.plots_live import LoadDifferences, LoadRun, differences, prediction_picture
-from shedders.contest.synthetic_trace import SyntheticTrace
 from shedders.contest.trace import Namespace
 from shedders.contest.world import simulate
 from statechannel.demo.chapters import topic_names
@@ -31,6 +29,7 @@ from statechannel.demo.client import Client
 from statechannel.demo.cluster import DemoCluster
 from statechannel.demo.series import LoadSeries, Sampler
 from tests.bench.measure import ROOT, Figure, Load
+from tests.support.predictions import LoadDifferences, LoadRun, differences, prediction_plot, synthetic_trace
 
 PLOT = ROOT / "design" / "contest" / "live.svg"
 BROKERS = ("b1", "b2", "b3", "b4")
@@ -112,7 +111,7 @@ def figures(live: Live, plot: Path, load: str = "") -> list[Figure]:
         f"{len(BROKERS)} live brokers and their simulation: {found.moves_live} and {found.moves_foretold} moves, loads differ by "
         f"{100 * found.by_rank:.1f} % of a machine by rank"
     )
-    plot.write_text(prediction_picture(live.run, foretold, {"hot spot": live.hot_s}, title).svg(), encoding="utf-8")
+    plot.write_text(prediction_plot(live.run, foretold, {"hot spot": live.hot_s}, title).svg(), encoding="utf-8")
     return list(_figures(found, load, live))
 
 
@@ -121,7 +120,7 @@ def compare(live: Live) -> tuple[LoadDifferences, LoadRun]:
     settings = SimulatedSettings(**MADE_UP, hot_namespace=HOT, hot_from_s=live.begin_s + live.hot_s)
     # So that both decide at the same moments, as strategies count decisions.
     early_s = max(INTERVAL_S, BalancerSettings().settle_s) - live.decided_s
-    trace = SyntheticTrace(
+    trace = synthetic_trace(
         settings,
         SEED,
         brokers=BROKERS,

@@ -21,7 +21,8 @@ from loaddata.report.record import (
     encode_broker_load,
     encode_top_bundles,
 )
-from shedders.cli.contest import own_cluster, replay_live
+from shedders.cli.contest import replay_live
+from shedders.cli.contest import compare
 from shedders.cli.contest.replay_live import Recording
 from statechannel.errors import ExitCode
 from statechannel.kafka.client_settings import ClientSettings
@@ -125,7 +126,7 @@ def test_the_contest_on_what_was_recorded_says_which_strategy_suits(
     assert refused.exit_code == ExitCode.UNDETERMINED
     assert "are needed" in refused.stderr
     assert len(lines("short.jsonl")) == 6  # it was recorded all the same
-    monkeypatch.setattr(own_cluster, "LEAST_S", 0.0)
+    monkeypatch.setattr(compare, "LEAST_S", 0.0)
     later = threading.Timer(0.8, cluster.report)
     later.start()
     words = ("--compare", "--contenders", "ours extensible/transfer+least-resource-usage@recommended", "--seeds", "1")

@@ -10,8 +10,7 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from shedders.contest.scenario import load_scenario, scenarios
-from shedders.contest.scenario_model import (
+from shedders.contest.scenario import (
     CostsPart,
     Fleet,
     LoadChange,
@@ -22,6 +21,8 @@ from shedders.contest.scenario_model import (
     ScenarioEvent,
     Spikes,
     TopicKind,
+    load_scenario,
+    scenarios,
 )
 
 PARTS: dict[str, type[BaseModel]] = {

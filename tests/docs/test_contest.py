@@ -8,8 +8,8 @@ import pytest
 
 from shedders.contest.comparison import compared
 from shedders.contest.contenders import OURS, default_contenders
+from shedders.contest.outcome import ContestRun
 from shedders.contest.runner import run_all
-from shedders.contest.runs import ContestRun
 from shedders.contest.sources import chosen_scenarios
 from shedders.contest.tables import markdown, rivals_grid
 from tests.docs.contest import PAGE, PICTURES, block, keep

@@ -24,8 +24,7 @@ from shedders.model.plan import BundleMove, Reason
 from shedders.model.registry import find, make, shedding_maker
 from shedders.model.strategy import SHEDDING
 from shedders.snapshots.cluster import booked_of, cluster_of, snapshot_of
-from shedders.snapshots.faults import SnapshotError
-from shedders.snapshots.file import StrictParser, load_json, parse_snapshot, snapshot_bytes
+from shedders.snapshots.file import SnapshotError, load_json, parse_snapshot, parse_strictly, snapshot_bytes
 from shedders.snapshots.plan_document import cycle_part
 from statechannel.protocol.bundle import FULL_UPPER, bundle_key
 from tests.support.snapshots import Shape, cluster
@@ -254,7 +253,7 @@ def outcome(read: Callable[[], object]) -> str:
 @given(seeds)
 def test_the_quick_way_to_read_json_and_the_careful_one_agree(seed: int) -> None:
     raw = written(Random(seed)).encode()
-    assert outcome(lambda: load_json(raw, "file")) == outcome(lambda: StrictParser("file").load(raw))
+    assert outcome(lambda: load_json(raw, "file")) == outcome(lambda: parse_strictly(raw, "file"))
 
 
 @settings(deadline=None)

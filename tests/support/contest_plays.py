@@ -7,9 +7,8 @@ import sys
 import time
 from pathlib import Path
 
-from shedders.contest.result_store import ResultStore
-from shedders.contest.runner import run_all
-from shedders.contest.runs import ContestRun, RunResult
+from shedders.contest.outcome import ContestRun, RunResult
+from shedders.contest.runner import ResultStore, run_all
 from tests.support.contest_runs import contender, outcome, source
 
 

@@ -5,8 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from shedders.contest.contenders import Contender
-from shedders.contest.outcome import Measures, MoveMade, PlotSeries, RunOutcome, Timing
-from shedders.contest.runs import ContestRun, RunResult, SourceKind, TraceSource
+from shedders.contest.outcome import (
+    ContestRun,
+    Measures,
+    MoveMade,
+    PlotSeries,
+    RunOutcome,
+    RunResult,
+    SourceKind,
+    Timing,
+    TraceSource,
+)
 
 PLAIN = {
     "max_over_mean": 1.05,

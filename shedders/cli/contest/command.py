@@ -80,8 +80,8 @@ def _scenario(name: str, scenario: Any, *, held_out: bool) -> dict[str, Any]:
         "held_out": held_out,
         "hours": scenario.hours,
         "brokers": sum(fleet.count for fleet in scenario.fleet),
-        "bundles": sum(namespace.count * namespace.bundles for namespace in scenario.namespaces),
-        "topics": sum(namespace.count * namespace.topics for namespace in scenario.namespaces),
+        "bundles": scenario.bundle_count,
+        "topics": scenario.topic_count,
     }
 
 
@@ -168,7 +168,7 @@ def _demanded(scenario: str | None, seed: int, trace: Path | None) -> Trace:
 
 
 def _file_name(scenario: str, seed: int, contender: str) -> str:
-    from shedders.contest.result_store import file_name
+    from shedders.contest.runner import file_name
 
     return file_name(f"{scenario}-{seed}-{contender.replace('/', '-')}")
 

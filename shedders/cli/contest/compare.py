@@ -6,9 +6,9 @@ import shlex
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import orjson
 import typer
@@ -23,19 +23,61 @@ from shedders.cli.contest.options import (
     parse_seeds,
     write_pictures,
 )
-from shedders.cli.contest.own_cluster import OwnCluster, own_source
 from shedders.cli.results import say_written, show, write_file
+from shedders.cli.source import registered, snapshot_from
+from shedders.snapshots.file import write_snapshot
 from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.folders import make_folder
-from statechannel.cli.kit.options import Connect, OutputAs, with_kafka
-from statechannel.cli.kit.output import Output, print_json, progress, say
+from statechannel.cli.kit.options import Connect
+from statechannel.cli.kit.options import OutputAs
+from statechannel.cli.kit.options import with_kafka
+from statechannel.cli.kit.output import Output
+from statechannel.cli.kit.output import print_json
+from statechannel.cli.kit.output import progress
+from statechannel.cli.kit.output import say
+from statechannel.cli.kit.output import duration
 from statechannel.errors import ExitCode
 
 if TYPE_CHECKING:
     from shedders.contest.comparison import ContestComparison
     from shedders.contest.contenders import Contender
+    from shedders.contest.outcome import RunResult, TraceSource
     from shedders.contest.recommendation import Recommendation
-    from shedders.contest.runs import RunResult, TraceSource
+
+
+LEAST_S: Final = 300.0
+"""Shortest useful history: strategies wait for several hits before they move anything."""
+
+
+@dataclass(frozen=True, slots=True)
+class OwnCluster:
+    """Options that name the cluster.
+
+    Attributes:
+        snapshot: A file, or a registered word such as `live`.
+        history: File of load reports, one per line.
+        trace: File of a saved trace.
+    """
+
+    snapshot: str | None = None
+    history: Path | None = None
+    trace: Path | None = None
+
+    @property
+    def words(self) -> list[str]:
+        """The options as words of a command line."""
+        options = {"--snapshot": self.snapshot, "--history": self.history, "--trace": self.trace}
+        return [word for name, value in options.items() if value is not None for word in (name, str(value))]
+
+    @property
+    def count(self) -> int:
+        """How many are set."""
+        return len(self.words) // 2
+
+    @property
+    def is_set(self) -> bool:
+        """Whether any is set."""
+        return self.count > 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,14 +170,56 @@ def compare(
         contest(asked, [source], extra)
 
 
+def own_source(own: OwnCluster, folder: Path, connect: Connect, *, hours: float) -> tuple[TraceSource, list[Contender]]:
+    """Trace source of the cluster, and an additional contender: the settings that a snapshot's cluster uses now.
+
+    Args:
+        folder: A live snapshot is written there, for every process to read.
+
+    Raises:
+        StateChannelError: The source cannot be read, or cannot be converted to a trace.
+    """
+    from shedders.contest.outcome import SourceKind
+    from shedders.contest.snapshot_trace import present
+    from shedders.contest.sources import file_source, make_trace
+
+    extra: list[Contender] = []
+    if own.trace is not None:
+        source = file_source(SourceKind.TRACE, own.trace, own.trace.stem)
+    elif own.history is not None:
+        source = file_source(SourceKind.HISTORY, own.history, own.history.stem)
+    else:
+        word = str(own.snapshot)
+        taken = snapshot_from(word, connect)
+        extra.append(present(taken))
+        path = Path(word)
+        if word in registered():
+            path = folder / f"{word}-snapshot.json"
+            write_snapshot(taken, path)
+        source = file_source(SourceKind.SNAPSHOT, path, path.stem, hours=hours)
+    # A source without a trace is reported here, not by each run.
+    trace = make_trace(source, 1)
+    span_s = trace.steps * trace.step_s
+    if own.history is not None and span_s < LEAST_S:
+        raise CommandError(
+            f"the history spans {duration(1_000 * span_s)}; at least {duration(1_000 * LEAST_S)} are needed",
+            hint="Record for longer (--for 30m), or extend the present load: `simulate compare --snapshot live`.",
+            code=ExitCode.UNDETERMINED,
+        )
+    for remark in trace.remarks:
+        say(f"note: {remark}")
+    return replace(source, about=trace.about), extra
+
+
 def _sources(names: Sequence[str], *, held_out: bool) -> list[TraceSource]:
+    from shedders.contest.scenario import HELD_OUT
     from shedders.contest.sources import chosen_scenarios, usual_scenarios
 
     if not names:
         names, large = usual_scenarios(held_out=held_out)
         say(f"skipped large scenarios; name them to run them: {', '.join(large)}")
     elif held_out:
-        names = [*names, *usual_scenarios(held_out=True)[0][len(usual_scenarios(held_out=False)[0]) :]]
+        names = [*names, *(name for name in usual_scenarios(held_out=True)[0] if name.startswith(HELD_OUT))]
     return chosen_scenarios(names)
 
 
@@ -180,18 +264,17 @@ def contest(asked: CompareOptions, sources: Sequence[TraceSource], extra: Sequen
     """
     from shedders.contest.comparison import compared
     from shedders.contest.contenders import contenders
+    from shedders.contest.outcome import ContestRun
     from shedders.contest.recommendation import recommended
-    from shedders.contest.result_store import ResultStore
-    from shedders.contest.runner import program_digest, run_all
-    from shedders.contest.runs import ContestRun
+    from shedders.contest.runner import ResultStore, program_digest, run_all
 
     field = [*contenders(contender_names(asked.contenders)), *extra]
     runs = [ContestRun(source, seed, contender) for source in sources for seed in asked.seeds for contender in field]
-    kept = None if asked.out is None else ResultStore(asked.out, program_digest(), again=asked.again)
+    store = None if asked.out is None else ResultStore(asked.out, program_digest(), again=asked.again)
     shown_seed = asked.seeds[0]
     with progress(f"{len(runs)} runs", len(runs), unit="runs") as update:
         try:
-            rans = run_all(runs, jobs=asked.jobs, kept=kept, progress=update, whole=lambda run: run.seed == shown_seed)
+            rans = run_all(runs, jobs=asked.jobs, kept=store, progress=update, whole=lambda run: run.seed == shown_seed)
         except KeyboardInterrupt:
             if asked.out is not None:
                 say(f"finished runs are kept in {asked.out}: the same command continues with the others")
@@ -201,8 +284,13 @@ def contest(asked: CompareOptions, sources: Sequence[TraceSource], extra: Sequen
     _print(asked, comparison, recommendation)
     if asked.out is not None:
         say_written(write_results(asked, asked.out, comparison, recommendation, rans))
-    _tell_kept(rans)
-    _end(rans)
+    kept = sum(ran.kept for ran in rans)
+    if kept:
+        say(f"{kept} of {len(rans)} runs were reused from --out (--again repeats them)")
+    failed = [ran for ran in rans if ran.outcome is None]
+    if failed:
+        say(f"{len(failed)} of {len(rans)} runs failed; the first: {failed[0].run.title}: {failed[0].error}")
+        raise typer.Exit(ExitCode.FAILED)
 
 
 def _print(asked: CompareOptions, comparison: ContestComparison, recommendation: Recommendation | None) -> None:
@@ -248,7 +336,7 @@ def write_results(
     """Write document, tables, plots and page, and return the paths that people open."""
     from shedders.contest.page import page
     from shedders.contest.plots import churn_picture, scenario_picture
-    from shedders.contest.result_store import file_name
+    from shedders.contest.runner import file_name
     from shedders.contest.tables import aims_grid, markdown, overall_grid, ranking_grid, rivals_grid, scenario_grid
 
     grids = [*(overall_grid(comparison, group) for group in comparison.overall), rivals_grid(comparison)]
@@ -279,16 +367,3 @@ def write_results(
     for path, content in contents.items():
         write_file(path, content)
     return [*contents, *churn, plots]
-
-
-def _tell_kept(rans: Sequence[RunResult]) -> None:
-    kept = sum(ran.kept for ran in rans)
-    if kept:
-        say(f"{kept} of {len(rans)} runs were reused from --out (--again repeats them)")
-
-
-def _end(rans: Sequence[RunResult]) -> None:
-    failed = [ran for ran in rans if ran.outcome is None]
-    if failed:
-        say(f"{len(failed)} of {len(rans)} runs failed; the first: {failed[0].run.title}: {failed[0].error}")
-        raise typer.Exit(ExitCode.FAILED)

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 NEEDED: Final = ("numpy", "matplotlib")
 SEEDS_MAX: Final = 1_000
 SEED_MAX: Final = 2**31
-FORMS: Final = ("svg", "png")
 _NEXT = re.compile(r",(?=[a-z][a-z-]*(?:[,;\s]|$)|[a-z]+/)")
 _SPAN = re.compile(r"([0-9]{1,10})(?:-([0-9]{1,10}))?", re.ASCII)
 
@@ -100,7 +99,9 @@ def check_contenders(values: Sequence[str]) -> None:
 
 def write_pictures(folder: Path, name: str, picture: Plot) -> list[Path]:
     """Write a plot in all formats."""
-    paths = [folder / f"{name}.{form}" for form in FORMS]
-    for path, form in zip(paths, FORMS, strict=True):
+    from shedders.contest.plots import FORMATS
+
+    paths = [folder / f"{name}.{form}" for form in FORMATS]
+    for path, form in zip(paths, FORMATS, strict=True):
         write_file(path, picture.of(form))
     return paths

@@ -13,8 +13,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import orjson
 import typer
 
-from loaddata.report.record import ReportKind, parse_tombstone
-from shedders.cli.contest.compare import CompareOptions, contest, scratch_folder
+from loaddata.report.record import ReportKind
+from loaddata.report.record import parse_tombstone
+from shedders.cli.contest.compare import CompareOptions
+from shedders.cli.contest.compare import contest
+from shedders.cli.contest.compare import scratch_folder
+from shedders.cli.contest.compare import OwnCluster
+from shedders.cli.contest.compare import own_source
 from shedders.cli.contest.options import (
     Contenders,
     Jobs,
@@ -24,7 +29,6 @@ from shedders.cli.contest.options import (
     need_extra,
     parse_seeds,
 )
-from shedders.cli.contest.own_cluster import OwnCluster, own_source
 from shedders.cli.results import write_file
 from statechannel.cli.kit.failures import CommandError
 from statechannel.cli.kit.folders import make_folder

@@ -15,9 +15,8 @@ from shedders.decision.booked_moves import Booked
 from shedders.model.cluster import Broker, Bundle, Cluster, IsolationPolicy, Policies, RecentMoves, TopicLoad
 from shedders.model.moved_cluster import MovedLoad, cargo_of
 from shedders.schemas import FOLDER, schemas
-from shedders.snapshots.cluster import booked_of, cluster_of, snapshot_of, with_cluster
-from shedders.snapshots.faults import SnapshotError
-from shedders.snapshots.file import parse_snapshot, read_snapshot, snapshot_bytes, write_snapshot
+from shedders.snapshots.cluster import booked_of, cluster_of, remarks, snapshot_of, with_cluster
+from shedders.snapshots.file import SnapshotError, parse_snapshot, read_snapshot, snapshot_bytes, write_snapshot
 from shedders.snapshots.model import (
     AveragePart,
     BookedPart,
@@ -34,7 +33,6 @@ from shedders.snapshots.model import (
     TopicPart,
     UsageEntry,
 )
-from shedders.snapshots.remarks import remarks
 from statechannel.protocol.bundle import topic_hash
 from tests.support.snapshots import Shape, cluster
 

@@ -44,11 +44,10 @@ from shedders.policies.effective import EffectivePolicies
 from shedders.policies.kinds import PolicyKind
 from shedders.policies.record import PolicyRecord, made_key
 from shedders.policies.record import encode as encode_policy
-from shedders.snapshots.cluster import booked_of, cluster_of
+from shedders.snapshots.cluster import booked_of, cluster_of, remarks
 from shedders.snapshots.file import parse_snapshot, snapshot_bytes
 from shedders.snapshots.model import BalancingPart, BudgetPart, Snapshot
 from shedders.snapshots.plan_document import cycle_part
-from shedders.snapshots.remarks import remarks
 from shedders.snapshots.selection import choose as chosen_by
 from shedders.snapshots.selection import part_settings, pipeline_of, remembered_by, shedding_of
 from shedders.split.settings import SplitSettings

@@ -4,8 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shedders.contest.bundles import NOBODY, BundleTable
-from shedders.contest.channel import ContestChannel, bounds_of
+from shedders.contest.bundles import NOBODY, BundleTable, ContestChannel, bounds_of
 from shedders.contest.trace import Demand, Units
 from statechannel.protocol.bundle import FULL_UPPER, parse_key
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from shedders.contest.channel import ContestChannel, RefusedError, bounds_of
+from shedders.contest.bundles import ContestChannel, RefusedError, bounds_of
 from statechannel.protocol.verdict import Verdict
 
 

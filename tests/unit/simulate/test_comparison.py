@@ -8,10 +8,9 @@ import orjson
 import pytest
 
 from shedders.contest.comparison import COMPARED, ContenderRow, ContestComparison, ScenarioPart, compared
-from shedders.contest.outcome import Measures, RunOutcome
-from shedders.contest.paired import Certainty, certainty_of, marked, sign_test
+from shedders.contest.figures import Certainty, certainty_of, marked, sign_test
+from shedders.contest.outcome import Measures, RunOutcome, RunResult
 from shedders.contest.recommendation import Recommendation, recommended
-from shedders.contest.runs import RunResult
 from shedders.contest.tables import (
     aims_grid,
     markdown,

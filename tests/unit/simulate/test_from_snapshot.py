@@ -5,14 +5,12 @@ import orjson
 import pytest
 
 from shedders.contest.contenders import contender
-from shedders.contest.from_snapshot import from_snapshot
 from shedders.contest.recorded import load, save
-from shedders.contest.trace_parts import places
+from shedders.contest.snapshot_trace import from_snapshot, places
 from shedders.contest.world import simulate
 from shedders.model.cluster import Cluster
 from shedders.snapshots.cluster import snapshot_of
-from shedders.snapshots.faults import SnapshotError
-from shedders.snapshots.file import parse_snapshot
+from shedders.snapshots.file import SnapshotError, parse_snapshot
 
 HALF = 0x80000000
 

@@ -6,10 +6,10 @@ import pytest
 
 from loaddata.measure.synthetic import SimulatedSettings
 from shedders.contest.contenders import contender
-from shedders.contest.synthetic_trace import SyntheticTrace
-from shedders.contest.trace import Namespace
+from shedders.contest.trace import Namespace, Trace
 from shedders.contest.world import ContestWorld, simulate
 from statechannel.protocol.bundle import bundle_key, namespace_bounds
+from tests.support.predictions import synthetic_trace
 
 SETTINGS = SimulatedSettings(topics=50, msg_rate=60, heavy=20, hot_namespace="t/hot", hot_from_s=1_060.0, wave=0.1)
 BROKERS = ["b1", "b2", "b3"]
@@ -21,8 +21,8 @@ QUICK = (
 """Ours, ten times as fast as usual."""
 
 
-def trace(steps: int = 240) -> SyntheticTrace:
-    return SyntheticTrace(
+def trace(steps: int = 240) -> Trace:
+    return synthetic_trace(
         SETTINGS,
         3,
         brokers=BROKERS,

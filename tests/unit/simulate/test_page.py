@@ -7,10 +7,9 @@ import re
 import pytest
 
 from shedders.contest.comparison import compared
-from shedders.contest.outcome import RunOutcome
+from shedders.contest.outcome import ContestRun, RunOutcome, RunResult, TraceSource
 from shedders.contest.page import page
 from shedders.contest.recommendation import recommended
-from shedders.contest.runs import ContestRun, RunResult, TraceSource
 from tests.support.browsers import browser_or_skip, running_browser, shown
 from tests.support.contest_runs import contender, failed, field_of, ran, source
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from shedders.contest.comparison import compared
+from shedders.contest.outcome import ContestRun
 from shedders.contest.plots import TICKS_MAX, churn_picture, drawn, run_picture, scenario_picture, ticks_of
-from shedders.contest.runs import ContestRun
 from tests.support.contest_runs import contender, field_of, outcome, source
 
 ROOT = Path(__file__).parents[3]

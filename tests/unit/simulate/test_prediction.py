@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shedders.contest.plots_live import LoadDifferences, LoadRun, differences, prediction_picture, settled_s
+from tests.support.predictions import LoadDifferences, LoadRun, differences, prediction_plot, settled_s
 
 LIVE = LoadRun([0.0, 1.0, 2.0, 3.0], {"b1": [0.2, 0.8, 0.5, 0.4], "b2": [0.2, 0.2, 0.3, 0.4]}, [0.5, 1.5, 2.5])
 FORETOLD = LoadRun([0.0, 0.9, 1.9, 3.5], {"b1": [0.2, 0.8, 0.3, 0.3], "b2": [0.2, 0.2, 0.5, 0.5]}, [1.4])
@@ -41,6 +41,6 @@ def test_what_has_no_moment_in_common_is_refused() -> None:
 
 
 def test_both_are_drawn() -> None:
-    svg = prediction_picture(LIVE, FORETOLD, {"launch": 1.0}, "live against simulated").svg()
+    svg = prediction_plot(LIVE, FORETOLD, {"launch": 1.0}, "live against simulated").svg()
     for text in ("b1, live", "b2, simulated", "launch", "moves, live", "live against simulated"):
         assert text in svg

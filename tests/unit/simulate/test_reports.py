@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 from loaddata.model.averages import TimedAverages
 from loaddata.model.bundle_load import BundleStats
 from loaddata.model.top_bundles import LocalBundle, TopRules, top_bundles
-from shedders.contest.bundles import BundleTable
-from shedders.contest.channel import ContestChannel, bounds_of
+from shedders.contest.bundles import BundleTable, ContestChannel, bounds_of
 from shedders.contest.reports import Reports, ReportSettings
 from shedders.contest.trace import TraceMachine, Units
 

@@ -12,9 +12,8 @@ import orjson
 import psutil
 import pytest
 
-from shedders.contest.result_store import ResultStore, RunsFolderError, file_name
-from shedders.contest.runner import program_digest, run_all
-from shedders.contest.runs import ContestRun, RunResult
+from shedders.contest.outcome import ContestRun, RunResult
+from shedders.contest.runner import ResultStore, RunsFolderError, file_name, program_digest, run_all
 from tests.support.contest_plays import play, runs
 from tests.support.contest_runs import contender, source
 from tests.support.waits import WAIT_S

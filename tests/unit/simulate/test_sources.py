@@ -6,17 +6,17 @@ import numpy as np
 import pytest
 
 from shedders.cli.contest.options import contender_names
-from shedders.contest.present import AS_IT_IS, present
+from shedders.contest.outcome import SourceKind
 from shedders.contest.recorded import AS_RECORDED, save
-from shedders.contest.runs import SourceKind
 from shedders.contest.scenario import load_scenario, scenarios
+from shedders.contest.snapshot_trace import AS_IT_IS, present
 from shedders.contest.sources import (
     chosen_scenarios,
     file_source,
     is_steady,
+    make_trace,
+    name_apart,
     scenario_source,
-    told_apart,
-    trace_made,
     usual_scenarios,
 )
 from shedders.contest.workload import scenario_trace
@@ -59,7 +59,7 @@ def test_the_largest_scenarios_run_only_when_they_are_named():
 def test_sources_of_one_name_are_told_apart():
     calm = scenario_source("calm")
     mine = dataclasses.replace(calm, where="./calm.toml")
-    assert [one.name for one in told_apart([calm, mine])] == ["calm", "./calm.toml"]
+    assert [one.name for one in name_apart([calm, mine])] == ["calm", "./calm.toml"]
 
 
 def test_the_digest_is_of_the_content():
@@ -75,14 +75,14 @@ def saved(tmp_path):
 
 def test_seed_1_is_what_was_recorded(saved):
     recorded = scenario_trace(load_scenario("swap-trap"), 3)
-    same = trace_made(saved, AS_RECORDED)
+    same = make_trace(saved, AS_RECORDED)
     for step in (0, 7, recorded.steps - 1):
         for one, other in zip(same.demand(step), recorded.demand(step), strict=True):
             assert np.array_equal(one, other)
 
 
 def test_other_seeds_waver_a_little_and_repeat_in_any_order(saved):
-    same, first, again, other = (trace_made(saved, seed) for seed in (AS_RECORDED, 2, 2, 3))
+    same, first, again, other = (make_trace(saved, seed) for seed in (AS_RECORDED, 2, 2, 3))
     assert (first.seed, first.steps, first.machines) == (2, same.steps, same.machines)
     steps = list(range(0, same.steps, 9))
     backwards = {step: again.demand(step) for step in reversed(steps)}

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shedders.contest.demand_noise import LoadSwell, NamespaceWave, NoiseLayer
-from shedders.contest.draws import drawn, shuffled
+from shedders.contest.demand_noise import LoadSwell, NamespaceWave, NoiseLayer, drawn, shuffled
 from shedders.contest.scenario import load_scenario, parse_scenario
 from shedders.contest.topics import TotalCapacity, topics_of
 from shedders.contest.trace import TraceEvent, TraceEventKind
@@ -200,7 +199,7 @@ def test_noise_changes_slowly_and_forgets():
 
 def test_noise_never_takes_more_than_there_is():
     trace = trace_of(APP + "[[noise]]\nsd = 1.0\nevery_s = 20\n")
-    assert min(trace.factors(step).min() for step in range(trace.steps)) == 0.05
+    assert min(trace.rows(step).min() for step in range(trace.steps)) == 0.05
 
 
 def test_a_wave_by_hand():
