@@ -21,7 +21,7 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryProgress,
 )
 
-from spark.core.running import Work, run_query
+from spark.core.running import BatchFunction, Work, run_query
 from spark.errors import SparkJobError
 
 if TYPE_CHECKING:
@@ -173,11 +173,23 @@ def run_measured(
     session: SparkSession,
     streaming: Streaming,
     metrics: JobMetrics,
-    start: Callable[[], StreamingQuery],
     *,
-    work: Work,
+    start: Callable[[Work], StreamingQuery],
+    take: BatchFunction,
     stop: threading.Event,
 ) -> None:
-    """Run a query as its options say, with its figures served meanwhile; see `measured` and `run_query`."""
+    """Run a query as its options say, with its figures served meanwhile; see `measured` and `run_query`.
+
+    Args:
+        start: Starts the query, which calls the work that is passed for each batch.
+        take: Does a batch.
+    """
+    work = Work(take, stop)
     with measured(session, metrics, streaming.metrics_port):
-        run_query(start, stop=stop, work=work, retries=streaming.retries, stop_timeout_s=streaming.stop_timeout_s)
+        run_query(
+            lambda: start(work),
+            stop=stop,
+            work=work,
+            retries=streaming.retries,
+            stop_timeout_s=streaming.stop_timeout_s,
+        )

@@ -1,6 +1,7 @@
-"""Runs a streaming query until it is asked to stop: in order, with retries where Kafka is away, with errors that say why.
+"""Runs Spark's work: streaming queries until they are asked to stop, and batch work; with errors that say why it ended.
 
-What a batch writes must hold whatever happens here: a kill at any moment is as safe as a stop in order, only less polite.
+Queries are stopped in order, and started again where Kafka is away. What a batch writes must hold whatever happens here: a kill
+at any moment is as safe as a stop in order, only less polite.
 """
 
 from __future__ import annotations
@@ -20,8 +21,11 @@ from spark.errors import SparkJobError
 from statechannel.errors import ExitCode, StateChannelError
 
 if TYPE_CHECKING:
+    from pyspark import SparkContext
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
+
+    from statechannel.audit.engine import ProgressBar
 
 
 class QueryEndCause(StrEnum):
@@ -302,7 +306,82 @@ def _java_trace(error: Any) -> str:
     return ""
 
 
-def failure_of(error: Exception) -> SparkJobError:
-    """What became of batch work that Spark or its JVM has ended with this error."""
-    text = f"{type(error).__name__}: {error}\n{_java_trace(error)}"
-    return _failure(cause_of(text), gist(text))
+# --- batch work ---------------------------------------------------------------------------------------------------------
+
+_PROGRESS_LOOK_S = 0.5
+_LOOKS_END_S = 5.0
+_WHOLE = 1_000
+
+
+@contextmanager
+def spark_errors() -> Iterator[None]:
+    """Errors of Spark as errors of a job.
+
+    Raises:
+        SparkJobError: With the cause, and the exit code that there is for it.
+    """
+    # Help is read where there is no Spark, and needs this module.
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except (PySparkException, Py4JError) as error:
+        text = f"{type(error).__name__}: {error}\n{_java_trace(error)}"
+        raise _failure(cause_of(text), gist(text)) from error
+
+
+OnTasks = Callable[[int, int], None]
+"""Called with the tasks done and the tasks known so far, whose number grows as Spark plans further stages."""
+
+
+@contextmanager
+def tasks_followed(context: SparkContext, on_tasks: OnTasks) -> Iterator[None]:
+    """Report the tasks of all that this process runs meanwhile.
+
+    Spark forgets stages that have ended: what was seen of them is remembered here. Looking costs two calls to the JVM for
+    each running stage, twice a second.
+    """
+    ended = threading.Event()
+
+    def follow() -> None:
+        seen: dict[int, tuple[int, int]] = {}
+        tracker = context.statusTracker()
+        while not ended.wait(_PROGRESS_LOOK_S):
+            active = set(tracker.getActiveStageIds())
+            for stage in active:
+                if (info := tracker.getStageInfo(stage)) is not None:
+                    seen[stage] = (info.numCompletedTasks, info.numTasks)
+            for stage in seen.keys() - active:
+                seen[stage] = (seen[stage][1], seen[stage][1])
+            if seen:
+                on_tasks(sum(done for done, _ in seen.values()), sum(tasks for _, tasks in seen.values()))
+
+    thread = threading.Thread(target=follow, name="spark-progress", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join(_LOOKS_END_S)
+
+
+@contextmanager
+def tasks_shown(doing: str, context: SparkContext, bar: ProgressBar) -> Iterator[None]:
+    """Show on a bar how many of the tasks that Spark has planned so far are done.
+
+    Where standard error is not a terminal nothing is shown, and Spark is not asked.
+    """
+    if not sys.stderr.isatty():
+        yield
+        return
+    with bar(doing, _WHOLE, unit="of the tasks") as shown:
+        furthest = 0
+
+        def show(done: int, tasks: int) -> None:
+            nonlocal furthest  # later stages make the whole larger; a bar must not go back
+            furthest = max(furthest, _WHOLE * done // max(1, tasks))
+            shown(furthest)
+
+        with tasks_followed(context, show):
+            yield
