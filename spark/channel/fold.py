@@ -2,6 +2,9 @@
 
 A group is what must be folded together: one namespace in one partition (keys of no known form make groups of their own). What
 crosses groups is settled before, in `plan.py`, and comes as a `FoldPlan`.
+
+Python workers fold between Arrow batches: rows come sorted by partition, group, kind of row and offset. What of a record is not
+judged (headers, time) is handed on as Arrow holds it; only what the fold looks at becomes a Python object.
 """
 
 from __future__ import annotations
@@ -232,6 +235,8 @@ def _line(judgement: Judgement, before: Before) -> Line:
         before,
     )
 
+
+# --- between Arrow batches ----------------------------------------------------------------------------------------------
 
 _STATES_IN_A_BATCH = 5_000
 Fold = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]

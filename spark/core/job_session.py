@@ -1,4 +1,10 @@
-"""What a streaming job holds while it works: its folders, a Spark session, and a log on standard error."""
+"""What a streaming job holds while it works: its folders, a Spark session, and a log on standard error.
+
+One job at a time works on a checkpoint, and on a table, by the kernel's lock on a file beside the folder. The lock goes when the
+process does, however it ends. It holds between processes of one machine, or of several that share the folder by a file system
+that locks. Elsewhere (object stores) the second writer fails when it publishes, because the pointer is moved only from where its
+writer found it (`spark.core.store`), but may have written where the first one did.
+"""
 
 from __future__ import annotations
 
@@ -122,11 +128,6 @@ def _local(place: str | Path) -> Path | None:
     return Path(text).expanduser().resolve()
 
 
-def say(line: str) -> None:
-    """Print a line for people on standard error."""
-    print(line, file=sys.stderr, flush=True)
-
-
 def refuse_foreign(table: str, job: str, foreign: str) -> None:
     """See that a table is not another job's.
 
@@ -140,6 +141,11 @@ def refuse_foreign(table: str, job: str, foreign: str) -> None:
 
     if (Folder(table) / foreign).exists():
         raise TableFormatError(table, f"it is not a table of {job}: it has a folder `{foreign}`")
+
+
+def say(line: str) -> None:
+    """Print a line for people on standard error."""
+    print(line, file=sys.stderr, flush=True)
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from enum import StrEnum
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from spark.errors import SparkJobError
 from statechannel.errors import ExitCode, StateChannelError
@@ -39,36 +39,60 @@ class QueryEndCause(StrEnum):
     OTHER = "Spark ended the query"
 
 
+class _Meaning(NamedTuple):
+    """What a cause means for the one who started the job.
+
+    Attributes:
+        pattern: Found in what Spark and its JVM say of it.
+    """
+
+    pattern: str
+    exit_code: ExitCode
+    hint: str
+
+
 # In this order: a refusal is also reported as a failure to connect, and lost offsets come wrapped in time-outs.
-_SIGNS = (
-    (
-        QueryEndCause.TOPIC_BROKEN,
+_MEANINGS = {
+    QueryEndCause.TOPIC_BROKEN: _Meaning(
         r"KAFKA_DATA_LOSS|UnknownTopicOrPartitionException|OffsetOutOfRangeException|InvalidTopicException"
         r"|Partitions? .* (?:lost|gone|deleted)|data may have been lost",
+        ExitCode.TOPIC_BROKEN,
+        "If the topic was created again, start with a new checkpoint and new tables.",
     ),
-    (
-        QueryEndCause.KAFKA_DENIED,
+    QueryEndCause.KAFKA_DENIED: _Meaning(
         r"SaslAuthenticationException|SslAuthenticationException|AuthorizationException|AuthenticationException",
+        ExitCode.KAFKA_DENIED,
+        "See the security settings given with -X, and the ACLs of the topic.",
     ),
-    (
-        QueryEndCause.KAFKA_AWAY,
+    QueryEndCause.KAFKA_AWAY: _Meaning(
         r"org\.apache\.kafka\.common\.errors\.(?:TimeoutException|DisconnectException|NetworkException"
         r"|CoordinatorNotAvailableException|LeaderNotAvailableException|NotLeaderOrFollowerException"
         r"|BrokerNotAvailableException|RetriableException)"
         r"|No resolvable bootstrap urls|Cannot fetch record for offset",
+        ExitCode.KAFKA_AWAY,
+        "Start the job again when Kafka answers: it goes on where it was.",
     ),
-    (QueryEndCause.WORKER_LACKS, r"PythonException.*\bModuleNotFoundError: No module named "),
-    (QueryEndCause.JVM_ENDED, r"Py4JNetworkError|Answer from Java side is empty|Connection refused.*py4j"),
-)
-_COMPILED = tuple((cause, re.compile(pattern, re.DOTALL)) for cause, pattern in _SIGNS)
+    QueryEndCause.WORKER_LACKS: _Meaning(
+        r"PythonException.*\bModuleNotFoundError: No module named ",
+        ExitCode.SPARK_MISSING,
+        "Every node needs the package and what it requires: install it there and name that Python with "
+        "`--conf spark.pyspark.python=...`, or ship it as a zip with --py-files (design/spark-cluster.md).",
+    ),
+    QueryEndCause.JVM_ENDED: _Meaning(
+        r"Py4JNetworkError|Answer from Java side is empty|Connection refused.*py4j",
+        ExitCode.SPARK_FAILED,
+        "It may have been killed for want of memory: `--conf spark.driver.memory=...` gives it more.",
+    ),
+    QueryEndCause.OTHER: _Meaning("", ExitCode.SPARK_FAILED, "`--debug` shows all that Spark says of it."),
+}
 _CAUSED_BY = re.compile(r"^\s*Caused by: (.+)$", re.MULTILINE)
 _MISSING_MODULE = re.compile(r"^ModuleNotFoundError: .+$", re.MULTILINE)
 _LENGTH = 400
 
 
 def cause_of(text: str) -> QueryEndCause:
-    """Which of the causes that have an exit code this text describes."""
-    return next((cause for cause, pattern in _COMPILED if pattern.search(text)), QueryEndCause.OTHER)
+    """Which cause this text describes."""
+    return next(cause for cause, meaning in _MEANINGS.items() if re.search(meaning.pattern, text, re.DOTALL))
 
 
 def gist(text: str) -> str:
@@ -87,22 +111,6 @@ _BACKOFF_S, _BACKOFF_MAX_S = 1.0, 60.0
 
 Say = Callable[[str], None]
 BatchFunction = Callable[["DataFrame", int], None]
-
-_EXITS = {
-    QueryEndCause.KAFKA_AWAY: ExitCode.KAFKA_AWAY,
-    QueryEndCause.KAFKA_DENIED: ExitCode.KAFKA_DENIED,
-    QueryEndCause.TOPIC_BROKEN: ExitCode.TOPIC_BROKEN,
-    QueryEndCause.WORKER_LACKS: ExitCode.SPARK_MISSING,
-}
-_HINTS = {
-    QueryEndCause.KAFKA_AWAY: "Start the job again when Kafka answers: it goes on where it was.",
-    QueryEndCause.KAFKA_DENIED: "See the security settings given with -X, and the ACLs of the topic.",
-    QueryEndCause.TOPIC_BROKEN: "If the topic was created again, start with a new checkpoint and new tables.",
-    QueryEndCause.JVM_ENDED: "It may have been killed for want of memory: `--conf spark.driver.memory=...` gives it more.",
-    QueryEndCause.WORKER_LACKS: "Every node needs the package and what it requires: install it there and name that Python with "
-    "`--conf spark.pyspark.python=...`, or ship it as a zip with --py-files (design/spark-cluster.md).",
-    QueryEndCause.OTHER: "`--debug` shows all that Spark says of it.",
-}
 
 
 class _NoMoreBatchesError(Exception):
@@ -133,13 +141,11 @@ class Work:
         self.error = None
 
     def end(self) -> None:
-        """The query has ended."""
         loud, self._loud = self._loud, None
         if loud is not None:
             loud()
 
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
-        """Do a batch."""
         if self._stop.is_set():
             self.error = _NoMoreBatchesError()
             self._loud = _hushed(frame.sparkSession)
@@ -292,8 +298,8 @@ def _raise(error: Exception, spark_says: str) -> None:
 
 
 def _failure(cause: QueryEndCause, why: str) -> SparkJobError:
-    code = _EXITS.get(cause, ExitCode.SPARK_FAILED)
-    return SparkJobError(f"{cause}: {why}", hint=_HINTS[cause], exit_code=code)
+    meaning = _MEANINGS[cause]
+    return SparkJobError(f"{cause}: {why}", hint=meaning.hint, exit_code=meaning.exit_code)
 
 
 def _java_trace(error: Any) -> str:

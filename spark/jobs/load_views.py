@@ -86,7 +86,6 @@ app = job_app(load_views)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the job as a program; returns the exit code."""
     return job_main(app, "python -m spark.jobs.load_views", argv)
 
 

@@ -80,7 +80,6 @@ app = job_app(partition_loads)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the job as a program; returns the exit code."""
     return job_main(app, "python -m spark.jobs.partition_loads", argv)
 
 

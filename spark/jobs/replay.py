@@ -226,7 +226,6 @@ app = job_app(replay)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the job as a program; returns the exit code."""
     return job_main(app, "python -m spark.jobs.replay", argv)
 
 

@@ -131,7 +131,6 @@ app = job_app(table_view)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the job as a program; returns the exit code."""
     return job_main(app, "python -m spark.jobs.table_view", argv)
 
 

@@ -102,7 +102,7 @@ class TopicFold:
             row["offset"],
             log_time_ms,
         )
-        report = _found(row)
+        report = _report_of(row)
         fate = self.view.read(record, report, Arrival(now_s=log_time_ms / 1_000))
         self.position = row["offset"] + 1
         reason = str(self.view.last_reason) if fate is Fate.DROPPED else ""
@@ -159,7 +159,7 @@ class TopicFold:
         return LastReport(life.offset, age_ms / 1_000)
 
 
-def _found(row: Mapping[str, Any]) -> ReportMeta | UndecodableReport | None:
+def _report_of(row: Mapping[str, Any]) -> ReportMeta | UndecodableReport | None:
     if row["reason"]:
         return UndecodableReport(InvalidReportReason(row["reason"]), "")
     if row["tombstone"]:

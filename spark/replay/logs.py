@@ -138,7 +138,6 @@ _OFFSETS_OF_A_READ = 50_000
 
 
 def wall_ms() -> int:
-    """Now, in milliseconds since 1970."""
     return time.time_ns() // 1_000_000
 
 
