@@ -27,7 +27,7 @@ class Streaming:
         kafka_properties: Properties of Spark's own client only, by Java's names.
         checkpoint: Folder or URI where Spark keeps how far it is.
         trigger_s: Time from the beginning of a batch to that of the next.
-        max_offsets_per_trigger: Most records of a batch; None is no bound.
+        max_offsets_per_trigger: Most records of a batch; None: any number.
         available_now: End when all is read that was there at the start.
         conf: Settings of Spark.
         metrics_port: Port on loopback for Prometheus; None serves nothing.

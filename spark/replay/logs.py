@@ -49,7 +49,7 @@ def archive_log(
     Args:
         folder: Of the job table-view; the view beside the archive says how many partitions the channel has, and which records
             the archive holds. Or that of an archive alone, whose completeness is unknown.
-        partitions: Of the channel, where there is no view.
+        partitions: Of the channel, where a view is missing.
         warn: Called with what the answer does not contain.
 
     Raises:
