@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import orjson
-from pyspark.sql import functions as F
 
-from spark.channel.table import ChannelLog
 from spark.errors import TopicBrokenError
 from statechannel.kafka.admin import BoundsAsker, OffsetBounds
 from statechannel.kafka.client_settings import ClientSettings
@@ -18,15 +17,28 @@ from statechannel.kafka.topics import TopicAdmin
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_EARLIEST = -2
+EARLIEST = -2
+"""Kafka's number for the beginning of a partition."""
 _LAG = "min.compaction.lag.ms"
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelLog:
+    """The topic, as it was when the job began.
+
+    Attributes:
+        compaction_lag_ms: Its `min.compaction.lag.ms`.
+    """
+
+    topic: str
+    topic_id: str
+    partitions: int
+    compaction_lag_ms: int
 
 
 def raw_rows(rows: DataFrame) -> DataFrame:
     """What the Kafka source gives, as `schemas.RAW`."""
-    return rows.select(
-        "partition", "offset", F.unix_millis("timestamp").alias("timestamp_ms"), "key", "value", "headers"
-    )
+    return rows.selectExpr("partition", "offset", "unix_millis(timestamp) as timestamp_ms", "key", "value", "headers")
 
 
 class ChannelTopic:
@@ -36,6 +48,9 @@ class ChannelTopic:
         kafka: Options of Spark's source.
         accept_lost_head: Go on where records were deleted (not compacted) before they were read.
         timeout_s: Bound of one answer of Kafka.
+
+    Raises:
+        TopicMissingError: It does not exist.
     """
 
     def __init__(
@@ -64,6 +79,11 @@ class ChannelTopic:
             )
         return ChannelLog(self.name, topic.topic_id, topic.partitions, int(topic.settings.get(_LAG, "0")))
 
+    def bounds(self, partitions: Iterable[int]) -> dict[int, OffsetBounds]:
+        """Where partitions begin and end now."""
+        answers = self._bounds.ask((self.name, partition) for partition in partitions)
+        return {number: bounds for (_, number), bounds in answers.items()}
+
     def check(self, positions: Mapping[int, int]) -> dict[int, OffsetBounds]:
         """See that the topic is the one that was opened, and has all that is still to be read; where it begins and ends.
 
@@ -79,8 +99,7 @@ class ChannelTopic:
                 f"the topic {self.name} was re-created (id {now.topic_id}, was {self.log.topic_id}) or has other partitions",
                 hint="What was read stays as it is. Start the job with other folders for table and checkpoint.",
             )
-        answers = self._bounds.ask((self.name, partition) for partition in positions)
-        bounds_of = {number: bounds for (_, number), bounds in answers.items()}
+        bounds_of = self.bounds(positions)
         for number, bounds in bounds_of.items():
             position = positions[number]
             if bounds.high < position:
@@ -101,15 +120,24 @@ class ChannelTopic:
         """Where a query without a checkpoint begins, for `startingOffsets`."""
         if not any(positions.values()):
             return "earliest"
-        places = {str(number): position or _EARLIEST for number, position in positions.items()}
-        return orjson.dumps({self.name: places}).decode()
+        return self._json({number: position or EARLIEST for number, position in positions.items()})
 
     def whole(self, session: SparkSession, ends: Mapping[int, int], starts: Mapping[int, int]) -> DataFrame:
-        """Partitions up to these offsets, exclusive; from their beginning where no start is given."""
-        reader = session.read.format("kafka").options(**self._kafka)
+        """Rows of `schemas.RAW` of partitions up to these offsets; from their beginning where no start is given."""
+        return raw_rows(self.read(session, ends, starts, {"includeHeaders": "true"}))
+
+    def read(
+        self, session: SparkSession, ends: Mapping[int, int], starts: Mapping[int, int], options: Mapping[str, str]
+    ) -> DataFrame:
+        """What the Kafka source gives of partitions up to these offsets, exclusive.
+
+        Args:
+            options: Further ones of the source.
+        """
+        reader = session.read.format("kafka").options(**self._kafka).options(**options)
         reader = reader.option("assign", orjson.dumps({self.name: sorted(ends)}).decode())
-        since = {self.name: {str(number): starts.get(number, _EARLIEST) for number in ends}}
-        reader = reader.option("startingOffsets", orjson.dumps(since).decode())
-        until = {self.name: {str(number): end for number, end in ends.items()}}
-        reader = reader.option("endingOffsets", orjson.dumps(until).decode())
-        return raw_rows(reader.option("includeHeaders", "true").load())
+        reader = reader.option("startingOffsets", self._json({n: starts.get(n, EARLIEST) for n in ends}))
+        return reader.option("endingOffsets", self._json(ends)).load()
+
+    def _json(self, offsets: Mapping[int, int]) -> str:
+        return orjson.dumps({self.name: {str(number): offset for number, offset in offsets.items()}}).decode()

@@ -312,7 +312,6 @@ def join(
 
 
 def place_fields(place: ReadingPosition) -> dict[str, Any]:
-    """As JSON."""
     return {
         "position": place.position,
         "newest_ms": place.newest_ms,
@@ -327,7 +326,6 @@ def place_fields(place: ReadingPosition) -> dict[str, Any]:
 
 
 def read_place(fields: dict[str, Any]) -> ReadingPosition:
-    """Out of JSON."""
     mark, stop = fields["cold_start"], fields["stopped"]
     return ReadingPosition(
         position=fields["position"],

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
@@ -22,12 +21,12 @@ if TYPE_CHECKING:
     from spark.core.store import Pointer, SnapshotStore
 
 
-_COLUMNS = ["key", "lower", "state", "version", "from", "to", "id", "owner", "debt_since"]
+_COLUMNS = ["key", "lower", "state", "version", "from", "to", "id", "debt_since"]
 
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """Figures of a snapshot.
+    """Figures of a snapshot, as its pointer has them.
 
     Attributes:
         digest: Of all accepted states, as records.md section 8, has it.
@@ -40,17 +39,6 @@ class Published:
     bundles: int
     namespaces: int
     debts: int
-    owners: dict[str, int]
-
-    def fields(self) -> dict[str, Any]:
-        """As the pointer has them."""
-        return {
-            "digest": self.digest,
-            "keys": self.keys,
-            "bundles": self.bundles,
-            "namespaces": self.namespaces,
-            "debts": self.debts,
-        }
 
 
 def published(uri: str) -> Published:
@@ -63,7 +51,6 @@ def published(uri: str) -> Published:
     is_bundle = pc.greater_equal(table.column("lower"), 0)
     is_deleted = pc.equal(table.column("state"), State.DELETED.value)
     live = pc.and_(is_bundle, pc.invert(is_deleted))
-    owners = Counter(owner for owner in table.filter(live).column("owner").to_pylist() if owner is not None)
     active = pc.and_(pc.invert(is_bundle), pc.equal(table.column("state"), State.ACTIVE.value))
     return Published(
         digest=digest_of(line_of(*fields) for fields in zip(*columns, strict=True)),
@@ -71,7 +58,6 @@ def published(uri: str) -> Published:
         bundles=int(pc.sum(live).as_py() or 0),
         namespaces=int(pc.sum(active).as_py() or 0),
         debts=debts,
-        owners=dict(owners),
     )
 
 
@@ -79,7 +65,7 @@ _log = structlog.get_logger(__name__)
 
 SOURCE_OFFSET = "source-offset"
 SEQUENCE = "sequence"
-_TOLD = ("partition", "state", "version", "from", "to", "id", "owner", "generation")
+_FIELDS = ("partition", "state", "version", "from", "to", "id", "owner", "generation")
 
 Write = Callable[["DataFrame"], None]
 """Writes rows of key, value and headers."""
@@ -129,7 +115,7 @@ def changes(now: DataFrame, before: DataFrame | None, sequence: int) -> DataFram
     exists = now.where(F.col("state").isNotNull())
     new = exists.select(
         F.col("key").cast("binary").alias("key"),
-        F.to_json(F.struct(*(F.col(name) for name in _TOLD)), {"ignoreNullFields": "false"})
+        F.to_json(F.struct(*(F.col(name) for name in _FIELDS)), {"ignoreNullFields": "false"})
         .cast("binary")
         .alias("value"),
         _headers(F.col("offset"), sequence),

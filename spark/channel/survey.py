@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import pyarrow as pa
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from spark.channel.plan import BatchContents, ColdStartMark, Vouching
 from spark.core.schemas import batch_of
@@ -85,14 +86,10 @@ def _listed(names: Iterable[str]) -> str:
 
 _LAST = 2**63 - 1
 _KEY_MAX_BYTES = 300  # of a known form has at most 279
-_TOLD_OFFSETS, _TOLD_BYTES = 10_000, 1_000
+_CONTROL_OFFSETS, _CONTROL_BYTES = 10_000, 1_000
 """Control records within this number of offsets, and of this size, are decoded at the first look; more are decoded by workers."""
-_STOPS = "partition int, offset long, format long"
-_WORDS = "partition int, offset long, is_mark boolean, number long"
-_WORDS_ARROW = pa.schema(
-    [("partition", pa.int32()), ("offset", pa.int64()), ("is_mark", pa.bool_()), ("number", pa.int64())]
-)
-_STOPS_ARROW = pa.schema([("partition", pa.int32()), ("offset", pa.int64()), ("format", pa.int64())])
+_WORDS = pa.schema([("partition", pa.int32()), ("offset", pa.int64()), ("is_mark", pa.bool_()), ("number", pa.int64())])
+_STOPS = pa.schema([("partition", pa.int32()), ("offset", pa.int64()), ("format", pa.int64())])
 
 
 class BatchSurvey(NamedTuple):
@@ -122,7 +119,7 @@ _PLAIN = (
 MAY_BE_NEWER: Final = f"value is not null and not coalesce(startswith({_TEXT}, '!'), false) and not ({_PLAIN})"
 """Whether a value may be of a newer format; the JVM clears those that say `"format":1` once and plainly."""
 
-_TOLD = f"key in (X'{HEARTBEAT_KEY.hex()}', X'{COLD_START_KEY.hex()}')"
+_CONTROL = f"key in (X'{HEARTBEAT_KEY.hex()}', X'{COLD_START_KEY.hex()}')"
 _LOOK = (
     "count(*) as records",
     "min(offset) as first",
@@ -149,9 +146,9 @@ def survey(rows: DataFrame, positions: Mapping[int, int]) -> BatchSurvey:
         looked = _look(rows, positions)
     gapped = [row["partition"] for row in looked if _has_gap(row, positions.get(row["partition"], 0))]
     gaps = _gap_ends(rows.where(F.col("partition").isin(gapped)), positions) if gapped else {}
-    more = [row["partition"] for row in looked if row["more_told"]]
+    more = [row["partition"] for row in looked if row["more_control"]]
     words = words_of(rows.where(F.col("partition").isin(more))) if more else {}
-    words |= {row["partition"]: [*_words(row["told"])] for row in looked if not row["more_told"]}
+    words |= {row["partition"]: [*_words(row["control"])] for row in looked if not row["more_control"]}
     seen = {
         number: _seen(row, stops.get(number), gaps.get(number), words.get(number, ()))
         for row in looked
@@ -164,10 +161,10 @@ def _look(rows: DataFrame, positions: Mapping[int, int]) -> list[Row]:
     # A set that hostile keys cannot make larger than this; where there are more records it is not used.
     near = f"offset < {_by_partition(positions)} + {KEYS_MAX} and length(key) <= {_KEY_MAX_BYTES}"
     keys = f"collect_set(if({near}, key, null)) as keys"
-    few = f"offset < {_by_partition(positions)} + {_TOLD_OFFSETS} and coalesce(length(value), 0) <= {_TOLD_BYTES}"
-    told = f"collect_list(if({_TOLD} and {few}, struct(offset, key, value), null)) as told"
-    more_told = f"count_if({_TOLD} and not ({few})) as more_told"
-    return rows.groupBy("partition").agg(*map(F.expr, (*_LOOK, keys, told, more_told))).collect()
+    few = f"offset < {_by_partition(positions)} + {_CONTROL_OFFSETS} and coalesce(length(value), 0) <= {_CONTROL_BYTES}"
+    control = f"collect_list(if({_CONTROL} and {few}, struct(offset, key, value), null)) as control"
+    more_control = f"count_if({_CONTROL} and not ({few})) as more_control"
+    return rows.groupBy("partition").agg(*map(F.expr, (*_LOOK, keys, control, more_control))).collect()
 
 
 def _needed(row: Row, positions: Mapping[int, int]) -> Needed:
@@ -195,7 +192,8 @@ def _words(records: Iterable[tuple[int, bytes, bytes | None]]) -> Iterator[Vouch
 
 def words_of(rows: DataFrame) -> dict[int, list[Vouching | ColdStartMark]]:
     """What control records of each partition say, decoded by the workers: neither junk nor values come to the driver."""
-    decoded = rows.where(_TOLD).select("partition", "offset", "key", "value").mapInArrow(_decoded, _WORDS).toArrow()
+    records = rows.where(_CONTROL).select("partition", "offset", "key", "value")
+    decoded = records.mapInArrow(_decoded, from_arrow_schema(_WORDS)).toArrow()
     words: dict[int, list[Vouching | ColdStartMark]] = {}
     for partition, offset, is_mark, number in zip(*(column.to_pylist() for column in decoded.columns), strict=True):
         words.setdefault(partition, []).append((ColdStartMark if is_mark else Vouching)(offset, number))
@@ -216,7 +214,7 @@ def _decoded(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for word in _words([(record[0], record[1], record[2])])
         ]
         if spoken:
-            yield batch_of(spoken, _WORDS_ARROW)
+            yield batch_of(spoken, _WORDS)
 
 
 def _seen(
@@ -241,7 +239,7 @@ def _seen(
 def find_stops(rows: DataFrame) -> dict[int, FormatStop]:
     """The first record of a newer format in each partition that has one."""
     doubtful = rows.where(MAY_BE_NEWER).select("partition", "offset", "key", "value")
-    newer = doubtful.mapInArrow(_newer, _STOPS)
+    newer = doubtful.mapInArrow(_newer, from_arrow_schema(_STOPS))
     first = newer.groupBy("partition").agg(F.min(F.struct("offset", "format")).alias("first")).collect()
     return {row["partition"]: FormatStop(row["first"]["offset"], row["first"]["format"]) for row in first}
 
@@ -255,7 +253,7 @@ def _newer(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             if newer:
                 stops.append((partition, offset, newer))
         if stops:
-            yield batch_of(stops, _STOPS_ARROW)
+            yield batch_of(stops, _STOPS)
 
 
 def _gap_ends(rows: DataFrame, positions: Mapping[int, int]) -> dict[int, tuple[int, int]]:

@@ -12,13 +12,15 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import structlog
+from prometheus_client import CollectorRegistry, Counter, Gauge
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from spark.channel.arrow_fold import fold_with
+from spark.channel.fold import fold_with
 from spark.channel.joins import Began, JoinSettlement
+from spark.channel.log import ChannelLog
 from spark.channel.plan import (
     BatchStep,
     JoinReason,
@@ -39,25 +41,12 @@ from spark.errors import NewerFormatError, TableFormatError, TopicBrokenError
 if TYPE_CHECKING:
     from statechannel.kafka.admin import OffsetBounds
 
+
 _log = structlog.get_logger(__name__)
 
 _DATE = f"date_format(timestamp_millis(greatest(0, least({LATEST_MS}, timestamp_ms))), 'yyyy-MM-dd') as dt"
 _DIFFERENCES_MAX = 1_000
 FORMAT = 1
-
-
-@dataclass(frozen=True, slots=True)
-class ChannelLog:
-    """The topic, as it was when the job began.
-
-    Attributes:
-        compaction_lag_ms: Its `min.compaction.lag.ms`.
-    """
-
-    topic: str
-    topic_id: str
-    partitions: int
-    compaction_lag_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +124,7 @@ class ChannelTable:
         places = self._places(base)
         self._recover(base)
         if not self._clean:
-            self._tell_changes(base)
+            self._publish_changes(base)
         positions = {number: place.position for number, place in places.items()}
         began = Began(begun_ms, self._check(positions))
         rows = with_group(batch.where(not_below(positions))).persist(StorageLevel.MEMORY_AND_DISK)
@@ -148,7 +137,7 @@ class ChannelTable:
             newest, outcome = self._take(base, places, rows, surveyed, began)
         finally:
             rows.unpersist()
-        self._tell_changes(newest)
+        self._publish_changes(newest)
         after = self._places(newest)
         self._compact(after)
         self._clean = True
@@ -158,7 +147,7 @@ class ChannelTable:
             raise NewerFormatError(self._log.topic, number, stop.offset, stop.format)
         return outcome
 
-    def _tell_changes(self, newest: Pointer | None) -> None:
+    def _publish_changes(self, newest: Pointer | None) -> None:
         if self._changes is not None:
             self._changes.publish(newest, self._read)
 
@@ -206,7 +195,7 @@ class ChannelTable:
         for number, seen in surveyed.seen.items():
             if number not in steps:
                 steps[number] = go_on(self._log.partitions, number, places[number], seen)
-        _tell(steps)
+        _log_steps(steps)
         sequence, folder = self._store.begin(base)
         needed = _needed(steps, surveyed)
         snapshot = None if base is None else self._read(base.sequence)
@@ -217,7 +206,7 @@ class ChannelTable:
             state = folded.where(F.col("row") == STATE_ROW).select("state.*")
             whole = state
             if snapshot is not None:
-                whole = state.unionByName(snapshot.where(f"not ({needed} or {_made_anew(steps)})"))
+                whole = state.unionByName(snapshot.where(f"not ({needed} or {_rebuilt(steps)})"))
             whole.coalesce(2).write.parquet(folder.place)
             differences = self._differences(folded, steps)
         finally:
@@ -243,7 +232,7 @@ class ChannelTable:
         plans = {number: step.plan for number, step in steps.items()}
         records = rows.selectExpr(*RAW.names, "`group`", f"{RECORD_ROW} as row", f"cast(null as {_HELD_TYPE}) as held")
         if snapshot is not None:
-            held = snapshot.where(f"{needed} and not {_made_anew(steps)}")
+            held = snapshot.where(f"{needed} and not {_rebuilt(steps)}")
             records = records.unionByName(held.selectExpr(*_HELD_AS_ROWS))
         sorted_rows = records.repartition("partition", "group").sortWithinPartitions(
             "partition", "group", "row", "offset"
@@ -281,8 +270,8 @@ class ChannelTable:
         cold_starts = list(before.get("cold_starts", ()))
         cold = {str(n): step.plan.facts.lenient_to for n, step in steps.items() if step.why is JoinReason.COLD_START}
         if cold:
-            told_of = {"differences": differences[:_DIFFERENCES_MAX], "differences_count": len(differences)}
-            cold_starts.append({"lenient_to": cold, **told_of})
+            listed = differences[:_DIFFERENCES_MAX]
+            cold_starts.append({"lenient_to": cold, "differences": listed, "differences_count": len(differences)})
         return {
             "format": FORMAT,
             "topic": self._log.topic,
@@ -292,7 +281,7 @@ class ChannelTable:
             "incomplete": incomplete(before.get("incomplete", ()), steps),
             "cold_starts": cold_starts,
             "written_at_ms": self._wall_ms(),
-            **published_figures.fields(),
+            **asdict(published_figures),
         }
 
 
@@ -310,13 +299,13 @@ def _needed(steps: Mapping[int, BatchStep], surveyed: BatchSurvey) -> str:
     return f"({' or '.join(rows) or 'false'})"
 
 
-def _made_anew(steps: Mapping[int, BatchStep]) -> str:
+def _rebuilt(steps: Mapping[int, BatchStep]) -> str:
     """Partitions whose view is rebuilt, without anything before."""
     numbers = [str(number) for number, step in steps.items() if step.plan.joins and not step.plan.cold_start]
     return f"(partition in ({', '.join(numbers)}))" if numbers else "(false)"
 
 
-def _tell(steps: Mapping[int, BatchStep]) -> None:
+def _log_steps(steps: Mapping[int, BatchStep]) -> None:
     for number, step in sorted(steps.items()):
         if step.missing is not None:
             _log.error(
@@ -345,3 +334,64 @@ _HELD_AS_ROWS = (
     f"{STATE_ROW} as row",
     f"struct({', '.join(f'`{name}`' for name in STATE.names)}) as held",
 )
+
+
+class TableFigures:
+    """What the batches say, and the alarm where the archive is about to miss records.
+
+    Args:
+        alarm_after_ms: A quarter of the compaction lag: what lies unread for longer may soon be cleaned away.
+
+    Attributes:
+        records: New ones since the start.
+    """
+
+    def __init__(self, registry: CollectorRegistry, alarm_after_ms: int) -> None:
+        self._alarm_after_ms = alarm_after_ms
+        self._alarmed = False
+        self.records = 0
+        self.verdicts = Counter(
+            "statechannel_spark_verdicts_total", "Records archived, by verdict.", ["verdict"], registry=registry
+        )
+        self.oldest_s = self._gauge(
+            registry, "oldest_unread_seconds", "How long the oldest record of the batch waited."
+        )
+        self.alarm = self._gauge(registry, "archive_lag_alarm", "1: that is more than a quarter of the compaction lag.")
+        self.sequence = self._gauge(registry, "snapshot_sequence", "Newest snapshot.")
+        self.keys = self._gauge(registry, "view_keys", "Keys with an accepted state.")
+        self.bundles = self._gauge(registry, "view_bundles", "Live bundles.")
+        self.debts = self._gauge(registry, "view_debts", "Keys in debt.")
+
+    @staticmethod
+    def _gauge(registry: CollectorRegistry, name: str, meaning: str) -> Gauge:
+        return Gauge(f"statechannel_spark_{name}", meaning, registry=registry)
+
+    def begins(self, pointer: Pointer | None) -> None:
+        """What the table holds already."""
+        if pointer is None:
+            return
+        self.sequence.set(pointer.sequence)
+        for gauge, name in ((self.keys, "keys"), (self.bundles, "bundles"), (self.debts, "debts")):
+            gauge.set(pointer.meta[name])
+
+    def took(self, outcome: BatchOutcome) -> None:
+        """A batch is published."""
+        for verdict, count in (outcome.verdicts or {}).items():
+            self.verdicts.labels(verdict or "none").inc(count)
+        self.records += outcome.records
+        self.oldest_s.set(outcome.oldest_unread_ms / 1_000)
+        if outcome.sequence is not None:
+            self.sequence.set(outcome.sequence)
+        if outcome.published is not None:
+            self.keys.set(outcome.published.keys)
+            self.bundles.set(outcome.published.bundles)
+            self.debts.set(outcome.published.debts)
+        late = 0 < self._alarm_after_ms < outcome.oldest_unread_ms
+        self.alarm.set(late)
+        if late and not self._alarmed:
+            _log.error(
+                "the archive is late: records may be cleaned away before it reads them",
+                oldest_unread_s=outcome.oldest_unread_ms // 1_000,
+                alarm_after_s=self._alarm_after_ms // 1_000,
+            )
+        self._alarmed = late

@@ -1,18 +1,29 @@
-"""What a streaming job holds while it works: its folders, a Spark session, and a log on standard error."""
+"""What a streaming job holds while it works: its folders, a Spark session, and a log on standard error.
+
+One job at a time works on a checkpoint, and on a table, by the kernel's lock on a file beside the folder. The lock goes when the
+process does, however it ends. It holds between processes of one machine, or of several that share the folder by a file system
+that locks. Elsewhere (object stores) the second writer fails when it publishes, because the pointer is moved only from where its
+writer found it (`spark.core.store`), but may have written where the first one did.
+"""
 
 from __future__ import annotations
 
+import fcntl
 import logging
+import os
+import socket
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+from urllib.parse import unquote, urlsplit
 
 import structlog
 
-from spark.core.locks import apart, only_job
 from spark.core.session import open_session
-from spark.errors import TableFormatError
+from spark.errors import SparkJobError, TableFormatError
+from statechannel.errors import ExitCode
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -20,9 +31,101 @@ if TYPE_CHECKING:
     from spark.core.streaming import Streaming
 
 
-def say(line: str) -> None:
-    """Print a line for people on standard error."""
-    print(line, file=sys.stderr, flush=True)
+_SEEN_MAX = 200
+
+
+class JobInUseError(SparkJobError):
+    """Another process works on the same folder."""
+
+    retryable = True
+
+    def __init__(self, place: Path, holder: str) -> None:
+        super().__init__(
+            f"{place} is in use by {holder}",
+            hint="Only one job may work on a checkpoint or a table: end the other one, or name another folder.",
+            exit_code=ExitCode.JOB_IN_USE,
+        )
+
+
+@contextmanager
+def only_job(job: str, places: Iterable[str | Path | None]) -> Iterator[None]:
+    """Hold the folders of a job for as long as it works.
+
+    Args:
+        job: Its name, shown to a second process.
+        places: Checkpoint and tables, as paths or URIs. None and those of no local file system are passed over.
+
+    Raises:
+        JobInUseError: Another process holds one; the error names it.
+    """
+    # In one order for everybody, each once: two jobs that share two folders must not each get one.
+    local = sorted({path for place in places if place is not None and (path := _local(place)) is not None})
+    with ExitStack() as held:
+        for path in local:
+            held.enter_context(_held(job, path))
+        yield
+
+
+@contextmanager
+def _held(job: str, folder: Path) -> Iterator[None]:
+    with _open_lock(folder) as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise JobInUseError(folder, _holder(lock)) from None
+        lock.truncate(0)
+        lock.write(f"process {os.getpid()} on {socket.gethostname()} (job {job})\n")
+        lock.flush()
+        # The file stays: removing it could remove one that a third process has just locked.
+        yield
+
+
+def _open_lock(folder: Path) -> IO[str]:
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        return lock_file(folder).open("a+", encoding="utf-8")
+    except OSError as error:
+        raise SparkJobError(
+            f"{folder} cannot be used: {error.strerror} ({error.filename})",
+            hint="Name a folder that can be made and written.",
+            exit_code=ExitCode.TABLE_UNUSABLE,
+        ) from error
+
+
+def apart(checkpoint: str, table: str) -> None:
+    """See that checkpoint and table are two folders, none in the other.
+
+    Raises:
+        SparkJobError: They are not.
+    """
+    paths = [str(_local(place) or place).rstrip("/") + "/" for place in (checkpoint, table)]
+    if paths[0].startswith(paths[1]) or paths[1].startswith(paths[0]):
+        raise SparkJobError(
+            f"the checkpoint {checkpoint} and the table {table} lie in one another",
+            hint="Give the job two folders, neither within the other.",
+            exit_code=ExitCode.USAGE,
+        )
+
+
+def lock_file(folder: Path) -> Path:
+    """The path of a folder's lock: next to the folder, so that the folder may be removed and moved."""
+    return folder.parent / f".{folder.name}.lock"
+
+
+def _holder(lock: IO[str]) -> str:
+    lock.seek(0)
+    holder = lock.read(_SEEN_MAX).strip()
+    return holder if holder.isprintable() and holder else "another process"
+
+
+def _local(place: str | Path) -> Path | None:
+    text = str(place)
+    parts = urlsplit(text)
+    if "://" in text or parts.scheme == "file":
+        if parts.scheme != "file":
+            return None
+        text = unquote(parts.path)
+    return Path(text).expanduser().resolve()
 
 
 def refuse_foreign(table: str, job: str, foreign: str) -> None:
@@ -38,6 +141,11 @@ def refuse_foreign(table: str, job: str, foreign: str) -> None:
 
     if (Folder(table) / foreign).exists():
         raise TableFormatError(table, f"it is not a table of {job}: it has a folder `{foreign}`")
+
+
+def say(line: str) -> None:
+    """Print a line for people on standard error."""
+    print(line, file=sys.stderr, flush=True)
 
 
 @contextmanager

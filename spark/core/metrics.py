@@ -21,7 +21,7 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryProgress,
 )
 
-from spark.core.running import Work, run_query
+from spark.core.running import BatchFunction, Work, run_query
 from spark.errors import SparkJobError
 
 if TYPE_CHECKING:
@@ -73,14 +73,14 @@ class JobMetrics(StreamingQueryListener):
 
     Args:
         job: Name of the job, a label of every figure.
-        registry: Where the figures are; one of its own if none is given. Jobs may put figures of their own beside them.
         on_progress: Called after each batch, in Spark's thread of listeners; keep it short.
+
+    Attributes:
+        registry: Where the figures are; jobs may put figures of their own beside them.
     """
 
-    def __init__(
-        self, job: str, *, registry: CollectorRegistry | None = None, on_progress: OnProgress | None = None
-    ) -> None:
-        self.registry = registry or CollectorRegistry()
+    def __init__(self, job: str, *, on_progress: OnProgress | None = None) -> None:
+        self.registry = CollectorRegistry()
         self._on_progress = on_progress
         self._job = job
         self.batches = self._counter("batches", "Batches done.")
@@ -100,7 +100,6 @@ class JobMetrics(StreamingQueryListener):
         self.active.labels(self._job).inc()
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
-        """A batch is done."""
         progress = event.progress
         self.batches.labels(self._job).inc()
         self.input_rows.labels(self._job).inc(max(0, progress.numInputRows))
@@ -121,7 +120,6 @@ class JobMetrics(StreamingQueryListener):
         """Nothing to do: the figures of the last batch stand."""
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
-        """A query has ended."""
         self.active.labels(self._job).dec()
         if event.exception:
             self.failures.labels(self._job).inc()
@@ -173,11 +171,23 @@ def run_measured(
     session: SparkSession,
     streaming: Streaming,
     metrics: JobMetrics,
-    start: Callable[[], StreamingQuery],
     *,
-    work: Work,
+    start: Callable[[Work], StreamingQuery],
+    take: BatchFunction,
     stop: threading.Event,
 ) -> None:
-    """Run a query as its options say, with its figures served meanwhile; see `measured` and `run_query`."""
+    """Run a query as its options say, with its figures served meanwhile; see `measured` and `run_query`.
+
+    Args:
+        start: Starts the query, which calls the work that is passed for each batch.
+        take: Does a batch.
+    """
+    work = Work(take, stop)
     with measured(session, metrics, streaming.metrics_port):
-        run_query(start, stop=stop, work=work, retries=streaming.retries, stop_timeout_s=streaming.stop_timeout_s)
+        run_query(
+            lambda: start(work),
+            stop=stop,
+            work=work,
+            retries=streaming.retries,
+            stop_timeout_s=streaming.stop_timeout_s,
+        )

@@ -1,6 +1,7 @@
-"""Runs a streaming query until it is asked to stop: in order, with retries where Kafka is away, with errors that say why.
+"""Runs Spark's work: streaming queries until they are asked to stop, and batch work; with errors that say why it ended.
 
-What a batch writes must hold whatever happens here: a kill at any moment is as safe as a stop in order, only less polite.
+Queries are stopped in order, and started again where Kafka is away. What a batch writes must hold whatever happens here: a kill
+at any moment is as safe as a stop in order, only less polite.
 """
 
 from __future__ import annotations
@@ -14,14 +15,17 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from enum import StrEnum
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from spark.errors import SparkJobError
 from statechannel.errors import ExitCode, StateChannelError
 
 if TYPE_CHECKING:
+    from pyspark import SparkContext
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
+
+    from statechannel.audit.engine import ProgressBar
 
 
 class QueryEndCause(StrEnum):
@@ -35,36 +39,60 @@ class QueryEndCause(StrEnum):
     OTHER = "Spark ended the query"
 
 
+class _Meaning(NamedTuple):
+    """What a cause means for the one who started the job.
+
+    Attributes:
+        pattern: Found in what Spark and its JVM say of it.
+    """
+
+    pattern: str
+    exit_code: ExitCode
+    hint: str
+
+
 # In this order: a refusal is also reported as a failure to connect, and lost offsets come wrapped in time-outs.
-_SIGNS = (
-    (
-        QueryEndCause.TOPIC_BROKEN,
+_MEANINGS = {
+    QueryEndCause.TOPIC_BROKEN: _Meaning(
         r"KAFKA_DATA_LOSS|UnknownTopicOrPartitionException|OffsetOutOfRangeException|InvalidTopicException"
         r"|Partitions? .* (?:lost|gone|deleted)|data may have been lost",
+        ExitCode.TOPIC_BROKEN,
+        "If the topic was created again, start with a new checkpoint and new tables.",
     ),
-    (
-        QueryEndCause.KAFKA_DENIED,
+    QueryEndCause.KAFKA_DENIED: _Meaning(
         r"SaslAuthenticationException|SslAuthenticationException|AuthorizationException|AuthenticationException",
+        ExitCode.KAFKA_DENIED,
+        "See the security settings given with -X, and the ACLs of the topic.",
     ),
-    (
-        QueryEndCause.KAFKA_AWAY,
+    QueryEndCause.KAFKA_AWAY: _Meaning(
         r"org\.apache\.kafka\.common\.errors\.(?:TimeoutException|DisconnectException|NetworkException"
         r"|CoordinatorNotAvailableException|LeaderNotAvailableException|NotLeaderOrFollowerException"
         r"|BrokerNotAvailableException|RetriableException)"
         r"|No resolvable bootstrap urls|Cannot fetch record for offset",
+        ExitCode.KAFKA_AWAY,
+        "Start the job again when Kafka answers: it goes on where it was.",
     ),
-    (QueryEndCause.WORKER_LACKS, r"PythonException.*\bModuleNotFoundError: No module named "),
-    (QueryEndCause.JVM_ENDED, r"Py4JNetworkError|Answer from Java side is empty|Connection refused.*py4j"),
-)
-_COMPILED = tuple((cause, re.compile(pattern, re.DOTALL)) for cause, pattern in _SIGNS)
+    QueryEndCause.WORKER_LACKS: _Meaning(
+        r"PythonException.*\bModuleNotFoundError: No module named ",
+        ExitCode.SPARK_MISSING,
+        "Every node needs the package and what it requires: install it there and name that Python with "
+        "`--conf spark.pyspark.python=...`, or ship it as a zip with --py-files (design/spark-cluster.md).",
+    ),
+    QueryEndCause.JVM_ENDED: _Meaning(
+        r"Py4JNetworkError|Answer from Java side is empty|Connection refused.*py4j",
+        ExitCode.SPARK_FAILED,
+        "It may have been killed for want of memory: `--conf spark.driver.memory=...` gives it more.",
+    ),
+    QueryEndCause.OTHER: _Meaning("", ExitCode.SPARK_FAILED, "`--debug` shows all that Spark says of it."),
+}
 _CAUSED_BY = re.compile(r"^\s*Caused by: (.+)$", re.MULTILINE)
 _MISSING_MODULE = re.compile(r"^ModuleNotFoundError: .+$", re.MULTILINE)
 _LENGTH = 400
 
 
 def cause_of(text: str) -> QueryEndCause:
-    """Which of the causes that have an exit code this text describes."""
-    return next((cause for cause, pattern in _COMPILED if pattern.search(text)), QueryEndCause.OTHER)
+    """Which cause this text describes."""
+    return next(cause for cause, meaning in _MEANINGS.items() if re.search(meaning.pattern, text, re.DOTALL))
 
 
 def gist(text: str) -> str:
@@ -83,22 +111,6 @@ _BACKOFF_S, _BACKOFF_MAX_S = 1.0, 60.0
 
 Say = Callable[[str], None]
 BatchFunction = Callable[["DataFrame", int], None]
-
-_EXITS = {
-    QueryEndCause.KAFKA_AWAY: ExitCode.KAFKA_AWAY,
-    QueryEndCause.KAFKA_DENIED: ExitCode.KAFKA_DENIED,
-    QueryEndCause.TOPIC_BROKEN: ExitCode.TOPIC_BROKEN,
-    QueryEndCause.WORKER_LACKS: ExitCode.SPARK_MISSING,
-}
-_HINTS = {
-    QueryEndCause.KAFKA_AWAY: "Start the job again when Kafka answers: it goes on where it was.",
-    QueryEndCause.KAFKA_DENIED: "See the security settings given with -X, and the ACLs of the topic.",
-    QueryEndCause.TOPIC_BROKEN: "If the topic was created again, start with a new checkpoint and new tables.",
-    QueryEndCause.JVM_ENDED: "It may have been killed for want of memory: `--conf spark.driver.memory=...` gives it more.",
-    QueryEndCause.WORKER_LACKS: "Every node needs the package and what it requires: install it there and name that Python with "
-    "`--conf spark.pyspark.python=...`, or ship it as a zip with --py-files (design/spark-cluster.md).",
-    QueryEndCause.OTHER: "`--debug` shows all that Spark says of it.",
-}
 
 
 class _NoMoreBatchesError(Exception):
@@ -129,13 +141,11 @@ class Work:
         self.error = None
 
     def end(self) -> None:
-        """The query has ended."""
         loud, self._loud = self._loud, None
         if loud is not None:
             loud()
 
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
-        """Do a batch."""
         if self._stop.is_set():
             self.error = _NoMoreBatchesError()
             self._loud = _hushed(frame.sparkSession)
@@ -288,8 +298,8 @@ def _raise(error: Exception, spark_says: str) -> None:
 
 
 def _failure(cause: QueryEndCause, why: str) -> SparkJobError:
-    code = _EXITS.get(cause, ExitCode.SPARK_FAILED)
-    return SparkJobError(f"{cause}: {why}", hint=_HINTS[cause], exit_code=code)
+    meaning = _MEANINGS[cause]
+    return SparkJobError(f"{cause}: {why}", hint=meaning.hint, exit_code=meaning.exit_code)
 
 
 def _java_trace(error: Any) -> str:
@@ -302,7 +312,82 @@ def _java_trace(error: Any) -> str:
     return ""
 
 
-def failure_of(error: Exception) -> SparkJobError:
-    """What became of batch work that Spark or its JVM has ended with this error."""
-    text = f"{type(error).__name__}: {error}\n{_java_trace(error)}"
-    return _failure(cause_of(text), gist(text))
+# --- batch work ---------------------------------------------------------------------------------------------------------
+
+_PROGRESS_LOOK_S = 0.5
+_LOOKS_END_S = 5.0
+_WHOLE = 1_000
+
+
+@contextmanager
+def spark_errors() -> Iterator[None]:
+    """Errors of Spark as errors of a job.
+
+    Raises:
+        SparkJobError: With the cause, and the exit code that there is for it.
+    """
+    # Help is read where there is no Spark, and needs this module.
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except (PySparkException, Py4JError) as error:
+        text = f"{type(error).__name__}: {error}\n{_java_trace(error)}"
+        raise _failure(cause_of(text), gist(text)) from error
+
+
+OnTasks = Callable[[int, int], None]
+"""Called with the tasks done and the tasks known so far, whose number grows as Spark plans further stages."""
+
+
+@contextmanager
+def tasks_followed(context: SparkContext, on_tasks: OnTasks) -> Iterator[None]:
+    """Report the tasks of all that this process runs meanwhile.
+
+    Spark forgets stages that have ended: what was seen of them is remembered here. Looking costs two calls to the JVM for
+    each running stage, twice a second.
+    """
+    ended = threading.Event()
+
+    def follow() -> None:
+        seen: dict[int, tuple[int, int]] = {}
+        tracker = context.statusTracker()
+        while not ended.wait(_PROGRESS_LOOK_S):
+            active = set(tracker.getActiveStageIds())
+            for stage in active:
+                if (info := tracker.getStageInfo(stage)) is not None:
+                    seen[stage] = (info.numCompletedTasks, info.numTasks)
+            for stage in seen.keys() - active:
+                seen[stage] = (seen[stage][1], seen[stage][1])
+            if seen:
+                on_tasks(sum(done for done, _ in seen.values()), sum(tasks for _, tasks in seen.values()))
+
+    thread = threading.Thread(target=follow, name="spark-progress", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join(_LOOKS_END_S)
+
+
+@contextmanager
+def tasks_shown(doing: str, context: SparkContext, bar: ProgressBar) -> Iterator[None]:
+    """Show on a bar how many of the tasks that Spark has planned so far are done.
+
+    Where standard error is not a terminal nothing is shown, and Spark is not asked.
+    """
+    if not sys.stderr.isatty():
+        yield
+        return
+    with bar(doing, _WHOLE, unit="of the tasks") as shown:
+        furthest = 0
+
+        def show(done: int, tasks: int) -> None:
+            nonlocal furthest  # later stages make the whole larger; a bar must not go back
+            furthest = max(furthest, _WHOLE * done // max(1, tasks))
+            shown(furthest)
+
+        with tasks_followed(context, show):
+            yield

@@ -104,9 +104,6 @@ STATE_ROW, RECORD_ROW, DIFFERENCE_ROW = 0, 1, 2
 
 DIFFERENCE: Final = pa.schema([("key", pa.string()), ("held", pa.string()), ("asserted", pa.string())])
 
-FOLD_IN: Final = pa.schema(
-    [*RAW, pa.field("group", pa.string()), pa.field("row", pa.int32()), pa.field("held", pa.struct(list(STATE)))]
-)
 FOLD_OUT: Final = pa.schema(
     [
         pa.field("row", pa.int32()),

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import re
+import uuid
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from spark.errors import TableChangedError, TableFormatError
 FORMAT = 1
 POINTER = "LATEST"
 _PATTERN = re.compile(r"([\\*?{}\[\]])")
+_RUN = "run-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +99,18 @@ class Folder:
     def move_to(self, other: Folder) -> None:
         """Give it another name on the same file system."""
         self.files.move(self.path, other.path)
+
+
+def new_checkpoint(uri: str) -> str:
+    """A new folder below this one, as Spark names it, for one run of a query; those of earlier runs are removed.
+
+    For jobs whose table says where they go on: a checkpoint is scratch to them.
+    """
+    root = Folder(uri)
+    for name in root.names():
+        if name.startswith(_RUN):
+            (root / name).remove()
+    return (root / f"{_RUN}{uuid.uuid4().hex}").place
 
 
 class SnapshotStore:

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 from loaddata.view.expiry import ExpiryRules
 from loaddata.view.table_view import ViewRules
-from spark.cli.job import job_app, job_main
-from spark.cli.options import Option, streaming
+from spark.cli.job import AcceptNewTopic, CompactHistory, Option, job_app, job_main, streaming
 from spark.core.job_session import job_session, refuse_foreign
 from spark.core.streaming import Streaming
-from spark.load.options import JOB, OFFSETS_MAX, LoadViewsOptions
+from spark.load.options import JOB, LoadViewsOptions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -48,24 +47,12 @@ def load_views(
         int, Option("--held-bytes", min=900_000, help="Bytes of all reports held of each topic.")
     ] = 512 * 2**20,
     keep: Annotated[int, Option("--keep", min=2, help="Snapshots of the views that are kept.")] = 10,
-    compacts: Annotated[
-        bool, Option("--compact/--no-compact", help="Put the history's batches of days that are over into one.")
-    ] = True,
-    accept_new_topic: Annotated[
-        bool, Option("--accept-new-topic", help="Continue with a topic that was created again under the old name.")
-    ] = False,
+    compacts: CompactHistory = True,
+    accept_new_topic: AcceptNewTopic = False,
 ) -> None:
     """Keep views and a history of the load topics, and write tombstones for dead brokers."""
     options = LoadViewsOptions(
-        channel=streaming.channel,
-        table=table,
-        checkpoint=streaming.checkpoint,
-        client=streaming.client,
-        spark_kafka=streaming.kafka(),
-        trigger=streaming.trigger(),
-        trigger_s=streaming.trigger_s,
-        max_offsets_per_trigger=streaming.max_offsets_per_trigger or OFFSETS_MAX,
-        available_now=streaming.available_now,
+        table,
         tombstones=tombstones,
         accept_new_topic=accept_new_topic,
         view=ViewRules(ttl_s=ttl_s, brokers_max=brokers_max, held_bytes=held_bytes),
@@ -85,23 +72,20 @@ def run(session: SparkSession, streaming: Streaming, options: LoadViewsOptions, 
     """
     # Imported late: help must not wait for Spark.
     from spark.core.metrics import JobMetrics, run_measured
-    from spark.core.running import Work
     from spark.load.options import LoadFigures
     from spark.load.views import LoadViews
 
     refuse_foreign(options.table, JOB, "view")
     metrics = JobMetrics(JOB)
     figures = LoadFigures(metrics.registry)
-    job = LoadViews(session, options, on_batch=figures.took)
-    work = Work(job.take, stop)
-    run_measured(session, streaming, metrics, lambda: job.start(work), work=work, stop=stop)
+    job = LoadViews(session, streaming, options, on_batch=figures.took)
+    run_measured(session, streaming, metrics, start=job.start, take=job.take, stop=stop)
 
 
 app = job_app(load_views)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the job as a program; returns the exit code."""
     return job_main(app, "python -m spark.jobs.load_views", argv)
 
 

@@ -6,11 +6,10 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Annotated
 
-from spark.cli.job import job_app, job_main
-from spark.cli.options import Option, streaming
+from spark.cli.job import AcceptNewTopic, CompactHistory, Option, job_app, job_main, streaming
 from spark.core.job_session import job_session, refuse_foreign
 from spark.core.streaming import Streaming
-from spark.partitions.options import JOB, OFFSETS_MAX, PartitionLoadsOptions
+from spark.partitions.options import JOB, PartitionLoadsOptions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,22 +39,13 @@ def partition_loads(
         str, Option("--cluster", metavar="ID", help="Samples of this cluster count. Default: the Kafka that is read.")
     ] = "",
     keep: Annotated[int, Option("--keep", min=2, max=10_000, help="Snapshots of the loads that are kept.")] = 10,
-    compacts: Annotated[
-        bool, Option("--compact/--no-compact", help="Put the history's batches of days that are over into one.")
-    ] = True,
-    accept_new_topic: Annotated[
-        bool, Option("--accept-new-topic", help="Continue with a topic that was created again under the old name.")
-    ] = False,
+    compacts: CompactHistory = True,
+    accept_new_topic: AcceptNewTopic = False,
 ) -> None:
     """Average the samples of Kafka's own partitions into the load of each."""
     options = PartitionLoadsOptions(
-        topic=topic,
-        table=table,
-        checkpoint=streaming.checkpoint,
-        client=streaming.client,
-        spark_kafka=streaming.kafka(),
-        trigger=streaming.trigger(),
-        max_offsets_per_trigger=streaming.max_offsets_per_trigger or OFFSETS_MAX,
+        table,
+        topic,
         window_s=window_s,
         interval_s=interval_s,
         cluster=cluster,
@@ -75,7 +65,6 @@ def run(session: SparkSession, streaming: Streaming, options: PartitionLoadsOpti
     """
     # Imported late: help must not wait for Spark.
     from spark.core.metrics import JobMetrics, run_measured
-    from spark.core.running import Work
     from spark.partitions.loads import PartitionLoadsRun
     from spark.partitions.options import PartitionFigures
 
@@ -83,16 +72,14 @@ def run(session: SparkSession, streaming: Streaming, options: PartitionLoadsOpti
         refuse_foreign(options.table, JOB, foreign)
     metrics = JobMetrics(JOB)
     figures = PartitionFigures(metrics.registry)
-    job = PartitionLoadsRun(session, options, on_batch=figures.took)
-    work = Work(job.take, stop)
-    run_measured(session, streaming, metrics, lambda: job.start(work), work=work, stop=stop)
+    job = PartitionLoadsRun(session, streaming, options, on_batch=figures.took)
+    run_measured(session, streaming, metrics, start=job.start, take=job.take, stop=stop)
 
 
 app = job_app(partition_loads)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the job as a program; returns the exit code."""
     return job_main(app, "python -m spark.jobs.partition_loads", argv)
 
 

@@ -9,24 +9,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from spark.cli.job import job_app, job_main
-from spark.cli.options import (
-    BootstrapServers,
-    Channel,
-    ClientProperties,
-    Config,
-    KafkaProperties,
-    Option,
-    SparkConf,
-    connection,
-    pairs,
-)
+from spark.cli.job import KafkaProperties, Option, SparkConf, job_app, job_main, pairs
+from spark.core.running import spark_errors, tasks_shown
 from spark.core.session import open_session
 from statechannel.audit.engine import DEFAULT_COMPACTION_LAG_MS, AsOf, ReadMode, Wants, not_in_full, parse_as_of
 from statechannel.audit.errors import AuditQuestionError
 from statechannel.cli.kit.failures import CommandError
-from statechannel.cli.kit.options import SettingFlags
-from statechannel.cli.kit.output import print_json
+from statechannel.cli.kit.options import BootstrapServers, Channel, ClientProperties, Config, SettingFlags
+from statechannel.cli.kit.output import print_json, progress
 from statechannel.errors import ExitCode
 from statechannel.replay.auditor import GapsError
 
@@ -35,7 +25,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from spark.replay.log import ReplayLog
+    from spark.replay.replay import ReplayLog
     from statechannel.audit.engine import AuditResult
 
 JOB = "replay"
@@ -126,14 +116,13 @@ def replay(
     java = pairs(kafka_options, "--kafka-option")
     live = None
     if archive is None and file is None:
-        live = connection(bootstrap_servers, channel, config, properties, flags)
+        # Help is read on machines that have no Kafka client.
+        from statechannel.cli.kit.connection import connect
+
+        live = connect(bootstrap_servers, channel, config, properties, flags)
     session = open_session(f"statechannel {JOB}", conf=settings, jars=None if live is not None else ())
     try:
-        from spark.replay.logs import (
-            archive_log,
-            export_log,
-            topic_log,
-        )
+        from spark.replay.logs import archive_log, export_log, topic_log
 
         @contextmanager
         def opened() -> Iterator[ReplayLog]:
@@ -163,11 +152,8 @@ def run(session: SparkSession, opened: Callable[[], Any], wanted: Wanted) -> dic
     Raises:
         StateChannelError: The log cannot be read, or cannot be read in full.
     """
-    from spark.cli.progress import batch_progress
     from spark.replay.fold import VERDICT
-    from spark.replay.log import ReplayRequest
-    from spark.replay.replay import Replay
-    from spark.replay.run import spark_errors
+    from spark.replay.replay import Replay, ReplayRequest
     from spark.replay.verdicts import compared, verdicts_of, write_verdicts
 
     request = ReplayRequest(
@@ -179,7 +165,7 @@ def run(session: SparkSession, opened: Callable[[], Any], wanted: Wanted) -> dic
     )
     with (
         spark_errors(),
-        batch_progress("replaying", session),
+        tasks_shown("replaying", session.sparkContext, progress),
         opened() as log,
         Replay(session, log, request, tasks=wanted.tasks) as replayed,
     ):
@@ -188,7 +174,7 @@ def run(session: SparkSession, opened: Callable[[], Any], wanted: Wanted) -> dic
         except GapsError as error:
             raise not_in_full(log.name, str(error), verdicts=False) from error
         answer = _fields(result)
-        verdicts = verdicts_of(replayed.found(VERDICT))
+        verdicts = verdicts_of(replayed.findings(VERDICT))
         if wanted.compares and log.stored is not None:
             answer["compared"] = compared(log.stored, verdicts, outside=replayed.outside(), stops=replayed.stops())
         if wanted.out is not None:
@@ -239,7 +225,6 @@ app = job_app(replay)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the job as a program; returns the exit code."""
     return job_main(app, "python -m spark.jobs.replay", argv)
 
 

@@ -7,8 +7,7 @@ import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
-from spark.cli.job import job_app, job_main
-from spark.cli.options import Option, streaming
+from spark.cli.job import Option, job_app, job_main, streaming
 from spark.core.job_session import job_session, refuse_foreign, say
 from spark.core.streaming import Streaming
 
@@ -17,6 +16,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
+
+    from spark.core.running import Work
 
 JOB = "table-view"
 
@@ -72,13 +73,11 @@ def run(session: SparkSession, streaming: Streaming, options: TableViewOptions, 
         StateChannelError: What ended it.
     """
     # Imported late: help must not wait for Spark.
-    from spark.channel.figures import TableFigures
     from spark.channel.log import ChannelTopic, raw_rows
     from spark.channel.published import PublishedChanges, to_topic
-    from spark.channel.table import ChannelTable
+    from spark.channel.table import ChannelTable, TableFigures
     from spark.core.archive import Archive
     from spark.core.metrics import JobMetrics, run_measured
-    from spark.core.running import Work
     from spark.core.store import SnapshotStore
 
     topic = ChannelTopic(
@@ -104,12 +103,10 @@ def run(session: SparkSession, streaming: Streaming, options: TableViewOptions, 
     figures = TableFigures(metrics.registry, topic.log.compaction_lag_ms // 4)
     figures.begins(store.latest())
 
-    def batch(frame: DataFrame, _: int) -> None:
+    def take(frame: DataFrame, _: int) -> None:
         figures.took(table.process(raw_rows(frame)))
 
-    work = Work(batch, stop)
-
-    def start() -> StreamingQuery:
+    def start(work: Work) -> StreamingQuery:
         positions = {number: place.position for number, place in table.places().items()}
         topic.check(positions)
         source = streaming.source(streaming.channel) | {"startingOffsets": topic.first(positions)}
@@ -119,7 +116,7 @@ def run(session: SparkSession, streaming: Streaming, options: TableViewOptions, 
         writer = rows.writeStream.queryName(JOB).foreachBatch(work).option("checkpointLocation", streaming.checkpoint)
         return writer.trigger(**streaming.trigger()).start()
 
-    run_measured(session, streaming, metrics, start, work=work, stop=stop)
+    run_measured(session, streaming, metrics, start=start, take=take, stop=stop)
     newest = store.latest()
     if newest is not None:
         meta = newest.meta
@@ -134,7 +131,6 @@ app = job_app(table_view)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the job as a program; returns the exit code."""
     return job_main(app, "python -m spark.jobs.table_view", argv)
 
 

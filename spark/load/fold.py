@@ -103,7 +103,7 @@ class TopicFold:
             row["offset"],
             log_time_ms,
         )
-        report = _found(row)
+        report = _report_of(row)
         fate = self.view.read(record, report, Arrival(now_s=log_time_ms / 1_000))
         self.position = row["offset"] + 1
         reason = str(self.view.last_reason) if fate is Fate.DROPPED else ""
@@ -160,7 +160,7 @@ class TopicFold:
         return LastReport(life.offset, age_ms / 1_000)
 
 
-def _found(row: Mapping[str, Any]) -> ReportMeta | InvalidRecord | None:
+def _report_of(row: Mapping[str, Any]) -> ReportMeta | InvalidRecord | None:
     if row["reason"]:
         return InvalidRecord(InvalidReportReason(row["reason"]), "")
     if row["tombstone"]:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from loaddata.view.expiry import ExpiryRules
 from loaddata.view.table_view import ViewRules
-from statechannel.kafka.client_settings import ClientSettings
 
 if TYPE_CHECKING:
     from spark.load.fold import JudgedRecord
@@ -61,37 +60,23 @@ OFFSETS_MAX = 100_000
 
 @dataclass(frozen=True, slots=True)
 class LoadViewsOptions:
-    """The options of the job.
+    """The options of this job alone.
 
     Attributes:
-        client: How this process reaches Kafka.
-        spark_kafka: How Spark reaches it: options of its source and sink, `kafka.bootstrap.servers` among them.
-        trigger: Arguments of `DataStreamWriter.trigger`.
-        trigger_s: Time from the beginning of a batch to that of the next.
-        max_offsets_per_trigger: Most offsets of both topics in one batch.
-        available_now: Read what is there, then end; no broker is judged.
+        table: Folder or URI of what it writes.
         tombstones: Whether to write tombstones; without it suspects are only shown.
         accept_new_topic: Go on with a topic that was re-created.
-        compacts: Put the history's batches of days that are over into one.
         keep: Snapshots that are kept.
+        compacts: Put the history's batches of days that are over into one.
     """
 
-    channel: str
     table: str
-    checkpoint: str
-    client: ClientSettings
-    spark_kafka: Mapping[str, str] = field(repr=False)  # passwords are in it
-    trigger: Mapping[str, Any] = field(default_factory=dict)
-    trigger_s: float = 5.0
-    max_offsets_per_trigger: int = OFFSETS_MAX
-    available_now: bool = False
     tombstones: bool = True
     accept_new_topic: bool = False
     view: ViewRules = field(default_factory=ViewRules)
     expiry: ExpiryRules = field(default_factory=ExpiryRules)
     keep: int = 10
     compacts: bool = True
-    answer_s: float = 10.0
 
 
 class TopicTaken(NamedTuple):

@@ -188,30 +188,3 @@ def decoded(
             lists = [column.slice(start, rows_max).to_pylist() for column in columns]
             records = (SourceRow(*cells) for cells in zip(*lists, strict=True))
             yield pa.RecordBatch.from_pylist([row_of(record, kinds[record.topic]) for record in records], schema=ROW)
-
-
-def ddl(kind: pa.DataType) -> str:
-    """A type in Spark's words."""
-    if pa.types.is_struct(kind):
-        return f"struct<{', '.join(f'{column.name}: {ddl(column.type)}' for column in kind)}>"
-    if pa.types.is_list(kind):
-        return f"array<{ddl(kind.value_type)}>"
-    if pa.types.is_map(kind):
-        return f"map<{ddl(kind.key_type)}, {ddl(kind.item_type)}>"
-    return _SPARK[str(kind)]
-
-
-_SPARK = {
-    "string": "string",
-    "int32": "int",
-    "int64": "bigint",
-    "double": "double",
-    "bool": "boolean",
-    "binary": "binary",
-    "timestamp[us, tz=UTC]": "timestamp",
-}
-
-
-def schema_ddl(schema: pa.Schema) -> str:
-    """A schema in Spark's words."""
-    return ", ".join(f"`{column.name}` {ddl(column.type)}" for column in schema)

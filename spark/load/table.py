@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from loaddata.report.record import DEADLINE, LAST_OFFSET, REASON, ReportKind, Tombstone
 from spark.core.archive import Archive
 from spark.core.store import Folder, Pointer, SnapshotStore
 from spark.load.fold import FOLD_COLUMNS, JudgedRecord
-from spark.load.rows import ROW, SOURCE_COLUMNS, decoded, schema_ddl
+from spark.load.rows import ROW, SOURCE_COLUMNS, decoded
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-ROW_DDL = schema_ddl(ROW)
+ROW_TYPE = from_arrow_schema(ROW)
 _COMMON = ("topic", "offset", "log_time", "log_time_ms", "broker", "incarnation", "seq", "written_at_ms", "owned_as_of")
 VIEW_COLUMNS: Mapping[ReportKind, tuple[str, ...]] = {
     ReportKind.BROKER_LOAD: (*_COMMON, "size_bytes", "load"),
@@ -44,7 +45,7 @@ _TOMBSTONES = "key binary, headers array<struct<key: string, value: binary>>"
 
 
 def rows_of(records: DataFrame, kinds: Mapping[str, ReportKind], positions: Mapping[str, int]) -> DataFrame:
-    """Records of Kafka's source as rows of `load_rows.ROW`; rows of the tick have no topic and are left out.
+    """Records of Kafka's source as rows of `rows.ROW`; rows of the tick have no topic and are left out.
 
     Args:
         records: With the columns of Kafka's source, headers included.
@@ -63,7 +64,7 @@ def rows_of(records: DataFrame, kinds: Mapping[str, ReportKind], positions: Mapp
         "headers",
     )
     wanted = dict(kinds)
-    return source.select(*SOURCE_COLUMNS).mapInArrow(lambda batches: decoded(batches, wanted), ROW_DDL)
+    return source.select(*SOURCE_COLUMNS).mapInArrow(lambda batches: decoded(batches, wanted), ROW_TYPE)
 
 
 def fold_rows(rows: DataFrame) -> list[dict[str, Any]]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import time
-import uuid
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -18,26 +17,96 @@ from loaddata.model.figures import wall_ms
 from loaddata.report.record import ReportKind, Tombstone
 from spark.core.archive import day_of
 from spark.core.metrics import parse_offsets
-from spark.core.store import Folder, Pointer
+from spark.core.store import Pointer, new_checkpoint
+from spark.core.streaming import Streaming
 from spark.errors import TableFormatError, TopicBrokenError
 from spark.load.expiry import LoadTopicEnd, TopicExpiry
 from spark.load.fold import JudgedRecord, LoadFold
-from spark.load.options import JOB, LoadBatchResult, LoadViewsOptions, TopicTaken
+from spark.load.options import JOB, OFFSETS_MAX, LoadBatchResult, LoadViewsOptions, TopicTaken
 from spark.load.table import LoadTable, fold_rows, rows_of, write_tombstones
-from spark.load.topics import ACCEPT_HINT, LoadTopicsAsker
 from statechannel.kafka.admin import OffsetBounds
+from statechannel.kafka.client_settings import ClientSettings
+from statechannel.kafka.errors import KafkaUnavailableError
+from statechannel.kafka.errors import TopicMissingError
+from statechannel.kafka.topic_policy import LoadTopics
+from statechannel.kafka.admin import BoundsAsker
+from statechannel.kafka.topics import TopicAdmin
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
+
 _log = logging.getLogger(__name__)
 
-_RUN = "run-"
 _EARLIEST = -2
 _SHORTER_MAX = 2
-"""So often in a row a topic may end before what was read of it: a Kafka broker that has just come back may know less."""
+"""How often in a row a topic may end before what was read of it: a Kafka broker that has just come back may know less."""
 _WATCH_GAP_LEAST_S = 1.0
+ACCEPT_HINT = (
+    "If that was meant, start the job once with --accept-new-topic: its view of this topic starts again, empty."
+)
+
+
+class LoadTopicsAsker:
+    """One admin client for both topics.
+
+    Args:
+        channel: Name of the channel; the topics have it as prefix.
+        timeout_s: Bound of one answer.
+    """
+
+    def __init__(self, client: ClientSettings, channel: str, *, timeout_s: float = 10.0) -> None:
+        topics = LoadTopics(channel)
+        self.names: Mapping[ReportKind, str] = {
+            ReportKind.BROKER_LOAD: topics.broker_load,
+            ReportKind.TOP_BUNDLES: topics.top_bundles,
+        }
+        self._admin = TopicAdmin(client, timeout_s=timeout_s)
+        self._asker = BoundsAsker(client, timeout_s=timeout_s)
+
+    def ids(self) -> dict[ReportKind, str]:
+        """Id of each topic.
+
+        Raises:
+            TopicBrokenError: One is missing, has several partitions, or not the log's own time.
+            KafkaUnavailableError: Kafka did not answer in time.
+        """
+        topics = self._admin.describe(self.names.values(), created=True)
+        for name in self.names.values():
+            if name not in topics:
+                raise TopicBrokenError(
+                    f"the topic {name} does not exist",
+                    hint="The brokers create the load topics when they start; name the channel with --channel.",
+                )
+            if topics[name].partitions != 1:
+                raise TopicBrokenError(
+                    f"the topic {name} has {topics[name].partitions} partitions; a load topic has one",
+                    hint="Delete it; the brokers create it again when they start.",
+                )
+            if topics[name].settings.get("message.timestamp.type") != "LogAppendTime":
+                raise TopicBrokenError(
+                    f"the topic {name} does not have the log's own time: ages are unknown",
+                    hint=f"Set message.timestamp.type=LogAppendTime of {name}.",
+                )
+        return {kind: topics[name].topic_id for kind, name in self.names.items()}
+
+    def bounds(self) -> dict[ReportKind, OffsetBounds]:
+        """Where each topic begins and ends now.
+
+        Raises:
+            TopicBrokenError: One is missing.
+            KafkaUnavailableError: Kafka did not answer in time.
+        """
+        places = [(name, 0) for name in self.names.values()]
+        try:
+            bounds = self._asker.ask(places)
+        except TopicMissingError as error:
+            self.ids()
+            raise KafkaUnavailableError(
+                str(error), hint="Check that the Kafka brokers that have the topic run."
+            ) from None
+        return {kind: bounds[name, 0] for kind, name in self.names.items()}
 
 
 class LoadViews:
@@ -51,6 +120,7 @@ class LoadViews:
     def __init__(
         self,
         spark: SparkSession,
+        streaming: Streaming,
         options: LoadViewsOptions,
         *,
         on_batch: Callable[[LoadBatchResult], None] = lambda _: None,
@@ -59,11 +129,12 @@ class LoadViews:
         now_ms: Callable[[], int] = lambda: wall_ms(time.time_ns() // 1_000_000),
     ) -> None:
         self._spark = spark
+        self._streaming = streaming
         self.options = options
         self._mono_s = mono_s
         self._now_ms = now_ms
         self._on_batch = on_batch
-        self._asker = asker or LoadTopicsAsker(options.client, options.channel, timeout_s=options.answer_s)
+        self._asker = asker or LoadTopicsAsker(streaming.client, streaming.channel)
         self._kinds = {name: kind for kind, name in self._asker.names.items()}
         self.table = LoadTable(spark, options.table, options.keep)
         self._query: StreamingQuery | None = None
@@ -71,16 +142,16 @@ class LoadViews:
 
     def _fresh(self) -> None:
         rules = self.options
-        watch_gap_s = max(2 * rules.trigger_s, _WATCH_GAP_LEAST_S)
+        watch_gap_s = max(2 * self._streaming.trigger_s, _WATCH_GAP_LEAST_S)
         self.fold = LoadFold(rules.view)
         self.expiry = {kind: TopicExpiry(rules.expiry, watch_gap_s) for kind in ReportKind}
         self._base: Pointer | None = None
         self._ids: dict[ReportKind, str] = {}
-        self._anew: set[ReportKind] = set()
+        self._restarted: set[ReportKind] = set()
         self._from: dict[ReportKind, int] = dict.fromkeys(ReportKind, _EARLIEST)
         self._shorter = dict.fromkeys(ReportKind, 0)
         self._compacted_before = ""
-        self._told: dict[str, list[str]] | None = None
+        self._published_suspects: dict[str, list[str]] | None = None
 
     # --- beginning --------------------------------------------------------------------------------------------------
 
@@ -95,19 +166,15 @@ class LoadViews:
             KafkaAdapterError: Kafka does not answer.
         """
         self.open()
-        options = self.options
-        root = Folder(options.checkpoint)
-        for name in root.names():
-            if name.startswith(_RUN):
-                (root / name).remove()
+        streaming = self._streaming
         writer = (
             self._records()
             .writeStream.foreachBatch(work or self.take)
-            .queryName(f"{JOB}-{options.channel}")
-            .option("checkpointLocation", (root / f"{_RUN}{uuid.uuid4().hex}").place)
+            .queryName(f"{JOB}-{streaming.channel}")
+            .option("checkpointLocation", new_checkpoint(streaming.checkpoint))
         )
         self._query = None
-        self._query = writer.trigger(**options.trigger).start()
+        self._query = writer.trigger(**streaming.trigger()).start()
         return self._query
 
     def open(self) -> None:
@@ -130,7 +197,7 @@ class LoadViews:
                 raise TopicBrokenError(why, hint=ACCEPT_HINT)
             if why:
                 _log.warning("%s; its view starts again, as requested", why)
-                self._anew.add(kind)
+                self._restarted.add(kind)
                 continue
             if bounds[kind].low <= known["position"]:
                 self._from[kind] = known["position"]
@@ -155,20 +222,13 @@ class LoadViews:
 
     def _records(self) -> DataFrame:
         """Both topics, and a tick in each trigger: without data Spark would not call."""
-        options = self.options
         starts = {name: {"0": self._from[kind]} for name, kind in self._kinds.items()}
-        reader = (
-            self._spark.readStream.format("kafka")
-            .options(**options.spark_kafka)
-            .option("subscribe", ",".join(sorted(self._kinds)))
-            .option("includeHeaders", "true")
-            .option("startingOffsets", orjson.dumps(starts).decode())
-            # Retention deletes what is old: that is no loss here. Another topic has another id.
-            .option("failOnDataLoss", "false")
-            .option("maxOffsetsPerTrigger", str(options.max_offsets_per_trigger))
-        )
-        records = reader.load()
-        if options.available_now:
+        source = {"maxOffsetsPerTrigger": str(OFFSETS_MAX)} | self._streaming.source(*sorted(self._kinds))
+        source["startingOffsets"] = orjson.dumps(starts).decode()
+        # Retention deletes what is old: that is no loss here. Another topic has another id.
+        source["failOnDataLoss"] = "false"
+        records = self._spark.readStream.format("kafka").options(**source).load()
+        if self._streaming.available_now:
             return records
         tick = (
             self._spark.readStream.format("rate-micro-batch")
@@ -191,7 +251,7 @@ class LoadViews:
         try:
             judged = self.fold.fold(fold_rows(rows))
             self._check_topics(bounds, before)  # behind the reading: what was read came from the topics that are known
-            due = {} if self.options.available_now else self._judge(bounds, began_s)
+            due = {} if self._streaming.available_now else self._judge(bounds, began_s)
             if self.options.tombstones:
                 for kind, tombstones in due.items():
                     self._bury(kind, tombstones)
@@ -240,15 +300,15 @@ class LoadViews:
 
     def _publish(self, rows: DataFrame, judged: list[JudgedRecord]) -> None:
         suspects = {str(kind): expiry.suspects for kind, expiry in self.expiry.items()}
-        if not judged and suspects == self._told and not self._anew:
+        if not judged and suspects == self._published_suspects and not self._restarted:
             return
         self.table.check_ours(self._base)
         if judged:
             ids = {topic: self._ids[kind] for kind, topic in self._asker.names.items()}
             self.table.write_history(rows, judged, ids, self._base)
-        self.table.write_views(rows, self.fold.winners(), self._base, self._anew)
+        self.table.write_views(rows, self.fold.winners(), self._base, self._restarted)
         self._base = self.table.publish(self._base, self._meta(suspects))
-        self._told, self._anew = suspects, set()
+        self._published_suspects, self._restarted = suspects, set()
         self._compact()
 
     def _compact(self) -> None:
@@ -271,10 +331,10 @@ class LoadViews:
                 "heard": {name: list(sign) for name, sign in fold.heard_since().items()},
                 "suspects": suspects[str(kind)],
             }
-        return {"job": JOB, "channel": self.options.channel, "written_at_ms": self._now_ms(), "topics": topics}
+        return {"job": JOB, "channel": self._streaming.channel, "written_at_ms": self._now_ms(), "topics": topics}
 
     def _bury(self, kind: ReportKind, tombstones: Mapping[str, Tombstone]) -> None:
         if not tombstones:
             return
         _log.info("no report of %s for too long: a tombstone for its %s is written", ", ".join(tombstones), kind)
-        write_tombstones(self._spark, self._asker.names[kind], tombstones, self.options.spark_kafka)
+        write_tombstones(self._spark, self._asker.names[kind], tombstones, self._streaming.kafka())

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import time
-import uuid
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -17,9 +16,10 @@ from pyspark.sql import functions as F
 
 from loaddata.model.figures import wall_ms
 from loaddata.samples.averages import Window
-from spark.core.store import Folder, Pointer
+from spark.core.store import Pointer, new_checkpoint
+from spark.core.streaming import Streaming
 from spark.errors import TableFormatError, TopicBrokenError
-from spark.partitions.options import JOB, PartitionBatchResult, PartitionLoadsOptions
+from spark.partitions.options import JOB, OFFSETS_MAX, PartitionBatchResult, PartitionLoadsOptions
 from spark.partitions.table import PartitionTable, loads_of, newest_of, rows_of
 from statechannel.kafka.topics import TopicAdmin, TopicInfo
 
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-_RUN = "run-"
 _EARLIEST = -2
+_ANSWER_S = 10.0
 _LOG_TIME = "LogAppendTime"
 ACCEPT_HINT = "If that was meant, start the job once with --accept-new-topic: its history starts again, empty."
 
@@ -46,16 +46,18 @@ class PartitionLoadsRun:
     def __init__(
         self,
         spark: SparkSession,
+        streaming: Streaming,
         options: PartitionLoadsOptions,
         *,
         on_batch: Callable[[PartitionBatchResult], None] = lambda _: None,
         now_ms: Callable[[], int] = lambda: wall_ms(time.time_ns() // 1_000_000),
     ) -> None:
         self._spark = spark
+        self._streaming = streaming
         self.options = options
         self._on_batch = on_batch
         self._now_ms = now_ms
-        self._admin = TopicAdmin(options.client, timeout_s=options.answer_s)
+        self._admin = TopicAdmin(streaming.client, timeout_s=_ANSWER_S)
         self.table = PartitionTable(spark, options.table, options.keep)
         self._base: Pointer | None = None
         self._positions: dict[int, int] = {}
@@ -74,27 +76,19 @@ class PartitionLoadsRun:
             KafkaAdapterError: Kafka does not answer.
         """
         info = self.open()
-        root = Folder(self.options.checkpoint)
-        for name in root.names():
-            if name.startswith(_RUN):
-                (root / name).remove()
+        streaming, topic = self._streaming, self.options.topic
         starts = {str(number): self._positions.get(number, _EARLIEST) for number in range(info.partitions)}
-        records = (
-            self._spark.readStream.format("kafka")
-            .options(**self.options.spark_kafka)
-            .option("subscribe", self.options.topic)
-            .option("startingOffsets", orjson.dumps({self.options.topic: starts}).decode())
-            # Retention deletes what is old: that is no loss here. Another topic has another id.
-            .option("failOnDataLoss", "false")
-            .option("maxOffsetsPerTrigger", str(self.options.max_offsets_per_trigger))
-            .load()
-        )
+        source = {"maxOffsetsPerTrigger": str(OFFSETS_MAX)} | streaming.source(topic)
+        source |= {"startingOffsets": orjson.dumps({topic: starts}).decode(), "includeHeaders": "false"}
+        # Retention deletes what is old: that is no loss here. Another topic has another id.
+        source["failOnDataLoss"] = "false"
+        records = self._spark.readStream.format("kafka").options(**source).load()
         writer = (
             records.writeStream.foreachBatch(work or self.take)
-            .queryName(f"{JOB}-{self.options.topic}")
-            .option("checkpointLocation", (root / f"{_RUN}{uuid.uuid4().hex}").place)
+            .queryName(f"{JOB}-{topic}")
+            .option("checkpointLocation", new_checkpoint(streaming.checkpoint))
         )
-        return writer.trigger(**self.options.trigger).start()
+        return writer.trigger(**streaming.trigger()).start()
 
     def open(self) -> TopicInfo:
         """Take up what the table has; raises as `start`."""

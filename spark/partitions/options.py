@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
-
-from statechannel.kafka.client_settings import ClientSettings
 
 
 class PartitionFigures:
@@ -43,39 +41,27 @@ OFFSETS_MAX = 5_000_000
 
 @dataclass(frozen=True, slots=True)
 class PartitionLoadsOptions:
-    """The options of the job.
+    """The options of this job alone.
 
     Attributes:
-        topic: The sample topic.
         table: Folder or URI of what it writes.
-        checkpoint: Folder or URI of scratch.
-        client: How this process reaches Kafka.
-        spark_kafka: How Spark reaches it.
-        trigger: Arguments of `DataStreamWriter.trigger`.
-        max_offsets_per_trigger: Most offsets of one batch.
+        topic: The sample topic.
         window_s: Length of the averaging window.
         interval_s: Time between two samples of a partition.
         cluster: Samples of other clusters do not count; empty: those of the Kafka that is read.
         accept_new_topic: Continue with a topic that was created again.
         keep: Snapshots that are kept.
         compacts: Put the history's batches of days that are over into one.
-        answer_s: Bound of one answer of Kafka.
     """
 
-    topic: str
     table: str
-    checkpoint: str
-    client: ClientSettings
-    spark_kafka: Mapping[str, str] = field(repr=False)  # passwords are in it
-    trigger: Mapping[str, Any] = field(default_factory=dict)
-    max_offsets_per_trigger: int = OFFSETS_MAX
+    topic: str
     window_s: float = 6 * 3_600.0
     interval_s: float = 60.0
     cluster: str = ""
     accept_new_topic: bool = False
     keep: int = 10
     compacts: bool = True
-    answer_s: float = 10.0
 
 
 class PartitionBatchResult(NamedTuple):

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import Window as Over
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from loaddata.samples.averages import MISSING, Place, Sums, Window, cells_of, load_of
 from loaddata.samples.cluster_files import LOADS_NAME, lines_of
@@ -21,11 +22,9 @@ from loaddata.samples.sample_record import InvalidSampleReason, decode_at
 from loaddata.samples.sample_topic import CLOCKS_MS
 from spark.core.archive import Archive, day_of
 from spark.core.store import Folder, Pointer, SnapshotStore
-from spark.load.rows import schema_ddl
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
 
 
 FIGURES: Final = ("disk", "bytes_in", "bytes_out", "cpu")
@@ -126,15 +125,15 @@ def loaded(row: dict[str, Any], ends: int) -> dict[str, Any] | None:
     }
 
 
-ROW_DDL: Final = schema_ddl(ROW)
-LOAD_DDL: Final = schema_ddl(LOAD)
+ROW_TYPE: Final = from_arrow_schema(ROW)
+LOAD_TYPE: Final = from_arrow_schema(LOAD)
 PARTITIONS: Final = "partitions"
 ROWS_AT_ONCE: Final = 10_000
 _SUM_TYPE: Final = "decimal(38,0)"
 
 
 def rows_of(records: DataFrame, positions: Mapping[int, int], partitions: int, cluster: str) -> DataFrame:
-    """Records of Kafka's source as rows of `partition_rows.ROW`, with the day of the log as `dt`.
+    """Records of Kafka's source as rows of `ROW`, with the day of the log as `dt`.
 
     Args:
         records: With the columns of Kafka's source.
@@ -149,7 +148,7 @@ def rows_of(records: DataFrame, positions: Mapping[int, int], partitions: int, c
     source = records.where(F.col("offset") >= known).select(
         F.col("partition").alias("at"), "offset", F.unix_millis("timestamp").alias("timestamp_ms"), "key", "value"
     )
-    rows = source.select(*SOURCE_COLUMNS).mapInArrow(partial(decoded, partitions=partitions, cluster=cluster), ROW_DDL)
+    rows = source.select(*SOURCE_COLUMNS).mapInArrow(partial(decoded, partitions=partitions, cluster=cluster), ROW_TYPE)
     day = F.date_format(F.timestamp_millis("log_time_ms"), "yyyy-MM-dd")
     return rows.withColumn("dt", day)
 
@@ -164,7 +163,7 @@ def newest_of(rows: DataFrame, window: Window) -> DataFrame:
 
 
 def loads_of(newest: DataFrame, window: Window) -> DataFrame:
-    """The load of each partition, rows of `partition_rows.LOAD`."""
+    """The load of each partition, rows of `LOAD`."""
     sums = [F.sum(F.col(name).cast(_SUM_TYPE)).alias(f"sum_{name}") for name in FIGURES]
     counts = [F.count(name).alias(f"n_{name}") for name in FIGURES]
     known = F.coalesce(*(F.col(name) for name in FIGURES)).isNotNull()
@@ -173,7 +172,7 @@ def loads_of(newest: DataFrame, window: Window) -> DataFrame:
     begins = F.min("first").over(Over.partitionBy("topic")).alias("begins")
     columns = [begins if name == "begins" else F.col(name) for name in SUMS]
     ends = window.first + window.slots
-    return summed.select(*columns).mapInArrow(partial(averaged, ends=ends), LOAD_DDL)
+    return summed.select(*columns).mapInArrow(partial(averaged, ends=ends), LOAD_TYPE)
 
 
 class PartitionTable:
@@ -216,11 +215,8 @@ class PartitionTable:
         begins = day_of(window.from_ms - CLOCKS_MS)
         days = [(self.history.root / day).pattern for day in self.history.days() if day >= begins]
         if not days:
-            return self._spark.createDataFrame([], ROW_DDL)
-        return self._spark.read.schema(self._schema()).option("recursiveFileLookup", "true").parquet(*days)
-
-    def _schema(self) -> StructType:
-        return self._spark.createDataFrame([], ROW_DDL).schema
+            return self._spark.createDataFrame([], ROW_TYPE)
+        return self._spark.read.schema(ROW_TYPE).option("recursiveFileLookup", "true").parquet(*days)
 
     def write(self, loads: DataFrame, base: Pointer | None, head: Mapping[str, Any]) -> int:
         """Write a snapshot behind `base`; returns of how many partitions. It counts once `publish` was called.
@@ -250,7 +246,7 @@ class PartitionTable:
                 (self.history.root / day).remove()
         if compacts:
             for day in self.history.to_compact(today):
-                self.history.compact(self._spark, day, self._schema())
+                self.history.compact(self._spark, day, ROW_TYPE)
 
 
 def _loads_in(table: pa.Table) -> Iterator[tuple[Place, PartitionLoad]]:

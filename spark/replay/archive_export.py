@@ -14,7 +14,7 @@ from statechannel.audit.transfer.line import ExportHeader
 from statechannel.protocol.log import RecordRead, Topic
 
 if TYPE_CHECKING:
-    from spark.replay.log import ReplayLog
+    from spark.replay.replay import ReplayLog
 
 
 def export_archive(source: ArchiveSource, path: Path, options: Mapping[str, str], *, progress: ProgressBar) -> None:
@@ -30,7 +30,8 @@ def export_archive(source: ArchiveSource, path: Path, options: Mapping[str, str]
     own, settings = parted_options(options)
     check_installed()
     # The modules behind it need pyspark.
-    from spark.replay.run import open_log, spark_errors
+    from spark.core.running import spark_errors
+    from spark.replay.logs import open_log
 
     session = open_session("statechannel audit report", conf=settings, jars=())
     with spark_errors(), open_log(session, source, own) as log:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections import Counter
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from spark.core.progress import tasks_shown
+from spark.core.running import tasks_shown
 from spark.core.session import check_installed, open_session
 from spark.errors import SparkJobError
 from statechannel.audit.engine import (
@@ -16,9 +15,11 @@ from statechannel.audit.engine import (
     AuditResult,
     ExportSource,
     ProgressBar,
+    ReadMode,
     check_question,
     not_in_full,
 )
+from statechannel.audit.verdict_file import lines_file
 from statechannel.errors import ExitCode
 from statechannel.replay.auditor import GapsError
 
@@ -42,19 +43,53 @@ def answer(question: AuditQuestion, *, progress: ProgressBar) -> AuditResult:
     check_question(question)
     own, settings = parted_options(question.options)
     check_installed()
-    # The modules behind it need pyspark.
-    from spark.replay.run import answer_with
-
-    jars = None if not isinstance(question.source, ExportSource | ArchiveSource) else ()
+    jars = () if isinstance(question.source, ExportSource | ArchiveSource) else None
     session = open_session("statechannel audit", conf=settings, jars=jars)
     try:
-        with _shown(session, progress):
+        with tasks_shown("replaying", session.sparkContext, progress):
             return answer_with(session, question, own)
     except GapsError as error:
         source = question.source
         name = f"The archive {source.folder}" if isinstance(source, ArchiveSource) else "The log"
         name = str(source.path) if isinstance(source, ExportSource) else name
         raise not_in_full(name, str(error), verdicts=question.verdicts is not None) from error
+
+
+def answer_with(
+    session: SparkSession, question: AuditQuestion, options: Mapping[str, str], *, spent: Counter[str] | None = None
+) -> AuditResult:
+    """Answer by this session.
+
+    Args:
+        options: Of this engine.
+        spent: Is added to: seconds of the Python workers, by what they did, and `passes` over the log.
+
+    Raises:
+        GapsError: A full read was asked for and a partition has gaps.
+        StateChannelError: As `answer`.
+    """
+    # These modules need pyspark.
+    from spark.replay.logs import open_log
+    from spark.replay.replay import Replay, ReplayRequest
+
+    verdicts = question.verdicts is not None
+    request = ReplayRequest(
+        ReadMode.FULL if verdicts else question.read,
+        question.as_of,
+        question.compaction_lag_ms,
+        question.wants,
+        verdicts=verdicts,
+    )
+    tasks = int(options["tasks"]) if "tasks" in options else None
+    with open_log(session, question.source, options) as log, Replay(session, log, request, tasks=tasks) as replay:
+        result = replay.run()
+        if spent is not None:
+            spent.update(replay.spent_s, passes=replay.passes)
+        if question.verdicts is not None:
+            with lines_file(question.verdicts) as write:
+                for lines in replay.verdict_lines():
+                    write(lines)
+        return result
 
 
 def parted_options(options: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
@@ -68,21 +103,11 @@ def parted_options(options: Mapping[str, str]) -> tuple[dict[str, str], dict[str
             hint=f"It knows {', '.join(_OPTIONS)}, and settings of Spark, which begin with `spark.`.",
             exit_code=ExitCode.USAGE,
         )
-    for name in ("tasks", "partitions"):
-        if name in own and not (own[name].isascii() and own[name].isdigit() and int(own[name]) > 0):
+    for name, value in own.items():
+        if not (value.isascii() and value.isdigit() and int(value) > 0):
             raise SparkJobError(
-                f"the option {name}={own[name]} is not a number above 0",
+                f"the option {name}={value} is not a number above 0",
                 hint="Give a positive number.",
                 exit_code=ExitCode.USAGE,
             )
     return own, settings
-
-
-@contextmanager
-def _shown(session: SparkSession, progress: ProgressBar) -> Iterator[None]:
-    """A bar of Spark's tasks; where standard error is not a terminal there is none, and Spark is not asked."""
-    if not sys.stderr.isatty():
-        yield
-        return
-    with tasks_shown("replaying", session.sparkContext, progress):
-        yield

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 import pyarrow as pa
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from spark.core.schemas import batch_of
 from spark.replay.fold import NOTE_PARTITION, bytes_of
@@ -67,7 +68,7 @@ def export_rows(session: SparkSession, path: Path, header: ExportHeader) -> Data
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield from _parse(batches, ends, chained)
 
-    return lines.mapInArrow(work, "partition int, offset long, timestamp_ms long, key binary, value binary")
+    return lines.mapInArrow(work, from_arrow_schema(ROWS))
 
 
 def check_notes(path: Path, header: ExportHeader, notes: Sequence[bytes]) -> None:

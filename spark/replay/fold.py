@@ -1,13 +1,14 @@
 """What the Python workers of a replay do: parts of a log, as Arrow batches, to what an audit finds in them.
 
 A task gets all records of some namespaces, in the order of their offsets; the records of several partitions may lie between
-each other. It hands back findings that add up over tasks (`spark.replay.replay` does that), as rows of `FOUND`.
+each other. It hands back findings as rows of `FINDINGS`, and those of all tasks add up.
 """
 
 from __future__ import annotations
 
 import gc
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice, pairwise, repeat
@@ -19,19 +20,22 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark.core.schemas import batch_of
-from statechannel.audit import origins
-from statechannel.audit.engine import Wants
+from statechannel.audit import gap_sums, origins, rejections
+from statechannel.audit.engine import GapCount, Wants
+from statechannel.audit.moves import MoveCause, move_fields
 from statechannel.audit.observers import Observers
-from statechannel.audit.rejections import as_rows
+from statechannel.audit.races import LostRaces, race_counts
+from statechannel.audit.rejections import as_rows, rejected_document
 from statechannel.audit.verdict_file import Observe, format_verdict
 from statechannel.protocol.digest import line
 from statechannel.protocol.log import RecordRead, Topic
+from statechannel.protocol.verdict import Verdict
 from statechannel.protocol.view import Judgement
-from statechannel.replay.auditor import findings_of
+from statechannel.replay.auditor import AuditFindings, findings_of
 from statechannel.replay.part import PartReader
 from statechannel.replay.survey import STRICT, ReadFacts
 
-FOUND: Final = pa.schema(
+FINDINGS: Final = pa.schema(
     [
         ("kind", pa.string()),
         ("partition", pa.int32()),
@@ -88,7 +92,7 @@ def work_of(task: FoldTask) -> Work:
 class _Part:
     """One partition's records in one task."""
 
-    def __init__(self, partition: int, task: FoldTask, tell: Observe | None) -> None:
+    def __init__(self, partition: int, task: FoldTask, observe: Observe | None) -> None:
         self.partition = partition
         self.records = 0
         self.inside = 0
@@ -99,7 +103,7 @@ class _Part:
         self.outside = task.outside.get(partition)
         self.observers = Observers(task.wants)
         facts = task.facts.get(partition, STRICT)
-        observers = (self.observers.observe(() if tell is None else (tell,)), self.observers.join_observer)
+        observers = (self.observers.observe(() if observe is None else (observe,)), self.observers.join_observer)
         story = task.story.get(partition, facts)
         self.reader = PartReader(partition, task.partitions, facts, *(observers if story == facts else ()))
         self.storyteller: PartReader | None = None
@@ -139,7 +143,7 @@ class _Part:
             self.reader.read(rows)
         self.judging_s += time.perf_counter() - before_s
 
-    def found(self) -> Iterator[tuple[str, int, int, bytes | None, bytes]]:
+    def findings(self) -> Iterator[tuple[str, int, int, bytes | None, bytes]]:
         if self.storyteller is not None:
             self.storyteller.result()
         part = self.reader.result()
@@ -200,7 +204,7 @@ class _Run:
             if self._verdicts:
                 yield from _rows(self._verdicts)
                 self._verdicts.clear()
-        yield from _rows(row for part in self._parts.values() for row in part.found())
+        yield from _rows(row for part in self._parts.values() for row in part.findings())
         yield from _rows(self._notes)
 
     def _take(self, batch: pa.RecordBatch) -> None:
@@ -222,15 +226,15 @@ class _Run:
             return
         part = self._parts.get(partition)
         if part is None:
-            tell = self._tell if self._task.verdicts else None
-            part = self._parts[partition] = _Part(partition, self._task, tell)
+            observe = self._keep_verdict if self._task.verdicts else None
+            part = self._parts[partition] = _Part(partition, self._task, observe)
         if not part.in_order:
             return
         times = batch.column("timestamp_ms").to_pylist() if "timestamp_ms" in batch.schema.names else None
         offsets = batch.column("offset").to_numpy(zero_copy_only=False)
         part.take(offsets, times, batch.column("key"), batch.column("value"))
 
-    def _tell(self, record: RecordRead, judgement: Judgement) -> None:
+    def _keep_verdict(self, record: RecordRead, judgement: Judgement) -> None:
         self._verdicts.append((VERDICT, record.partition, record.offset, record.key, format_verdict(record, judgement)))
 
 
@@ -254,7 +258,66 @@ def _rows(rows: Iterable[tuple[str, int, int, bytes | None, bytes]]) -> Iterator
     for row in rows:
         held.append(row)
         if len(held) == _ROWS_IN_A_BATCH:
-            yield batch_of(held, FOUND)
+            yield batch_of(held, FINDINGS)
             held = []
     if held:
-        yield batch_of(held, FOUND)
+        yield batch_of(held, FINDINGS)
+
+
+# --- sums of all tasks --------------------------------------------------------------------------------------------------
+
+Bodies = Sequence[tuple[int, Mapping[str, Any]]]
+"""Contents of the rows of the kind `part`, with their partitions."""
+
+
+def findings_of_all(facts: Mapping[int, ReadFacts], partitions: Iterable[int], bodies: Bodies) -> AuditFindings:
+    """What the answer is made of; partitions without a record are in it too."""
+    findings = AuditFindings()
+    for number in partitions:
+        settled = facts.get(number, STRICT)
+        findings.tentative |= settled.tentative
+        if settled.stop is not None:
+            findings.stops[number] = settled.stop
+    for partition, body in bodies:
+        part = AuditFindings(
+            verdicts=Counter({Verdict(name): count for name, count in body["verdicts"].items()}),
+            owners=Counter(body["owners"]),
+            bundles=body["bundles"],
+            namespaces=body["namespaces"],
+            debts=[(partition, key.encode(), debt) for key, debt in body["debts"]],
+        )
+        findings.add(part)
+    return findings
+
+
+def gap_count_of(bodies: Bodies) -> GapCount:
+    counts = [body["gap_count"] for _, body in bodies]
+    return GapCount(sum(count[0] for count in counts), sum(count[1] for count in counts))
+
+
+def races_of(bodies: Bodies) -> list[dict[str, Any]]:
+    races = LostRaces()
+    for _, body in bodies:
+        for reason, writer, winner, count in body["races"]:
+            races.counts[Verdict(reason), writer, winner] += count
+    return list(race_counts(races))
+
+
+def gap_sums_of(bodies: Bodies) -> list[dict[str, Any]]:
+    return gap_sums.added_up(body["gap_sums"] for _, body in bodies).rows()
+
+
+def rejected_of(bodies: Bodies) -> dict[str, Any]:
+    return rejected_document(rejections.added_up(body["rejected"] for _, body in bodies))
+
+
+def origins_of(bodies: Bodies) -> dict[str, Any]:
+    return origins.put_together(body["origins"] for _, body in bodies)
+
+
+def moves_of(bodies: Bodies) -> list[dict[str, Any]]:
+    counts: Counter[tuple[int, MoveCause]] = Counter()
+    for _, body in bodies:
+        for hour_ms, cause, count in body["moves"]:
+            counts[hour_ms, MoveCause(cause)] += count
+    return list(move_fields(counts.items()))

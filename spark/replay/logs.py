@@ -1,4 +1,4 @@
-"""An archive as the log of a replay."""
+"""The logs of replays: archives, export files, topics."""
 
 from __future__ import annotations
 
@@ -11,30 +11,29 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import orjson
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from spark.channel.log import ChannelTopic
 from spark.channel.survey import below
-from spark.core.archive import Archive
-from spark.core.archive_check import check_complete, covers_of, why_gapped
-from spark.core.client_properties import kafka_options
+from spark.core.archive import Archive, check_complete, covers_of, why_gapped
 from spark.core.schemas import ARCHIVE
 from spark.core.store import Folder, Pointer, SnapshotStore
+from spark.core.streaming import kafka_options
 from spark.errors import SparkJobError
 from spark.replay.export_rows import check_notes, export_rows, header_of
-from spark.replay.log import ReplayLog
+from spark.replay.replay import ReplayLog
+from statechannel.audit.engine import ArchiveSource, ExportSource, Source
 from statechannel.errors import ExitCode
 from statechannel.kafka.admin import BoundsAsker
 from statechannel.kafka.client_settings import ClientSettings
-from statechannel.kafka.errors import TopicMissingError
-from statechannel.kafka.topics import TopicAdmin
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
 _COLUMNS = ("partition", "offset", "timestamp_ms", "key", "value")
+_SOURCE_COLUMNS = ("partition", "offset", "unix_millis(timestamp) as timestamp_ms", "key", "value")
 _VIEW, _ARCHIVE = "view", "archive"
 """Folders of a table that the job table-view keeps."""
 
@@ -51,7 +50,7 @@ def archive_log(
     Args:
         folder: Of the job table-view; the view beside the archive says how many partitions the channel has, and which records
             the archive holds. Or that of an archive alone, whose completeness is unknown.
-        partitions: Of the channel, where there is no view.
+        partitions: Of the channel, where a view is missing.
         warn: Called with what the answer does not contain.
 
     Raises:
@@ -140,7 +139,6 @@ _OFFSETS_OF_A_READ = 50_000
 
 
 def wall_ms() -> int:
-    """Now, in milliseconds since 1970."""
     return time.time_ns() // 1_000_000
 
 
@@ -199,47 +197,38 @@ def topic_log(
     Raises:
         TopicMissingError: It does not exist.
     """
-    described = TopicAdmin(client, timeout_s=timeout_s).describe([topic]).get(topic)
-    if described is None:
-        raise TopicMissingError(
-            f"the topic {topic} does not exist at {client.bootstrap_servers}",
-            hint="Check --channel and --bootstrap-servers, or create the topics with `statechannel init`.",
-        )
-    answers = BoundsAsker(client, timeout_s=timeout_s).ask((topic, number) for number in range(described.partitions))
+    kafka = _FETCHING | kafka_options(client, properties)
+    channel = ChannelTopic(client, topic, kafka, timeout_s=timeout_s)
+    partitions = channel.log.partitions
     ends, starts = {}, {}
-    for (_, number), bounds in sorted(answers.items()):
+    for number, bounds in sorted(channel.bounds(range(partitions)).items()):
         end, first = until(number), start(number)
         ends[number] = bounds.high if end is None else min(end, bounds.high)
         starts[number] = min(ends[number], bounds.low if first is None else max(first, bounds.low))
-    options = _FETCHING | kafka_options(
-        client, properties, read_text=lambda name: Path(name).read_text(encoding="utf-8")
-    )
     length = sum(ends.values()) - sum(starts.values())
     cores = session.sparkContext.defaultParallelism
-    reads = max(described.partitions, min(_READS_A_CORE * cores, length // _OFFSETS_OF_A_READ))
-    rows = topic_rows(session, options | {"minPartitions": str(reads)}, topic, starts, ends)
+    reads = max(partitions, min(_READS_A_CORE * cores, length // _OFFSETS_OF_A_READ))
+    rows = channel.read(session, ends, starts, {"minPartitions": str(reads)})
     gapped = any(starts.values())
     if not gapped and length > _PROBED_OFFSETS:
         # The cleaner begins with what is oldest: where nothing is missing there, it has most likely not been at work.
         head = {number: min(end, _PROBED_OFFSETS) for number, end in ends.items()}
-        gapped = topic_rows(session, options, topic, starts, head).count() < sum(head.values())
-    return ReplayLog(f"the topic {topic}", rows, ends, wall_ms, likely_gapped=gapped)
+        gapped = channel.read(session, head, starts, {}).count() < sum(head.values())
+    return ReplayLog(f"the topic {topic}", rows.selectExpr(*_SOURCE_COLUMNS), ends, wall_ms, likely_gapped=gapped)
 
 
-def topic_rows(
-    session: SparkSession,
-    options: Mapping[str, str],
-    topic: str,
-    starts: Mapping[int, int],
-    ends: Mapping[int, int],
-) -> DataFrame:
-    """Records of a topic between these offsets, the second ones exclusive."""
-    reader = session.read.format("kafka").options(**options)
-    reader = reader.option("assign", orjson.dumps({topic: sorted(ends)}).decode())
-    reader = reader.option("startingOffsets", _places(topic, starts)).option("endingOffsets", _places(topic, ends))
-    time_ms = F.unix_millis("timestamp").alias("timestamp_ms")
-    return reader.load().select("partition", "offset", time_ms, "key", "value")
+@contextmanager
+def open_log(session: SparkSession, source: Source, options: Mapping[str, str]) -> Iterator[ReplayLog]:
+    """The source of an audit's question.
 
-
-def _places(topic: str, offsets: Mapping[int, int]) -> str:
-    return orjson.dumps({topic: {str(number): offset for number, offset in offsets.items()}}).decode()
+    Args:
+        options: Of the audit engine `spark`.
+    """
+    if isinstance(source, ExportSource):
+        with export_log(session, source.path) as log:
+            yield log
+    elif isinstance(source, ArchiveSource):
+        partitions = options.get("partitions")
+        yield archive_log(session, source.folder, partitions=None if partitions is None else int(partitions))
+    else:
+        yield topic_log(session, ClientSettings(source.bootstrap_servers, source.properties), source.topic)

@@ -8,18 +8,20 @@ finds out whether that holds; where it does not, the facts are gathered and the 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import orjson
 import pyarrow as pa
 from pyspark import StorageLevel
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from spark.channel.survey import below, find_stops
 from spark.errors import SparkJobError
 from spark.replay.fold import (
+    FINDINGS,
     GAPS,
     HISTORY,
     LINE,
@@ -30,12 +32,24 @@ from spark.replay.fold import (
     VERDICT,
     FoldTask,
     bytes_of,
+    findings_of_all,
+    gap_count_of,
+    gap_sums_of,
+    moves_of,
+    origins_of,
+    races_of,
+    rejected_of,
     work_of,
 )
-from spark.replay.log import ReplayLog, ReplayRequest
-from spark.replay.sum import findings_of_all, gap_count_of, gap_sums_of, moves_of, origins_of, races_of, rejected_of
-from spark.replay.survey import LogSurvey, known_points, named, survey
-from statechannel.audit.engine import AuditResult, Cut, ReadMode
+from spark.replay.survey import known_points
+from spark.replay.survey import named
+from spark.replay.survey import survey
+from statechannel.audit.engine import AuditResult
+from statechannel.audit.engine import Cut
+from statechannel.audit.engine import ReadMode
+from spark.replay.survey import PartitionSurvey
+from statechannel.audit.engine import AsOf
+from statechannel.audit.engine import Wants
 from statechannel.audit.observers import gap_order
 from statechannel.errors import ExitCode
 from statechannel.protocol.digest import digest_of
@@ -45,7 +59,43 @@ from statechannel.replay.survey import STRICT, CompleteFrom, FormatStop, ReadFac
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
 
-_FOUND = "kind string, partition int, offset long, key binary, content binary"
+
+@dataclass(frozen=True, slots=True)
+class ReplayLog:
+    """Records as rows, with what is known of the whole.
+
+    Attributes:
+        name: For people.
+        rows: partition, offset, timestamp_ms, key, value; those of partition -1 are notes of the reader.
+        ends: Offset after the last record of each partition, empty ones too.
+        now_ms: Behind every reading of the rows: what was younger than the lag then was not cleaned away before.
+        check: Told the notes; raises where the source is not what it should be.
+        likely_gapped: The survey comes first, since the log is known to have gaps, or likely to.
+        why_gapped: Why a partition has gaps, for people; empty where only that is known.
+        stored: The rows of an archive with what it says of them.
+    """
+
+    name: str
+    rows: DataFrame
+    ends: Mapping[int, int]
+    now_ms: Callable[[], int]
+    check: Callable[[Sequence[bytes]], None] = lambda _: None
+    likely_gapped: bool = False
+    why_gapped: Callable[[int], str] = lambda _: ""
+    stored: DataFrame | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayRequest:
+    """What is to be found; the fields are those of `AuditQuestion`."""
+
+    read: ReadMode = ReadMode.AUTO
+    as_of: AsOf | None = None
+    compaction_lag_ms: int = 0
+    wants: Wants = field(default_factory=Wants)
+    verdicts: bool = False
+
+
 _OFFSETS_OF_A_TASK = 100_000
 _TASKS_MAX = 64
 _PASSES_MAX = 5
@@ -100,7 +150,7 @@ class Replay:
         self._tasks = tasks or min(_TASKS_MAX, max(cores, length // _OFFSETS_OF_A_TASK))
         local = (session.sparkContext.master or "").startswith("local")
         self._presorted = local if presorted is None else presorted
-        self._survey: LogSurvey | None = None
+        self._survey: dict[int, PartitionSurvey] | None = None
         self._outside: dict[int, int] = {}
         self._folded: DataFrame | None = None
         self._bodies: list[tuple[int, dict[str, Any]]] = []
@@ -148,7 +198,9 @@ class Replay:
             self._request.wants,
             verdicts=self._request.verdicts,
         )
-        self._folded = self._parted().mapInArrow(work_of(task), _FOUND).persist(StorageLevel.MEMORY_AND_DISK)
+        self._folded = (
+            self._parted().mapInArrow(work_of(task), from_arrow_schema(FINDINGS)).persist(StorageLevel.MEMORY_AND_DISK)
+        )
         folded = self._folded.where(F.col("kind").isin(PART, SPLIT)).collect()
         self._log.check([row["content"] for row in folded if row["kind"] == SPLIT])
         self._bodies = [(row["partition"], orjson.loads(row["content"])) for row in folded if row["kind"] == PART]
@@ -191,29 +243,32 @@ class Replay:
         needed = {number: ReadFacts(stop=seen.stop) for number, seen in self._seen.items()}
         if self._gapped:
             looked = self._survey
-            if looked is None or any(
-                not looked.is_of(n, self._seen[n].inside, self._seen[n].last) for n in self._gapped
-            ):
+            if looked is None or not all(self._is_as_surveyed(number, looked) for number in self._gapped):
                 looked = self._look()
             facts = self._facts_of(looked)
             needed |= {number: facts[number] for number in self._gapped}
         return needed
 
-    def _look(self) -> LogSurvey:
+    def _look(self) -> dict[int, PartitionSurvey]:
         self._survey = survey(self._inside())
         return self._survey
 
-    def _facts_of(self, looked: LogSurvey) -> dict[int, ReadFacts]:
+    def _is_as_surveyed(self, partition: int, looked: Mapping[int, PartitionSurvey]) -> bool:
+        """Whether the fold has read the log that the survey has seen."""
+        folded, surveyed = self._seen[partition], looked.get(partition, PartitionSurvey())
+        return (surveyed.records, surveyed.last) == (folded.inside, folded.last)
+
+    def _facts_of(self, looked: Mapping[int, PartitionSurvey]) -> dict[int, ReadFacts]:
         oldest_kept_ms = self._log.now_ms() - self._request.compaction_lag_ms
         facts = {}
         gapped = []
         for number in self._log.ends:
-            seen = looked.of(number)
+            seen = looked.get(number, PartitionSurvey())
             if seen.records == seen.last + 1 == self._end_of(number):
                 facts[number] = ReadFacts(stop=seen.stop)
             else:
                 gapped.append(number)
-                facts[number] = looked.facts(number, oldest_kept_ms=oldest_kept_ms)
+                facts[number] = seen.facts(oldest_kept_ms=oldest_kept_ms)
         self._known = self._known_of(gapped, facts, oldest_kept_ms)
         return facts
 
@@ -315,11 +370,11 @@ class Replay:
             yield from piece.splitlines(keepends=True)
 
     def _listed(self, kind: str) -> list[dict[str, Any]]:
-        rows = self.found(kind).select("content").collect()
+        rows = self.findings(kind).select("content").collect()
         return [load for row in rows for load in orjson.loads(row["content"])]
 
-    def found(self, kind: str) -> DataFrame:
-        """Rows of `replay_fold.FOUND` of one kind, of the newest pass."""
+    def findings(self, kind: str) -> DataFrame:
+        """Rows of `spark.replay.fold.FINDINGS` of one kind, of the newest pass."""
         if self._folded is None:
             raise RuntimeError("nothing was folded yet")
         return self._folded.where(F.col("kind") == kind)
@@ -338,7 +393,7 @@ class Replay:
 
     def _joined(self, kind: str, *order: str) -> Iterator[bytes]:
         """Contents in order, joined to pieces: the driver never holds more than a few."""
-        ordered = self.found(kind).select(*order, "content").orderBy(*order).select("content")
+        ordered = self.findings(kind).select(*order, "content").orderBy(*order).select("content")
         rows: Iterator[Row] = ordered.mapInArrow(_join, "content binary").toLocalIterator(prefetchPartitions=True)
         for row in rows:
             yield bytes(row["content"])

@@ -1,13 +1,14 @@
-"""Whether a log says anything of a bundle, a namespace or a topic at all."""
+"""What is seen of a whole log before it is folded: its stops, what its heartbeats vouch for, whom it names."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 from pyspark.sql import Window
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from spark.channel.plan import newest_mark
 from spark.channel.survey import MAY_BE_NEWER, below, find_stops, words_of
@@ -39,12 +40,12 @@ def named(rows: DataFrame, name: str) -> bool:
 
 
 _NONE_MS = 2**63 - 1
-_KNOWN = pa.schema(
+_VOUCHING = pa.schema(
     [("partition", pa.int32()), ("clean_to", pa.int64()), ("offset", pa.int64()), ("timestamp_ms", pa.int64())]
 )
 
 
-class Looked(NamedTuple):
+class PartitionSurvey(NamedTuple):
     """What was seen of one partition.
 
     Attributes:
@@ -59,35 +60,18 @@ class Looked(NamedTuple):
     clean_to: int = -1
     oldest_above_ms: int = _NONE_MS
 
-
-class LogSurvey:
-    """What was seen of a log."""
-
-    def __init__(self, looked: Mapping[int, Looked]) -> None:
-        self._looked = looked
-
-    def of(self, partition: int) -> Looked:
-        """What was seen of a partition; one without records has nothing."""
-        return self._looked.get(partition, Looked())
-
-    def is_of(self, partition: int, records: int, last: int) -> bool:
-        """Whether it is the same log of which another reader has seen a part."""
-        looked = self.of(partition)
-        return (looked.records, looked.last) == (records, last)
-
-    def facts(self, partition: int, *, oldest_kept_ms: int) -> ReadFacts:
+    def facts(self, *, oldest_kept_ms: int) -> ReadFacts:
         """How the partition is read, if it has gaps.
 
         Args:
             oldest_kept_ms: Records behind the one vouched for with a time up to this one may have hidden others from the cleaner.
         """
-        seen = self.of(partition)
-        is_old = seen.oldest_above_ms <= oldest_kept_ms
-        return vouched(seen.clean_to, seen.clean_to + 1 if is_old else -1, seen.stop)
+        is_old = self.oldest_above_ms <= oldest_kept_ms
+        return vouched(self.clean_to, self.clean_to + 1 if is_old else -1, self.stop)
 
 
-def survey(rows: DataFrame) -> LogSurvey:
-    """Look through rows of partition, offset, timestamp_ms, key and value."""
+def survey(rows: DataFrame) -> dict[int, PartitionSurvey]:
+    """Look through rows of partition, offset, timestamp_ms, key and value; partitions without a row are left out."""
     counted = (
         rows.groupBy("partition")
         .agg(
@@ -100,27 +84,25 @@ def survey(rows: DataFrame) -> LogSurvey:
     doubtful = [row["partition"] for row in counted if row["doubtful"]]
     stops = find_stops(rows.where(F.col("partition").isin(doubtful))) if doubtful else {}
     up_to_stop = rows.where(below({number: stop.offset + 1 for number, stop in stops.items()}))
-    heartbeats = up_to_stop.where(F.col("key") == F.lit(HEARTBEAT_KEY)).select("partition", "offset", "key", "value")
-    vouching = heartbeats.mapInArrow(_vouching, "partition int, clean_to long").groupBy("partition")
-    clean_to = {
-        row["partition"]: row["clean_to"] for row in vouching.agg(F.max("clean_to").alias("clean_to")).collect()
-    }
+    highest = vouching_heartbeats(up_to_stop).groupBy("partition").agg(F.max("clean_to").alias("clean_to"))
+    clean_to = {row["partition"]: row["clean_to"] for row in highest.collect()}
     vouched_for = below({number: offset + 1 for number, offset in clean_to.items()}, otherwise=False)
     above = up_to_stop.where(f"not {vouched_for}").groupBy("partition")
     oldest = {row["partition"]: row["oldest"] for row in above.agg(F.min("timestamp_ms").alias("oldest")).collect()}
-    return LogSurvey(
-        {
-            number: Looked(
-                row["records"],
-                row["last"],
-                stops.get(number),
-                clean_to.get(number, -1),
-                oldest.get(number, _NONE_MS),
-            )
-            for row in counted
-            for number in (row["partition"],)
-        }
-    )
+    return {
+        number: PartitionSurvey(
+            row["records"], row["last"], stops.get(number), clean_to.get(number, -1), oldest.get(number, _NONE_MS)
+        )
+        for row in counted
+        for number in (row["partition"],)
+    }
+
+
+def vouching_heartbeats(rows: DataFrame) -> DataFrame:
+    """Heartbeats that vouch for a history: partition, clean_to, offset, timestamp_ms."""
+    heartbeats = rows.where(F.col("key") == F.lit(HEARTBEAT_KEY))
+    columns = heartbeats.select("partition", "offset", "timestamp_ms", "key", "value")
+    return columns.mapInArrow(_vouching, from_arrow_schema(_VOUCHING))
 
 
 def known_points(rows: DataFrame, *, oldest_kept_ms: int) -> dict[int, CompleteFrom]:
@@ -141,10 +123,7 @@ def known_points(rows: DataFrame, *, oldest_kept_ms: int) -> dict[int, CompleteF
         )
         .collect()
     )
-    heartbeats = rows.where(F.col("key") == F.lit(HEARTBEAT_KEY)).select(
-        "partition", "offset", "timestamp_ms", "key", "value"
-    )
-    vouching = heartbeats.mapInArrow(_known, "partition int, clean_to long, offset long, timestamp_ms long")
+    vouching = vouching_heartbeats(rows)
     cold = _cold_starts(rows, [rise["partition"] for rise in rises if rise["marks"]])
     points: dict[int, CompleteFrom] = {}
     for rise in rises:
@@ -174,7 +153,7 @@ def _cold_starts(rows: DataFrame, partitions: list[int]) -> dict[int, int]:
     return {number: mark.offset for number, mark in marks.items() if mark is not None}
 
 
-def _known(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _vouching(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         names = ("partition", "offset", "timestamp_ms")
         numbers = [batch.column(name).to_pylist() for name in names]
@@ -186,16 +165,4 @@ def _known(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             if (clean_to := usable_clean_to(key, value, offset)) >= 0
         ]
         if rows_out:
-            yield batch_of(rows_out, _KNOWN)
-
-
-def _vouching(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    for batch in batches:
-        partitions, offsets = batch.column("partition").to_pylist(), batch.column("offset").to_pylist()
-        best: dict[int, int] = {}
-        for partition, offset, key, value in zip(
-            partitions, offsets, bytes_of(batch.column("key")), bytes_of(batch.column("value")), strict=True
-        ):
-            best[partition] = max(best.get(partition, -1), usable_clean_to(key, value, offset))
-        arrays = [pa.array(list(best), pa.int32()), pa.array(list(best.values()), pa.int64())]
-        yield pa.RecordBatch.from_arrays(arrays, names=["partition", "clean_to"])
+            yield batch_of(rows_out, _VOUCHING)

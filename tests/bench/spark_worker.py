@@ -20,8 +20,8 @@ import psutil
 from py4j.protocol import Py4JJavaError
 
 from spark.core.session import open_session
+from spark.replay.audit_engine import answer_with
 from spark.replay.logs import topic_log
-from spark.replay.run import answer_with
 from statechannel.audit import local
 from statechannel.audit.engine import AuditQuestion, LiveSource
 from statechannel.cli.kit.connection import connect

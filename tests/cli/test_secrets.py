@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from spark.core.client_properties import kafka_options
+from spark.core.streaming import kafka_options
 from statechannel.cli.kit.connection import connect
 from statechannel.cli.main import app
 from statechannel.embedded import BrokerOptions, BrokerSecurity

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from spark.replay.run import answer_with
+from spark.replay.audit_engine import answer_with
 from statechannel.audit import local
 from statechannel.audit.engine import AuditQuestion, AuditResult, Wants
 

@@ -10,7 +10,8 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from spark.channel.table import ChannelLog, ChannelTable
+from spark.channel.log import ChannelLog
+from spark.channel.table import ChannelTable
 from spark.core.archive import Archive
 from spark.core.schemas import RAW
 from spark.core.store import SnapshotStore

@@ -13,6 +13,7 @@ from loaddata.report.record import ReportKind, Tombstone
 from loaddata.view.expiry import ExpiryRules
 from loaddata.view.table_view import ViewRules
 from spark.core.store import Folder
+from spark.core.streaming import Streaming
 from spark.errors import TableChangedError, TableFormatError, TopicBrokenError
 from spark.load import views
 from spark.load.options import LoadViewsOptions
@@ -54,17 +55,15 @@ class World:
         self.job = self.started()
 
     def started(self, **more: object) -> LoadViews:
+        streaming = Streaming(NEVER, "c", str(self.folder / "checkpoint"), trigger_s=5.0)
         options = LoadViewsOptions(
-            "c",
             str(self.folder / "table"),
-            str(self.folder / "checkpoint"),
-            NEVER,
-            {},
             view=ViewRules(ttl_s=100.0),
             expiry=ExpiryRules(ttl_s=100.0, grace_s=10.0),
             **{"tombstones": False, "keep": 3, **more},
         )
-        job = LoadViews(self.session, options, asker=self.asker, mono_s=lambda: self.now_s, now_ms=lambda: NOW_MS)
+        clocks = {"mono_s": lambda: self.now_s, "now_ms": lambda: NOW_MS}
+        job = LoadViews(self.session, streaming, options, asker=self.asker, **clocks)
         job.open()
         self.job = job
         return job

@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from loaddata.view.expiry import ExpiryRules
 from loaddata.view.table_view import ViewRules
 from spark.core.running import Work, run_query
 from spark.core.store import SnapshotStore
+from spark.core.streaming import Streaming
 from spark.errors import TopicBrokenError
 from spark.load.options import LoadViewsOptions
 from spark.load.views import LoadViews
@@ -56,23 +57,20 @@ def meta_of(folder: Path) -> Meta:
 class Job:
     """The job in a thread of this process, on the tests' session."""
 
-    def __init__(self, session, kafka: Kafka, channel: str, folder: Path, **more: object) -> None:
+    def __init__(
+        self,
+        session,
+        kafka: Kafka,
+        channel: str,
+        folder: Path,
+        streaming: Mapping[str, object] | None = None,
+        **more: object,
+    ) -> None:
         self.folder = folder
-        self.options = LoadViewsOptions(
-            channel,
-            str(folder / "table"),
-            str(folder / "checkpoint"),
-            ClientSettings(kafka.bootstrap_servers),
-            {"kafka.bootstrap.servers": kafka.bootstrap_servers},
-            {"processingTime": f"{TRIGGER_S} seconds"},
-            TRIGGER_S,
-            **{
-                "view": ViewRules(ttl_s=TTL_S),
-                "expiry": ExpiryRules(ttl_s=TTL_S, grace_s=GRACE_S),
-                **more,
-            },
-        )
-        self.views = LoadViews(session, self.options)
+        client = ClientSettings(kafka.bootstrap_servers)
+        query = Streaming(client, channel, str(folder / "checkpoint"), **{"trigger_s": TRIGGER_S, **(streaming or {})})
+        rules = {"view": ViewRules(ttl_s=TTL_S), "expiry": ExpiryRules(ttl_s=TTL_S, grace_s=GRACE_S)}
+        self.views = LoadViews(session, query, LoadViewsOptions(str(folder / "table"), **{**rules, **more}))
         self.stop = threading.Event()
         self.error: Exception | None = None
         self.work = Work(self.views.take, self.stop)
@@ -179,7 +177,8 @@ async def test_who_is_dead_is_buried_and_who_is_alive_never_however_the_job_is_r
             # Half of it at a time: a fixed number might be less than what comes meanwhile on a slow machine.
             portion = sum(len(log.records) for log in both.logs.values()) // 2
             started_ms = time.time_ns() // 1_000_000
-            with running(session, kafka, topic_prefix, tmp_path, max_offsets_per_trigger=portion) as job:
+            batches = {"max_offsets_per_trigger": portion}
+            with running(session, kafka, topic_prefix, tmp_path, streaming=batches) as job:
                 for name in ("dead1", "dead2"):
                     await come_true(lambda name=name: both.buried(name) or job.error, "it is buried")
                     for log in both.logs.values():
@@ -270,13 +269,9 @@ def test_what_is_there_is_taken_in_once_and_another_topic_stops_the_job(
 ) -> None:
     topics, client = LoadTopics(topic_prefix), ClientSettings(kafka.bootstrap_servers)
     create_topics(client, topics, replication_factor=1, timeout_s=WAIT_S)
-    now = {"trigger": {"availableNow": True}, "available_now": True}
 
     def all_of_it(**more: object) -> Meta:
-        job = Job(session, kafka, topic_prefix, tmp_path)
-        options = {name: getattr(job.options, name) for name in LoadViewsOptions.__dataclass_fields__}
-        job.views = LoadViews(session, LoadViewsOptions(**{**options, **now, **more}))
-        job.work = Work(job.views.take, job.stop)
+        job = Job(session, kafka, topic_prefix, tmp_path, streaming={"available_now": True}, **more)
         job.run()
         if job.error is not None:
             raise job.error

@@ -11,8 +11,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import functions
 
 from spark.core.metrics import JobMetrics, measured
-from spark.core.progress import tasks_followed
-from spark.core.running import Work, run_query
+from spark.core.running import Work, run_query, tasks_followed
 from spark.core.streaming import Streaming
 from spark.errors import SparkJobError
 from statechannel.kafka.client_settings import ClientSettings

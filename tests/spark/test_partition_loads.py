@@ -4,7 +4,7 @@ import random
 import shutil
 import threading
 import time
-from dataclasses import replace
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from loaddata.samples.sample_record import InvalidSampleReason, encode, key_of
 from loaddata.samples.sample_topic import ReadCounts, SampleTopic
 from spark.core.running import Work, run_query
 from spark.core.store import SnapshotStore
+from spark.core.streaming import Streaming
 from spark.errors import TableFormatError, TopicBrokenError
 from spark.partitions.loads import PartitionLoadsRun
 from spark.partitions.options import PartitionBatchResult, PartitionLoadsOptions
@@ -47,19 +48,16 @@ class World:
         self.taken: list[PartitionBatchResult] = []
         self._random = random.Random(7)
 
-    def options(self, **more: Any) -> PartitionLoadsOptions:
-        return PartitionLoadsOptions(
-            topic=self.topic.name,
-            table=str(self.folder / "table"),
-            checkpoint=str(self.folder / "checkpoint"),
-            client=self.settings,
-            spark_kafka={"kafka.bootstrap.servers": self.kafka.bootstrap_servers},
-            **{"trigger": {"availableNow": True}, "window_s": WINDOW_S, **more},
-        )
-
-    def job(self, **more: Any) -> PartitionLoadsRun:
+    def job(self, streaming: Mapping[str, Any] | None = None, **more: Any) -> PartitionLoadsRun:
+        query = {"available_now": True, **(streaming or {})}
         return PartitionLoadsRun(
-            self.session, self.options(**more), on_batch=self.taken.append, now_ms=lambda: self.now_ms
+            self.session,
+            Streaming(self.settings, "channel", str(self.folder / "checkpoint"), **query),
+            PartitionLoadsOptions(
+                **{"table": str(self.folder / "table"), "topic": self.topic.name, "window_s": WINDOW_S, **more}
+            ),
+            on_batch=self.taken.append,
+            now_ms=lambda: self.now_ms,
         )
 
     def run(self, **more: Any) -> None:
@@ -171,7 +169,7 @@ def test_batches_streams_and_ends_agree_with_the_plain_reader(world: World, monk
     # It goes on at the pointer, in several batches; two minutes later old samples are out.
     world.fill(200)
     world.now_ms += 2 * MINUTE_MS
-    world.run(max_offsets_per_trigger=120)
+    world.run(streaming={"max_offsets_per_trigger": 120})
     assert len(world.taken) == 3
     assert dict(world.agree().of) != dict(first.of)
 
@@ -181,7 +179,7 @@ def test_batches_streams_and_ends_agree_with_the_plain_reader(world: World, monk
     total = world.plain()[2]
     wanted = total.samples + sum(total.junk.values())
     stop = threading.Event()
-    job = world.job(trigger={"processingTime": "200 milliseconds"})
+    job = world.job({"available_now": False, "trigger_s": 0.2})
     errors: list[Exception] = []
 
     def attend() -> None:
@@ -207,7 +205,7 @@ def test_batches_streams_and_ends_agree_with_the_plain_reader(world: World, monk
 
 def test_topics_and_tables_that_will_not_do(world: World) -> None:
     with pytest.raises(TopicBrokenError, match="does not exist"):
-        PartitionLoadsRun(world.session, replace(world.options(), topic=f"{world.topic.name}-none")).open()
+        world.job(topic=f"{world.topic.name}-none").open()
     world.fill(10)
     world.run()
     store = SnapshotStore(str(world.folder / "table" / "loads"))

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from spark.replay.run import answer_with
+from spark.replay.audit_engine import answer_with
 from statechannel.audit import local
 from statechannel.audit.engine import AuditQuestion, ExportSource, ReadMode, Wants, parse_as_of
 from statechannel.audit.errors import ExportFileError

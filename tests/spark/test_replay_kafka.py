@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from spark.replay.log import ReplayRequest
 from spark.replay.logs import topic_log
-from spark.replay.replay import Replay
+from spark.replay.replay import Replay, ReplayRequest
 from statechannel.audit.engine import AuditQuestion, ExportSource, LiveSource
 from statechannel.audit.transfer.export_file import read_export, write_export
 from statechannel.audit.transfer.line import ExportHeader

@@ -11,8 +11,7 @@ import pytest
 
 import spark.replay.replay
 from spark.errors import SparkJobError
-from spark.replay.log import ReplayLog, ReplayRequest
-from spark.replay.replay import Replay
+from spark.replay.replay import Replay, ReplayLog, ReplayRequest
 from statechannel.audit.engine import AuditQuestion, ExportSource
 from statechannel.protocol.log import RecordRead
 from tests.spark.asking import ALL, as_json, ask_local

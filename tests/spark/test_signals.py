@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from spark.core.locks import only_job
+from spark.core.job_session import only_job
 from tests.support.waits import WAIT_S
 
 pytestmark = pytest.mark.slow

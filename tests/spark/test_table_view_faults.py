@@ -13,7 +13,7 @@ import psutil
 import pytest
 import structlog
 
-from spark.core.locks import only_job
+from spark.core.job_session import only_job
 from spark.jobs.table_view import main
 from statechannel.embedded import KafkaServer
 from statechannel.errors import ExitCode, StateChannelError

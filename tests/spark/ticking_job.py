@@ -4,7 +4,7 @@ import sys
 import threading
 import time
 
-from spark.core.locks import only_job
+from spark.core.job_session import only_job
 from spark.core.running import Work, run_query
 from spark.core.session import open_session
 

@@ -5,14 +5,14 @@ from random import Random
 
 import pytest
 
-from spark.core import archive_check
-from spark.core.archive_check import Counted, Cover, Stretch, covers_of, doubled, missing, why_gapped
+from spark.core import archive
+from spark.core.archive import Counted, Cover, Stretch, covers_of, doubled, missing, why_gapped
 
 
 @pytest.fixture
 def bucket(monkeypatch):
     """Buckets that are small enough for borders to be met."""
-    monkeypatch.setattr(archive_check, "BUCKET", 8)
+    monkeypatch.setattr(archive, "BUCKET", 8)
     return 8
 
 

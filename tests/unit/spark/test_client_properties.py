@@ -4,8 +4,7 @@ import re
 
 import pytest
 
-from spark.core.client_properties import kafka_options
-from spark.core.streaming import Streaming
+from spark.core.streaming import Streaming, kafka_options
 from spark.errors import SparkJobError
 from statechannel.kafka.client_settings import ClientSettings
 

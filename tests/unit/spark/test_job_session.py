@@ -2,8 +2,7 @@
 
 import pytest
 
-from spark.core.job_session import refuse_foreign
-from spark.core.locks import apart, only_job
+from spark.core.job_session import apart, only_job, refuse_foreign
 from spark.errors import SparkJobError, TableFormatError
 from statechannel.errors import ExitCode
 

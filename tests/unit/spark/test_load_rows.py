@@ -5,8 +5,11 @@ import pyarrow as pa
 import pytest
 
 from loaddata.report.record import ReportKind
-from spark.load.rows import ROW, decoded, row_of, schema_ddl
+from spark.load.rows import ROW
+from spark.load.rows import decoded
+from spark.load.rows import row_of
 from statechannel.protocol.side_record import SideRecord
+from spark.load.table import ROW_TYPE
 from tests.support.load_reports import NOW_MS, null, record
 from tests.support.load_rows import KINDS, SOURCE, rows, source_row, top_record
 
@@ -89,11 +92,11 @@ def test_batches_are_given_back_in_portions() -> None:
 
 
 def test_the_words_of_spark() -> None:
-    told = schema_ddl(ROW)
-    assert told.startswith("`kind` string, `topic` string, `offset` bigint, `log_time` timestamp")
-    assert "`owned_as_of` map<int, bigint>" in told
-    assert "`bundles` array<struct<bundle: string, stats: struct<msg_rate_in: double" in told
-    assert "non_persistent: boolean>>" in told
+    told = ROW_TYPE.simpleString()
+    assert told.startswith("struct<kind:string,topic:string,offset:bigint,log_time:timestamp")
+    assert "owned_as_of:map<int,bigint>" in told
+    assert "bundles:array<struct<bundle:string,stats:struct<msg_rate_in:double" in told
+    assert "non_persistent:boolean>>" in told
 
 
 def test_only_columns_of_the_schema_are_made() -> None:

@@ -7,13 +7,13 @@ import sys
 
 import pytest
 
-from spark.core.locks import JobInUseError, lock_file, only_job
+from spark.core.job_session import JobInUseError, lock_file, only_job
 from statechannel.errors import ExitCode
 from tests.support.waits import WAIT_S
 
 HOLDER = """
 import sys, time
-from spark.core.locks import only_job
+from spark.core.job_session import only_job
 with only_job("other", sys.argv[1:]):
     print("held", flush=True)
     time.sleep(600)

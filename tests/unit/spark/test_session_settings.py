@@ -10,7 +10,6 @@ from spark.core import session
 from spark.core.session import check_installed, settings_for
 from spark.core.streaming import Streaming
 from spark.errors import SparkJobError
-from spark.load.options import LoadViewsOptions
 from statechannel.audit.engine import AuditQuestion, LiveSource
 from statechannel.errors import ExitCode
 from statechannel.kafka.client_settings import ClientSettings
@@ -76,7 +75,6 @@ def test_secrets_are_in_no_repr():
     client = ClientSettings("k:9092", {"sasl.password": "hush"})
     live = LiveSource("k:9092", "t", client.properties, print)
     told = [
-        LoadViewsOptions("c", "t", "p", client, {"kafka.sasl.jaas.config": "hush"}),
         Streaming(client, "c", "p", {"sasl.jaas.config": "hush"}, conf={"spark.hadoop.fs.s3a.secret.key": "hush"}),
         AuditQuestion(live, options={"spark.hadoop.fs.s3a.secret.key": "hush"}),
     ]

@@ -2,8 +2,7 @@
 
 from typing import Annotated
 
-from spark.cli.job import job_app, job_main
-from spark.cli.options import Option, streaming
+from spark.cli.job import Option, job_app, job_main, streaming
 from spark.core.streaming import Streaming
 from spark.errors import TableFormatError
 
